@@ -16,23 +16,25 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// startLater starts the requests that may be served now, in the order in which they came.
+// startLater starts the requests that may be served now: of each owner in the order in which they came.
 func (s *Server) startLater(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.asked) > 0 && len(s.served) < s.cfg.Later {
-		l := s.asked[0]
-		s.asked = s.asked[1:]
+	for len(s.served) < s.cfg.Later {
+		owner, id, ok := s.asked.next(s.served, s.cfg.Later)
+		if !ok {
+			break
+		}
 		mine, cancel := context.WithCancelCause(ctx)
-		s.served[l.ID] = &running{owner: l.Owner, cancel: cancel}
+		s.served[id] = &running{owner: owner, cancel: cancel}
 		all.Go(func() {
-			s.serveLater(mine, l)
+			s.serveLater(mine, owner, id)
 			cancel(nil)
 			s.mu.Lock()
-			delete(s.served, l.ID)
-			if done := s.done[l.ID]; done != nil {
+			delete(s.served, id)
+			if done := s.done[id]; done != nil {
 				close(done)
-				delete(s.done, l.ID)
+				delete(s.done, id)
 			}
 			s.metrics.waiting.Set(float64(len(s.served)))
 			s.mu.Unlock()
@@ -43,17 +45,18 @@ func (s *Server) startLater(ctx context.Context, all *sync.WaitGroup) {
 }
 
 // serveLater serves a request until it is answered, its time is up, or ctx ends.
-func (s *Server) serveLater(ctx context.Context, l store.Later) {
-	claim, body, err := s.store.ClaimLater(l.Owner, l.ID)
+func (s *Server) serveLater(ctx context.Context, owner, id string) {
+	claim, body, err := s.store.ClaimLater(owner, id)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrState) {
 		return
 	} else if err != nil {
-		s.log.Error("a request can't be answered later", "request", l.ID, "error", err)
+		s.log.Error("a request can't be answered later", "request", id, "error", err)
 		return
 	}
 	defer body.Close()
 	result := "answered"
 	a, err := s.untilAnswered(ctx, claim, body)
+	defer func() { s.memory.give(a.charged) }()
 	switch {
 	case errors.Is(err, errExpired):
 		result = "expired"
@@ -73,7 +76,7 @@ func (s *Server) serveLater(ctx context.Context, l store.Later) {
 			s.metrics.later.WithLabelValues("cancelled").Inc()
 			return
 		}
-		s.log.Error("an answer waits for room in the store", "request", l.ID, "error", err)
+		s.log.Error("an answer waits for room in the store", "request", id, "error", err)
 		if sleep(ctx, retryStore) != nil {
 			return
 		}
@@ -92,35 +95,31 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 	failures, refusals := 0, 0
 	for {
 		a := s.serve(mine, sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: io.NopCloser(io.NewSectionReader(body, 0, l.Bytes)), size: l.Bytes})
-		if mine.Err() != nil && a.status/100 != 2 {
+		f, code, after := judge(a)
+		switch {
+		case mine.Err() != nil && (a.status/100 != 2 || f != final):
+			s.memory.give(a.charged)
 			if err := context.Cause(mine); !errors.Is(err, errExpired) {
-				return a, err
+				return answer{}, err
 			}
 			return answerOf(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, "the request was not answered within %s", l.Deadline.Sub(l.Created).Round(time.Second))), errExpired
-		}
-		if a.large {
+		case a.large:
+			s.memory.give(a.charged)
 			return answerOf(api.Errorf(http.StatusBadGateway, "answer_too_large", "the answer has more than %s", api.Bytes(s.cfg.MaxAnswer))), nil
-		}
-		f, code, after := judge(a)
-		if s.unknownYet(code) {
-			f = refused
-		}
-		n := refusals
-		switch f {
-		case final:
-			return a, nil
-		case refused:
+		case f == refused || s.unknownYet(code):
+			s.memory.give(a.charged)
 			refusals++
-		case failed:
-			if failures++; failures >= s.cfg.Attempts {
-				if a.status == 0 {
-					a = answerOf(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", l.ID))
-				}
-				return a, nil
-			}
-			n = failures
+			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // its end is seen above
+		case f == failed && failures+1 < s.cfg.Attempts:
+			s.memory.give(a.charged)
+			failures++
+			_ = sleep(mine, pause(failures, after))
+		case a.status == 0:
+			s.memory.give(a.charged)
+			return answerOf(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", l.ID)), nil
+		default:
+			return a, nil
 		}
-		_ = sleep(mine, min(pause(n, after), 5*time.Second)) // its end is seen above
 	}
 }
 

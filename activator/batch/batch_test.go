@@ -319,3 +319,71 @@ func TestTenants(t *testing.T) {
 		}
 	})
 }
+
+// TestLittleMemory: bodies and answers take no more than they may, and all lines are answered.
+func TestLittleMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{MaxLine: 200, MaxAnswer: 1000, Memory: 1})
+		b.front.set("m", activator.Room{Slots: 100, Free: 100})
+		b.front.answer = func(w http.ResponseWriter, r *http.Request, body string) {
+			for range 9 {
+				_, _ = w.Write([]byte(strings.Repeat(" ", 100)))
+				time.Sleep(time.Duration(len(body)) * time.Millisecond)
+			}
+			echo(0)(w, r, "1")
+		}
+		o := b.ended("a", b.create("a", chats("m", 30), "24h").ID)
+		if o.Status != store.Completed || o.Counts.Completed != 30 {
+			t.Errorf("ended %+v", o)
+		}
+		if b.front.most > 1 {
+			t.Errorf("%d lines at once in 1,600 bytes", b.front.most)
+		}
+		if w := b.later("a", `{"model":"m"}`, "Prefer", "wait=60"); w.Code != http.StatusOK || len(w.Body.String()) < 900 {
+			t.Errorf("a request: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// TestManyBatches: batches that wait for a model keep nobody else's from running, and those that wait are cancelled at once.
+func TestManyBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{Active: 8})
+		b.front.set("asleep", activator.Room{Slots: 1})
+		for range 5 {
+			b.create("a", chats("asleep", 1), "24h")
+		}
+		last := b.create("a", chats("asleep", 1), "24h")
+		if o := b.ended("b", b.create("b", chats("m", 3), "24h").ID); o.Status != store.Completed {
+			t.Errorf("another tenant's batch is %s", o.Status)
+		}
+		if n := len(b.running); n != 1 {
+			t.Errorf("%d batches of one tenant run, want an eighth of 8", n)
+		}
+		b.do(http.MethodPost, pathBatches+"/"+last.ID+"/cancel", "a", nil)
+		if o := b.ended("a", last.ID); o.Status != store.Cancelled || o.Cancelled == nil || *o.Cancelled-o.Created > 60 {
+			t.Errorf("the one that waited is %+v", o)
+		}
+	})
+}
+
+// TestDueTogether: several batches for one model begin as early as all of their lines need.
+func TestDueTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{Poll: time.Second})
+		b.front.set("m", activator.Room{Slots: 4})
+		first, second := b.create("a", chats("m", 40), "10h"), b.create("b", chats("m", 400), "10h")
+		b.create("b", chats("m", 400), "20h") // which is to be done later
+		began := time.Now()
+		time.Sleep(8 * time.Hour)
+		o, p := b.ended("a", first.ID), b.ended("b", second.ID)
+		// the second has 110 rounds of its own and of the first
+		want := 9*time.Hour - 2*110*usualLine
+		if at := b.front.requests()[0].at.Sub(began); at < want-2*time.Second || at > want+2*time.Second {
+			t.Errorf("the first line was sent after %s, want %s", at, want)
+		}
+		if o.Counts.Completed != 40 || p.Counts.Completed != 400 {
+			t.Errorf("ended %+v and %+v", o.Counts, p.Counts)
+		}
+	})
+}

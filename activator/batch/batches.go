@@ -167,7 +167,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 		return noFile(err, want.Input)
 	}
 	s.mu.Lock()
-	s.waiting = append(s.waiting, b)
+	s.waiting.add(owner, b.ID)
 	s.mu.Unlock()
 	s.stir()
 	api.WriteJSON(w, http.StatusOK, batchOf(b))
@@ -178,11 +178,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 func (s *Server) unfinished(owner string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.waiting {
-		if b.Owner == owner {
-			n++
-		}
-	}
+	n = len(s.waiting.of[owner]) + len(s.hurry.of[owner])
 	for _, r := range s.running {
 		if r.owner == owner {
 			n++
@@ -295,6 +291,8 @@ func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator
 	s.mu.Lock()
 	if run := s.running[id]; run != nil {
 		run.cancel(errCancelled)
+	} else if s.waiting.remove(c.Owner(), id) {
+		s.hurry.add(c.Owner(), id)
 	}
 	s.mu.Unlock()
 	s.stir()

@@ -171,7 +171,13 @@ func (b *bench) start(cfg Config) {
 			b.t.Error(err)
 		}
 	})
-	b.stop = func() { cancel(); run.Wait() }
+	b.stop = func() {
+		cancel()
+		run.Wait()
+		if s.memory.used != 0 || len(s.gate.models) != 0 || len(s.lines) != 0 || len(s.running) != 0 || len(s.served) != 0 {
+			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.running), len(s.served))
+		}
+	}
 }
 
 // do sends a request and returns its answer.

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"sync"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator"
 )
@@ -9,53 +10,83 @@ import (
 // gate divides what is left over of a model among the batches that have lines for it: evenly, so that one that came first does not
 // keep all of it. It is safe for many goroutines. The zero value is empty.
 type gate struct {
-	mu     sync.Mutex // guards models
-	models map[string]*crowd
+	mu     sync.Mutex // guards models, and what the members have
+	models map[string]map[*member]struct{}
 }
 
-// crowd is the batches that have lines for a model, and the lines of theirs that are in the background.
-type crowd struct{ batches, flying int }
+// member is the lines that a batch has for a model.
+type member struct {
+	model    string
+	deadline time.Time // of the batch
+	left     int       // without a result
+	behind   int       // of these, those that were sent in the background
+}
 
-// join counts a batch in, and leave out.
-func (g *gate) join(model string) {
+// join counts the lines of a batch in.
+func (g *gate) join(model string, deadline time.Time, left int) *member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.models == nil {
-		g.models = map[string]*crowd{}
+		g.models = map[string]map[*member]struct{}{}
 	}
 	if g.models[model] == nil {
-		g.models[model] = &crowd{}
+		g.models[model] = map[*member]struct{}{}
 	}
-	g.models[model].batches++
+	m := &member{model: model, deadline: deadline, left: left}
+	g.models[model][m] = struct{}{}
+	return m
 }
 
-func (g *gate) leave(model string) {
+// leave takes them out. Nothing of m is in the background any more.
+func (g *gate) leave(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.models[model]
-	if c.batches--; c.batches == 0 {
-		delete(g.models, model)
+	all := g.models[m.model]
+	if delete(all, m); len(all) == 0 {
+		delete(g.models, m.model)
 	}
 }
 
-// enter lets as many more lines of a batch in as it may have in the background, of which mine are, up to want.
-func (g *gate) enter(model string, room activator.Room, mine, want int) int {
+// settled notes that a line of m has its result.
+func (g *gate) settled(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.models[model]
-	// What was let in just now may not have its slot yet.
-	free := min(room.Free, room.Slots-c.flying) - reserved(room.Slots)
-	share := (max(free, 0) + c.flying + c.batches - 1) / c.batches
-	n := max(0, min(want, free, share-mine))
-	c.flying += n
+	m.left--
+}
+
+// before is how many lines of the model have to be answered for all of m's to be: those of batches that are to be done no later.
+func (g *gate) before(m *member) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for other := range g.models[m.model] {
+		if !other.deadline.After(m.deadline) {
+			n += other.left
+		}
+	}
 	return n
 }
 
-// left takes n lines out.
-func (g *gate) left(model string, n int) {
+// enter lets as many more lines of m in as may go in the background, up to want.
+func (g *gate) enter(m *member, room activator.Room, want int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.models[model].flying -= n
+	all, behind := g.models[m.model], 0
+	for other := range all {
+		behind += other.behind
+	}
+	// What was let in just now may not have its slot yet.
+	free := min(room.Free, room.Slots-behind) - reserved(room.Slots)
+	share := (max(free, 0) + behind + len(all) - 1) / len(all)
+	n := max(0, min(want, free, share-m.behind))
+	m.behind += n
+	return n
+}
+
+// left takes a line of m out of the background.
+func (g *gate) left(m *member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m.behind--
 }
 
 // reserved is how many slots stay free for those who wait for their answers.

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,16 +103,20 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
 	}
+	header := ownHeader(r.Header)
+	if n := sizeOf(header); n > maxHeader {
+		return api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
+	}
 	caller, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	l, err := s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: ownHeader(r.Header)}, body.Bytes(), patience)
+	l, err := s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body.Bytes(), patience)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	s.asked = append(s.asked, l)
+	s.asked.add(owner, l.ID)
 	done := make(chan struct{})
 	s.done[l.ID] = done
 	s.mu.Unlock()
@@ -185,15 +188,23 @@ func ownHeader(h http.Header) http.Header {
 	return h
 }
 
+// maxHeader bounds the header that is kept.
+const maxHeader = 8 << 10
+
+func sizeOf(h http.Header) (n int) {
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
 // unanswered is how many of an owner's requests have no answer.
 func (s *Server) unanswered(owner string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range s.asked {
-		if l.Owner == owner {
-			n++
-		}
-	}
+	n = len(s.asked.of[owner])
 	for _, r := range s.served {
 		if r.owner == owner {
 			n++
@@ -259,7 +270,7 @@ func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator
 		return noLater(err, id)
 	}
 	s.mu.Lock()
-	s.asked = slices.DeleteFunc(s.asked, func(l store.Later) bool { return l.ID == id })
+	s.asked.remove(c.Owner(), id)
 	if run := s.served[id]; run != nil {
 		run.cancel(errCancelled)
 	} else if done := s.done[id]; done != nil {

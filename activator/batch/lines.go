@@ -23,18 +23,36 @@ func (r *run) send(ctx context.Context) {
 		}
 		n, background := r.may(w, now)
 		for range n {
-			select {
-			case r.s.lines <- struct{}{}:
+			if r.room(w) {
 				r.launch(ctx, w, background)
-				continue
-			default: // as many lines fly as may
-			}
-			if background {
-				r.s.gate.left(w.model, 1)
+			} else if background {
+				r.s.gate.left(w.member)
 			}
 		}
 	}
 }
+
+// room takes a place among the lines that fly, and the memory, for the next one of a model, if there are.
+func (r *run) room(w *work) bool {
+	if !r.s.memory.take(r.cost(w.pending[0])) {
+		return false
+	}
+	select {
+	case r.s.lines <- struct{}{}:
+		return true
+	default:
+		r.s.memory.give(r.cost(w.pending[0]))
+		return false
+	}
+}
+
+// usualAnswer is what is set aside for an answer before it comes, so that answers don't keep each other from their ends.
+const usualAnswer = 64 << 10
+
+func (s *Server) aside() int64 { return min(usualAnswer, int64(s.cfg.MaxAnswer)) }
+
+// cost is what a line takes of the memory while it flies: its text, its body, what is sent, and most answers.
+func (r *run) cost(n int) int64 { return 3*int64(r.places[n].size) + r.s.aside() }
 
 // may says how many lines of a model may be sent now, and whether in the background.
 //
@@ -50,22 +68,19 @@ func (r *run) may(w *work, now time.Time) (n int, background bool) {
 	default: // 1
 		return max(0, min(len(w.pending), 16-w.flying)), false
 	}
-	at := due(r.deadline, r.window, w.left, room.Slots, r.s.pace.of(w.model), room.Wake)
+	at := due(r.deadline, r.window, r.s.gate.before(w.member), room.Slots, r.s.pace.of(w.model), room.Wake)
 	if !now.Before(at) { // 2
 		return max(0, min(len(w.pending), room.Slots-w.flying)), false
 	}
-	return r.s.gate.enter(w.model, room, w.behind, len(w.pending)), true // 3
+	return r.s.gate.enter(w.member, room, len(w.pending)), true // 3
 }
 
-// launch sends the next line of a model. The caller has a place among the lines for it.
+// launch sends the next line of a model. The caller has room for it.
 func (r *run) launch(ctx context.Context, w *work, background bool) {
 	n := w.pending[0]
 	w.pending = w.pending[1:]
 	w.flying++
 	r.flying++
-	if background {
-		w.behind++
-	}
 	at := r.places[n]
 	go func() { // ends when its outcome is taken, and all are: see land
 		o := outcome{work: w, line: n, background: background}
@@ -91,7 +106,7 @@ func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
 	}
 	o.id = *q.ID
 	o.answer = s.serve(ctx, sent{caller: r.caller, terms: activator.Terms{Background: o.background}, id: r.requestID(o.line), uri: r.path,
-		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body))})
+		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body)), paid: s.aside()})
 }
 
 // take takes in what became of an attempt: a result, or the line waits again.
@@ -100,9 +115,9 @@ func (r *run) take(o outcome) {
 	w.flying--
 	r.flying--
 	if o.background {
-		w.behind--
-		r.s.gate.left(w.model, 1)
+		r.s.gate.left(w.member)
 	}
+	r.s.memory.give(r.cost(o.line) + o.answer.charged)
 	f, code, after := judge(o.answer)
 	switch {
 	case o.ended && o.answer.status/100 != 2:
@@ -153,14 +168,18 @@ func (r *run) settle(w *work, res store.Result) {
 	w.left--
 	r.left--
 	delete(w.tries, res.Line)
+	r.s.memory.force(int64(len(res.Text)))
 	r.unsaved = append(r.unsaved, res)
 	label := "failed"
 	if res.OK {
 		label = "completed"
 	}
 	r.s.metrics.lines.WithLabelValues(label).Inc()
-	if w.left == 0 && w.joined {
-		r.s.gate.leave(w.model)
-		w.joined = false
+	if w.member == nil { // the batch is being ended
+		return
+	}
+	if r.s.gate.settled(w.member); w.left == 0 {
+		r.s.gate.leave(w.member)
+		w.member = nil
 	}
 }

@@ -44,12 +44,11 @@ const mostUnsaved = 2000
 // work is what a batch has to ask one model.
 type work struct {
 	model    string
-	joined   bool  // in the gate
-	pending  []int // lines that wait
+	member   *member // in the gate; nil: it is not
+	pending  []int   // lines that wait
 	tries    map[int]int
 	left     int       // lines without a result
 	flying   int       // of these, those that were sent
-	behind   int       // of these, those in the background
 	after    time.Time // when the next may be sent
 	refusals int       // in a row
 }
@@ -77,6 +76,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 	defer claim.Close()
 	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	defer func() { s.forget(r.unsaved) }()
 	status, faults, err := r.do(ctx, mine, done)
 	for err == nil {
 		if err = r.finish(ctx, status, faults); !errors.Is(err, store.ErrFull) {
@@ -185,8 +185,7 @@ func (r *run) lines(ctx context.Context) error {
 	defer cancel()
 	for _, w := range r.models {
 		if w.left > 0 {
-			r.s.gate.join(w.model)
-			w.joined = true
+			w.member = r.s.gate.join(w.model, r.deadline, w.left)
 		}
 	}
 	tick := time.NewTicker(r.s.cfg.Poll)
@@ -258,6 +257,7 @@ func (r *run) save() {
 // wrote takes in whether they were recorded. Where the store has no room they wait for a while, and nothing is sent meanwhile.
 func (r *run) wrote(err error) error {
 	if err == nil {
+		r.s.forget(r.saving)
 		r.saving, r.full = nil, time.Time{}
 		return nil
 	}
@@ -272,6 +272,13 @@ func (r *run) wrote(err error) error {
 	return nil
 }
 
+// forget gives the memory of results back.
+func (s *Server) forget(results []store.Result) {
+	for _, res := range results {
+		s.memory.give(int64(len(res.Text)))
+	}
+}
+
 // record records the results that are there, now. After an error they are still there.
 func (r *run) record() error {
 	if len(r.unsaved) == 0 {
@@ -279,6 +286,7 @@ func (r *run) record() error {
 	}
 	err := r.claim.Record(r.unsaved)
 	if err == nil {
+		r.s.forget(r.unsaved)
 		r.unsaved, r.full = nil, time.Time{}
 	}
 	return err
@@ -304,9 +312,9 @@ func (r *run) recordAll(ctx context.Context) error {
 // leaveAll leaves the gate.
 func (r *run) leaveAll() {
 	for _, w := range r.models {
-		if w.joined {
-			r.s.gate.leave(w.model)
-			w.joined = false
+		if w.member != nil {
+			r.s.gate.leave(w.member)
+			w.member = nil
 		}
 	}
 }

@@ -10,41 +10,24 @@ func (s *Server) startBatches(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		k := s.nextBatch()
-		if k < 0 {
+		owner, id, ok := s.hurry.next(nil, 1) // these end at once
+		if !ok && len(s.running) < s.cfg.Active {
+			owner, id, ok = s.waiting.next(s.running, max(1, s.cfg.Active/8))
+		}
+		if !ok {
 			break
 		}
-		b := s.waiting[k]
-		s.waiting = append(s.waiting[:k], s.waiting[k+1:]...)
 		mine, cancel := context.WithCancelCause(ctx)
-		s.running[b.ID] = &running{owner: b.Owner, cancel: cancel}
+		s.running[id] = &running{owner: owner, cancel: cancel}
 		all.Go(func() {
-			s.runBatch(ctx, mine, b.Owner, b.ID)
+			s.runBatch(ctx, mine, owner, id)
 			cancel(nil)
 			s.mu.Lock()
-			delete(s.running, b.ID)
+			delete(s.running, id)
 			s.metrics.running.Set(float64(len(s.running)))
 			s.mu.Unlock()
 			s.stir()
 		})
 	}
 	s.metrics.running.Set(float64(len(s.running)))
-}
-
-// nextBatch is which of those that wait may run: of the owner of whom the fewest run the first one, -1 if none may. The caller holds mu.
-func (s *Server) nextBatch() int {
-	if len(s.running) >= s.cfg.Active {
-		return -1
-	}
-	of := map[string]int{}
-	for _, r := range s.running {
-		of[r.owner]++
-	}
-	best := -1
-	for k, b := range s.waiting {
-		if best < 0 || of[b.Owner] < of[s.waiting[best].Owner] {
-			best = k
-		}
-	}
-	return best
 }

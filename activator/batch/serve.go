@@ -24,17 +24,22 @@ type answer struct {
 	header http.Header
 	body   []byte
 	large  bool // it was larger than it may be
+	short  bool // there was no memory left for it
+	// charged is what it takes of the memory: whoever has it gives that back.
+	charged int64
 }
 
 // kept is where an answer is written. It belongs to the goroutine that serves it.
 type kept struct {
 	answer
-	limit int
-	buf   bytes.Buffer
+	limit  int
+	memory *memory // nil: it is not charged
+	paid   int64   // of the answer, before it came
+	buf    bytes.Buffer
 }
 
-// errLarge ends an answer that is too large.
-var errLarge = errors.New("the answer is larger than what is kept")
+// errTooMuch ends an answer that is larger than what may be kept, or than what can be now.
+var errTooMuch = errors.New("the answer is larger than what is kept")
 
 // Header implements [http.ResponseWriter].
 func (k *kept) Header() http.Header { return k.header }
@@ -51,7 +56,14 @@ func (k *kept) Write(p []byte) (int, error) {
 	k.WriteHeader(http.StatusOK)
 	if k.buf.Len()+len(p) > k.limit {
 		k.large = true
-		return 0, errLarge
+		return 0, errTooMuch
+	}
+	if n := int64(k.buf.Len()+len(p)) - k.paid - k.charged; k.memory != nil && n > 0 {
+		if !k.memory.take(n) {
+			k.short = true
+			return 0, errTooMuch
+		}
+		k.charged += n
 	}
 	return k.buf.Write(p)
 }
@@ -70,6 +82,7 @@ type sent struct {
 	header http.Header
 	body   io.ReadCloser
 	size   int64
+	paid   int64 // of the answer's memory
 }
 
 // serve sends a request and keeps its answer. It blocks until the answer has ended, or ctx has.
@@ -85,7 +98,7 @@ func (s *Server) serve(ctx context.Context, q sent) (a answer) {
 	}
 	r.Header, r.ContentLength, r.RequestURI = q.header, q.size, q.uri
 	r.Header["X-Request-Id"] = []string{q.id}
-	k := &kept{limit: s.cfg.MaxAnswer}
+	k := &kept{limit: s.cfg.MaxAnswer, memory: &s.memory, paid: q.paid}
 	k.header = http.Header{}
 	func() {
 		defer func() {
@@ -118,13 +131,14 @@ var refusals = []string{api.CodeBusy, api.CodeHoldFull, api.CodeHoldTimeout, api
 
 // judge says what is done after an attempt, and how long to wait before it is sent again, if the answer says so.
 func judge(a answer) (f fate, code string, after time.Duration) {
-	if a.large {
+	switch {
+	case a.large:
 		return final, "", 0
-	}
-	if a.status == 0 {
+	case a.short:
+		return refused, api.CodeBusy, time.Second
+	case a.status == 0:
 		return failed, api.CodeStreamCut, 0
-	}
-	if a.status/100 == 2 {
+	case a.status/100 == 2:
 		return final, "", 0
 	}
 	var e struct {

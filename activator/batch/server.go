@@ -36,8 +36,11 @@ type Config struct {
 	MaxBatches, MaxLater int
 	// Uploads is how many files are uploaded at once. Default 64.
 	Uploads int
-	// Active is how many batches run at once, Lines how many of their lines, and Later how many requests. Default 16, 256 and 1,000.
+	// Active is how many batches run or wait for instances at once, Lines how many of their lines are sent, and Later how many requests. Default 128, 1,000
+	// and 1,000. One owner has an eighth of the first.
 	Active, Lines, Later int
+	// Memory is what the bodies and the answers of these take, all together; what one takes at least. Default 256 MiB.
+	Memory int64
 	// Attempts is how often a line or a request is tried that an instance fails at. Default 3.
 	Attempts int
 	// Patience is how long a request may go without an answer. Default 1 h.
@@ -57,8 +60,9 @@ func (c Config) withDefaults() Config {
 	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
 	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
 	c.Uploads = cmp.Or(c.Uploads, 64)
-	c.Active = cmp.Or(c.Active, 16)
-	c.Lines = cmp.Or(c.Lines, 256)
+	c.Active = cmp.Or(c.Active, 128)
+	c.Lines = cmp.Or(c.Lines, 1000)
+	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
 	c.Later = cmp.Or(c.Later, 1000)
 	c.Attempts = cmp.Or(c.Attempts, 3)
 	c.Patience = cmp.Or(c.Patience, time.Hour)
@@ -89,16 +93,18 @@ type Server struct {
 	metrics *metrics
 	gate    gate
 	pace    pace
+	memory  memory
 	uploads chan struct{} // a place for each upload; taken and given back by requests; as large as Config.Uploads
 	lines   chan struct{} // the same for lines, and Config.Lines
 	work    chan struct{} // there may be something to start; sent to by requests and by what ends, received by Run; one place is enough; never closed
 
 	began time.Time // when Run began; set before it starts anything
 
-	mu      sync.Mutex // guards what follows
-	waiting []store.Batch
+	mu      sync.Mutex          // guards what follows
+	waiting lineup              // batches
+	hurry   lineup              // those that were cancelled before they ran
 	running map[string]*running // batches, by id
-	asked   []store.Later       // that wait to be served
+	asked   lineup              // requests that wait to be served
 	served  map[string]*running // requests, by id
 	done    map[string]chan struct{}
 }
@@ -122,7 +128,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 		log = slog.New(slog.DiscardHandler)
 	}
 	b := &Server{cfg: cfg, store: s, front: front, log: log,
-		uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1),
+		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1),
 		running: map[string]*running{}, served: map[string]*running{}, done: map[string]chan struct{}{}}
 	var err error
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
@@ -259,7 +265,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.began = time.Now()
 	s.mu.Lock()
-	s.waiting, s.asked = append(batches, s.waiting...), append(asked, s.asked...)
+	for _, b := range batches {
+		s.waiting.remove(b.Owner, b.ID) // it came just now
+		s.waiting.add(b.Owner, b.ID)
+	}
+	for _, l := range asked {
+		s.asked.remove(l.Owner, l.ID) // it came just now
+		s.asked.add(l.Owner, l.ID)
+	}
 	s.mu.Unlock()
 	ctx, stop := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
