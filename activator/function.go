@@ -115,9 +115,6 @@ func (f *function) level() api.Demand {
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
 		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, At: now,
 	}
-	if f.background > 0 { // what runs in the background keeps nothing from another function, and is no reason to sleep
-		d.LastRequest = now
-	}
 	if f.sees() != nil {
 		d.Tenants = f.queue.Clients()
 	}

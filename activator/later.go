@@ -55,7 +55,7 @@ func (a *Activator) Caller(r *http.Request) (Caller, error) {
 // Terms say how a request is served later.
 type Terms struct {
 	// Background says that it takes only what is left over: it has a priority below 0, is refused where no instance is awake with a free slot,
-	// wakes nothing, and is no demand. Otherwise it is served as if its client had just sent it.
+	// wakes nothing, and is no demand: the autoscaler learns nothing of it. Otherwise it is served as if its client had just sent it.
 	Background bool
 }
 

@@ -274,7 +274,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.asked.add(l.Owner, l.ID)
 	}
 	s.mu.Unlock()
-	ctx, stop := context.WithCancelCause(ctx)
+	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop(errClosing)
@@ -282,8 +282,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer sweep.Stop()
 	s.sweep()
 	for {
-		s.startBatches(ctx, &all)
-		s.startLater(ctx, &all)
+		s.startBatches(closing, &all)
+		s.startLater(closing, &all)
 		select {
 		case <-s.work:
 		case <-sweep.C:
