@@ -117,16 +117,10 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 		}
 		defer p.stock.close()
 	}
-	if cfg.Store.Dir != "" {
-		if p.store, err = store.Open(cfg.Store); err != nil {
-			return fmt.Errorf("ROUSE_STORE: %w", err)
-		}
-		defer func() {
-			if err := p.store.Close(); err != nil {
-				p.log.Error("close the store", "error", err)
-			}
-		}()
+	if err := p.openStore(); err != nil {
+		return err
 	}
+	defer p.closeStore()
 	if err := p.build(injected, deps, ours); err != nil {
 		return err
 	}
@@ -216,14 +210,8 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 		return err
 	}
 	p.share.Tell(accounts(declared), p.core)
-	if p.store != nil {
-		var limits batch.Config
-		if p.cfg.Front != nil {
-			limits.Gathering = time.Minute
-		}
-		if p.batches, err = batch.New(limits, p.store, p.core, p.log, registry); err != nil {
-			return err
-		}
+	if err := p.newBatches(registry); err != nil {
+		return err
 	}
 	w := newWatch(p.core, known, p.log)
 	if err := p.meetClusters(w, servingclient.Get(injected).ServingV1()); err != nil {
@@ -277,14 +265,6 @@ func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInf
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 }
 
-// front is the front door, with what takes in files, batches and requests that are answered later.
-func (p *process) front() http.Handler {
-	if p.batches == nil {
-		return batch.Without(p.core.Handler(), p.core.OwnHost, "the Deployment rouse-activator has no ROUSE_STORE")
-	}
-	return p.batches.Handler(p.core.Handler())
-}
-
 // meetClusters makes what the process is to other clusters: an agent of front doors, or a front door of agents.
 func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err error) {
 	if p.cfg.Join != nil {
@@ -323,13 +303,7 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
 	}
-	if p.batches != nil {
-		parts.Go(func() { // it ends first, so that its requests keep nobody waiting
-			if err := p.batches.Run(ctx); err != nil {
-				p.log.Error("files, batches and later answers are not served", "error", err)
-			}
-		})
-	}
+	parts.Go(func() { p.runBatches(ctx) })
 	var joined sync.WaitGroup
 	joining, leave := context.WithCancel(ctx)
 	defer leave()
