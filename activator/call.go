@@ -27,11 +27,12 @@ type call struct {
 	f *function // that serves it; nil: not known yet
 	// group is what has f as one of its variants, where the client named the model of
 	// all of them; nil: it named f.
-	group    *target
-	atOnce   bool       // it is refused where it would have to wait
-	refusals int        // times that it went from one of them to another that was not refused
-	trace    *wakeTrace // that its answer ends; nil: none
-	woken    api.Trace  // of the wake that it waited for; zero: it waited for none
+	group      *target
+	atOnce     bool       // it is refused where it would have to wait
+	background bool       // it takes only what is left over, and is no demand
+	refusals   int        // times that it went from one of them to another that was not refused
+	trace      *wakeTrace // that its answer ends; nil: none
+	woken      api.Trace  // of the wake that it waited for; zero: it waited for none
 
 	req    request
 	holder holder
@@ -54,6 +55,9 @@ func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, a
 
 func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) *call {
 	c := &call{a: a, f: f, atOnce: atOnce}
+	if l := laterOf(r.Context()); l != nil {
+		c.background = l.terms.Background
+	}
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
 	c.req.arrived = c.req.begun
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama

@@ -29,18 +29,19 @@ type function struct {
 	metrics *metrics.Function
 	meter   *demand.Meter
 
-	mu       sync.Mutex // guards all below; never held while something blocks
-	spec     api.Function
-	declared bool // by PutFunction; reports and grants may come before it
-	queue    hold.Queue[*slot]
-	set      route.Set
-	calls    map[*call]struct{} // all that wait or run
-	sheds    map[*call]struct{} // those that run and may be ended for others
-	slots    int                // in use
-	known    []api.ModelName    // adapters that the directory has
-	seen     []api.ModelName    // adapters that the instances had by their last reports
-	last     time.Time          // when the last request arrived
-	output   api.Tokens         // that an answer has, in the mean of the last ones; 0: not known
+	mu         sync.Mutex // guards all below; never held while something blocks
+	spec       api.Function
+	declared   bool // by PutFunction; reports and grants may come before it
+	queue      hold.Queue[*slot]
+	set        route.Set
+	calls      map[*call]struct{} // all that wait or run
+	sheds      map[*call]struct{} // those that run and may be ended for others
+	slots      int                // in use
+	background int                // of these, those of requests in the background
+	known      []api.ModelName    // adapters that the directory has
+	seen       []api.ModelName    // adapters that the instances had by their last reports
+	last       time.Time          // when the last request arrived
+	output     api.Tokens         // that an answer has, in the mean of the last ones; 0: not known
 	// The autoscaler's reason why the function can't start, nil: it can; and until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
@@ -56,18 +57,19 @@ type function struct {
 
 // slot is what a waiting request gets: an instance, or the reason why there is none.
 type slot struct {
-	instance *route.Instance
-	why      api.Choice
-	adapter  api.ModelName // for which it is reserved
-	base     *url.URL
-	limits   limits
-	refused  *api.Error
-	trace    *wakeTrace // that the request ends; nil: none
-	charge   hold.Charge[*slot]
-	client   string
-	priority int
-	cost     float64 // that is charged
-	call     *call   // whose request may be ended for another; nil: it may not
+	instance   *route.Instance
+	why        api.Choice
+	adapter    api.ModelName // for which it is reserved
+	base       *url.URL
+	limits     limits
+	refused    *api.Error
+	trace      *wakeTrace // that the request ends; nil: none
+	charge     hold.Charge[*slot]
+	client     string
+	priority   int
+	cost       float64 // that is charged
+	call       *call   // whose request may be ended for another; nil: it may not
+	background bool    // its request is one in the background
 }
 
 // clock adds up the time in which a condition held.
@@ -111,7 +113,7 @@ func (f *function) level() api.Demand {
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
-		Running: f.slots, LastRequest: f.last, Waking: f.waking.instance, At: now,
+		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, At: now,
 	}
 	if f.sees() != nil {
 		d.Tenants = f.queue.Clients()
@@ -154,6 +156,9 @@ func (f *function) release(s *slot, cost float64) {
 	f.served(s.client, s.priority, cost-s.cost)
 	delete(f.sheds, s.call)
 	f.slots--
+	if s.background {
+		f.background--
+	}
 	f.metrics.Running(-1)
 	f.set.Release(s.instance, s.adapter)
 }

@@ -28,6 +28,9 @@ func (h *holder) keyed() bool { return h.account != nil && h.account.Tenant != "
 // clientOf finds out who sends a request: by its key where keys are on, else by its address. A peer that the
 // operator trusts needs no key, nor a front door that passes a request on: they have asked their own clients for theirs.
 func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) {
+	if l := laterOf(r.Context()); l != nil {
+		return a.whose(l.caller)
+	}
 	p := a.deps.Peers.Peer(r)
 	if a.deps.Keys == nil || p.Trusted || p.Vouched {
 		return p, nil, nil
@@ -58,9 +61,18 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
-// permit says why the client may not have what it asks for. The function is found, or the error is why it was not: a
-// client that may not use all models does not learn which of the others there are.
+// permit says why the client may not have what it asks for, and bounds the priority of what is served in the background.
 func (c *call) permit(found *api.Error) *api.Error {
+	err := c.allow(found)
+	if c.background {
+		c.req.Priority = min(c.req.Priority, background)
+	}
+	return err
+}
+
+// allow says why the client may not have what it asks for. The function is found, or the error is why it was not: a
+// client that may not use all models does not learn which of the others there are.
+func (c *call) allow(found *api.Error) *api.Error {
 	account := c.holder.account
 	if account == nil {
 		switch {

@@ -81,11 +81,15 @@ func (f *function) evict() *hold.Entry[*slot] {
 	return e
 }
 
-// runs notes that c has a slot, and so may be ended for others, where the function says so. The caller holds mu.
+// runs notes that c has a slot, and so may be ended for others, where the function says so, or is no demand. The caller holds mu.
 func (f *function) runs(c *call, s *slot) *slot {
 	if f.spec.Hold.EvictSheddable && c.req.Priority < 0 {
 		s.call = c
 		f.sheds[c] = struct{}{}
+	}
+	if c.background {
+		s.background = true
+		f.background++
 	}
 	return s
 }

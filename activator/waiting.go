@@ -72,12 +72,12 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		return s, q, err
 	}
 	if err := f.refusal(now); err != nil {
-		f.last = now // it counts as demand all the same
+		f.asked(c, now) // it counts as demand all the same
 		return s, q, err
 	}
 	again := c.sent.attempts > 0
 	if !again {
-		f.last = now
+		f.asked(c, now)
 		f.calls[c] = struct{}{}
 		c.wait.ticket = f.queue.Ticket()
 	}
@@ -115,6 +115,13 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		q.crowded = f.crowdedOut(now)
 	}
 	return s, q, nil
+}
+
+// asked notes that a request has come, unless it is none of which the autoscaler should know. The caller holds mu.
+func (f *function) asked(c *call, now time.Time) {
+	if !c.background {
+		f.last = now
+	}
 }
 
 // enter puts c into the queue, and returns the entries that it displaces. The caller holds mu.

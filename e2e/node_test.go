@@ -65,6 +65,15 @@ func TestResponsesNode(t *testing.T) {
 	runNode(ctx, t, "responses.mjs", p.server.url)
 }
 
+// TestBatchesNode leaves files and batches with OpenAI's official JavaScript client.
+func TestBatchesNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico", "--store", "store")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	runNode(ctx, t, "batches.mjs", p.server.url)
+}
+
 // TestOthersNode runs clients that others have built on the official ones.
 func TestOthersNode(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,9 @@ func (a *Account) set(r apikey.Rights, expires, now time.Time) {
 	a.tokens.resize(float64(r.TokensPerMinute), now)
 }
 
+// ID is the same in all activators, and finds the account again: see [Store.Account]. It has nothing of the key but its hash.
+func (a *Account) ID() string { return a.id }
+
 // Revoked ends when the key is not declared any more.
 func (a *Account) Revoked() context.Context { return a.revoked }
 

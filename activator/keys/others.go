@@ -2,9 +2,11 @@ package keys
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
@@ -68,6 +70,21 @@ func (s *Store) named(id string) *Account {
 		return i.of(tenant)
 	}
 	return nil
+}
+
+// Account finds an account by its [Account.ID]. The error is an [api.Error], a 401: the key is not declared any more, has
+// expired, or there was none.
+func (s *Store) Account(id string) (*Account, error) {
+	switch a := s.named(id); {
+	case a == nil && id == "":
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "a key is needed now, and this request came without one")
+	case a == nil:
+		return nil, ErrRevoked
+	case a.expired(time.Now()):
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key %s has expired", a.Name)
+	default:
+		return a, nil
+	}
 }
 
 // Learn takes what another activator let an account use.

@@ -34,6 +34,8 @@ import (
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
@@ -69,8 +71,10 @@ type process struct {
 	agent    *clusteragent.Agent // nil: it is none
 	far      *elsewhere          // nil: there are no clusters elsewhere
 	share    *share.Share
-	gateways *gateways    // nil: it is no endpoint picker
-	handler  http.Handler // of the ports that requests come to; nil: there are none
+	store    *store.Store  // nil: there is none
+	batches  *batch.Server // of the store
+	gateways *gateways     // nil: it is no endpoint picker
+	handler  http.Handler  // of the ports that requests come to; nil: there are none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
@@ -113,6 +117,10 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 		}
 		defer p.stock.close()
 	}
+	if err := p.openStore(); err != nil {
+		return err
+	}
+	defer p.closeStore()
 	if err := p.build(injected, deps, ours); err != nil {
 		return err
 	}
@@ -202,6 +210,9 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 		return err
 	}
 	p.share.Tell(accounts(declared), p.core)
+	if err := p.newBatches(registry); err != nil {
+		return err
+	}
 	w := newWatch(p.core, known, p.log)
 	if err := p.meetClusters(w, servingclient.Get(injected).ServingV1()); err != nil {
 		return err
@@ -247,7 +258,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 // beforeKnative is the handler of requests: probes are answered as Knative's activator does, its classes are its own, ours are the activator's.
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
-		core: p.core, front: p.core.Handler(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
+		core: p.core, front: p.front(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
 		tell: w.revision, named: w.services.elsewhere, domain: pkgnet.GetClusterDomainName(),
 	}
 	return &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,
@@ -292,6 +303,7 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
 		parts.Go(func() { _ = run(running) }) // they end with their context only
 	}
+	parts.Go(func() { p.runBatches(ctx) })
 	var joined sync.WaitGroup
 	joining, leave := context.WithCancel(ctx)
 	defer leave()

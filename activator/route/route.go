@@ -173,6 +173,16 @@ func (s *Set) Free(now time.Time) (n int) {
 	return n
 }
 
+// Capacity is how many requests the instances that take requests serve at once.
+func (s *Set) Capacity(now time.Time) (n int) {
+	for _, i := range s.all {
+		if i.takes() && !i.avoided(now) {
+			n += i.slots
+		}
+	}
+	return n
+}
+
 // Avoid notes that i gave a request back with code, or could not be reached.
 // It returns when i may be picked again.
 func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {

@@ -2,7 +2,7 @@
 // activator stood and serves every class of revisions. Its environment is Knative's
 // activator's, and K_SINK, K_CE_OVERRIDES,
 // ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS,
-// ROUSE_ACCESS_LOG, ROUSE_MAX_EVENT, ROUSE_ACCEPT_FUNCTIONS and ROUSE_ACCEPT_IMAGES.
+// ROUSE_ACCESS_LOG, ROUSE_MAX_EVENT, ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS and ROUSE_ACCEPT_IMAGES.
 // Its flags join it to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address).
 // See package activator/knative.
 package main
@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative"
@@ -52,6 +53,9 @@ type environment struct {
 	RequireKeys              bool          `envconfig:"ROUSE_REQUIRE_KEYS"`
 	AccessLog                string        `envconfig:"ROUSE_ACCESS_LOG" default:"off"`
 	MaxEvent                 string        `envconfig:"ROUSE_MAX_EVENT"`
+	Store                    string        `envconfig:"ROUSE_STORE"`
+	StoreSize                string        `envconfig:"ROUSE_STORE_SIZE" default:"10Gi"`
+	StoreKeep                time.Duration `envconfig:"ROUSE_STORE_KEEP" default:"720h"`
 	Kubeconfig               string        `envconfig:"KUBECONFIG"` // empty: the pod's own account
 }
 
@@ -145,6 +149,10 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("ROUSE_MAX_EVENT: %w", err)
 		}
 	}
+	storeSize, err := api.ParseBytes(env.StoreSize)
+	if err != nil {
+		return fmt.Errorf("ROUSE_STORE_SIZE: %w", err)
+	}
 	if env.Control != "" {
 		e, err := api.ParseEndpoint(env.Control)
 		if err != nil {
@@ -164,7 +172,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
-		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{Dir: env.Store, MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous},
+		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
 		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,
 		Stock: knative.StockConfig{

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -45,6 +46,8 @@ type upFlags struct {
 	proxies, peers      string
 	maxEvent            string
 	keys, clusters      string
+	store, storeSize    string
+	storeKeep           time.Duration
 	join                joining.Flags
 	accept              acceptFlags
 }
@@ -86,6 +89,9 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
 	s.StringVar(&f.keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
+	s.StringVar(&f.store, "store", "", "`folder` in which files, batches and answers of Prefer: respond-async are kept (default: they are not taken)")
+	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` on the disk that the files in it may take")
+	s.DurationVar(&f.storeKeep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
 	f.join.Add(s)
 	f.accept.add(s)
@@ -175,6 +181,14 @@ func (f *upFlags) config() (local.Config, error) {
 		return cfg, fmt.Errorf("--trusted-peers: %w", err)
 	}
 	cfg.Keys = f.keys
+	size, err := api.ParseBytes(f.storeSize)
+	if err != nil || size == 0 {
+		return cfg, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+	}
+	if f.storeKeep < time.Minute {
+		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
+	}
+	cfg.Store = store.Config{Dir: f.store, MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}
 	if f.clusters != "" {
 		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
 			return cfg, err

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rouse-dev/rouse/activator/batch"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/internal/eventlog"
@@ -29,7 +30,7 @@ func (s *server) isPage(r *http.Request) bool {
 // frontDoor is the activator, the page's files, and the administrative API for who has the right. To others
 // administrative paths are not there, unless a token of --admin-token-file may open them.
 func (s *server) frontDoor() http.Handler {
-	clients, files, admin := s.activator.Handler(), page.Files(), s.guard(s.untilTheEnd(s.adminHandler()))
+	clients, files, admin := s.clients(), page.Files(), s.guard(s.untilTheEnd(s.adminHandler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !isAdminPath(r.URL.Path):
@@ -42,6 +43,14 @@ func (s *server) frontDoor() http.Handler {
 			clients.ServeHTTP(w, r)
 		}
 	})
+}
+
+// clients is the activator, behind what takes in files, batches and requests that are answered later.
+func (s *server) clients() http.Handler {
+	if s.batches == nil {
+		return batch.Without(s.activator.Handler(), s.activator.OwnHost, "start the server with rouse up --store DIR")
+	}
+	return s.batches.Handler(s.activator.Handler())
 }
 
 // untilTheEnd ends what is followed when the server begins to: an open page keeps nobody waiting.

@@ -40,6 +40,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/activator/joining"
@@ -96,7 +98,9 @@ type server struct {
 	own      map[api.FunctionName]api.Function
 	applied  map[api.FunctionName]*applied // those of front doors
 
-	keys *keys.Store // nil: clients need none
+	keys    *keys.Store   // nil: clients need none
+	store   *store.Store  // nil: there is none
+	batches *batch.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
 	requests  requestLog      // the last ones
@@ -136,6 +140,16 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
+	}
+	if cfg.Store.Dir != "" {
+		if s.store, err = store.Open(cfg.Store); err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+		defer func() {
+			if err := s.store.Close(); err != nil {
+				cfg.Logger.Error("close the store", "error", err)
+			}
+		}()
 	}
 	if s.dir, err = openRunDir(cfg.BaseDir, port); err != nil {
 		return err
@@ -191,6 +205,15 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.agent.activator, s.agent.far = s.activator, s.far
+	if s.store != nil {
+		var limits batch.Config
+		if cfg.Clusters != nil {
+			limits.Gathering = time.Minute
+		}
+		if s.batches, err = batch.New(limits, s.store, s.activator, cfg.Logger, registry); err != nil {
+			return err
+		}
+	}
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
@@ -284,6 +307,9 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	}
 	err := s.declareAll(ctx)
+	if err == nil && s.batches != nil { // what the last server left asks for functions
+		run("batches", s.runBatches)
+	}
 	if err == nil {
 		err = s.takeRequests(ctx, front, admin, failed)
 	}
@@ -291,6 +317,14 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	running.Wait()
 	s.agent.killAll()
 	return err
+}
+
+// runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
+func (s *server) runBatches(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	return s.batches.Run(ctx)
 }
 
 // takeRequests serves the front door and the administrative socket until ctx

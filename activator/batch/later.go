@@ -1,0 +1,283 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// preferences reads Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait for one now.
+func preferences(h http.Header) (async bool, wait time.Duration) {
+	for part := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "respond-async":
+			async = true
+		case "wait":
+			if n, err := strconv.Atoi(strings.Trim(strings.TrimSpace(value), `"`)); err == nil && n > 0 {
+				wait = min(time.Duration(n)*time.Second, maxWait)
+			}
+		}
+	}
+	return async, wait
+}
+
+// maxWait bounds how long a client may wait before it is told to come back.
+const maxWait = time.Minute
+
+func asksLater(h http.Header) bool {
+	async, _ := preferences(h)
+	return async
+}
+
+// laterObject is what a client sees of a request that is answered later.
+type laterObject struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Status  string `json:"status"`
+	Created int64  `json:"created_at"`
+	Expires int64  `json:"expires_at"` // when it is given up
+	URL     string `json:"url"`
+}
+
+// askLater takes in a request whose client does not wait. next gets what has no other path, or that is refused at once anyway: its
+// answer then says why.
+func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	path, _ := api.NamedPath(r.URL.Path)
+	if path.Model == api.ModelNowhere {
+		next.ServeHTTP(w, r)
+		return
+	}
+	c, err := s.front.Caller(r)
+	if err == nil {
+		err = s.takeLater(w, r, c, path, next)
+	}
+	if err != nil {
+		if api.AsError(err).Status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
+		api.WriteErrorTo(w, r, explain(err))
+	}
+}
+
+func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, path api.ClientPath, next http.Handler) error {
+	patience, err := patience(r.Header, s.cfg.Patience)
+	if err != nil {
+		return err
+	}
+	body, err := s.front.ReadBody(w, r, c)
+	if err != nil {
+		return err
+	}
+	defer body.Release()
+	again := func() { // it is refused, for a reason that next knows how to say
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body.Bytes())), int64(body.Len())
+		r.Header.Del("Prefer")
+		next.ServeHTTP(w, r)
+	}
+	model, bad := ask(r, path, body.Bytes())
+	if bad != nil {
+		return bad
+	}
+	if _, bad := s.front.Room(c, model); bad != nil {
+		again()
+		return nil
+	}
+	owner := c.Owner()
+	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
+		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
+	}
+	header := ownHeader(r.Header)
+	if n := sizeOf(header); n > maxHeader {
+		return api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
+	}
+	caller, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	l, err := s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body.Bytes(), patience)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.asked.add(owner, l.ID)
+	done := make(chan struct{})
+	s.done[l.ID] = done
+	s.mu.Unlock()
+	s.stir()
+	if _, wait := preferences(r.Header); wait > 0 {
+		waiting, cancel := context.WithTimeout(r.Context(), wait)
+		defer cancel()
+		select {
+		case <-done:
+			if answered, err := s.store.Later(owner, l.ID); err == nil && answered.Done() {
+				w.Header().Set("Preference-Applied", "respond-async, wait="+strconv.Itoa(int(wait.Seconds())))
+				return s.writeAnswer(w, r, answered)
+			}
+		case <-waiting.Done():
+		}
+	}
+	w.Header().Set("Preference-Applied", "respond-async")
+	writePending(w, l)
+	return nil
+}
+
+// ask reads what must be known of a body: the model. A stream can't be answered later.
+func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *api.Error) {
+	var asked parse.Request
+	if path.Model == api.ModelInForm {
+		media := r.Header.Get("Content-Type")
+		if kind, _, err := mime.ParseMediaType(media); err != nil || kind != "multipart/form-data" {
+			return "", api.BadRequest("", "the Content-Type is %.80q: want multipart/form-data", media)
+		}
+		asked, bad = parse.Form(media, body)
+	} else {
+		asked, bad = parse.JSON(body)
+	}
+	if bad == nil && (asked.Stream || path.Stream == api.StreamLines && !strings.Contains(string(body), `"stream"`)) {
+		bad = api.BadRequest("stream", "a stream can't be answered later: set stream to false, or leave Prefer: respond-async out")
+	}
+	return asked.Model, bad
+}
+
+// patience is how long a request may go without an answer.
+func patience(h http.Header, usual time.Duration) (time.Duration, error) {
+	v := h.Get(headerTimeout)
+	if v == "" {
+		return usual, nil
+	}
+	d, err := time.ParseDuration(v)
+	if seconds, bad := strconv.ParseFloat(v, 64); bad == nil {
+		d, err = time.Duration(min(max(seconds, 0), 1e9)*float64(time.Second)), nil
+	}
+	if err != nil || d <= 0 {
+		return 0, api.BadRequest("", "the header %s is %.40q: want seconds, or a duration such as 1m30s", headerTimeout, v)
+	}
+	return min(d, mostWindow), nil
+}
+
+// headerTimeout is the activator's: how long a client waits for the whole answer.
+const headerTimeout = "X-Request-Timeout"
+
+// dropped are headers that a request does not keep: those of its connection, what it is answered by, and what nobody may read on a disk.
+var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", headerTimeout, "Connection", "Keep-Alive",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding", "Expect", "X-Forwarded-For", "X-Request-Id"}
+
+// ownHeader is the header of a request that is served later.
+func ownHeader(h http.Header) http.Header {
+	h = h.Clone()
+	for _, name := range dropped {
+		h.Del(name)
+	}
+	return h
+}
+
+// maxHeader bounds the header that is kept.
+const maxHeader = 8 << 10
+
+func sizeOf(h http.Header) (n int) {
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// unanswered is how many of an owner's requests have no answer.
+func (s *Server) unanswered(owner string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = len(s.asked.of[owner])
+	for _, r := range s.served {
+		if r.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
+// comeBack is when a client is asked to look again.
+const comeBack = time.Second
+
+// writePending says that there is no answer yet.
+func writePending(w http.ResponseWriter, l store.Later) {
+	url := pathAsync + "/" + l.ID
+	h := w.Header()
+	h.Set("Location", url)
+	h.Set("Retry-After", strconv.Itoa(int(comeBack.Seconds())))
+	h["X-Request-Id"] = []string{l.ID}
+	api.WriteJSON(w, http.StatusAccepted, laterObject{ID: l.ID, Object: "async", Status: "in_progress", Created: l.Created.Unix(), Expires: l.Deadline.Unix(), URL: url})
+}
+
+// noLater says which request is not there.
+func noLater(err error, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return &api.Error{Status: http.StatusNotFound, Param: "id", Message: fmt.Sprintf("there is no request %.80q", id)}
+	}
+	return err
+}
+
+func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	l, err := s.store.Later(c.Owner(), r.PathValue("id"))
+	if err != nil {
+		return noLater(err, r.PathValue("id"))
+	}
+	if !l.Done() {
+		writePending(w, l)
+		return nil
+	}
+	return s.writeAnswer(w, r, l)
+}
+
+// writeAnswer sends the answer that is kept: its status, its header and its body.
+func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Later) error {
+	body, err := s.store.Answer(l)
+	if err != nil {
+		return noLater(err, l.ID)
+	}
+	defer body.Close()
+	h := w.Header()
+	maps.Copy(h, l.Answer)
+	h.Set("Content-Length", strconv.FormatInt(l.Bytes, 10))
+	w.WriteHeader(l.Status)
+	if r.Method != http.MethodHead {
+		_, _ = io.Copy(w, body) // the client may have left: nothing to do about it
+	}
+	return nil
+}
+
+// deleteLater forgets a request and its answer. One that runs is ended.
+func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	id := r.PathValue("id")
+	if err := s.store.DeleteLater(c.Owner(), id); err != nil {
+		return noLater(err, id)
+	}
+	s.mu.Lock()
+	s.asked.remove(c.Owner(), id)
+	if run := s.served[id]; run != nil {
+		run.cancel(errCancelled)
+	} else if done := s.done[id]; done != nil {
+		close(done)
+		delete(s.done, id)
+	}
+	s.mu.Unlock()
+	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
+	return nil
+}

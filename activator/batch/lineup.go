@@ -1,0 +1,45 @@
+package batch
+
+import "slices"
+
+// lineup is ids that wait for their turn, by owner. The zero value is empty. Its owner guards it.
+type lineup struct{ of map[string][]string }
+
+// add puts ids at the end of their owner's.
+func (l *lineup) add(owner string, ids ...string) {
+	if l.of == nil {
+		l.of = map[string][]string{}
+	}
+	l.of[owner] = append(l.of[owner], ids...)
+}
+
+// remove says whether an id was there.
+func (l *lineup) remove(owner, id string) bool {
+	k := slices.Index(l.of[owner], id)
+	if k < 0 {
+		return false
+	}
+	if l.of[owner] = slices.Delete(l.of[owner], k, k+1); len(l.of[owner]) == 0 {
+		delete(l.of, owner)
+	}
+	return true
+}
+
+// next takes out the first one of the owner of whom the fewest run, and no more than most; of such owners it is the one that came first, for ids
+// grow. False: there is none.
+func (l *lineup) next(running map[string]*running, most int) (owner, id string, ok bool) {
+	busy := map[string]int{}
+	for _, r := range running {
+		busy[r.owner]++
+	}
+	for o, ids := range l.of {
+		n := busy[o]
+		if n < most && (!ok || n < busy[owner] || n == busy[owner] && ids[0] < id) {
+			owner, id, ok = o, ids[0], true
+		}
+	}
+	if ok {
+		l.remove(owner, id)
+	}
+	return owner, id, ok
+}

@@ -1,0 +1,73 @@
+package batch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
+
+// resultLine is OpenAI's line of an output.
+type resultLine struct {
+	ID       string      `json:"id"`
+	CustomID string      `json:"custom_id"`
+	Response *response   `json:"response"`
+	Error    *lineFailed `json:"error"`
+}
+
+// response is what a line was answered with, whatever its status.
+type response struct {
+	Status  int             `json:"status_code"`
+	Request string          `json:"request_id"`
+	Body    json.RawMessage `json:"body"`
+}
+
+// lineFailed is why a line has no answer.
+type lineFailed struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// requestID is the id of a line's request: in its result, and in the access log.
+func (r *run) requestID(n int) string {
+	return fmt.Sprintf("batch_req_%s_%d", strings.TrimPrefix(r.id, "batch_"), n+1)
+}
+
+// result is that of a line that was answered.
+func (o *outcome) result(r *run) store.Result {
+	id := r.requestID(o.line)
+	if o.answer.status == 0 {
+		return o.failure(r, "stream_cut", "the answer was cut")
+	}
+	res := store.Result{Line: o.line, OK: o.answer.status/100 == 2}
+	if res.OK {
+		res.Tokens = tokensOf(o.answer.body)
+	}
+	res.Text = text(resultLine{ID: id, CustomID: o.id, Response: &response{Status: o.answer.status, Request: id, Body: raw(o.answer.body)}})
+	return res
+}
+
+// failure is the result of a line that has no answer.
+func (o *outcome) failure(r *run, code, message string) store.Result {
+	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
+}
+
+// raw is a body as it stands in a line: itself on one line, or where it is no JSON a text.
+func raw(body []byte) json.RawMessage {
+	var one bytes.Buffer
+	if json.Compact(&one, body) == nil && one.Len() > 0 {
+		return one.Bytes()
+	}
+	quoted, _ := json.Marshal(string(body)) // texts always marshal
+	return quoted
+}
+
+func text(l resultLine) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(l) // what is in it is JSON
+	return b.Bytes()
+}

@@ -1,0 +1,364 @@
+package batch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
+
+// retryStore is the time between two attempts to record something where the store has no room.
+const retryStore = 5 * time.Second
+
+// run is one batch while it runs. All of it belongs to the batch's goroutine.
+type run struct {
+	s        *Server
+	claim    *store.Claim
+	caller   activator.Caller
+	input    *os.File
+	places   []line // of all lines
+	models   []*work
+	results  chan outcome // from the goroutines of lines, one for each that flies; the run receives all of them
+	flying   int
+	left     int // lines without a result
+	deadline time.Time
+	window   time.Duration
+	id, path string // of the batch, and what its lines ask
+	log      *slog.Logger
+
+	unsaved []store.Result
+	saving  []store.Result // what a goroutine records now, which alone uses the claim meanwhile
+	saved   chan error     // its outcome: sent to once for each; received by the run before it uses the claim
+	full    time.Time      // when the store had no room; zero: it has
+}
+
+// mostUnsaved is how many results may wait to be recorded before nothing more is sent.
+const mostUnsaved = 2000
+
+// work is what a batch has to ask one model.
+type work struct {
+	model    string
+	member   *member // in the gate; nil: it is not
+	pending  []int   // lines that wait
+	tries    map[int]int
+	left     int       // lines without a result
+	flying   int       // of these, those that were sent
+	after    time.Time // when the next may be sent
+	refusals int       // in a row
+}
+
+// outcome is what became of one attempt at a line.
+type outcome struct {
+	work       *work
+	line       int
+	id         string // custom_id
+	background bool
+	took       time.Duration
+	answer     answer
+	ended      bool  // its context had: what was not answered by then has no result
+	err        error // the line can't be read
+}
+
+// runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier where the batch is cancelled.
+func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
+	claim, done, err := s.store.Claim(owner, id)
+	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) {
+		return
+	} else if err != nil {
+		s.log.Error("a batch can't be run", "batch", id, "error", err)
+		return
+	}
+	defer claim.Close()
+	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	defer func() { s.forget(r.unsaved) }()
+	status, faults, err := r.do(ctx, mine, done)
+	for err == nil {
+		if err = r.finish(ctx, status, faults); !errors.Is(err, store.ErrFull) {
+			break
+		}
+		s.log.Error("a batch waits for room in the store", "batch", id, "error", err)
+		err = sleep(ctx, retryStore)
+	}
+	switch {
+	case err == nil:
+		s.metrics.ended.WithLabelValues(status).Inc()
+		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", claim.Completed, "failed", claim.Failed, "of", claim.Total)
+	case errors.Is(err, errClosing), errors.Is(err, store.ErrFenced):
+	default:
+		s.log.Error("a batch was interrupted", "batch", id, "error", err)
+	}
+}
+
+// sleep waits, unless ctx ends; then it returns its cause.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// do runs the lines, and says how the batch ends. The error says that it goes on another time.
+func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, faults []store.Fault, err error) {
+	if err := json.Unmarshal(r.claim.Caller, &r.caller); err != nil {
+		return "", nil, fmt.Errorf("read its caller: %w", err)
+	}
+	if r.claim.Status == store.Cancelling && r.claim.Total == 0 { // before it was read
+		return store.Cancelled, nil, nil
+	}
+	faults, err = r.open(done)
+	if err != nil {
+		return "", nil, err
+	}
+	defer r.input.Close()
+	if len(faults) > 0 {
+		return store.Failed, faults, nil
+	}
+	defer r.leaveAll()
+	if r.claim.Status == store.Cancelling {
+		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+	}
+	err = r.lines(mine)
+	switch {
+	case errors.Is(err, errCancelled):
+		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
+	case errors.Is(err, errExpired):
+		return store.Expired, nil, r.abandon(ctx, "batch_expired", "the request was not answered within the batch's completion window")
+	}
+	return store.Completed, nil, err
+}
+
+// open opens the input and checks it. faults are what is wrong with it.
+func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
+	s, c := r.s, r.claim
+	file, _, err := s.store.OpenFile(c.Owner, c.Input)
+	if errors.Is(err, store.ErrNotFound) {
+		return []store.Fault{{Code: "missing_file", Message: "the input file is not there any more"}}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	r.input = file
+	in, faults, err := check(file, c.Endpoint, s.cfg)
+	if err != nil || len(faults) > 0 {
+		return faults, err
+	}
+	for _, name := range in.models {
+		r.models = append(r.models, &work{model: name, tries: map[int]int{}})
+	}
+	r.places = in.lines
+	for n, l := range in.lines {
+		if w := r.models[l.model]; !done[n] {
+			w.pending = append(w.pending, n)
+			w.left++
+			r.left++
+		}
+	}
+	return nil, c.Change(func(b *store.Batch) {
+		b.Total = len(in.lines)
+		if len(in.models) == 1 {
+			b.Model = in.models[0]
+		}
+		if b.Began.IsZero() {
+			b.Began = time.Now()
+		}
+		if b.Status == store.Validating {
+			b.Status = store.InProgress
+		}
+	})
+}
+
+// errExpired says that a batch's time is up.
+var errExpired = errors.New("its completion window is over")
+
+// lines sends lines and records their results until none is left, or ctx or the batch's time ends.
+func (r *run) lines(ctx context.Context) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, r.deadline, errExpired)
+	defer cancel()
+	for _, w := range r.models {
+		if w.left > 0 {
+			w.member = r.s.gate.join(w.model, r.deadline, w.left)
+		}
+	}
+	tick := time.NewTicker(r.s.cfg.Poll)
+	defer tick.Stop()
+	for r.left > 0 && ctx.Err() == nil {
+		if r.full.IsZero() && len(r.unsaved) < mostUnsaved {
+			r.send(ctx)
+		}
+		r.save()
+		select {
+		case o := <-r.results:
+			r.take(o)
+			r.takeAll()
+		case err := <-r.saved:
+			if err = r.wrote(err); err != nil {
+				cancel()
+				return r.land(err)
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if r.left == 0 {
+		return r.land(nil)
+	}
+	return r.land(context.Cause(ctx))
+}
+
+// land waits for the lines that fly, whose context has ended or who are none, and for what is being recorded. It returns err, or why that could not
+// be recorded.
+func (r *run) land(err error) error {
+	for r.flying > 0 {
+		r.take(<-r.results)
+	}
+	if r.saving != nil {
+		if failed := r.wrote(<-r.saved); failed != nil {
+			return failed
+		}
+	}
+	if errors.Is(err, errClosing) { // one attempt: these lines are sent again otherwise
+		if failed := r.record(); failed != nil {
+			r.log.Warn("the last results of a batch are lost: these lines are sent again", "error", failed)
+		}
+	}
+	return err
+}
+
+// takeAll takes the outcomes that are there without waiting, so that many are recorded at once.
+func (r *run) takeAll() {
+	for r.flying > 0 {
+		select {
+		case o := <-r.results:
+			r.take(o)
+		default:
+			return
+		}
+	}
+}
+
+// save begins to record the results that are there, unless that is being done: many at once, while others are answered.
+func (r *run) save() {
+	if r.saving != nil || len(r.unsaved) == 0 || !r.full.IsZero() && time.Since(r.full) < retryStore {
+		return
+	}
+	r.saving, r.unsaved = r.unsaved, nil
+	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
+}
+
+// wrote takes in whether they were recorded. Where the store has no room they wait for a while, and nothing is sent meanwhile.
+func (r *run) wrote(err error) error {
+	if err == nil {
+		r.s.forget(r.saving)
+		r.saving, r.full = nil, time.Time{}
+		return nil
+	}
+	r.unsaved, r.saving = append(r.saving, r.unsaved...), nil
+	if !errors.Is(err, store.ErrFull) {
+		return err
+	}
+	if r.full.IsZero() {
+		r.log.Error("a batch waits for room in the store", "error", err)
+	}
+	r.full = time.Now()
+	return nil
+}
+
+// forget gives the memory of results back.
+func (s *Server) forget(results []store.Result) {
+	for _, res := range results {
+		s.memory.give(int64(len(res.Text)))
+	}
+}
+
+// record records the results that are there, now. After an error they are still there.
+func (r *run) record() error {
+	if len(r.unsaved) == 0 {
+		return nil
+	}
+	err := r.claim.Record(r.unsaved)
+	if err == nil {
+		r.s.forget(r.unsaved)
+		r.unsaved, r.full = nil, time.Time{}
+	}
+	return err
+}
+
+// recordAll records all results, as soon as there is room for them, or returns the cause of ctx's end.
+func (r *run) recordAll(ctx context.Context) error {
+	for {
+		err := r.record()
+		if !errors.Is(err, store.ErrFull) {
+			return err
+		}
+		if r.full.IsZero() {
+			r.log.Error("a batch waits for room in the store", "error", err)
+			r.full = time.Now()
+		}
+		if err := sleep(ctx, retryStore); err != nil {
+			return err
+		}
+	}
+}
+
+// leaveAll leaves the gate.
+func (r *run) leaveAll() {
+	for _, w := range r.models {
+		if w.member != nil {
+			r.s.gate.leave(w.member)
+			w.member = nil
+		}
+	}
+}
+
+// abandonAtOnce is how many lines are recorded at once.
+const abandonAtOnce = 1000
+
+// abandon gives the lines that are left an error as their result.
+func (r *run) abandon(ctx context.Context, code, message string) error {
+	for _, w := range r.models {
+		for _, n := range w.pending {
+			o := outcome{work: w, line: n}
+			text := make([]byte, r.places[n].size)
+			var q request
+			if _, err := r.input.ReadAt(text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
+				o.id = *q.ID
+			}
+			r.settle(w, o.failure(r, code, message))
+			if len(r.unsaved) < abandonAtOnce {
+				continue
+			}
+			if err := r.recordAll(ctx); err != nil {
+				return err
+			}
+		}
+		w.pending = nil
+	}
+	return r.recordAll(ctx)
+}
+
+// finish makes the files of a batch that has ended.
+func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
+	if err := r.recordAll(ctx); err != nil {
+		return err
+	}
+	if r.claim.Finalized.IsZero() && status != store.Failed {
+		err := r.claim.Change(func(b *store.Batch) {
+			if status != store.Cancelled {
+				b.Status, b.Finalized = store.Finalizing, time.Now()
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.claim.Finish(status, faults)
+}

@@ -1,0 +1,210 @@
+package batch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+// answer is what became of one attempt.
+type answer struct {
+	status int // 0: there is none: it was cut
+	header http.Header
+	body   []byte
+	large  bool // it was larger than it may be
+	short  bool // there was no memory left for it
+	// charged is what it takes of the memory: whoever has it gives that back.
+	charged int64
+}
+
+// kept is where an answer is written. It belongs to the goroutine that serves it.
+type kept struct {
+	answer
+	limit  int
+	memory *memory // nil: it is not charged
+	paid   int64   // of the answer, before it came
+	buf    bytes.Buffer
+}
+
+// errTooMuch ends an answer that is larger than what may be kept, or than what can be now.
+var errTooMuch = errors.New("the answer is larger than what is kept")
+
+// Header implements [http.ResponseWriter].
+func (k *kept) Header() http.Header { return k.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (k *kept) WriteHeader(status int) {
+	if k.status == 0 && status >= http.StatusOK {
+		k.status = status
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (k *kept) Write(p []byte) (int, error) {
+	k.WriteHeader(http.StatusOK)
+	if k.buf.Len()+len(p) > k.limit {
+		k.large = true
+		return 0, errTooMuch
+	}
+	if n := int64(k.buf.Len()+len(p)) - k.paid - k.charged; k.memory != nil && n > 0 {
+		if !k.memory.take(n) {
+			k.short = true
+			return 0, errTooMuch
+		}
+		k.charged += n
+	}
+	return k.buf.Write(p)
+}
+
+// FlushError, SetReadDeadline and SetWriteDeadline are for a [http.ResponseController]: there is nobody who is slow.
+func (k *kept) FlushError() error                { return nil }
+func (k *kept) SetReadDeadline(time.Time) error  { return nil }
+func (k *kept) SetWriteDeadline(time.Time) error { return nil }
+
+// sent is what is sent for a caller.
+type sent struct {
+	caller activator.Caller
+	terms  activator.Terms
+	id     string // of the request
+	uri    string
+	header http.Header
+	body   io.ReadCloser
+	size   int64
+	paid   int64 // of the answer's memory
+}
+
+// serve sends a request and keeps its answer. It blocks until the answer has ended, or ctx has.
+func (s *Server) serve(ctx context.Context, q sent) (a answer) {
+	at, err := url.ParseRequestURI(q.uri)
+	if err != nil { // it came with a request that was read
+		return answer{status: http.StatusBadRequest}
+	}
+	at.Scheme, at.Host = "http", "localhost"
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), q.body)
+	if err != nil {
+		return answer{status: http.StatusBadRequest}
+	}
+	r.Header, r.ContentLength, r.RequestURI = q.header, q.size, q.uri
+	r.Header["X-Request-Id"] = []string{q.id}
+	k := &kept{limit: s.cfg.MaxAnswer, memory: &s.memory, paid: q.paid}
+	k.header = http.Header{}
+	func() {
+		defer func() {
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler: // the answer was cut
+				k.status = 0
+			default:
+				panic(v)
+			}
+		}()
+		s.front.ServeLater(k, r, q.caller, q.terms)
+	}()
+	k.body = k.buf.Bytes()
+	return k.answer
+}
+
+// fate is what is done after an attempt.
+type fate int
+
+const (
+	final   fate = iota // it is the result
+	refused             // no instance has seen it: it is sent again, for as long as there is time
+	failed              // an instance failed at it: it is sent again, some times
+)
+
+// refusals are the codes of requests that no instance has seen and that may be taken later.
+var refusals = []string{api.CodeBusy, api.CodeHoldFull, api.CodeHoldTimeout, api.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
+	api.CodeShutdown, api.CodeNoCapacity, api.CodeNoIssuer}
+
+// judge says what is done after an attempt, and how long to wait before it is sent again, if the answer says so.
+func judge(a answer) (f fate, code string, after time.Duration) {
+	switch {
+	case a.large:
+		return final, "", 0
+	case a.short:
+		return refused, api.CodeBusy, time.Second
+	case a.status == 0:
+		return failed, api.CodeStreamCut, 0
+	case a.status/100 == 2:
+		return final, "", 0
+	}
+	var e struct {
+		Error struct {
+			Code any `json:"code"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(a.body, &e) == nil {
+		code, _ = e.Error.Code.(string)
+	}
+	if a.status < http.StatusInternalServerError && a.status != http.StatusTooManyRequests {
+		return final, code, 0
+	}
+	if ms, err := strconv.Atoi(a.header.Get("Retry-After-Ms")); err == nil {
+		after = time.Duration(min(ms, 60_000)) * time.Millisecond
+	}
+	if a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) {
+		return refused, code, after
+	}
+	if code == api.CodeEvicted { // for the sake of another: it is not its fault
+		return refused, code, after
+	}
+	return failed, code, after
+}
+
+// pause is how long to wait before the nth attempt, where the answer said after.
+func pause(n int, after time.Duration) time.Duration {
+	return min(max(after, 250*time.Millisecond<<min(n, 7)), time.Minute)
+}
+
+// tokensOf is what an answer says that it took.
+func tokensOf(body []byte) store.Tokens {
+	type details struct {
+		Cached    int64 `json:"cached_tokens"`
+		Reasoning int64 `json:"reasoning_tokens"`
+	}
+	var a struct {
+		Usage struct {
+			Prompt            int64   `json:"prompt_tokens"`
+			Completion        int64   `json:"completion_tokens"`
+			Input             int64   `json:"input_tokens"`
+			Output            int64   `json:"output_tokens"`
+			PromptDetails     details `json:"prompt_tokens_details"`
+			CompletionDetails details `json:"completion_tokens_details"`
+			InputDetails      details `json:"input_tokens_details"`
+			OutputDetails     details `json:"output_tokens_details"`
+		} `json:"usage"`
+	}
+	if json.Unmarshal(body, &a) != nil {
+		return store.Tokens{}
+	}
+	u := a.Usage
+	return store.Tokens{Input: u.Prompt + u.Input, Output: u.Completion + u.Output,
+		Cached: u.PromptDetails.Cached + u.InputDetails.Cached, Reasoning: u.CompletionDetails.Reasoning + u.OutputDetails.Reasoning}
+}
+
+// held is how long a request has waited before it was sent, as its Server-Timing says.
+func held(h http.Header) time.Duration {
+	rest, found := strings.CutPrefix(h.Get("Server-Timing"), "hold;dur=")
+	if !found {
+		return 0
+	}
+	text, _, _ := strings.Cut(rest, ",")
+	ms, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(ms > 0 && ms < 1e12) {
+		return 0
+	}
+	return time.Duration(ms * float64(time.Millisecond))
+}

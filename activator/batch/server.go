@@ -1,0 +1,316 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// Config bounds what clients leave. The zero value of each field has the default that is named.
+type Config struct {
+	// MaxFile bounds a file. Default 200 MiB, as OpenAI's.
+	MaxFile int64
+	// MaxLines bounds the lines of a batch. Default 50,000, as OpenAI's.
+	MaxLines int
+	// MaxLine bounds a line. Default 8 MiB.
+	MaxLine int
+	// MaxModels bounds the models that a batch asks. Default 100.
+	MaxModels int
+	// MaxAnswer bounds an answer that is kept. Default 32 MiB.
+	MaxAnswer int
+	// MaxBatches bounds an owner's batches that have not ended, and MaxLater its requests without an answer. Default 200 and 10,000.
+	MaxBatches, MaxLater int
+	// Uploads is how many files are uploaded at once. Default 64.
+	Uploads int
+	// Active is how many batches run or wait for instances at once, Lines how many of their lines are sent, and Later how many requests. Default 128, 1,000
+	// and 1,000. One owner has an eighth of the first.
+	Active, Lines, Later int
+	// Memory is what the bodies and the answers of these take, all together; what one takes at least. Default 256 MiB.
+	Memory int64
+	// Attempts is how often a line or a request is tried that an instance fails at. Default 3.
+	Attempts int
+	// Patience is how long a request may go without an answer. Default 1 h.
+	Patience time.Duration
+	// Gathering is how long after its begin the server may not know yet which models there are: those of other clusters come with them. 0: it knows.
+	Gathering time.Duration
+	// Poll is the time between two looks at what is awake, while lines wait for it. Default 250 ms.
+	Poll time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxFile = cmp.Or(c.MaxFile, 200<<20)
+	c.MaxLines = cmp.Or(c.MaxLines, 50_000)
+	c.MaxLine = cmp.Or(c.MaxLine, 8<<20)
+	c.MaxModels = cmp.Or(c.MaxModels, 100)
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 32<<20)
+	c.MaxBatches = cmp.Or(c.MaxBatches, 200)
+	c.MaxLater = cmp.Or(c.MaxLater, 10_000)
+	c.Uploads = cmp.Or(c.Uploads, 64)
+	c.Active = cmp.Or(c.Active, 128)
+	c.Lines = cmp.Or(c.Lines, 1000)
+	c.Memory = max(cmp.Or(c.Memory, 256<<20), 3*int64(c.MaxLine)+int64(c.MaxAnswer))
+	c.Later = cmp.Or(c.Later, 1000)
+	c.Attempts = cmp.Or(c.Attempts, 3)
+	c.Patience = cmp.Or(c.Patience, time.Hour)
+	c.Poll = cmp.Or(c.Poll, 250*time.Millisecond)
+	return c
+}
+
+// Front is the front door that requests go through; an *[activator.Activator] is one.
+type Front interface {
+	// Caller finds out who sends a request; the error is an *[api.Error].
+	Caller(r *http.Request) (activator.Caller, error)
+	// ReadBody reads the body of a request whole.
+	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
+	// OwnHost says whether a host is a function's own.
+	OwnHost(host string) bool
+	// Room says what instances of a model can take now, or why the caller may not use it.
+	Room(c activator.Caller, model string) (activator.Room, *api.Error)
+	// ServeLater serves a request for a caller.
+	ServeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, t activator.Terms)
+}
+
+// Server serves files, batches and later answers. See the package comment.
+type Server struct {
+	cfg     Config
+	store   *store.Store
+	front   Front
+	log     *slog.Logger
+	metrics *metrics
+	gate    gate
+	pace    pace
+	memory  memory
+	uploads chan struct{} // a place for each upload; taken and given back by requests; as large as Config.Uploads
+	lines   chan struct{} // the same for lines, and Config.Lines
+	work    chan struct{} // there may be something to start; sent to by requests and by what ends, received by Run; one place is enough; never closed
+
+	began time.Time // when Run began; set before it starts anything
+
+	mu      sync.Mutex          // guards what follows
+	waiting lineup              // batches
+	hurry   lineup              // those that were cancelled before they ran
+	running map[string]*running // batches, by id
+	asked   lineup              // requests that wait to be served
+	served  map[string]*running // requests, by id
+	done    map[string]chan struct{}
+}
+
+// running is one batch or request while it runs.
+type running struct {
+	owner  string
+	cancel context.CancelCauseFunc
+}
+
+// Why what runs is ended.
+var (
+	errCancelled = errors.New("its client has cancelled it")
+	errClosing   = errors.New("the server ends")
+)
+
+// New makes a server. It starts nothing. log may be nil.
+func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	b := &Server{cfg: cfg, store: s, front: front, log: log,
+		memory: memory{limit: cfg.Memory}, uploads: make(chan struct{}, cfg.Uploads), lines: make(chan struct{}, cfg.Lines), work: make(chan struct{}, 1),
+		running: map[string]*running{}, served: map[string]*running{}, done: map[string]chan struct{}{}}
+	var err error
+	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
+		return nil, fmt.Errorf("register metrics of batches: %w", err)
+	}
+	return b, nil
+}
+
+// Prefixes of the paths that are served here.
+const (
+	pathFiles   = "/v1/files"
+	pathBatches = "/v1/batches"
+	pathAsync   = "/v1/async"
+)
+
+// isOurs says whether a path is one of files, batches or later answers.
+func isOurs(path string) bool {
+	for _, p := range []string{pathFiles, pathBatches, pathAsync} {
+		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// Handler serves the paths of files and batches, and requests that are to be answered later; next gets all others.
+func (s *Server) Handler(next http.Handler) http.Handler {
+	ours := s.routes()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
+			ours.ServeHTTP(w, r)
+		case r.Method == http.MethodPost && asksLater(r.Header) && !s.front.OwnHost(r.Host):
+			s.askLater(w, r, next)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Without answers, on the paths of files and batches, that there is no store, and how to have one; next gets all others.
+func Without(next http.Handler, own func(host string) bool, how string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isOurs(r.URL.Path) || own(r.Host) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		inbound.Unread(w, r)
+		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches and later answers are not kept here: %s", how))
+	})
+}
+
+// handler answers a caller's request; what it returns is written by the error table.
+type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	add := func(pattern string, h handler) { mux.Handle(pattern, s.known(h)) }
+	add("POST "+pathFiles, s.upload)
+	add("GET "+pathFiles, s.listFiles)
+	add("GET "+pathFiles+"/{id}", s.showFile)
+	add("GET "+pathFiles+"/{id}/content", s.fileContent)
+	add("DELETE "+pathFiles+"/{id}", s.deleteFile)
+	add("POST "+pathBatches, s.createBatch)
+	add("GET "+pathBatches, s.listBatches)
+	add("GET "+pathBatches+"/{id}", s.showBatch)
+	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
+	add("GET "+pathAsync+"/{id}", s.showLater)
+	add("DELETE "+pathAsync+"/{id}", s.deleteLater)
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+	}))
+	return mux
+}
+
+// known finds out who asks before h answers.
+func (s *Server) known(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.front.Caller(r)
+		if err == nil {
+			err = h(w, r, c)
+		}
+		if err != nil {
+			inbound.Unread(w, r)
+			if api.AsError(err).Status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			refuse(w, err)
+		}
+	})
+}
+
+// refuse writes an error, with an id for those who ask about it.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
+	api.WriteError(w, explain(err))
+}
+
+// explain is the table of the store's errors.
+func explain(err error) error {
+	var e *api.Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, store.ErrNotFound):
+		return api.Errorf(http.StatusNotFound, "", "there is no such thing, or it is another tenant's")
+	case errors.Is(err, store.ErrFull):
+		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
+		for cause := err; cause != nil; cause = errors.Unwrap(cause) {
+			if errors.Is(cause, store.ErrFull) {
+				e.Message = cause.Error()
+			}
+			if _, several := cause.(interface{ Unwrap() []error }); several {
+				break
+			}
+		}
+		e.NoRetry = true
+		return e
+	}
+	return err
+}
+
+// Run runs batches and serves requests until ctx ends and all that it has begun is stopped: what has no result then is
+// taken up by the next server of the store. The error says why the store can't be read.
+func (s *Server) Run(ctx context.Context) error {
+	batches, err := s.store.Unfinished()
+	if err != nil {
+		return fmt.Errorf("read the batches: %w", err)
+	}
+	asked, err := s.store.Unanswered()
+	if err != nil {
+		return fmt.Errorf("read the requests that were not answered: %w", err)
+	}
+	s.began = time.Now()
+	s.mu.Lock()
+	for _, b := range batches {
+		s.waiting.remove(b.Owner, b.ID) // it came just now
+		s.waiting.add(b.Owner, b.ID)
+	}
+	for _, l := range asked {
+		s.asked.remove(l.Owner, l.ID) // it came just now
+		s.asked.add(l.Owner, l.ID)
+	}
+	s.mu.Unlock()
+	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop(errClosing)
+	sweep := time.NewTicker(time.Minute)
+	defer sweep.Stop()
+	s.sweep()
+	for {
+		s.startBatches(closing, &all)
+		s.startLater(closing, &all)
+		select {
+		case <-s.work:
+		case <-sweep.C:
+			s.sweep()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// unknownYet says whether there is no such model, as far as is known, and it may still come.
+func (s *Server) unknownYet(code string) bool {
+	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
+}
+
+// stir says that there may be something to start.
+func (s *Server) stir() {
+	select {
+	case s.work <- struct{}{}:
+	default: // Run has not looked since the last time
+	}
+}
+
+func (s *Server) sweep() {
+	if n, err := s.store.Sweep(time.Now()); err != nil {
+		s.log.Error("forget what has expired", "error", err)
+	} else if n > 0 {
+		s.log.Info("what has expired was deleted", "records", n)
+	}
+}

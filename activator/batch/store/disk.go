@@ -1,0 +1,54 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// full is err as an [ErrFull] where the disk is used up.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: the disk has no room left: %w", ErrFull, err)
+	}
+	return err
+}
+
+// syncDir writes the names of a folder to disk.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// create writes a file that is there as a whole or not at all.
+func (s *Store) create(name string, body []byte) error {
+	f, err := os.CreateTemp(s.path(dirTmp), "new-")
+	if err != nil {
+		return full(err)
+	}
+	_, err = f.Write(body)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = s.rename(f.Name(), name)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the error that matters is the other one
+	}
+	return full(err)
+}
+
+// rename puts a file that is synced in its place, for good.
+func (s *Store) rename(from, name string) error {
+	to := s.path(name)
+	if err := os.Rename(from, to); err != nil {
+		return full(err)
+	}
+	return full(syncDir(filepath.Dir(to)))
+}
+
+// remove removes a body whose record is gone. One that stays is removed by the next [Open].
+func (s *Store) remove(name string) { _ = os.Remove(s.path(name)) }

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, and answers. It returns how many.
+func (s *Store) Sweep(now time.Time) (n int, err error) {
+	var files []*File
+	var batches []*Batch
+	var laters []*Later
+	err = s.db.View(func(tx *bolt.Tx) error {
+		return errors.Join(
+			each(tx, bucketFiles, func(f *File) {
+				if !now.Before(f.Expires) && !reads(tx, f.Owner, f.ID) {
+					files = append(files, f)
+				}
+			}),
+			each(tx, bucketBatches, func(b *Batch) {
+				if b.Ended() && now.Sub(b.Ended_) >= s.cfg.Keep {
+					batches = append(batches, b)
+				}
+			}),
+			each(tx, bucketLater, func(l *Later) {
+				if l.Done() && !now.Before(l.Expires) {
+					laters = append(laters, l)
+				}
+			}))
+	})
+	forget := func(e error) {
+		switch {
+		case e == nil:
+			n++
+		case !errors.Is(e, ErrNotFound) && !errors.Is(e, ErrInUse):
+			err = errors.Join(err, e)
+		}
+	}
+	for _, f := range files {
+		forget(s.DeleteFile(f.Owner, f.ID))
+	}
+	for _, b := range batches {
+		forget(s.db.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketBatches).Delete(key(b.Owner, b.ID)) }))
+	}
+	for _, l := range laters {
+		forget(s.DeleteLater(l.Owner, l.ID))
+	}
+	return n, err
+}

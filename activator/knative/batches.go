@@ -1,0 +1,64 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
+
+// openStore opens the store of files, batches and later answers, where there is to be one.
+func (p *process) openStore() (err error) {
+	if p.cfg.Store.Dir == "" {
+		return nil
+	}
+	if p.store, err = store.Open(p.cfg.Store); err != nil {
+		return fmt.Errorf("ROUSE_STORE: %w", err)
+	}
+	return nil
+}
+
+func (p *process) closeStore() {
+	if p.store == nil {
+		return
+	}
+	if err := p.store.Close(); err != nil {
+		p.log.Error("close the store", "error", err)
+	}
+}
+
+// newBatches makes what serves the store, where there is one.
+func (p *process) newBatches(registry *prometheus.Registry) (err error) {
+	if p.store == nil {
+		return nil
+	}
+	var limits batch.Config
+	if p.cfg.Front != nil { // models of other clusters come with them
+		limits.Gathering = time.Minute
+	}
+	p.batches, err = batch.New(limits, p.store, p.core, p.log, registry)
+	return err
+}
+
+// runBatches runs what is in the store until ctx ends: before requests are drained, so that its own keep nobody waiting.
+func (p *process) runBatches(ctx context.Context) {
+	if p.batches == nil {
+		return
+	}
+	if err := p.batches.Run(ctx); err != nil {
+		p.log.Error("files, batches and later answers are not served", "error", err)
+	}
+}
+
+// front is the front door, with what takes in files, batches and requests that are answered later.
+func (p *process) front() http.Handler {
+	if p.batches == nil {
+		return batch.Without(p.core.Handler(), p.core.OwnHost, "the Deployment rouse-activator has no ROUSE_STORE")
+	}
+	return p.batches.Handler(p.core.Handler())
+}

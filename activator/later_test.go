@@ -1,0 +1,193 @@
+package activator
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/keys"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config/apikey"
+)
+
+// later serves a chat for a caller whose client is not there.
+func (b *bench) later(c Caller, t Terms, body string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(body))
+	w := httptest.NewRecorder()
+	b.a.ServeLater(w, r, c, t)
+	return w
+}
+
+// caller is who shows a key, as it is stored.
+func (b *bench) caller(key string) (c Caller) {
+	b.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	found, err := b.a.Caller(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	raw, err := json.Marshal(found)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if strings.Contains(string(raw), key) && key != "" {
+		b.t.Errorf("the caller is kept with its key: %s", raw)
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// TestInTheBackground: such a request takes a free slot, wakes nothing, is refused where it would wait, and is no demand.
+func TestInTheBackground(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", nil)
+	i := b.instance(name, "m-0001", api.Asleep)
+	b.grant(i, 1)
+	c := b.caller("")
+	if w := b.later(c, Terms{Background: true}, `{"model":"m"}`); w.Code != http.StatusServiceUnavailable || i.wakes.Load() != 0 {
+		t.Errorf("while it sleeps: got %d %s and %d wakes", w.Code, w.Body, i.wakes.Load())
+	}
+	if room, err := b.a.Room(c, "m"); err != nil || room.Free != 0 || room.Slots != 4 {
+		t.Errorf("while it sleeps there is room for %+v, %v", room, err)
+	}
+	b.a.ObserveInstance(i.set(api.Awake))
+	answers, hold := make(chan struct{}), make(chan struct{})
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		answers <- struct{}{}
+		<-hold
+		answerOnce(w, r)
+	}
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			if w := b.later(c, Terms{Background: true}, `{"model":"m","priority":-3}`); w.Code != http.StatusOK {
+				t.Errorf("awake: got %d %s", w.Code, w.Body)
+			}
+		})
+		<-answers
+	}
+	f := b.a.known(name)
+	if d := f.level(); d.Running != 0 || d.Waiting != 0 || !d.LastRequest.IsZero() {
+		t.Errorf("the demand is %+v, want none, now or before", d)
+	}
+	if room, err := b.a.Room(c, "m"); err != nil || room.Free != 2 || room.Slots != 4 {
+		t.Errorf("there is room for %+v, %v; want 2 of 4", room, err)
+	}
+	all.Go(func() { b.later(c, Terms{}, `{"model":"m"}`) })
+	<-answers
+	if d := f.level(); d.Running != 1 {
+		t.Errorf("with an ordinary one the demand is %+v, want one that runs", d)
+	}
+	close(hold)
+	all.Wait()
+	if f.background != 0 || f.slots != 0 {
+		t.Errorf("%d slots are in use, %d in the background", f.slots, f.background)
+	}
+	if _, err := b.a.Room(c, "nope"); err == nil || err.Status != http.StatusNotFound {
+		t.Errorf("room of a model that is not there: %v", err)
+	}
+	if w := b.later(c, Terms{}, `{"model":"nope"}`); w.Code != http.StatusNotFound {
+		t.Errorf("a model that is not there: %d", w.Code)
+	}
+}
+
+// TestInTheBackgroundIsEvicted: its priority is below 0, whatever it says, so that others may have its slot.
+func TestInTheBackgroundIsEvicted(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.function("m", func(f *api.Function) { f.Concurrency, f.Hold.EvictSheddable = 1, true })
+	i := startFake(b.t, name, "m-0001", 1)
+	i.report = b.a.ObserveInstance
+	b.a.ObserveInstance(i.set(api.Awake))
+	running := make(chan struct{})
+	i.chat = func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-First") != "" {
+			close(running)
+			<-r.Context().Done()
+			return
+		}
+		answerOnce(w, r)
+	}
+	c := b.caller("")
+	c.Trusted = true
+	evicted := make(chan *httptest.ResponseRecorder)
+	go func() {
+		r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m","priority":-8}`))
+		r.Header.Set("X-First", "1")
+		w := httptest.NewRecorder()
+		b.a.ServeLater(w, r, c, Terms{Background: true})
+		evicted <- w
+	}()
+	<-running
+	if resp, got := b.post(chatPath, `{"model":"m"}`); resp.StatusCode != http.StatusOK {
+		t.Errorf("an ordinary request: %s %s", resp.Status, got)
+	}
+	if w := <-evicted; w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), api.CodeEvicted) {
+		t.Errorf("the one in the background: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestServedForAKey: the rules of a caller's key hold for what is served later, as they are then.
+func TestServedForAKey(t *testing.T) {
+	b, store := withKeys(t, apikey.Key{Name: "a", Tenant: "acme", Rights: apikey.Rights{Models: []string{"m"}, RequestsPerMinute: 2}}, apikey.Key{Name: "b", Tenant: "acme"}, apikey.Key{Name: "c"})
+	b.instance(b.function("m", nil), "m-0001", api.Awake)
+	b.instance(b.function("n", nil), "n-0001", api.Awake)
+	mine := b.caller("k-a")
+	if mine.Owner() != b.caller("k-b").Owner() || mine.Owner() == b.caller("k-c").Owner() {
+		t.Errorf("the owners are %q, %q and %q, want the tenants", mine.Owner(), b.caller("k-b").Owner(), b.caller("k-c").Owner())
+	}
+	if _, err := b.a.Room(mine, "n"); err == nil || err.Status != http.StatusForbidden {
+		t.Errorf("room of a model that the key may not use: %v", err)
+	}
+	if _, err := b.a.Room(mine, "x"); err == nil || err.Status != http.StatusForbidden {
+		t.Errorf("room of a model that is not there: %v, want what it hears of others", err)
+	}
+	for want, model := range map[int]string{http.StatusOK: "m", http.StatusForbidden: "n"} {
+		if w := b.later(mine, Terms{}, `{"model":"`+model+`"}`); w.Code != want {
+			t.Errorf("%s: got %d %s, want %d", model, w.Code, w.Body, want)
+		}
+	}
+	if w := b.later(mine, Terms{}, `{"model":"m","priority":-1}`); w.Code != http.StatusForbidden {
+		t.Errorf("a priority that the key may not claim: %d %s", w.Code, w.Body)
+	}
+	b.later(mine, Terms{}, `{"model":"m"}`)
+	if w := b.later(mine, Terms{Background: true}, `{"model":"m"}`); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), api.CodeRateLimit) {
+		t.Errorf("beyond the key's limit: %d %s", w.Code, w.Body)
+	}
+	if w := b.later(Caller{Client: "127.0.0.1", Local: true}, Terms{}, `{"model":"m"}`); w.Code != http.StatusUnauthorized {
+		t.Errorf("of who had no key before keys were needed: %d %s", w.Code, w.Body)
+	}
+	store.Load(&apikey.File{Keys: []apikey.Key{{Name: "b", Hash: apikey.Hash("k-b"), Tenant: "acme"}}})
+	if w := b.later(mine, Terms{}, `{"model":"m"}`); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "revoked") {
+		t.Errorf("after the key was revoked: %d %s", w.Code, w.Body)
+	}
+	if _, err := b.a.Room(mine, "m"); err == nil || err.Status != http.StatusUnauthorized {
+		t.Errorf("room for a key that was revoked: %v", err)
+	}
+}
+
+// TestAnonymousOwnsNothing: where some have keys, who has none can leave nothing.
+func TestAnonymousOwnsNothing(t *testing.T) {
+	b, _ := withKeys(t, apikey.Key{Name: apikey.Anonymous}, apikey.Key{Name: "a"})
+	if _, err := b.a.Caller(httptest.NewRequest(http.MethodGet, "/", nil)); err == nil || api.AsError(err).Status != http.StatusUnauthorized {
+		t.Errorf("got %v, want a 401", err)
+	}
+	if c := startBench(t, nil).caller(""); c.Owner() != Anonymous {
+		t.Errorf("without keys the owner is %q", c.Owner())
+	}
+	s := keys.NewStore(nil)
+	now := time.Now()
+	s.Load(&apikey.File{Keys: []apikey.Key{{Name: "old", Hash: apikey.Hash("k"), Expires: now.Add(-time.Second)}}})
+	if _, err := s.Account("key " + apikey.Hash("k")); err == nil || api.AsError(err).Status != http.StatusUnauthorized {
+		t.Errorf("an expired key: %v", err)
+	}
+}
