@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 )
 
@@ -105,12 +107,30 @@ func TestThoughtsNode(t *testing.T) {
 	runNode(ctx, t, "thoughts.mjs", p.server.url)
 }
 
-// runGo runs tests of Go's clients against a server whose function pico runs on that runtime.
-func runGo(ctx context.Context, t *testing.T, url, runtime string) {
-	t.Helper()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "./...")
+// clientsGo builds the tests of Go's clients, once. With empty caches that takes minutes, which no deadline of a test counts.
+var clientsGo = sync.OnceValues(func() (program string, err error) {
+	program = filepath.Join(bin, "clients.test")
+	cmd := exec.Command("go", "test", "-c", "-o", program, ".")
 	cmd.Dir = filepath.Join("clients", "go")
-	cmd.Env = append(os.Environ(), "ROUSE_CLIENTS_URL="+url, "ROUSE_CLIENTS_RUNTIME="+runtime, "GOFLAGS=-mod=readonly")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build the clients in Go: %w\n%s", err, out)
+	}
+	return program, err
+})
+
+// runGo runs tests of Go's clients against a server whose function pico runs on that runtime.
+func runGo(t *testing.T, url, runtime string) {
+	t.Helper()
+	program, err := clientsGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "-test.v")
+	cmd.Env = append(os.Environ(), "ROUSE_CLIENTS_URL="+url, "ROUSE_CLIENTS_RUNTIME="+runtime)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
@@ -122,7 +142,5 @@ func runGo(ctx context.Context, t *testing.T, url, runtime string) {
 func TestClientsGo(t *testing.T) {
 	t.Parallel()
 	p := newServer(t, "--model", "pico")
-	ctx, cancel := context.WithTimeout(t.Context(), 16*patience)
-	defer cancel()
-	runGo(ctx, t, p.server.url, "engine")
+	runGo(t, p.server.url, "engine")
 }

@@ -26,6 +26,9 @@ import (
 func TestOllama(t *testing.T) {
 	t.Parallel()
 	p := newOllama(t, 1)
+	if _, err := clientsGo(); err != nil {
+		t.Error(err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 16*patience)
 	defer cancel()
 	t.Run("openai-go", func(t *testing.T) { testOllamaOpenAI(ctx, t, newOpenAI(p)) })
@@ -33,7 +36,7 @@ func TestOllama(t *testing.T) {
 	t.Run("anthropic", func(t *testing.T) { runNode(ctx, t, "anthropic.mjs", p.server.url, "ollama") })
 	t.Run("responses", func(t *testing.T) { runNode(ctx, t, "responses.mjs", p.server.url, "ollama") })
 	t.Run("others", func(t *testing.T) { runNode(ctx, t, "others.mjs", p.server.url, "ollama") })
-	t.Run("go", func(t *testing.T) { runGo(ctx, t, p.server.url, "ollama") })
+	t.Run("go", func(t *testing.T) { runGo(t, p.server.url, "ollama") })
 	t.Run("command line", func(t *testing.T) { testOllamaCommand(ctx, t, p) })
 	t.Run("a client that leaves", func(t *testing.T) { testOllamaLeave(t, p) })
 	t.Run("keep_alive", func(t *testing.T) { testOllamaKeepAlive(ctx, t, p) })
