@@ -61,8 +61,12 @@ func (c *call) logAccess() {
 	millis("wake_ms", answer.timing.Wake)
 	if answer.answered != 0 {
 		millis("ttft_ms", answer.timing.Hold+answer.timing.First)
-		input, output := answer.used(r.Input)
-		attrs = append(attrs, slog.Int64("input_tokens", int64(input)), slog.Int64("output_tokens", int64(output)))
+		used := answer.used(r.Input)
+		attrs = append(attrs, slog.Int64("input_tokens", int64(used.input)))
+		if used.cached > 0 {
+			attrs = append(attrs, slog.Int64("cached_tokens", int64(used.cached)))
+		}
+		attrs = append(attrs, slog.Int64("output_tokens", int64(used.output)))
 	}
 	if n := c.sent.attempts; n > 1 {
 		attrs = append(attrs, slog.Int("attempts", n))

@@ -40,13 +40,16 @@ type reply struct {
 	unread relay.WriteDeadline
 }
 
+// tokens are what a request has used. Those of its input that its instance had in the cache are in both.
+type tokens struct{ input, cached, output api.Tokens }
+
 // used is what the request has used, as well as is known: nothing where no instance has answered, or one has refused it.
 // estimated is what its input was taken to be.
-func (r *reply) used(estimated api.Tokens) (input, output api.Tokens) {
+func (r *reply) used(estimated api.Tokens) tokens {
 	if r.answered/100 != 2 {
-		return 0, 0
+		return tokens{}
 	}
-	return cmp.Or(api.Tokens(r.usage.Prompt), estimated), api.Tokens(r.usage.Tokens())
+	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: api.Tokens(r.usage.Tokens())}
 }
 
 // errAbort marks a cut answer whose end the client can only see by its connection's.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -104,7 +105,7 @@ func TestClockJumps(t *testing.T) {
 func request(header ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
 	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	return r
 }
@@ -131,6 +132,9 @@ func TestAuthenticate(t *testing.T) {
 		{"Azure's", []string{"Api-Key", "rouse-a"}, "a"},
 		{"none", nil, ""},
 		{"empty", []string{"Authorization", "Bearer "}, ""},
+		{"two of them", []string{"Authorization", "Bearer rouse-a", "X-Api-Key", "rouse-b"}, "a"},
+		{"a second one", []string{"Authorization", "Bearer rouse-a", "Authorization", "Bearer rouse-b"}, ""},
+		{"a second one of another kind", []string{"Authorization", "Bearer rouse-a", "X-Api-Key", "x", "X-Api-Key", "y"}, ""},
 		{"basic", []string{"Authorization", "Basic rouse-a"}, ""},
 		{"unknown", []string{"Authorization", "Bearer rouse-b"}, ""},
 		{"the hash is no key", []string{"Authorization", "Bearer " + apikey.Hash("rouse-a")}, ""},
@@ -208,7 +212,19 @@ func TestFollow(t *testing.T) {
 		if get("ka") != a {
 			t.Error("the loss of the file has taken the keys away")
 		}
-		if n := strings.Count(log.String(), "stay as they were"); n != 2 {
+		write("keys:\n" + entry("c", "kc", ""))
+		if get("kc") == nil {
+			t.Fatal("the file was not read again")
+		}
+		if err := os.Chmod(path, 0o602); err != nil {
+			t.Fatal(err)
+		}
+		write("keys:\n" + entry("d", "kd", ""))
+		synctest.Wait()
+		if get("kd") != nil || get("kc") == nil || !strings.Contains(log.String(), "chmod o-w") || !strings.Contains(fmt.Sprint(NewStore(nil).LoadFile(path)), "chmod o-w") {
+			t.Errorf("a file that everybody may write is taken:\n%s", &log)
+		}
+		if n := strings.Count(log.String(), "stay as they were"); n != 3 {
 			t.Errorf("%d complaints, want one for each fault:\n%s", n, &log)
 		}
 	})
