@@ -219,6 +219,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) {
 	answer.Close()
 	used := c.reply.used(c.req.Input)
 	c.f.finish(s, true, used.input, used.output)
+	c.f.countPrompt(&c.req, api.Tokens(c.reply.usage.Prompt))
 	c.spend(s.instance.ID, used)
 	var e *api.Error
 	if errors.As(err, &e) {

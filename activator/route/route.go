@@ -88,6 +88,7 @@ type Set struct {
 	turn       int
 	tombstones tombstone.Set
 	index      prefix.Index
+	perToken   float64 // bytes of a prompt as clients write it, for each token; 0: not known
 	scratch    scratch
 }
 
@@ -133,6 +134,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	}
 	i.status, i.base, i.slots = st, base, s.slotsOf(st)
 	i.correct(now)
+	s.trim(i, now)
 	i.avoid, i.backoff = time.Time{}, 0
 	return true
 }
