@@ -3,7 +3,6 @@ package activator
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"time"
 
@@ -92,8 +91,8 @@ func (c *call) permit(found *api.Error) *api.Error {
 		c.req.peer.Trusted = true // with its priority
 	}
 	charge, err := account.Admit(c.req.in.Context(), c.req.begun, c.req.Tokens)
-	c.reply.limits = charge.Header()
-	maps.Copy(c.reply.w.Header(), c.reply.limits)
+	c.reply.limits = charge
+	charge.Describe(c.reply.w.Header())
 	if err != nil {
 		return err
 	}

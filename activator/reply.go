@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -30,9 +30,9 @@ type reply struct {
 	comment comments
 	ends    *wakeTrace // whose request ends with the next write; nil: none
 
-	limits   http.Header // of the client's key; nil: none
-	usage    relay.Usage // of the answer
-	answered int         // the status of an instance's answer; 0: none has answered
+	limits   *keys.Charge // of the client's key; nil: none
+	usage    relay.Usage  // of the answer
+	answered int          // the status of an instance's answer; 0: none has answered
 	instance api.InstanceID
 	status   int    // what became of it; 0: nothing yet
 	code     string // of the error; empty: there is none
@@ -67,7 +67,7 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	if answer.Events() {
 		h.Del("Content-Length") // an error event may have to follow
 	}
-	maps.Copy(h, r.limits) // whatever the instance says of its own
+	r.limits.Describe(h) // whatever the instance says of its own
 	h[headerTiming] = []string{r.timing.String()}
 	h[headerInstance] = []string{string(from)}
 	r.w.WriteHeader(answer.Status())
