@@ -39,7 +39,7 @@ const none int32 = -1
 type block struct {
 	hash       uint64
 	salt       Salt
-	used       int64 // when it was learnt last, wherever: not before what follows it
+	used       int64 // the second in which it was learnt last, wherever: not before what follows it
 	size       int32 // in bytes of text
 	before     int32 // none: it is the first
 	followers  int32
@@ -56,7 +56,7 @@ type Index struct {
 	words  int
 	places Places
 	sizes  []int // of what each place has seen, in bytes of text
-	now    int64 // the latest time of a block
+	now    int64 // the latest second of a block
 	n      int   // places in use
 	unused []int32
 	// The ends, the one that was used last first.
@@ -112,8 +112,8 @@ func (x *Index) Trim(n, most int, since time.Time) {
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
-	until := int64(math.MinInt64) // what was used last by then goes: whole requests, so that no block goes without those behind it
-	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.UnixNano(); k++ {
+	until := int64(math.MinInt64) // what was used last by then goes: whole seconds, so that no block goes without those behind it
+	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.Unix(); k++ {
 		if uses[k].at != until && size <= most {
 			break
 		}
@@ -215,14 +215,14 @@ func (x *Index) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
 	}
-	x.now = max(x.now+1, now.UnixNano()) // no two requests have the same
+	x.now = max(x.now, now.Unix())
 	x.widen(n/64 + 1)
 	depth := x.deepest(c, func(int32) bool { return true })
 	last := none
 	if depth > 0 {
 		last = x.find(c, depth)
 	}
-	for b := last; b != none; b = x.blocks[b].before {
+	for b := last; b != none && !(x.blocks[b].used == x.now && x.seenBy(b).Has(n)); b = x.blocks[b].before {
 		x.blocks[b].used = x.now
 		x.see(b, n)
 	}
