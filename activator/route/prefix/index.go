@@ -12,7 +12,7 @@ import (
 const (
 	// perPlace is how many blocks it has room for, for each place: at least a million tokens.
 	perPlace = 1 << 15
-	// maxBlocks bounds all of them: about 18 MiB, and 2 MiB more for every 64 places.
+	// maxBlocks bounds all of them: about 22 MiB, and 2 MiB more for every 64 places.
 	maxBlocks = 1 << 18
 	// maxPlaces bounds the places; of further ones nothing is known.
 	maxPlaces = 1 << 10
