@@ -221,9 +221,10 @@ func (c *call) answer(s *slot, answer *forward.Answer) {
 		c.cancel(err)
 	}
 	answer.Close()
-	input, output := c.reply.used(c.req.Input)
-	c.f.finish(s, true, input, output)
-	c.spend(s.instance.ID, input, output)
+	used := c.reply.used(c.req.Input)
+	c.f.finish(s, true, used.input, used.output)
+	c.f.countPrompt(&c.req, api.Tokens(c.reply.usage.Prompt))
+	c.spend(s.instance.ID, used)
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code

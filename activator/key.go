@@ -3,7 +3,6 @@ package activator
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"time"
 
@@ -104,8 +103,8 @@ func (c *call) allow(found *api.Error) *api.Error {
 		c.req.peer.Trusted = true // with its priority
 	}
 	charge, err := account.Admit(c.req.in.Context(), c.req.begun, c.req.Tokens)
-	c.reply.limits = charge.Header()
-	maps.Copy(c.reply.w.Header(), c.reply.limits)
+	c.reply.limits = charge
+	charge.Describe(c.reply.w.Header())
 	if err != nil {
 		return err
 	}
@@ -147,12 +146,12 @@ func (c *call) settle() {
 	if h.account == nil {
 		return
 	}
-	input, output := c.reply.used(c.req.Input)
+	used := c.reply.used(c.req.Input)
 	if h.charge != nil {
-		h.charge.Settle(input + output)
+		h.charge.Settle(used.input + used.output)
 		h.charge.End()
 	}
-	c.a.metrics.Tenant(h.tenant(), c.reply.status, input, output)
+	c.a.metrics.Tenant(h.tenant(), c.reply.status, used.input, used.output)
 }
 
 // tenant is whose key the client has shown: the tenant's, or of a key without one its own name. Empty: it has shown none.
@@ -164,10 +163,15 @@ func (h *holder) tenant() string {
 }
 
 // spend counts what a request has used of an instance.
-func (c *call) spend(id api.InstanceID, input, output api.Tokens) {
-	if input+output > 0 { // else the instance has refused it
-		c.a.spent.Add(time.Now(), c.f.name, id, c.holder.tenant(), input, output, hold.Cost(input, output))
+func (c *call) spend(id api.InstanceID, used tokens) {
+	if used.input+used.output == 0 { // the instance has refused it
+		return
 	}
+	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: hold.Cost(used.input, used.output)}
+	if c.holder.account != nil {
+		u.Key = c.holder.account.Name
+	}
+	c.a.spent.Add(time.Now(), c.f.name, u)
 }
 
 // mayList says whether the client may see the names of all functions.

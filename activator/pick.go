@@ -36,6 +36,16 @@ func (f *function) looksAt(r *request) {
 	}
 }
 
+// countPrompt takes in how many tokens a prompt had that f has looked at, as its model server says; 0: it does not.
+func (f *function) countPrompt(r *request, tokens api.Tokens) {
+	if r.want == nil || r.want.Prefix.Len() == 0 || tokens == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.set.Count(len(r.Prompt.System)+len(r.Prompt.Tools)+len(r.Prompt.Messages), tokens)
+}
+
 // firstOf cuts what a client may make as long as it likes.
 func firstOf(v []byte) string { return string(v[:min(len(v), 1024)]) }
 

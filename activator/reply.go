@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 
 	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -30,9 +30,9 @@ type reply struct {
 	comment comments
 	ends    *wakeTrace // whose request ends with the next write; nil: none
 
-	limits   http.Header // of the client's key; nil: none
-	usage    relay.Usage // of the answer
-	answered int         // the status of an instance's answer; 0: none has answered
+	limits   *keys.Charge // of the client's key; nil: none
+	usage    relay.Usage  // of the answer
+	answered int          // the status of an instance's answer; 0: none has answered
 	instance api.InstanceID
 	status   int    // what became of it; 0: nothing yet
 	code     string // of the error; empty: there is none
@@ -40,13 +40,16 @@ type reply struct {
 	unread relay.WriteDeadline
 }
 
+// tokens are what a request has used. Those of its input that its instance had in the cache are in both.
+type tokens struct{ input, cached, output api.Tokens }
+
 // used is what the request has used, as well as is known: nothing where no instance has answered, or one has refused it.
 // estimated is what its input was taken to be.
-func (r *reply) used(estimated api.Tokens) (input, output api.Tokens) {
+func (r *reply) used(estimated api.Tokens) tokens {
 	if r.answered/100 != 2 {
-		return 0, 0
+		return tokens{}
 	}
-	return cmp.Or(api.Tokens(r.usage.Prompt), estimated), api.Tokens(r.usage.Tokens())
+	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: api.Tokens(r.usage.Tokens())}
 }
 
 // errAbort marks a cut answer whose end the client can only see by its connection's.
@@ -64,7 +67,7 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	if answer.Events() {
 		h.Del("Content-Length") // an error event may have to follow
 	}
-	maps.Copy(h, r.limits) // whatever the instance says of its own
+	r.limits.Describe(h) // whatever the instance says of its own
 	h[headerTiming] = []string{r.timing.String()}
 	h[headerInstance] = []string{string(from)}
 	r.w.WriteHeader(answer.Status())

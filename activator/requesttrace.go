@@ -46,7 +46,8 @@ func (c *call) traceRequest() {
 		}
 	}
 	if answer.answered != 0 {
-		span.Input, span.Output = answer.used(r.Input)
+		used := answer.used(r.Input)
+		span.Input, span.Cached, span.Output = used.input, used.cached, used.output
 	}
 	c.a.tracer.Request(parent, span)
 }

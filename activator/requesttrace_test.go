@@ -21,7 +21,7 @@ func TestSpansOfRequests(t *testing.T) {
 	name := b.function("m", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM })
 	i := b.instance(name, "m-0001", api.Awake)
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"a secret"}}],"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12}}`))
+		_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"a secret"}}],"usage":{"prompt_tokens":7,"completion_tokens":5,"total_tokens":12,"prompt_tokens_details":{"cached_tokens":4}}}`))
 	}
 	const secret = `{"model":"m","messages":[{"role":"user","content":"a secret"}]}`
 	requests := func() (got []string) {
@@ -38,7 +38,7 @@ func TestSpansOfRequests(t *testing.T) {
 				t.Errorf("the prompt is in %v", all)
 			}
 			got = append(got, fmt.Sprint(s.Name(), " ", s.Parent().TraceID().String()[:4], " ", all["gen_ai.provider.name"], " ", all["gen_ai.request.model"], " ", all["rouse.instance"], " ",
-				all["http.response.status_code"], " ", all["gen_ai.usage.input_tokens"], " ", all["gen_ai.usage.output_tokens"], " ", all["error.type"]))
+				all["http.response.status_code"], " ", all["gen_ai.usage.input_tokens"], " ", all["gen_ai.usage.cache_read.input_tokens"], " ", all["gen_ai.usage.output_tokens"], " ", all["error.type"]))
 		}
 		exported.Reset()
 		return got
@@ -51,11 +51,11 @@ func TestSpansOfRequests(t *testing.T) {
 	}
 	b.post(chatPath, secret, api.HeaderTrace, theClient)
 	b.post(chatPath, secret, api.HeaderTrace, strings.TrimSuffix(theClient, "01")+"00") // the client does not sample it
-	if diff := cmp.Diff([]string{"chat m 4bf9 vllm m m-0001 200 7 5 "}, requests()); diff != "" {
+	if diff := cmp.Diff([]string{"chat m 4bf9 vllm m m-0001 200 7 4 5 "}, requests()); diff != "" {
 		t.Errorf("of an awake function (-want +got):\n%s", diff)
 	}
 	b.post(chatPath, `{"model":"x","messages":[]}`, api.HeaderTrace, theClient)
-	if diff := cmp.Diff([]string{"chat x 4bf9  x  404   model_not_found"}, requests()); diff != "" {
+	if diff := cmp.Diff([]string{"chat x 4bf9  x  404    model_not_found"}, requests()); diff != "" {
 		t.Errorf("of no function (-want +got):\n%s", diff)
 	}
 	b.grant(b.instance(b.function("w", nil), "w-0001", api.Asleep), 1)

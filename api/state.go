@@ -116,6 +116,10 @@ type Load struct {
 	Waiting int `json:"waiting"`
 	// KVUsage is the share of the KV cache that is in use, 0 to 1; 0 also while it is unknown.
 	KVUsage float64 `json:"kvUsage,omitempty"`
+	// Cached is how many tokens its prefix cache has, or where it says only that can have, those of running requests included. It means nothing
+	// unless CacheKnown.
+	Cached     Tokens `json:"cached,omitempty"`
+	CacheKnown bool   `json:"cacheKnown,omitempty"`
 	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and of prefill
 	// since the look before; 0 also while they are unknown.
 	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`

@@ -16,15 +16,18 @@ type Usage struct {
 	Uses      []Use        `json:"uses"`
 }
 
-// Use is what one tenant has used of one instance since Begun, when the activator began to count it.
+// Use is what requests with one key have used of one instance since Begun, when the activator began to count it.
 type Use struct {
 	Instance InstanceID `json:"instance"`
 	Begun    time.Time  `json:"begun"`
-	// Tenant is whose key the requests had; empty: they had none.
+	// Tenant is whose key the requests had, and Key its name; empty: they had none.
 	Tenant   string `json:"tenant,omitempty"`
+	Key      string `json:"key,omitempty"`
 	Requests int64  `json:"requests"`
 	Input    Tokens `json:"input"`
-	Output   Tokens `json:"output"`
+	// Cached are those of Input that the instance had in its cache, as far as it says.
+	Cached Tokens `json:"cached,omitempty"`
+	Output Tokens `json:"output"`
 	// Cost is by what the time of an instance is shared.
 	Cost float64 `json:"cost"`
 }
@@ -38,8 +41,9 @@ func (u Usage) Check() error {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)
 	}
 	for _, s := range u.Uses {
-		if s.Instance == "" || s.Begun.IsZero() || len(s.Tenant) > 256 || s.Requests < 0 || s.Input < 0 || s.Output < 0 || s.Cost < 0 || math.IsInf(s.Cost, 0) || math.IsNaN(s.Cost) {
-			return BadRequest("data", "the use of %.100q by %.100q: want an instance, the time when counting began, a short tenant, and numbers of at least 0", s.Instance, s.Tenant)
+		if s.Instance == "" || s.Begun.IsZero() || len(s.Tenant) > 256 || len(s.Key) > 256 ||
+			s.Requests < 0 || s.Input < 0 || s.Cached < 0 || s.Output < 0 || s.Cost < 0 || math.IsInf(s.Cost, 0) || math.IsNaN(s.Cost) {
+			return BadRequest("data", "the use of %.100q by %.100q: want an instance, the time when counting began, a short tenant and key, and numbers of at least 0", s.Instance, s.Tenant)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
@@ -159,7 +160,7 @@ func gpuSeconds(t *testing.T, w *fleet, id api.InstanceID) {
 	}
 	pass(10 * time.Minute)
 	all, acme := 0.0, 0.0
-	u := w.a.Usage()
+	u := w.a.Usage(admin.UsageQuery{})
 	for _, row := range u.Rows {
 		all += row.GPUSeconds
 		if row.Tenant == "acme" {

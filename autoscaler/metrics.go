@@ -22,8 +22,8 @@ type metrics struct {
 	wake      *prometheus.HistogramVec
 	came      map[string]*came // by placement; the loop's
 
-	device, instances, grants, hot, held, tokens *prometheus.Desc
-	replicas                                     replicas
+	device, instances, grants, hot, held, tokens, cached *prometheus.Desc
+	replicas                                             replicas
 }
 
 // came counts the instances of a placement that became awake.
@@ -55,6 +55,7 @@ func newMetrics(a *Autoscaler) *metrics {
 		replicas:  newReplicas(),
 		hot:       prometheus.NewDesc("rouse_autoscaler_hot_share", "Share of the instances that became awake by the wake of a sleeping runtime, 0 to 1, since this process began; absent while there was none.", []string{"placement"}, nil),
 		held:      prometheus.NewDesc("rouse_autoscaler_gpu_seconds_total", "Time of GPUs, by function, tenant and what it was: awake, asleep or, of no function, idle. Counted at the end of each minute; all series together are the time of all GPUs.", []string{"function", "tenant", "state"}, nil),
+		cached:    prometheus.NewDesc("rouse_autoscaler_cached_tokens_total", "Those tokens of input that instances had in their caches, as far as they say, by function and tenant.", []string{"function", "tenant"}, nil),
 		tokens:    prometheus.NewDesc("rouse_autoscaler_tokens_total", "Tokens of answered requests, by function, tenant and direction (input, output), as activators report them.", []string{"function", "tenant", "direction"}, nil),
 		device:    prometheus.NewDesc("rouse_autoscaler_device_bytes", "Memory of each device by what it is used for.", []string{"device", "state"}, nil),
 		instances: prometheus.NewDesc("rouse_autoscaler_instances", "Instances by state.", []string{"state"}, nil),
@@ -104,6 +105,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	c <- m.hot
 	c <- m.held
 	c <- m.tokens
+	c <- m.cached
 	m.replicas.describe(c)
 }
 
@@ -152,6 +154,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 		if r.Requests > 0 {
 			c <- prometheus.MustNewConstMetric(m.tokens, prometheus.CounterValue, float64(r.Input), string(r.Function), r.Tenant, "input")
 			c <- prometheus.MustNewConstMetric(m.tokens, prometheus.CounterValue, float64(r.Output), string(r.Function), r.Tenant, "output")
+			c <- prometheus.MustNewConstMetric(m.cached, prometheus.CounterValue, float64(r.Cached), string(r.Function), r.Tenant)
 		}
 	}
 	m.replicas.collect(gauge, l.replicas)

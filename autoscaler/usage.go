@@ -25,8 +25,8 @@ func (a *Autoscaler) holds(name api.FunctionName, now time.Time) {
 	}
 }
 
-// Usage is who has used what since this process began to decide. It waits like [Autoscaler.List].
-func (a *Autoscaler) Usage() admin.Usage {
-	u, _ := ask(context.Background(), a, func() admin.Usage { return a.usage.Total(time.Now()) })
+// Usage is who has used what, since this process began to decide at the earliest. It waits like [Autoscaler.List].
+func (a *Autoscaler) Usage(q admin.UsageQuery) admin.Usage {
+	u, _ := ask(context.Background(), a, func() admin.Usage { return a.usage.Report(time.Now(), q) })
 	return u
 }

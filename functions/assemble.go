@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/proxy"
@@ -155,11 +156,15 @@ func (f *function) makeAdapters() (err error) {
 // makeProxy makes the way of clients' requests: what Config.Wrap makes of the
 // proxy, which gives them to the handler, where there is one, or to the runtime.
 func (f *function) makeProxy() (err error) {
-	f.metrics, err = metrics.New(metrics.Config{
+	measured := metrics.Config{
 		Model: f.cfg.Function.Model, Status: f.supervisor.Status, Signals: f.signals,
 		Load: func() proxy.Load { return f.proxy.Load() },
-	})
-	if err != nil {
+	}
+	if p, is := f.runtime.(runtime.Publisher); is && p.CacheEvents() != "" {
+		f.kv = kvevents.New(p.CacheEvents(), f.cfg.Logger)
+		measured.Cached = f.kv.Tokens
+	}
+	if f.metrics, err = metrics.New(measured); err != nil {
 		return err
 	}
 	gate := f.supervisor.Gate()

@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/adapters"
 	"github.com/rouse-dev/rouse/functions/handler"
+	"github.com/rouse-dev/rouse/functions/kvevents"
 	"github.com/rouse-dev/rouse/functions/leader"
 	"github.com/rouse-dev/rouse/functions/metrics"
 	"github.com/rouse-dev/rouse/functions/process"
@@ -63,6 +64,7 @@ type function struct {
 	clients    http.Handler // the proxy, and what is wrapped around it
 	pyfunc     *pyfunc.Handler
 	metrics    *metrics.Metrics
+	kv         *kvevents.Follower           // of what the runtime publishes of its prefix cache; nil: it publishes nothing
 	events     *cloudevent.Sender           // nil: nobody wants them
 	agent      *registration.Agent          // nil: of no cluster
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
@@ -245,6 +247,9 @@ func (f *function) run(ctx context.Context, door serving) error {
 	var failed, handled error
 	parts.Go(func() { f.watchLoad(alive) })
 	parts.Go(func() { f.watchBrought(alive) })
+	if f.kv != nil {
+		parts.Go(func() { f.kv.Run(alive) })
+	}
 	if f.events != nil {
 		parts.Go(func() { _ = f.events.Run(alive) }) // it only ends with alive
 	}

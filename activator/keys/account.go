@@ -86,14 +86,28 @@ type Charge struct {
 	account *Account
 	tokens  float64
 	settled bool
-	header  http.Header
+	left    []headerField
 }
 
-// Header says what is left of the limits, as OpenAI's API does: x-ratelimit-limit-requests and so on. Nil: there are no limits.
-func (c *Charge) Header() http.Header { return c.header }
+// headerField is a field of an answer's header. The value must not be changed.
+type headerField struct {
+	name  string
+	value []string
+}
+
+// Describe writes into a header what was left of the limits, as OpenAI's API does: x-ratelimit-limit-requests and so on. A nil charge, and one without
+// limits, writes nothing.
+func (c *Charge) Describe(h http.Header) {
+	if c == nil {
+		return
+	}
+	for _, f := range c.left {
+		h[f.name] = f.value
+	}
+}
 
 // Admit charges a request that takes about so many tokens. The error is a 429 that says when to come back. The charge
-// is not nil in either case: its Header is the answer's. After an error it must not be settled or ended. Where a limit is
+// is not nil in either case: the answer has what it describes. After an error it must not be settled or ended. Where a limit is
 // nearly used up it asks the other activators first, for a short time, and not longer than ctx.
 //
 // A request that is estimated at more than the limit of a minute is let in where the bucket is full, and the account
@@ -117,7 +131,7 @@ func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (
 			}
 		}
 	}
-	c.header = a.header(now)
+	c.left = a.left(now)
 	return c, err
 }
 
@@ -171,15 +185,15 @@ func (a *Account) limited() bool {
 	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0
 }
 
-// header says what is left. The caller holds mu.
-func (a *Account) header(now time.Time) http.Header {
+// left says what is left. The caller holds mu.
+func (a *Account) left(now time.Time) []headerField {
 	if a.requests.limit == 0 && a.tokens.limit == 0 {
 		return nil
 	}
-	h := make(http.Header, 6)
-	a.requests.describe(h, &headersRequests, now)
-	a.tokens.describe(h, &headersTokens, now)
-	return h
+	fields, values := make([]headerField, 0, 6), make([]string, 0, 6)
+	fields, values = a.requests.describe(fields, values, &headersRequests, now)
+	fields, _ = a.tokens.describe(fields, values, &headersTokens, now)
+	return fields
 }
 
 // Settle replaces the estimate of tokens with what was used. Only the first call counts.
@@ -254,13 +268,19 @@ var (
 	headersTokens   = limitHeaders{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
 )
 
-// describe writes the limit, what is left of it, and when all of it is there again.
-func (b *bucket) describe(h http.Header, names *limitHeaders, now time.Time) {
+// describe adds the limit, what is left of it, and when all of it is there again. The values lie in one piece, which has room for them.
+func (b *bucket) describe(fields []headerField, values []string, names *limitHeaders, now time.Time) ([]headerField, []string) {
 	if b.limit == 0 {
-		return
+		return fields, values
 	}
 	b.fill(now)
-	h[names.limit] = []string{strconv.FormatInt(int64(b.limit), 10)}
-	h[names.remaining] = []string{strconv.FormatInt(int64(max(0, b.level)), 10)}
-	h[names.reset] = []string{b.until(b.limit).Round(time.Millisecond).String()}
+	add := func(name, value string) {
+		n := len(values)
+		values = append(values, value)
+		fields = append(fields, headerField{name, values[n : n+1 : n+1]})
+	}
+	add(names.limit, strconv.FormatInt(int64(b.limit), 10))
+	add(names.remaining, strconv.FormatInt(int64(max(0, b.level)), 10))
+	add(names.reset, b.until(b.limit).Round(time.Millisecond).String())
+	return fields, values
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
+
+// described is what a charge writes into a header.
+func described(c *Charge) http.Header {
+	h := http.Header{}
+	c.Describe(h)
+	return h
+}
 
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -43,15 +51,15 @@ func TestLimits(t *testing.T) {
 		}
 		want := http.Header{"X-Ratelimit-Limit-Requests": {"2"}, "X-Ratelimit-Remaining-Requests": {"1"}, "X-Ratelimit-Reset-Requests": {"30s"},
 			"X-Ratelimit-Limit-Tokens": {"600"}, "X-Ratelimit-Remaining-Tokens": {"500"}, "X-Ratelimit-Reset-Tokens": {"10s"}}
-		if diff := cmp.Diff(want, one.Header()); diff != "" {
+		if diff := cmp.Diff(want, described(one)); diff != "" {
 			t.Errorf("header (-want +got):\n%s", diff)
 		}
 		two, wait := admit(1000) // more than a minute's: only where the bucket is full
 		if wait != "10s" {
 			t.Errorf("a large request: got %q, want 10s", wait)
 		}
-		if two.Header().Get("X-Ratelimit-Remaining-Requests") != "1" {
-			t.Errorf("a refused request was counted: %v", two.Header())
+		if described(two).Get("X-Ratelimit-Remaining-Requests") != "1" {
+			t.Errorf("a refused request was counted: %v", described(two))
 		}
 		two, wait = admit(400)
 		if wait != "" {
@@ -77,8 +85,8 @@ func TestLimits(t *testing.T) {
 		a.set(apikey.Rights{}, time.Time{}, time.Now())
 		for range 10 {
 			c, wait := admit(1 << 20)
-			if wait != "" || c.Header() != nil {
-				t.Fatalf("without limits: got %q, %v", wait, c.Header())
+			if wait != "" || len(described(c)) > 0 {
+				t.Fatalf("without limits: got %q, %v", wait, described(c))
 			}
 		}
 	})
@@ -104,7 +112,7 @@ func TestClockJumps(t *testing.T) {
 func request(header ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)
 	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+		r.Header.Add(header[i], header[i+1])
 	}
 	return r
 }
@@ -131,6 +139,9 @@ func TestAuthenticate(t *testing.T) {
 		{"Azure's", []string{"Api-Key", "rouse-a"}, "a"},
 		{"none", nil, ""},
 		{"empty", []string{"Authorization", "Bearer "}, ""},
+		{"two of them", []string{"Authorization", "Bearer rouse-a", "X-Api-Key", "rouse-b"}, "a"},
+		{"a second one", []string{"Authorization", "Bearer rouse-a", "Authorization", "Bearer rouse-b"}, ""},
+		{"a second one of another kind", []string{"Authorization", "Bearer rouse-a", "X-Api-Key", "x", "X-Api-Key", "y"}, ""},
 		{"basic", []string{"Authorization", "Basic rouse-a"}, ""},
 		{"unknown", []string{"Authorization", "Bearer rouse-b"}, ""},
 		{"the hash is no key", []string{"Authorization", "Bearer " + apikey.Hash("rouse-a")}, ""},
@@ -208,7 +219,19 @@ func TestFollow(t *testing.T) {
 		if get("ka") != a {
 			t.Error("the loss of the file has taken the keys away")
 		}
-		if n := strings.Count(log.String(), "stay as they were"); n != 2 {
+		write("keys:\n" + entry("c", "kc", ""))
+		if get("kc") == nil {
+			t.Fatal("the file was not read again")
+		}
+		if err := os.Chmod(path, 0o602); err != nil {
+			t.Fatal(err)
+		}
+		write("keys:\n" + entry("d", "kd", ""))
+		synctest.Wait()
+		if get("kd") != nil || get("kc") == nil || !strings.Contains(log.String(), "chmod o-w") || !strings.Contains(fmt.Sprint(NewStore(nil).LoadFile(path)), "chmod o-w") {
+			t.Errorf("a file that everybody may write is taken:\n%s", &log)
+		}
+		if n := strings.Count(log.String(), "stay as they were"); n != 3 {
 			t.Errorf("%d complaints, want one for each fault:\n%s", n, &log)
 		}
 	})

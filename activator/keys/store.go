@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -103,11 +104,32 @@ func (s *Store) Load(f *apikey.File) {
 
 // LoadFile reads a file and takes it.
 func (s *Store) LoadFile(path string) error {
-	raw, err := os.ReadFile(path)
+	raw, err := read(path)
 	if err != nil {
-		return fmt.Errorf("read the keys: %w", err)
+		return err
 	}
 	return s.take(path, raw)
+}
+
+// read reads a file that not everybody may write: who may adds keys of their own.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the keys: %w", err)
+	}
+	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o002 != 0 {
+		return nil, fmt.Errorf("read the keys: everybody on this machine may write %s (%s), and so add keys: chmod o-w %s", path, mode.Perm(), path)
+	}
+	raw, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys: %w", err)
+	}
+	return raw, nil
 }
 
 func (s *Store) take(path string, raw []byte) error {
@@ -142,7 +164,7 @@ func (s *Store) Follow(ctx context.Context, path string, interval time.Duration,
 			return nil
 		case <-tick.C:
 		}
-		raw, err := os.ReadFile(path)
+		raw, err := read(path)
 		settled := err != nil || bytes.Equal(raw, last)
 		last = raw
 		if taken := s.raw.Load(); !settled || err == nil && taken != nil && bytes.Equal(raw, *taken) {
@@ -177,7 +199,10 @@ func (s *Store) Objective(name string) (priority int, declared, some bool) {
 // Where there is an account for clients without a key, a text that can be no key counts as none: many clients
 // send one because their library wants one.
 func (s *Store) Authenticate(r *http.Request) (*Account, error) {
-	key := shown(r.Header)
+	key, several := shown(r.Header)
+	if several != "" {
+		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the request has the header %s more than once: send one key", several)
+	}
 	t := s.table.Load()
 	switch {
 	case key != "":
@@ -205,20 +230,29 @@ func (s *Store) Authenticate(r *http.Request) (*Account, error) {
 	return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key is not known here")
 }
 
-// headers are where clients of the APIs put their key: Anthropic's, Azure's and Google's.
+// headers are where clients of the APIs put their key, beside Authorization: Anthropic's, Azure's and Google's.
 var headers = [...]string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// shown is the key that a request shows; empty: none.
-func shown(h http.Header) string {
-	if scheme, key, found := strings.Cut(h.Get("Authorization"), " "); found && strings.EqualFold(scheme, "bearer") {
-		return strings.TrimSpace(key)
+// shown is the key that a request shows, empty: none. A header that comes several times is named: another part on the way may have read
+// another one of them.
+func shown(h http.Header) (key, several string) {
+	const bearer = "Authorization"
+	if len(h[bearer]) > 1 {
+		return "", bearer
+	}
+	scheme, token, found := strings.Cut(h.Get(bearer), " ")
+	if found && strings.EqualFold(scheme, "bearer") {
+		key = strings.TrimSpace(token)
 	}
 	for _, name := range headers {
-		if key := h.Get(name); key != "" {
-			return strings.TrimSpace(key)
+		if len(h[name]) > 1 {
+			return "", name
+		}
+		if key == "" && len(h[name]) == 1 {
+			key = strings.TrimSpace(h[name][0])
 		}
 	}
-	return ""
+	return key, ""
 }
 
 // ErrRevoked is the cause of the end of a request whose key was taken away.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -71,7 +72,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	} else {
 		best, why = s.choose(free, w)
 		s.turn = (slices.Index(s.all, best) + 1) % len(s.all)
-		s.learn(best, w.Prefix)
+		s.learn(best, w.Prefix, now)
 	}
 	why.Running, why.Slots, why.Free = best.running, best.slots, len(free)
 	s.Reserve(best, w.Adapter)
@@ -252,14 +253,14 @@ func preferred(free []candidate, key uint64, l limit) *Instance {
 }
 
 // learn notes that a prompt goes to i.
-func (s *Set) learn(i *Instance, c prefix.Chain) {
+func (s *Set) learn(i *Instance, c prefix.Chain, now time.Time) {
 	if c.Len() == 0 {
 		return
 	}
 	if i.place == none {
 		i.place = s.index.Place()
 	}
-	s.index.Learn(c, i.place)
+	s.index.Learn(c, i.place, now)
 }
 
 // lostCache says whether an instance that was in one state, and is now in another, has lost what was in its cache:
@@ -268,6 +269,32 @@ func lostCache(was, is api.InstanceStatus) bool {
 	keeps := func(st api.State) bool { return st == api.Awake || st == api.Draining }
 	slept := was.State == is.State && !was.Since.Equal(is.Since) // and we have not been told
 	return !keeps(is.State) || slept || was.Restarts != is.Restarts || was.PID != is.PID
+}
+
+// usualPerToken is how many bytes of a prompt make a token where none has been counted.
+const usualPerToken = 4
+
+// Count takes in that a prompt of so many bytes has had so many tokens.
+func (s *Set) Count(bytes int, tokens api.Tokens) {
+	if bytes <= 0 || tokens <= 0 {
+		return
+	}
+	each := min(max(float64(bytes)/float64(tokens), 0.5), 1000) // pictures have few tokens
+	s.perToken += (each - cmp.Or(s.perToken, each)) / 16
+	s.perToken = cmp.Or(s.perToken, each)
+}
+
+// trim forgets of what i was sent what can't be in its cache any more, by what its last report says that this has: what was used longest
+// ago. What was sent since the report before may not be in it yet. It looks at the whole index, so it waits until there is an eighth too much.
+func (s *Set) trim(i *Instance, now time.Time) {
+	l := i.status.Load
+	if l == nil || !l.CacheKnown || i.place == none {
+		return
+	}
+	most := int(float64(l.Cached) * cmp.Or(s.perToken, usualPerToken))
+	if s.index.Size(i.place) > most+most/8 {
+		s.index.Trim(i.place, most, now.Add(-fresh))
+	}
 }
 
 // correct takes in what the last report says of i's work. It is about some moments ago, when i may have had

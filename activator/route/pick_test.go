@@ -120,6 +120,68 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestCacheSays: no more is taken to be in an instance's cache than it says that it has; what was sent a moment ago is on its way there. One that
+// does not say is believed as before.
+func TestCacheSays(t *testing.T) {
+	s, now := fleet(2, 8), epoch
+	known := func() (n int) {
+		for k := range 10 {
+			want := prompt("a", fmt.Sprint("c", k), 20)
+			if depth, _ := s.index.Find(want.Prefix, prefix.Places{3}, nil); depth == want.Prefix.Len() {
+				n++
+			}
+		}
+		return n
+	}
+	for k := range 10 {
+		now = now.Add(time.Minute)
+		i, _ := s.PickFor(now, prompt("a", fmt.Sprint("c", k), 20), nil)
+		s.Release(i, "")
+	}
+	seq := uint64(1)
+	say := func(at time.Time, load *api.Load) {
+		seq++
+		for k := range 2 {
+			st := report(k, api.Awake, seq, 8)
+			st.Load = load
+			if !s.Observe(st, at) {
+				t.Fatal("a report is not taken")
+			}
+		}
+	}
+	bytes := api.Bytes(prefix.Bytes(20))
+	for _, step := range []struct {
+		name string
+		at   time.Time
+		load *api.Load
+		want int
+	}{
+		{"nothing", now.Add(time.Minute), nil, 10},
+		{"only what runs", now.Add(time.Minute), &api.Load{Running: 1, Cached: 1}, 10},
+		{"enough", now.Add(time.Minute), &api.Load{CacheKnown: true, Cached: api.Tokens(10 * bytes / 4)}, 10},
+		{"two each", now.Add(time.Minute), &api.Load{CacheKnown: true, Cached: api.Tokens(2 * bytes / 4)}, 4},
+		{"a cleared cache, when the last one has just been sent", now.Add(time.Second), &api.Load{CacheKnown: true}, 1},
+		{"a cleared cache", now.Add(time.Minute), &api.Load{CacheKnown: true}, 0},
+	} {
+		if say(step.at, step.load); known() != step.want {
+			t.Errorf("it says %s: %d conversations are known, want %d", step.name, known(), step.want)
+		}
+	}
+	for range 200 { // a language with two bytes a token
+		s.Count(2000, 1000)
+	}
+	for k := range 10 {
+		now = now.Add(time.Minute)
+		i, _ := s.PickFor(now, prompt("a", fmt.Sprint("c", k), 20), nil)
+		s.Release(i, "")
+	}
+	if say(now.Add(time.Minute), &api.Load{CacheKnown: true, Cached: api.Tokens(2 * bytes / 2)}); known() != 4 {
+		t.Errorf("with two bytes a token %d conversations are known, want 4", known())
+	}
+	s.Count(0, 5)
+	s.Count(5, 0)
+}
+
 // TestAgree: activators that know nothing of each other's requests send a conversation to the same instance, and so do
 // they where the client names a session, whatever it asks.
 func TestAgree(t *testing.T) {

@@ -91,6 +91,7 @@ type Set struct {
 	apart      bool // some are of other clusters
 	tombstones tombstone.Set
 	index      prefix.Index
+	perToken   float64 // bytes of a prompt as clients write it, for each token; 0: not known
 	scratch    scratch
 }
 
@@ -137,6 +138,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	i.status, i.base, i.slots = st, base, s.slotsOf(st)
 	s.apart = s.apart || st.Way > 0 || st.Cost > 0
 	i.correct(now)
+	s.trim(i, now)
 	i.avoid, i.backoff = time.Time{}, 0
 	return true
 }

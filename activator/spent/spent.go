@@ -1,7 +1,7 @@
 // Package spent counts what clients use of instances, and tells the autoscaler, which shares GPUs' time by it.
 //
 // What is told is what was used since a time ([api.Usage]): every [Every] of functions that were used, and of all each
-// [Again], so that an autoscaler that has begun anew knows from where on to count. What one instance gave to one tenant is
+// [Again], so that an autoscaler that has begun anew knows from where on to count. What one instance gave to one key is
 // forgotten when it is not used for [Unused].
 //
 // A Counter is safe for many goroutines.
@@ -26,7 +26,8 @@ const (
 // Bounds of what is kept of one function.
 const (
 	mostTenants = 200
-	otherTenant = "other"
+	mostKeys    = 400
+	others      = "other"
 )
 
 // Counter counts. See [New].
@@ -42,12 +43,13 @@ type Counter struct {
 type function struct {
 	uses    map[key]*use
 	tenants map[string]bool
+	keys    map[string]bool
 	changed bool
 }
 
 type key struct {
-	instance api.InstanceID
-	tenant   string
+	instance     api.InstanceID
+	tenant, name string
 }
 
 type use struct {
@@ -60,36 +62,43 @@ func New(activator string, e api.Emitter) *Counter {
 	return &Counter{activator: activator, emitter: e, functions: map[api.FunctionName]*function{}}
 }
 
-// Add counts a request that an instance has answered. cost is by what the instance's time is shared.
-func (c *Counter) Add(now time.Time, name api.FunctionName, id api.InstanceID, tenant string, input, output api.Tokens, cost float64) {
+// Add counts requests that an instance has answered: what u says since when it counts does not matter.
+func (c *Counter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := c.functions[name]
 	if f == nil {
-		f = &function{uses: map[key]*use{}, tenants: map[string]bool{"": true}}
+		f = &function{uses: map[key]*use{}, tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}}
 		c.functions[name] = f
 	}
-	if !f.tenants[tenant] {
-		if len(f.tenants) > mostTenants {
-			tenant = otherTenant
-		}
-		f.tenants[tenant] = true
-	}
-	k := key{id, tenant}
-	u := f.uses[k]
-	if u == nil {
+	bound(f.tenants, &u.Tenant, mostTenants)
+	bound(f.keys, &u.Key, mostKeys)
+	k := key{u.Instance, u.Tenant, u.Key}
+	all := f.uses[k]
+	if all == nil {
 		if len(f.uses) >= api.MostUses {
 			f.evict()
 		}
-		u = &use{Use: api.Use{Instance: id, Begun: now, Tenant: tenant}}
-		f.uses[k] = u
+		all = &use{Use: api.Use{Instance: u.Instance, Begun: now, Tenant: u.Tenant, Key: u.Key}}
+		f.uses[k] = all
 	}
-	u.last = now
-	u.Requests++
-	u.Input += input
-	u.Output += output
-	u.Cost += cost
+	all.last = now
+	all.Requests += u.Requests
+	all.Input += u.Input
+	all.Cached += u.Cached
+	all.Output += u.Output
+	all.Cost += u.Cost
 	f.changed = true
+}
+
+// bound makes a name another one where there are too many.
+func bound(known map[string]bool, name *string, most int) {
+	if !known[*name] {
+		if len(known) > most {
+			*name = others
+		}
+		known[*name] = true
+	}
 }
 
 // evict forgets what was used longest ago.
@@ -123,7 +132,7 @@ func (c *Counter) Tell(now time.Time) {
 			u.Uses = append(u.Uses, s.Use)
 		}
 		slices.SortFunc(u.Uses, func(a, b api.Use) int {
-			return slices.Compare([]string{string(a.Instance), a.Tenant}, []string{string(b.Instance), b.Tenant})
+			return slices.Compare([]string{string(a.Instance), a.Tenant, a.Key}, []string{string(b.Instance), b.Tenant, b.Key})
 		})
 		c.emitter.Emit(api.NewEvent(api.EventUsage, "/activator/"+c.activator, name, u))
 		maps.DeleteFunc(f.uses, func(_ key, s *use) bool { return now.Sub(s.last) >= Unused })

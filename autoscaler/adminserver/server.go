@@ -29,7 +29,7 @@ type Decider interface {
 	Why(name api.FunctionName) []api.Decision
 	WakeTraces(name api.FunctionName) []api.WakeTrace
 	Devices() []admin.Device
-	Usage() admin.Usage
+	Usage(q admin.UsageQuery) admin.Usage
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
@@ -85,7 +85,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(control.PathEvents, s.events, http.MethodGet)
 	add(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Info()) }, http.MethodGet)
 	add(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Devices()) }, http.MethodGet)
-	add(admin.PathUsage, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Usage()) }, http.MethodGet)
+	add(admin.PathUsage, s.usage, http.MethodGet)
 	add(admin.PathClusters, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, s.cfg.Clusters(r.Context())...))
 	}, http.MethodGet)

@@ -43,8 +43,9 @@ func (b *brain) note(words ...string) error {
 
 func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.Subject) }
 func (b *brain) List() []admin.Function    { return b.views }
-func (b *brain) Usage() admin.Usage        { return admin.Usage{} }
 func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
+
+func (b *brain) Usage(q admin.UsageQuery) admin.Usage { return admin.Usage{Since: q.From, Until: q.To} }
 
 func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {
 	for _, v := range b.views {

@@ -5,14 +5,13 @@
 //  2. Time is cut into windows ([Window]). At the end of each, what an instance held awake is divided by what tenants used of it
 //     in the window, by the cost that activators report. What nobody used is the function's own. So are requests without a key.
 //  3. What is not held is idle. Held, asleep and idle time are the GPU's time.
+//  4. What each window had is kept: its minutes for a day, then hours, up to a bound ([Meter.Report]). Nothing is written to a disk.
 //
 // A request counts when it has ended: the windows in which only longer ones run are the function's own. The package
 // decides nothing and has no clock: its caller says what time it is. A [Meter] belongs to one goroutine.
 package usage
 
 import (
-	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -29,6 +28,7 @@ const (
 	mostTenants = 200
 	mostRows    = 1 << 14
 	mostSources = 1 << 12
+	mostKeys    = 1000
 	Others      = "other"
 )
 
@@ -46,28 +46,29 @@ type Holder struct {
 type Meter struct {
 	began   time.Time
 	now     time.Duration // since began; it never goes back
-	next    time.Duration // the end of the window
+	window  time.Duration // the begin of the window
+	next    time.Duration // its end
 	devices map[api.DeviceID]*device
 	holders map[api.InstanceID]*holder
 	idle    float64 // of the window, in seconds
 	tenants map[string]bool
-	rows    map[rowKey]*admin.UsageRow
+	keys    map[string]bool
+	rows    table
+	last    table // of the window
+	past    history
 	sources map[sourceKey]map[useKey]api.Use // what activators said last
 }
 
 type (
-	rowKey struct {
-		function      api.FunctionName
-		tenant, state string
-	}
 	sourceKey struct {
 		activator string
 		function  api.FunctionName
 	}
 	useKey struct {
-		instance api.InstanceID
-		tenant   string
+		instance    api.InstanceID
+		tenant, key string
 	}
+	user struct{ tenant, key string }
 )
 
 // device is a GPU. One that is only named by holders is not there, and has no time.
@@ -81,15 +82,15 @@ type device struct {
 type holder struct {
 	Holder
 	gone         bool
-	held, asleep float64            // of the window, in seconds
-	costs        map[string]float64 // of the window, by tenant
+	held, asleep float64          // of the window, in seconds
+	costs        map[user]float64 // of the window
 }
 
 // New makes a meter that counts from now on.
 func New(now time.Time) *Meter {
 	return &Meter{
-		began: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{}, tenants: map[string]bool{"": true},
-		rows: map[rowKey]*admin.UsageRow{}, sources: map[sourceKey]map[useKey]api.Use{},
+		began: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{},
+		tenants: map[string]bool{"": true}, keys: map[string]bool{"": true}, rows: table{}, last: table{}, sources: map[sourceKey]map[useKey]api.Use{},
 	}
 }
 
@@ -208,7 +209,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 	}
 	told := make(map[useKey]api.Use, len(u.Uses))
 	for _, s := range u.Uses {
-		k := useKey{s.Instance, s.Tenant}
+		k := useKey{s.Instance, s.Tenant, s.Key}
 		before, seen := last[k]
 		switch {
 		case seen && (s.Begun.Before(before.Begun) || s.Begun.Equal(before.Begun) && s.Requests <= before.Requests):
@@ -221,11 +222,11 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		if !seen && s.Begun.Before(m.began) {
 			continue // some of it may have been told another meter, that was there before
 		}
-		tenant := m.label(s.Tenant)
-		r := m.row(rowKey{u.Function, tenant, admin.UsageAwake})
-		r.Requests += s.Requests - before.Requests
-		r.Input += max(0, s.Input-before.Input)
-		r.Output += max(0, s.Output-before.Output)
+		by := user{label(m.tenants, s.Tenant, mostTenants), label(m.keys, s.Key, mostKeys)}
+		m.add(admin.UsageRow{
+			Function: u.Function, Tenant: by.tenant, Key: by.key, State: admin.UsageAwake, Requests: s.Requests - before.Requests,
+			Input: max(0, s.Input-before.Input), Cached: max(0, s.Cached-before.Cached), Output: max(0, s.Output-before.Output),
+		})
 		h := m.holders[s.Instance]
 		if h == nil { // what it holds may be told later in the window
 			h = &holder{Holder: Holder{Instance: s.Instance, Function: u.Function}, gone: true}
@@ -233,38 +234,32 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		}
 		if h.Function == u.Function {
 			if h.costs == nil {
-				h.costs = map[string]float64{}
+				h.costs = map[user]float64{}
 			}
-			h.costs[tenant] += max(0, s.Cost-before.Cost)
+			h.costs[by] += max(0, s.Cost-before.Cost)
 		}
 	}
 	m.sources[source] = told
 }
 
-// label bounds tenants.
-func (m *Meter) label(tenant string) string {
-	if !m.tenants[tenant] {
-		if len(m.tenants) > mostTenants {
+// label bounds names that clients bring.
+func label(known map[string]bool, name string, most int) string {
+	if !known[name] {
+		if len(known) > most {
 			return Others
 		}
-		m.tenants[tenant] = true
+		known[name] = true
 	}
-	return tenant
+	return name
 }
 
-func (m *Meter) row(k rowKey) *admin.UsageRow {
-	r := m.rows[k]
-	if r == nil {
-		if len(m.rows) >= mostRows {
-			k = rowKey{Others, Others, k.state}
-			if r = m.rows[k]; r != nil {
-				return r
-			}
-		}
-		r = &admin.UsageRow{Function: k.function, Tenant: k.tenant, State: k.state}
-		m.rows[k] = r
+// add counts what was used or held in the window.
+func (m *Meter) add(r admin.UsageRow) {
+	if len(m.rows) >= mostRows && m.rows[keyOf(r)] == nil {
+		r.Function, r.Tenant, r.Key = Others, Others, Others
 	}
-	return r
+	m.rows.add(r)
+	m.last.add(r)
 }
 
 // advance brings the meter to now, over the ends of windows.
@@ -273,6 +268,7 @@ func (m *Meter) advance(now time.Time) {
 	for to >= m.next {
 		m.now = m.next
 		m.settle()
+		m.window = m.next
 		m.next = max(m.next+Window, to.Truncate(Window)) // nothing came meanwhile: windows without an event are one
 	}
 	m.now = to
@@ -283,7 +279,9 @@ func (m *Meter) settle() {
 	for _, d := range m.devices {
 		m.accrue(d)
 	}
-	m.divide(func(k rowKey, seconds float64) { m.row(k).GPUSeconds += seconds })
+	m.divide(m.add)
+	m.past.keep(period{from: m.window, to: m.next, rows: m.last})
+	m.last = table{}
 	m.idle = 0
 	for id, h := range m.holders {
 		h.held, h.asleep, h.costs = 0, 0, nil
@@ -294,11 +292,13 @@ func (m *Meter) settle() {
 }
 
 // divide gives what was held in the window to those who used it.
-func (m *Meter) divide(give func(rowKey, float64)) {
-	give(rowKey{state: admin.UsageIdle}, m.idle)
+func (m *Meter) divide(give func(admin.UsageRow)) {
+	if m.idle > 0 {
+		give(admin.UsageRow{State: admin.UsageIdle, GPUSeconds: m.idle})
+	}
 	for _, h := range m.holders {
 		if h.asleep > 0 {
-			give(rowKey{h.Function, "", admin.UsageAsleep}, h.asleep)
+			give(admin.UsageRow{Function: h.Function, State: admin.UsageAsleep, GPUSeconds: h.asleep})
 		}
 		all := 0.0
 		for _, cost := range h.costs {
@@ -307,48 +307,44 @@ func (m *Meter) divide(give func(rowKey, float64)) {
 		switch {
 		case h.held == 0:
 		case all == 0:
-			give(rowKey{h.Function, "", admin.UsageAwake}, h.held)
+			give(admin.UsageRow{Function: h.Function, State: admin.UsageAwake, GPUSeconds: h.held})
 		default:
-			for tenant, cost := range h.costs {
-				give(rowKey{h.Function, tenant, admin.UsageAwake}, h.held*cost/all)
+			for by, cost := range h.costs {
+				give(admin.UsageRow{Function: h.Function, Tenant: by.tenant, Key: by.key, State: admin.UsageAwake, GPUSeconds: h.held * cost / all})
 			}
 		}
 	}
 }
 
-// Settled is what is known for good: windows that have ended. Its numbers never go back.
+// Settled is what is known for good, whatever the key: windows that have ended. Its numbers never go back.
 func (m *Meter) Settled(now time.Time) []admin.UsageRow {
 	m.advance(now)
-	return listed(m.rows)
+	return m.rows.keyless().list()
 }
 
-// Total is what is known now: the window that has not ended is divided by what was used so far.
-func (m *Meter) Total(now time.Time) admin.Usage {
+// Report is what is known now of what a query asks for: the window that has not ended is divided by what was used so far. A query without
+// bounds is of all that the meter has counted; of others see [Meter.between].
+func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	m.advance(now)
+	rows, since, until := table(nil), time.Duration(0), m.now
+	if q.From.IsZero() && q.To.IsZero() {
+		rows = m.open(m.rows)
+	} else {
+		rows, since, until = m.between(q)
+	}
+	if !q.Keys {
+		rows = rows.keyless()
+	}
+	return admin.Usage{Since: m.began.Add(since), Until: m.began.Add(until), Rows: rows.list()}
+}
+
+// open are rows with what the window has held so far.
+func (m *Meter) open(rows table) table {
 	for _, d := range m.devices {
 		m.accrue(d)
 	}
-	all := make(map[rowKey]*admin.UsageRow, len(m.rows))
-	for k, r := range m.rows {
-		copied := *r
-		all[k] = &copied
-	}
-	m.divide(func(k rowKey, seconds float64) {
-		if all[k] == nil {
-			all[k] = &admin.UsageRow{Function: k.function, Tenant: k.tenant, State: k.state}
-		}
-		all[k].GPUSeconds += seconds
-	})
-	return admin.Usage{Since: m.began, Rows: listed(all)}
-}
-
-func listed(rows map[rowKey]*admin.UsageRow) []admin.UsageRow {
-	list := make([]admin.UsageRow, 0, len(rows))
-	for r := range maps.Values(rows) {
-		list = append(list, *r)
-	}
-	slices.SortFunc(list, func(a, b admin.UsageRow) int {
-		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Function, b.Function), cmp.Compare(a.State, b.State))
-	})
-	return list
+	all := make(table, len(rows))
+	all.merge(rows)
+	m.divide(all.add)
+	return all
 }

@@ -57,10 +57,135 @@ func TestSums(t *testing.T) {
 				used[key] = u
 				m.Used(now, api.Usage{Function: f, Activator: "a" + u.Tenant, Uses: []api.Use{u}})
 			}
-			if got := seconds(m.Total(now).Rows); math.Abs(got-want) > want/1000 {
+			if got := seconds(m.Report(now, admin.UsageQuery{}).Rows); math.Abs(got-want) > want/1000 {
 				t.Fatalf("seed %d: the rows have %g GPU-seconds, want %g", seed, got, want)
 			}
 		}
+	}
+}
+
+// TestSumsBetween: of any time, what functions held and what was idle is the time of the GPUs that were there, and two times that meet have
+// together what the whole has.
+func TestSumsBetween(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		m, now := New(start), start
+		type change struct {
+			at time.Time
+			n  int
+		}
+		gpu := []change{{start, 0}}
+		held := func(from, to time.Time) (sum float64) {
+			for k, c := range gpu {
+				end := to
+				if k+1 < len(gpu) && gpu[k+1].at.Before(end) {
+					end = gpu[k+1].at
+				}
+				if begin := c.at; end.After(from) {
+					if begin.Before(from) {
+						begin = from
+					}
+					sum += max(0, end.Sub(begin).Seconds()) * float64(c.n)
+				}
+			}
+			return sum
+		}
+		requests := int64(0)
+		for range 400 {
+			now = now.Add(time.Duration(r.Int64N(int64(20 * time.Minute))))
+			id := api.InstanceID(fmt.Sprint("i", r.IntN(3)))
+			switch r.IntN(4) {
+			case 0:
+				gpu = append(gpu, change{now, r.IntN(3)})
+				m.SetDevices(now, gpus(gpu[len(gpu)-1].n))
+			case 1:
+				m.Set(now, Holder{Instance: id, Function: "default/m", Asleep: r.IntN(2) == 0, Devices: []api.DeviceID{"GPU-0"}, Bytes: api.GiB})
+			default:
+				requests++
+				m.Used(now, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "i0", Begun: start, Tenant: "a", Key: "k", Requests: requests, Cost: float64(requests)}}})
+			}
+			from := start.Add(time.Duration(r.Int64N(int64(now.Sub(start)) + 1)))
+			to := from.Add(time.Duration(1 + r.Int64N(int64(now.Sub(from))+1)))
+			u := m.Report(now, admin.UsageQuery{From: from, To: to, Keys: true})
+			if u.Since.After(from) || u.Until.Before(to) && u.Until.Before(now) {
+				t.Fatalf("seed %d: asked for %s to %s, got %s to %s", seed, from, to, u.Since, u.Until)
+			}
+			if want, got := held(u.Since, u.Until), seconds(u.Rows); math.Abs(got-want) > want/1000+1e-6 {
+				t.Fatalf("seed %d: %s to %s has %g GPU-seconds, want %g", seed, u.Since, u.Until, got, want)
+			}
+			all := int64(0)
+			for _, q := range []admin.UsageQuery{{To: u.Since}, {From: u.Since, To: u.Until}, {From: u.Until}} {
+				if q.From.Equal(now) || q.To.Equal(start) {
+					continue // there is nothing
+				}
+				for _, row := range m.Report(now, q).Rows {
+					all += row.Requests
+				}
+			}
+			if all != requests {
+				t.Fatalf("seed %d: %d requests before, in and after %s to %s, want %d", seed, all, u.Since, u.Until, requests)
+			}
+		}
+	}
+}
+
+// TestKeys: a query splits what a tenant used by its keys, or does not.
+func TestKeys(t *testing.T) {
+	m := New(start)
+	m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{
+		{Instance: "m-1", Begun: start, Tenant: "a", Key: "x", Requests: 1, Input: 10, Cached: 8}, {Instance: "m-1", Begun: start, Tenant: "a", Key: "y", Requests: 2, Input: 20}}})
+	for _, keys := range []bool{false, true} {
+		got := ""
+		for _, r := range m.Report(start, admin.UsageQuery{Keys: keys}).Rows {
+			got += fmt.Sprint(r.Tenant, r.Key, r.Requests, r.Input, r.Cached, " ")
+		}
+		if want := map[bool]string{false: "a3 30 8 ", true: "ax1 10 8 ay2 20 0 "}[keys]; got != want {
+			t.Errorf("keys %t: %s, want %s", keys, got, want)
+		}
+	}
+}
+
+// TestPastIsBounded: weeks of minutes with many rows fit, the latest ones are there in minutes, and older ones in hours.
+func TestPastIsBounded(t *testing.T) {
+	var names [200]string
+	for k := range names {
+		names[k] = fmt.Sprint(k)
+	}
+	var h history
+	const minutes, tenants = 5 * 24 * 60, 90
+	for k := range minutes {
+		rows := make(table, tenants)
+		for n := range tenants {
+			rows[rowKey{tenant: names[(k/60+n)%len(names)]}] = &admin.UsageRow{Tenant: names[(k/60+n)%len(names)], Requests: 1}
+		}
+		at := time.Duration(k) * time.Minute
+		h.keep(period{from: at, to: at + time.Minute, rows: rows})
+		if k%200 == 199 {
+			have := 0
+			for n, p := range h.periods {
+				have += len(p.rows)
+				if n > 0 && h.periods[n-1].to != p.from {
+					t.Fatal("a period does not begin where the one before ends")
+				}
+			}
+			if have != h.rows || have > mostPast {
+				t.Fatalf("after %d minutes %d rows in %d periods, counted as %d", k, have, len(h.periods), h.rows)
+			}
+		}
+	}
+	last, first := h.periods[len(h.periods)-2], h.periods[0]
+	if last.to-last.from != time.Minute || first.to-first.from != time.Hour || first.from != 0 {
+		t.Errorf("the last period has %s, the first %s from %s on", last.to-last.from, first.to-first.from, first.from)
+	}
+	for k := range 60 { // no room even for hours: the oldest go
+		rows := make(table, mostPast/40)
+		for n := range mostPast / 40 {
+			rows[rowKey{tenant: "many", function: api.FunctionName(fmt.Sprint(k, n))}] = &admin.UsageRow{}
+		}
+		h.keep(period{from: h.end(), to: h.end() + time.Hour, rows: rows})
+	}
+	if h.rows > mostPast || h.periods[0].from == 0 || len(h.periods) < 30 {
+		t.Errorf("%d rows in %d periods from %s on", h.rows, len(h.periods), h.periods[0].from)
 	}
 }
 
@@ -120,7 +245,7 @@ func TestBeginsAnew(t *testing.T) {
 	say := func(begun time.Time, requests int64) int64 {
 		m.Used(start.Add(time.Hour), api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: begun, Tenant: "a", Requests: requests, Input: 10 * api.Tokens(requests)}}})
 		all := int64(0)
-		for _, r := range m.Total(start.Add(time.Hour)).Rows {
+		for _, r := range m.Report(start.Add(time.Hour), admin.UsageQuery{}).Rows {
 			all += r.Requests
 		}
 		return all
@@ -142,7 +267,7 @@ func TestBounds(t *testing.T) {
 	for k := range 1000 {
 		m.Used(start, api.Usage{Function: "default/m", Activator: "one", Uses: []api.Use{{Instance: "m-1", Begun: start, Tenant: fmt.Sprint(k), Requests: 1}}})
 	}
-	if n := len(m.Total(start).Rows); n > mostTenants+3 {
+	if n := len(m.Report(start, admin.UsageQuery{}).Rows); n > mostTenants+3 {
 		t.Errorf("%d rows for 1000 tenants", n)
 	}
 }

@@ -16,6 +16,7 @@ func TestParse(t *testing.T) {
 		{"whole", "keys:\n- name: a\n  hash: " + sum + "\n  tenant: t\n  models: [\"qwen*\"]\n  requestsPerMinute: 5\n  tokensPerMinute: 100\n  concurrent: 2\n  maxPriority: 3\n  serviceTiers: [priority]\n  expires: 2030-01-02T03:04:05Z\nissuers:\n- url: https://login.example.com\n  audience: rouse\n", ""},
 		{"none", "keys: []\n", ""},
 		{"empty", " \n", "is empty"},
+		{"cut off in its comment", "# Who may use the", "is empty"},
 		{"not YAML", "keys: [", "the file of keys: "},
 		{"two documents", "keys: []\n---\nkeys: []\n", "a second document"},
 		{"a name that is a number", "keys:\n- {name: 7, hash: " + sum + "}\n", "cannot unmarshal number"},

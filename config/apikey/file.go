@@ -90,10 +90,10 @@ const Anonymous = "anonymous"
 
 // Parse reads a File in YAML or JSON. The error names the first key or field that is wrong, and what it should be.
 func Parse(raw []byte) (*File, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
+	doc, err := toJSON(raw)
+	if errors.Is(err, io.EOF) { // there are comments at most
 		return nil, errors.New("the file of keys is empty: want keys: and a list, which may be []")
 	}
-	doc, err := toJSON(raw)
 	if err != nil {
 		return nil, fmt.Errorf("the file of keys: %w", err)
 	}

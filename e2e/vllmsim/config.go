@@ -100,7 +100,9 @@ type Config struct {
 
 	// Metrics opens /metrics on servers that need a flag for it (SGLang, llama-server).
 	Metrics bool
-	// OldMetrics uses the names that vLLM had before version 0.10.
+	// KVEvents is where events of the prefix cache are published; empty: nowhere.
+	KVEvents KVEvents
+	// OldMetrics uses the names that vLLM had before version 0.10, and its events without names of fields.
 	OldMetrics bool
 	// Slots opens /slots of llama-server.
 	Slots bool

@@ -47,6 +47,8 @@ type engine struct {
 	dead    bool
 	died    chan struct{} // closed when dead is set
 	drained chan struct{} // closed when the batch is next empty; nil without a waiter
+
+	publisher *publisher // nil: nothing is published
 }
 
 func newEngine(cfg Config, m *metrics) *engine {
@@ -67,7 +69,7 @@ func (e *engine) open(blocks int) {
 	}
 	e.batch = batch.New(batch.Config{
 		Sequences: e.cfg.MaxSeqs, Tokens: e.cfg.MaxBatchedTokens, BlockTokens: e.cfg.BlockTokens, Blocks: blocks,
-		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Timing: e.cfg.Timing,
+		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Events: e.publisher != nil, Timing: e.cfg.Timing,
 	})
 	e.metrics.opened(blocks)
 }
@@ -148,6 +150,7 @@ func (e *engine) plan() (batch.Work, bool) {
 // commit counts a step. The lock is held.
 func (e *engine) commit(w batch.Work) {
 	produced, finished := e.batch.Commit()
+	e.publisher.publish(e.batch.Events())
 	now := time.Now()
 	e.metrics.step(w)
 	for _, s := range produced {

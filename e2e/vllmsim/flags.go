@@ -173,6 +173,7 @@ func (cmd *Command) vllmFlags(f flags) {
 	f.float(&c.Utilization, "--gpu-memory-utilization")
 	f.number(&c.TensorParallel, "--tensor-parallel-size", "-tp")
 	f.yes(&c.NoPrefixCache, "--no-enable-prefix-caching")
+	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
 	f.yes(&cmd.Quiet, "--disable-uvicorn-access-log")
 	ignored := false
 	f.yes(&ignored, "--disable-log-requests", "--disable-log-stats", "--enable-prefix-caching", "--trust-remote-code", "--enforce-eager", "--enable-server-load-tracking", "--headless")
@@ -215,6 +216,7 @@ func (cmd *Command) sglangFlags(f flags) {
 	f.yes(&c.Metrics, "--enable-metrics")
 	f.yes(&c.LoRA, "--enable-lora")
 	f.yes(&c.NoPrefixCache, "--disable-radix-cache")
+	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
 	f.number(&c.MaxLoRAs, "--max-loras-per-batch")
 	f.number(&c.MaxLoRARank, "--max-lora-rank")
 	f.number(&c.MaxModelLen, "--context-length")

@@ -68,6 +68,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.run.Store(&ctx)
+	defer func() { s.engine.publisher.close() }()
 	defer func() {
 		if s.memory != nil {
 			_ = s.memory.close() // an error has no reader
@@ -141,6 +142,9 @@ func (s *Server) load(ctx context.Context) error {
 	}
 	logf(s.cfg.Log, "INFO", "gpu_worker.py:298", "Available KV cache memory: %s GiB", gib(s.kv))
 	logf(s.cfg.Log, "INFO", "kv_cache_utils.py:1087", "GPU KV cache size: %d tokens", blocks*s.cfg.BlockTokens)
+	if s.engine.publisher, err = listenKV(s.cfg); err != nil {
+		return err
+	}
 	s.engine.open(blocks)
 	s.mu.Lock()
 	s.adapters = append([]Adapter(nil), s.cfg.Adapters...)

@@ -35,6 +35,7 @@ func (m *Meter) Poll() api.Load {
 	v, _ := m.metrics.protocol.read()
 	now, firsts := time.Now(), m.metrics.firsts(v)
 	load := api.Load{Running: int(sane(v.Running)), Waiting: int(sane(v.Waiting)), KVUsage: sane(v.KVUsage)}
+	load.Cached, load.CacheKnown = m.metrics.cache(v)
 	if passed := now.Sub(m.at).Seconds(); !m.at.IsZero() && passed > 0 {
 		load.TokensPerSecond = sane((v.GeneratedTokens - m.last.GeneratedTokens) / passed)
 		load.PromptTokensPerSecond = sane((v.PromptTokens - m.last.PromptTokens) / passed)
@@ -45,6 +46,22 @@ func (m *Meter) Poll() api.Load {
 	}
 	m.last, m.firsts, m.at = v, firsts, now
 	return load
+}
+
+// cache is how many tokens the prefix cache has: what the runtime publishes, else what its metrics say, else all that it has room for.
+func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
+	if m.cached != nil {
+		if n, known := m.cached(); known {
+			return api.Tokens(n), true
+		}
+	}
+	if !(v.Capacity > 0 && v.Capacity < mostTokens) {
+		return 0, false
+	}
+	if v.Cached >= 0 && v.Cached <= v.Capacity {
+		return api.Tokens(v.Cached), true
+	}
+	return api.Tokens(v.Capacity), true
 }
 
 // firsts are the times to the first token: the runtime's, else what the function measured.
@@ -77,6 +94,7 @@ func Differs(a, b api.Load) bool {
 	return share(float64(a.Running), float64(b.Running), 0) ||
 		share(float64(a.Waiting), float64(b.Waiting), 0) ||
 		max(a.KVUsage-b.KVUsage, b.KVUsage-a.KVUsage) >= 0.05 ||
+		a.CacheKnown != b.CacheKnown || share(float64(a.Cached), float64(b.Cached), 0) ||
 		share(a.TokensPerSecond, b.TokensPerSecond, 1) ||
 		share(a.PromptTokensPerSecond, b.PromptTokensPerSecond, 1) ||
 		share(a.TTFT.Seconds(), b.TTFT.Seconds(), 0.002)

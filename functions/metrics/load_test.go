@@ -84,6 +84,34 @@ func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
 	})
 }
 
+// What the prefix cache has is what the runtime publishes, else what its metrics say, else what it has room for.
+func TestMeterOfCaches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
+		published, publishes := int64(0), false
+		cfg := i.config()
+		cfg.Cached = func() (int64, bool) { return published, publishes }
+		meter := set(t, cfg).Meter()
+		for _, c := range []struct {
+			publishes        bool
+			cached, capacity float64
+			want             api.Tokens
+			known            bool
+		}{
+			{false, -1, -1, 0, false}, {false, -1, 1000, 1000, true}, {false, 300, 1000, 300, true}, {false, 0, 1000, 0, true}, {true, 300, 1000, 200, true},
+			{false, math.NaN(), 1000, 1000, true}, {false, 5000, 1000, 1000, true}, {false, 300, math.Inf(1), 0, false},
+		} {
+			publishes, published = c.publishes, 200
+			i.signals = runtime.Unknown()
+			i.signals.Cached, i.signals.Capacity = c.cached, c.capacity
+			time.Sleep(time.Second)
+			if l := meter.Poll(); l.Cached != c.want || l.CacheKnown != c.known {
+				t.Errorf("%+v: %d, known: %t", c, l.Cached, l.CacheKnown)
+			}
+		}
+	})
+}
+
 func TestDiffers(t *testing.T) {
 	base := api.Load{Running: 8, Waiting: 4, KVUsage: .5, TokensPerSecond: 100, PromptTokensPerSecond: 50, TTFT: 200 * time.Millisecond}
 	for name, tc := range map[string]struct {
@@ -98,6 +126,7 @@ func TestDiffers(t *testing.T) {
 		"KV cache, a bit": {func(l *api.Load) { l.KVUsage = .52 }, false},
 		"slower":          {func(l *api.Load) { l.TokensPerSecond = 60 }, true},
 		"a bit slower":    {func(l *api.Load) { l.TokensPerSecond = 90 }, false},
+		"cache":           {func(l *api.Load) { l.Cached, l.CacheKnown = 100, true }, true},
 		"first token":     {func(l *api.Load) { l.TTFT = 300 * time.Millisecond }, true},
 		"idle":            {func(l *api.Load) { *l = api.Load{} }, true},
 	} {

@@ -72,6 +72,8 @@ type Config struct {
 	// Signals reads the runtime's own metrics and ends when its context does. An error
 	// means that there are none now; nil: there never are.
 	Signals func(context.Context) (runtime.Signals, error)
+	// Cached is how many tokens the runtime's prefix cache has, as it publishes; known is false where it does not. Nil: it never does.
+	Cached func() (tokens int64, known bool)
 }
 
 // Metrics counts requests and answers scrapes. It is safe for many goroutines
@@ -86,6 +88,7 @@ type Metrics struct {
 	prompt, generated           atomic.Uint64        // tokens
 	firstTokens, firstTokenTime atomic.Uint64        // how many, and the sum in nanoseconds
 	protocol                    *protocol
+	cached                      func() (tokens int64, known bool)
 }
 
 // latencies are in seconds, from a cache hit to a long generation.
@@ -113,6 +116,7 @@ func New(cfg Config) (*Metrics, error) {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets, ConstLabels: model})
 	}
 	m := &Metrics{
+		cached:     cfg.Cached,
 		requests:   counter("rouse_function_requests_total", "Requests by path and status of the answer; 499: the client left.", "path", "status"),
 		errors:     counter("rouse_function_errors_total", "Requests that this instance refused or could not bring to a good end, by code.", "code"),
 		firstByte:  histogram("rouse_function_first_byte_seconds", "Time from a request's arrival to the first byte of its answer."),

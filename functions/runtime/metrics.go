@@ -25,6 +25,7 @@ type metricNames struct {
 	times                    map[string][]string // histograms, by their names in Signals.Times
 	prompts                  string              // histogram of the prompts' tokens; with the time of prefills it gives the time per token
 	blockTokens, blocks      []string            // gauges
+	cached                   []string            // gauge: blocks in the prefix cache
 	cacheInfo                string              // has the block's size and number as labels
 	sizeLabel, numberLabel   string              // of cacheInfo
 	adapters                 string              // has lists of adapters as labels, and a time as its value
@@ -44,6 +45,7 @@ var vllmMetrics = metricNames{
 		PrefillTime: {PrefillTime}, DecodeTime: {DecodeTime},
 	},
 	prompts:   "vllm:request_prompt_tokens",
+	cached:    []string{"rouse_engine_kv_blocks_cached"},
 	cacheInfo: "vllm:cache_config_info", sizeLabel: "block_size", numberLabel: "num_gpu_blocks",
 	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
 }
@@ -109,6 +111,9 @@ func (n metricNames) read(found promtext.Families) Signals {
 	n.readTimes(found, &s)
 	if info := found[n.cacheInfo]; info != nil && s.Blocks < 0 {
 		s.BlockTokens, s.Blocks = cache(info, n.sizeLabel, n.numberLabel)
+	}
+	if s.Cached = sum(first(found, n.cached)); s.Cached > 0 {
+		s.Cached *= max(s.BlockTokens, 0)
 	}
 	if info := found[n.adapters]; info != nil {
 		n.readAdapters(info, &s)

@@ -56,7 +56,7 @@ vllm:e2e_request_latency_seconds_bucket{le="+Inf",engine="0"} 3.0
 vllm:e2e_request_latency_seconds_count{engine="0"} 3.0
 vllm:e2e_request_latency_seconds_sum{engine="0"} 3.5
 `, runtime.Signals{
-			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7, Capacity: 35200, Tokens: 13200, QueuedTokens: -1,
+			Running: 3, Waiting: 5, KVUsage: 0.375, BlockTokens: 16, Blocks: 2200, PromptTokens: 30, GeneratedTokens: 7, Capacity: 35200, Cached: -1, Tokens: 13200, QueuedTokens: -1,
 			Times:           map[string]runtime.Histogram{runtime.FirstToken: {Count: 4, Sum: 1.75}, runtime.WholeRequest: {Count: 3, Sum: 3.5}, runtime.PerPrefillToken: {Count: 30, Sum: 1.75}},
 			RunningAdapters: []string{"a", "b"}, WaitingAdapters: []string{"c"}, MaxAdapters: 4,
 		}},
@@ -76,7 +76,7 @@ sglang:num_pages{tp_rank="0"} 100
 sglang:num_pages{tp_rank="1"} 100
 sglang:prompt_tokens_total{tp_rank="0"} 5
 sglang:generation_tokens_total{tp_rank="0"} 6
-`, runtime.Signals{Running: 3, Waiting: 1, KVUsage: 0.1, BlockTokens: 64, Blocks: 100, Capacity: 6400, Tokens: 640, QueuedTokens: -1, PromptTokens: 5, GeneratedTokens: 6}},
+`, runtime.Signals{Running: 3, Waiting: 1, KVUsage: 0.1, BlockTokens: 64, Blocks: 100, Capacity: 6400, Cached: -1, Tokens: 640, QueuedTokens: -1, PromptTokens: 5, GeneratedTokens: 6}},
 		"SGLang before 0.5.11": {api.RuntimeSGLang, `
 sglang:num_running_reqs{dp_rank="0"} 3
 sglang:num_running_reqs{dp_rank="1"} 4

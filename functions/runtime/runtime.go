@@ -99,6 +99,12 @@ type Runtime interface {
 	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 }
 
+// Publisher is a [Runtime] whose server publishes what its prefix cache has.
+type Publisher interface {
+	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.
+	CacheEvents() string
+}
+
 // Dialect is how a server's HTTP differs from what clients send and expect. Its
 // methods are pure, safe for many goroutines, and return what they were given,
 // not a copy, where there is nothing to change.

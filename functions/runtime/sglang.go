@@ -31,6 +31,7 @@ import (
 type sglang struct {
 	server
 	names
+	publisher
 	sleeps, lora bool
 	secret       *keyFile // nil: the server has none
 
@@ -63,7 +64,12 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora"),
 	}
 	cfg.Env = without(cfg.Env, "SGLANG_API_KEY")
-	cfg.Spec.Args = slices.DeleteFunc(slices.Clone(spec.Args), func(arg string) bool { return option(arg) == noMemorySaver })
+	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "--dp-size", "--dp"))
+	if err != nil {
+		return nil, fmt.Errorf("runtime sglang: %w", err)
+	}
+	r.publisher = p
+	cfg.Spec.Args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return option(arg) == noMemorySaver })
 	if cfg.Dir != "" && spec.Endpoint == "" && !has(spec.Args, "--config") {
 		r.secret = &keyFile{path: filepath.Join(cfg.Dir, "sglang.yaml"), option: "api-key"}
 		c.http = &http.Client{Transport: WithKey(cfg.Transport, r)}

@@ -13,6 +13,8 @@ type Signals struct {
 	BlockTokens, Blocks float64
 	// Capacity is the number of tokens that the KV cache holds.
 	Capacity float64
+	// Cached is the number of tokens that the prefix cache has.
+	Cached float64
 	// Tokens are those that running requests have in the KV cache, QueuedTokens those of
 	// requests that wait.
 	Tokens, QueuedTokens float64
@@ -31,7 +33,7 @@ type Signals struct {
 func Unknown() Signals {
 	return Signals{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, Capacity: -1,
-		Tokens: -1, QueuedTokens: -1, PromptTokens: -1, GeneratedTokens: -1,
+		Cached: -1, Tokens: -1, QueuedTokens: -1, PromptTokens: -1, GeneratedTokens: -1,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 type vllm struct {
 	server
 	names
+	publisher
 	sleeps, lora bool
 	met          atomic.Bool // since the launch it was found awake; of one that somebody else starts
 }
@@ -43,11 +44,17 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 		return nil, errors.New("runtime vllm: no model; set the model's reference, such as hf://org/name or the path of a folder")
 	}
 	cfg.Env = vllmEnv(cfg.Env)
+	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "-dp"))
+	if err != nil {
+		return nil, fmt.Errorf("runtime vllm: %w", err)
+	}
+	cfg.Spec.Args = args
 	return &vllm{
-		server: server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
-		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
-		sleeps: !has(spec.Args, "--no-enable-sleep-mode"),
-		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
+		publisher: p,
+		server:    server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
+		names:     names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
+		sleeps:    !has(spec.Args, "--no-enable-sleep-mode"),
+		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
 	}, nil
 }
 

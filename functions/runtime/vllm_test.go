@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,58 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
+
+// TestCacheEvents: a server that is to publish what its cache has does so where only its instance gets, unless its options say where.
+func TestCacheEvents(t *testing.T) {
+	const on = `{"enable_kv_cache_events":true,"topic":"kv"}`
+	own := func(cfg runtime.Config) string { return "ipc://" + filepath.Join(cfg.Dir, "kv.sock") }
+	for name, c := range map[string]struct {
+		args     []string
+		endpoint string // "own", "" or another one
+		wrong    bool
+	}{
+		"none":              {nil, "", false},
+		"as two":            {[]string{"--kv-events-config", on, "--max-model-len", "5"}, "own", false},
+		"as one":            {[]string{"--kv_events_config=" + on}, "own", false},
+		"not said":          {[]string{"--kv-events-config", `{}`}, "own", false},
+		"off":               {[]string{"--kv-events-config", `{"enable_kv_cache_events":false}`}, "", false},
+		"to nobody":         {[]string{"--kv-events-config", `{"enable_kv_cache_events":true,"publisher":"null"}`}, "", false},
+		"a port":            {[]string{"--kv-events-config", `{"endpoint":"tcp://*:5557"}`}, "tcp://127.0.0.1:5557", false},
+		"somebody's socket": {[]string{"--kv-events-config", `{"endpoint":"tcp://collector:5557"}`}, "", false},
+		"several servers":   {[]string{"--data-parallel-size", "2", "--kv-events-config", on}, "", false},
+		"no object":         {[]string{"--kv-events-config", "yes"}, "", true},
+		"no value":          {[]string{"--kv-events-config"}, "", true},
+	} {
+		for _, kind := range []string{api.RuntimeVLLM, api.RuntimeSGLang} {
+			cfg := config(t, api.Runtime{Kind: kind, Model: "x", Command: []string{program(t, "server")}, Args: c.args})
+			r, err := runtime.New(cfg)
+			if c.wrong {
+				if err == nil || !strings.Contains(err.Error(), "enable_kv_cache_events") {
+					t.Errorf("%s, %s: %v, want what to write", name, kind, err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, %s: %v", name, kind, err)
+				continue
+			}
+			want := c.endpoint
+			if want == "own" {
+				want = own(cfg)
+			}
+			if got := r.(runtime.Publisher).CacheEvents(); got != want {
+				t.Errorf("%s, %s: events come from %q, want %q", name, kind, got, want)
+			}
+			l, err := r.Launch("x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if args := strings.Join(l.Args, " "); strings.Contains(args, own(cfg)) != (c.endpoint == "own") || len(c.args) > 2 && !strings.Contains(args, c.args[2]) {
+				t.Errorf("%s, %s: it is started with %s", name, kind, args)
+			}
+		}
+	}
+}
 
 func TestVLLMLaunch(t *testing.T) {
 	vllm := program(t, "vllm")

@@ -305,3 +305,32 @@ func TestAgentEnds(t *testing.T) {
 		t.Error("a stream of AgentServer may end well anywhere, and may not break off before [DONE]")
 	}
 }
+
+// TestUsageOfCaches: what a cache had is part of the prompt, whether an API counts it so or leaves it out.
+func TestUsageOfCaches(t *testing.T) {
+	for _, c := range []struct {
+		style                     api.Stream
+		answer                    string
+		prompt, cached, generated int
+	}{
+		{api.StreamCompletion, `{"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":8}}}`, 10, 8, 3},
+		{api.StreamCompletion, `{"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":null}}`, 10, 0, 3},
+		{api.StreamCompletion, `{"usage":{"prompt_tokens":10,"completion_tokens":3},"timings":{"cache_n":7,"prompt_n":3}}`, 10, 7, 3},
+		{api.StreamCompletion, `{"usage":{"prompt_tokens":10,"completion_tokens":3,"prompt_tokens_details":{"cached_tokens":99}}}`, 10, 10, 3},
+		{api.StreamResponses, `{"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":3}}`, 10, 8, 3},
+		{api.StreamMessages, `{"usage":{"input_tokens":2,"cache_creation_input_tokens":1,"cache_read_input_tokens":8,"output_tokens":3}}`, 11, 8, 3},
+		{api.StreamMessages, `{"usage":{"input_tokens":10,"cache_read_input_tokens":null,"output_tokens":3}}`, 10, 0, 3},
+	} {
+		u := relay.Usage{Style: c.style}
+		u.Part([]byte(c.answer))
+		if u.Prompt != c.prompt || u.Cached != c.cached || u.Generated != c.generated {
+			t.Errorf("%s: %d of input, %d cached, %d of output", c.answer, u.Prompt, u.Cached, u.Generated)
+		}
+	}
+	u := relay.Usage{Style: api.StreamMessages}
+	u.See([]byte("data: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":2,\"cache_read_input_tokens\":8,\"output_tokens\":0}}}\n\n"), 0)
+	u.See([]byte("data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":3}}\n\n"), 1)
+	if u.Prompt != 10 || u.Cached != 8 || u.Generated != 3 {
+		t.Errorf("a stream: %d of input, %d cached, %d of output", u.Prompt, u.Cached, u.Generated)
+	}
+}

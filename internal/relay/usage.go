@@ -15,6 +15,7 @@ import (
 type Usage struct {
 	Style             api.Stream
 	Prompt, Generated int           // tokens, as the runtime says; 0: it does not
+	Cached            int           // those of Prompt that it had in its cache, as far as it says
 	Events            int           // that carry text
 	First, Last       time.Duration // when the first and the last of them came, since the request's arrival
 	Decode            time.Duration // how long it generated, as the runtime says; 0: it does not
@@ -26,6 +27,9 @@ type Usage struct {
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
 	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`)}
+	cachedNames    = [][]byte{[]byte(`"cached_tokens"`), []byte(`"cache_n"`)} // the second is llama-server's, of its times
+	readNames      = [][]byte{[]byte(`"cache_read_input_tokens"`)}
+	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
 	usageName      = []byte(`"usage"`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's, of its own API
@@ -115,8 +119,16 @@ func (m *Usage) Read(p []byte) {
 	} else if !bytes.Contains(p, []byte(`eval_count"`)) {
 		return
 	}
-	m.Prompt = number(p, promptNames, m.Prompt)
 	m.Generated = number(p, generatedNames, m.Generated)
+	if m.Style != api.StreamMessages {
+		m.Prompt = number(p, promptNames, m.Prompt)
+		m.Cached = min(number(p, cachedNames, m.Cached), m.Prompt)
+		return
+	}
+	if input := number(p, promptNames, -1); input >= 0 { // Anthropic leaves what the cache has to do with out of it
+		m.Cached = number(p, readNames, 0)
+		m.Prompt = input + m.Cached + number(p, createdNames, 0)
+	}
 }
 
 // duration is the number of units behind a name, 0 where there is none.

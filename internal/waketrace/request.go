@@ -20,6 +20,7 @@ const (
 	keyModel     = attribute.Key("gen_ai.request.model")
 	keyServed    = attribute.Key("gen_ai.response.model")
 	keyInput     = attribute.Key("gen_ai.usage.input_tokens")
+	keyCached    = attribute.Key("gen_ai.usage.cache_read.input_tokens")
 	keyOutput    = attribute.Key("gen_ai.usage.output_tokens")
 	keyServer    = attribute.Key("server.address")
 	keyStatus    = attribute.Key("http.response.status_code")
@@ -39,6 +40,7 @@ type Request struct {
 	Code      string // of the error; empty: none
 
 	Input, Output api.Tokens // 0 where they are not known
+	Cached        api.Tokens // those of Input that were in the cache
 	Began, Ended  time.Time
 }
 
@@ -51,6 +53,9 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	span.SetAttributes(keyStatus.Int(r.Status))
 	if r.Input > 0 {
 		span.SetAttributes(keyInput.Int64(int64(r.Input)))
+	}
+	if r.Cached > 0 {
+		span.SetAttributes(keyCached.Int64(int64(r.Cached)))
 	}
 	if r.Output > 0 {
 		span.SetAttributes(keyOutput.Int64(int64(r.Output)))

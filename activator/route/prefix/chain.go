@@ -16,8 +16,10 @@
 //     a block has seen those before it, so the longest known prefix is found by halving.
 //  3. Where the index is full, the end of the chain that was not used for the longest time is forgotten.
 //  4. [Index.Forget] forgets an instance: it has gone, or has slept and lost its cache.
+//  5. [Index.Trim] forgets what was used longest ago at an instance, down to what its cache has by its own account: that is the order in which
+//     model servers evict.
 //
-// It is an estimate: it does not know what a model server has evicted, nor what other activators have sent there.
+// It is an estimate: it does not know which blocks a model server has evicted, nor what other activators have sent there.
 //
 // An Index is not safe for concurrent use: one mutex of its owner guards it. It holds no text.
 package prefix

@@ -1,15 +1,18 @@
 package prefix
 
 import (
+	"cmp"
+	"math"
 	"math/bits"
 	"slices"
+	"time"
 )
 
 // Bounds of an index.
 const (
 	// perPlace is how many blocks it has room for, for each place: at least a million tokens.
 	perPlace = 1 << 15
-	// maxBlocks bounds all of them: about 18 MiB, and 2 MiB more for every 64 places.
+	// maxBlocks bounds all of them: about 22 MiB, and 2 MiB more for every 64 places.
 	maxBlocks = 1 << 18
 	// maxPlaces bounds the places; of further ones nothing is known.
 	maxPlaces = 1 << 10
@@ -36,6 +39,8 @@ const none int32 = -1
 type block struct {
 	hash       uint64
 	salt       Salt
+	used       int64 // the second in which it was learnt last, wherever: not before what follows it
+	size       int32 // in bytes of text
 	before     int32 // none: it is the first
 	followers  int32
 	prev, next int32 // in the list of ends
@@ -50,7 +55,9 @@ type Index struct {
 	seen   []uint64
 	words  int
 	places Places
-	n      int // places in use
+	sizes  []int // of what each place has seen, in bytes of text
+	now    int64 // the latest second of a block
+	n      int   // places in use
 	unused []int32
 	// The ends, the one that was used last first.
 	newest, oldest int32
@@ -61,6 +68,9 @@ func (x *Index) Place() int {
 	for n := range maxPlaces {
 		if !x.places.Has(n) {
 			x.places.Add(n)
+			if n == len(x.sizes) {
+				x.sizes = append(x.sizes, 0)
+			}
 			x.n++
 			x.limit = min(x.n*perPlace, maxBlocks)
 			return n
@@ -77,6 +87,50 @@ func (x *Index) Forget(n int) {
 	for at := n / 64; at < len(x.seen); at += x.words {
 		x.seen[at] &^= 1 << (n % 64)
 	}
+	x.sizes[n] = 0
+}
+
+// Size is how much text place n has seen that is not forgotten, in bytes.
+func (x *Index) Size(n int) int {
+	if n < 0 || n >= len(x.sizes) {
+		return 0
+	}
+	return x.sizes[n]
+}
+
+// Trim forgets what was used longest ago of what place n has seen, until it is at most so many bytes. What was used since a time stays,
+// whatever it takes. It looks at all blocks. What another place has used since stays longer than it should: there it is, in the longer prefix.
+func (x *Index) Trim(n, most int, since time.Time) {
+	if x.Size(n) <= most {
+		return
+	}
+	word, bit := n/64, uint64(1)<<(n%64)
+	var uses []use
+	for b := range x.blocks {
+		if x.seen[b*x.words+word]&bit != 0 {
+			uses = append(uses, use{x.blocks[b].used, x.blocks[b].size})
+		}
+	}
+	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
+	until := int64(math.MinInt64) // what was used last by then goes: whole seconds, so that no block goes without those behind it
+	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.Unix(); k++ {
+		if uses[k].at != until && size <= most {
+			break
+		}
+		until, size = uses[k].at, size-int(uses[k].size)
+	}
+	for b := range x.blocks {
+		if at := b*x.words + word; x.seen[at]&bit != 0 && x.blocks[b].used <= until {
+			x.seen[at] &^= bit
+			x.sizes[n] -= int(x.blocks[b].size)
+		}
+	}
+}
+
+// use is when a block was used last, and its size.
+type use struct {
+	at   int64
+	size int32
 }
 
 // Remove forgets a place.
@@ -157,30 +211,40 @@ func (x *Index) seenBy(b int32) Places {
 }
 
 // Learn notes that c was sent to place n.
-func (x *Index) Learn(c Chain, n int) {
+func (x *Index) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
 	}
+	x.now = max(x.now, now.Unix())
 	x.widen(n/64 + 1)
 	depth := x.deepest(c, func(int32) bool { return true })
 	last := none
 	if depth > 0 {
 		last = x.find(c, depth)
 	}
-	for b := last; b != none && !x.seenBy(b).Has(n); b = x.blocks[b].before {
-		x.seenBy(b)[n/64] |= 1 << (n % 64)
+	for b := last; b != none && !(x.blocks[b].used == x.now && x.seenBy(b).Has(n)); b = x.blocks[b].before {
+		x.blocks[b].used = x.now
+		x.see(b, n)
 	}
-	for _, hash := range c.blocks[depth:] {
-		b := x.add(block{hash: hash, salt: c.salt, before: last, prev: none, next: none})
+	for k, hash := range c.blocks[depth:] {
+		b := x.add(block{hash: hash, salt: c.salt, used: x.now, size: int32(sizeOf(depth + k)), before: last, prev: none, next: none})
 		if b == none {
 			break
 		}
-		x.seenBy(b)[n/64] |= 1 << (n % 64)
+		x.see(b, n)
 		last = b
 	}
 	if last != none && x.blocks[last].followers == 0 {
 		x.unlink(last)
 		x.push(last)
+	}
+}
+
+// see notes that place n has seen a block.
+func (x *Index) see(b int32, n int) {
+	if word, bit := &x.seenBy(b)[n/64], uint64(1)<<(n%64); *word&bit == 0 {
+		*word |= bit
+		x.sizes[n] += int(x.blocks[b].size)
 	}
 }
 
@@ -220,7 +284,12 @@ func (x *Index) add(b block) int32 {
 // drop forgets an end.
 func (x *Index) drop(b int32) {
 	x.unlink(b)
-	clear(x.seenBy(b))
+	for w, word := range x.seenBy(b) {
+		for ; word != 0; word &= word - 1 {
+			x.sizes[64*w+bits.TrailingZeros64(word)] -= int(x.blocks[b].size)
+		}
+		x.seenBy(b)[w] = 0
+	}
 	delete(x.byHash, x.blocks[b].hash)
 	x.unused = append(x.unused, b)
 	before := x.blocks[b].before

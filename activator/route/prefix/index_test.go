@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // text is a conversation of so many turns: one that is longer begins with the shorter one.
 func text(name string, turns int) []byte {
@@ -92,7 +95,7 @@ func TestParts(t *testing.T) {
 func TestTenantsShareNothing(t *testing.T) {
 	var x Index
 	placed(t, &x, 2)
-	x.Learn(chain("a", "x", 10), 0)
+	x.Learn(chain("a", "x", 10), 0, start)
 	if depth, _ := x.Find(chain("b", "x", 10), all(2), nil); depth != 0 {
 		t.Errorf("b finds %d blocks of a's", depth)
 	}
@@ -101,7 +104,7 @@ func TestTenantsShareNothing(t *testing.T) {
 	if depth, _ := x.Find(forged, all(2), nil); depth != 0 {
 		t.Errorf("b finds %d blocks of a's by their hashes", depth)
 	}
-	x.Learn(forged, 1)
+	x.Learn(forged, 1, start)
 	if depth, seen := x.Find(chain("a", "x", 10), all(2), nil); depth == 0 || !slices.Equal(of(seen), []int{0}) {
 		t.Errorf("a finds %d blocks at %v, want them at 0", depth, of(seen))
 	}
@@ -150,7 +153,7 @@ func TestTwin(t *testing.T) {
 					t.Fatalf("seed %d, step %d: place %d, want %d", seed, step, got, n)
 				}
 			case 2, 3, 4, 5, 6, 7:
-				x.Learn(c, n)
+				x.Learn(c, n, start)
 				for _, hash := range c.blocks {
 					w[n][hash] = true
 				}
@@ -176,13 +179,21 @@ func (x *Index) sound(t *testing.T) {
 			t.Fatal("the list of ends is broken")
 		}
 	}
-	followers := map[int32]int32{}
+	followers, sizes := map[int32]int32{}, make([]int, len(x.sizes))
 	for hash, b := range x.byHash {
+		for n := range sizes {
+			if x.seenBy(b).Has(n) {
+				sizes[n] += int(x.blocks[b].size)
+			}
+		}
 		if x.blocks[b].hash != hash {
 			t.Fatal("a block is found by another hash")
 		}
 		if before := x.blocks[b].before; before != none {
 			followers[before]++
+			if x.blocks[before].used < x.blocks[b].used {
+				t.Fatal("a block was used after the one before it")
+			}
 			for w, word := range x.seenBy(b) {
 				if word&^x.seenBy(before)[w] != 0 {
 					t.Fatal("a place has seen a block and not the one before it")
@@ -195,6 +206,9 @@ func (x *Index) sound(t *testing.T) {
 	}
 	if ends != 0 {
 		t.Fatalf("%d ends are not in the list", -ends)
+	}
+	if !slices.Equal(sizes, x.sizes) {
+		t.Fatalf("the places have seen %v bytes, counted as %v", sizes, x.sizes)
 	}
 	for _, b := range x.byHash {
 		if x.blocks[b].followers != followers[b] {
@@ -212,7 +226,7 @@ func TestBounded(t *testing.T) {
 		x.limit = 1 + r.IntN(60)
 		for range 300 {
 			c, n := chain("a", fmt.Sprint(r.IntN(10)), 1+r.IntN(30)), r.IntN(70)
-			x.Learn(c, n)
+			x.Learn(c, n, start)
 			if x.Len() > x.limit || len(x.blocks) > x.limit {
 				t.Fatalf("seed %d: %d blocks in %d, room for %d", seed, x.Len(), len(x.blocks), x.limit)
 			}
@@ -225,6 +239,68 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+// TestTrim: a place forgets what it was sent longest ago, down to a size; what was sent since a time stays, and other places forget nothing.
+func TestTrim(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var x Index
+		placed(t, &x, 70)
+		x.limit = 4000
+		sent, used := [2]map[string]time.Time{{}, {}}, map[string]time.Time{} // to places 0 and 69, and to any
+		now := start
+		for range 200 {
+			now = now.Add(time.Second)
+			k, name := r.IntN(2), fmt.Sprint(r.IntN(20))
+			if r.IntN(5) > 0 {
+				x.Learn(chain("a", name, 8), 69*k, now)
+				sent[k][name], used[name] = now, now
+				continue
+			}
+			size, other, most, since := x.Size(69*k), x.Size(69-69*k), r.IntN(20_000), now.Add(-time.Duration(r.IntN(20))*time.Second)
+			x.Trim(69*k, most, since)
+			x.sound(t)
+			if x.Size(69-69*k) != other {
+				t.Fatalf("seed %d: another place has forgotten something", seed)
+			}
+			kept := 0
+			for name, at := range sent[k] {
+				depth, seen := x.Find(chain("a", name, 8), all(70), nil)
+				if !used[name].Before(since) {
+					kept++
+				}
+				if at.Before(since) {
+					if !seen.Has(69 * k) {
+						delete(sent[k], name)
+					}
+					continue
+				}
+				if depth != chain("a", name, 8).Len() || !seen.Has(69*k) {
+					t.Fatalf("seed %d: what was sent %s ago is forgotten, %s were to stay", seed, now.Sub(at), now.Sub(since))
+				}
+			}
+			if now := x.Size(69 * k); now > most && now < size && now > kept*Bytes(chain("a", "1", 8).Len()+1) {
+				t.Fatalf("seed %d: %d bytes are left of %d, want %d", seed, now, size, most)
+			}
+		}
+	}
+	var x Index
+	placed(t, &x, 1)
+	size := Bytes(chain("a", "x", 8).Len())
+	for k, name := range []string{"x", "y", "z", "x"} {
+		x.Learn(chain("a", name, 8), 0, start.Add(time.Duration(k)*time.Second))
+	}
+	x.Trim(0, 2*size, start.Add(time.Hour))
+	for name, want := range map[string]int{"x": size, "y": 0, "z": size} {
+		if depth, _ := x.Find(chain("a", name, 8), all(1), nil); Bytes(depth) != want {
+			t.Errorf("%s: %d bytes are known, want %d", name, Bytes(depth), want)
+		}
+	}
+	x.Trim(0, 0, start.Add(time.Hour))
+	if x.Size(0) != 0 || x.Size(-1) != 0 || x.Size(5) != 0 {
+		t.Errorf("%d bytes are left of nothing", x.Size(0))
+	}
+}
+
 // TestOldestGoesFirst: what is used again stays, and all of a conversation goes before anything of one that is newer.
 func TestOldestGoesFirst(t *testing.T) {
 	var x Index
@@ -232,7 +308,7 @@ func TestOldestGoesFirst(t *testing.T) {
 	size := chain("a", "x", 10).Len()
 	x.limit = 3 * size
 	for _, name := range []string{"x", "y", "z", "x", "w"} {
-		x.Learn(chain("a", name, 10), 0)
+		x.Learn(chain("a", name, 10), 0, start)
 	}
 	for name, want := range map[string]int{"x": size, "y": 0, "z": size, "w": size} {
 		if depth, _ := x.Find(chain("a", name, 10), all(1), nil); depth != want {
@@ -248,15 +324,15 @@ func TestLastPlaceGoes(t *testing.T) {
 	if n := x.Place(); n != -1 {
 		t.Errorf("one more place: %d", n)
 	}
-	x.Learn(chain("a", "x", 10), maxPlaces-1)
-	x.Learn(chain("a", "x", 10), -1)
+	x.Learn(chain("a", "x", 10), maxPlaces-1, start)
+	x.Learn(chain("a", "x", 10), -1, start)
 	for n := range maxPlaces {
 		x.Remove(n)
 	}
 	if x.Len() != 0 || x.blocks != nil || x.seen != nil {
 		t.Errorf("%d blocks are left", x.Len())
 	}
-	x.Learn(chain("a", "x", 10), 0) // it is no place any more
+	x.Learn(chain("a", "x", 10), 0, start) // it is no place any more
 	if x.Len() != 0 {
 		t.Errorf("%d blocks were learnt at no place", x.Len())
 	}
@@ -272,7 +348,7 @@ func TestKey(t *testing.T) {
 	if of("x", 3).Key(x.Seen(of("x", 3))) != of("y", 9).Key(x.Seen(of("y", 9))) || (Chain{}).Key(0) != 0 {
 		t.Error("the key of one that knows nothing is not that of the first block")
 	}
-	x.Learn(of("other", 5), 0)
+	x.Learn(of("other", 5), 0, start)
 	keys := map[uint64]string{}
 	for _, name := range []string{"x", "y", "z"} {
 		for turns := 1; turns < 20; turns++ {
@@ -354,12 +430,12 @@ func BenchmarkFind(b *testing.B) {
 	placed(b, &x, 1000)
 	r := rand.New(rand.NewPCG(1, 1))
 	for n := 0; x.Len() < 200_000; n++ {
-		x.Learn(chain("a", fmt.Sprint(n), 400), r.IntN(1000))
+		x.Learn(chain("a", fmt.Sprint(n), 400), r.IntN(1000), start)
 	}
 	among := all(1000)
 	for _, tokens := range []int{1000, 4000, 100_000} {
 		prompt := text("q", 4*tokens/300)[:4*tokens]
-		x.Learn(Of(SaltOf("a"), prompt[:3*tokens]), 7)
+		x.Learn(Of(SaltOf("a"), prompt[:3*tokens]), 7, start)
 		b.Run(fmt.Sprint(tokens), func(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(prompt)))
@@ -373,7 +449,7 @@ func BenchmarkFind(b *testing.B) {
 			c := Of(SaltOf("a"), prompt)
 			for b.Loop() {
 				x.Forget(9)
-				x.Learn(c, 9)
+				x.Learn(c, 9, start)
 			}
 		})
 	}

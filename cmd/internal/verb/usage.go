@@ -1,10 +1,14 @@
 package verb
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,45 +20,119 @@ import (
 // Usage is the command that says who has used what.
 func (p Program) Usage() *cobra.Command {
 	var price float64
+	var q admin.UsageQuery
+	var since, from, to string
 	cmd := &cobra.Command{
 		Use:   "usage",
 		Short: "Show tokens and GPU time by tenant and function",
-		Long: `Show tokens and GPU time by tenant and function, since the autoscaler began.
+		Long: `Show tokens and GPU time by tenant and function, since the autoscaler began, or in
+a time that --since, or --from and --to name: minutes are kept for a day, then hours.
 
 What an instance holds of a GPU's memory is shared, minute by minute, by what tenants
 used of it: input, and output twice. What no key used is in the row of the tenant "-".
 The rows (asleep) are what sleepers keep, (idle) is what nobody held: all rows together
 are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
-		Example: "  " + p.Name + " usage\n  " + p.Name + " usage --gpu-price 2.50\n  " + p.Name + " usage -o json",
-		Args:    cobra.NoArgs,
+		Example: "  " + p.Name + " usage\n  " + p.Name + " usage --since 24h --gpu-price 2.50\n  " +
+			p.Name + " usage --from 2026-11-01 --to 2026-11-08 --keys\n  " + p.Name + " usage -o json",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !(price >= 0 && price <= 1e9) {
 				return fmt.Errorf("--gpu-price %g: want a number of at least 0, such as 2.50", price)
+			}
+			if err := during(&q, since, from, to, time.Now()); err != nil {
+				return err
 			}
 			s, err := p.Connect(cmd)
 			if err != nil {
 				return err
 			}
 			var u admin.Usage
-			if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage, nil, &u); err != nil {
+			if err := s.Call(cmd.Context(), http.MethodGet, admin.PathUsage+"?"+q.Values().Encode(), nil, &u); err != nil {
 				return err
 			}
 			for k := range u.Rows {
 				u.Rows[k].Cost = u.Rows[k].GPUSeconds / 3600 * price
 			}
-			return render.Print(cmd, u, func(w io.Writer) error { return printUsage(w, u, price > 0) })
+			return render.Print(cmd, u, func(w io.Writer) error { return printUsage(w, u, q.Keys, price > 0) })
 		},
 	}
 	cmd.Flags().Float64Var(&price, "gpu-price", 0, "what an hour of a GPU costs, in any currency; 0: not said")
+	cmd.Flags().StringVar(&since, "since", "", "what was used in so `long` until now, such as 90m, 24h or 7d")
+	cmd.Flags().StringVar(&from, "from", "", "what was used from a `time` on, such as 2026-11-01 or 2026-11-01T15:04")
+	cmd.Flags().StringVar(&to, "to", "", "what was used up to a `time`")
+	cmd.Flags().BoolVar(&q.Keys, "keys", false, "a row for each key of a tenant")
+	cmd.MarkFlagsMutuallyExclusive("since", "from")
+	cmd.MarkFlagsMutuallyExclusive("since", "to")
 	render.Flag(cmd)
 	return cmd
 }
 
-// mostName keeps the table within a terminal.
-const mostName = 14
+// during bounds a query as people write it.
+func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err error) {
+	if since != "" {
+		d, err := length(since)
+		if err != nil {
+			return fmt.Errorf("--since %s: want a time such as 90m, 24h or 7d", since)
+		}
+		q.From = now.Add(-d)
+		return nil
+	}
+	if q.From, err = moment(from); err != nil {
+		return fmt.Errorf("--from %s: %w", from, err)
+	}
+	if q.To, err = moment(to); err != nil {
+		return fmt.Errorf("--to %s: %w", to, err)
+	}
+	if !q.To.IsZero() && !q.From.Before(q.To) {
+		return fmt.Errorf("--from %s --to %s: want a time that is later", from, to)
+	}
+	return nil
+}
 
-func printUsage(w io.Writer, u admin.Usage, priced bool) error {
-	rows := [][]string{{"TENANT", "FUNCTION", "REQS", "INPUT", "OUTPUT", "GPU-S"}}
+// mostDays bounds a length in days: about a lifetime.
+const mostDays = 36500
+
+// length is a length of time that is longer than none, in days too.
+func length(text string) (d time.Duration, err error) {
+	if days, is := strings.CutSuffix(text, "d"); is {
+		n, err := strconv.ParseUint(days, 10, 32)
+		if err != nil {
+			return 0, err
+		}
+		d = time.Duration(min(n, mostDays)) * 24 * time.Hour
+	} else if d, err = time.ParseDuration(text); err != nil {
+		return 0, err
+	}
+	if d <= 0 {
+		return 0, errors.New("it is no length of time")
+	}
+	return d, nil
+}
+
+// moment is a time as people write it, theirs where they don't say whose; an empty one is zero.
+func moment(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02T15:04:05", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("want a time such as 2026-11-01, 2026-11-01T15:04 or 2026-11-01T15:04:05Z")
+}
+
+// mostName keeps the table within a terminal, where it has two names in a row.
+const mostName = 11
+
+func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
+	rows := [][]string{{"TENANT", "FUNCTION", "REQS", "INPUT", "CACHED", "OUTPUT", "GPU-S"}}
+	if keys {
+		rows[0] = slices.Insert(rows[0], 1, "KEY")
+	}
 	if priced {
 		rows[0] = append(rows[0], "COST")
 	}
@@ -70,7 +148,10 @@ func printUsage(w io.Writer, u admin.Usage, priced bool) error {
 		if function == "" {
 			function = "-"
 		}
-		row := []string{tenant, function, count(r.Requests), count(int64(r.Input)), count(int64(r.Output)), strconv.FormatFloat(r.GPUSeconds, 'f', 1, 64)}
+		row := []string{tenant, function, count(r.Requests), count(int64(r.Input)), count(int64(r.Cached)), count(int64(r.Output)), strconv.FormatFloat(r.GPUSeconds, 'f', 1, 64)}
+		if keys {
+			row = slices.Insert(row, 1, cmp.Or(short(r.Key), "-"))
+		}
 		if priced {
 			row = append(row, strconv.FormatFloat(r.Cost, 'f', 2, 64))
 		}
@@ -78,14 +159,14 @@ func printUsage(w io.Writer, u admin.Usage, priced bool) error {
 	}
 	for _, r := range u.Rows {
 		add(r)
-		all.Requests, all.Input, all.Output = all.Requests+r.Requests, all.Input+r.Input, all.Output+r.Output
+		all.Requests, all.Input, all.Cached, all.Output = all.Requests+r.Requests, all.Input+r.Input, all.Cached+r.Cached, all.Output+r.Output
 		all.GPUSeconds, all.Cost = all.GPUSeconds+r.GPUSeconds, all.Cost+r.Cost
 	}
 	add(all)
 	if err := render.Table(w, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "since %s\n", u.Since.Local().Format(time.DateTime))
+	_, err := fmt.Fprintf(w, "from %s to %s\n", u.Since.Local().Format(time.DateTime), u.Until.Local().Format(time.DateTime))
 	return err
 }
 

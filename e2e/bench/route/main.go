@@ -91,10 +91,10 @@ func lookup(tokens, n int, most float64) report.Measurement {
 		prompts = append(prompts, prompt(fmt.Sprint("p", k), tokens))
 	}
 	for _, p := range prompts {
-		x.Learn(prefix.Of(salt, p[:len(p)/2]), r.IntN(instances))
+		x.Learn(prefix.Of(salt, p[:len(p)/2]), r.IntN(instances), epoch)
 	}
 	for k := 0; x.Len() < 200_000; k++ {
-		x.Learn(prefix.Of(salt, prompt(fmt.Sprint("other", k), 20_000)), r.IntN(instances))
+		x.Learn(prefix.Of(salt, prompt(fmt.Sprint("other", k), 20_000)), r.IntN(instances), epoch)
 	}
 	var took []float64
 	var seen prefix.Places

@@ -27,7 +27,9 @@ type Config struct {
 	Adapters int
 	// NoPrefixCache computes every prompt anew.
 	NoPrefixCache bool
-	Timing        Timing
+	// Events keeps what happens to the prefix cache, for [Batch.Events].
+	Events bool
+	Timing Timing
 }
 
 // Sequence is one text in the making. The caller fills the first group.
@@ -88,7 +90,9 @@ type Counts struct {
 
 // New makes an idle scheduler.
 func New(cfg Config) *Batch {
-	return &Batch{cfg: cfg, pool: newPool(cfg.Blocks)}
+	b := &Batch{cfg: cfg, pool: newPool(cfg.Blocks)}
+	b.pool.noting = cfg.Events
+	return b
 }
 
 // Add queues a sequence. It reports false where the sequence never fits: its

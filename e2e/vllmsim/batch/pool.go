@@ -11,7 +11,9 @@ type pool struct {
 	byHash map[uint64]int
 	free   int
 	// epoch counts how often the weights were lost; blocks of another epoch are stale.
-	epoch int
+	epoch  int
+	noting bool
+	events []Event
 }
 
 type block struct {
@@ -63,26 +65,28 @@ func (p *pool) release(i int) {
 	}
 }
 
-// name says what a full block holds. Where another block has the name, this one stays nameless.
-func (p *pool) name(i int, hash uint64) {
+// name says what a full block holds, and whether it is the first to. Where another block has the name, this one stays nameless.
+func (p *pool) name(i int, hash uint64) bool {
 	b := &p.blocks[i]
 	if b.named {
-		return
+		return false
 	}
 	if other, found := p.byHash[hash]; found {
 		if p.blocks[other].epoch == p.epoch {
-			return
+			return false
 		}
 		p.forget(other)
 	}
 	b.hash, b.named, b.epoch = hash, true, p.epoch
 	p.byHash[hash] = i
+	return true
 }
 
 func (p *pool) forget(i int) {
 	if b := &p.blocks[i]; b.named {
 		delete(p.byHash, b.hash)
 		b.named = false
+		p.note(Event{Kind: Removed, Hash: b.hash})
 	}
 }
 
@@ -91,8 +95,10 @@ func (p *pool) reset() bool {
 		return false
 	}
 	for i := range p.blocks {
-		p.forget(i)
+		p.blocks[i].named = false
 	}
+	clear(p.byHash)
+	p.note(Event{Kind: Cleared})
 	return true
 }
 

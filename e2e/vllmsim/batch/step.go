@@ -212,6 +212,14 @@ func (b *Batch) advance(s *Sequence) {
 	full := s.computed / b.cfg.BlockTokens
 	s.computed += s.planned
 	for i := full; i < s.computed/b.cfg.BlockTokens && !b.cfg.NoPrefixCache; i++ {
-		b.pool.name(s.blocks[i], b.hash(s, i))
+		hash := b.hash(s, i)
+		if !b.pool.name(s.blocks[i], hash) {
+			continue
+		}
+		e := Event{Kind: Stored, Hash: hash, Tokens: s.Tokens[i*b.cfg.BlockTokens : (i+1)*b.cfg.BlockTokens]}
+		if i > 0 {
+			e.Parent = b.hash(s, i-1)
+		}
+		b.pool.note(e)
 	}
 }

@@ -1,0 +1,36 @@
+package batch
+
+import "github.com/rouse-dev/rouse/e2e/vllmsim/words"
+
+// Event is a change of the prefix cache.
+type Event struct {
+	Kind EventKind
+	// Hash names a block, and Parent the one before it; 0: there is none.
+	Hash, Parent uint64
+	// Tokens are what a stored block has.
+	Tokens []words.Token
+}
+
+// EventKind is what happened to blocks.
+type EventKind int
+
+// Kinds of events.
+const (
+	Stored EventKind = iota
+	Removed
+	Cleared
+)
+
+// Events returns what has happened since the last call, where [Config.Events] says that somebody wants to know.
+func (b *Batch) Events() []Event {
+	events := b.pool.events
+	b.pool.events = nil
+	return events
+}
+
+// note keeps an event.
+func (p *pool) note(e Event) {
+	if p.noting {
+		p.events = append(p.events, e)
+	}
+}

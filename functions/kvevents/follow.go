@@ -1,0 +1,132 @@
+package kvevents
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/go-zeromq/zmq4/security/null"
+)
+
+const (
+	retry     = 250 * time.Millisecond // the pause between two tries to connect
+	handshake = 10 * time.Second
+	// early are the batches of the first moments of a server's life. Those that were missed before we were connected are of probes: clients' requests
+	// come later.
+	early = 64
+)
+
+// Follower follows one server, over its starts. See [New].
+type Follower struct {
+	endpoint string
+	log      *slog.Logger
+
+	mu    sync.Mutex // guards cache
+	cache Cache
+	seq   uint64 // of the last batch; belongs to Run
+}
+
+// New makes a follower of what is published at an endpoint of ZeroMQ: ipc://PATH or tcp://HOST:PORT.
+func New(endpoint string, log *slog.Logger) *Follower { return &Follower{endpoint: endpoint, log: log} }
+
+// Tokens is how many tokens the cache has. known is false where that is not known: nothing is published, or some of it was missed. It is safe for
+// many goroutines.
+func (f *Follower) Tokens() (tokens int64, known bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cache.Tokens()
+}
+
+// Run follows until ctx ends.
+func (f *Follower) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		connected, err := f.follow(ctx)
+		f.change((*Cache).lose)
+		if connected {
+			f.log.Debug("the KV cache events have ended", "endpoint", f.endpoint, "error", err)
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow follows one connection to its end.
+func (f *Follower) follow(ctx context.Context) (connected bool, err error) {
+	network, address, err := split(f.endpoint)
+	if err != nil {
+		return false, err
+	}
+	conn, err := (&net.Dialer{Timeout: handshake}).DialContext(ctx, network, address)
+	if err != nil {
+		return false, fmt.Errorf("connect: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(handshake))
+	z, err := zmq4.Open(conn, null.Security(), zmq4.Sub, nil, false, nil)
+	if err != nil {
+		return false, fmt.Errorf("greet: %w", err)
+	}
+	if err := z.SendMsg(zmq4.NewMsg([]byte{1})); err != nil { // every topic
+		return false, fmt.Errorf("subscribe: %w", err)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	for first := true; ; first = false {
+		m, err := z.RecvMsg()
+		if err != nil {
+			return true, fmt.Errorf("receive: %w", err)
+		}
+		f.take(m.Frames, first)
+	}
+}
+
+// take takes one message in: a topic, a number, and a batch; first says that it is the first of this connection.
+func (f *Follower) take(frames [][]byte, first bool) {
+	if len(frames) != 3 || len(frames[1]) != 8 {
+		f.change((*Cache).lose)
+		return
+	}
+	seq := binary.BigEndian.Uint64(frames[1])
+	switch {
+	case seq == 0, first && seq < early:
+		f.change((*Cache).begin)
+	case first || seq != f.seq+1:
+		f.change((*Cache).lose)
+	}
+	f.seq = seq
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := decode(frames[2], f.cache.see); err != nil {
+		f.cache.lose()
+		f.log.Debug("a batch of KV cache events could not be read", "endpoint", f.endpoint, "error", err)
+	}
+}
+
+func (f *Follower) change(how func(*Cache)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	how(&f.cache)
+}
+
+var errEndpoint = errors.New("want ipc://PATH or tcp://HOST:PORT")
+
+// split is an endpoint as package net has it.
+func split(endpoint string) (network, address string, err error) {
+	scheme, address, found := strings.Cut(endpoint, "://")
+	switch {
+	case found && scheme == "ipc":
+		return "unix", address, nil
+	case found && scheme == "tcp":
+		return "tcp", address, nil
+	}
+	return "", "", fmt.Errorf("%.100q: %w", endpoint, errEndpoint)
+}

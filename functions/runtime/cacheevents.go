@@ -1,0 +1,76 @@
+package runtime
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// cacheEvents is the option of vLLM and SGLang that has a server publish events of its KV cache: a JSON object.
+const cacheEvents = "--kv-events-config"
+
+// publisher is where a server publishes events of its KV cache. The zero value publishes none.
+type publisher struct{ endpoint string }
+
+// CacheEvents implements [Publisher].
+func (p publisher) CacheEvents() string { return p.endpoint }
+
+// publish has a server that is to publish events do so on a socket in dir, and returns its options: by themselves the servers open a port
+// to everybody, and the events have the tokens of prompts. An endpoint that the options name stays; where it is to be bound, it is found on this machine. ranks says that there may be
+// several servers, which would have one socket.
+func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
+	at, text := -1, ""
+	for k, arg := range args {
+		if option(arg) != cacheEvents {
+			continue
+		}
+		_, value, given := strings.Cut(arg, "=")
+		if at = k; !given && k+1 < len(args) {
+			value = args[k+1]
+		}
+		text = value
+	}
+	if at < 0 {
+		return publisher{}, args, nil
+	}
+	var cfg map[string]any
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return publisher{}, nil, fmt.Errorf("option %s %.100s: want a JSON object such as {\"enable_kv_cache_events\": true}: %w", cacheEvents, text, err)
+	}
+	if on, said := cfg["enable_kv_cache_events"].(bool); said && !on || cfg["publisher"] == "null" || ranks {
+		return publisher{}, args, nil
+	}
+	if endpoint, named := cfg["endpoint"].(string); named {
+		return publisher{here(endpoint)}, args, nil
+	}
+	if dir == "" {
+		return publisher{}, args, nil
+	}
+	cfg["publisher"], cfg["endpoint"] = "zmq", "ipc://"+filepath.Join(dir, "kv.sock")
+	raw, err := json.Marshal(cfg)
+	if err != nil {
+		return publisher{}, nil, fmt.Errorf("option %s: %w", cacheEvents, err)
+	}
+	args = slices.Clone(args)
+	if strings.Contains(args[at], "=") {
+		args[at] = cacheEvents + "=" + string(raw)
+	} else {
+		args[at+1] = string(raw)
+	}
+	return publisher{"ipc://" + filepath.Join(dir, "kv.sock")}, args, nil
+}
+
+// here is where a server on this machine is found that binds an endpoint; empty: it does not bind, but connects to who listens there.
+func here(endpoint string) string {
+	for _, all := range []string{"tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"} {
+		if port, is := strings.CutPrefix(endpoint, all); is {
+			return "tcp://127.0.0.1:" + port
+		}
+	}
+	if strings.HasPrefix(endpoint, "ipc://") {
+		return endpoint
+	}
+	return ""
+}
