@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
@@ -39,9 +37,8 @@ type console struct {
 
 // bar shows that an instance loads.
 type bar struct {
-	status api.InstanceStatus // the last report, guarded by the console's mu
-	shown  *progressbar.ProgressBar
-	known  bool          // shown has a length, else it is a spinner
+	status api.InstanceStatus // the last report, guarded by the console's mu, as shown is
+	shown  *render.Bar
 	most   time.Duration // how long it is expected to take; 0: unknown
 	stop   chan struct{} // closed when the instance has ended its start
 	done   chan struct{} // closed by the goroutine that redraws
@@ -246,7 +243,7 @@ func (c *console) startBar(s api.InstanceStatus) {
 	}
 	b := c.bars[s.Instance]
 	if b == nil {
-		b = &bar{stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
+		b = &bar{shown: render.NewBar(c.out), stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
 		c.bars[s.Instance] = b
 		go c.redraw(b)
 	}
@@ -287,31 +284,13 @@ func (b *bar) share(now time.Time) float64 {
 
 // draw draws a bar as it is now. The caller holds c.mu.
 func (c *console) draw(b *bar) {
-	share := b.share(time.Now())
-	if b.shown != nil && b.known != (share > 0) { // another stage, of which more or less is known
-		_ = b.shown.Clear()
-		b.shown = nil
-	}
-	if b.shown == nil {
-		most := -1 // unknown: a spinner, which is drawn here only and not by a goroutine of its own
-		if b.known = share > 0; b.known {
-			most = 100
-		}
-		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30), progressbar.OptionSetSpinnerChangeInterval(0),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
-	}
-	if b.known {
-		_ = b.shown.Set(int(100 * share))
-	}
-	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage)) // draws it
+	b.shown.Draw(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage), b.share(time.Now()))
 }
 
 // clearBars makes place for a line. The caller holds c.mu.
 func (c *console) clearBars() {
 	for _, b := range c.bars {
-		if b.shown != nil {
-			_ = b.shown.Clear()
-		}
+		b.shown.Clear()
 	}
 }
 
@@ -320,9 +299,7 @@ func (c *console) endBar(id api.InstanceID) {
 	if b := c.bars[id]; b != nil {
 		delete(c.bars, id)
 		close(b.stop)
-		if b.shown != nil {
-			_ = b.shown.Clear()
-		}
+		b.shown.Clear()
 	}
 }
 

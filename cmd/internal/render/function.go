@@ -14,31 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Row is a function in the table of rouse ls.
-func Row(f admin.Function) []string {
-	awake, asleep, memory := 0, 0, api.Bytes(0)
-	for _, i := range f.Instances {
-		memory += i.Memory.Host
-		switch i.State {
-		case api.Awake, api.Draining:
-			awake++
-		case api.Asleep:
-			asleep++
-		}
-	}
-	state, up := Summary(f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale)
-	if f.Far { // what there may be is said by whoever has it
-		up = fmt.Sprint(awake)
-	}
-	return []string{
-		f.Function.Name.Short(), state, up, fmt.Sprint(asleep), amount(memory),
-		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), runs(f),
-	}
-}
-
 // runs says what a function runs, and where it is not here in which clusters.
-func runs(f admin.Function) string {
-	source := Source(f.Function)
+func runs(f admin.Function, source string) string {
 	switch {
 	case !f.Far:
 		return source
