@@ -6,17 +6,26 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// dialFor finds the server for a question to a function, or to a model that is declared first. Where none runs, and none was
-// named, one is started that serves that model until end is called.
+// freshEnough is for how long a model that was fetched is run without asking its source what it is now.
+const freshEnough = 24 * time.Hour
+
+// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. Where none runs, and none
+// was named, one is started that serves that model until end is called.
 func dialFor(cmd *cobra.Command, nameOrModel string) (c *client, door api.Endpoint, name string, end func(), err error) {
 	c, door, err = dialDoor(cmd)
 	switch {
@@ -25,25 +34,75 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (c *client, door api.Endpoi
 	case err != nil:
 		return nil, "", "", nil, err
 	}
-	if !config.IsReference(nameOrModel) {
-		return c, door, nameOrModel, func() {}, nil
+	stays := func() {}
+	_, here := c.endpoint.Socket()
+	there, known := c.declared(cmd.Context())
+	if !config.IsReference(nameOrModel) && (!here || !known || serves(there, nameOrModel)) {
+		return c, door, nameOrModel, stays, nil
 	}
-	f, err := config.ForModel(nameOrModel, "rouse run")
-	if err != nil {
+	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv))
+	switch {
+	case err != nil && !config.IsReference(nameOrModel) && nearby(there, nameOrModel):
+		return c, door, nameOrModel, stays, nil // the server says which name was meant
+	case err != nil:
 		return nil, "", "", nil, err
 	}
-	if err := c.declare(cmd, f, nameOrModel); err != nil {
+	if here {
+		if err := fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil {
+			return nil, "", "", nil, err
+		}
+	}
+	if err := c.declare(cmd, f, nameOrModel, there); err != nil {
 		return nil, "", "", nil, err
 	}
-	return c, door, f.ServiceName().Name(), func() {}, nil
+	return c, door, f.Name.Short(), stays, nil
+}
+
+// fetchFor fetches the model of a function, so that a person sees how far it is and no request waits for it. A cache that this user
+// can't write to is the server's own business.
+func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
+	if !fetched(f.Runtime.Model) {
+		return nil
+	}
+	m, _, err := fetchShown(cmd.Context(), cmd.ErrOrStderr(), f.Runtime.Model, dir, freshEnough)
+	if errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	m.Release()
+	return err
+}
+
+// declared lists what a server has; known is false where it does not tell.
+func (c *client) declared(ctx context.Context) (there []admin.Function, known bool) {
+	err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &there)
+	return there, err == nil
+}
+
+// cacheDir is the folder of a server's models; empty: this user's own.
+func (c *client) cacheDir(ctx context.Context) string {
+	var info local.Info
+	if c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) != nil {
+		return ""
+	}
+	return info.Models
+}
+
+// serves says whether one of the functions is called so.
+func serves(there []admin.Function, name string) bool {
+	return slices.ContainsFunc(there, func(f admin.Function) bool {
+		return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
+	})
+}
+
+// nearby says whether a function's name is almost that one.
+func nearby(there []admin.Function, name string) bool {
+	return slices.ContainsFunc(there, func(f admin.Function) bool {
+		return slices.ContainsFunc(f.Function.Names(), func(n api.ModelName) bool { return suggest.Distance(name, string(n), 2) <= 2 })
+	})
 }
 
 // declare has the server serve a model, unless it does already.
-func (c *client) declare(cmd *cobra.Command, f api.Function, model string) error {
-	var there []admin.Function
-	if err := c.Call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &there); err != nil {
-		return fmt.Errorf("declare %s: %w", f.Name.Short(), err)
-	}
+func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) error {
 	for _, other := range there {
 		switch {
 		case other.Function.Name != f.Name:
@@ -60,16 +119,23 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string) error
 	if done.Doubts != "" {
 		return fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Doubts)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared: rouse rm %[1]s takes it away\n", f.Name.Short())
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared until the server ends: rouse apply --save --model %s keeps it, rouse rm %[1]s takes it away\n", f.Name.Short(), model)
 	return nil
 }
 
 // serveFor serves one model until end is called.
 func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, name string, end func(), err error) {
-	if !config.IsReference(model) && model != "pico" {
-		return nil, "", "", nil, fmt.Errorf("%w; or give a model to run: a GGUF file, hf.co/ORG/NAME, or pico, which ships with Rouse", errNoServer)
+	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv))
+	if err != nil {
+		if !config.IsReference(model) && model != pico.Name {
+			err = fmt.Errorf("%w; and %w", errNoServer, err)
+		}
+		return nil, "", "", nil, err
 	}
-	flags := &upFlags{models: []string{model}, listen: "127.0.0.1:0", maxEvent: "1Mi"}
+	if err := fetchFor(cmd, f, ""); err != nil {
+		return nil, "", "", nil, err
+	}
+	flags := &upFlags{listen: "127.0.0.1:0", maxEvent: "1Mi", noConfig: true, only: []api.Function{f}}
 	cfg, err := flags.config()
 	if err != nil {
 		return nil, "", "", nil, err
@@ -93,5 +159,5 @@ func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, n
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse: the server:", err)
 		}
 	}
-	return newClient(door, ""), door, cfg.Functions[0].Name.Name(), end, nil
+	return newClient(door, ""), door, f.Name.Name(), end, nil
 }
