@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/engine/pico"
@@ -89,7 +91,7 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 }
 
 // ready says what is served, where, and how to ask.
-func (c *console) ready(info local.Info, functions []api.Function) {
+func (c *console) ready(info local.Info, functions []api.Function, set declared.Set) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // of a cluster that is yet to come
 	if len(functions) > 0 {
 		first = functions[0]
@@ -108,6 +110,12 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		for _, f := range functions {
 			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
 		}
+		for _, read := range set.Read {
+			c.log.Info("read", "what", read)
+		}
+		for _, left := range set.Left {
+			c.log.Warn("something is left out", "what", left.What, "because", left.Why)
+		}
 		if open {
 			c.log.Warn(openWarning, "url", info.URL)
 		}
@@ -124,9 +132,13 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	for _, f := range functions {
 		width = max(width, len(f.Name.Short()))
 	}
-	for _, f := range functions {
+	for _, f := range functions[:min(len(functions), mostListed)] {
 		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Short(), render.Source(f), f.Origin)
 	}
+	if more := len(functions) - mostListed; more > 0 {
+		fmt.Fprintf(c.out, "  and %d more: %s ls\n", more, program())
+	}
+	c.tell(set)
 	if info.Clusters != "" {
 		fmt.Fprintf(c.out, "  clusters join at %s\n", info.Clusters)
 	}
@@ -140,6 +152,60 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		page += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
 	}
 	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", page)
+}
+
+// mostListed bounds what is told of functions, and of what is none, when a server begins.
+const mostListed = 20
+
+// tell says what was read without having been named, and what was left out. The caller holds c.mu.
+func (c *console) tell(set declared.Set) {
+	if len(set.Read)+len(set.Left) > 0 {
+		fmt.Fprintln(c.out)
+	}
+	for _, read := range set.Read {
+		fmt.Fprintf(c.out, "  read: %s\n", read)
+	}
+	for i, left := range set.Left {
+		if i == mostListed {
+			fmt.Fprintf(c.out, "  and %d more are left out\n", len(set.Left)-i)
+			break
+		}
+		fmt.Fprintf(c.out, "  %s\n", left)
+	}
+}
+
+// notices is the log of what a person is to know though nothing is wrong.
+func (c *console) notices() *slog.Logger {
+	if !c.people {
+		return c.log
+	}
+	return slog.New(noticeHandler{c, c.log.Handler()})
+}
+
+// noticeHandler prints what is at the level of information as other lines for people; the rest goes to the log.
+type noticeHandler struct {
+	c *console
+	slog.Handler
+}
+
+// Enabled implements [slog.Handler].
+func (h noticeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// Handle implements [slog.Handler].
+func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level > slog.LevelInfo {
+		return h.Handler.Handle(ctx, r)
+	}
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += fmt.Sprintf(", %s %v", a.Key, a.Value)
+		return true
+	})
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	h.c.clearBars()
+	_, err := fmt.Fprintf(h.c.out, "%s  %s\n", r.Time.Format(time.TimeOnly), line)
+	return err
 }
 
 // openWarning is said where others can reach the front door, which asks nobody who they are.

@@ -99,6 +99,30 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	return "created", nil
 }
 
+// Declare implements [Declarations].
+func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	change, err := s.declare(ctx, f)
+	if err == nil {
+		s.setApplied(f.Name, nil) // it is whose declares it here
+	}
+	return change, err
+}
+
+// Withdraw implements [Declarations].
+func (s *server) Withdraw(name api.FunctionName, origin string) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.declaring.Lock()
+	f, known := s.functions[name]
+	s.declaring.Unlock()
+	if !known || f.Origin != origin {
+		return nil
+	}
+	return s.remove(name)
+}
+
 // unique says where another function has a name of f's. The caller holds declaring.
 func (s *server) unique(f api.Function) error {
 	all := []api.Function{f}

@@ -51,6 +51,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
+	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -141,7 +142,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.dir.close()
-	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
+	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
 	s.info.Page = page.Address(pageHost(s.info.URL, at), s.pageToken)
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
@@ -295,7 +296,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
-func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
+func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
@@ -305,6 +306,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	if s.cfg.Ready != nil {
 		s.cfg.Ready(s.info)
 	}
+	followed := s.follow(ctx, failed)
 	var err error
 	select {
 	case <-ctx.Done():
@@ -312,6 +314,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	case err = <-ended:
 		ended <- http.ErrServerClosed // so that both are waited for below
 	}
+	followed()
 	s.drain(public)
 	_ = private.Close()
 	for range 2 {
@@ -320,6 +323,28 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 		}
 	}
 	return err
+}
+
+// follow has what is declared followed, until end is called.
+func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
+	if s.cfg.Follow == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.cfg.Follow(ctx, s); err != nil && ctx.Err() == nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.

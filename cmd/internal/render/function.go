@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -250,6 +251,8 @@ func Source(f api.Function) string {
 		return "its image's runtime, " + rt.Model
 	case rt.Model == "": // a cluster does not say
 		return rt.Kind
+	case strings.HasPrefix(path.Base(rt.Model), "sha256-") && len(f.Aliases) > 0: // a blob, which has no name of its own
+		return rt.Kind + ", " + string(f.Aliases[0])
 	default:
 		return rt.Kind + ", " + rt.Model
 	}
