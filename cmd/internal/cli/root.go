@@ -55,7 +55,7 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), functionCommand(), engineCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), uiCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage()},
 		"":      {render.VersionCommand("rouse", version())},
