@@ -28,18 +28,18 @@ func TestOllamaStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*patience)
 	defer cancel()
 	store := makeStore(ctx, t, program, map[string]string{
-		"pico:latest": "PARAMETER temperature 0\n",
+		"mini:latest": "PARAMETER temperature 0\n",
 		"told:v1":     "SYSTEM \"Be brief.\"\nPARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_thread 1\n",
 	})
 	before := contents(t, store)
 	p := newServer(t, "--ollama="+store)
 	c := newOpenAI(p)
-	for _, model := range []string{"pico:latest", "told:v1"} {
+	for _, model := range []string{"mini:latest", "told:v1"} {
 		got, err := c.Chat.Completions.New(ctx, chat(model, "echo apple pear"))
 		if err != nil {
 			t.Fatalf("%s: %v", model, err)
 		}
-		if text := got.Choices[0].Message.Content; model == "pico:latest" && text != "apple pear" || text == "" {
+		if text := got.Choices[0].Message.Content; model == "mini:latest" && text != "apple pear" || text == "" {
 			t.Errorf("%s answered %q", model, text)
 		}
 	}
@@ -47,7 +47,7 @@ func TestOllamaStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"engine, pico:latest", "ollama, told:v1"} {
+	for _, want := range []string{"engine, mini:latest", "ollama, told:v1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}

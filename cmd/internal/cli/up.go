@@ -149,6 +149,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	cfg.Observe, cfg.Tell = console.observe, console.tell
+	cfg.StateDir = xdg.State()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer console.close()

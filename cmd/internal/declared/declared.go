@@ -255,7 +255,7 @@ func (b *builder) found(functions []api.Function, left []catalog.Skipped, read s
 			other, is = b.names[f.Model]
 		}
 		if is {
-			left = append(left, catalog.Skipped{What: f.Name.Short() + " (" + f.Origin + ")", Why: fmt.Errorf("the name is taken: %s", other)})
+			left = append(left, catalog.Skipped{What: f.Name.Short() + " (" + f.Origin + ")", Why: fmt.Errorf("another function has the name (%s)", other)})
 			continue
 		}
 		f.Aliases = slices.DeleteFunc(slices.Clone(f.Aliases), func(n api.ModelName) bool { _, is := b.names[n]; return is })

@@ -84,6 +84,8 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	}
 	s.owns(f, true)
 	s.activator.PutFunction(f)
+	before := s.learned.Recall(f)
+	s.activator.Expect(f.Name, before.Load, before.Wake[api.Level1])
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true

@@ -87,6 +87,7 @@ type server struct {
 	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
+	learned   *learned
 
 	far    *clusters.Front       // nil: it is no front door of clusters
 	agents net.Listener          // where their agents dial
@@ -192,7 +193,8 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.agent.activator, s.agent.far = s.activator, s.far
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
+	s.learned = newLearned(cfg.StateDir, cfg.Logger)
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
@@ -261,6 +263,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("gpus", s.watchGPUs)
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
+	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
@@ -364,6 +367,8 @@ func (s *server) drain(public *shutdown.Server) {
 	if public.Shutdown(closing) != nil {
 		_ = public.Close()
 	}
+	s.collectLearned()
+	s.learned.write()
 	stopping, cancelStopping := context.WithTimeout(context.Background(), 2*stopGrace)
 	defer cancelStopping()
 	if err := s.autoscaler.StopAll(stopping); err != nil {
