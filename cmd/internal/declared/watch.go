@@ -42,11 +42,15 @@ func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger)
 		return fmt.Errorf("watch what is declared: %w", err)
 	}
 	defer w.Close()
-	f := &follower{r: r, s: s, log: log, served: map[api.FunctionName]api.Function{}, said: map[string]string{}, watched: map[string]bool{}}
+	for _, bad := range now.Bad { // what is left out who begins the server has said
+		log.Warn(unread, "file", bad.What, "error", bad.Why)
+	}
+	f := &follower{r: r, s: s, log: slog.New(slog.DiscardHandler), served: map[api.FunctionName]api.Function{}, said: map[string]string{}, watched: map[string]bool{}}
 	for _, fn := range now.Functions {
 		f.served[fn.Name] = fn
 	}
 	f.report(now, nil)
+	f.log = log
 	f.watch(w)
 	f.apply(ctx) // what has changed since it was read
 	for {
@@ -143,7 +147,7 @@ func (f *follower) report(set Set, err error) {
 		say("", "what is declared can't be taken; everything stays as it was", "error", err)
 	}
 	for _, bad := range set.Bad {
-		say("manifest "+bad.What, "a manifest can't be read; its functions stay as they were", "file", bad.What, "error", bad.Why)
+		say("manifest "+bad.What, unread, "file", bad.What, "error", bad.Why)
 	}
 	for _, left := range set.Left {
 		say("left "+left.What, "something is left out", "what", left.What, "because", left.Why)
@@ -154,6 +158,9 @@ func (f *follower) report(set Set, err error) {
 		}
 	}
 }
+
+// unread is said of a manifest.
+const unread = "a manifest can't be read; its functions stay as they were"
 
 // Beginnings of what is said of functions and of folders.
 const (
