@@ -90,7 +90,7 @@ func meant(model string) string {
 	}
 	switch {
 	case libraryForm.MatchString(model):
-		return ": did you mean ollama://" + model + "? A file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME"
+		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
 	case hubForm.MatchString(model):
 		return ": did you mean hf.co/" + model + ", or ollama://" + model + "?"
 	}

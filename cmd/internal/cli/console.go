@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
@@ -159,11 +160,14 @@ const mostListed = 20
 
 // tell says what was read without having been named, and what was left out. The caller holds c.mu.
 func (c *console) tell(set declared.Set) {
-	if len(set.Read)+len(set.Left) > 0 {
+	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
 	}
 	for _, read := range set.Read {
 		fmt.Fprintf(c.out, "  read: %s\n", read)
+	}
+	for _, hint := range set.Hints {
+		fmt.Fprintf(c.out, "  %s\n", hint)
 	}
 	for i, left := range set.Left {
 		if i == mostListed {
@@ -198,7 +202,9 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	}
 	line := r.Message
 	r.Attrs(func(a slog.Attr) bool {
-		line += fmt.Sprintf(", %s %v", a.Key, a.Value)
+		if a.Key == "in" {
+			line += fmt.Sprintf(" (%s)", xdg.Short(a.Value.String()))
+		}
 		return true
 	})
 	h.c.mu.Lock()

@@ -106,7 +106,7 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	var got atomic.Bool // by the goroutine that reports, which may be another one
-	show, end := showFetch(errs)
+	show, end := showFetch(errs, base(model))
 	m, err = cache.Fetch(ctx, model, func(p fetch.Progress) {
 		got.Store(got.Load() || p.Rate > 0)
 		show(p)
@@ -126,9 +126,10 @@ const (
 )
 
 // showFetch shows how far a fetch is: as a bar on a terminal, else in a few lines.
-func showFetch(errs io.Writer) (show func(fetch.Progress), end func()) {
+func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
 	if isTerminal(errs) {
 		bar := render.NewBar(errs)
+		bar.Draw("asking for "+what, 0)
 		return func(p fetch.Progress) {
 			what := base(p.File) + " " + render.Fetched(p.Done, p.Total, p.Rate)
 			if left := render.Left(p.Done, p.Total, p.Rate); left > 0 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,6 +46,8 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (c *client, door api.Endpoi
 	switch {
 	case err != nil && !config.IsReference(nameOrModel) && nearby(there, nameOrModel):
 		return c, door, nameOrModel, stays, nil // the server says which name was meant
+	case err != nil && !config.IsReference(nameOrModel):
+		return nil, "", "", nil, fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
 	case err != nil:
 		return nil, "", "", nil, err
 	}
@@ -94,6 +98,22 @@ func serves(there []admin.Function, name string) bool {
 	})
 }
 
+// mostNamed bounds the functions that an error names.
+const mostNamed = 8
+
+// some names functions, not too many of them.
+func some(there []admin.Function) string {
+	var names []string
+	for _, f := range there[:min(len(there), mostNamed)] {
+		names = append(names, f.Function.Name.Short())
+	}
+	text := cmp.Or(strings.Join(names, ", "), "no function")
+	if more := len(there) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // nearby says whether a function's name is almost that one.
 func nearby(there []admin.Function, name string) bool {
 	return slices.ContainsFunc(there, func(f admin.Function) bool {
@@ -128,7 +148,7 @@ func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, n
 	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv))
 	if err != nil {
 		if !config.IsReference(model) && model != pico.Name {
-			err = fmt.Errorf("%w; and %w", errNoServer, err)
+			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)
 		}
 		return nil, "", "", nil, err
 	}

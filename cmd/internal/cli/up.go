@@ -149,7 +149,6 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	cfg.Observe, cfg.Tell = console.observe, console.tell
-	cfg.StateDir = xdg.State()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer console.close()
@@ -183,7 +182,7 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
 	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
 		return cfg, fmt.Errorf("--listen: %w", err)
@@ -253,6 +252,9 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	var err error
 	if f.set, err = f.reader.Read(); err != nil {
 		return nil, err
+	}
+	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(f.only) == 0 {
+		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+xdg.Short(store.Dir)+": --ollama serves them in place")
 	}
 	if len(f.set.Bad) > 0 && !f.watch { // who watches is told, and mends it while the rest serves
 		return nil, f.set.Bad[0].Why

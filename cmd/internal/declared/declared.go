@@ -57,6 +57,8 @@ type Set struct {
 	Left []catalog.Skipped
 	// Bad are manifests that can't be read.
 	Bad []catalog.Skipped
+	// Hints say what else could be served, a line each.
+	Hints []string
 	// Read says what was read without having been named on the command line, a line each.
 	Read []string
 }
@@ -98,7 +100,7 @@ func (r *Reader) Read() (Set, error) {
 		if err != nil {
 			return b.set, err
 		}
-		b.found(functions, left, fmt.Sprintf("%d models below %s", len(functions), xdg.Short(dir)))
+		b.found(functions, left, number(len(functions), "model")+" below "+xdg.Short(dir))
 	}
 	if r.pico = r.pico || first && len(b.set.Functions) == 0 && len(b.set.Bad) == 0 && !r.from.MayBeNone; r.pico {
 		f, err := config.ForModel(pico.Name, "built in")
@@ -109,7 +111,7 @@ func (r *Reader) Read() (Set, error) {
 	}
 	if s := r.from.Ollama; s != nil {
 		functions, left := s.Functions()
-		b.found(functions, left, fmt.Sprintf("%d models of Ollama's store, %s", len(functions), xdg.Short(s.Dir)))
+		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+xdg.Short(s.Dir))
 	}
 	return b.set, config.CheckUnique(b.set.Functions)
 }
@@ -242,9 +244,17 @@ func (b *builder) kept() error {
 		}
 	}
 	if len(files) > 0 {
-		b.set.Read = append(b.set.Read, fmt.Sprintf("%d functions of %s", n, xdg.Short(dir)))
+		b.set.Read = append(b.set.Read, number(n, "function")+" of "+xdg.Short(dir))
 	}
 	return nil
+}
+
+// number is "1 model" or "2 models".
+func number(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // found declares what was found and not declared: a name that is taken stays with who has it.

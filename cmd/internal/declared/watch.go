@@ -115,7 +115,7 @@ func (f *follower) apply(ctx context.Context) {
 		if err := f.s.Withdraw(name, f.served[name].Origin); err != nil {
 			f.log.Warn("a function is no longer declared, and can't be removed", "function", name, "error", err)
 		} else {
-			f.log.Info("a function is no longer declared", "function", name, "was in", f.served[name].Origin)
+			f.log.Info(name.Short()+" is no longer declared", "function", name, "in", f.served[name].Origin)
 		}
 		delete(f.served, name)
 	}
@@ -131,7 +131,7 @@ func (f *follower) apply(ctx context.Context) {
 		delete(f.said, refused+string(fn.Name))
 		f.served[fn.Name] = fn
 		if result != "unchanged" {
-			f.log.Info("a function is "+result, "function", fn.Name, "in", fn.Origin)
+			f.log.Info(fn.Name.Short()+" is "+result, "function", fn.Name, "in", fn.Origin)
 		}
 	}
 }

@@ -122,7 +122,8 @@ RestrictRealtime=yes
 LockPersonality=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallArchitectures=native
-SystemCallFilter=@system-service
+# The last three are how processes of one model share a GPU's memory (NCCL, PyTorch).
+SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
