@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
@@ -24,6 +25,7 @@ type conversation struct {
 	bar       *render.Bar // on errs, where that is a terminal; else nil
 	history   string      // file of the lines that were typed; empty: none are kept
 	messages  []message   // without the system message
+	meant     error       // what the name may have meant, where no model has it; nil: nothing is known
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -78,6 +80,10 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	}
 	cut := err != nil && ctx.Err() != nil
 	if err != nil && !cut {
+		var refused *api.Error
+		if c.meant != nil && errors.As(err, &refused) && refused.Code == api.CodeModelNotFound && !strings.Contains(err.Error(), "did you mean") {
+			return c.meant
+		}
 		return c.client.explained(ctx, functionOf(c.options.model), err)
 	}
 	if answer.Len() > 0 {

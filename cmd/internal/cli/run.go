@@ -38,13 +38,13 @@ error.`,
   rouse run ollama://qwen2.5:0.5b`,
 		ValidArgsFunction: functionNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, door, name, end, err := dialFor(cmd, args[0])
+			t, err := dialFor(cmd, args[0])
 			if err != nil {
 				return err
 			}
-			defer end()
-			o.model = name
-			chat := &conversation{client: c, door: door, options: o, out: render.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet}
+			defer t.end()
+			o.model = t.name
+			chat := &conversation{client: t.client, door: t.door, meant: t.meant, options: o, out: render.Harmless(cmd.OutOrStdout()), errs: cmd.ErrOrStderr(), quiet: quiet}
 			if isTerminal(cmd.ErrOrStderr()) {
 				chat.bar = render.NewBar(cmd.ErrOrStderr())
 			}

@@ -20,46 +20,53 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
-	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
 // freshEnough is for how long a model that was fetched is run without asking its source what it is now.
 const freshEnough = 24 * time.Hour
 
+// target is whom a person asks.
+type target struct {
+	*client
+	door api.Endpoint
+	name string
+	// end ends the server, where that was started for the question.
+	end func()
+	// meant says what a name may have meant that no function has; nil: nothing is known.
+	meant error
+}
+
 // dialFor finds the server for a question to a function, or to a model that is fetched and declared first. Where none runs, and none
 // was named, one is started that serves that model until end is called.
-func dialFor(cmd *cobra.Command, nameOrModel string) (c *client, door api.Endpoint, name string, end func(), err error) {
-	c, door, err = dialDoor(cmd)
+func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
+	c, door, err := dialDoor(cmd)
 	switch {
 	case errors.Is(err, errNoServer):
 		return serveFor(cmd, nameOrModel)
 	case err != nil:
-		return nil, "", "", nil, err
+		return t, err
 	}
-	stays := func() {}
+	t = target{client: c, door: door, name: nameOrModel, end: func() {}}
 	_, here := c.endpoint.Socket()
 	there, known := c.declared(cmd.Context())
-	if !config.IsReference(nameOrModel) && (!here || !known || serves(there, nameOrModel)) {
-		return c, door, nameOrModel, stays, nil
+	if !config.IsReference(nameOrModel) && (!here || !known || c.serves(cmd.Context(), door, there, nameOrModel)) {
+		return t, nil
 	}
 	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv))
 	switch {
-	case err != nil && !config.IsReference(nameOrModel) && nearby(there, nameOrModel):
-		return c, door, nameOrModel, stays, nil // the server says which name was meant
-	case err != nil && !config.IsReference(nameOrModel):
-		return nil, "", "", nil, fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
+	case err != nil && !config.IsReference(nameOrModel): // the server has the last word
+		t.meant = fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
+		return t, nil
 	case err != nil:
-		return nil, "", "", nil, err
+		return t, err
 	}
 	if here {
 		if err := fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil {
-			return nil, "", "", nil, err
+			return t, err
 		}
 	}
-	if err := c.declare(cmd, f, nameOrModel, there); err != nil {
-		return nil, "", "", nil, err
-	}
-	return c, door, f.Name.Short(), stays, nil
+	t.name = f.Name.Short()
+	return t, c.declare(cmd, f, nameOrModel, there)
 }
 
 // fetchFor fetches the model of a function, so that a person sees how far it is and no request waits for it. A cache that this user
@@ -91,11 +98,27 @@ func (c *client) cacheDir(ctx context.Context) string {
 	return info.Models
 }
 
-// serves says whether one of the functions is called so.
-func serves(there []admin.Function, name string) bool {
-	return slices.ContainsFunc(there, func(f admin.Function) bool {
+// serves says whether the server has a model of that name, or does not say.
+func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Function, name string) bool {
+	if slices.ContainsFunc(there, func(f admin.Function) bool {
 		return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
-	})
+	}) {
+		return true
+	}
+	var models struct { // adapters too, and what servers that others start have
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if c.at(door).Call(ctx, http.MethodGet, "/v1/models", nil, &models) != nil {
+		return true
+	}
+	for _, m := range models.Data {
+		if m.ID == name {
+			return true
+		}
+	}
+	return false
 }
 
 // mostNamed bounds the functions that an error names.
@@ -112,13 +135,6 @@ func some(there []admin.Function) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
-}
-
-// nearby says whether a function's name is almost that one.
-func nearby(there []admin.Function, name string) bool {
-	return slices.ContainsFunc(there, func(f admin.Function) bool {
-		return slices.ContainsFunc(f.Function.Names(), func(n api.ModelName) bool { return suggest.Distance(name, string(n), 2) <= 2 })
-	})
 }
 
 // declare has the server serve a model, unless it does already.
@@ -144,21 +160,21 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 }
 
 // serveFor serves one model until end is called.
-func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, name string, end func(), err error) {
+func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv))
 	if err != nil {
 		if !config.IsReference(model) && model != pico.Name {
 			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)
 		}
-		return nil, "", "", nil, err
+		return t, err
 	}
 	if err := fetchFor(cmd, f, ""); err != nil {
-		return nil, "", "", nil, err
+		return t, err
 	}
 	flags := &upFlags{listen: "127.0.0.1:0", maxEvent: "1Mi", noConfig: true, only: []api.Function{f}}
 	cfg, err := flags.config()
 	if err != nil {
-		return nil, "", "", nil, err
+		return t, err
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ready := make(chan local.Info, 1)
@@ -168,16 +184,17 @@ func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, n
 	go func() { ended <- local.Run(ctx, cfg) }()
 	select {
 	case info := <-ready:
-		door = api.Endpoint(info.URL)
+		t.door = api.Endpoint(info.URL)
 	case err := <-ended:
 		stop()
-		return nil, "", "", nil, fmt.Errorf("serve %s: %w", model, err)
+		return t, fmt.Errorf("serve %s: %w", model, err)
 	}
-	end = func() {
+	t.end = func() {
 		stop()
 		if err := <-ended; err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse: the server:", err)
 		}
 	}
-	return newClient(door, ""), door, f.Name.Name(), end, nil
+	t.client, t.name = newClient(t.door, ""), f.Name.Name()
+	return t, nil
 }
