@@ -232,6 +232,7 @@ func (b *builder) kept() error {
 	if err != nil {
 		return err
 	}
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == xdg.Keys })
 	n := 0
 	for _, file := range files {
 		for _, f := range b.load(file) {

@@ -57,6 +57,7 @@ func TestRead(t *testing.T) {
 	put(t, filepath.Join(dir, "notes.txt"), "no manifest")
 	put(t, filepath.Join(kept, "chat.yaml"), manifest("chat", ", rouse.dev/sleep-after: 5s"))
 	put(t, filepath.Join(kept, "kept.yaml"), manifest("kept", ""))
+	put(t, filepath.Join(kept, "keys.yaml"), "keys: []\n") // of clients
 	for _, name := range []string{"kept.gguf", "found.gguf"} {
 		if err := os.WriteFile(filepath.Join(models, name), pico.GGUF(), 0o600); err != nil {
 			t.Fatal(err)
@@ -286,6 +287,9 @@ func TestKeep(t *testing.T) {
 	}
 	if _, err := declared.Forget(f.Name); err == nil {
 		t.Error("a file of two functions is removed")
+	}
+	if p, err := declared.Path("default/keys"); err != nil || filepath.Base(p) != "default.keys.yaml" {
+		t.Errorf("the path of a function that is called keys is %s, %v", p, err)
 	}
 	if p, err := declared.Path("team/chat"); err != nil || filepath.Base(p) != "team.chat.yaml" {
 		t.Errorf("the path is %s, %v", p, err)

@@ -18,11 +18,11 @@ func Path(name api.FunctionName) (string, error) {
 	if dir == "" {
 		return "", errors.New("there is no folder to keep functions in: set XDG_CONFIG_HOME or HOME")
 	}
-	file := name.Name()
-	if name.Namespace() != api.DefaultNamespace {
+	file := name.Name() + ".yaml"
+	if name.Namespace() != api.DefaultNamespace || file == xdg.Keys {
 		file = name.Namespace() + "." + file
 	}
-	return filepath.Join(dir, file+".yaml"), nil
+	return filepath.Join(dir, file), nil
 }
 
 // Keep writes a function's manifest to its file, whole or not at all. Only its user may read it: an environment has secrets. A file

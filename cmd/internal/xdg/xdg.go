@@ -12,6 +12,9 @@ import (
 // program names the folders.
 const program = "rouse"
 
+// Keys is the name of the file of clients' keys in the folder of the configuration, where all else are manifests.
+const Keys = "keys.yaml"
+
 // Config is the folder of the functions that stay: $XDG_CONFIG_HOME/rouse, or ~/.config/rouse. Empty: the user has no home.
 func Config() string { return folder("XDG_CONFIG_HOME", ".config") }
 
