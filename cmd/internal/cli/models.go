@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,11 @@ of its store is ever changed.`,
 				for _, m := range list {
 					rows = append(rows, m.row())
 				}
+				if !slices.ContainsFunc(list, func(m listedModel) bool { return m.From != fromCache }) { // there is no Ollama here
+					for i := range rows {
+						rows[i] = rows[i][:4]
+					}
+				}
 				return render.Table(w, rows)
 			})
 		},
@@ -67,6 +73,9 @@ of its store is ever changed.`,
 	return cmd
 }
 
+// fromCache is where a model lies that was fetched.
+const fromCache = "cache"
+
 // listedModel is a model that lies on this machine.
 type listedModel struct {
 	fetch.Entry
@@ -86,7 +95,7 @@ func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 	}
 	list := []listedModel{}
 	for _, e := range entries {
-		list = append(list, listedModel{Entry: e, From: "cache"})
+		list = append(list, listedModel{Entry: e, From: fromCache})
 	}
 	store := catalog.StoreOf(os.Getenv)
 	if store == nil {
@@ -110,7 +119,7 @@ func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 }
 
 func (m listedModel) row() []string {
-	if m.From == "cache" {
+	if m.From == fromCache {
 		used := "no"
 		if m.InUse {
 			used = "yes"
