@@ -253,33 +253,33 @@ func (s *Store) read(name, path string) (Model, error) {
 	if m.file == "" {
 		return m, errors.New("its manifest names no weights: it runs elsewhere, or is no model")
 	}
-	m.Engine, m.Ignores = fits(m.file, kinds)
+	m.Ignores, m.Engine = fits(m.file, kinds)
 	return m, nil
 }
 
-// fits says why our engine can't serve a model with those layers, and what of them it would leave out.
-func fits(file string, kinds map[string]int) (why error, ignores string) {
+// fits says what our engine leaves out of a model with those layers; the error is why it can't serve it.
+func fits(file string, kinds map[string]int) (ignores string, why error) {
 	switch {
 	case kinds[kindModel] > 1:
-		return fmt.Errorf("its weights are %d files", kinds[kindModel]), ""
+		return "", fmt.Errorf("its weights are %d files", kinds[kindModel])
 	case kinds[kindAdapter] > 0:
-		return errors.New("it has an adapter baked in (declare it as one of a function's)"), ""
+		return "", errors.New("it has an adapter baked in (declare it as one of a function's)")
 	case kinds[kindProjector] > 0:
-		return errors.New("it reads images"), ""
+		return "", errors.New("it reads images")
 	case kinds[kindSystem]+kinds[kindMessages] > 0:
-		return errors.New("its Modelfile has a system message or examples"), ""
+		return "", errors.New("its Modelfile has a system message or examples")
 	}
 	template, err := serve.Check(file)
 	if err != nil {
-		return reason(err, file), ""
+		return "", reason(err, file)
 	}
 	if !template && kinds[kindTemplate] > 0 {
-		return errors.New("its chat template is Ollama's own, and its file has none"), ""
+		return "", errors.New("its chat template is Ollama's own, and its file has none")
 	}
 	if kinds[kindParams] > 0 {
 		ignores = "its Modelfile's parameters: clients set their own"
 	}
-	return nil, ignores
+	return ignores, nil
 }
 
 // Function declares a function that serves a model in place: on our engine where that can, else on Ollama, where the program is

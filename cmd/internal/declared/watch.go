@@ -41,7 +41,7 @@ func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger)
 	if err != nil {
 		return fmt.Errorf("watch what is declared: %w", err)
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	for _, bad := range now.Bad { // what is left out who begins the server has said
 		log.Warn(unread, "file", bad.What, "error", bad.Why)
 	}
@@ -77,8 +77,10 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 			if most == nil {
 				most = time.After(settleMost)
 			}
-		case <-w.Errors: // too many events: some are lost, and everything is read
-			quiet = time.After(settle)
+		case err := <-w.Errors: // too many events: some are lost, and everything is read
+			if err != nil {
+				quiet = time.After(settle)
+			}
 		case <-quiet:
 			return nil
 		case <-most:
