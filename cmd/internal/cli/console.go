@@ -139,7 +139,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 	if more := len(functions) - mostListed; more > 0 {
 		fmt.Fprintf(c.out, "  and %d more: %s ls\n", more, program())
 	}
-	c.tell(set)
+	c.tellSet(set)
 	if info.Clusters != "" {
 		fmt.Fprintf(c.out, "  clusters join at %s\n", info.Clusters)
 	}
@@ -158,8 +158,8 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 // mostListed bounds what is told of functions, and of what is none, when a server begins.
 const mostListed = 20
 
-// tell says what was read without having been named, and what was left out. The caller holds c.mu.
-func (c *console) tell(set declared.Set) {
+// tellSet says what was read without having been named, and what was left out. The caller holds c.mu.
+func (c *console) tellSet(set declared.Set) {
 	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
 	}

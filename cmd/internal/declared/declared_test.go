@@ -136,7 +136,7 @@ func (s *fake) Declare(_ context.Context, f api.Function) (string, error) {
 	return "created", nil
 }
 
-func (s *fake) Withdraw(name api.FunctionName, origin string) error {
+func (s *fake) Withdraw(_ context.Context, name api.FunctionName, origin string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.serves[name].Origin == origin {

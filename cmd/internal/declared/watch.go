@@ -23,7 +23,7 @@ type Server interface {
 	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)
 	// Withdraw removes a function, where it is still the one that was declared in origin.
-	Withdraw(name api.FunctionName, origin string) error
+	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
 // How long nothing must happen before files are read, and how long they are waited for at most.
@@ -114,7 +114,7 @@ func (f *follower) apply(ctx context.Context) {
 		if _, stays := wanted[name]; stays {
 			continue
 		}
-		if err := f.s.Withdraw(name, f.served[name].Origin); err != nil {
+		if err := f.s.Withdraw(ctx, name, f.served[name].Origin); err != nil {
 			f.log.Warn("a function is no longer declared, and can't be removed", "function", name, "error", err)
 		} else {
 			f.log.Info(name.Short()+" is no longer declared", "function", name, "in", f.served[name].Origin)

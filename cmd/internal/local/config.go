@@ -111,7 +111,7 @@ type Declarations interface {
 	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)
 	// Withdraw removes a function, where it is still the one that was declared in origin; else it does nothing.
-	Withdraw(name api.FunctionName, origin string) error
+	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
 // withDefaults fills zero fields.

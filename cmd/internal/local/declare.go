@@ -113,7 +113,7 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 }
 
 // Withdraw implements [Declarations].
-func (s *server) Withdraw(name api.FunctionName, origin string) error {
+func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	s.declaring.Lock()
@@ -122,7 +122,7 @@ func (s *server) Withdraw(name api.FunctionName, origin string) error {
 	if !known || f.Origin != origin {
 		return nil
 	}
-	return s.remove(name)
+	return s.remove(ctx, name)
 }
 
 // unique says where another function has a name of f's. The caller holds declaring.

@@ -85,7 +85,7 @@ func Describe(w io.Writer, f admin.Function) error {
 	rows := [][]string{
 		{"Name:", string(d.Name)},
 		{"Models:", strings.Join(names, ", ")},
-		{"Runs:", runs(f)},
+		{"Runs:", runs(f, Source(d))},
 	}
 	if !f.Far || d.Origin != "" {
 		rows = append(rows, []string{"Declared in:", d.Origin})

@@ -39,11 +39,9 @@ type column struct {
 }
 
 var (
-	columnName  = column{head: "NAME", cell: func(f admin.Function) string { return f.Function.Name.Short() }, least: 12}
-	columnState = column{head: stateHead, cell: Summary}
-	columnAwake = column{head: "AWAKE", cell: func(f admin.Function) string {
-		return fmt.Sprintf("%d/%d", count(f, api.Awake, api.Draining), f.Function.MaxScale)
-	}}
+	columnName    = column{head: "NAME", cell: func(f admin.Function) string { return f.Function.Name.Short() }, least: 12}
+	columnState   = column{head: stateHead, cell: Summary}
+	columnAwake   = column{head: "AWAKE", cell: awake}
 	columnMemory  = column{head: "MEMORY", cell: func(f admin.Function) string { return amount(used(f)) }}
 	columnHeld    = column{head: "HELD", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Waiting) }}
 	columnRunning = column{head: "RUNNING", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Running) }}
@@ -56,12 +54,12 @@ const stateHead = "STATE"
 var (
 	usual = []column{columnName, columnState, columnAwake, columnMemory, columnHeld, columnRunning,
 		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},
-		{head: "RUNS", cell: func(f admin.Function) string { return shortSource(f.Function) }, least: 8, end: true}}
+		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, shortSource(f.Function)) }, least: 8, end: true}}
 	all = []column{columnName, columnState, columnAwake,
 		{head: "ASLEEP", cell: func(f admin.Function) string { return fmt.Sprint(count(f, api.Asleep)) }},
 		columnMemory, columnHeld, columnRunning,
 		{head: "LAST REQUEST", cell: func(f admin.Function) string { return Ago(f.Activator.LastRequest) }},
-		{head: "RUNS", cell: func(f admin.Function) string { return Source(f.Function) }},
+		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, Source(f.Function)) }},
 		{head: "DECLARED IN", cell: func(f admin.Function) string { return f.Function.Origin }}}
 )
 
@@ -167,6 +165,15 @@ func cut(text string, width int, end bool) string {
 		return "…" + strings.Join(kept, "")
 	}
 	return strings.Join(kept, "") + "…"
+}
+
+// awake is how many instances are, of how many there may be; of what clusters have, that is said by whoever has it.
+func awake(f admin.Function) string {
+	n := count(f, api.Awake, api.Draining)
+	if f.Far {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d/%d", n, f.Function.MaxScale)
 }
 
 // count is how many instances are in one of the states.
