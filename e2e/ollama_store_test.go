@@ -32,7 +32,7 @@ func TestOllamaStore(t *testing.T) {
 		"told:v1":     "SYSTEM \"Be brief.\"\nPARAMETER temperature 0\nPARAMETER repeat_penalty 1\nPARAMETER num_thread 1\n",
 	})
 	before := contents(t, store)
-	p := newServer(t, "--ollama="+store)
+	p := newStrange(t, "--ollama="+store)
 	c := newOpenAI(p)
 	for _, model := range []string{"mini:latest", "told:v1"} {
 		got, err := c.Chat.Completions.New(ctx, chat(model, "echo apple pear"))

@@ -62,7 +62,6 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	if terminal {
 		errs = aboveBars{c, errs}
 	}
-	// A person reads the lines below; the log adds what goes wrong.
 	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
 	if level < slog.LevelInfo {
 		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
