@@ -38,6 +38,7 @@
 package activator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -240,6 +241,15 @@ func (a *Activator) PutFunction(spec api.Function) {
 	f.mu.Unlock()
 	f.dispatch()
 	a.index()
+}
+
+// Expect tells how long a start and a wake of a function took before this process began, until it sees one: what clients are told
+// while they wait. 0 is unknown.
+func (a *Activator) Expect(name api.FunctionName, load, wake time.Duration) {
+	f := a.function(name)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
 }
 
 // Retire has the instances of a function take no further requests, whatever they report: the function is about to be

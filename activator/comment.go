@@ -84,6 +84,7 @@ func (m *comments) tick() {
 	m.mu.Unlock()
 	now := time.Now()
 	stage, why, expected := f.stage(now) // without the lock: it may ask others
+	share := f.startShare()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.state != commentOn {
@@ -99,6 +100,9 @@ func (m *comments) tick() {
 	line := fmt.Sprintf(": rouse stage=%s waited=%.1fs", word(stage), now.Sub(m.since).Seconds())
 	if expected >= leastExpected {
 		line += fmt.Sprintf(" expected=%.1fs", expected.Seconds())
+	}
+	if share > 0 && !m.sent {
+		line += fmt.Sprintf(" progress=%.0f%%", 100*share)
 	}
 	if why != "" {
 		line += fmt.Sprintf(" why=%q", why)

@@ -193,6 +193,16 @@ func (f *function) stage(now time.Time) (word, why string, expected time.Duratio
 	return word, why, expected
 }
 
+// startShare is the share of its stage that the start has done which the next request waits for; 0: nobody knows.
+func (f *function) startShare() float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if st, found := f.set.Best(); found && st.State == api.Starting {
+		return st.Progress
+	}
+	return 0
+}
+
 // waitsFor is what f waits for outside of this process, empty if unknown. It is called without a lock.
 func (f *function) waitsFor() string {
 	if waits := f.a.deps.Waits; waits != nil {

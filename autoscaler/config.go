@@ -39,6 +39,8 @@ type Config struct {
 	// ProbeAfter is how long an instance whose state matters may be silent before it
 	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
 	ProbeAfter time.Duration
+	// Memory is what was learned before; nil: nothing was.
+	Memory Memory
 	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Source is the source of emitted events. Default "/autoscaler".

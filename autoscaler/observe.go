@@ -24,11 +24,16 @@ import (
 func (a *Autoscaler) PutFunction(spec api.Function) {
 	a.update(spec.Name, func() {
 		f := a.record(spec.Name)
+		if f.Undeclared && f.Past.Starts == 0 {
+			f.Past = a.recalled(spec)
+		}
 		if f.removed || !f.Undeclared && !f.Spec.Runtime.Adapts(spec.Runtime) {
 			for _, i := range f.Instances {
 				i.Outdated = true
 			}
-			f.Past = inventory.Experience{Arrivals: f.Past.Arrivals}
+			arrivals := f.Past.Arrivals
+			f.Past = a.recalled(spec)
+			f.Past.Arrivals = arrivals
 		}
 		if f.removed {
 			f.removed, f.Order = false, decide.OrderNone

@@ -48,7 +48,7 @@ func up(ts *testscript.TestScript, neg bool, args []string) {
 	p := placeOf(ts)
 	p.dir = ts.MkAbs(".")
 	p.extra = nil
-	for _, name := range []string{"K_SINK", "PATH", "VLLMSIM_DEVICES", "VLLMSIM_FLAGS"} {
+	for _, name := range []string{"K_SINK", "PATH", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "OLLAMA_MODELS", "VLLMSIM_DEVICES", "VLLMSIM_FLAGS"} {
 		p.extra = append(p.extra, name+"="+ts.Getenv(name))
 	}
 	ts.Check(p.start(args...))

@@ -47,7 +47,7 @@ func newPlace() (*place, error) {
 
 // env is what the server and the commands of a test find in their environment.
 func (p *place) env() []string {
-	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "XDG_CACHE_HOME=", "ROUSE_CACHE=", "K_SINK=", "ROUSE_SERVER="}, p.extra...)
+	return append([]string{"XDG_RUNTIME_DIR=" + p.runtime, "HOME=" + p.runtime, "XDG_CACHE_HOME=", "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "OLLAMA_MODELS=", "ROUSE_CACHE=", "K_SINK=", "ROUSE_SERVER="}, p.extra...)
 }
 
 // close kills the server, if it still runs, and reports processes that outlive it.

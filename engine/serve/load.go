@@ -53,6 +53,24 @@ func load(cfg Config) (*loaded, error) {
 	return l, nil
 }
 
+// Check reads what a model file says of itself, and no weights, and returns what keeps the engine from serving it. template says
+// whether the file has a chat template of its own. The error is a [ModelError].
+func Check(path string) (template bool, err error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return false, &ModelError{err}
+	}
+	defer f.Close()
+	source, _ := f.String("tokenizer.chat_template")
+	if _, err = model.Load(f); err == nil {
+		_, err = vocabulary(f)
+	}
+	if err != nil {
+		return false, &ModelError{err}
+	}
+	return source != "", nil
+}
+
 // unusable says whether a worker could not load a model because of its file: an architecture that the
 // engine does not have, or tensors that are missing, of another shape or of an unknown type.
 func unusable(path string) bool {

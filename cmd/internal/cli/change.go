@@ -1,87 +1,181 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 )
 
 func applyCommand() *cobra.Command {
-	var files []string
+	var files, models []string
+	var save bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE …",
-		Short: "Declare the functions of a manifest, or change them",
-		Args:  cobra.NoArgs,
+		Use:   "apply -f FILE|--model MODEL … [--save]",
+		Short: "Declare functions, or change them",
+		Long: `Declare the functions of manifests, or of models as rouse up --model takes them, at the server that runs here, or
+change them. With --save they are kept in $XDG_CONFIG_HOME/rouse (~/.config), a file each, which rouse up reads: paths
+of models are made whole. Where no server runs they are only kept.`,
+		Example: `  rouse apply -f functions.yaml
+  rouse apply --save --model hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var functions []api.Function
-			for _, path := range files {
-				found, err := config.Load(path)
-				if err != nil {
-					return err
-				}
-				functions = append(functions, found...)
-			}
-			if err := config.CheckUnique(functions); err != nil {
-				return err
-			}
-			c, err := dial(cmd)
+			all, err := toApply(files, models)
 			if err != nil {
 				return err
 			}
-			for _, f := range functions {
-				var done admin.Declared
-				if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
-					return fmt.Errorf("apply %s: %w", f.Name.Short(), err)
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", f.Name.Short(), done.Result)
-				if done.Doubts != "" {
-					fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Doubts)
-				}
-				for _, lost := range done.LostNames {
-					fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
+			c, err := dial(cmd)
+			if err != nil && !(save && errors.Is(err, errNoServer)) {
+				return err
+			}
+			for _, m := range all {
+				if err := applyOne(cmd, c, m, save); err != nil {
+					return err
 				}
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest; - is standard input (repeatable)")
-	_ = cmd.MarkFlagRequired("file") // fails only for a flag that does not exist
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "manifest, or a folder of them; - is standard input (repeatable)")
+	cmd.Flags().StringArrayVar(&models, "model", nil, "`model` to declare a function of; NAME=MODEL gives it a name (repeatable)")
+	cmd.Flags().BoolVar(&save, "save", false, "keep them for the next server")
+	cmd.MarkFlagsOneRequired("file", "model")
 	return cmd
 }
 
-func removeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "rm NAME …",
-		Short:             "Remove functions: requests that run finish, those that wait are refused",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: functionNames,
-		RunE: eachFunction(func(cmd *cobra.Command, c *client, name string) error {
-			if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
-				return err
+// toApply reads what is to be declared.
+func toApply(files, models []string) (all []config.Manifest, err error) {
+	var functions []api.Function
+	for _, path := range files {
+		inside, err := declared.Files(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range inside {
+			some, err := config.Portable(file)
+			if err != nil {
+				return nil, err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
-			return err
-		}),
+			all = append(all, some...)
+		}
 	}
+	for _, ref := range models {
+		f, err := catalog.Resolve(ref, "rouse apply", catalog.StoreOf(os.Getenv))
+		if err != nil {
+			return nil, err
+		}
+		m, err := config.ManifestOf(f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, m)
+	}
+	for _, m := range all {
+		functions = append(functions, m.Function)
+	}
+	return all, config.CheckUnique(functions)
 }
 
-// eachFunction does one thing to each function that is named.
-func eachFunction(do func(*cobra.Command, *client, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, names []string) error {
-		c, err := dial(cmd)
-		if err != nil {
+// applyOne declares a function, and keeps it. c is nil where no server runs. What the server refuses is not kept.
+func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error {
+	f := m.Function
+	kept := ""
+	if save {
+		var err error
+		if kept, err = declared.Path(f.Name); err != nil {
 			return err
 		}
-		for _, name := range names {
-			if err := do(cmd, c, name); err != nil {
+		f.Origin = kept // as who reads it there
+	}
+	result := "kept"
+	if c != nil {
+		var done admin.Declared
+		if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
+			return fmt.Errorf("apply %s: %w", f.Name.Short(), err)
+		}
+		result = done.Result
+		if done.Doubts != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Doubts)
+		}
+		for _, lost := range done.LostNames {
+			fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)
+		}
+	}
+	if save {
+		if err := declared.Keep(m); err != nil {
+			return err
+		}
+		result += " in " + xdg.Short(kept)
+		if c != nil {
+			result = strings.Replace(result, " in ", ", kept in ", 1)
+		}
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", f.Name.Short(), result)
+	return err
+}
+
+func removeCommand() *cobra.Command {
+	var save bool
+	cmd := &cobra.Command{
+		Use:   "rm NAME …",
+		Short: "Remove functions: requests that run finish, those that wait are refused",
+		Long: `Remove functions: requests that run finish, those that wait are refused. What was kept with rouse apply --save is
+there again at the next start, unless --save removes it too.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: functionNames,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			c, err := dial(cmd)
+			if err != nil && !(save && errors.Is(err, errNoServer)) {
+				return err
+			}
+			for _, name := range names {
+				if err := removeOne(cmd, c, name, save); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&save, "save", false, "remove what was kept of them too")
+	return cmd
+}
+
+// removeOne removes a function, and with save what was kept of it. c is nil where no server runs.
+func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
+	f := functionOf(name)
+	kept, _ := declared.Path(f)
+	_, missing := os.Stat(kept)
+	forgotten := false
+	if save {
+		var err error
+		if forgotten, err = declared.Forget(f); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c == nil && !forgotten:
+		return fmt.Errorf("nothing is kept of %s", name)
+	case c != nil:
+		if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
+			var refused *api.Error
+			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a server that watches was quicker
 				return err
 			}
 		}
-		return nil
 	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s removed\n", name)
+	if !save && kept != "" && missing == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "it is kept in %s, and there again at the next start: rouse rm --save %s removes it there\n", xdg.Short(kept), name)
+	}
+	return err
 }

@@ -28,6 +28,8 @@ type chatOptions struct {
 	model, system string
 	maxTokens     int
 	temperature   float64
+	topP          float64 // 0: the model's own
+	seed          int     // 0: none
 }
 
 // chatEvents are called as an answer comes; a nil one is not.
@@ -78,6 +80,12 @@ func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, message
 	}
 	if o.maxTokens > 0 {
 		body["max_completion_tokens"] = o.maxTokens
+	}
+	if o.topP > 0 {
+		body["top_p"] = o.topP
+	}
+	if o.seed > 0 {
+		body["seed"] = o.seed
 	}
 	var m measured
 	start := time.Now()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,11 +16,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
@@ -39,9 +40,8 @@ type console struct {
 
 // bar shows that an instance loads.
 type bar struct {
-	status api.InstanceStatus // the last report, guarded by the console's mu
-	shown  *progressbar.ProgressBar
-	known  bool          // shown has a length, else it is a spinner
+	status api.InstanceStatus // the last report, guarded by the console's mu, as shown is
+	shown  *render.Bar
 	most   time.Duration // how long it is expected to take; 0: unknown
 	stop   chan struct{} // closed when the instance has ended its start
 	done   chan struct{} // closed by the goroutine that redraws
@@ -62,7 +62,6 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	if terminal {
 		errs = aboveBars{c, errs}
 	}
-	// A person reads the lines below; the log adds what goes wrong.
 	c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: max(level, slog.LevelWarn), ReplaceAttr: shortTime}))
 	if level < slog.LevelInfo {
 		c.log = slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: level, ReplaceAttr: shortTime}))
@@ -92,7 +91,7 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 }
 
 // ready says what is served, where, and how to ask.
-func (c *console) ready(info local.Info, functions []api.Function) {
+func (c *console) ready(info local.Info, functions []api.Function, set declared.Set) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // of a cluster that is yet to come
 	if len(functions) > 0 {
 		first = functions[0]
@@ -111,6 +110,12 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		for _, f := range functions {
 			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
 		}
+		for _, read := range set.Read {
+			c.log.Info("read", "what", read)
+		}
+		for _, left := range set.Left {
+			c.log.Warn("something is left out", "what", left.What, "because", left.Why)
+		}
 		if open {
 			c.log.Warn(openWarning, "url", info.URL)
 		}
@@ -127,9 +132,13 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 	for _, f := range functions {
 		width = max(width, len(f.Name.Short()))
 	}
-	for _, f := range functions {
+	for _, f := range functions[:min(len(functions), mostListed)] {
 		fmt.Fprintf(c.out, "  %-*s  %s (%s)\n", width, f.Name.Short(), render.Source(f), f.Origin)
 	}
+	if more := len(functions) - mostListed; more > 0 {
+		fmt.Fprintf(c.out, "  and %d more: %s ls\n", more, program())
+	}
+	c.tellSet(set)
 	if info.Clusters != "" {
 		fmt.Fprintf(c.out, "  clusters join at %s\n", info.Clusters)
 	}
@@ -143,6 +152,65 @@ func (c *console) ready(info local.Info, functions []api.Function) {
 		page += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
 	}
 	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", page)
+}
+
+// mostListed bounds what is told of functions, and of what is none, when a server begins.
+const mostListed = 20
+
+// tellSet says what was read without having been named, and what was left out. The caller holds c.mu.
+func (c *console) tellSet(set declared.Set) {
+	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
+		fmt.Fprintln(c.out)
+	}
+	for _, read := range set.Read {
+		fmt.Fprintf(c.out, "  read: %s\n", read)
+	}
+	for _, hint := range set.Hints {
+		fmt.Fprintf(c.out, "  %s\n", hint)
+	}
+	for i, left := range set.Left {
+		if i == mostListed {
+			fmt.Fprintf(c.out, "  and %d more are left out\n", len(set.Left)-i)
+			break
+		}
+		fmt.Fprintf(c.out, "  %s\n", left)
+	}
+}
+
+// notices is the log of what a person is to know though nothing is wrong.
+func (c *console) notices() *slog.Logger {
+	if !c.people {
+		return c.log
+	}
+	return slog.New(noticeHandler{c, c.log.Handler()})
+}
+
+// noticeHandler prints what is at the level of information as other lines for people; the rest goes to the log.
+type noticeHandler struct {
+	c *console
+	slog.Handler
+}
+
+// Enabled implements [slog.Handler].
+func (h noticeHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// Handle implements [slog.Handler].
+func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level > slog.LevelInfo {
+		return h.Handler.Handle(ctx, r)
+	}
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "in" {
+			line += fmt.Sprintf(" (%s)", xdg.Short(a.Value.String()))
+		}
+		return true
+	})
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	h.c.clearBars()
+	_, err := fmt.Fprintf(h.c.out, "%s  %s\n", r.Time.Format(time.TimeOnly), line)
+	return err
 }
 
 // openWarning is said where others can reach the front door, which asks nobody who they are.
@@ -246,7 +314,7 @@ func (c *console) startBar(s api.InstanceStatus) {
 	}
 	b := c.bars[s.Instance]
 	if b == nil {
-		b = &bar{stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
+		b = &bar{shown: render.NewBar(c.out), stop: make(chan struct{}), done: make(chan struct{}), most: c.loads[s.Function]}
 		c.bars[s.Instance] = b
 		go c.redraw(b)
 	}
@@ -287,31 +355,13 @@ func (b *bar) share(now time.Time) float64 {
 
 // draw draws a bar as it is now. The caller holds c.mu.
 func (c *console) draw(b *bar) {
-	share := b.share(time.Now())
-	if b.shown != nil && b.known != (share > 0) { // another stage, of which more or less is known
-		_ = b.shown.Clear()
-		b.shown = nil
-	}
-	if b.shown == nil {
-		most := -1 // unknown: a spinner, which is drawn here only and not by a goroutine of its own
-		if b.known = share > 0; b.known {
-			most = 100
-		}
-		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(c.out), progressbar.OptionSetWidth(30), progressbar.OptionSetSpinnerChangeInterval(0),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
-	}
-	if b.known {
-		_ = b.shown.Set(int(100 * share))
-	}
-	b.shown.Describe(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage)) // draws it
+	b.shown.Draw(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage), b.share(time.Now()))
 }
 
 // clearBars makes place for a line. The caller holds c.mu.
 func (c *console) clearBars() {
 	for _, b := range c.bars {
-		if b.shown != nil {
-			_ = b.shown.Clear()
-		}
+		b.shown.Clear()
 	}
 }
 
@@ -320,9 +370,7 @@ func (c *console) endBar(id api.InstanceID) {
 	if b := c.bars[id]; b != nil {
 		delete(c.bars, id)
 		close(b.stop)
-		if b.shown != nil {
-			_ = b.shown.Clear()
-		}
+		b.shown.Clear()
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,18 +15,44 @@ import (
 type editor struct {
 	in   *os.File
 	out  io.Writer
+	keys *keys
 	line *term.Terminal
+	past term.History
 }
 
-func newEditor(in *os.File, out io.Writer) *editor {
-	return &editor{in: in, out: out, line: term.NewTerminal(struct {
+// keys is what is typed; it remembers how the last piece ended.
+type keys struct {
+	io.Reader
+	interrupted bool // by Ctrl-C
+}
+
+// ctrlC is what the key sends.
+const ctrlC = 3
+
+func (k *keys) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	k.interrupted = bytes.IndexByte(p[:n], ctrlC) >= 0
+	return n, err
+}
+
+func newEditor(in *os.File, out io.Writer, history term.History) *editor {
+	e := &editor{in: in, out: out, keys: &keys{Reader: in}, past: history}
+	e.renew()
+	return e
+}
+
+// renew forgets what was typed and not read: a terminal reads the key that has ended it again.
+func (e *editor) renew() {
+	e.line = term.NewTerminal(struct {
 		io.Reader
 		io.Writer
-	}{in, out}, prompt)}
+	}{e.keys, e.out}, prompt)
+	e.line.History = e.past
 }
 
-// ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D or Ctrl-C.
-func (e *editor) ReadLine() (string, error) {
+// ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C.
+// more says that the line goes on with the turn that was begun.
+func (e *editor) ReadLine(goesOn bool) (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
 		_ = e.line.SetSize(width, height) // only what it draws could fail
@@ -35,26 +62,34 @@ func (e *editor) ReadLine() (string, error) {
 		return "", fmt.Errorf("edit a line: %w", err)
 	}
 	e.line.SetBracketedPasteMode(true)
-	line, err := pasted(e.line)
+	first := prompt
+	if goesOn {
+		first = more
+	}
+	line, err := pasted(e.line, first)
 	e.line.SetBracketedPasteMode(false)
 	if failed := term.Restore(fd, before); failed != nil {
 		return "", errors.Join(err, failed)
 	}
 	if errors.Is(err, io.EOF) {
 		fmt.Fprintln(e.out)
+		e.renew()
+		if e.keys.interrupted {
+			return "", errInterrupted
+		}
 	}
 	return line, err
 }
 
-// prompts of a line, and of those that follow what was pasted.
+// prompts of a line, and of those that follow what was pasted or quoted.
 const (
 	prompt = "> "
 	more   = "… "
 )
 
 // pasted reads a line that was typed, with the lines before it that were pasted whole.
-func pasted(lines *term.Terminal) (string, error) {
-	defer lines.SetPrompt(prompt)
+func pasted(lines *term.Terminal, first string) (string, error) {
+	lines.SetPrompt(first)
 	for text := ""; ; {
 		line, err := lines.ReadLine()
 		if text += line; !errors.Is(err, term.ErrPasteIndicator) {

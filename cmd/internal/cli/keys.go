@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/internal/flock"
 )
 
@@ -39,7 +40,7 @@ func defaultKeys() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("name the file of keys with --file: %w", err)
 	}
-	return filepath.Join(dir, "rouse", "keys.yaml"), nil
+	return filepath.Join(dir, "rouse", xdg.Keys), nil
 }
 
 // keysFile is a path.

@@ -25,19 +25,10 @@ func listCommand() *cobra.Command {
 			if err := c.Call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &list); err != nil {
 				return err
 			}
-			return render.Print(cmd, list, func(w io.Writer) error {
-				rows := [][]string{{"NAME", "STATE", "AWAKE", "ASLEEP", "MEMORY", "HELD", "RUNNING", "LAST REQUEST", "RUNS"}}
-				for _, f := range list {
-					rows = append(rows, render.Row(f))
-				}
-				if err := render.Table(w, rows); err != nil {
-					return err
-				}
-				return render.Lost(w, list)
-			})
+			return render.PrintList(cmd, list)
 		},
 	}
-	render.Flag(cmd)
+	render.ListFlag(cmd)
 	return cmd
 }
 

@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
@@ -24,28 +27,30 @@ func modelsCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "models",
-		Short: "List models that were fetched; remove them",
+		Short: "List models that lie on this machine; remove those that were fetched",
 		Long: `Models that are named by a URL (https, hf, oci, s3, ollama) are fetched once, into a
 cache that all functions of this machine share. What a running function uses is
-never removed.`,
+never removed. Those that Ollama has pulled are listed too, with what serves them; nothing
+of its store is ever changed.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cache, err := open()
 			if err != nil {
 				return err
 			}
-			list, err := cache.List(cmd.Context())
+			list, err := listed(cmd, cache)
 			if err != nil {
 				return err
 			}
 			return render.Print(cmd, list, func(w io.Writer) error {
-				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE"}}
-				for _, e := range list {
-					used := "no"
-					if e.InUse {
-						used = "yes"
+				rows := [][]string{{"MODEL", "SIZE", "LAST USED", "IN USE", "FROM"}}
+				for _, m := range list {
+					rows = append(rows, m.row())
+				}
+				if !slices.ContainsFunc(list, func(m listedModel) bool { return m.From != fromCache }) { // there is no Ollama here
+					for i := range rows {
+						rows[i] = rows[i][:4]
 					}
-					rows = append(rows, []string{e.Ref, e.Size.String(), render.Ago(e.Used), used})
 				}
 				return render.Table(w, rows)
 			})
@@ -66,6 +71,66 @@ never removed.`,
 	})
 	cmd.AddCommand(pruneCommand(open))
 	return cmd
+}
+
+// fromCache is where a model lies that was fetched.
+const fromCache = "cache"
+
+// listedModel is a model that lies on this machine.
+type listedModel struct {
+	fetch.Entry
+	// From is "cache" or "ollama": Ollama's store, of which nothing is removed here.
+	From string `json:"from"`
+	// Serves is what serves one of Ollama's.
+	Serves string `json:"serves,omitempty"`
+	// Not is why our engine does not, where one could expect it.
+	Not string `json:"notByEngine,omitempty"`
+}
+
+// listed are the models of the cache and those of Ollama's store. What the store has besides goes to standard error.
+func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
+	entries, err := cache.List(cmd.Context())
+	if err != nil {
+		return nil, err
+	}
+	list := []listedModel{}
+	for _, e := range entries {
+		list = append(list, listedModel{Entry: e, From: fromCache})
+	}
+	store := catalog.StoreOf(os.Getenv)
+	if store == nil {
+		return list, nil
+	}
+	models, left := store.Models()
+	for _, m := range models {
+		l := listedModel{Entry: fetch.Entry{Ref: m.Name, Size: m.Size}, From: "ollama"}
+		if m.Engine != nil {
+			l.Not = m.Engine.Error()
+		}
+		if f, err := m.Function(""); err == nil {
+			l.Serves = f.Runtime.Kind
+		}
+		list = append(list, l)
+	}
+	for _, l := range left {
+		fmt.Fprintln(render.Harmless(cmd.ErrOrStderr()), "rouse:", l)
+	}
+	return list, nil
+}
+
+func (m listedModel) row() []string {
+	if m.From == fromCache {
+		used := "no"
+		if m.InUse {
+			used = "yes"
+		}
+		return []string{m.Ref, m.Size.String(), render.Ago(m.Used), used, "the cache"}
+	}
+	from := "Ollama's store, served by " + cmp.Or(m.Serves, "nothing here")
+	if m.Not != "" {
+		from += ": " + m.Not
+	}
+	return []string{m.Ref, m.Size.String(), "-", "-", from}
 }
 
 func pruneCommand(open func() (*fetch.Cache, error)) *cobra.Command {

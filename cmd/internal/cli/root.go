@@ -41,7 +41,8 @@ model is woken, and the request is answered.
   rouse up                          serve the small model that ships with Rouse
   rouse up --model ./file.gguf      serve that one
   rouse up -f functions.yaml        serve the functions of a manifest
-  rouse run pico "echo hello"       ask a function, or a model while nothing serves`,
+  rouse run pico "echo hello"       ask a function, or a model while nothing serves
+  rouse pull hf.co/ORG/NAME         fetch a model`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
@@ -54,8 +55,8 @@ model is woken, and the request is answered.
 		&cobra.Group{ID: "use", Title: "Use:"},
 		&cobra.Group{ID: "watch", Title: "Watch:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), functionCommand(), engineCommand()},
-		"use":   {runCommand(), benchCommand(), modelsCommand(), simulateCommand()},
+		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), functionCommand(), engineCommand()},
+		"use":   {runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()},
 		"watch": {listCommand(), uiCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage()},
 		"":      {render.VersionCommand("rouse", version())},
 	} {

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/term"
 )
 
-// typed are the lines of a person, who then leaves.
-type typed []string
+// script are the lines of a person, who then leaves.
+type script []string
 
-func (l *typed) ReadLine() (string, error) {
+func (l *script) ReadLine(bool) (string, error) {
 	if len(*l) == 0 {
 		return "", io.EOF
 	}
@@ -82,7 +82,7 @@ func TestConversation(t *testing.T) {
 	door, asked := talker(t, out)
 	var errs bytes.Buffer
 	c := &conversation{client: newClient(door, ""), door: door, out: out, errs: &errs}
-	lines := typed{"one", "", "long", "/?", "two", "/clear", "/help", "three", "/bye", "never"}
+	lines := script{"one", "", "long", "/?", "two", "/clear", "/help", "three", "/bye", "never"}
 	if err := c.talk(t.Context(), &lines); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestConversation(t *testing.T) {
 	if got := errs.String(); strings.Contains(got, "\x1b") || !strings.Contains(got, "stage=waking waited=1.0s\n") {
 		t.Errorf("what is no terminal gets %q, want lines without escapes", got)
 	}
-	if got := strings.Count(errs.String(), "/bye or Ctrl-D ends the conversation"); got != 2 {
+	if got := strings.Count(errs.String(), "Ctrl-C ends an answer, then the conversation"); got != 2 {
 		t.Errorf("help is printed %d times, want twice, in %q", got, errs.String())
 	}
 	if len(lines) != 1 {
@@ -124,7 +124,7 @@ func TestPasted(t *testing.T) {
 		lines.SetBracketedPasteMode(true)
 		var got []string
 		for {
-			line, err := pasted(lines)
+			line, err := pasted(lines, prompt)
 			if err != nil {
 				break
 			}

@@ -1,49 +1,144 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// dialFor finds the server for a question to a function, or to a model that is declared first. Where none runs, and none was
-// named, one is started that serves that model until end is called.
-func dialFor(cmd *cobra.Command, nameOrModel string) (c *client, door api.Endpoint, name string, end func(), err error) {
-	c, door, err = dialDoor(cmd)
+// freshEnough is for how long a model that was fetched is run without asking its source what it is now.
+const freshEnough = 24 * time.Hour
+
+// target is whom a person asks.
+type target struct {
+	*client
+	door api.Endpoint
+	name string
+	// end ends the server, where that was started for the question.
+	end func()
+	// meant says what a name may have meant that no function has; nil: nothing is known.
+	meant error
+}
+
+// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. Where none runs, and none
+// was named, one is started that serves that model until end is called.
+func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
+	c, door, err := dialDoor(cmd)
 	switch {
 	case errors.Is(err, errNoServer):
 		return serveFor(cmd, nameOrModel)
 	case err != nil:
-		return nil, "", "", nil, err
+		return t, err
 	}
-	if !config.IsReference(nameOrModel) {
-		return c, door, nameOrModel, func() {}, nil
+	t = target{client: c, door: door, name: nameOrModel, end: func() {}}
+	_, here := c.endpoint.Socket()
+	there, known := c.declared(cmd.Context())
+	if !config.IsReference(nameOrModel) && (!here || !known || c.serves(cmd.Context(), door, there, nameOrModel)) {
+		return t, nil
 	}
-	f, err := config.ForModel(nameOrModel, "rouse run")
-	if err != nil {
-		return nil, "", "", nil, err
+	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv))
+	switch {
+	case err != nil && !config.IsReference(nameOrModel): // the server has the last word
+		t.meant = fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
+		return t, nil
+	case err != nil:
+		return t, err
 	}
-	if err := c.declare(cmd, f, nameOrModel); err != nil {
-		return nil, "", "", nil, err
+	if here {
+		if err := fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil {
+			return t, err
+		}
 	}
-	return c, door, f.ServiceName().Name(), func() {}, nil
+	t.name = f.Name.Short()
+	return t, c.declare(cmd, f, nameOrModel, there)
+}
+
+// fetchFor fetches the model of a function, so that a person sees how far it is and no request waits for it. A cache that this user
+// can't write to is the server's own business.
+func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
+	if !fetched(f.Runtime.Model) {
+		return nil
+	}
+	m, _, err := fetchShown(cmd.Context(), cmd.ErrOrStderr(), f.Runtime.Model, dir, freshEnough)
+	if errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	m.Release()
+	return err
+}
+
+// declared lists what a server has; known is false where it does not tell.
+func (c *client) declared(ctx context.Context) (there []admin.Function, known bool) {
+	err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &there)
+	return there, err == nil
+}
+
+// cacheDir is the folder of a server's models; empty: this user's own.
+func (c *client) cacheDir(ctx context.Context) string {
+	var info local.Info
+	if c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) != nil {
+		return ""
+	}
+	return info.Models
+}
+
+// serves says whether the server has a model of that name, or does not say.
+func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Function, name string) bool {
+	if slices.ContainsFunc(there, func(f admin.Function) bool {
+		return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
+	}) {
+		return true
+	}
+	var models struct { // adapters too, and what servers that others start have
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	if c.at(door).Call(ctx, http.MethodGet, "/v1/models", nil, &models) != nil {
+		return true
+	}
+	for _, m := range models.Data {
+		if m.ID == name {
+			return true
+		}
+	}
+	return false
+}
+
+// mostNamed bounds the functions that an error names.
+const mostNamed = 8
+
+// some names functions, not too many of them.
+func some(there []admin.Function) string {
+	var names []string
+	for _, f := range there[:min(len(there), mostNamed)] {
+		names = append(names, f.Function.Name.Short())
+	}
+	text := cmp.Or(strings.Join(names, ", "), "no function")
+	if more := len(there) - mostNamed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // declare has the server serve a model, unless it does already.
-func (c *client) declare(cmd *cobra.Command, f api.Function, model string) error {
-	var there []admin.Function
-	if err := c.Call(cmd.Context(), http.MethodGet, admin.PathFunctions, nil, &there); err != nil {
-		return fmt.Errorf("declare %s: %w", f.Name.Short(), err)
-	}
+func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) error {
 	for _, other := range there {
 		switch {
 		case other.Function.Name != f.Name:
@@ -60,19 +155,26 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string) error
 	if done.Doubts != "" {
 		return fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Doubts)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared: rouse rm %[1]s takes it away\n", f.Name.Short())
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared until the server ends: rouse apply --save --model %s keeps it, rouse rm %[1]s takes it away\n", f.Name.Short(), model)
 	return nil
 }
 
 // serveFor serves one model until end is called.
-func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, name string, end func(), err error) {
-	if !config.IsReference(model) && model != "pico" {
-		return nil, "", "", nil, fmt.Errorf("%w; or give a model to run: a GGUF file, hf.co/ORG/NAME, or pico, which ships with Rouse", errNoServer)
+func serveFor(cmd *cobra.Command, model string) (t target, err error) {
+	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv))
+	if err != nil {
+		if !config.IsReference(model) && model != pico.Name {
+			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)
+		}
+		return t, err
 	}
-	flags := &upFlags{models: []string{model}, listen: "127.0.0.1:0", maxEvent: "1Mi"}
+	if err := fetchFor(cmd, f, ""); err != nil {
+		return t, err
+	}
+	flags := &upFlags{listen: "127.0.0.1:0", maxEvent: "1Mi", noConfig: true, only: []api.Function{f}}
 	cfg, err := flags.config()
 	if err != nil {
-		return nil, "", "", nil, err
+		return t, err
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError}))
 	ready := make(chan local.Info, 1)
@@ -82,16 +184,17 @@ func serveFor(cmd *cobra.Command, model string) (c *client, door api.Endpoint, n
 	go func() { ended <- local.Run(ctx, cfg) }()
 	select {
 	case info := <-ready:
-		door = api.Endpoint(info.URL)
+		t.door = api.Endpoint(info.URL)
 	case err := <-ended:
 		stop()
-		return nil, "", "", nil, fmt.Errorf("serve %s: %w", model, err)
+		return t, fmt.Errorf("serve %s: %w", model, err)
 	}
-	end = func() {
+	t.end = func() {
 		stop()
 		if err := <-ended; err != nil {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse: the server:", err)
 		}
 	}
-	return newClient(door, ""), door, cfg.Functions[0].Name.Name(), end, nil
+	t.client, t.name = newClient(t.door, ""), f.Name.Name()
+	return t, nil
 }

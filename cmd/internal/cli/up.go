@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,9 +20,10 @@ import (
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
-	"github.com/rouse-dev/rouse/config"
-	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -33,6 +32,10 @@ import (
 // upFlags are the command line of rouse up.
 type upFlags struct {
 	files, models       []string
+	modelsDirs          []string
+	ollama              string
+	noConfig, watch     bool
+	only                []api.Function // are served, and nothing else
 	origins             []string
 	listen, memory      string
 	adminToken          string
@@ -50,32 +53,46 @@ type upFlags struct {
 	storeKeep           time.Duration
 	join                joining.Flags
 	accept              acceptFlags
+
+	reader *declared.Reader
+	set    declared.Set
 }
 
 func upCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
-		Use:   "up [-f FILE …] [--model FILE.gguf …]",
+		Use:   "up [-f FILE|FOLDER …] [--model MODEL …] [--models-dir FOLDER] [--ollama]",
 		Short: "Serve functions on this machine until Ctrl-C",
 		Long: `Serve functions on this machine until Ctrl-C.
 
-A FILE is a plain Knative Service manifest, as kubectl takes it; --model serves a GGUF
-file without one. With neither, the small model that ships with Rouse is served as pico.
-Nothing is loaded until the first request asks for it.
+A FILE is a plain Knative Service manifest, as kubectl takes it; of a FOLDER all *.yaml, *.yml and *.json are
+read. --model serves a GGUF file without one, --models-dir all that lie below a folder, and --ollama those that
+Ollama has pulled here, in place. What was kept with rouse apply --save, in $XDG_CONFIG_HOME/rouse (~/.config),
+is served too, unless --no-config says not. With none of them, the small model that ships with Rouse is served as
+pico. Nothing is loaded until the first request asks for it.
+
+With --watch, what changes in these files and folders is applied while the server runs; a function that did not
+change is not disturbed, and a file that can't be read changes nothing.
 
 The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 		Example: `  rouse up
   rouse up --model ./qwen2.5-0.5b-instruct-q8_0.gguf
   rouse up --model small=./a/model.gguf --model large=./b/model.gguf
-  rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000`,
+  rouse up -f functions.yaml --memory 8Gi --listen 127.0.0.1:9000
+  rouse up --models-dir ~/models --ollama --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	s := cmd.Flags()
-	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions; - is standard input (repeatable)")
-	s.StringArrayVar(&f.models, "model", nil, "GGUF `file` to serve, or pico; NAME=FILE gives it a name (repeatable)")
+	s.StringArrayVarP(&f.files, "file", "f", nil, "manifest of functions, or a `folder` of them; - is standard input (repeatable)")
+	s.StringArrayVar(&f.models, "model", nil, "`model` to serve: a GGUF file, hf.co/ORG/NAME, ollama://NAME, a URL, or pico; NAME=MODEL gives it a name (repeatable)")
+	s.StringArrayVar(&f.modelsDirs, "models-dir", nil, "`folder` of GGUF files: each below it is a function, named after its file (repeatable)")
+	s.StringVar(&f.ollama, "ollama", "", "serve the models in Ollama's store in place: the usual one ($OLLAMA_MODELS, ~/.ollama/models), or that in a `folder`")
+	s.Lookup("ollama").NoOptDefVal = usualStore
+	s.BoolVar(&f.noConfig, "no-config", false, "leave out what is kept in $XDG_CONFIG_HOME/rouse")
+	s.BoolVar(&f.watch, "watch", false, "apply what changes in files and folders of functions while the server runs")
 	s.StringVar(&f.listen, "listen", local.DefaultListen, "`address` to take requests at, host:port or http://host:port; port 0 picks one")
 	s.StringSliceVar(&f.origins, "origins", nil, "web `pages` that may use this server from a browser, such as https://chat.example.com, besides those of this machine; '*': all (repeatable)")
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
@@ -131,7 +148,12 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if cfg.Traces, err = waketrace.FromEnvironment(os.Getenv, version(), console.log); err != nil {
 		console.log.Warn("no traces are exported", "error", err)
 	}
-	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions) }
+	cfg.Ready = func(info local.Info) { console.ready(info, cfg.Functions, f.set) }
+	if f.watch {
+		cfg.Follow = func(ctx context.Context, s local.Declarations) error {
+			return f.reader.Watch(ctx, f.set, s, console.notices())
+		}
+	}
 	cfg.Observe, cfg.Tell = console.observe, console.tell
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -166,7 +188,7 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
 	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
 		return cfg, fmt.Errorf("--listen: %w", err)
@@ -200,7 +222,7 @@ func (f *upFlags) config() (local.Config, error) {
 	if err := f.accept.config(&cfg); err != nil {
 		return cfg, err
 	}
-	if cfg.Functions, err = f.functions(cfg.Clusters != nil || len(f.accept.functions) > 0); err != nil {
+	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || len(f.accept.functions) > 0); err != nil {
 		return cfg, err
 	}
 	if f.memory != "" {
@@ -219,36 +241,39 @@ func (f *upFlags) config() (local.Config, error) {
 	return cfg, nil
 }
 
-// functions are those of the manifests and models; without any it is the model that ships with Rouse, unless there may be none.
-func (f *upFlags) functions(none bool) (all []api.Function, err error) {
-	for _, path := range f.files {
-		functions, err := config.Load(path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, functions...)
+// usualStore stands for Ollama's store where its own programs find it.
+const usualStore = "auto"
+
+// functions are those that are declared; without any it is the model that ships with Rouse, unless there may be none.
+func (f *upFlags) functions(none bool) ([]api.Function, error) {
+	from := declared.Sources{Functions: f.only, Files: f.files, Models: f.models, ModelsDirs: f.modelsDirs, MayBeNone: none}
+	if !f.noConfig {
+		from.Kept = xdg.Config()
 	}
-	for _, ref := range f.models {
-		if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
-			return nil, fmt.Errorf("--model %s: a manifest is given with -f", ref)
+	switch f.ollama {
+	case "":
+	case usualStore:
+		if from.Ollama = catalog.StoreOf(os.Getenv); from.Ollama == nil {
+			return nil, errors.New("--ollama: there is no store in $OLLAMA_MODELS, ~/.ollama/models or /usr/share/ollama/.ollama/models: name it with --ollama=FOLDER")
 		}
-		fn, err := config.ForModel(ref, "--model")
-		if err != nil {
-			return nil, err
+	default:
+		from.Ollama = catalog.StoreOf(func(name string) string { return map[string]string{"OLLAMA_MODELS": f.ollama}[name] })
+		if from.Ollama == nil {
+			return nil, fmt.Errorf("--ollama: %s is no store of Ollama's: it has no folder manifests", f.ollama)
 		}
-		if slices.ContainsFunc(all, func(f api.Function) bool { return f.Name == fn.Name }) {
-			return nil, fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, fn.Name.Name(), strings.TrimPrefix(ref, fn.Name.Name()+"="))
-		}
-		all = append(all, fn)
 	}
-	if len(all) == 0 && !none {
-		fn, err := config.ForModel(pico.Name, "built in")
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, fn)
+	f.reader = declared.NewReader(from)
+	var err error
+	if f.set, err = f.reader.Read(); err != nil {
+		return nil, err
 	}
-	return all, config.CheckUnique(all)
+	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(f.only) == 0 {
+		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+xdg.Short(store.Dir)+": --ollama serves them in place")
+	}
+	if len(f.set.Bad) > 0 && !f.watch { // who watches is told, and mends it while the rest serves
+		return nil, f.set.Bad[0].Why
+	}
+	return f.set.Functions, nil
 }
 
 // readToken reads the token anew each time, so that it can be renewed.

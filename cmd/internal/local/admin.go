@@ -121,12 +121,7 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, api.BadRequest("", "the body is no function: %v", err))
 		return
 	}
-	s.applying.Lock()
-	change, err := s.declare(r.Context(), f)
-	if err == nil {
-		s.setApplied(f.Name, nil) // it is whose declares it here
-	}
-	s.applying.Unlock()
+	change, err := s.Declare(r.Context(), f)
 	if err != nil {
 		api.WriteError(w, err)
 		return

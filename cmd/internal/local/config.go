@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -83,6 +84,10 @@ type Config struct {
 	Observe func(api.Event)
 	// Tell, if not nil, is told in a line for people which clusters and front doors come and go; it must not block for long.
 	Tell func(line string)
+	// Follow, if not nil, runs while requests are taken, until its context ends, and changes what is declared. Its error ends the server.
+	Follow func(context.Context, Declarations) error
+	// StateDir is the folder of what was learned of functions; empty: it is forgotten at the end.
+	StateDir string
 	// Ready, if not nil, is called once when requests are taken.
 	Ready func(Info)
 }
@@ -97,9 +102,19 @@ type Info struct {
 	// Clusters is where clusters join; empty: they don't.
 	Clusters string `json:"clusters,omitempty"`
 	// Keys says that clients need one.
-	Keys    bool      `json:"keys,omitempty"`
+	Keys bool `json:"keys,omitempty"`
+	// Models is the folder of models that were fetched.
+	Models  string    `json:"models,omitempty"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
+}
+
+// Declarations change what a server serves. They are safe for many goroutines, and wait while another declaration is made.
+type Declarations interface {
+	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
+	Declare(ctx context.Context, f api.Function) (string, error)
+	// Withdraw removes a function, where it is still the one that was declared in origin; else it does nothing.
+	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
 // withDefaults fills zero fields.

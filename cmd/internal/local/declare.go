@@ -84,6 +84,8 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	}
 	s.owns(f, true)
 	s.activator.PutFunction(f)
+	before := s.learned.Recall(f)
+	s.activator.Expect(f.Name, before.Load, before.Wake[api.Level1])
 	s.autoscaler.PutFunction(f)
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true
@@ -97,6 +99,30 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 		return "configured", nil
 	}
 	return "created", nil
+}
+
+// Declare implements [Declarations].
+func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	change, err := s.declare(ctx, f)
+	if err == nil {
+		s.setApplied(f.Name, nil) // it is whose declares it here
+	}
+	return change, err
+}
+
+// Withdraw implements [Declarations].
+func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin string) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.declaring.Lock()
+	f, known := s.functions[name]
+	s.declaring.Unlock()
+	if !known || f.Origin != origin {
+		return nil
+	}
+	return s.remove(ctx, name)
 }
 
 // unique says where another function has a name of f's. The caller holds declaring.

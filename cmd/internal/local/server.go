@@ -53,6 +53,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
+	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/bell"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
@@ -88,6 +89,7 @@ type server struct {
 	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
+	learned   *learned
 
 	far    *clusters.Front       // nil: it is no front door of clusters
 	agents net.Listener          // where their agents dial
@@ -155,7 +157,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer s.dir.close()
-	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
+	s.info = Info{Version: cfg.Version, URL: "http://" + front.Addr().String(), Admin: AdminSocket(cfg.BaseDir, port), Models: fetch.Environment(os.Getenv).Dir, PID: os.Getpid(), Started: time.Now(), Keys: s.keys != nil}
 	s.info.Page = page.Address(pageHost(s.info.URL, at), s.pageToken)
 	admin, err := net.Listen(s.info.Admin.Network())
 	if err != nil {
@@ -214,7 +216,8 @@ func (s *server) build(ctx context.Context) error {
 			return err
 		}
 	}
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices,
+	s.learned = newLearned(cfg.StateDir, cfg.Logger)
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned,
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
@@ -283,6 +286,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	run("gpus", s.watchGPUs)
 	run("attached servers", s.followAttached)
 	run("traces", s.cfg.Traces.Run)
+	run("learned", func(ctx context.Context) error { return s.learned.run(ctx, s.collectLearned) })
 	if s.sink != nil {
 		run("event sink", s.sink.Run)
 	}
@@ -329,7 +333,7 @@ func (s *server) runBatches(ctx context.Context) error {
 
 // takeRequests serves the front door and the administrative socket until ctx
 // ends or a part fails, and then drains.
-func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed <-chan error) error {
+func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
@@ -339,6 +343,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	if s.cfg.Ready != nil {
 		s.cfg.Ready(s.info)
 	}
+	followed := s.follow(ctx, failed)
 	var err error
 	select {
 	case <-ctx.Done():
@@ -346,6 +351,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	case err = <-ended:
 		ended <- http.ErrServerClosed // so that both are waited for below
 	}
+	followed()
 	s.drain(public)
 	_ = private.Close()
 	for range 2 {
@@ -354,6 +360,28 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 		}
 	}
 	return err
+}
+
+// follow has what is declared followed, until end is called.
+func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
+	if s.cfg.Follow == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := s.cfg.Follow(ctx, s); err != nil && ctx.Err() == nil {
+			select {
+			case failed <- err:
+			default:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 // drain lets requests finish and stops every instance, all within the drain timeout and its grace.
@@ -373,6 +401,8 @@ func (s *server) drain(public *shutdown.Server) {
 	if public.Shutdown(closing) != nil {
 		_ = public.Close()
 	}
+	s.collectLearned()
+	s.learned.write()
 	stopping, cancelStopping := context.WithTimeout(context.Background(), 2*stopGrace)
 	defer cancelStopping()
 	if err := s.autoscaler.StopAll(stopping); err != nil {

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,31 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Row is a function in the table of rouse ls.
-func Row(f admin.Function) []string {
-	awake, asleep, memory := 0, 0, api.Bytes(0)
-	for _, i := range f.Instances {
-		memory += i.Memory.Host
-		switch i.State {
-		case api.Awake, api.Draining:
-			awake++
-		case api.Asleep:
-			asleep++
-		}
-	}
-	state, up := Summary(f), fmt.Sprintf("%d/%d", awake, f.Function.MaxScale)
-	if f.Far { // what there may be is said by whoever has it
-		up = fmt.Sprint(awake)
-	}
-	return []string{
-		f.Function.Name.Short(), state, up, fmt.Sprint(asleep), amount(memory),
-		fmt.Sprint(f.Activator.Waiting), fmt.Sprint(f.Activator.Running), Ago(f.Activator.LastRequest), runs(f),
-	}
-}
-
 // runs says what a function runs, and where it is not here in which clusters.
-func runs(f admin.Function) string {
-	source := Source(f.Function)
+func runs(f admin.Function, source string) string {
 	switch {
 	case !f.Far:
 		return source
@@ -107,7 +85,7 @@ func Describe(w io.Writer, f admin.Function) error {
 	rows := [][]string{
 		{"Name:", string(d.Name)},
 		{"Models:", strings.Join(names, ", ")},
-		{"Runs:", runs(f)},
+		{"Runs:", runs(f, Source(d))},
 	}
 	if !f.Far || d.Origin != "" {
 		rows = append(rows, []string{"Declared in:", d.Origin})
@@ -273,6 +251,8 @@ func Source(f api.Function) string {
 		return "its image's runtime, " + rt.Model
 	case rt.Model == "": // a cluster does not say
 		return rt.Kind
+	case strings.HasPrefix(path.Base(rt.Model), "sha256-") && len(f.Aliases) > 0: // a blob, which has no name of its own
+		return rt.Kind + ", " + string(f.Aliases[0])
 	default:
 		return rt.Kind + ", " + rt.Model
 	}

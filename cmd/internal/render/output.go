@@ -26,6 +26,12 @@ func Flag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
+// ListFlag is [Flag] for a command that prints with [PrintList].
+func ListFlag(cmd *cobra.Command) {
+	cmd.Flags().StringP("output", "o", "text", "`format`: text, wide, json or yaml")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", wide, "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // as in Flag
+}
+
 // Explain lets every command below root say how it is written when its arguments are wrong, and
 // which flag was meant.
 func Explain(root *cobra.Command) {

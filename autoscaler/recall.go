@@ -1,0 +1,45 @@
+package autoscaler
+
+import (
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// Memory is what was learned of functions before this process began: how long their instances take to start, to wake and to
+// sleep. It is called by the owner loop, and must not block.
+type Memory interface {
+	// Recall returns what was learned of a function that runs the same; the zero value where nothing was.
+	Recall(f api.Function) Times
+}
+
+// Times are durations that were measured; 0 is one that was not.
+type Times struct {
+	Load  time.Duration                 `json:"load,omitempty"`
+	Wake  [api.Level2 + 1]time.Duration `json:"wake"`
+	Sleep time.Duration                 `json:"sleep,omitempty"`
+}
+
+// mostTime bounds what is believed: nothing that takes longer is waited for.
+const mostTime = 24 * time.Hour
+
+// recalled is the experience that a function begins with.
+func (a *Autoscaler) recalled(spec api.Function) (e inventory.Experience) {
+	if a.cfg.Memory == nil {
+		return e
+	}
+	t := a.cfg.Memory.Recall(spec)
+	e.Load, e.Sleep = believed(t.Load), believed(t.Sleep)
+	for level := api.Level1; level <= api.Level2; level++ {
+		e.Wake[level] = believed(t.Wake[level])
+	}
+	return e
+}
+
+func believed(d time.Duration) time.Duration {
+	if d < 0 || d > mostTime {
+		return 0
+	}
+	return d
+}

@@ -1,0 +1,347 @@
+package catalog
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/suggest"
+)
+
+// Store is a folder in which Ollama keeps its models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
+type Store struct{ Dir string }
+
+// Model is one that Ollama has pulled or made.
+type Model struct {
+	// Name is what Ollama calls it, "qwen2.5:0.5b".
+	Name string
+	// Size is that of its blobs.
+	Size api.Bytes
+	// Engine is why our engine can't serve it; nil: it can.
+	Engine error
+	// Ignores is what our engine leaves out of what the model declares, for people; empty: nothing.
+	Ignores string
+
+	store string
+	file  string // the blob with its weights
+}
+
+// mostManifest bounds a manifest, a few kB in truth, and mostModels how many of a store are read.
+const (
+	mostManifest = 1 << 20
+	mostModels   = 10_000
+)
+
+// StoreOf is Ollama's store as its own programs find it, by OLLAMA_MODELS, else below the home folder, else where its Linux
+// installer has its service keep it. It is nil where there is none.
+func StoreOf(getenv func(string) string) *Store {
+	dirs := []string{getenv("OLLAMA_MODELS")}
+	if dirs[0] == "" {
+		dirs = []string{"/usr/share/ollama/.ollama/models"}
+		if home := getenv("HOME"); home != "" {
+			dirs = slices.Insert(dirs, 0, filepath.Join(home, ".ollama", "models"))
+		}
+	}
+	for _, dir := range dirs {
+		if info, err := os.Stat(filepath.Join(dir, "manifests")); err == nil && info.IsDir() {
+			return &Store{dir}
+		}
+	}
+	return nil
+}
+
+// Models lists the store by name. Those whose manifest or weights can't be read are left out.
+func (s *Store) Models() (models []Model, left []Skipped) {
+	root := filepath.Join(s.Dir, "manifests")
+	seen := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if seen++; seen > mostModels {
+			return fmt.Errorf("it has more than %d files", mostModels)
+		}
+		hidden := strings.HasPrefix(d.Name(), ".")
+		switch {
+		case err != nil && path == root:
+			return err
+		case err != nil:
+			left = append(left, Skipped{printable(path), err})
+			return fs.SkipDir
+		case hidden && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir() || hidden:
+			return nil
+		}
+		name, err := nameOf(root, path)
+		if err != nil {
+			left = append(left, Skipped{printable(path), err})
+			return nil
+		}
+		m, err := s.read(name, path)
+		if err != nil {
+			left = append(left, Skipped{name, err})
+			return nil
+		}
+		models = append(models, m)
+		return nil
+	})
+	if err != nil {
+		left = append(left, Skipped{printable(s.Dir), err})
+	}
+	slices.SortFunc(models, func(a, b Model) int { return cmp.Compare(a.Name, b.Name) })
+	return models, left
+}
+
+// Find returns the model of a name as people give it, "qwen2.5" for "qwen2.5:latest". Where there is none, near are the names that
+// were probably meant.
+func (s *Store) Find(name string) (m Model, near []string, err error) {
+	path, ok := manifestOf(name)
+	if !ok {
+		return Model{}, nil, fmt.Errorf("%.80q: %w", name, errNoName)
+	}
+	full := filepath.Join(s.Dir, "manifests", path)
+	if _, err := os.Stat(full); err == nil {
+		m, err := s.read(shortName(path), full)
+		return m, nil, err
+	}
+	models, _ := s.Models()
+	for _, m := range models {
+		base, _, _ := strings.Cut(m.Name, ":")
+		if wanted, _, _ := strings.Cut(name, ":"); base == wanted || suggest.Distance(name, m.Name, 2) <= 2 || suggest.Distance(wanted, base, 1) <= 1 {
+			near = append(near, m.Name)
+		}
+	}
+	return Model{}, near[:min(len(near), 5)], fs.ErrNotExist
+}
+
+// errNoName is what Ollama calls no model.
+var errNoName = errors.New("it is no name of a model of Ollama's")
+
+// nameForm is a part of a name.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
+
+// hostForm is the first part of a name of four.
+var hostForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+
+// Parts of the path of a manifest that a short name leaves out.
+const (
+	usualHost      = "registry.ollama.ai"
+	usualNamespace = "library"
+)
+
+// nameOf is the model whose manifest lies at path.
+func nameOf(root, path string) (string, error) {
+	rel, err := filepath.Rel(root, path)
+	if err != nil {
+		return "", err
+	}
+	if parts := strings.Split(filepath.ToSlash(rel), "/"); len(parts) != 4 || !good(parts) {
+		return "", errors.New("it lies where no manifest does: want manifests/HOST/NAMESPACE/NAME/TAG")
+	}
+	return shortName(rel), nil
+}
+
+func good(parts []string) bool {
+	return hostForm.MatchString(parts[0]) && nameForm.MatchString(parts[1]) && nameForm.MatchString(parts[2]) && nameForm.MatchString(parts[3])
+}
+
+// shortName is the name for the path of a manifest below manifests/.
+func shortName(rel string) string {
+	parts := strings.Split(filepath.ToSlash(rel), "/")
+	name := parts[2] + ":" + parts[3]
+	switch {
+	case parts[0] != usualHost:
+		return parts[0] + "/" + parts[1] + "/" + name
+	case parts[1] != usualNamespace:
+		return parts[1] + "/" + name
+	}
+	return name
+}
+
+// manifestOf is the path of the manifest of a name, below manifests/.
+func manifestOf(name string) (string, bool) {
+	parts := strings.Split(name, "/")
+	base, tag, tagged := strings.Cut(parts[len(parts)-1], ":")
+	if !tagged {
+		tag = "latest"
+	}
+	parts = append(parts[:len(parts)-1], base, tag)
+	switch len(parts) {
+	case 2:
+		parts = append([]string{usualHost, usualNamespace}, parts...)
+	case 3:
+		parts = append([]string{usualHost}, parts...)
+	}
+	return filepath.Join(parts...), len(parts) == 4 && good(parts)
+}
+
+// manifest is that of a model, as far as it is read.
+type manifest struct {
+	Config *layer  `json:"config"`
+	Layers []layer `json:"layers"`
+}
+
+type layer struct {
+	MediaType string    `json:"mediaType"`
+	Digest    string    `json:"digest"`
+	Size      api.Bytes `json:"size"`
+}
+
+// Kinds of layers, as Ollama names them.
+const (
+	kindModel     = "application/vnd.ollama.image.model"
+	kindAdapter   = "application/vnd.ollama.image.adapter"
+	kindProjector = "application/vnd.ollama.image.projector"
+	kindTemplate  = "application/vnd.ollama.image.template"
+	kindSystem    = "application/vnd.ollama.image.system"
+	kindMessages  = "application/vnd.ollama.image.messages"
+	kindParams    = "application/vnd.ollama.image.params"
+)
+
+var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+// read reads the manifest at path, and looks for the blobs that it names.
+func (s *Store) read(name, path string) (Model, error) {
+	m := Model{Name: name, store: s.Dir}
+	f, err := os.Open(path)
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return m, cmp.Or(err, errors.New("its manifest is no file"))
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, mostManifest))
+	if err != nil {
+		return m, err
+	}
+	var has manifest
+	if err := json.Unmarshal(raw, &has); err != nil {
+		return m, fmt.Errorf("its manifest can't be read: %w", err)
+	}
+	if has.Config == nil || len(has.Layers) == 0 {
+		return m, errors.New("its manifest names no layers")
+	}
+	kinds := map[string]int{}
+	for _, l := range has.Layers {
+		if !digestForm.MatchString(l.Digest) {
+			return m, fmt.Errorf("its manifest has the digest %.80q, which is no sha256", l.Digest)
+		}
+		blob := filepath.Join(s.Dir, "blobs", strings.Replace(l.Digest, ":", "-", 1))
+		info, err := os.Stat(blob)
+		switch {
+		case err != nil:
+			return m, fmt.Errorf("its blob %.19s… is not there: ollama pull %s mends it", l.Digest, name)
+		case l.Size > 0 && api.Bytes(info.Size()) != l.Size:
+			return m, fmt.Errorf("its blob %.19s… has %d bytes, and should have %d: ollama pull %s mends it", l.Digest, info.Size(), l.Size, name)
+		}
+		m.Size += api.Bytes(info.Size())
+		if kinds[l.MediaType]++; l.MediaType == kindModel && m.file == "" {
+			m.file = blob
+		}
+	}
+	if m.file == "" {
+		return m, errors.New("its manifest names no weights: it runs elsewhere, or is no model")
+	}
+	m.Ignores, m.Engine = fits(m.file, kinds)
+	return m, nil
+}
+
+// fits says what our engine leaves out of a model with those layers; the error is why it can't serve it.
+func fits(file string, kinds map[string]int) (ignores string, why error) {
+	switch {
+	case kinds[kindModel] > 1:
+		return "", fmt.Errorf("its weights are %d files", kinds[kindModel])
+	case kinds[kindAdapter] > 0:
+		return "", errors.New("it has an adapter baked in (declare it as one of a function's)")
+	case kinds[kindProjector] > 0:
+		return "", errors.New("it reads images")
+	case kinds[kindSystem]+kinds[kindMessages] > 0:
+		return "", errors.New("its Modelfile has a system message or examples")
+	}
+	template, err := serve.Check(file)
+	if err != nil {
+		return "", reason(err, file)
+	}
+	if !template && kinds[kindTemplate] > 0 {
+		return "", errors.New("its chat template is Ollama's own, and its file has none")
+	}
+	if kinds[kindParams] > 0 {
+		ignores = "its Modelfile's parameters: clients set their own"
+	}
+	return ignores, nil
+}
+
+// Function declares a function that serves a model in place: on our engine where that can, else on Ollama, where the program is
+// installed. The error says why neither can.
+func (m Model) Function(origin string) (api.Function, error) {
+	if m.Engine == nil {
+		f, err := config.ForModel(functionName(m.Name)+"="+m.file, origin)
+		f.Aliases = alias(m.Name, f)
+		return f, err
+	}
+	if _, err := exec.LookPath("ollama"); err != nil {
+		return api.Function{}, fmt.Errorf("our engine can't serve it: %w; and Ollama is not installed here", m.Engine)
+	}
+	f, err := config.ForModel(functionName(m.Name)+"=ollama://"+m.Name, origin)
+	f.Runtime.Model = m.Name // with ollama:// it would be fetched
+	f.Runtime.Env = append(f.Runtime.Env, "OLLAMA_MODELS="+m.store)
+	f.Aliases = alias(m.Name, f)
+	return f, err
+}
+
+// alias is the name that Ollama's clients have for the model, beside the function's own.
+func alias(name string, f api.Function) []api.ModelName {
+	names := []api.ModelName{api.ModelName(name)}
+	if short, is := strings.CutSuffix(name, ":latest"); is && short != f.Name.Name() {
+		names = append(names, api.ModelName(short))
+	}
+	return slices.DeleteFunc(names, func(n api.ModelName) bool { return string(n) == f.Name.Name() })
+}
+
+// functionName makes a function's name of a model's: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
+func functionName(model string) string {
+	model = strings.TrimSuffix(model, ":latest")
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, model), "-")
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		name = "m-" + name
+	}
+	return strings.TrimRight(name[:min(len(name), 63)], "-")
+}
+
+// Functions declares a function for each model of the store that something here can serve.
+func (s *Store) Functions() (functions []api.Function, left []Skipped) {
+	models, left := s.Models()
+	taken := map[api.FunctionName]string{}
+	for _, m := range models {
+		f, err := m.Function("Ollama's store " + s.Dir)
+		if other, is := taken[f.Name]; err == nil && is {
+			err = fmt.Errorf("%s has taken the name %s", other, f.Name.Short())
+		}
+		if err != nil {
+			left = append(left, Skipped{m.Name, err})
+			continue
+		}
+		taken[f.Name] = m.Name
+		functions = append(functions, f)
+	}
+	return functions, left
+}

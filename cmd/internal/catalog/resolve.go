@@ -1,0 +1,98 @@
+package catalog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// Resolve declares a function for what a person calls a model. store may be nil. The life of a reference:
+//
+//  1. A path, a URL or pico is what [config.ForModel] makes of it. Of ollama:// the store's model is taken where it has one, and
+//     nothing is fetched.
+//  2. A file that is there, as ./chat.gguf without its first part, is that file.
+//  3. Another name is that of a model in the store.
+//  4. Else the error says what may have been meant.
+//
+// Before each may stand NAME=, which names the function.
+func Resolve(ref, origin string, store *Store) (api.Function, error) {
+	name, model := "", ref
+	if before, after, found := strings.Cut(ref, "="); found && after != "" && !strings.ContainsAny(before, "/.:?#") {
+		name, model = before, after
+		if err := api.CheckName(name); err != nil {
+			return api.Function{}, fmt.Errorf("%.200s: %w", printable(ref), err)
+		}
+	}
+	if printable(ref) != ref {
+		return api.Function{}, fmt.Errorf("the model's reference %.80q has control characters", ref)
+	}
+	inLibrary, isLibrary := strings.CutPrefix(model, "ollama://")
+	bare := !isLibrary && !config.IsReference(model) && model != pico.Name
+	if !isLibrary && (!bare || isFile(model)) { // 1., 2.
+		return config.ForModel(ref, origin)
+	}
+	if isLibrary {
+		model = inLibrary
+	}
+	if store != nil { // 1., 3.
+		m, near, err := store.Find(model)
+		switch {
+		case err == nil:
+			f, err := m.Function(origin)
+			if err != nil {
+				return f, fmt.Errorf("%s, which Ollama has here: %w", m.Name, err)
+			}
+			return named(f, name), nil
+		case bare && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoName):
+			return api.Function{}, fmt.Errorf("%s, which Ollama has here: %w", model, err)
+		case bare && len(near) > 0:
+			return api.Function{}, fmt.Errorf("the model %q does not exist here: did you mean %s?", model, strings.Join(near, " or "))
+		}
+	}
+	if isLibrary {
+		return config.ForModel(ref, origin)
+	}
+	return api.Function{}, fmt.Errorf("the model %q does not exist here%s", model, meant(model))
+}
+
+// named gives a function another name, beside the one that the model has.
+func named(f api.Function, name string) api.Function {
+	if name != "" {
+		f.Name, f.Model, f.Aliases = api.NewFunctionName("", name), "", nil
+		f = f.WithDefaults()
+	}
+	return f
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+var (
+	libraryForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
+	hubForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
+)
+
+// meant says how a name that looks like another program's would be written here.
+func meant(model string) string {
+	for _, with := range []string{model + ".gguf", model + ".GGUF"} {
+		if isFile(with) {
+			return ": did you mean ./" + with + "?"
+		}
+	}
+	switch {
+	case libraryForm.MatchString(model):
+		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
+	case hubForm.MatchString(model):
+		return ": did you mean hf.co/" + model + ", or ollama://" + model + "?"
+	}
+	return ": want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
+}

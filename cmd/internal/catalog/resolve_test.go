@@ -1,0 +1,55 @@
+package catalog_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+func TestResolve(t *testing.T) {
+	s := aStore(t)
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("chat.gguf", pico.GGUF(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs("chat.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := filepath.Join(s.Dir, "blobs", "sha256-")
+	for _, tt := range []struct{ ref, name, kind, model string }{
+		{"pico", "pico", api.RuntimeEngine, "pico"},
+		{"chat.gguf", "chat", api.RuntimeEngine, here},
+		{"mine=./chat.gguf", "mine", api.RuntimeEngine, here},
+		{"hf.co/org/name:Q8_0", "name", api.RuntimeEngine, "hf://org/name?include=*Q8_0*.gguf,*q8_0*.gguf"},
+		{"qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
+		{"ollama://qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
+		{"small=ollama://qwen2.5:0.5b", "small", api.RuntimeEngine, blob},
+		{"ollama://llama3.2", "llama3-2", api.RuntimeOllama, "ollama://llama3.2"},
+	} {
+		f, err := catalog.Resolve(tt.ref, "a test", s)
+		if err != nil || f.Name.Name() != tt.name || f.Runtime.Kind != tt.kind || !strings.HasPrefix(f.Runtime.Model, tt.model) {
+			t.Errorf("%s: got %s, %s of %s, %v", tt.ref, f.Name, f.Runtime.Kind, f.Runtime.Model, err)
+		}
+	}
+	for ref, want := range map[string]string{
+		"chat":            "did you mean ./chat.gguf?",
+		"qwen2.5":         "did you mean qwen2.5:0.5b?",
+		"llama3.2:3b":     "did you mean ollama://llama3.2:3b?",
+		"Qwen/Qwen3-0.6B": "did you mean hf.co/Qwen/Qwen3-0.6B",
+		"<b>model</b>":    "want a GGUF file",
+		"a\x1b[31mb":      "control characters",
+		"half":            "its manifest can't be read",
+		"X=pico":          "want 1 to 63",
+		"nope=\u202eevil": "control characters",
+	} {
+		if _, err := catalog.Resolve(ref, "a test", s); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", ref, err, want)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// conversation asks and prints, turn by turn.
+type conversation struct {
+	client    *client
+	door      endpoint
+	options   chatOptions
+	out, errs io.Writer
+	quiet     bool
+	bar       *render.Bar // on errs, where that is a terminal; else nil
+	history   string      // file of the lines that were typed; empty: none are kept
+	messages  []message   // without the system message
+	meant     error       // what the name may have meant, where no model has it; nil: nothing is known
+}
+
+func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
+	if prompt != "" {
+		return c.turn(ctx, prompt)
+	}
+	if !isTerminal(in) {
+		all, err := io.ReadAll(in)
+		if err != nil {
+			return fmt.Errorf("read the prompt: %w", err)
+		}
+		if prompt = strings.TrimSpace(string(all)); prompt == "" {
+			return errors.New("no prompt: give one as an argument or on standard input")
+		}
+		return c.turn(ctx, prompt)
+	}
+	typed := newTyped(c.history)
+	defer func() {
+		if err := typed.close(); err != nil {
+			fmt.Fprintln(c.errs, "rouse: the history is not kept:", err)
+		}
+	}()
+	return c.talk(ctx, newEditor(in.(*os.File), c.errs, typed))
+}
+
+// asked are the messages of a turn.
+func (c *conversation) asked(prompt string) []message {
+	var all []message
+	if c.options.system != "" {
+		all = append(all, message{"system", c.options.system})
+	}
+	return append(append(all, c.messages...), message{"user", prompt})
+}
+
+// turn asks one question and prints the answer as it comes. Ctrl-C ends it with an [ExitError]; what was
+// said until then counts.
+func (c *conversation) turn(ctx context.Context, prompt string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	var answer strings.Builder
+	m, err := c.client.chat(ctx, c.door, c.options, c.asked(prompt), chatEvents{
+		comment: c.waits,
+		text: func(s string) {
+			c.clear()
+			answer.WriteString(s)
+			fmt.Fprint(c.out, s)
+		},
+	})
+	c.clear()
+	if answer.Len() > 0 {
+		fmt.Fprintln(c.out)
+	}
+	cut := err != nil && ctx.Err() != nil
+	if err != nil && !cut {
+		var refused *api.Error
+		if c.meant != nil && errors.As(err, &refused) && refused.Code == api.CodeModelNotFound && !strings.Contains(err.Error(), "did you mean") {
+			return c.meant
+		}
+		return c.client.explained(ctx, functionOf(c.options.model), err)
+	}
+	if answer.Len() > 0 {
+		c.messages = append(c.messages, message{"user", prompt}, message{"assistant", answer.String()})
+	}
+	if cut {
+		return &ExitError{130}
+	}
+	if !c.quiet {
+		fmt.Fprintln(c.errs, m.line())
+	}
+	return nil
+}
+
+// waits shows what the server says while the answer is not there: on a terminal as a bar, else as it comes.
+func (c *conversation) waits(text string) {
+	text = strings.TrimPrefix(text, "rouse ")
+	if c.quiet || !strings.Contains(text, "stage=") {
+		return
+	}
+	if c.bar == nil {
+		fmt.Fprintln(c.errs, text)
+		return
+	}
+	w := readWait(text)
+	what := fmt.Sprintf("%s: %s", c.options.model, w.stage)
+	if w.why != "" {
+		what += ", " + w.why
+	}
+	c.bar.Draw(what, w.share())
+}
+
+func (c *conversation) clear() {
+	if c.bar != nil {
+		c.bar.Clear()
+	}
+}
+
+// wait is what a comment of the stream says.
+type wait struct {
+	stage, why       string
+	waited, expected time.Duration
+	progress         float64
+}
+
+// readWait reads `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. What it can't read is left out.
+func readWait(text string) (w wait) {
+	text, why, _ := strings.Cut(text, " why=")
+	w.why, _ = strconv.Unquote(why)
+	for field := range strings.FieldsSeq(text) {
+		switch key, value, _ := strings.Cut(field, "="); key {
+		case "stage":
+			w.stage = value
+		case "waited":
+			w.waited, _ = time.ParseDuration(value)
+		case "expected":
+			w.expected, _ = time.ParseDuration(value)
+		case "progress":
+			w.progress, _ = strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
+		}
+	}
+	return w
+}
+
+// share is how much of the wait is over; 0: nobody knows.
+func (w wait) share() float64 {
+	switch {
+	case w.progress > 0:
+		return min(w.progress/100, 1)
+	case w.expected > 0:
+		return min(float64(w.waited)/float64(w.waited+w.expected), 1)
+	}
+	return 0
+}
+
+// rateTokens is the length from which an answer's rate says something.
+const rateTokens = 8
+
+// line says what an answer took.
+func (m measured) line() string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		d    time.Duration
+	}{{"hold", m.hold}, {"wake", m.wake}, {"queue", m.queue}} {
+		if p.d > 0 {
+			parts = append(parts, p.name+" "+render.Rounded(p.d).String())
+		}
+	}
+	parts = append(parts, "first token "+render.Rounded(m.firstToken).String())
+	if m.tokens > 0 {
+		parts = append(parts, fmt.Sprintf("%d tokens", m.tokens))
+	}
+	if rate := m.rate(); m.tokens >= rateTokens && rate > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f tokens/s", rate))
+	}
+	return "[" + strings.Join(parts, " · ") + "]"
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+)
+
+// Bounds of the history: lines that are kept, and bytes of one and of the file that are read.
+const (
+	mostTyped    = 1000
+	longestTyped = 4096
+	mostHistory  = 2 * mostTyped * longestTyped
+)
+
+// historyFile is where a person's lines are kept; empty: nowhere.
+func historyFile() string {
+	if dir := xdg.State(); dir != "" {
+		return filepath.Join(dir, "history")
+	}
+	return ""
+}
+
+// typed is a history of lines, the last one last, that a file keeps: a [term.History]. Several programs may use one file; each
+// adds its lines to the end. It is for one goroutine.
+type typed struct {
+	path  string // empty: no file
+	lines []string
+	added []string // since it was read
+}
+
+// newTyped reads the lines of a file. One that is not there or can't be read is as good as empty.
+func newTyped(path string) *typed {
+	t := &typed{path: path}
+	if path != "" {
+		t.lines = readTyped(path)
+	}
+	return t
+}
+
+func readTyped(path string) (lines []string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() || info.Size() > mostHistory {
+		return nil
+	}
+	all := bufio.NewScanner(f)
+	for all.Scan() {
+		if line := all.Text(); keeps(line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines[max(0, len(lines)-mostTyped):]
+}
+
+// keeps says whether a line is one to be kept: it stands in a line of a file, and is drawn on a terminal again.
+func keeps(line string) bool {
+	return strings.TrimSpace(line) != "" && len(line) <= longestTyped && !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 })
+}
+
+// Add implements [term.History]. A line that was just typed is not kept twice.
+func (t *typed) Add(line string) {
+	if !keeps(line) || len(t.lines) > 0 && t.lines[len(t.lines)-1] == line {
+		return
+	}
+	t.lines = append(t.lines[max(0, len(t.lines)-mostTyped+1):], line)
+	t.added = append(t.added[max(0, len(t.added)-mostTyped+1):], line)
+}
+
+// Len implements [term.History].
+func (t *typed) Len() int { return len(t.lines) }
+
+// At implements [term.History]: 0 is the last line.
+func (t *typed) At(i int) string { return t.lines[len(t.lines)-1-i] }
+
+// close writes what was added, whole or not at all.
+func (t *typed) close() error {
+	if t.path == "" || len(t.added) == 0 {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(t.path), 0o700); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(t.path); err == nil && !info.Mode().IsRegular() {
+		return &fs.PathError{Op: "write", Path: t.path, Err: errors.New("it is no file")}
+	}
+	all := slices.Concat(readTyped(t.path), t.added) // others may have added theirs
+	all = all[max(0, len(all)-mostTyped):]
+	f, err := os.CreateTemp(filepath.Dir(t.path), ".history-") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strings.Join(all, "\n") + "\n")
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), t.path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/functions/fetch"
+)
+
+func pullCommand() *cobra.Command {
+	var quiet bool
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "pull MODEL …",
+		Short: "Fetch models, so that their first start doesn't have to",
+		Long: `Fetch models into the cache that all functions of this machine share, and say where they lie. A MODEL is what
+rouse run takes: hf.co/ORG/NAME[:QUANT], ollama://NAME, https://…, oci://…, s3://…. It needs no server.
+
+A fetch that was ended, by Ctrl-C or a lost connection, goes on where it was when the command is given again. Models
+that Ollama has pulled already are used where they lie.`,
+		Example: `  rouse pull hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0
+  rouse pull ollama://qwen2.5:0.5b`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, refs []string) error {
+			for _, ref := range refs {
+				if err := pull(cmd, ref, dir, quiet); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print where the model lies only")
+	cmd.Flags().StringVar(&dir, "models", "", "the cache's `folder` (default: $ROUSE_CACHE, else rouse/models in the user's cache)")
+	return cmd
+}
+
+// pull fetches one model.
+func pull(cmd *cobra.Command, ref, dir string, quiet bool) error {
+	f, err := catalog.Resolve(ref, "rouse pull", catalog.StoreOf(os.Getenv))
+	if err != nil {
+		return err
+	}
+	out := render.Harmless(cmd.OutOrStdout())
+	if !fetched(f.Runtime.Model) {
+		if !quiet {
+			fmt.Fprintf(out, "%s is here already: %s\n", ref, render.Source(f))
+			return nil
+		}
+		fmt.Fprintln(out, f.Runtime.Model)
+		return nil
+	}
+	shown := cmd.ErrOrStderr()
+	if quiet {
+		shown = io.Discard
+	}
+	start := time.Now()
+	m, came, err := fetchShown(cmd.Context(), shown, f.Runtime.Model, dir, 0)
+	if err != nil {
+		return err
+	}
+	defer m.Release()
+	path := m.Path
+	if m.GGUF != "" {
+		path = m.GGUF
+	}
+	switch {
+	case quiet:
+		fmt.Fprintln(out, path)
+	case came:
+		fmt.Fprintf(out, "%s fetched in %s: %s\nrun it:  %s run %s\n", m.Size, render.Rounded(time.Since(start)), path, program(), ref)
+	default:
+		fmt.Fprintf(out, "%s is here already: %s, %s\n", ref, path, m.Size)
+	}
+	return nil
+}
+
+// fetched says whether a model is one that is fetched.
+func fetched(model string) bool {
+	r, err := fetch.Parse(model)
+	return err == nil && r.Scheme != "" && r.Scheme != "file"
+}
+
+// fetchShown fetches a model into the cache in dir, the user's where that is empty, and shows how far it is. The model is held.
+// came says whether anything was fetched. Ctrl-C ends it with an [ExitError]. maxAge is as in [fetch.Config].
+func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge time.Duration) (m fetch.Model, came bool, err error) {
+	cfg := fetch.Environment(os.Getenv)
+	if cfg.MaxAge = maxAge; dir != "" {
+		cfg.Dir = dir
+	}
+	cache, err := fetch.New(cfg)
+	if err != nil {
+		return m, false, err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	var got atomic.Bool // by the goroutine that reports, which may be another one
+	show, end := showFetch(errs, base(model))
+	m, err = cache.Fetch(ctx, model, func(p fetch.Progress) {
+		got.Store(got.Load() || p.Rate > 0)
+		show(p)
+	})
+	end()
+	if err != nil && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(errs, "interrupted: what has come is kept, and the same command goes on from there")
+		return m, false, &ExitError{130}
+	}
+	return m, got.Load(), err
+}
+
+// A fetch that is shown in lines gets one for each tenth, and where that takes long.
+const (
+	lineShare = 0.1
+	lineEvery = 30 * time.Second
+)
+
+// showFetch shows how far a fetch is: as a bar on a terminal, else in a few lines.
+func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
+	if isTerminal(errs) {
+		bar := render.NewBar(errs)
+		bar.Draw("asking for "+what, 0)
+		return func(p fetch.Progress) {
+			what := base(p.File) + " " + render.Fetched(p.Done, p.Total, p.Rate)
+			if left := render.Left(p.Done, p.Total, p.Rate); left > 0 {
+				what += ", " + left.String() + " left"
+			}
+			bar.Draw(what, shareOf(p))
+		}, bar.Clear
+	}
+	last, said := time.Now(), 0.0
+	return func(p fetch.Progress) {
+		share := shareOf(p)
+		if p.Done == 0 || p.Done >= p.Total && p.Total > 0 || share < said+lineShare && time.Since(last) < lineEvery {
+			return
+		}
+		last, said = time.Now(), share
+		fmt.Fprintf(errs, "fetching %s: %.0f%% (%s)\n", base(p.File), 100*share, render.Fetched(p.Done, p.Total, p.Rate))
+	}, func() {}
+}
+
+func shareOf(p fetch.Progress) float64 {
+	if p.Total <= 0 {
+		return 0
+	}
+	return float64(p.Done) / float64(p.Total)
+}
+
+// base is the last part of a file's name, printable.
+func base(name string) string {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return -1
+		}
+		return r
+	}, name)
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/service"
+)
+
+// serviceFlags are those of rouse service.
+type serviceFlags struct {
+	system, dryRun, force bool
+	manager               string
+}
+
+func serviceCommand() *cobra.Command {
+	var f serviceFlags
+	cmd := &cobra.Command{
+		Use:   "service",
+		Short: "Have rouse up run as a service of this machine",
+		Long: `Have rouse up run as a service: a unit of systemd, of your own or with --system of the system, or a launchd agent. It
+serves what is kept (rouse apply --save), and applies what changes there.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	s := cmd.PersistentFlags()
+	s.BoolVar(&f.system, "system", false, "a unit of the system, with a user of its own; its functions are in /etc/rouse")
+	s.BoolVar(&f.dryRun, "dry-run", false, "print what would be written and run, and do nothing")
+	s.BoolVar(&f.force, "force", false, "replace or remove a file that rouse has not written")
+	s.StringVar(&f.manager, "manager", "auto", "systemd, launchd, or auto: that of this system")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "install [-- UP-FLAG …]",
+		Short: "Write the service's file, and start it now and at each boot or login",
+		Long: `Write the service's file, and start it now and at each boot (with systemd for one user: at the first login, unless
+loginctl enable-linger says otherwise). What follows -- are flags of rouse up. Again, it changes the file; a service that runs
+is restarted by it only where it says something else, and lets requests finish first.`,
+		Example: `  rouse service install
+  rouse service install -- --ollama --models-dir ~/models --memory 16Gi
+  sudo rouse service install --system --dry-run`,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.install(cmd, args) },
+	}, &cobra.Command{
+		Use: "uninstall", Short: "Stop the service, which lets requests finish, and remove its file", Args: cobra.NoArgs,
+		Long: `Stop the service and remove its file. Requests that run may finish, within the service's --drain (30 s). What was kept,
+fetched and learned stays.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := f.of(cmd)
+			if err != nil {
+				return err
+			}
+			return m.Uninstall(cmd.Context())
+		},
+	}, &cobra.Command{
+		Use: "status", Short: "Show how the service is", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := f.of(cmd)
+			if err != nil {
+				return err
+			}
+			return m.Status(cmd.Context())
+		},
+	})
+	return cmd
+}
+
+// of is the manager of this system.
+func (f serviceFlags) of(cmd *cobra.Command) (service.Manager, error) {
+	m := service.Manager{Kind: f.manager, System: f.system, Out: cmd.OutOrStdout(), DryRun: f.dryRun, Force: f.force}
+	program := map[string]string{service.Systemd: "systemctl", service.Launchd: "launchctl"}
+	switch {
+	case f.manager == "auto" && runtime.GOOS == "darwin":
+		m.Kind = service.Launchd
+	case f.manager == "auto":
+		m.Kind = service.Systemd
+	case program[f.manager] == "":
+		return m, fmt.Errorf("--manager %q: want auto, systemd or launchd", f.manager)
+	}
+	if m.Kind == service.Launchd && f.system {
+		return m, errors.New("--system is for systemd: a launchd agent is a user's own")
+	}
+	if _, err := exec.LookPath(program[m.Kind]); err != nil && !f.dryRun {
+		return m, fmt.Errorf("there is no %s here: start `rouse up` by what starts programs on this system; --dry-run prints what the service would be", m.Kind)
+	}
+	return m, nil
+}
+
+func (f serviceFlags) install(cmd *cobra.Command, args []string) error {
+	m, err := f.of(cmd)
+	if err != nil {
+		return err
+	}
+	up := upCommand()
+	if err := up.ParseFlags(args); err != nil {
+		return fmt.Errorf("after --: %w", err)
+	}
+	if rest := up.Flags().Args(); len(rest) > 0 {
+		return fmt.Errorf("after -- want flags of rouse up, and found %q", rest)
+	}
+	o := service.Options{Args: args, System: f.system}
+	if o.Drain, err = up.Flags().GetDuration("drain"); err != nil {
+		return err
+	}
+	if o.Program, err = installed(); err != nil {
+		return err
+	}
+	if len(args) > 0 {
+		if o.Dir, err = os.Getwd(); err != nil {
+			return fmt.Errorf("find the folder that paths count from: %w", err)
+		}
+	}
+	listen, _ := up.Flags().GetString("listen")
+	return m.Install(cmd.Context(), o, listens(cmd.Context(), listen))
+}
+
+// installed is the path of this program, where a service can have it.
+func installed() (string, error) {
+	path, err := os.Executable()
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the program: %w", err)
+	}
+	if strings.Contains(path, "go-build") {
+		return "", fmt.Errorf("the program is %s, which will be gone: install it first", path)
+	}
+	return path, nil
+}
+
+// listens says what takes requests at an address already; empty: nothing.
+func listens(ctx context.Context, listen string) string {
+	address, err := api.ListenAddress(listen)
+	if err != nil {
+		return ""
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return ""
+	}
+	_ = conn.Close()
+	if endpoint, err := findServer(ctx, local.BaseDir()); err == nil {
+		var info local.Info
+		if c := newClient(endpoint, ""); c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) == nil && strings.HasSuffix(info.URL, address) {
+			return fmt.Sprintf("a server runs at %s already, as process %d", info.URL, info.PID)
+		}
+	}
+	return "something listens at " + address + " already"
+}

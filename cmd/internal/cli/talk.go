@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lineReader gives one line of a person after the other; more says that it goes on with the turn that was begun. It returns
+// [io.EOF] when the person has left, and errInterrupted for Ctrl-C.
+type lineReader interface {
+	ReadLine(more bool) (string, error)
+}
+
+// errInterrupted is Ctrl-C while a line is typed.
+var errInterrupted = errors.New("interrupted")
+
+// talkHelp is the answer to /?.
+const talkHelp = `  /set NAME VALUE   change a setting; /set lists them
+  /clear            have the model forget what was said
+  /?                this
+  /bye              leave, as Ctrl-D does
+  """               begin a turn of several lines, and end it
+Ctrl-C ends an answer, then the conversation. All else is asked.`
+
+// talk takes turns until the person leaves.
+func (c *conversation) talk(ctx context.Context, lines lineReader) error {
+	for ctx.Err() == nil {
+		text, quoted, err := readTurn(lines)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, errInterrupted):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the prompt: %w", err)
+		case text == "":
+			continue
+		}
+		if command, argument := slashed(text); command != "" && !quoted {
+			if c.obey(command, argument) {
+				return nil
+			}
+			continue
+		}
+		err = c.turn(ctx, text)
+		var interrupted *ExitError // the person has read enough
+		if err != nil && !errors.As(err, &interrupted) {
+			fmt.Fprintln(c.errs, "rouse:", err)
+		}
+	}
+	return nil
+}
+
+// quotes begin and end a turn of several lines.
+const quotes = `"""`
+
+// readTurn reads what is asked next: a line, or what stands between quotes, which may be several. Ctrl-C takes back a turn of
+// several lines.
+func readTurn(lines lineReader) (text string, quoted bool, err error) {
+	line, err := lines.ReadLine(false)
+	if err != nil {
+		return "", false, err
+	}
+	if text, quoted = strings.CutPrefix(strings.TrimSpace(line), quotes); !quoted {
+		return text, false, nil
+	}
+	for {
+		if all, ended := strings.CutSuffix(strings.TrimRight(text, " "), quotes); ended {
+			return strings.Trim(all, "\n"), true, nil
+		}
+		line, err := lines.ReadLine(true)
+		if errors.Is(err, errInterrupted) {
+			return "", true, nil
+		}
+		if err != nil {
+			return "", true, err
+		}
+		text += "\n" + line
+	}
+}
+
+// slashed splits a command, such as "/set system Be brief.". A path is none.
+func slashed(text string) (command, argument string) {
+	first, rest, _ := strings.Cut(text, " ")
+	if !strings.HasPrefix(first, "/") || strings.ContainsAny(first[1:], "/.\n") || first == "/" {
+		return "", ""
+	}
+	return first, strings.TrimSpace(rest)
+}
+
+// obey does what a command says, and says whether the conversation ends.
+func (c *conversation) obey(command, argument string) (ends bool) {
+	switch command {
+	case "/bye", "/exit", "/quit":
+		return true
+	case "/clear":
+		c.messages = nil
+	case "/?", "/help":
+		fmt.Fprintln(c.errs, talkHelp)
+	case "/set":
+		if err := c.set(argument); err != nil {
+			fmt.Fprintln(c.errs, "rouse:", err)
+		}
+	default:
+		fmt.Fprintf(c.errs, "rouse: there is no command %.40s: /? lists them\n", command)
+	}
+	return false
+}
+
+// setting is one that /set changes.
+type setting struct {
+	name, help string
+	get        func(*conversation) string
+	set        func(*conversation, string) error
+}
+
+var settings = []setting{
+	{"system", "the system message; none: ''", func(c *conversation) string { return c.options.system },
+		func(c *conversation, v string) error { c.options.system = v; return nil }},
+	{"temperature", "0 is greedy", func(c *conversation) string { return fmt.Sprint(c.options.temperature) },
+		func(c *conversation, v string) (err error) { c.options.temperature, err = number(v, 0, 2); return err }},
+	{"top-p", "sample among the likeliest tokens of this share; 0: the model's own", func(c *conversation) string { return fmt.Sprint(c.options.topP) },
+		func(c *conversation, v string) (err error) { c.options.topP, err = number(v, 0, 1); return err }},
+	{"seed", "the same answer each time for the same seed; 0: none", func(c *conversation) string { return fmt.Sprint(c.options.seed) },
+		func(c *conversation, v string) (err error) { c.options.seed, err = whole(v); return err }},
+	{"max-tokens", "most tokens of an answer; 0: the model's own limit", func(c *conversation) string { return fmt.Sprint(c.options.maxTokens) },
+		func(c *conversation, v string) (err error) { c.options.maxTokens, err = whole(v); return err }},
+	{"stats", "on or off: what each answer took", func(c *conversation) string { return onOff(!c.quiet) },
+		func(c *conversation, v string) error {
+			on, err := isOn(v)
+			if err == nil {
+				c.quiet = !on
+			}
+			return err
+		}},
+}
+
+// set changes a setting, or lists all.
+func (c *conversation) set(argument string) error {
+	name, value, _ := strings.Cut(argument, " ")
+	if name == "" {
+		for _, s := range settings {
+			fmt.Fprintf(c.errs, "  %-12s %-8s %s\n", s.name, s.get(c), s.help)
+		}
+		return nil
+	}
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == strings.ReplaceAll(name, "_", "-") })
+	if i < 0 {
+		return fmt.Errorf("there is no setting %.40s: /set lists them", name)
+	}
+	if err := settings[i].set(c, unquoted(strings.TrimSpace(value))); err != nil {
+		return fmt.Errorf("/set %s: %w", settings[i].name, err)
+	}
+	return nil
+}
+
+// unquoted takes quotes away that a person may have put around a value.
+func unquoted(v string) string {
+	if len(v) > 1 && (v[0] == '"' || v[0] == '\'') && v[len(v)-1] == v[0] {
+		return v[1 : len(v)-1]
+	}
+	return v
+}
+
+func number(v string, least, most float64) (float64, error) {
+	n, err := strconv.ParseFloat(v, 64)
+	if err != nil || !(n >= least && n <= most) { // NaN is neither
+		return 0, fmt.Errorf("want a number from %v to %v", least, most)
+	}
+	return n, nil
+}
+
+func whole(v string) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		return 0, errors.New("want a number of at least 0")
+	}
+	return n, nil
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+func isOn(v string) (bool, error) {
+	if v != "on" && v != "off" {
+		return false, errors.New("want on or off")
+	}
+	return v == "on", nil
+}

@@ -1,0 +1,279 @@
+// Package declared reads what a person declares for a server on one machine: files and folders of manifests, models, folders of
+// models, Ollama's own store, and the configuration that stays. It can watch all of it, and have a server changed by what changed.
+//
+// The life of a change, in [Reader.Watch]:
+//
+//  1. The kernel says that something in a folder has changed. More changes are waited for until nothing happens for a moment: an
+//     editor writes a file in several steps.
+//  2. Everything is read again. A manifest that can't be read keeps the functions that it had, and is reported, once for each
+//     thing that is wrong with it.
+//  3. What is new or different is declared, and what is gone is removed; a function that is as it was is not touched. What the
+//     server refuses is reported once, and tried again when something changes.
+//
+// Functions that somebody has declared by hand (rouse apply) are left alone, also where a file of the same function is deleted.
+//
+// A [Reader] is for one goroutine.
+package declared
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/engine/pico"
+)
+
+// Sources say where functions are declared. What stands first wins where two declare one function.
+type Sources struct {
+	// Functions are declared already.
+	Functions []api.Function
+	// Files are manifests and folders of manifests; "-" is standard input.
+	Files []string
+	// Models are references of models, as rouse up --model takes them.
+	Models []string
+	// Kept is the folder of the configuration that stays; empty, or a folder that is not there: none.
+	Kept string
+	// ModelsDirs are folders of GGUF files.
+	ModelsDirs []string
+	// Ollama is Ollama's store, whose models are served; nil: they are not.
+	Ollama *catalog.Store
+	// MayBeNone says that there need not be a function. Else it is the model that ships with Rouse where nothing is declared.
+	MayBeNone bool
+}
+
+// Set is what is declared.
+type Set struct {
+	Functions []api.Function
+	// Left are things that are no functions, each with the reason: files that no model server takes, names that are taken.
+	Left []catalog.Skipped
+	// Bad are manifests that can't be read.
+	Bad []catalog.Skipped
+	// Hints say what else could be served, a line each.
+	Hints []string
+	// Read says what was read without having been named on the command line, a line each.
+	Read []string
+}
+
+// Reader reads sources again and again.
+type Reader struct {
+	from  Sources
+	last  map[string][]api.Function // of manifests, by file, as they were read last
+	stdin []api.Function            // it can be read once
+	pico  bool                      // nothing was declared at first
+}
+
+// NewReader makes a reader. It reads nothing yet.
+func NewReader(from Sources) *Reader { return &Reader{from: from, last: map[string][]api.Function{}} }
+
+// Read reads everything. A manifest that can't be read is in Set.Bad, and its functions are those that it had before. Any other
+// error, such as a name that two functions want, is that of the whole.
+func (r *Reader) Read() (Set, error) {
+	first := len(r.last) == 0 && !r.pico
+	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}
+	for _, f := range r.from.Functions {
+		b.declare(f)
+	}
+	for _, path := range r.from.Files {
+		if err := b.manifests(path); err != nil {
+			return b.set, err
+		}
+	}
+	for _, ref := range r.from.Models {
+		if err := b.model(ref); err != nil {
+			return b.set, err
+		}
+	}
+	if err := b.kept(); err != nil {
+		return b.set, err
+	}
+	for _, dir := range r.from.ModelsDirs {
+		functions, left, err := catalog.Folder(dir)
+		if err != nil {
+			return b.set, err
+		}
+		b.found(functions, left, number(len(functions), "model")+" below "+xdg.Short(dir))
+	}
+	if r.pico = r.pico || first && len(b.set.Functions) == 0 && len(b.set.Bad) == 0 && !r.from.MayBeNone; r.pico {
+		f, err := config.ForModel(pico.Name, "built in")
+		if err != nil {
+			return b.set, err
+		}
+		b.found([]api.Function{f}, nil, "")
+	}
+	if s := r.from.Ollama; s != nil {
+		functions, left := s.Functions()
+		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+xdg.Short(s.Dir))
+	}
+	return b.set, config.CheckUnique(b.set.Functions)
+}
+
+// builder collects a set.
+type builder struct {
+	r     *Reader
+	set   Set
+	taken map[api.FunctionName]string // by where it was declared
+	names map[api.ModelName]string    // of models in the usual namespace, by their function
+}
+
+func (b *builder) declare(f api.Function) {
+	b.set.Functions = append(b.set.Functions, f)
+	b.taken[f.Name] = f.Origin
+	for _, n := range f.Names() {
+		b.names[n] = f.Name.Short()
+	}
+}
+
+// manifests declares those of a file, or of the files in a folder.
+func (b *builder) manifests(path string) error {
+	if path == "-" {
+		if b.r.stdin == nil {
+			functions, err := config.Load(path)
+			if err != nil {
+				return err
+			}
+			b.r.stdin = functions
+		}
+		for _, f := range b.r.stdin {
+			b.declare(f)
+		}
+		return nil
+	}
+	files, err := Files(path)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		for _, f := range b.load(file) {
+			b.declare(f)
+		}
+	}
+	return nil
+}
+
+// load reads the manifests of a file.
+func (b *builder) load(file string) []api.Function {
+	functions, err := config.Load(file)
+	if _, was := b.r.last[file]; was && errors.Is(err, fs.ErrNotExist) {
+		b.r.last[file] = nil // it was deleted
+		return nil
+	}
+	if err != nil {
+		b.set.Bad = append(b.set.Bad, catalog.Skipped{What: file, Why: err})
+		return b.r.last[file]
+	}
+	b.r.last[file] = functions
+	return functions
+}
+
+// Files are the manifests in a folder, by name, or the file itself. Hidden files, as editors make them, are none.
+func Files(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	if err != nil || !info.IsDir() { // one that is not there is said when it is read
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the folder of manifests: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if IsManifest(e.Name()) {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	slices.Sort(files)
+	return files, nil
+}
+
+// IsManifest says whether a file of that name in a folder is read.
+func IsManifest(name string) bool {
+	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+}
+
+// model declares the model of a reference.
+func (b *builder) model(ref string) error {
+	if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
+		return fmt.Errorf("--model %s: a manifest is given with -f", ref)
+	}
+	f, err := catalog.Resolve(ref, "--model", cmp.Or(b.r.from.Ollama, catalog.StoreOf(os.Getenv)))
+	if err != nil {
+		return err
+	}
+	if _, taken := b.taken[f.Name]; taken {
+		return fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, f.Name.Name(), strings.TrimPrefix(ref, f.Name.Name()+"="))
+	}
+	b.declare(f)
+	return nil
+}
+
+// kept declares those of the configuration that stays; what was declared on the command line goes before them.
+func (b *builder) kept() error {
+	dir := b.r.from.Kept
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil
+	}
+	files, err := Files(dir)
+	if err != nil {
+		return err
+	}
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == xdg.Keys })
+	n := 0
+	for _, file := range files {
+		for _, f := range b.load(file) {
+			if other, is := b.taken[f.Name]; is && !slices.ContainsFunc(files, func(file string) bool { return file == other }) {
+				b.set.Left = append(b.set.Left, catalog.Skipped{What: f.Name.Short() + " in " + xdg.Short(file), Why: fmt.Errorf("it is declared in %s", other)})
+				continue
+			}
+			b.declare(f)
+			n++
+		}
+	}
+	if len(files) > 0 {
+		b.set.Read = append(b.set.Read, number(n, "function")+" of "+xdg.Short(dir))
+	}
+	return nil
+}
+
+// number is "1 model" or "2 models".
+func number(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// found declares what was found and not declared: a name that is taken stays with who has it.
+func (b *builder) found(functions []api.Function, left []catalog.Skipped, read string) {
+	for _, f := range functions {
+		other, is := b.taken[f.Name]
+		if !is {
+			other, is = b.names[f.Model]
+		}
+		if is {
+			left = append(left, catalog.Skipped{What: f.Name.Short() + " (" + f.Origin + ")", Why: fmt.Errorf("another function has the name (%s)", other)})
+			continue
+		}
+		f.Aliases = slices.DeleteFunc(slices.Clone(f.Aliases), func(n api.ModelName) bool { _, is := b.names[n]; return is })
+		b.declare(f)
+	}
+	b.set.Left = append(b.set.Left, left...)
+	if read != "" {
+		b.set.Read = append(b.set.Read, read)
+	}
+}

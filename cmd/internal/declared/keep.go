@@ -1,0 +1,82 @@
+package declared
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/config"
+)
+
+// Path is the file in which a function is kept.
+func Path(name api.FunctionName) (string, error) {
+	dir := xdg.Config()
+	if dir == "" {
+		return "", errors.New("there is no folder to keep functions in: set XDG_CONFIG_HOME or HOME")
+	}
+	file := name.Name() + ".yaml"
+	if name.Namespace() != api.DefaultNamespace || file == xdg.Keys {
+		file = name.Namespace() + "." + file
+	}
+	return filepath.Join(dir, file), nil
+}
+
+// Keep writes a function's manifest to its file, whole or not at all. Only its user may read it: an environment has secrets. A file
+// of that name in which something else stands too is not touched.
+func Keep(m config.Manifest) error {
+	path, err := Path(m.Function.Name)
+	if err != nil {
+		return err
+	}
+	if err := ownFile(path, m.Function.Name); err != nil {
+		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600, and of no name that is read
+	if err != nil {
+		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	}
+	_, err = f.Write(m.YAML)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
+	}
+	return nil
+}
+
+// Forget removes what was kept of a function, and says whether there was anything.
+func Forget(name api.FunctionName) (bool, error) {
+	path, err := Path(name)
+	if err != nil {
+		return false, err
+	}
+	if err := ownFile(path, name); err != nil {
+		return false, fmt.Errorf("forget %s: %w", name.Short(), err)
+	}
+	err = os.Remove(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// ownFile refuses a file that declares more than one function: somebody wrote it.
+func ownFile(path string, name api.FunctionName) error {
+	functions, err := config.Load(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err != nil: // or it is broken, and is replaced
+		return nil
+	case len(functions) == 1 && functions[0].Name == name:
+		return nil
+	}
+	return fmt.Errorf("%s declares other functions too: change it by hand", path)
+}

@@ -1,0 +1,244 @@
+package declared
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Server is what a watch changes.
+type Server interface {
+	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
+	Declare(ctx context.Context, f api.Function) (string, error)
+	// Withdraw removes a function, where it is still the one that was declared in origin.
+	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
+}
+
+// How long nothing must happen before files are read, and how long they are waited for at most.
+const (
+	settle     = 250 * time.Millisecond
+	settleMost = 3 * time.Second
+)
+
+// mostWatched bounds the folders that are watched: the kernel's own bound is that of all programs of a user.
+const mostWatched = 4000
+
+// Watch has s follow what is declared, until ctx ends. now is what s serves already.
+func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch what is declared: %w", err)
+	}
+	defer func() { _ = w.Close() }()
+	for _, bad := range now.Bad { // what is left out who begins the server has said
+		log.Warn(unread, "file", bad.What, "error", bad.Why)
+	}
+	f := &follower{r: r, s: s, log: slog.New(slog.DiscardHandler), served: map[api.FunctionName]api.Function{}, said: map[string]string{}, watched: map[string]bool{}}
+	for _, fn := range now.Functions {
+		f.served[fn.Name] = fn
+	}
+	f.report(now, nil)
+	f.log = log
+	f.watch(w)
+	f.apply(ctx) // what has changed since it was read
+	for {
+		if err := changed(ctx, w); err != nil {
+			return nil //nolint:nilerr // it is ctx that has ended
+		}
+		f.watch(w) // new folders, before what is in them is read
+		f.apply(ctx)
+	}
+}
+
+// changed returns when something has changed, and nothing more does for a moment.
+func changed(ctx context.Context, w *fsnotify.Watcher) error {
+	var quiet, most <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e := <-w.Events:
+			if e.Op == fsnotify.Chmod {
+				continue
+			}
+			quiet = time.After(settle)
+			if most == nil {
+				most = time.After(settleMost)
+			}
+		case err := <-w.Errors: // too many events: some are lost, and everything is read
+			if err != nil {
+				quiet = time.After(settle)
+			}
+		case <-quiet:
+			return nil
+		case <-most:
+			return nil
+		}
+	}
+}
+
+// follower knows what a server serves of what is declared.
+type follower struct {
+	r       *Reader
+	s       Server
+	log     *slog.Logger
+	served  map[api.FunctionName]api.Function
+	said    map[string]string // what was reported of each thing, so that it is once
+	watched map[string]bool
+}
+
+// apply reads everything, and has the server follow.
+func (f *follower) apply(ctx context.Context) {
+	set, err := f.r.Read()
+	f.report(set, err)
+	if err != nil {
+		return
+	}
+	wanted := map[api.FunctionName]api.Function{}
+	for _, fn := range set.Functions {
+		wanted[fn.Name] = fn
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.served)) {
+		if _, stays := wanted[name]; stays {
+			continue
+		}
+		if err := f.s.Withdraw(ctx, name, f.served[name].Origin); err != nil {
+			f.log.Warn("a function is no longer declared, and can't be removed", "function", name, "error", err)
+		} else {
+			f.log.Info(name.Short()+" is no longer declared", "function", name, "in", f.served[name].Origin)
+		}
+		delete(f.served, name)
+	}
+	for _, fn := range set.Functions {
+		if old, is := f.served[fn.Name]; is && reflect.DeepEqual(old, fn) {
+			continue
+		}
+		result, err := f.s.Declare(ctx, fn)
+		if err != nil {
+			f.say(refused+string(fn.Name), "a function can't be declared", "function", fn.Name, "in", fn.Origin, "error", err)
+			continue
+		}
+		delete(f.said, refused+string(fn.Name))
+		f.served[fn.Name] = fn
+		if result != "unchanged" {
+			f.log.Info(fn.Name.Short()+" is "+result, "function", fn.Name, "in", fn.Origin)
+		}
+	}
+}
+
+// report says what is wrong with a set, each thing once, and again where it was right in between.
+func (f *follower) report(set Set, err error) {
+	wrong := map[string]bool{}
+	say := func(what, message string, args ...any) {
+		wrong[what] = true
+		f.say(what, message, args...)
+	}
+	if err != nil {
+		say("", "what is declared can't be taken; everything stays as it was", "error", err)
+	}
+	for _, bad := range set.Bad {
+		say("manifest "+bad.What, unread, "file", bad.What, "error", bad.Why)
+	}
+	for _, left := range set.Left {
+		say("left "+left.What, "something is left out", "what", left.What, "because", left.Why)
+	}
+	for what := range f.said {
+		if !wrong[what] && !strings.HasPrefix(what, refused) && !strings.HasPrefix(what, unwatched) {
+			delete(f.said, what)
+		}
+	}
+}
+
+// unread is said of a manifest.
+const unread = "a manifest can't be read; its functions stay as they were"
+
+// Beginnings of what is said of functions and of folders.
+const (
+	refused   = "function "
+	unwatched = "folder "
+)
+
+// say reports something, unless that was the last thing that was reported of it.
+func (f *follower) say(what, message string, args ...any) {
+	text := fmt.Sprint(append([]any{message}, args...)...)
+	if f.said[what] == text {
+		return
+	}
+	f.said[what] = text
+	f.log.Warn(message, args...)
+}
+
+// watch adds the folders that are not watched yet.
+func (f *follower) watch(w *fsnotify.Watcher) {
+	for dir := range f.watched {
+		if _, err := os.Stat(dir); err != nil {
+			delete(f.watched, dir) // the kernel has dropped it; there may be another one later
+		}
+	}
+	for _, dir := range f.r.folders() {
+		if f.watched[dir] || len(f.watched) >= mostWatched {
+			continue
+		}
+		if err := w.Add(dir); err != nil {
+			f.say(unwatched+dir, "a folder can't be watched: what changes there is seen after a restart", "folder", dir, "error", err)
+			continue
+		}
+		f.watched[dir] = true
+	}
+}
+
+// folders are those in which something may change.
+func (r *Reader) folders() (dirs []string) {
+	for _, path := range r.from.Files {
+		if path == "-" {
+			continue
+		}
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			path = filepath.Dir(path) // an editor puts another file in its place
+		}
+		dirs = append(dirs, path)
+	}
+	if kept := r.from.Kept; kept != "" {
+		if os.MkdirAll(kept, 0o700) == nil { // or it is one that nobody may write
+			dirs = append(dirs, kept)
+		}
+	}
+	for _, dir := range r.from.ModelsDirs {
+		dirs = append(dirs, below(dir)...)
+	}
+	if s := r.from.Ollama; s != nil {
+		dirs = append(dirs, below(filepath.Join(s.Dir, "manifests"))...)
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
+// below are a folder and those in it.
+func below(dir string) (dirs []string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fs.SkipDir
+		case len(dirs) > mostWatched:
+			return fs.SkipAll
+		case d.IsDir() && path != dir && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir():
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	return dirs
+}

@@ -1,0 +1,222 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rivo/uniseg"
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// wide is the format of --output that has all columns.
+const wide = "wide"
+
+// PrintList is [Print] for functions, with --output wide. On a terminal the table fits into its width, and states have colours.
+func PrintList(cmd *cobra.Command, list []admin.Function) error {
+	s := screenOf(cmd.OutOrStdout())
+	if format, _ := cmd.Flags().GetString("output"); format == wide {
+		return listWide(Harmless(cmd.OutOrStdout()), s, list)
+	}
+	return Print(cmd, list, func(w io.Writer) error { return listFitting(w, s, list) })
+}
+
+// column is one of a table of functions.
+type column struct {
+	head string
+	cell func(admin.Function) string
+	// least is what the column is cut to where the terminal is narrow; 0: it is never cut.
+	least int
+	// end says that the end of a text says more than its beginning.
+	end bool
+}
+
+var (
+	columnName    = column{head: "NAME", cell: func(f admin.Function) string { return f.Function.Name.Short() }, least: 12}
+	columnState   = column{head: stateHead, cell: Summary}
+	columnAwake   = column{head: "AWAKE", cell: awake}
+	columnMemory  = column{head: "MEMORY", cell: func(f admin.Function) string { return amount(used(f)) }}
+	columnHeld    = column{head: "HELD", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Waiting) }}
+	columnRunning = column{head: "RUNNING", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Running) }}
+)
+
+// stateHead is the column that is coloured.
+const stateHead = "STATE"
+
+// usual are the columns that a terminal of 80 has room for, all are those of --output wide.
+var (
+	usual = []column{columnName, columnState, columnAwake, columnMemory, columnHeld, columnRunning,
+		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},
+		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, shortSource(f.Function)) }, least: 8, end: true}}
+	all = []column{columnName, columnState, columnAwake,
+		{head: "ASLEEP", cell: func(f admin.Function) string { return fmt.Sprint(count(f, api.Asleep)) }},
+		columnMemory, columnHeld, columnRunning,
+		{head: "LAST REQUEST", cell: func(f admin.Function) string { return Ago(f.Activator.LastRequest) }},
+		{head: "RUNS", cell: func(f admin.Function) string { return runs(f, Source(f.Function)) }},
+		{head: "DECLARED IN", cell: func(f admin.Function) string { return f.Function.Origin }}}
+)
+
+func listFitting(w io.Writer, s screen, list []admin.Function) error {
+	if err := writeList(w, s, usual, list); err != nil {
+		return err
+	}
+	return Lost(w, list)
+}
+
+func listWide(w io.Writer, s screen, list []admin.Function) error {
+	s.width = 0
+	if err := writeList(w, s, all, list); err != nil {
+		return err
+	}
+	return Lost(w, list)
+}
+
+// gap is what stands between two columns.
+const gap = "  "
+
+// writeList writes the table. Where it is wider than the screen, the columns that may be cut are.
+func writeList(w io.Writer, s screen, columns []column, list []admin.Function) error {
+	widths := make([]int, len(columns))
+	cells := make([][]string, len(list))
+	for i, c := range columns {
+		widths[i] = len(c.head)
+		for j, f := range list {
+			cells[j] = append(cells[j], OneLine(c.cell(f)))
+			widths[i] = max(widths[i], uniseg.StringWidth(cells[j][i]))
+		}
+	}
+	s.fit(columns, widths)
+	line := func(b *bytes.Buffer, cell func(int) string, state string) {
+		var row bytes.Buffer
+		for i, c := range columns {
+			text := cut(cell(i), widths[i], c.end)
+			pad := strings.Repeat(" ", widths[i]-uniseg.StringWidth(text))
+			if c.head == stateHead && state != "" {
+				text = s.coloured(state, text)
+			}
+			row.WriteString(text + pad + gap)
+		}
+		b.Write(append(bytes.TrimRight(row.Bytes(), " "), '\n'))
+	}
+	var b bytes.Buffer
+	line(&b, func(i int) string { return columns[i].head }, "")
+	for j, f := range list {
+		line(&b, func(i int) string { return cells[j][i] }, Summary(f))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// fit narrows the columns that may be cut, the widest first, until the table fits or none can be narrower.
+func (s screen) fit(columns []column, widths []int) {
+	if s.width == 0 {
+		return
+	}
+	for total(widths) > s.width {
+		widest := -1
+		for i, c := range columns {
+			if c.least > 0 && widths[i] > c.least && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+func total(widths []int) int {
+	sum := len(gap) * (len(widths) - 1)
+	for _, w := range widths {
+		sum += w
+	}
+	return sum
+}
+
+// cut is text in at most width columns; where end, it is the end that is kept.
+func cut(text string, width int, end bool) string {
+	if uniseg.StringWidth(text) <= width {
+		return text
+	}
+	var clusters []string
+	for g := uniseg.NewGraphemes(text); g.Next(); {
+		clusters = append(clusters, g.Str())
+	}
+	if end {
+		slices.Reverse(clusters)
+	}
+	kept, room := []string{}, width-1 // one for the mark
+	for _, c := range clusters {
+		if room -= uniseg.StringWidth(c); room < 0 {
+			break
+		}
+		kept = append(kept, c)
+	}
+	if end {
+		slices.Reverse(kept)
+		return "…" + strings.Join(kept, "")
+	}
+	return strings.Join(kept, "") + "…"
+}
+
+// awake is how many instances are, of how many there may be; of what clusters have, that is said by whoever has it.
+func awake(f admin.Function) string {
+	n := count(f, api.Awake, api.Draining)
+	if f.Far {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d/%d", n, f.Function.MaxScale)
+}
+
+// count is how many instances are in one of the states.
+func count(f admin.Function, states ...api.State) int {
+	n := 0
+	for _, i := range f.Instances {
+		if slices.Contains(states, i.State) {
+			n++
+		}
+	}
+	return n
+}
+
+// used is the host memory of a function's instances.
+func used(f admin.Function) (sum api.Bytes) {
+	for _, i := range f.Instances {
+		sum += i.Memory.Host
+	}
+	return sum
+}
+
+// shortSource is [Source] with a file's name in place of its path.
+func shortSource(f api.Function) string {
+	if rt := f.Runtime; strings.HasPrefix(rt.Model, "/") && rt.Endpoint == "" && rt.Kind != api.RuntimeCommand {
+		f.Runtime.Model = path.Base(rt.Model)
+	}
+	return Source(f)
+}
+
+// shortAgo is [Ago] in one unit.
+func shortAgo(t time.Time) string {
+	d := time.Since(t)
+	switch {
+	case t.IsZero():
+		return "never"
+	case d < time.Second:
+		return "now"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh ago", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+}

@@ -1,0 +1,98 @@
+package render
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rivo/uniseg"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// fleet is a list as a person with some models has it.
+func fleet() []admin.Function {
+	engine := func(name, model string) api.Function {
+		return api.Function{Name: api.NewFunctionName("", name), MaxScale: 1, Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: model}, Origin: "functions.yaml"}
+	}
+	chat := admin.Function{Function: engine("chat", "/home/ann/models/a-rather-long-folder/qwen2.5-coder-14b-instruct-q4_k_m.gguf"),
+		Instances: []api.InstanceStatus{{State: api.Awake, Memory: api.Memory{Host: 9 * api.GiB}}, {State: api.Asleep, Memory: api.Memory{Host: api.GiB}}}}
+	chat.Activator = api.Activity{Waiting: 3, Running: 12, LastRequest: time.Now().Add(-125 * time.Second)}
+	long := admin.Function{Function: engine("deepseek-r1-distill-qwen-1-5b-q4-k-m-of-somebody", "pico")}
+	failed := admin.Function{Function: engine("broken", "pico")}
+	failed.Activator.Failed = "no GGUF file"
+	return []admin.Function{chat, long, failed}
+}
+
+func TestListFits(t *testing.T) {
+	for _, width := range []int{80, 100, 60, 0} {
+		var b bytes.Buffer
+		if err := listFitting(&b, screen{width: width}, fleet()); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			line = strings.TrimSuffix(line, "\n")
+			if width >= 80 && uniseg.StringWidth(line) > width {
+				t.Errorf("at %d columns a line has %d: %q", width, uniseg.StringWidth(line), line)
+			}
+			if strings.HasSuffix(line, " ") {
+				t.Errorf("a line ends with spaces: %q", line)
+			}
+		}
+		if width == 0 && !strings.Contains(b.String(), "engine, qwen2.5-coder-14b-instruct-q4_k_m.gguf") {
+			t.Errorf("where no terminal is, a cell is cut:\n%s", b.String())
+		}
+	}
+}
+
+func TestListInColour(t *testing.T) {
+	var b bytes.Buffer
+	if err := listFitting(&b, screen{width: 100, colour: true}, fleet()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\x1b[32mawake\x1b[0m     1/1", "\x1b[31mfailed\x1b[0m    0/1", "\x1b[2munloaded\x1b[0m  0/1"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("lacks %q:\n%q", want, b.String())
+		}
+	}
+	b.Reset()
+	if err := listFitting(&b, screen{width: 100}, fleet()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Errorf("has colours without leave:\n%q", b.String())
+	}
+}
+
+func TestListWide(t *testing.T) {
+	var b bytes.Buffer
+	if err := listWide(&b, screen{width: 80}, fleet()); err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(b.String(), "\n")
+	want := "NAME STATE AWAKE ASLEEP MEMORY HELD RUNNING LAST REQUEST RUNS DECLARED IN"
+	if diff := cmp.Diff(want, strings.Join(strings.Fields(head), " ")); diff != "" {
+		t.Errorf("head (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"/home/ann/models/a-rather-long-folder/qwen2.5-coder-14b-instruct-q4_k_m.gguf", "2m5s ago", "functions.yaml"} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("lacks %q:\n%s", want, rest)
+		}
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		width int
+		end   bool
+		want  string
+	}{{"chat", 4, false, "chat"}, {"chatter", 4, false, "cha…"}, {"chatter", 4, true, "…ter"}, {"模型模型", 5, false, "模型…"}, {"模型模型", 4, false, "模…"}, {"chat", 1, false, "…"}} {
+		if got := cut(tt.text, tt.width, tt.end); got != tt.want || uniseg.StringWidth(got) > tt.width {
+			t.Errorf("cut(%q, %d, %v) = %q, want %q", tt.text, tt.width, tt.end, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Manifest is the text that declares one function.
+type Manifest struct {
+	Function api.Function
+	// YAML declares the same function wherever it lies: paths that counted from the file's folder are whole.
+	YAML []byte
+}
+
+// Portable reads the functions of a file with their texts. It is [Load], and has its errors.
+func Portable(path string) ([]Manifest, error) {
+	var raw []byte
+	var err error
+	name, dir := path, filepath.Dir(path)
+	if path == "-" {
+		name, dir = "standard input", "."
+		raw, err = io.ReadAll(os.Stdin)
+	} else {
+		raw, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the manifest: %w", err)
+	}
+	functions, err := Parse(bytes.NewReader(raw), name, dir)
+	if err != nil {
+		return nil, err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	var all []Manifest
+	for {
+		var doc yaml.Node
+		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil { // it was read above
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
+			continue
+		}
+		f := functions[len(all)]
+		whole(&doc, f)
+		text, err := yaml.Marshal(&doc)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		all = append(all, Manifest{f, text})
+	}
+	return all, nil
+}
+
+// whole makes the paths of a document those of the function that was read from it.
+func whole(doc *yaml.Node, f api.Function) {
+	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
+	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationAdapterRoot: f.Runtime.AdapterRoot} {
+		if n := at(annotations, key); n != nil && path != "" {
+			n.Value = path
+		}
+	}
+	containers := at(doc.Content[0], "spec", "template", "spec", "containers")
+	if containers == nil {
+		return
+	}
+	for _, c := range containers.Content {
+		env := at(c, "env")
+		if env == nil {
+			continue
+		}
+		for _, e := range env.Content {
+			if name, value := at(e, "name"), at(e, "value"); name != nil && name.Value == api.EnvModel && value != nil {
+				value.Value = f.Runtime.Model
+			}
+		}
+	}
+}
+
+// at is what stands at a path of keys; nil: nothing.
+func at(n *yaml.Node, keys ...string) *yaml.Node {
+	for _, key := range keys {
+		if n == nil || n.Kind != yaml.MappingNode {
+			return nil
+		}
+		var found *yaml.Node
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				found = n.Content[i+1]
+			}
+		}
+		n = found
+	}
+	return n
+}
+
+// ManifestOf is a text that declares what [ForModel] makes: a function of one model, with its names and its environment.
+func ManifestOf(f api.Function) (Manifest, error) {
+	annotations := map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationRuntime: f.Runtime.Kind}
+	if f.Model != "" && string(f.Model) != f.Name.Name() {
+		annotations[api.AnnotationServedName] = string(f.Model)
+	}
+	for i, a := range f.Aliases {
+		if i > 0 {
+			annotations[api.AnnotationAliases] += ", "
+		}
+		annotations[api.AnnotationAliases] += string(a)
+	}
+	type variable struct {
+		Name  string `yaml:"name"`
+		Value string `yaml:"value"`
+	}
+	container := struct {
+		Image string     `yaml:"image"`
+		Env   []variable `yaml:"env,omitempty"`
+	}{Image: "dev.local/rouse-function:v1"}
+	for _, kv := range f.Runtime.Env {
+		name, value, _ := bytes.Cut([]byte(kv), []byte("="))
+		container.Env = append(container.Env, variable{string(name), string(value)})
+	}
+	doc := map[string]any{
+		"apiVersion": APIVersion, "kind": Kind, "metadata": map[string]string{"name": f.Name.Name()},
+		"spec": map[string]any{"template": map[string]any{
+			"metadata": map[string]any{"annotations": annotations},
+			"spec":     map[string]any{"containers": []any{container}},
+		}},
+	}
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(doc); err != nil {
+		return Manifest{}, fmt.Errorf("write the manifest of %s: %w", f.Name, err)
+	}
+	_ = enc.Close() // into memory
+	return Manifest{f, b.Bytes()}, nil
+}
