@@ -79,7 +79,7 @@ Services of other classes are served on as before.`,
 	f := cmd.Flags()
 	f.StringVar(&p.overlay, "overlay", "default", "what to install: `one` of "+strings.Join(manifests.Overlays(), ", "))
 	f.StringSliceVar(&p.components, "component", nil, "what to add (repeatable): `one` of "+strings.Join(manifests.Components(), ", "))
-	f.StringVar(&p.registry, "registry", defaultRegistry, "the `registry` and folder that the images rouse-activator and rouse-autoscaler lie in")
+	f.StringVar(&p.registry, "registry", defaultRegistry, "the `registry` and folder that the images rouse-activator, rouse-autoscaler and rouse-function lie in")
 	f.StringVar(&p.tag, "tag", defaultTag, "the images' `tag`")
 	f.BoolVar(&p.anyKnative, "any-knative", false, "install beside a version of Knative Serving that Rouse was not made for, too")
 	f.BoolVar(&dry, "dry-run", false, "print the manifests and change nothing")
@@ -90,7 +90,7 @@ Services of other classes are served on as before.`,
 // render makes the manifests.
 func (p plan) render() ([]byte, error) {
 	images := map[string]string{}
-	for _, name := range []string{control.ActivatorName, control.AutoscalerName} {
+	for _, name := range []string{control.ActivatorName, control.AutoscalerName, "rouse-function"} {
 		images[defaultRegistry+"/"+name] = strings.TrimSuffix(p.registry, "/") + "/" + name + ":" + p.tag
 	}
 	return manifests.Render(p.overlay, images, p.components...)
