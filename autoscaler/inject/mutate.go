@@ -184,22 +184,28 @@ func readiness(text string, how *plan, server, port int32) (changed, path string
 	} else if err := json.Unmarshal([]byte(text), &one); err != nil {
 		return "", "", err
 	}
-	if get, is := one["httpGet"].(map[string]any); is {
+	of := func(kind string) map[string]any {
+		probe, _ := one[kind].(map[string]any)
+		return probe
+	}
+	get, tcp, grpc := of("httpGet"), of("tcpSocket"), of("grpc")
+	if get != nil {
 		path, _ = get["path"].(string)
-		path = "/" + trimSlash(path)
-		if samePort(get["port"], server) {
-			get["port"] = port
-			if !how.everything {
-				get["path"] = "/healthz"
-			}
+		path = "/" + strings.TrimPrefix(path, "/")
+	}
+	switch {
+	case get != nil && samePort(get["port"], server) && (port != server || !how.everything):
+		get["port"] = port
+		if !how.everything {
+			get["path"] = "/healthz"
 		}
-	}
-	if tcp, is := one["tcpSocket"].(map[string]any); is && samePort(tcp["port"], server) {
+	case tcp != nil && samePort(tcp["port"], server) && port != server:
 		tcp["port"] = port
-	}
-	if grpc, is := one["grpc"].(map[string]any); is && samePort(grpc["port"], server) {
+	case grpc != nil && samePort(grpc["port"], server):
 		delete(one, "grpc")
 		one["tcpSocket"] = map[string]any{"port": port, "host": "127.0.0.1"}
+	default:
+		return text, path, nil
 	}
 	var all any = one
 	if several {
@@ -207,13 +213,6 @@ func readiness(text string, how *plan, server, port int32) (changed, path string
 	}
 	raw, err := json.Marshal(all)
 	return string(raw), path, err
-}
-
-func trimSlash(path string) string {
-	if len(path) > 0 && path[0] == '/' {
-		return path[1:]
-	}
-	return path
 }
 
 func samePort(port any, want int32) bool {
