@@ -48,10 +48,9 @@ type streamTransports struct{ http1, http2 http.RoundTripper }
 func newStreamTransports() streamTransports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
-	return streamTransports{
-		http1: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, DisableCompression: true},
-		http2: &http.Transport{Protocols: &cleartext, IdleConnTimeout: 30 * time.Second, DisableCompression: true},
-	}
+	http1, http2 := api.NewTransport(16), api.NewTransport(16)
+	http2.Protocols = &cleartext
+	return streamTransports{http1, http2}
 }
 
 // pass sends c to the instance of s while it comes, and its answer to the client. again says that nothing of it was

@@ -19,16 +19,19 @@ import (
 // anyPath is how metrics name the paths of a runtime that is no model server.
 const anyPath = "/…"
 
+// idle is shorter than the time after which common servers close an idle connection.
+const idle = 3 * time.Second
+
 // transports reach a runtime that is no model server: it is spoken to as its client speaks.
 type transports struct{ http1, http2 http.RoundTripper }
 
 func newTransports() transports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
-	return transports{
-		http1: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 3 * time.Second, DisableCompression: true},
-		http2: &http.Transport{Protocols: &cleartext, IdleConnTimeout: 3 * time.Second, DisableCompression: true},
-	}
+	http1, http2 := api.NewTransport(64), api.NewTransport(64)
+	http2.Protocols = &cleartext
+	http1.IdleConnTimeout, http2.IdleConnTimeout = idle, idle
+	return transports{http1, http2}
 }
 
 // RoundTrip sends by the protocol that the client's request came by.
