@@ -53,7 +53,7 @@ const (
 	AnnotationRegions     = "rouse.dev/regions"
 
 	AnnotationInject = "rouse.dev/inject"
-	// AnnotationInjected is on a pod that was given the function, and AnnotationNotInjected, with the reason, on one that was not.
+	// AnnotationInjected is on a pod that was given the function, with the port where that listens, and AnnotationNotInjected, with the reason, on one that was not.
 	AnnotationInjected    = "rouse.dev/injected"
 	AnnotationNotInjected = "rouse.dev/not-injected"
 )

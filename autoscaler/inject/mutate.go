@@ -97,7 +97,7 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	}
 	out.set([]string{installed}, at+"/command") // 2.
 	out.set(flags, at+"/args")
-	out.mark(pod, api.AnnotationInjected, "true")
+	out.mark(pod, api.AnnotationInjected, strconv.Itoa(int(port)))
 	return out.all, nil
 }
 

@@ -98,8 +98,8 @@ func aModelServersImage(t *testing.T) {
 // anyServersImage is a server that knows nothing of models, with a port, a user and probes of its own.
 func anyServersImage(t *testing.T) {
 	f := create(t, "any-server", anyServer, []string{"rouse.dev/runtime=http", "rouse.dev/sleep-after=4s"},
-		"--cmd", "/anyserver", "--arg", "words", "--port", "80", "--user", "1234",
-		"--probe-liveness", "exec:/anyserver,check", "--probe-liveness-opts", "periodseconds=1,failurethreshold=1", "--probe-readiness", "http::80:/ready")
+		"--cmd", "/anyserver", "--arg", "words", "--port", "8085", "--user", "1234",
+		"--probe-liveness", "exec:/anyserver,check", "--probe-liveness-opts", "periodseconds=1,failurethreshold=1", "--probe-readiness", "http::8085:/ready")
 	a, err := call(t.Context(), f.c, f.host(), "/some/path", map[string]string{"a": "b"}, "Cookie", "c=1")
 	if err != nil || a.status != http.StatusOK {
 		t.Fatalf("held at zero, a request is answered with %d %s (%v)", a.status, a.body, err)
