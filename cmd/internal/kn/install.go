@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -187,7 +188,7 @@ func (i *installer) prune(ctx context.Context, keep []object) error {
 	if err != nil {
 		return fmt.Errorf("look for what an older version has left: %w", err)
 	}
-	for _, o := range there {
+	for _, o := range slices.Backward(there) { // a webhook goes before what answers it
 		if kept[o.id()] {
 			continue
 		}
