@@ -169,10 +169,7 @@ type wrapping struct {
 
 // plan says how.
 func (w *wrapping) plan() (*plan, error) {
-	line, err := w.line()
-	if err != nil {
-		return nil, err
-	}
+	line := w.line()
 	if w.kind == "" {
 		w.kind = kindOf(line)
 	}
@@ -181,6 +178,7 @@ func (w *wrapping) plan() (*plan, error) {
 		w.kind = api.RuntimeCommand
 	}
 	var p *plan
+	var err error
 	switch server, found := programs[w.kind]; {
 	case w.kind == "":
 		return nil, fmt.Errorf("nothing says what the image %s runs: set the annotation %s, to %s for a server that knows nothing of models", w.container.Image, api.AnnotationRuntime, api.RuntimeHTTP)
@@ -206,17 +204,17 @@ func (w *wrapping) plan() (*plan, error) {
 }
 
 // line is the command line that the container would start, as far as it is known.
-func (w *wrapping) line() ([]string, error) {
+func (w *wrapping) line() []string {
 	c := w.container
 	switch {
 	case len(c.Command) > 0:
-		return slices.Concat(c.Command, c.Args), nil
+		return slices.Concat(c.Command, c.Args)
 	case w.image == nil:
-		return c.Args, nil
+		return c.Args
 	case len(c.Args) > 0:
-		return slices.Concat(literal(w.image.Entrypoint), c.Args), nil
+		return slices.Concat(literal(w.image.Entrypoint), c.Args)
 	}
-	return slices.Concat(literal(w.image.Entrypoint), literal(w.image.Cmd)), nil
+	return slices.Concat(literal(w.image.Entrypoint), literal(w.image.Cmd))
 }
 
 // literal has Kubernetes leave words of an image alone: in a pod's args it replaces $(NAME), and in an image's own it does not.

@@ -65,7 +65,7 @@ func apply(t *testing.T, to map[string]any, change []operation) map[string]any {
 	if err := json.Unmarshal(raw, &read); err != nil {
 		t.Fatal(err)
 	}
-	var result any = read[0]
+	result := read[0]
 	for _, o := range read[1].([]any) {
 		one := o.(map[string]any)
 		steps := strings.Split(one["path"].(string), "/")[1:]
@@ -113,7 +113,7 @@ func reads(c *v1.Config, err error) reader {
 	return func(context.Context, string) (*v1.Config, error) { return c, err }
 }
 
-var unread = errors.New("the registry is away")
+var errUnread = errors.New("the registry is away")
 
 var from = image{"dev.local/rouse-function:v1", corev1.PullIfNotPresent}
 
@@ -140,7 +140,7 @@ func TestWhatBecomesOfAContainer(t *testing.T) {
 		"SGLang":                    {image: "lmsysorg/sglang:v1", container: `args: [python3, -m, sglang.launch_server, --model-path, Q, --tp, "2"]`, args: []string{"--runtime=sglang", "--model=Q", "--", "--tp", "2"}},
 		"Ollama":                    {image: "ollama/ollama", annotations: map[string]string{api.AnnotationModel: "q"}, args: []string{"--runtime=ollama"}},
 		"llama.cpp":                 {image: "ghcr.io/ggml-org/llama.cpp:server", config: &v1.Config{Entrypoint: []string{"/app/llama-server"}}, container: `args: [-m, /m.gguf, -c, "512"]`, args: []string{"--runtime=llamacpp", "--model=/m.gguf", "--", "/app/llama-server", "-c", "512"}},
-		"llama.cpp, unread":         {image: "ghcr.io/ggml-org/llama.cpp:server", err: unread, args: []string{"--runtime=llamacpp"}},
+		"llama.cpp, unread":         {image: "ghcr.io/ggml-org/llama.cpp:server", err: errUnread, args: []string{"--runtime=llamacpp"}},
 		"what its entrypoint says":  {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/usr/bin/vllm", "serve"}}, args: append(vllm, "--", "/usr/bin/vllm", "serve")},
 		"any model server":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationModel: "m"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"--price=$(X)"}, StopSignal: "SIGQUIT"}, args: []string{"--runtime=command", "--stop-signal=SIGQUIT", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "--price=$$(X)"}},
 		"any server":                {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, config: &v1.Config{Entrypoint: []string{"/serve"}, Cmd: []string{"a"}}, container: `args: [b, $(PORT)]`, args: []string{"--runtime=http", "--listen=:8014", "--runtime-port=8080", "--", "/serve", "b", "$(PORT)"}},
@@ -149,10 +149,10 @@ func TestWhatBecomesOfAContainer(t *testing.T) {
 		"an unknown runtime":        {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{api.AnnotationRuntime: "vlm"}, refused: `the runtime "vlm"`},
 		"an option without a value": {image: "vllm/vllm-openai", container: `args: [--model]`, refused: "the option --model has no value"},
 		"of dual pods":              {image: "vllm/vllm-openai", annotations: map[string]string{api.AnnotationDualPods: "true"}, refused: "needs one that has"},
-		"it can't be read":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, err: unread, missing: "the registry is away"},
-		"a server's, unread":        {image: "reg/rouse-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm"}, err: unread, missing: "the registry is away"},
-		"a server's, told":          {image: "reg/mine-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm", api.AnnotationInject: "true"}, err: unread, args: vllm},
-		"the function's image":      {image: "dev.local/rouse-function:v1", err: unread},
+		"it can't be read":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, err: errUnread, missing: "the registry is away"},
+		"a server's, unread":        {image: "reg/rouse-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm"}, err: errUnread, missing: "the registry is away"},
+		"a server's, told":          {image: "reg/mine-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm", api.AnnotationInject: "true"}, err: errUnread, args: vllm},
+		"the function's image":      {image: "dev.local/rouse-function:v1", err: errUnread},
 		"an image with it":          {image: "reg/rouse-vllm" + digest, config: &v1.Config{Entrypoint: []string{"/usr/local/bin/rouse-function"}}},
 		"an image with rouse":       {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/rouse", "function"}}},
 		"an image that is one":      {image: "reg/mine" + digest, config: &v1.Config{Entrypoint: []string{"/greeter"}, Labels: map[string]string{labelFunction: "true"}}},
@@ -212,7 +212,7 @@ func container(t *testing.T, raw map[string]any, name string) corev1.Container {
 func TestEverythingElseIsKept(t *testing.T) {
 	pod, raw := parse(t, fmt.Sprintf(podText, "vllm/vllm-openai", ""))
 	_, before := parse(t, fmt.Sprintf(podText, "vllm/vllm-openai", ""))
-	v, err := decide(t.Context(), &pod, nil, reads(nil, unread))
+	v, err := decide(t.Context(), &pod, nil, reads(nil, errUnread))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestEverythingElseIsKept(t *testing.T) {
 // TestAgain asks about a pod that was changed already, as the API server does where another webhook changes it after us.
 func TestAgain(t *testing.T) {
 	pod, raw := parse(t, fmt.Sprintf(podText, "vllm/vllm-openai", ""))
-	v, err := decide(t.Context(), &pod, nil, reads(nil, unread))
+	v, err := decide(t.Context(), &pod, nil, reads(nil, errUnread))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestAgain(t *testing.T) {
 	if err := json.Unmarshal(text, &again); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := decide(t.Context(), &again, nil, reads(nil, unread)); err != nil || v.plan != nil || v.missing != "" {
+	if v, err := decide(t.Context(), &again, nil, reads(nil, errUnread)); err != nil || v.plan != nil || v.missing != "" {
 		t.Errorf("the second time: %+v, %v; want nothing", v, err)
 	}
 }
@@ -279,7 +279,7 @@ func TestProbesAskTheFunction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(fmt.Sprintf(podText, "reg/a", probes+"\n      command: [vllm, serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, readiness, 1)
 			pod, raw := parse(t, text)
-			v, err := decide(t.Context(), &pod, map[string]string{api.AnnotationRuntime: tt.kind}, reads(nil, unread))
+			v, err := decide(t.Context(), &pod, map[string]string{api.AnnotationRuntime: tt.kind}, reads(nil, errUnread))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +60,7 @@ func probeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "probe --port PORT -- COMMAND [ARGUMENT…]", Short: "Run a container's own probe, where its server is up", Hidden: true, Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !up(port) {
+			if !up(cmd.Context(), port) {
 				return nil
 			}
 			probe := exec.CommandContext(cmd.Context(), args[0], args[1:]...) //nolint:gosec // it is what the container's own manifest says
@@ -72,9 +73,14 @@ func probeCommand() *cobra.Command {
 }
 
 // up says whether the function that listens on a port of this container has its server up.
-func up(port int) bool {
-	client := http.Client{Timeout: time.Second}
-	resp, err := client.Get("http://127.0.0.1:" + strconv.Itoa(port) + "/rouse/v1/up")
+func up(ctx context.Context, port int) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(port)+"/rouse/v1/up", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return false
 	}

@@ -64,7 +64,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("while it is up: %v", err)
 	}
 	function.Close()
-	if n, _ := strconv.Atoi(port); up(n) {
+	if n, _ := strconv.Atoi(port); up(t.Context(), n) {
 		t.Error("it is up though nobody listens")
 	}
 }
