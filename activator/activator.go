@@ -105,6 +105,7 @@ type Activator struct {
 	unrouted *metrics.Function // of requests that found no function
 	door     *inbound.Door
 	client   *forward.Client
+	streams  streamTransports // for what is passed on while it comes
 	wakes    *wake.Once
 	handler  http.Handler
 	picks    picks
@@ -152,7 +153,7 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	}
 	a := &Activator{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Logger,
-		client: forward.NewClient(deps.Transport), wakes: wake.New(deps.Waker),
+		client: forward.NewClient(deps.Transport), streams: newStreamTransports(), wakes: wake.New(deps.Waker),
 		tracer:    waketrace.NewTracer(deps.Traces),
 		spent:     spent.New(cfg.Name, deps.Emitter),
 		functions: make(map[api.FunctionName]*function), idle: make(chan struct{}), woken: make(chan *wakeTrace, maxWoken),

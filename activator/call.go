@@ -59,7 +59,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function,
 		c.background = l.terms.Background
 	}
 	c.req.in, c.req.id, c.req.via, c.req.ollama, c.req.begun = r, requestID(r), forward.ViaOf(r.Context()), isOllama(r.URL.Path, f), time.Now()
-	c.req.arrived = c.req.begun
+	c.req.arrived, c.req.plain = c.req.begun, f != nil && f.plain()
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
@@ -118,7 +118,11 @@ func (c *call) read() (err error) {
 	if err := c.authenticate(); err != nil {
 		return err
 	}
-	c.req.body, err = c.a.door.Read(c.reply.w, c.req.in, c.req.peer.Client)
+	in := c.req.in
+	if c.req.streams() {
+		in = bodiless(in)
+	}
+	c.req.body, err = c.a.door.Read(c.reply.w, in, c.req.peer.Client)
 	if err == nil {
 		c.req.begun = time.Now()
 	}
@@ -127,6 +131,9 @@ func (c *call) read() (err error) {
 
 // find reads what must be known of the body and finds the function.
 func (c *call) find() *api.Error {
+	if c.req.plain {
+		return nil
+	}
 	if err := c.req.parse(c.f == nil); err != nil {
 		return err
 	}
@@ -167,19 +174,31 @@ func (c *call) run() {
 			c.trace, c.woken = s.trace, s.trace.root.Trace()
 		}
 		c.a.picks.add(c, s)
-		stop := c.limit(s.limits.last, tookTooLong)
-		answer, err := c.try(s)
-		if err == nil {
-			defer stop()
-			c.answer(s, answer)
+		done, err := c.send(s)
+		if done {
 			return
 		}
-		stop()
-		if err = c.failed(s, err); err != nil {
+		if err != nil {
 			c.refuse(err)
 			return
 		}
 	}
+}
+
+// send gives the request to the instance of s, and the answer to the client; done: there is one. An error is what the
+// client is to be told, nil that the request goes elsewhere.
+func (c *call) send(s *slot) (done bool, err error) {
+	stop := c.limit(s.limits.last, tookTooLong)
+	defer stop()
+	if c.req.streams() {
+		return c.stream(s)
+	}
+	answer, err := c.try(s)
+	if err != nil {
+		return false, c.failed(s, err)
+	}
+	c.answer(s, answer)
+	return true, nil
 }
 
 // failed gives the slot of an attempt back that has failed with err. It returns what the client is to be

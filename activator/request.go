@@ -22,6 +22,7 @@ type request struct {
 	body *inbound.Body
 	parse.Request
 	style    api.Stream    // of the stream that answers
+	plain    bool          // its function is no model server
 	ollama   bool          // it is in Ollama's own API
 	adapter  api.ModelName // that the instance should have loaded; empty for the model itself
 	prompts  bool          // its prompt stays in a cache

@@ -41,7 +41,7 @@ func (c *call) traceRequest() {
 		switch span.Provider {
 		case api.RuntimeEngine:
 			span.Provider = "rouse"
-		case api.RuntimeCommand:
+		case api.RuntimeCommand, api.RuntimeHTTP:
 			span.Provider = "" // nobody knows
 		}
 	}

@@ -150,8 +150,8 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
-	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
-		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on: use HTTP"))
+	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !f.plain():
+		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers: use HTTP"))
 	default:
 		a.serve(w, r, f, atOnce)
 	}

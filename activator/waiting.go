@@ -108,7 +108,7 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		f.traceWake(c)
 	}
 	q.waking = f.beginWake(now)
-	if q.waking != nil && q.alone && !f.spec.Unloaded(q.waking.Status()) {
+	if q.waking != nil && q.alone && !c.req.streams() && !f.spec.Unloaded(q.waking.Status()) {
 		q.attempt = c.attempt(q.waking.Base(), f.limits())
 	}
 	if len(displaced) > 0 {

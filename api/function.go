@@ -93,6 +93,7 @@ type Function struct {
 const (
 	RuntimeEngine   = "engine"    // Rouse's own engine on a GGUF file
 	RuntimeCommand  = "command"   // any OpenAI-compatible server started by a command line
+	RuntimeHTTP     = "http"      // any HTTP server started by a command line; it is no model server
 	RuntimeVLLM     = "vllm"      // vllm serve
 	RuntimeSGLang   = "sglang"    // python -m sglang.launch_server
 	RuntimeOllama   = "ollama"    // ollama serve
@@ -101,7 +102,7 @@ const (
 )
 
 // RuntimeKinds are all of them, in the order of the documentation.
-var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand}
+var RuntimeKinds = []string{RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeOllama, RuntimeLlamaCpp, RuntimeRayServe, RuntimeCommand, RuntimeHTTP}
 
 // Runtime says which model server an instance runs, and how.
 type Runtime struct {
@@ -110,7 +111,7 @@ type Runtime struct {
 	// Model is the reference of the model: "pico", a path, a URL that is fetched before the
 	// start (file, https, hf, oci, s3, ollama), or the runtime's own name for a model.
 	Model string `json:"model,omitempty"`
-	// Command is argv for [RuntimeCommand]. "$(PORT)" in it is replaced by the port the server must listen on at 127.0.0.1.
+	// Command is argv for [RuntimeCommand] and [RuntimeHTTP]. "$(PORT)" in it is replaced by the port the server must listen on at 127.0.0.1.
 	// For other kinds it replaces the program and what stands before the options; empty: the kind's own, found in PATH.
 	Command []string `json:"command,omitempty"`
 	// Endpoint is where a runtime listens that somebody else starts and stops: a sidecar
@@ -129,7 +130,7 @@ type Runtime struct {
 }
 
 // Behind reads the words that stand behind "--" on a function's command line, or in the args of its container. For
-// [RuntimeCommand], and where no kind is named and they begin with a program, all of them are the command. For the other
+// [RuntimeCommand] and [RuntimeHTTP], and where no kind is named and they begin with a program, all of them are the command. For the other
 // kinds they are the server's options; words before the first option replace its program, but for the engine's.
 func (rt Runtime) Behind(words []string) Runtime {
 	if len(words) == 0 {
@@ -140,7 +141,9 @@ func (rt Runtime) Behind(words []string) Runtime {
 		n++
 	}
 	switch {
-	case rt.Kind == RuntimeCommand, rt.Kind == "" && n > 0:
+	case rt.Kind == RuntimeCommand, rt.Kind == RuntimeHTTP:
+		rt.Command, rt.Args = words, nil
+	case rt.Kind == "" && n > 0:
 		rt.Kind, rt.Command, rt.Args = RuntimeCommand, words, nil
 	case n > 0:
 		rt.Command, rt.Args = words[:n], words[n:]
@@ -163,7 +166,7 @@ func (rt Runtime) CheckAdapters() error {
 	case len(rt.Adapters) == 0:
 	case rt.Kind == RuntimeOllama:
 		return errors.New("ollama has no adapters at run time: set the path of a Modelfile with an ADAPTER line as the model")
-	case rt.Kind == RuntimeRayServe, rt.Kind == RuntimeCommand:
+	case rt.Kind == RuntimeRayServe, rt.Kind == RuntimeCommand, rt.Kind == RuntimeHTTP:
 		return fmt.Errorf("the runtime %s takes no adapters from Rouse: leave them out", rt.Kind)
 	}
 	return nil

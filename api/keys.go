@@ -51,6 +51,11 @@ const (
 	AnnotationClusters    = "rouse.dev/clusters"
 	AnnotationRemoveAfter = "rouse.dev/remove-after"
 	AnnotationRegions     = "rouse.dev/regions"
+
+	AnnotationInject = "rouse.dev/inject"
+	// AnnotationInjected is on a pod that was given the function, with the port where that listens, and AnnotationNotInjected, with the reason, on one that was not.
+	AnnotationInjected    = "rouse.dev/injected"
+	AnnotationNotInjected = "rouse.dev/not-injected"
 )
 
 // Values of AnnotationCredentials and AnnotationPrefixCache.
@@ -80,7 +85,7 @@ const (
 
 // Keys is the table of all keys, in the order of the documentation. docs/keys.md is made from it.
 var Keys = []Key{
-	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(SOCKET)` in them is the Unix socket that it must listen on, or `$(PORT)` the port)"},
+	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(SOCKET)` in them is the Unix socket that it must listen on, or `$(PORT)` the port), or `http` (any HTTP server, started as a command is; it is no model server, and all of its paths are its clients')"},
 	{AnnotationModel, "the environment variable " + EnvModel, "the model's reference: `pico` (ships with Rouse), a path (a relative one counts from the manifest's folder), a URL that is fetched before the start (`https://`, `hf://org/name`, `oci://`, `s3://`, `ollama://name:tag`), or the runtime's own name for a model"},
 	{AnnotationEndpoint, "none: the instance starts its runtime", "where a runtime listens that somebody else starts: a sidecar container of the pod, or a server that runs already, such as `http://127.0.0.1:11434`"},
 	{AnnotationAdapters, "none", "LoRA adapters to load at the start, as `name=path` separated by commas; a relative path counts from rouse.dev/adapter-root. A change of it starts no instance anew where the runtime takes adapters while it runs; in a cluster write it among the annotations of the Service itself (not of its template), where it stands for that of its revisions and a change makes no new one"},
@@ -112,11 +117,12 @@ var Keys = []Key{
 	{AnnotationDualPods, "false", "`true` where GPUs are claimed by one pod and used by another that outlives it asleep (docs/functions.md); clusters only"},
 	{AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs"},
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
-	{AnnotationCredentials, CredentialsDrop, "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
+	{AnnotationCredentials, CredentialsDrop + ", or " + CredentialsPass + " for the runtime http", "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
 	{AnnotationClusters, "none: it runs where it is declared", "at a front door of clusters: a selector of their labels, such as `gpu in (h100, h200), tier != spare` (`rouse.dev/cluster` is a cluster's name). The function is created in one of them that fits while its request waits (docs/clusters.md)"},
 	{AnnotationRemoveAfter, DefaultRemoveAfter.String(), "how long a function that a front door had created in a cluster is unloaded there before it is removed; `" + LeastRemoveAfter.String() + "` to `" + MostRemoveAfter.String() + "`"},
 	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},
+	{AnnotationInject, "as the image says", "whether the function is brought into the container's image, where a cluster has the component any-image: `true` says that the image has none, `false` that it has (docs/functions.md)"},
 	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (10)"},
 	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},

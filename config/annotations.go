@@ -56,6 +56,8 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRemoveAfter: setRemoveAfter,
 	api.AnnotationRegions:     setRegions,
 
+	api.AnnotationInject: setInject,
+
 	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale: setMaxScale,
 
@@ -66,6 +68,21 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRequestTimeout:   duration(func(f *api.Function) *time.Duration { return &f.RequestTimeout }),
 	api.AnnotationFirstByteTimeout: duration(func(f *api.Function) *time.Duration { return &f.FirstByteTimeout }),
 	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
+}
+
+// setInject checks what is not the function's to know: who makes its pods reads it there.
+func setInject(_ *api.Function, text string) error {
+	if text != "true" && text != "false" {
+		return fmt.Errorf("%.100q: want true or false", text)
+	}
+	return nil
+}
+
+// passing has a server that is no model server see who its clients are, unless it is said otherwise.
+func passing(f *api.Function, has func(key string) bool) {
+	if f.Runtime.Kind == api.RuntimeHTTP && !has(api.AnnotationCredentials) {
+		f.PassCredentials = true
+	}
 }
 
 // spellings are older names of keys: those of Knative's own that Rouse reads, and of Rouse's.
@@ -124,6 +141,7 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 			return src.errorf(key, "%v", err)
 		}
 	}
+	passing(f, has)
 	return nil
 }
 

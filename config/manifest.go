@@ -325,9 +325,9 @@ func asCommandLine(rt *api.Runtime) {
 // checkRuntime says what a function's runtime lacks.
 func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	switch f.Runtime.Kind {
-	case api.RuntimeCommand:
+	case api.RuntimeCommand, api.RuntimeHTTP:
 		if len(f.Runtime.Command) == 0 && f.Runtime.Endpoint == "" {
-			return src.errorf(n, "the function %s has the runtime %q and no command: set the container's command", f.Name.Name(), api.RuntimeCommand)
+			return src.errorf(n, "the function %s has the runtime %q and no command: set the container's command", f.Name.Name(), f.Runtime.Kind)
 		}
 	case "", api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeOllama, api.RuntimeLlamaCpp, api.RuntimeRayServe:
 		if f.Runtime.Model == "" && f.Runtime.Endpoint == "" {

@@ -119,6 +119,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 		}
 	}
 	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
+	passing(&f, has)
 	if r.Adapters != nil {
 		f.Runtime.Adapters = *r.Adapters
 	}

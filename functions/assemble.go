@@ -75,7 +75,7 @@ func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
-		CanaryTokens: canaryTokens(f.cfg.Function), Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
+		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, Engine: f.cfg.Engine, Env: f.cfg.Env, Transport: f.transport,
 	})
 	return err
 }
@@ -91,7 +91,7 @@ func (f *function) toRuntime() http.RoundTripper {
 // canaryTokens is how many tokens of the canary are compared after a wake.
 func canaryTokens(fn api.Function) int {
 	switch {
-	case fn.CanaryTokens < 0:
+	case fn.CanaryTokens < 0, fn.Runtime.Kind == api.RuntimeHTTP:
 		return 0
 	case fn.CanaryTokens > 0:
 		return fn.CanaryTokens
@@ -173,6 +173,7 @@ func (f *function) makeProxy() (err error) {
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
+		Everything: f.plain(),
 	}
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
 		inner := direct
@@ -198,6 +199,9 @@ func (f *function) makeProxy() (err error) {
 	}
 	return nil
 }
+
+// plain says that the runtime is no model server: all of its paths are its clients'.
+func (f *function) plain() bool { return f.cfg.Function.Runtime.Kind == api.RuntimeHTTP }
 
 // prefixes is how a function's runtime keeps clients' prompts apart. Of a command, and of
 // Ollama, nobody knows a way.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -33,6 +34,10 @@ type Config struct {
 	Engine string
 	// Env is the environment that the runtime inherits.
 	Env []string
+	// RuntimePort is where a runtime of the kinds command and http listens whatever it is told; 0: where it is told to.
+	RuntimePort int
+	// ProbePath is what a runtime of the kind http answers with success when it is ready; empty: that it takes connections is enough.
+	ProbePath string
 	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
 	Events api.Endpoint
 	// Join makes it one of a cluster's: what it runs and where it is reached it learns
@@ -155,6 +160,12 @@ func (c *Config) Validate() error {
 		if d < 0 {
 			return fmt.Errorf("function %s: %s is %v: want no negative time", c.Function.Name, name, d)
 		}
+	}
+	if c.RuntimePort < 0 || c.RuntimePort > 65535 {
+		return fmt.Errorf("function %s: the runtime's port is %d: want 1 to 65535, or 0 for one that is free", c.Function.Name, c.RuntimePort)
+	}
+	if c.ProbePath != "" && !strings.HasPrefix(c.ProbePath, "/") {
+		return fmt.Errorf("function %s: the path of the runtime's probe is %q: want one that begins with /", c.Function.Name, c.ProbePath)
 	}
 	if c.Function.Concurrency < 1 || c.MaxBody < 0 {
 		return fmt.Errorf("function %s: concurrency is %d and the body's limit %d: want at least 1 and 0", c.Function.Name, c.Function.Concurrency, c.MaxBody)

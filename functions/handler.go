@@ -19,12 +19,19 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
+// pathUp says whether the runtime is up, whatever its clients' paths are: what probes inside of the container ask.
+const pathUp = "/rouse/v1/up"
+
 // maxControlBody bounds a control call.
 const maxControlBody = 1 << 20
 
 // ServeHTTP is the one door: our own paths, the control plane's, and the clients'.
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
+	case path == pathUp:
+		f.readiness(w)
+	case f.plain() && path != "/metrics" && !strings.HasPrefix(path, "/rouse/"):
+		f.clients.ServeHTTP(w, r)
 	case path == "/healthz":
 		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	case path == "/readyz":

@@ -140,13 +140,13 @@ func TestOverlaysAreRouseOnly(t *testing.T) {
 			t.Run(overlay+"+"+strings.Join(components, ","), func(t *testing.T) {
 				all := rendered(t, overlay, components...)
 				want := 2
-				for _, more := range []string{"relay", "agent"} {
+				for _, more := range []string{"relay", "agent", "any-image"} {
 					if slices.Contains(components, more) || overlay == more {
 						want++
 					}
 				}
 				if n := len(of[*appsv1.Deployment](all)); n != want {
-					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's and the agent's where they are", n)
+					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's, the agent's and the injector's where they are", n)
 				}
 				for _, o := range all {
 					what := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
@@ -215,7 +215,7 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		{overlay: "production", want: `no overlay "production": there are agent, default, dev, dual-pods, time-slicing`},
 		{overlay: "../base", want: "no overlay"},
-		{overlay: "default", component: "monitor", want: `no component "monitor": there are agent, dcgm, front, monitoring`},
+		{overlay: "default", component: "monitor", want: `no component "monitor": there are agent, any-image, dcgm, front, monitoring`},
 		{overlay: "default", images: map[string]string{"dev.local/rouse-activator": "a b"}, want: "want NAME:TAG"},
 	} {
 		var components []string
@@ -230,13 +230,13 @@ func TestRenderRefuses(t *testing.T) {
 
 // TestPodsAreHardened is what a namespace of the level "restricted" wants, and a read-only root.
 func TestPodsAreHardened(t *testing.T) {
-	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "relay")) {
+	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "any-image", "relay")) {
 		pod := d.Spec.Template.Spec
 		s := pod.SecurityContext
 		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 			t.Errorf("%s: want runAsNonRoot and the seccomp profile RuntimeDefault", d.Name)
 		}
-		for _, c := range pod.Containers {
+		for _, c := range append(pod.InitContainers, pod.Containers...) {
 			s := c.SecurityContext
 			if s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
 				t.Errorf("%s: want a read-only root and no escalation of privileges", d.Name)
@@ -247,7 +247,7 @@ func TestPodsAreHardened(t *testing.T) {
 			if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
 				t.Errorf("%s: want requests for processor and memory, and a limit for memory", d.Name)
 			}
-			if c.ReadinessProbe == nil || c.LivenessProbe == nil {
+			if (c.ReadinessProbe == nil || c.LivenessProbe == nil) && c.Name != "function" {
 				t.Errorf("%s: want both probes", d.Name)
 			}
 		}

@@ -33,7 +33,7 @@ type rule struct {
 func rules(t *testing.T) []rule {
 	t.Helper()
 	var all []rule
-	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/relay/rbac.yaml", "components/agent/rbac.yaml", "components/agent/accept.yaml", "overlays/dual-pods/rbac.yaml"} {
+	for _, file := range []string{"base/activator-rbac.yaml", "base/autoscaler-rbac.yaml", "base/user-rbac.yaml", "components/any-image/rbac.yaml", "components/relay/rbac.yaml", "components/agent/rbac.yaml", "components/agent/accept.yaml", "overlays/dual-pods/rbac.yaml"} {
 		for dec := yaml.NewDecoder(strings.NewReader(string(read(t, file)))); ; {
 			var doc yaml.Node
 			if dec.Decode(&doc) != nil {
@@ -122,7 +122,9 @@ func resources(t *testing.T) map[string]bool {
 func TestRulesNameWhatIsThere(t *testing.T) {
 	known := resources(t)
 	names := map[string][]string{
-		"secrets":    {control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
+		"mutatingwebhookconfigurations": {"rouse-injector"},
+
+		"secrets":    {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
 		"services":   {takeover.Service, control.AutoscalerName},
 		"configmaps": nil,
 		"leases":     {control.AutoscalerName},

@@ -184,6 +184,9 @@ func (call Call) request(ctx context.Context) *http.Request {
 	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 
+// Head makes of a client's header that of the attempt, for a request that is not sent by [Client.Send].
+func (call Call) Head(h http.Header) { call.ours(h) }
+
 // ours takes out what is not for an instance, and says what we have to say.
 func (call Call) ours(h http.Header) {
 	if !call.Credentials {

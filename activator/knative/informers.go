@@ -76,6 +76,9 @@ func strip(object any) (any, error) {
 	case *corev1.Pod:
 		meta := kept(o.ObjectMeta)
 		meta.Labels = map[string]string{serving.RevisionLabelKey: o.Labels[serving.RevisionLabelKey]}
+		if port, has := o.Annotations[api.AnnotationInjected]; has {
+			meta.Annotations = map[string]string{api.AnnotationInjected: port}
+		}
 		return &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP}}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: kept(o.ObjectMeta)}, nil

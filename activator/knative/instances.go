@@ -17,6 +17,8 @@ type instances struct {
 	heard  map[api.InstanceID]time.Time // when each reported last, or was asked
 	// pods has the address of each pod, empty before it has one. Pods of other classes' revisions are in it too.
 	pods map[api.FunctionName]map[api.InstanceID]string
+	// ports are where the functions listen that were brought into their pods, by what those say: it may be another port than the revision's.
+	ports map[api.InstanceID]int
 }
 
 // credential is the token of an instance.
@@ -26,7 +28,7 @@ type credential struct {
 }
 
 func newInstances() *instances {
-	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}}
+	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}, ports: map[api.InstanceID]int{}}
 }
 
 // token is the credential for the control paths at an endpoint; empty: none is known.
@@ -101,11 +103,28 @@ func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.pods[name][id] = ip
 }
 
+// listens takes in where the function of a pod listens; 0: where its revision says.
+func (k *instances) listens(id api.InstanceID, port int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if port > 0 {
+		k.ports[id] = port
+	}
+}
+
+// port is where the function of a pod listens; 0: where its revision says.
+func (k *instances) port(id api.InstanceID) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ports[id]
+}
+
 // noPod takes in that a pod is gone.
 func (k *instances) noPod(name api.FunctionName, id api.InstanceID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forget(id)
+	delete(k.ports, id)
 	delete(k.pods[name], id)
 	if len(k.pods[name]) == 0 {
 		delete(k.pods, name)

@@ -89,7 +89,9 @@ func (p *prober) probe(ctx context.Context) {
 				continue
 			}
 			at := st.Endpoint
-			if at == "" {
+			if port := p.instances.port(id); at == "" && port > 0 {
+				at = podEndpoint(ip, port)
+			} else if at == "" {
 				at = p.watch.endpoint(name, ip)
 			}
 			p.instances.hear(id) // so that it is asked again only after the same silence

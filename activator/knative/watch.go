@@ -256,6 +256,8 @@ func (w *watch) pod(pod *corev1.Pod) {
 		return
 	}
 	w.instances.pod(functionOf(pod), api.InstanceID(pod.Name), pod.Status.PodIP)
+	port, _ := strconv.Atoi(pod.Annotations[api.AnnotationInjected]) // what is no number says nothing
+	w.instances.listens(api.InstanceID(pod.Name), port)
 }
 
 // noPod takes in that a pod is gone, and with it its instance, whatever was said of it last.

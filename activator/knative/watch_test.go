@@ -163,6 +163,15 @@ func TestPods(t *testing.T) {
 	if got := g.watch.endpoint("default/tiny-00001", "fd00::1"); got != "http://[fd00::1]:9000" {
 		t.Errorf("endpoint: got %s", got)
 	}
+	injected := pod("tiny-00001", "b", "10.0.0.2")
+	injected.Annotations = map[string]string{api.AnnotationInjected: "8014"}
+	kept, err := strip(injected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.watch.pod(kept.(*corev1.Pod)); g.instances.port("b") != 8014 || g.instances.port("a") != 0 {
+		t.Errorf("ports: got %d and %d, want that of the pod that says one", g.instances.port("b"), g.instances.port("a"))
+	}
 	failed := pod("tiny-00001", "a", "10.0.0.1")
 	failed.Status.Phase = corev1.PodFailed
 	g.watch.pod(failed)

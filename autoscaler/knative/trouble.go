@@ -196,7 +196,18 @@ func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
 		f.fail(p, &trouble{"NotJoined", fmt.Sprintf("the function of the pod %s runs, but it does not reach the autoscaler at %s: check the NetworkPolicies of both namespaces, the cluster's DNS, and ROUSE_CONTROL in the container",
 			p.id, control.DefaultControlURL)})
 	default:
-		f.fail(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): start it through rouse-function, or take the class annotation off to have it served by Knative",
-			p.id, e, status, control.PathReport)})
+		f.fail(p, &trouble{"ForeignImage", fmt.Sprintf("the image of the pod %s answers at %s but is no function of Rouse (%d for %s): %s, or take the class annotation off to have it served by Knative",
+			p.id, e, status, control.PathReport, foreign(p.object))})
 	}
+}
+
+// foreign says how a pod whose image has no function becomes one.
+func foreign(o *corev1.Pod) string {
+	switch why := o.Annotations[api.AnnotationNotInjected]; {
+	case why != "":
+		return fmt.Sprintf("%s. Set the container's command, or the annotation %s to \"true\" for a model server's own image, or start it through rouse-function", strings.TrimSuffix(why, "."), api.AnnotationInject)
+	case o.Annotations[api.AnnotationInject] == "false":
+		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
+	}
+	return "install what brings the function into any image (kn rouse install --component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

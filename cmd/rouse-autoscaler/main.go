@@ -1,5 +1,6 @@
 // Command autoscaler decides which functions of a cluster are awake: see package
-// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/replicas.
+// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/replicas. With the word inject
+// it brings the function into other images: see package autoscaler/inject.
 package main
 
 import (
@@ -39,6 +40,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	memlimit.Set()
 	if len(args) > 0 && args[0] == "relay" {
 		return runRelay(ctx, args[1:], stdout, os.Stderr)
+	}
+	if len(args) > 0 && args[0] == "inject" {
+		return runInject(ctx, args[1:], stdout, os.Stderr)
 	}
 	cfg := leader.Config{Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), Version: version}
 	var kubeconfig string

@@ -40,7 +40,7 @@ func loadImages(ctx context.Context, c *cluster.Cluster) error {
 // with a real Ollama in its image, one of one's own, and a program that is no function.
 func packTests(ctx context.Context, dir, out string) error {
 	for program, from := range map[string]string{
-		"rouse": "cmd/rouse", "vllmsim": "e2e/vllmsim/cmd/vllmsim", "tinygguf": "e2e/tinygguf", "greeter": "e2e/knative/greeter",
+		"rouse": "cmd/rouse", "vllmsim": "e2e/vllmsim/cmd/vllmsim", "tinygguf": "e2e/tinygguf", "greeter": "e2e/knative/greeter", "anyserver": "e2e/knative/anyserver",
 	} {
 		if err := run(ctx, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, program), "./"+from); err != nil {
 			return err
@@ -59,6 +59,10 @@ func packTests(ctx context.Context, dir, out string) error {
 			Name: "dev.local/rouse-greeter:v1", Arch: runtime.GOARCH, Env: []string{"ROUSE_ENGINE_BINARY=/rouse"},
 			Programs: map[string]string{"/greeter": greeter, "/rouse": filepath.Join(dir, "rouse")}, Entrypoint: []string{"/greeter"},
 		},
+		{Name: anyServer, Arch: runtime.GOARCH, Programs: map[string]string{"/anyserver": filepath.Join(dir, "anyserver")}},
+		{Name: anyVLLM, Arch: runtime.GOARCH, Entrypoint: []string{"vllm", "serve"}, Programs: map[string]string{
+			"/usr/local/bin/vllm": filepath.Join(dir, "vllmsim"), "/usr/local/bin/nvidia-smi": filepath.Join(dir, "vllmsim"),
+		}},
 		{Name: "dev.local/foreign:v1", Arch: runtime.GOARCH, Programs: map[string]string{"/greeter": greeter}, Entrypoint: []string{"/greeter", "--plain"}},
 	}
 	ollama, err := ollamaFiles(ctx, dir)

@@ -69,6 +69,7 @@ type flags struct {
 	shim           bool
 	path           []string // of this command in its program
 	quiet          bool
+	stopSignal     string
 	standby        bool
 	control        string
 	namespace      string
@@ -107,6 +108,7 @@ The model server is one of these (--runtime):
   llamacpp    llama-server of llama.cpp
   ray-serve   serve run of Ray Serve
   command     any command that serves the OpenAI API on the Unix socket $(SOCKET), or on port $(PORT) of 127.0.0.1
+  http        any command that serves HTTP on port $(PORT); it need not know of models
 
 What stands after -- are its own options; words before the first option replace the
 program that is started. --runtime-endpoint attaches to a server that somebody else
@@ -136,7 +138,7 @@ s3, ollama), or the server's own name for a model.`,
 	}
 	f.define(cmd)
 	cmd.Args = cobra.ArbitraryArgs // without it words behind -- are looked for among the subcommands
-	cmd.AddCommand(keepCommand())
+	cmd.AddCommand(keepCommand(), installCommand(), probeCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }
@@ -164,6 +166,13 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	parent := os.Getppid()
 	signals := make(chan os.Signal, 2) // from the runtime; two places: the second signal must not be lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	if f.stopSignal != "" {
+		further, err := stopSignal(f.stopSignal)
+		if err != nil {
+			return err
+		}
+		signal.Notify(signals, further)
+	}
 	defer signal.Stop(signals)
 	// Who reads our output may die before us: a write fails then, and must not end us before the runtime has
 	// ended. Not signal.Ignore, which the runtime would inherit.

@@ -77,7 +77,7 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 				return changed(flag) && !(annotated && f.fromEnv[flag])
 			}
 			fn := overlay(declared, told, args, over)
-			if fn.Runtime.Kind == api.RuntimeCommand {
+			if fn.Runtime.Kind == api.RuntimeCommand && f.cfg.RuntimePort == 0 {
 				fn.Runtime.Command = unexpanded(fn.Runtime.Command, port)
 			}
 			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // it is what its pod is

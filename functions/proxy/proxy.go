@@ -62,6 +62,8 @@ type Config struct {
 	Credentials bool
 	// Inside says that requests are a handler's, which may say how urgent they are.
 	Inside bool
+	// Everything says that the runtime is no model server: all paths are its clients', and Dialect, Adapter, Hold, Host and Prefixes are not used.
+	Everything bool
 	// Door reads bodies; nil: one of its own.
 	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -98,8 +100,9 @@ type Outcome struct {
 
 // Proxy is the handler of the client paths.
 type Proxy struct {
-	cfg  Config
-	load load
+	cfg        Config
+	load       load
+	everything http.RoundTripper // to a runtime that is no model server
 }
 
 // New makes a proxy.
@@ -113,12 +116,20 @@ func New(cfg Config) *Proxy {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Proxy{cfg: cfg}
+	p := &Proxy{cfg: cfg}
+	if cfg.Everything {
+		p.everything = newTransports()
+	}
+	return p
 }
 
 // ServeHTTP answers one request. It panics with [http.ErrAbortHandler] where the
 // connection must not end well.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if p.cfg.Everything {
+		p.serveEverything(w, r)
+		return
+	}
 	x := exchange{proxy: p, w: w, r: r, began: time.Now(), unread: relay.WriteDeadline{Timeout: unread}}
 	found := false
 	if x.path, found = api.FindPath(r.Method, r.URL.Path); !found {

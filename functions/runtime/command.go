@@ -63,7 +63,7 @@ func (r *command) Launch(model string) (Launch, error) {
 		words = []string{socketWord, path}
 	} else {
 		var port string
-		e, port, err = loopback()
+		e, port, err = r.listens()
 		words, env = []string{portWord, port}, []string{"PORT=" + port}
 	}
 	if err != nil {

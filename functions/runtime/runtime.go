@@ -132,6 +132,10 @@ type Config struct {
 	Concurrency int
 	// MaxBody is the largest body that the runtime gets; 0: 64 MiB. Our own engine takes as much.
 	MaxBody api.Bytes
+	// Port is where a server of the kinds command and http listens whatever it is told; 0: where it is told to.
+	Port int
+	// ProbePath is what a server of the kind http answers with success when it is ready; empty: that it takes connections is enough.
+	ProbePath string
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
 	// CanaryTokens is how many tokens of the canary are asked for; 0: there is none. Our
@@ -166,6 +170,8 @@ func New(cfg Config) (Runtime, error) {
 		return newRayServe(cfg, client)
 	case api.RuntimeCommand:
 		return newCommand(cfg, client)
+	case api.RuntimeHTTP:
+		return newHTTP(cfg)
 	}
 	return nil, fmt.Errorf("runtime kind %q: want one of %s", cfg.Spec.Kind, strings.Join(api.RuntimeKinds, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -138,6 +139,15 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 		return "", "", fmt.Errorf("runtime %s: remove the old socket: %w", s.cfg.Spec.Kind, err)
 	}
 	return e, path, nil
+}
+
+// listens is where the server will listen, and its port: its own where it has one, else one that is free.
+func (s *server) listens() (e api.Endpoint, port string, err error) {
+	if s.cfg.Port == 0 {
+		return loopback()
+	}
+	port = strconv.Itoa(s.cfg.Port)
+	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }
 
 // loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port. Everybody who uses the

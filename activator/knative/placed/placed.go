@@ -63,8 +63,8 @@ func (c Config) Validate() error {
 		return errors.New("functions of front doors are accepted, and no runtime has an image: name them as RUNTIME=IMAGE")
 	}
 	for kind, image := range c.Images {
-		if !slices.Contains(api.RuntimeKinds, kind) || kind == api.RuntimeCommand || image == "" {
-			return fmt.Errorf("the image %q of the runtime %q: want RUNTIME=IMAGE, where RUNTIME is one of %s other than %s", image, kind, strings.Join(api.RuntimeKinds, ", "), api.RuntimeCommand)
+		if !slices.Contains(api.RuntimeKinds, kind) || kind == api.RuntimeCommand || kind == api.RuntimeHTTP || image == "" {
+			return fmt.Errorf("the image %q of the runtime %q: want RUNTIME=IMAGE, where RUNTIME is one of %s other than %s and %s", image, kind, strings.Join(api.RuntimeKinds, ", "), api.RuntimeCommand, api.RuntimeHTTP)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ const (
 )
 
 // programs are the images that an installation has.
-var programs = []string{"rouse-activator", "rouse-autoscaler"}
+var programs = []string{"rouse-activator", "rouse-autoscaler", "rouse-function"}
 
 // components are those that can be added to any overlay but the agent's, which is made of one.
 var components = slices.DeleteFunc(manifests.Components(), func(name string) bool { return name == "agent" })
@@ -47,7 +47,7 @@ keywords: [llm, serverless, scale-to-zero, gpu, knative, vllm]
 	}, nil
 }
 
-const values = `# Where the images rouse-activator and rouse-autoscaler lie, and which. An empty tag is the chart's own version.
+const values = `# Where the images rouse-activator, rouse-autoscaler and rouse-function lie, and which. An empty tag is the chart's own version.
 registry: %s
 tag: ""
 # Names of Secrets in knative-serving with which the images are pulled, as [{name: mine}].
@@ -90,7 +90,7 @@ func schema() string {
 
 // alone are the components that only add objects, which nothing else changes: they are rendered by themselves, for each
 // further one doubles the work. The tests render them together with others.
-var alone = []string{"monitoring", "relay"}
+var alone = []string{"any-image", "monitoring", "relay"}
 
 // choice is one of the things that a user may choose: an overlay and the set of components.
 type choice struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ Services of other classes are served on as before.`,
 	f := cmd.Flags()
 	f.StringVar(&p.overlay, "overlay", "default", "what to install: `one` of "+strings.Join(manifests.Overlays(), ", "))
 	f.StringSliceVar(&p.components, "component", nil, "what to add (repeatable): `one` of "+strings.Join(manifests.Components(), ", "))
-	f.StringVar(&p.registry, "registry", defaultRegistry, "the `registry` and folder that the images rouse-activator and rouse-autoscaler lie in")
+	f.StringVar(&p.registry, "registry", defaultRegistry, "the `registry` and folder that the images rouse-activator, rouse-autoscaler and rouse-function lie in")
 	f.StringVar(&p.tag, "tag", defaultTag, "the images' `tag`")
 	f.BoolVar(&p.anyKnative, "any-knative", false, "install beside a version of Knative Serving that Rouse was not made for, too")
 	f.BoolVar(&dry, "dry-run", false, "print the manifests and change nothing")
@@ -90,7 +91,7 @@ Services of other classes are served on as before.`,
 // render makes the manifests.
 func (p plan) render() ([]byte, error) {
 	images := map[string]string{}
-	for _, name := range []string{control.ActivatorName, control.AutoscalerName} {
+	for _, name := range []string{control.ActivatorName, control.AutoscalerName, "rouse-function"} {
 		images[defaultRegistry+"/"+name] = strings.TrimSuffix(p.registry, "/") + "/" + name + ":" + p.tag
 	}
 	return manifests.Render(p.overlay, images, p.components...)
@@ -187,7 +188,7 @@ func (i *installer) prune(ctx context.Context, keep []object) error {
 	if err != nil {
 		return fmt.Errorf("look for what an older version has left: %w", err)
 	}
-	for _, o := range there {
+	for _, o := range slices.Backward(there) { // a webhook goes before what answers it
 		if kept[o.id()] {
 			continue
 		}

@@ -149,7 +149,7 @@ once Rouse is installed again. To have Knative scale one itself:
 }
 
 // remains are all objects of Rouse: those of the manifests, and those that it made
-// itself: the token, the keys of clients where manifests did not make them, and the lease.
+// itself, or that are no longer told from it: the token, the keys of clients, the authority of the webhook, and the lease.
 func (i *installer) remains(ctx context.Context) ([]object, error) {
 	there, err := i.ours(ctx, true)
 	if err != nil {
@@ -158,6 +158,7 @@ func (i *installer) remains(ctx context.Context) ([]object, error) {
 	made := []object{
 		{Unstructured: blank("v1", "Secret", control.ControlSecret), resource: secrets, namespace: control.SystemNamespace},
 		{Unstructured: blank("v1", "Secret", control.KeysSecret), resource: secrets, namespace: control.SystemNamespace},
+		{Unstructured: blank("v1", "Secret", "rouse-injector"), resource: secrets, namespace: control.SystemNamespace},
 		{Unstructured: blank("coordination.k8s.io/v1", "Lease", control.AutoscalerName), resource: leases, namespace: control.SystemNamespace},
 	}
 	for _, o := range made {

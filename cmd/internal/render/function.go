@@ -245,8 +245,10 @@ func Source(f api.Function) string {
 	switch rt := f.Runtime; {
 	case rt.Endpoint != "":
 		return rt.Kind + " at " + string(rt.Endpoint)
-	case rt.Kind == api.RuntimeCommand:
+	case (rt.Kind == api.RuntimeCommand || rt.Kind == api.RuntimeHTTP) && len(rt.Command) > 0:
 		return strings.Join(rt.Command, " ")
+	case rt.Kind == api.RuntimeHTTP:
+		return "its image's HTTP server"
 	case rt.Kind == "": // in a cluster the image says
 		return "its image's runtime, " + rt.Model
 	case rt.Model == "": // a cluster does not say

@@ -1,0 +1,164 @@
+package activator
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"sync/atomic"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
+)
+
+// Requests to a function that is no model server are held and sent as all others are, but for two kinds: connections that
+// are to be upgraded (WebSockets), and what comes over HTTP/2 without TLS (gRPC). These stream both ways, so they are not
+// read before they are sent, and are not sent again once a part of their body was.
+
+// plain says that the function is no model server: what its clients send is not looked into.
+func (f *function) plain() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.spec.Runtime.Kind == api.RuntimeHTTP
+}
+
+// streams says whether a request is passed on while it comes.
+func (r *request) streams() bool {
+	return r.plain && r.via == nil && (r.in.ProtoMajor == 2 || upgrades(r.in))
+}
+
+func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1 }
+
+// bodiless is a request with the same head and no body, for what reads bodies.
+func bodiless(r *http.Request) *http.Request {
+	out := new(http.Request)
+	*out = *r
+	out.Body, out.ContentLength, out.TransferEncoding = http.NoBody, 0, nil
+	return out
+}
+
+// streamTransports reach instances by the protocol of the client.
+type streamTransports struct{ http1, http2 http.RoundTripper }
+
+func newStreamTransports() streamTransports {
+	var cleartext http.Protocols
+	cleartext.SetUnencryptedHTTP2(true)
+	http1, http2 := api.NewTransport(16), api.NewTransport(16)
+	http2.Protocols = &cleartext
+	return streamTransports{http1, http2}
+}
+
+// pass sends c to the instance of s while it comes, and its answer to the client. again says that nothing of it was
+// used up where err says that the instance did not take it, and cut that the answer has ended too early.
+func (c *call) pass(s *slot) (again, cut bool, err error) {
+	sent := time.Now()
+	var untouched atomic.Bool
+	untouched.Store(true)
+	c.sent.attempts++
+	_ = c.reply.out.SetReadDeadline(time.Time{}) // a body may stream for as long as it likes
+	stop := c.limit(s.limits.first, beganTooLate)
+	defer stop()
+	attempt := c.attempt(s.base, s.limits)
+	through := httputil.ReverseProxy{FlushInterval: -1, Transport: c.a.streams.http1,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.Scheme, pr.Out.URL.Host = s.base.Scheme, s.base.Host
+			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v := pr.In.Header[name]; v != nil {
+					pr.Out.Header[name] = v
+				}
+			}
+			attempt.Head(pr.Out.Header)
+		},
+		ModifyResponse: func(resp *http.Response) error {
+			stop()
+			if code := resp.Header.Get(control.HeaderRefused); code != "" && resp.StatusCode >= http.StatusInternalServerError {
+				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
+			}
+			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.instance.ID
+			maps.Copy(resp.Header, c.reply.limits)
+			for name := range resp.Header {
+				if control.Reserved(name) {
+					delete(resp.Header, name)
+				}
+			}
+			resp.Header.Set(headerTiming, c.reply.timing.String())
+			resp.Header.Set(headerInstance, string(s.instance.ID))
+			return nil
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e },
+	}
+	if c.req.in.ProtoMajor == 2 {
+		through.Transport = c.a.streams.http2
+	}
+	in := c.req.in.WithContext(c.ctx)
+	if in.Body != nil && in.Body != http.NoBody {
+		in.Body = touched{in.Body, &untouched}
+	}
+	cut = passed(&through, c.reply.w, in)
+	var failed *forward.Failure
+	switch {
+	case err == nil:
+		return false, cut, nil
+	case c.ctx.Err() != nil:
+		return false, false, context.Cause(c.ctx)
+	case errors.As(err, &failed):
+	case relay.Unreachable(err):
+		failed = &forward.Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the instance can't be reached")}
+	default:
+		failed = &forward.Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the instance failed before it answered")}
+	}
+	return untouched.Load() && !failed.Given, false, failed
+}
+
+// touched is a body, and notes that somebody has read of it.
+type touched struct {
+	io.ReadCloser
+	untouched *atomic.Bool
+}
+
+// Read reads of it.
+func (t touched) Read(p []byte) (int, error) {
+	t.untouched.Store(false)
+	return t.ReadCloser.Read(p)
+}
+
+// stream sends c to the instance of s while it comes. done and err are those of [call.send].
+func (c *call) stream(s *slot) (done bool, err error) {
+	again, cut, err := c.pass(s)
+	if err != nil {
+		if told := c.failed(s, err); told != nil || again {
+			return false, told
+		}
+		return false, api.AsError(err)
+	}
+	c.f.finish(s, true, c.req.Input, 0)
+	c.f.metrics.Timing(c.reply.timing)
+	c.reply.status = c.reply.answered
+	if cut {
+		c.reply.code = api.CodeStreamCut
+	}
+	c.f.metrics.Done(c.reply.answered, time.Since(c.req.begun))
+	if cut {
+		panic(http.ErrAbortHandler) // the only way to tell the client
+	}
+	return true, nil
+}
+
+// passed serves by a proxy, and says whether the answer was cut.
+func passed(through *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) (cut bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			if err, is := v.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+			cut = true
+		}
+	}()
+	through.ServeHTTP(w, r)
+	return false
+}

@@ -1,0 +1,228 @@
+package inject
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"slices"
+	"time"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Keys of the Secret.
+const (
+	secretAuthority = "ca.crt" // certificates of the authority, the one that signs first
+	secretKey       = "ca.key" // its key
+)
+
+const (
+	authorityLife = 365 * 24 * time.Hour
+	ownLife       = 30 * 24 * time.Hour
+	// renewal is the part of a certificate's life that is left when another one takes its place.
+	renewal = 3
+)
+
+// authority signs the certificates of the replicas.
+type authority struct {
+	bundle []byte // PEM: it, and the one before while that may be in use
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+}
+
+// fresh says whether at least a third of a certificate's life is left.
+func fresh(c *x509.Certificate, now time.Time) bool {
+	return now.Before(c.NotAfter.Add(-c.NotAfter.Sub(c.NotBefore) / renewal))
+}
+
+// newAuthority makes one. before is the bundle that it takes the place of: its first certificate stays trusted.
+func newAuthority(now time.Time, before []byte) (data map[string][]byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: injectorName + " CA " + now.UTC().Format(time.RFC3339)}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	private, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
+	if old, _ := pem.Decode(before); old != nil {
+		bundle = append(bundle, pem.EncodeToMemory(old)...)
+	}
+	return map[string][]byte{secretAuthority: bundle, secretKey: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})}, nil
+}
+
+func serial() *big.Int {
+	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // it never fails
+	return n
+}
+
+// readAuthority reads what a Secret has; an error: it has none that can be used.
+func readAuthority(data map[string][]byte) (*authority, error) {
+	public, _ := pem.Decode(data[secretAuthority])
+	private, _ := pem.Decode(data[secretKey])
+	if public == nil || private == nil {
+		return nil, errors.New("it has no certificate and key of an authority")
+	}
+	cert, err := x509.ParseCertificate(public.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParseECPrivateKey(private.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if !key.PublicKey.Equal(cert.PublicKey) {
+		return nil, errors.New("its key is not that of its certificate")
+	}
+	return &authority{data[secretAuthority], cert, key}, nil
+}
+
+// sign makes a certificate of ours.
+func (a *authority) sign(now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: serviceHost}, DNSNames: []string{serviceHost}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(raw)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// authorize makes sure that there is an authority, that it is trusted, and that we have a certificate of it:
+//
+//  1. The Secret has one that is good for long enough, or gets a new one. Of two replicas that make one at once the first wins.
+//  2. The webhook's configuration trusts it, before anybody uses it.
+//  3. We sign a certificate, where ours is of another one, or old.
+//  4. Once the service answers by it the configuration gets its rules: until then the API server asks nobody.
+func (s *server) authorize(ctx context.Context, now time.Time) error {
+	secrets := s.cfg.Clients.CoreV1().Secrets(control.SystemNamespace)
+	secret, err := secrets.Get(ctx, injectorName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the Secret %s: %w", injectorName, err)
+	}
+	a, bad := readAuthority(secret.Data)
+	if bad != nil || !fresh(a.cert, now) { // 1.
+		if secret.Data, err = newAuthority(now, secret.Data[secretAuthority]); err != nil {
+			return fmt.Errorf("make an authority: %w", err)
+		}
+		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: next time there is one
+		}
+		s.cfg.Log.Info("made an authority for the webhook's certificates", "reason", bad)
+		if a, err = readAuthority(secret.Data); err != nil {
+			return err
+		}
+	}
+	if err := s.configure(ctx, func(w *admission.MutatingWebhook) { w.ClientConfig.CABundle = a.bundle }); err != nil { // 2.
+		return err
+	}
+	own := s.own.Load()
+	if own == nil || !fresh(own.Leaf, now) || own.Leaf.CheckSignatureFrom(a.cert) != nil { // 3.
+		if own, err = a.sign(now); err != nil {
+			return fmt.Errorf("sign a certificate: %w", err)
+		}
+		s.own.Store(own)
+	}
+	if err := s.reached(ctx, a.bundle); err != nil { // 4.
+		return fmt.Errorf("the webhook's service does not answer yet: %w", err)
+	}
+	return s.configure(ctx, func(w *admission.MutatingWebhook) { w.Rules = rules })
+}
+
+// rules are what the API server asks about: the webhook's own conditions say of which pods.
+var rules = []admission.RuleWithOperations{{
+	Operations: []admission.OperationType{admission.Create},
+	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: scope(admission.NamespacedScope)},
+}}
+
+func scope(s admission.ScopeType) *admission.ScopeType { return &s }
+
+// configure changes our webhook, where that changes anything. Where somebody has removed the configuration nothing is done.
+func (s *server) configure(ctx context.Context, change func(*admission.MutatingWebhook)) error {
+	all := s.cfg.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	c, err := all.Get(ctx, injectorName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no MutatingWebhookConfiguration %s: no image is given the function", injectorName)
+	}
+	if err != nil {
+		return fmt.Errorf("read the MutatingWebhookConfiguration %s: %w", injectorName, err)
+	}
+	k := slices.IndexFunc(c.Webhooks, func(w admission.MutatingWebhook) bool { return w.Name == webhookName })
+	if k < 0 {
+		return fmt.Errorf("the MutatingWebhookConfiguration %s has no webhook %s: apply it again", injectorName, webhookName)
+	}
+	next := c.DeepCopy()
+	change(&next.Webhooks[k])
+	if bytes.Equal(next.Webhooks[k].ClientConfig.CABundle, c.Webhooks[k].ClientConfig.CABundle) && len(next.Webhooks[k].Rules) == len(c.Webhooks[k].Rules) {
+		return nil
+	}
+	if _, err := all.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("write the MutatingWebhookConfiguration %s: %w", injectorName, err)
+	}
+	return nil
+}
+
+// reached says whether the service leads to a replica that the bundle trusts.
+func (s *server) reached(ctx context.Context, bundle []byte) error {
+	if s.reach != nil {
+		return s.reach(ctx, bundle)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(bundle)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+serviceHost+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	t := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: t}).Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// functionImage is the image of the init container: that of the one in our own pod which is there to say it.
+func functionImage(pod *corev1.Pod) (image, error) {
+	for _, c := range pod.Spec.InitContainers {
+		if c.Name == "function" {
+			return image{c.Image, c.ImagePullPolicy}, nil
+		}
+	}
+	return image{}, fmt.Errorf("the pod %s has no init container \"function\", whose image is the one that is brought into other pods: apply manifests/components/any-image again, or set --function-image", pod.Name)
+}

@@ -1,0 +1,307 @@
+package inject
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	corev1 "k8s.io/api/core/v1"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// verdict is what becomes of a pod.
+type verdict struct {
+	// plan is how its container is wrapped; nil: it stays as it is.
+	plan *plan
+	// missing says why it stays as it is though nobody knows that there is a function in it; empty: it needs none.
+	missing string
+}
+
+// plan is how a container is wrapped.
+type plan struct {
+	container int // its index
+	// flags are the function's own, and words what stands behind "--".
+	flags, words []string
+	// serves says that the server listens on the container's port itself, so that the function has another one.
+	serves bool
+	// everything says that the server is asked by the kubelet's probes itself, through the function.
+	everything bool
+}
+
+// program is how a kind of model server is started where nothing else is said.
+type program struct {
+	words [][]string        // what begins a command of it: what follows are its options
+	model []string          // its options for the model
+	flags map[string]string // its options that the function has too, by the function's name for them; empty: the function's to choose
+}
+
+var programs = map[string]program{
+	api.RuntimeVLLM: {
+		words: [][]string{{"vllm", "serve"}, {"python3", "-m", "vllm.entrypoints.openai.api_server"}, {"python", "-m", "vllm.entrypoints.openai.api_server"}},
+		model: []string{"--model"}, flags: map[string]string{"--served-model-name": "served-model-name", "--host": "", "--port": "", "--uds": ""},
+	},
+	api.RuntimeSGLang: {
+		words: [][]string{{"python3", "-m", "sglang.launch_server"}, {"python", "-m", "sglang.launch_server"}},
+		model: []string{"--model-path", "--model"}, flags: map[string]string{"--served-model-name": "served-model-name", "--host": "", "--port": ""},
+	},
+	api.RuntimeOllama: {words: [][]string{{"ollama", "serve"}}},
+	api.RuntimeLlamaCpp: {
+		words: [][]string{{"llama-server"}},
+		model: []string{"--model", "-m"}, flags: map[string]string{"--alias": "served-model-name", "-a": "served-model-name", "--host": "", "--port": ""},
+	},
+	api.RuntimeRayServe: {words: [][]string{{"serve", "run"}}},
+}
+
+// repositories are the last parts of names under which model servers' own images are published.
+var repositories = map[string]string{
+	"vllm-openai": api.RuntimeVLLM, "vllm-openai-cpu": api.RuntimeVLLM, "sglang": api.RuntimeSGLang, "ollama": api.RuntimeOllama,
+	"llama.cpp": api.RuntimeLlamaCpp, "ray": api.RuntimeRayServe, "ray-llm": api.RuntimeRayServe, "ray-ml": api.RuntimeRayServe,
+}
+
+// reader reads an image's configuration.
+type reader func(ctx context.Context, image string) (*v1.Config, error)
+
+// decide says what becomes of a pod of our class. An error is one that its user can mend.
+//
+//  1. It is wrapped already, or its image is known to be a function: it stays.
+//  2. Its container has a command: that is wrapped, whatever the image is.
+//  3. Its image is a model server's by its name, and needs no look.
+//  4. The image says what it starts.
+func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string, read reader) (verdict, error) {
+	index := servingContainer(pod)
+	if index < 0 || annotations[api.AnnotationInject] == "false" || pod.Annotations[api.AnnotationInjected] != "" || annotations[api.AnnotationEndpoint] != "" {
+		return verdict{}, nil
+	}
+	c := &pod.Spec.Containers[index]
+	if isFunction(c.Command) || repository(c.Image) == "rouse-function" { // 1.
+		return verdict{}, nil
+	}
+	w := wrapping{container: c, annotations: annotations, kind: cmp.Or(annotations[api.AnnotationRuntime], value(c.Env, api.EnvRuntime))}
+	if w.kind == api.RuntimeEngine {
+		return verdict{}, nil
+	}
+	known := repositories[repository(c.Image)]
+	w.kind = cmp.Or(w.kind, known)
+	if _, server := programs[w.kind]; len(c.Command) == 0 && (known == "" || !server || w.kind == api.RuntimeLlamaCpp) { // 4.
+		image, err := read(ctx, c.Image)
+		switch {
+		case err != nil && (!server || known == "" && annotations[api.AnnotationInject] != "true"):
+			return verdict{missing: err.Error()}, nil
+		case err == nil && annotations[api.AnnotationInject] != "true" && (isFunction(image.Entrypoint) || image.Labels[labelFunction] == "true"):
+			return verdict{}, nil
+		case err == nil:
+			w.image = image
+		}
+	}
+	p, err := w.plan()
+	if err != nil {
+		return verdict{}, err
+	}
+	if annotations[api.AnnotationDualPods] == "true" {
+		return verdict{}, fmt.Errorf("the image %s has no function in it, and a function with %s needs one that has: the second pod is held to the images of the first's revision (docs/functions.md)", c.Image, api.AnnotationDualPods)
+	}
+	p.container = index
+	return verdict{plan: p}, nil
+}
+
+// labelFunction is on an image whose own program is a function, by another name than rouse-function.
+const labelFunction = "dev.rouse.function"
+
+// servingContainer finds the container that has the port that Knative sends requests to; -1: there is none.
+func servingContainer(pod *corev1.Pod) int {
+	return slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name != queueProxy && portOf(&c) != 0
+	})
+}
+
+// queueProxy is Knative's own container.
+const queueProxy = "queue-proxy"
+
+func portOf(c *corev1.Container) int32 {
+	for _, p := range c.Ports {
+		if p.Name == servingv1.UserPortName {
+			return p.ContainerPort
+		}
+	}
+	return 0
+}
+
+// isFunction says whether a command line is a function's.
+func isFunction(command []string) bool {
+	if len(command) == 0 {
+		return false
+	}
+	name := path.Base(command[0])
+	return name == "rouse-function" || name == "rouse" && len(command) > 1 && command[1] == "function"
+}
+
+// repository is the last part of an image's name, without tag and digest.
+func repository(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	name := path.Base(image)
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+func value(env []corev1.EnvVar, name string) string {
+	for _, e := range env {
+		if e.Name == name {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// wrapping is a container that is to be wrapped.
+type wrapping struct {
+	container   *corev1.Container
+	annotations map[string]string
+	kind        string
+	image       *v1.Config // nil: it was not read
+}
+
+// plan says how.
+func (w *wrapping) plan() (*plan, error) {
+	line := w.line()
+	if w.kind == "" {
+		w.kind = kindOf(line)
+	}
+	model := w.annotations[api.AnnotationModel] != "" || value(w.container.Env, api.EnvModel) != ""
+	if w.kind == "" && model {
+		w.kind = api.RuntimeCommand
+	}
+	var p *plan
+	var err error
+	switch server, found := programs[w.kind]; {
+	case w.kind == "":
+		return nil, fmt.Errorf("nothing says what the image %s runs: set the annotation %s, to %s for a server that knows nothing of models", w.container.Image, api.AnnotationRuntime, api.RuntimeHTTP)
+	case found:
+		p, err = w.server(server, line, model)
+	case w.kind == api.RuntimeCommand, w.kind == api.RuntimeHTTP:
+		if len(line) == 0 {
+			return nil, fmt.Errorf("the image %s has neither an entrypoint nor a command: set the container's command", w.container.Image)
+		}
+		p = &plan{words: line, serves: true, everything: w.kind == api.RuntimeHTTP}
+	default:
+		return nil, fmt.Errorf("annotation %s: the runtime %q: want one of %s", api.AnnotationRuntime, w.kind, strings.Join(api.RuntimeKinds, ", "))
+	}
+	if err != nil {
+		return nil, err
+	}
+	flags := []string{"--runtime=" + w.kind}
+	if w.image != nil && w.image.StopSignal != "" {
+		flags = append(flags, "--stop-signal="+w.image.StopSignal)
+	}
+	p.flags = append(flags, p.flags...)
+	return p, nil
+}
+
+// line is the command line that the container would start, as far as it is known.
+func (w *wrapping) line() []string {
+	c := w.container
+	switch {
+	case len(c.Command) > 0:
+		return slices.Concat(c.Command, c.Args)
+	case w.image == nil:
+		return c.Args
+	case len(c.Args) > 0:
+		return slices.Concat(literal(w.image.Entrypoint), c.Args)
+	}
+	return slices.Concat(literal(w.image.Entrypoint), literal(w.image.Cmd))
+}
+
+// literal has Kubernetes leave words of an image alone: in a pod's args it replaces $(NAME), and in an image's own it does not.
+func literal(words []string) []string {
+	out := make([]string, len(words))
+	for i, word := range words {
+		out[i] = strings.ReplaceAll(word, "$(", "$$(")
+	}
+	return out
+}
+
+// kindOf is the kind of model server that a command line starts; empty: it is none that is known.
+func kindOf(line []string) string {
+	for kind, p := range programs {
+		if _, _, begins := p.begins(line); begins {
+			return kind
+		}
+	}
+	return ""
+}
+
+// begins says whether a command line is one of the program's, with the words up to its options, and these.
+func (p program) begins(line []string) (own, options []string, begins bool) {
+	for _, words := range p.words {
+		if len(line) >= len(words) && path.Base(line[0]) == words[0] && slices.Equal(line[1:len(words)], words[1:]) {
+			return line[:len(words)], line[len(words):], true
+		}
+	}
+	return nil, nil, false
+}
+
+// server wraps a model server whose options the function knows: it starts it itself, with options of its own.
+func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
+	p := &plan{}
+	own, options, begins := s.begins(line)
+	switch {
+	case begins && path.IsAbs(own[0]) && !slices.Contains(own, "-m"):
+		p.words = own // it may be in no folder of PATH
+	case begins:
+	case len(w.container.Command) > 0:
+		return nil, fmt.Errorf("the container's command is %s, which is no way to start %s that its function knows: leave the command out, write it as %s, or set the annotation %s to %s",
+			path.Base(line[0]), w.kind, strings.Join(s.words[0], " "), api.AnnotationRuntime, api.RuntimeCommand)
+	default: // the image's entrypoint is something else, or was not read: the options are the container's
+		options = w.container.Args
+		if _, rest, begins := s.begins(slices.Concat(s.words[0][:1], options)); begins && len(s.words[0]) > 1 { // "serve" is among them
+			options = rest
+		}
+	}
+	var named string
+	var err error
+	if p.flags, options, named, err = s.told(w.kind, options); err != nil {
+		return nil, err
+	}
+	if named != "" && !model {
+		p.flags = append(p.flags, "--model="+named)
+	}
+	p.words = append(slices.Clone(p.words), options...)
+	return p, nil
+}
+
+// told takes out of a server's options what its function is to be told instead.
+func (p program) told(kind string, options []string) (flags, rest []string, model string, err error) {
+	for i := 0; i < len(options); i++ {
+		name, given, has := strings.Cut(options[i], "=")
+		flag, known := p.flags[name]
+		isModel := slices.Contains(p.model, name)
+		switch {
+		case i == 0 && kind == api.RuntimeVLLM && !strings.HasPrefix(name, "-"):
+			model = options[i]
+			continue
+		case !known && !isModel:
+			rest = append(rest, options[i])
+			continue
+		case !has && i+1 == len(options):
+			return nil, nil, "", fmt.Errorf("the option %s has no value", name)
+		case !has:
+			i++
+			given = options[i]
+		}
+		if isModel {
+			model = given
+		} else if flag != "" {
+			flags = append(flags, "--"+flag+"="+given)
+		}
+	}
+	return flags, rest, model, nil
+}
+
+// errNoDigest is why an image is not read.
+var errNoDigest = errors.New("it has no digest: its registry is one that Knative does not ask either (registries-skipping-tag-resolving in the ConfigMap config-deployment)")

@@ -1,0 +1,244 @@
+package inject
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// Where the function is in a pod.
+const (
+	volume    = "rouse-function"
+	folder    = "/.rouse"
+	installed = folder + "/rouse-function"
+	// firstPort is where the function listens where the server has the container's port; the next that is free, where a
+	// container of the pod names it.
+	firstPort = 8014
+)
+
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// patch is the change of one pod.
+type patch struct{ all []operation }
+
+func (p *patch) set(value any, path string) {
+	p.all = append(p.all, operation{"add", path, value}) // of a field that is there it is a replacement
+}
+
+// push adds to a list, which may not be there.
+func (p *patch) push(empty bool, value any, path string) {
+	if empty {
+		p.set([]any{value}, path)
+		return
+	}
+	p.set(value, path+"/-")
+}
+
+// image is the function's.
+type image struct {
+	name   string
+	policy corev1.PullPolicy
+}
+
+// mutate is the change that wraps a pod's container:
+//
+//  1. A volume, an init container that copies the program there, and the volume in the container.
+//  2. The command.
+//  3. Where the server keeps the container's port, the function gets another one, and Knative's own container and the kubelet's
+//     probes are told so.
+//  4. Probes ask the function, so that a server that sleeps is not taken for one that has died.
+func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
+	var out patch
+	c := &pod.Spec.Containers[p.container]
+	at := "/spec/containers/" + strconv.Itoa(p.container)
+	out.push(len(pod.Spec.Volumes) == 0, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: quantity("128Mi")}}}, "/spec/volumes") // 1.
+	if len(pod.Spec.InitContainers) == 0 {
+		out.set([]any{initContainer(from)}, "/spec/initContainers")
+	} else {
+		out.set(initContainer(from), "/spec/initContainers/0")
+	}
+	out.push(len(c.VolumeMounts) == 0, corev1.VolumeMount{Name: volume, MountPath: folder, ReadOnly: true}, at+"/volumeMounts")
+	port, server := portOf(c), portOf(c)
+	flags := slices.Clone(p.flags)
+	if p.serves { // 3.
+		port = freePort(pod)
+		flags = append(flags, "--listen=:"+strconv.Itoa(int(port)), "--runtime-port="+strconv.Itoa(int(server)))
+		k := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == server })
+		out.set(port, fmt.Sprintf("%s/ports/%d/containerPort", at, k))
+	}
+	probed, err := out.tellQueueProxy(pod, p, server, port)
+	if err != nil {
+		return nil, err
+	}
+	if p.everything && probed != "" {
+		flags = append(flags, "--runtime-probe="+probed)
+	}
+	for _, probe := range []struct {
+		name string
+		*corev1.Probe
+	}{{"livenessProbe", c.LivenessProbe}, {"readinessProbe", c.ReadinessProbe}, {"startupProbe", c.StartupProbe}} {
+		out.probe(probe.Probe, p, server, port, at+"/"+probe.name) // 4.
+	}
+	if len(p.words) > 0 {
+		flags = append(append(flags, "--"), p.words...)
+	}
+	out.set([]string{installed}, at+"/command") // 2.
+	out.set(flags, at+"/args")
+	out.mark(pod, api.AnnotationInjected, strconv.Itoa(int(port)))
+	return out.all, nil
+}
+
+// missing is the change that leaves a pod as it is and says why.
+func missing(pod *corev1.Pod, why string) []operation {
+	var out patch
+	out.mark(pod, api.AnnotationNotInjected, why)
+	return out.all
+}
+
+func (p *patch) mark(pod *corev1.Pod, key, text string) {
+	if pod.Annotations == nil {
+		p.set(map[string]string{key: text}, "/metadata/annotations")
+		return
+	}
+	p.set(text, "/metadata/annotations/"+strings.ReplaceAll(key, "/", "~1"))
+}
+
+// initContainer copies the program. It runs as nobody in particular, and writes to the volume alone.
+func initContainer(from image) corev1.Container {
+	yes, no, user := true, false, int64(65532)
+	return corev1.Container{
+		Name: volume, Image: from.name, ImagePullPolicy: from.policy, Command: []string{"/rouse-function"}, Args: []string{"install", folder},
+		VolumeMounts: []corev1.VolumeMount{{Name: volume, MountPath: folder}},
+		Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		},
+		SecurityContext: &corev1.SecurityContext{
+			RunAsNonRoot: &yes, RunAsUser: &user, ReadOnlyRootFilesystem: &yes, AllowPrivilegeEscalation: &no,
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+}
+
+func quantity(text string) *resource.Quantity {
+	q := resource.MustParse(text)
+	return &q
+}
+
+// freePort is one that no container of the pod names.
+func freePort(pod *corev1.Pod) int32 {
+	for port := int32(firstPort); ; port++ {
+		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+			return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == port })
+		}) {
+			return port
+		}
+	}
+}
+
+// tellQueueProxy has Knative's container ask the function at its port, and returns the path that it asked the server.
+func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (path string, err error) {
+	q := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == queueProxy })
+	if q < 0 {
+		return "", nil
+	}
+	for k, e := range pod.Spec.Containers[q].Env {
+		switch {
+		case e.Name == "USER_PORT" && port != server:
+			p.set(strconv.Itoa(int(port)), fmt.Sprintf("/spec/containers/%d/env/%d/value", q, k))
+		case e.Name == "SERVING_READINESS_PROBE" && e.Value != "":
+			var text string
+			if text, path, err = readiness(e.Value, how, server, port); err != nil {
+				return "", fmt.Errorf("read Knative's readiness probe: %w", err)
+			}
+			if text != e.Value {
+				p.set(text, fmt.Sprintf("/spec/containers/%d/env/%d/value", q, k))
+			}
+		}
+	}
+	return path, nil
+}
+
+// readiness is the probe of Knative's container with the function's port. It is one probe, or a list whose first is that of
+// the serving container. Fields that are not known here are kept.
+func readiness(text string, how *plan, server, port int32) (changed, path string, err error) {
+	var one map[string]any
+	list := []map[string]any{}
+	several := json.Unmarshal([]byte(text), &list) == nil
+	if several && len(list) > 0 {
+		one = list[0]
+	} else if err := json.Unmarshal([]byte(text), &one); err != nil {
+		return "", "", err
+	}
+	of := func(kind string) map[string]any {
+		probe, _ := one[kind].(map[string]any)
+		return probe
+	}
+	get, tcp, grpc := of("httpGet"), of("tcpSocket"), of("grpc")
+	if get != nil {
+		path, _ = get["path"].(string)
+		path = "/" + strings.TrimPrefix(path, "/")
+	}
+	switch {
+	case get != nil && samePort(get["port"], server) && (port != server || !how.everything):
+		get["port"] = port
+		if !how.everything {
+			get["path"] = "/healthz"
+		}
+	case tcp != nil && samePort(tcp["port"], server) && port != server:
+		tcp["port"] = port
+	case grpc != nil && samePort(grpc["port"], server):
+		delete(one, "grpc")
+		one["tcpSocket"] = map[string]any{"port": port, "host": "127.0.0.1"}
+	default:
+		return text, path, nil
+	}
+	var all any = one
+	if several {
+		all = list
+	}
+	raw, err := json.Marshal(all)
+	return string(raw), path, err
+}
+
+func samePort(port any, want int32) bool {
+	n, is := port.(float64)
+	return is && int32(n) == want
+}
+
+// probe has a probe of the kubelet's ask the function. One of another port asks the server, as before.
+func (p *patch) probe(probe *corev1.Probe, how *plan, server, port int32, at string) {
+	switch {
+	case probe == nil:
+	case probe.Exec != nil:
+		p.set(append([]string{installed, "probe", "--port=" + strconv.Itoa(int(port)), "--"}, probe.Exec.Command...), at+"/exec/command")
+	case probe.HTTPGet != nil && (probe.HTTPGet.Port.IntVal == server || probe.HTTPGet.Port.StrVal != ""):
+		if probe.HTTPGet.Port.StrVal == "" {
+			p.set(port, at+"/httpGet/port")
+		}
+		if !how.everything {
+			p.set("/healthz", at+"/httpGet/path")
+		}
+	case probe.TCPSocket != nil && probe.TCPSocket.Port.IntVal == server:
+		p.set(port, at+"/tcpSocket/port")
+	case probe.GRPC != nil && probe.GRPC.Port == server:
+		p.all = append(p.all, operation{Op: "remove", Path: at + "/grpc"})
+		p.set(corev1.TCPSocketAction{Port: portValue(port)}, at+"/tcpSocket")
+	}
+}
+
+func portValue(port int32) intstr.IntOrString { return intstr.FromInt32(port) }

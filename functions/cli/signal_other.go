@@ -1,0 +1,13 @@
+//go:build !unix
+
+package cli
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// stopSignal refuses: there are no such signals here.
+func stopSignal(text string) (syscall.Signal, error) {
+	return 0, fmt.Errorf("--stop-signal %.40q: this system has no such signals", text)
+}

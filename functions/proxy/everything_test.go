@@ -1,0 +1,153 @@
+package proxy_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+func everything(c *proxy.Config) { c.Everything, c.Credentials = true, true }
+
+// anyRuntime says what it was asked, and echoes what comes over an upgraded connection.
+func anyRuntime(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "" {
+		conn, both, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(conn, both)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("Trailer", "X-End")
+	w.WriteHeader(http.StatusTeapot)
+	fmt.Fprintf(w, "%s %s %s host %s for %s cookie %s tenant %q: %s", r.Method, r.URL, r.Proto, r.Host, r.Header.Get("X-Forwarded-For"), r.Header.Get("Cookie"), r.Header.Get(control.HeaderTenant), body)
+	w.Header().Set("X-End", "whole")
+}
+
+func TestEveryPathPasses(t *testing.T) {
+	b := set(t, anyRuntime, everything)
+	req, err := http.NewRequest("PROPFIND", b.URL+"/collective_rpc?a=%2F", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "mine.example.com"
+	req.Header.Set("X-Forwarded-For", "192.0.2.1")
+	req.Header.Set("Cookie", "c=1")
+	req.Header.Set(control.HeaderTenant, "somebody")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	const want = `PROPFIND /collective_rpc?a=%2F HTTP/1.1 host mine.example.com for 192.0.2.1 cookie c=1 tenant "": body`
+	if err != nil || resp.StatusCode != http.StatusTeapot || string(text) != want || resp.Trailer.Get("X-End") != "whole" {
+		t.Errorf("got %d %q, trailer %v (%v), want %q", resp.StatusCode, text, resp.Trailer, err, want)
+	}
+	if o := b.wantIdle(t); o.Status != http.StatusTeapot || o.FirstByte == 0 {
+		t.Errorf("the outcome is %+v", o)
+	}
+	if b.gate.moved.Load() == 0 {
+		t.Error("the gate was not told that the runtime moves")
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	b := set(t, anyRuntime, everything)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(b.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	from := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(from, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %+v (%v)", resp, err)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if line, err := from.ReadString('\n'); err != nil || line != "hello\n" {
+		t.Errorf("got %q (%v)", line, err)
+	}
+	if n := b.gate.inside.Load(); n != 1 {
+		t.Errorf("%d places are taken while the connection is open, want 1", n)
+	}
+	conn.Close()
+	b.wantIdle(t)
+}
+
+func TestHTTP2StaysThat(t *testing.T) {
+	runtime := httptest.NewUnstartedServer(http.HandlerFunc(anyRuntime))
+	runtime.Config.Protocols = inbound.Protocols()
+	runtime.Start()
+	defer runtime.Close()
+	server := httptest.NewUnstartedServer(proxy.New(proxy.Config{Gate: &gate{base: runtime.URL}, Everything: true}))
+	server.Config.Protocols = inbound.Protocols()
+	server.Start()
+	defer server.Close()
+	var cleartext http.Protocols
+	cleartext.SetUnencryptedHTTP2(true)
+	h2c := &http.Client{Transport: &http.Transport{Protocols: &cleartext}}
+	// Both sides send and are heard before either has ended, as in a stream of gRPC.
+	out, in := io.Pipe()
+	req, err := http.NewRequest(http.MethodPost, server.URL+"/rpc", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		fmt.Fprint(in, "one")
+		in.Close()
+	}()
+	resp, err := h2c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.ProtoMajor != 2 || !strings.Contains(string(text), "/rpc HTTP/2.0") || resp.Trailer.Get("X-End") != "whole" {
+		t.Errorf("got %s %q, trailer %v (%v)", resp.Proto, text, resp.Trailer, err)
+	}
+}
+
+// TestProbesPassWhileItSleeps: a container is not started anew because its server was stopped on purpose.
+func TestProbesPassWhileItSleeps(t *testing.T) {
+	b := set(t, anyRuntime, everything)
+	b.gate.refused = api.Errorf(http.StatusServiceUnavailable, api.CodeAsleep, "the instance is asleep")
+	for agent, want := range map[string]int{"kube-probe/1.35": http.StatusOK, "curl": http.StatusServiceUnavailable} {
+		req, err := http.NewRequest(http.MethodGet, b.URL+"/live", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("User-Agent", agent)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want || (resp.Header.Get(control.HeaderRefused) == api.CodeAsleep) != (want != http.StatusOK) {
+			t.Errorf("%s gets %d %v, want %d", agent, resp.StatusCode, resp.Header, want)
+		}
+	}
+}
+
+func TestARuntimeThatIsNotThere(t *testing.T) {
+	b := set(t, anyRuntime, everything)
+	b.gate.base = "http://127.0.0.1:1"
+	resp, body, err := b.post(t, "/x", "body")
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get(control.HeaderRefused) != api.CodeUnhealthy || b.gate.lost.Load() != 1 {
+		t.Errorf("got %v %s (%v), and the gate heard of it %d times", resp.Status, body, err, b.gate.lost.Load())
+	}
+	b.wantIdle(t)
+}

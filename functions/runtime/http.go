@@ -1,0 +1,106 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// httpServer runs any HTTP server, which need not know of models. It is up when it answers its probe with
+// success, or takes connections where it has none. It does not sleep in place: asleep there is no process. What it
+// answers is nobody's to judge, so it has no canary.
+type httpServer struct {
+	Plain
+	server server
+	path   string
+	http   *http.Client
+}
+
+// probeTimeout bounds one try of a probe.
+const probeTimeout = 5 * time.Second
+
+func newHTTP(cfg Config) (Runtime, error) {
+	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
+		return nil, errors.New("runtime http: no command line; give the server's command, with $(PORT) where the port goes")
+	}
+	client := &http.Client{Transport: cfg.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &httpServer{server: server{cfg: cfg}, path: cfg.ProbePath, http: client}, nil
+}
+
+// Traits are none: its sleep is a stop of its process.
+func (r *httpServer) Traits() Traits { return Traits{} }
+
+// Launch starts the command with its port in PORT, and in the place of $(PORT).
+func (r *httpServer) Launch(model string) (Launch, error) {
+	if l, attached := r.server.attached(); attached {
+		return l, nil
+	}
+	e, port, err := r.server.listens()
+	if err != nil {
+		return Launch{}, err
+	}
+	words := strings.NewReplacer(portWord, port, modelWord, model)
+	filled := r.server
+	filled.cfg.Spec.Command = replaced(words, filled.cfg.Spec.Command)
+	filled.cfg.Spec.Args = replaced(words, filled.cfg.Spec.Args)
+	filled.cfg.Spec.Env = replaced(words, filled.cfg.Spec.Env)
+	return filled.launch(e, nil, []string{"PORT=" + port})
+}
+
+func replaced(words *strings.Replacer, in []string) []string {
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = words.Replace(s)
+	}
+	return out
+}
+
+// Probe asks for the probe's path, as Kubernetes does: 200 to 399 is success. Without a path it connects.
+func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if r.path == "" {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(string(e), "http://"))
+		if err != nil {
+			return fmt.Errorf("the server takes no connections yet: %w", err)
+		}
+		return conn.Close()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL(r.path), nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "kube-probe/rouse")
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("probe %s: %w", r.path, err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("probe %s: status %d", r.path, resp.StatusCode)
+	}
+	return nil
+}
+
+// Canary is a probe.
+func (r *httpServer) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+	return Answer{}, r.Probe(ctx, e)
+}
+
+// Sleep is not supported.
+func (r *httpServer) Sleep(context.Context, api.Endpoint, api.Level) error {
+	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
+}
+
+// Wake is a probe: it never slept in place.
+func (r *httpServer) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
+	return r.Canary(ctx, e)
+}
