@@ -41,10 +41,11 @@ func (b *brain) note(words ...string) error {
 	return b.err
 }
 
-func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.Subject) }
-func (b *brain) List() []admin.Function    { return b.views }
-func (b *brain) Usage() admin.Usage        { return admin.Usage{} }
-func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
+func (b *brain) Receive(e api.Event) error    { return b.note("receive", e.Type, e.Subject) }
+func (b *brain) List() []admin.Function       { return b.views }
+func (b *brain) Usage() admin.Usage           { return admin.Usage{} }
+func (b *brain) History(uint64) admin.History { return admin.History{} }
+func (b *brain) Devices() []admin.Device      { return make([]admin.Device, 1) }
 
 func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {
 	for _, v := range b.views {
