@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -27,7 +28,8 @@ func (a *Autoscaler) holds(name api.FunctionName, now time.Time) {
 	}
 }
 
-// held is what an instance holds, as the history keeps it: on its way up what it needs, if that is more than what was measured.
+// held is what an instance holds, as the history keeps it: on its way up what it needs, if that is more than what was measured, and
+// awake what it needs until it is measured.
 func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 	s := &i.Status
 	h := admin.Held{At: now, Instance: s.Instance, Function: f.Spec.Name, Node: s.Node, Devices: s.Devices, State: s.State, Host: s.Memory.Host, PerDevice: s.Memory.PerDevice}
@@ -36,6 +38,9 @@ func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 		h.State = api.Draining
 	case i.BeingWoken() || s.State == api.Starting:
 		h.State, h.Host, h.PerDevice = api.Starting, max(h.Host, f.Need.Host), max(h.PerDevice, f.Need.PerDevice)
+	}
+	if s.State != api.Asleep {
+		h.Host, h.PerDevice = cmp.Or(h.Host, f.Need.Host), cmp.Or(h.PerDevice, f.Need.PerDevice)
 	}
 	if len(h.Devices) == 0 {
 		h.PerDevice = 0
