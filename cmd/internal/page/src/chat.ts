@@ -1,6 +1,7 @@
 // Conversations of the playground: what is asked of /v1/chat/completions, and how its stream becomes turns.
 import { signal, type Signal } from '@preact/signals'
-import { clientKey, events, refusal, Refused } from './api'
+import { clientKey, events, refusal, Refused, token } from './api'
+import { info } from './store'
 
 export interface Call { id: string; name: string; args: string; result?: string }
 
@@ -29,7 +30,8 @@ export const newPane = (): Pane => ({ model: signal(''), turns: signal<Turn[]>([
 export interface Settings { system: string; temperature: number; most: number; tools: unknown[]; choice: string }
 
 export const needsKey = signal(false)
-export const auth = (): Record<string, string> => (clientKey() ? { Authorization: 'Bearer ' + clientKey() } : {})
+// auth goes with what a client asks. `kn rouse ui`, which serves the page of a cluster, wants the page's token too; others never see it.
+export const auth = (): Record<string, string> => ({ ...(clientKey() && { Authorization: 'Bearer ' + clientKey() }), ...(info.value?.leader && { 'X-Rouse-Page': token() }) })
 
 // readTools says what a text is as tools: a list, or one of them. The error is for people.
 export function readTools(text: string): { tools: unknown[]; error: string } {
