@@ -55,7 +55,8 @@ function walk(p: Past, until: number, at: (t: number, held: Map<string, Change>,
 // heldAt is what was held at a time.
 export const heldAt = (p: Past, time: number): Change[] => [...walk(p, time).values()]
 
-export interface Step { t: number; amounts: number[] } // for each layer and kind: amounts[layer * 3 + kind]
+// Step has, for each band (layer * 3 + kind), what lies below it: sums[band], and above: sums[band + 1].
+export interface Step { t: number; sums: number[] }
 export interface Layers { names: string[]; steps: Step[]; peak: number }
 
 const most = 9 // holders that are drawn apart
@@ -102,16 +103,16 @@ export function layersOf(p: Past, d: Device, from: number, to: number, columns: 
   let peak = 0
   const steps = raw.map(({ t, all }) => {
     const amounts = new Array<number>(names.length * 3).fill(0)
-    let sum = 0
     for (const a of all) {
       const k = names.indexOf(a.name)
       const layer = k >= 0 ? k : names.length - 1
       if (layer < 0) continue
       amounts[layer * 3 + a.kind]! += a.n
-      sum += a.n
     }
-    peak = Math.max(peak, sum)
-    return { t, amounts }
+    const sums = [0]
+    for (const n of amounts) sums.push(sums[sums.length - 1]! + n)
+    peak = Math.max(peak, sums[sums.length - 1]!)
+    return { t, sums }
   })
   return { names, steps, peak }
 }

@@ -1,5 +1,5 @@
 import { computed, signal } from '@preact/signals'
-import { clock, short } from '../format'
+import { brief, clock, short } from '../format'
 import { past, refresh } from '../history'
 import { link, usePoll, VirtualTable, type Column } from '../parts'
 import { decisions } from '../store'
@@ -27,7 +27,7 @@ const columns: Column<Decision>[] = [
   { title: 'When', class: 'when', cell: (d) => <a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a> },
   { title: 'What', class: 'word', cell: (d) => <b>{d.action}</b> },
   { title: 'Function', class: 'name', cell: (d) => <><a href={link(d.function)}>{short(d.function)}</a><small>{d.instance}</small></> },
-  { title: 'Why', class: 'grow wrap', cell: (d) => <span title={d.reason}>{d.reason}{d.error && <em class="bad"> {d.error}</em>}</span> },
+  { title: 'Why', class: 'grow wrap', cell: (d) => <span title={d.reason}>{brief(d.reason)}{d.error && <em class="bad"> {d.error}</em>}</span> },
 ]
 
 export function Decisions() {

@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { call, functionPath, get, lines } from '../api'
-import { ago, bytes, clock, doing, duration, held, short } from '../format'
+import { ago, brief, bytes, clock, doing, duration, held, short } from '../format'
 import { Orders, StateWord, usePoll } from '../parts'
 import { functionNamed, now, order, say } from '../store'
 import type { Decision, Summary, Wake } from '../types'
@@ -32,7 +32,7 @@ export function FunctionView({ name }: { name: string }) {
         {why.value.length === 0 && <p class="faint">None yet.</p>}
         <ol class="log">
           {why.value.slice(0, 50).map((d) => (
-            <li key={d.at + d.action + d.instance}><a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a><b>{d.action}</b><span>{d.reason}{d.error && <em class="bad"> {d.error}</em>}</span></li>
+            <li key={d.at + d.action + d.instance}><a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a><b>{d.action}</b><span title={d.reason}>{brief(d.reason)}{d.error && <em class="bad"> {d.error}</em>}</span></li>
           ))}
         </ol>
       </section>
@@ -74,7 +74,7 @@ function Facts({ f }: { f: Summary }) {
       <div><dt>Requests</dt><dd>{f.waiting ?? 0} held, {f.running ?? 0} running, last {ago(f.lastRequest, now.value)}</dd></div>
       <div><dt>Holds now</dt><dd>{bytes(host)} of host{gpu > 0 && `, ${bytes(gpu)} of GPUs`}</dd></div>
       <div><dt>Needs awake</dt><dd>{bytes(f.need.host)} of host{f.need.devices ? `, ${f.need.devices} GPU × ${bytes(f.need.perDevice ?? 0)}` : ''}</dd></div>
-      {f.waits && <div class="full"><dt>Waits for</dt><dd>{f.waits}</dd></div>}
+      {f.waits && <div class="full"><dt>Waits for</dt><dd>{brief(f.waits)}</dd></div>}
       {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
       {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
       {f.lastError && <div class="full"><dt>Last error</dt><dd class="bad">{f.lastError}</dd></div>}

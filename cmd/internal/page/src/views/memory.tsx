@@ -32,9 +32,11 @@ function sum(list: { name: string; kind: string; amount: number; href?: string }
   return parts
 }
 
-// then is who held what of a device at a moment.
-const then = (d: Device, t: number): Part[] =>
-  past.value ? sum(heldAt(past.value, t).map((h) => ({ name: holder(h), kind: kindOf(h), amount: on(d, h), href: h.function && link(h.function) }))) : []
+const heldThen = computed(() => (past.value && moment.value !== null ? heldAt(past.value, moment.value) : []))
+
+// then is who held what of a device at the moment.
+const then = (d: Device): Part[] =>
+  sum(heldThen.value.map((h) => ({ name: holder(h), kind: kindOf(h), amount: on(d, h), href: h.function && link(h.function) })))
 
 // nowOf is who has what of a device now, and what is kept of it for whom.
 function nowOf(d: Device): Part[] {
@@ -51,7 +53,7 @@ function nowOf(d: Device): Part[] {
 
 function DeviceView({ d }: { d: Device }) {
   const t = moment.value
-  const parts = t === null ? nowOf(d) : then(d, t)
+  const parts = t === null ? nowOf(d) : then(d)
   const all = Math.max(d.total, d.capacity, parts.reduce((n, p) => n + p.amount, 0), 1)
   return (
     <section class="device" aria-label={d.name}>

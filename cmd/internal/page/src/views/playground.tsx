@@ -71,7 +71,7 @@ function Ask({ shown }: { shown: Pane[] }) {
   const text = useSignal(modelOf(panes[0]!) === 'pico' && !panes[0]!.turns.value.length ? 'echo hello world' : '')
   const file = useRef<HTMLInputElement>(null)
   const waits = shown.some((p) => open(p).length > 0)
-  const why = waits ? 'The model waits for the result of a tool.' : toolFault.value
+  const why = waits ? 'The model waits for the result of a tool.' : toolFault.value && 'Nothing is sent while the tools can\'t be read: see the settings.'
   const send = () => {
     const prompt = text.value.trim()
     if (!prompt && !images.value.length || running.value || !models.value.length || why) return
