@@ -126,6 +126,9 @@ bench-exchange: ## what a link between a cluster and a front door costs; and how
 	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
 	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/clusters
 
+bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 functions, a day of the ledger, and 1,000 readers of its stream; needs Chromium and Node.js
+	PAGE_BENCH=$(abspath docs/bench/page.json) $(GO) test -count=1 -run TestBench -v ./$(PAGE)
+
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httputil"
 	"sync/atomic"
@@ -80,7 +79,7 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 				return &forward.Failure{Code: code, Err: api.Errorf(http.StatusServiceUnavailable, code, "the instance refused the request: %s", code)}
 			}
 			c.reply.timing.First, c.reply.answered, c.reply.instance = time.Since(sent), resp.StatusCode, s.instance.ID
-			maps.Copy(resp.Header, c.reply.limits)
+			c.reply.limits.Describe(resp.Header)
 			for name := range resp.Header {
 				if control.Reserved(name) {
 					delete(resp.Header, name)

@@ -322,6 +322,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 // tell keeps a decision and passes it on.
 func (a *Autoscaler) tell(f *function, d api.Decision) {
 	f.decided(d)
+	a.history.Decided(d)
 	a.metrics.decisions.WithLabelValues(d.Action).Inc()
 	level := slog.LevelDebug
 	switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
+	"github.com/rouse-dev/rouse/autoscaler/history"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
 	"github.com/rouse-dev/rouse/internal/bell"
@@ -28,6 +29,7 @@ type Autoscaler struct {
 	log     *slog.Logger
 	metrics *metrics
 	wakes   *wakes.Store
+	history *history.Recorder
 	box     mailbox
 
 	// ops counts the calls of Effects under way; opsCtx is theirs.
@@ -76,6 +78,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	}
 	a.usage = usage.New(time.Now())
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
+	a.history = history.New(time.Now())
+	a.history.SetDevices(time.Now(), a.cfg.Devices)
 	a.dirty.in = make(map[api.FunctionName]bool)
 	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
 	a.planner, a.cfg.Devices = a.world, nil // the world keeps them from now on

@@ -90,6 +90,7 @@ func (a *Autoscaler) setDevices(devices []inventory.Device) {
 	before := a.world.LargestHost()
 	a.world.SetDevices(devices)
 	a.usage.SetDevices(time.Now(), devices)
+	a.history.SetDevices(time.Now(), devices)
 	if a.world.LargestHost() != before {
 		a.allDirty() // what is assumed of a function's need is bounded by it
 	}

@@ -102,6 +102,7 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
 	a.usage.Drop(now, id)
+	a.history.Drop(now, id)
 	i.f.Drop(&i.Instance)
 	a.tombstones.Add(id, tombstone.Final, time.Time{})
 	i.f.Observe(now)

@@ -1,15 +1,17 @@
 package autoscaler
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 )
 
-// holds tells the meter what the instances of a function hold.
+// holds tells the meter, and the history, what the instances of a function hold.
 func (a *Autoscaler) holds(name api.FunctionName, now time.Time) {
 	f := a.functions[name]
 	if f == nil {
@@ -22,8 +24,32 @@ func (a *Autoscaler) holds(name api.FunctionName, now time.Time) {
 			h.Bytes = max(h.Bytes, f.Need.PerDevice)
 		}
 		a.usage.Set(now, h)
+		a.history.Set(held(f, i, now))
 	}
 }
+
+// held is what an instance holds, as the history keeps it: on its way up what it needs, if that is more than what was measured, and
+// awake what it needs until it is measured.
+func held(f *function, i *decide.Instance, now time.Time) admin.Held {
+	s := &i.Status
+	h := admin.Held{At: now, Instance: s.Instance, Function: f.Spec.Name, Node: s.Node, Devices: s.Devices, State: s.State, Host: s.Memory.Host, PerDevice: s.Memory.PerDevice}
+	switch {
+	case i.Doing == decide.DoingSleep || i.Doing == decide.DoingStop:
+		h.State = api.Draining
+	case i.BeingWoken() || s.State == api.Starting:
+		h.State, h.Host, h.PerDevice = api.Starting, max(h.Host, f.Need.Host), max(h.PerDevice, f.Need.PerDevice)
+	}
+	if s.State != api.Asleep {
+		h.Host, h.PerDevice = cmp.Or(h.Host, f.Need.Host), cmp.Or(h.PerDevice, f.Need.PerDevice)
+	}
+	if len(h.Devices) == 0 {
+		h.PerDevice = 0
+	}
+	return h
+}
+
+// History is what was held and decided in the last day. It does not wait for the loop.
+func (a *Autoscaler) History(after uint64) admin.History { return a.history.After(after) }
 
 // Usage is who has used what, since this process began to decide at the earliest. It waits like [Autoscaler.List].
 func (a *Autoscaler) Usage(q admin.UsageQuery) admin.Usage {

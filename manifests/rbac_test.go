@@ -129,7 +129,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 		"configmaps": nil,
 		"leases":     {control.AutoscalerName},
 
-		"services/proxy": {"http:" + control.AutoscalerName + ":http"}, // as package kn calls it
+		"services/proxy": {"http:" + control.AutoscalerName + ":http", "http:" + control.FrontDoorName + ":http"}, // as package kn calls it
 	}
 	names["configmaps"] = takeover.ConfigMaps()
 	knative := knativeNames(t)
@@ -150,7 +150,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 			if !slices.Contains(names[r.Resources[0]], n) {
 				t.Errorf("%s: the name %s of %s is in no program", r.role, n, r.Resources[0])
 			}
-			if !strings.Contains(n, "rouse-") && !knative[r.Resources[0]+"/"+n] {
+			if !strings.Contains(n, "rouse") && !knative[r.Resources[0]+"/"+n] {
 				t.Errorf("%s: Knative has no %s/%s", r.role, r.Resources[0], n)
 			}
 		}

@@ -30,6 +30,7 @@ type Decider interface {
 	WakeTraces(name api.FunctionName) []api.WakeTrace
 	Devices() []admin.Device
 	Usage(q admin.UsageQuery) admin.Usage
+	History(after uint64) admin.History
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
@@ -86,6 +87,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(admin.PathInfo, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Info()) }, http.MethodGet)
 	add(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Devices()) }, http.MethodGet)
 	add(admin.PathUsage, s.usage, http.MethodGet)
+	add(admin.PathHistory, s.history, http.MethodGet)
 	add(admin.PathClusters, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, s.cfg.Clusters(r.Context())...))
 	}, http.MethodGet)
@@ -112,6 +114,19 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
 	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
+}
+
+// history answers with what was held and decided, all of it or what is newer than a number.
+func (s *Server) history(w http.ResponseWriter, r *http.Request) {
+	after := uint64(0)
+	if text := r.URL.Query().Get("after"); text != "" {
+		var err error
+		if after, err = strconv.ParseUint(text, 10, 64); err != nil {
+			api.WriteError(w, api.BadRequest("after", "after is %.40q: want the seq of an earlier answer", text))
+			return
+		}
+	}
+	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
 }
 
 // order is something that people may have done with a function.

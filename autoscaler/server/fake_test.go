@@ -45,6 +45,8 @@ func (b *brain) Receive(e api.Event) error { return b.note("receive", e.Type, e.
 func (b *brain) List() []admin.Function    { return b.views }
 func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
 
+func (b *brain) History(uint64) admin.History { return admin.History{} }
+
 func (b *brain) Usage(q admin.UsageQuery) admin.Usage { return admin.Usage{Since: q.From, Until: q.To} }
 
 func (b *brain) Status(name api.FunctionName) (admin.Function, bool) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +20,11 @@ import (
 // headerToken carries the cluster's token: the API server's proxy keeps Authorization for itself.
 const headerToken = "X-Rouse-Token"
 
-// proxied is the autoscaler's Service as the API server's proxy names it.
-const proxied = "http:" + control.AutoscalerName + ":http"
+// The autoscaler's Service, and the front door's, as the API server's proxy names them.
+const (
+	proxied      = "http:" + control.AutoscalerName + ":http"
+	proxiedFront = "http:" + control.FrontDoorName + ":http"
+)
 
 var (
 	errNotInstalled = errors.New("this cluster has no Rouse: install it with `kn rouse install`")
@@ -29,9 +33,9 @@ var (
 
 // door is the autoscaler's administrative API, by way of the API server.
 func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
-	host, _, err := rest.DefaultServerUrlFor(c.config)
+	at, err := c.proxy(proxied)
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+		return nil, err
 	}
 	secret, err := c.kube.CoreV1().Secrets(control.SystemNamespace).Get(ctx, control.ControlSecret, metav1.GetOptions{})
 	switch {
@@ -44,11 +48,21 @@ func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 	if token == "" {
 		return nil, errNoLeader // its first act is to make the token
 	}
-	base := host.JoinPath("/api/v1/namespaces/" + control.SystemNamespace + "/services/" + proxied + "/proxy").String()
+	base := at.String()
 	return &adminclient.Client{
 		HTTP: c.http, URL: func(path string) string { return base + path }, Peer: "the cluster",
 		Header: http.Header{headerToken: {token}}, Refused: fault,
 	}, nil
+}
+
+// proxy is where the API server's proxy to a Service of Rouse is.
+func (c *cluster) proxy(service string) (*url.URL, error) {
+	host, _, err := rest.DefaultServerUrlFor(c.config)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	host.Path = strings.TrimSuffix(host.Path, "/") + "/api/v1/namespaces/" + control.SystemNamespace + "/services/" + service + "/proxy"
+	return host, nil
 }
 
 // absent says why there is no token.

@@ -52,6 +52,8 @@ type fakeCluster struct {
 	kubeconfig string
 	// admin answers behind the proxy; nil: the Service has no endpoints.
 	admin http.Handler
+	// front answers behind the proxy to the front door.
+	front http.Handler
 	// without are the API groups that it does not have; deny says what the person may not do.
 	without []string
 	deny    func(verb, resource, namespace string) bool
@@ -157,6 +159,15 @@ func nested(o map[string]any, keys ...string) string {
 func (c *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const proxy = "/api/v1/namespaces/knative-serving/services/http:rouse-autoscaler:http/proxy"
 	switch {
+	case c.front != nil && strings.HasPrefix(r.URL.Path, strings.Replace(proxy, "rouse-autoscaler", "rouse", 1)):
+		if c.denies(w, "create", "services/proxy of the front door", "") {
+			return
+		}
+		_, path, _ := strings.Cut(r.URL.Path, "/proxy")
+		r = r.Clone(r.Context())
+		r.URL.Path = path
+		r.Header.Del("Authorization")
+		c.front.ServeHTTP(w, r)
 	case strings.HasPrefix(r.URL.Path, proxy):
 		c.serveProxy(w, r, strings.TrimPrefix(r.URL.Path, proxy))
 	case r.URL.Path == "/api":

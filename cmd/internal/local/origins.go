@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
 // origins decides which web pages may use the front door, and by which names of this
@@ -24,7 +25,7 @@ import (
 //  3. A page that --origins names, one of this machine, and one that the front door itself
 //     serves may read the answers, which say so. A preflight is answered here.
 //  4. Every other page is refused.
-//  5. Administrative paths are for the server's own page only, and no answer of theirs names another that may read it.
+//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says, and no answer of theirs names another that may read it.
 type origins struct {
 	loopback bool
 	all      bool
@@ -74,7 +75,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 			return
 		}
 		if isAdminPath(r.URL.Path) { // 5
-			if !ownPage(r) {
+			if !page.Own(r) {
 				refuseOrigin(w, r, "administrative paths are for no page but this server's own")
 				return
 			}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -77,20 +76,6 @@ func pageHost(server string, at *net.TCPAddr) string {
 		return fmt.Sprintf("http://127.0.0.1:%d", at.Port)
 	}
 	return server
-}
-
-// ownPage says whether a request that administers comes from no page, or from this server's own. Unlike clients' paths, these are
-// for no other page, whatever [Config.Origins] says.
-func ownPage(r *http.Request) bool {
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		return false
-	}
-	list := r.Header["Origin"]
-	if len(list) == 0 {
-		return true
-	}
-	u, err := url.Parse(list[0])
-	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
 // keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,22 @@ import (
 // TestInABrowser: every view in a real Chromium, against a real server, and axe finds no serious fault. PAGE_SHOTS is a folder
 // for screenshots.
 func TestInABrowser(t *testing.T) {
+	script(t, "test/browser.mjs", os.Getenv("PAGE_SHOTS"))
+}
+
+// TestBench measures the page, and writes what it finds to the file PAGE_BENCH; see make bench-page. Nothing is asserted of it.
+func TestBench(t *testing.T) {
+	report := os.Getenv("PAGE_BENCH")
+	if report == "" {
+		t.Skip("PAGE_BENCH names no file for the report: make bench-page")
+	}
+	script(t, "test/bench.mjs", report, "make bench-page")
+}
+
+// script runs a program of Node.js against a server of its own. Its arguments are a Chromium, the page's address with its token, the
+// server's process, and more.
+func script(t *testing.T, program string, more ...string) {
+	t.Helper()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("there is no chromium: apt-get install chromium")
@@ -20,17 +37,43 @@ func TestInABrowser(t *testing.T) {
 	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
 		t.Skip("playwright-core is not installed: make page")
 	}
+	address, pid := serve(t)
+	browser := exec.CommandContext(t.Context(), "node", append([]string{program, chromium, address, pid}, more...)...)
+	said, err := browser.CombinedOutput()
+	t.Logf("%s", said)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// serve runs a server with simulated GPUs, two models that take turns on one of them, and pico.
+func serve(t *testing.T) (address, pid string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "rouse-page-") // short: sockets are in it
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	rouse := filepath.Join(dir, "bin", "rouse") // the server has a folder rouse
-	if out, err := exec.Command("go", "build", "-o", rouse, "../../rouse").CombinedOutput(); err != nil {
-		t.Fatalf("build rouse: %v\n%s", err, out)
+	bin := filepath.Join(dir, "bin") // the server has a folder rouse
+	rouse := filepath.Join(bin, "rouse")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		t.Fatal(err)
 	}
-	env := append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "ROUSE_SERVER=")
-	server := exec.Command(rouse, "up", "--no-gpu", "--listen", "127.0.0.1:0", "--log-format", "text")
+	if out, err := exec.Command("go", "build", "-o", bin, "../../rouse", "../../../e2e/vllmsim/cmd/vllmsim").CombinedOutput(); err != nil {
+		t.Fatalf("build rouse and the simulator: %v\n%s", err, out)
+	}
+	for _, name := range []string{"vllm", "nvidia-smi"} {
+		if err := os.Symlink("vllmsim", filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := append(os.Environ(), "XDG_RUNTIME_DIR="+dir, "ROUSE_SERVER=", "PATH="+bin+":"+os.Getenv("PATH"), "VLLMSIM_DEVICES="+filepath.Join(dir, "devices"),
+		"VLLMSIM_FLAGS=--load-time 200ms --sleep-time 0 --wake-time 0 --step-time 1ms --prefill-time 1us")
+	gpu := exec.Command(filepath.Join(bin, "vllmsim"), "devices", "--count", "1", "--memory", "80GiB")
+	if gpu.Env = env; gpu.Run() != nil {
+		t.Fatal("the simulator makes no GPU")
+	}
+	server := exec.Command(rouse, "up", "--no-gpu=false", "-f", "test/functions.yaml", "--listen", "127.0.0.1:0", "--log-format", "text")
 	server.Env = env
 	out, err := server.StdoutPipe()
 	if err != nil {
@@ -57,14 +100,9 @@ func TestInABrowser(t *testing.T) {
 	}()
 	ui := exec.Command(rouse, "ui")
 	ui.Env = env
-	address, err := ui.Output()
+	printed, err := ui.Output()
 	if err != nil {
 		t.Fatalf("rouse ui: %v", err)
 	}
-	browser := exec.CommandContext(t.Context(), "node", "test/browser.mjs", chromium, strings.TrimSpace(string(address)), os.Getenv("PAGE_SHOTS"))
-	said, err := browser.CombinedOutput()
-	t.Logf("%s", said)
-	if err != nil {
-		t.Error(err)
-	}
+	return strings.TrimSpace(string(printed)), strconv.Itoa(server.Process.Pid)
 }

@@ -19,7 +19,7 @@ export const setClientKey = (k: string) => (k ? sessionStorage.setItem(keyKey, k
 
 // Refused is an answer that is no success, with what the server says.
 export class Refused extends Error {
-  constructor(readonly status: number, message: string) {
+  constructor(readonly status: number, message: string, readonly fault: { code?: string; request?: string; retry?: string } = {}) {
     super(message)
   }
 }
@@ -27,14 +27,18 @@ export class Refused extends Error {
 // refusal reads the error of an answer, in any of the shapes that the API has.
 export async function refusal(resp: Response): Promise<Refused> {
   const text = await resp.text().catch(() => '')
-  let message = text.slice(0, 2000)
+  let message = text.slice(0, 4000)
+  let code: unknown
   try {
     const body = JSON.parse(text)
-    message = body.error?.message ?? body.error ?? message
+    message = body.error?.message ?? body.error ?? body.message ?? message
+    code = body.error?.code ?? body.error?.type
   } catch {
     // not JSON: the text itself
   }
-  return new Refused(resp.status, String(message || `status ${resp.status}`))
+  return new Refused(resp.status, String(message || `status ${resp.status}`), {
+    code: code ? String(code) : undefined, request: resp.headers.get('X-Request-Id') ?? undefined, retry: resp.headers.get('Retry-After') ?? undefined,
+  })
 }
 
 export async function call(path: string, init: RequestInit = {}): Promise<Response> {

@@ -72,3 +72,6 @@ export function doing(f: Summary): string {
   const asleep = f.state === 'asleep' && f.instances?.find((i) => i.state === 'asleep')
   return asleep && asleep.level ? `level ${asleep.level}` : ''
 }
+
+// brief is a reason with the names of GPUs as short as people say them.
+export const brief = (text: string) => text.replace(/\b(GPU-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f-]{22}\b/g, '$1')

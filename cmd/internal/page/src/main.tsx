@@ -33,7 +33,7 @@ function decode(part: string): string {
   }
 }
 
-const views: Record<string, { title: string; view: () => JSX.Element }> = {
+const views: Record<string, { title: string; view: (at: { at?: string }) => JSX.Element }> = {
   '': { title: 'Functions', view: Functions },
   play: { title: 'Playground', view: Playground },
   memory: { title: 'Memory', view: MemoryView },
@@ -129,7 +129,7 @@ function View() {
   if (name !== 'play' && connection.value === 'denied') body = <Door />
   else if (name !== 'play' && !ready.value) body = <p class="empty">{connection.value === 'lost' ? 'The server does not answer. Trying again …' : 'One moment …'}</p>
   else if (name === 'f' && a && b) body = <FunctionView key={a + '/' + b} name={a + '/' + b} />
-  else if (v) body = <v.view />
+  else if (v) body = <v.view at={a} />
   else body = <p class="empty">There is no such view. <a href="#/">Functions</a></p>
   return <main id="main" ref={main} tabIndex={-1}>{body}</main>
 }

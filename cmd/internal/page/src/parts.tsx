@@ -42,6 +42,8 @@ export interface Column<T> {
   cell: (row: T) => ComponentChildren
 }
 
+const step = 4 // rows by which what is in the document moves on
+
 // VirtualTable has only the rows in the document that are seen, and says to assistive technology how many there are.
 export function VirtualTable<T>({ label, rows, columns, id, height, empty }: {
   label: string
@@ -57,8 +59,8 @@ export function VirtualTable<T>({ label, rows, columns, id, height, empty }: {
   const look = () => {
     const b = box.current
     if (!b) return
-    from.value = Math.max(0, Math.floor(b.scrollTop / height) - 6)
-    seen.value = Math.ceil(b.clientHeight / height) + 12
+    from.value = Math.max(0, Math.floor(b.scrollTop / height / step) * step - 6)
+    seen.value = Math.ceil(b.clientHeight / height) + 12 + step
   }
   useLayoutEffect(() => {
     look()

@@ -62,6 +62,19 @@ export interface Device {
 
 export interface Decision { at: string; function: string; instance?: string; action: string; reason: string; error?: string }
 
+export interface Held {
+  at: string
+  instance: string
+  function?: string
+  node?: string
+  devices?: string[]
+  state: State
+  host?: number
+  perDevice?: number
+}
+
+export interface History { since: string; seq: number; whole?: boolean; held?: Held[]; changes?: Held[]; decisions?: Decision[] }
+
 export interface Span { id: string; parent: string; name: string; part: string; who?: string; after: number; took: number; note?: string }
 
 export interface Wake {
@@ -125,6 +138,7 @@ export interface Asked {
   output_tokens?: number
 }
 
-export interface Info { version: string; url: string; keys?: boolean; started: string; pid?: number }
+// Info is what the server says of itself; leader is that of a cluster.
+export interface Info { version: string; url: string; keys?: boolean; started: string; pid?: number; leader?: string }
 
 export interface Adapter { name: string; path?: string; loaded: string[]; standby?: string[] }

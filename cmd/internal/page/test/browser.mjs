@@ -1,16 +1,16 @@
-// What a person sees of the page, in a real Chromium, against a running server: node browser.mjs CHROMIUM ADDRESS [FOLDER].
-// ADDRESS has the token. In FOLDER, if one is given, are screenshots then. It ends with 1 and what failed.
+// What a person sees of the page, in a real Chromium, against a running server: node browser.mjs CHROMIUM ADDRESS PID [FOLDER].
+// ADDRESS has the token. In FOLDER, if one is given, are screenshots then. PAGE_ONLY chooses checks by name. It ends with 1 and what failed.
 import { chromium } from 'playwright-core'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import assert from 'node:assert/strict'
 
-const [executablePath, address, folder] = process.argv.slice(2)
+const [executablePath, address, , folder] = process.argv.slice(2)
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const origin = new URL(address).origin
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] })
-const patience = 20_000
+const patience = 60_000
 
 // open makes a page of its own, whose faults fail the test.
 async function open(options = {}) {
@@ -62,7 +62,8 @@ const checks = {
     await page.goto(address)
     await page.getByRole('link', { name: 'Playground' }).click()
     await page.getByLabel('Two models side by side').check()
-    await page.getByLabel('Prompt').fill('echo hello world')
+    for (const n of [0, 1]) await page.locator('.pane select').nth(n).selectOption('pico')
+    await page.getByLabel('Prompt', { exact: true }).fill('echo hello world')
     await page.getByRole('button', { name: 'Send' }).click()
     const answers = page.locator('.turn.assistant')
     await answers.nth(1).getByText('hello world').waitFor()
@@ -70,7 +71,125 @@ const checks = {
     assert.match(await answers.nth(0).innerText(), /hold [\d.]+ .*first token [\d.]+ .*tokens/s)
     await page.getByRole('button', { name: 'Send' }).waitFor()
     await accessible(page, 'answers')
+    await page.locator('.pane select').nth(1).selectOption('one')
+    await page.getByLabel('Prompt', { exact: true }).fill('What happened?')
+    await page.getByRole('button', { name: 'Send' }).click()
+    await page.locator('.pane').nth(1).getByText(/tokens, [\d.]+\/s/).waitFor()
+    await page.getByRole('button', { name: 'Send' }).waitFor()
     await shot(page, 'playground')
+    assert.deepEqual(page.faults, [])
+    await page.context().close()
+  },
+
+  async 'tools, images, and what is refused'() {
+    const page = await open({ colorScheme: 'dark' })
+    await page.goto(address)
+    await page.getByRole('link', { name: 'Playground' }).click()
+    await page.locator('.pane select').selectOption('pico')
+    await page.getByText('Settings and tools').click()
+    await page.getByLabel('Tools, as JSON').fill('{"name": ')
+    await page.getByText('This is no JSON').waitFor()
+    assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled())
+    await page.getByLabel('Tools, as JSON').fill('{"name": "paint", "parameters": {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"], "additionalProperties": false}}')
+    await page.getByLabel('Tools are').selectOption('required')
+    await accessible(page, 'settings')
+    await page.getByText('Settings and tools').click()
+    await page.getByLabel('Prompt', { exact: true }).fill('echo red')
+    await page.getByRole('button', { name: 'Send' }).click()
+    const call = page.locator('.call')
+    await call.getByText(/"colour": "(red|blue)"/).waitFor()
+    assert.ok(await page.getByRole('button', { name: 'Send the result' }).isDisabled(), 'a call without a result is answered')
+    await page.getByLabel('Result of paint').fill('painted')
+    await accessible(page, 'a call')
+    await shot(page, 'tools')
+    await page.getByText('Settings and tools').click()
+    await page.getByLabel('Tools are').selectOption('none')
+    await page.getByText('Settings and tools').click()
+    await page.getByRole('button', { name: 'Send the result' }).click()
+    await page.locator('.turn.assistant').nth(1).locator('.times').getByText(/tokens/).waitFor()
+    await page.getByLabel('Images').setInputFiles({ name: 'dot.png', mimeType: 'image/png', buffer: Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64') })
+    await page.getByRole('list', { name: 'Images of the question' }).waitFor()
+    await page.getByLabel('Prompt', { exact: true }).fill('what is this')
+    await page.getByRole('button', { name: 'Send' }).click()
+    await page.getByRole('alert').getByText(/reads parts of type "text" only/).waitFor() // the server's own reason
+    await page.getByRole('button', { name: 'Try again' }).waitFor()
+    assert.deepEqual(page.faults, [])
+    await page.context().close()
+  },
+
+  async 'stopped by hand'() {
+    const page = await open()
+    await page.route('**/v1/chat/completions', () => {}) // it is held for ever
+    await page.goto(address)
+    await page.getByRole('link', { name: 'Playground' }).click()
+    await page.locator('.pane select').selectOption('pico')
+    await page.getByLabel('Prompt', { exact: true }).fill('hello')
+    await page.getByLabel('Prompt', { exact: true }).press('Enter')
+    await page.getByRole('button', { name: 'Stop' }).click()
+    await page.getByRole('alert').getByText('stopped by you').waitFor()
+    await page.context().close()
+  },
+
+  async 'who held what, and why'() {
+    const page = await open()
+    await page.goto(address)
+    const token = await page.evaluate(() => sessionStorage.getItem('rouse-token'))
+    for (const model of ['one', 'two', 'one']) { // each takes the GPU of the other
+      const resp = await fetch(origin + '/v1/chat/completions', { method: 'POST', body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }], max_tokens: 4 }) })
+      assert.equal(resp.status, 200, await resp.text())
+    }
+    const history = await (await fetch(origin + '/rouse/v1/history', { headers: { Authorization: 'Bearer ' + token } })).json()
+    const at = Date.parse(history.changes.find((c) => c.function === 'default/two' && c.state === 'awake').at)
+    await page.getByRole('link', { name: 'Memory' }).click()
+    const gpu = page.getByRole('region', { name: 'Simulated GPU' })
+    await gpu.locator('path.band.awake').first().waitFor()
+    await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('awake').waitFor()
+    await shot(page, 'memory')
+    await page.evaluate((t) => { location.hash = '#/memory/' + t }, at + 1)
+    await gpu.getByRole('row').filter({ hasText: 'two' }).getByText('awake').waitFor()
+    await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('asleep').waitFor()
+    await page.getByRole('region', { name: 'Decisions about then' }).getByText(/makes room for default\/two/).first().waitFor()
+    await accessible(page, 'a moment')
+    await shot(page, 'moment')
+    // All of it by the keyboard: the moment moves with the slider, from change to change, and back to now.
+    const slider = page.getByRole('slider', { name: 'Moment' })
+    const said = await slider.getAttribute('aria-valuetext')
+    await slider.focus()
+    for (let k = 0; k < 3; k++) await page.keyboard.press('ArrowLeft')
+    assert.notEqual(await slider.getAttribute('aria-valuetext'), said)
+    await page.getByRole('button', { name: 'The change before' }).press('Enter')
+    await page.getByLabel('At', { exact: true }).fill('nonsense')
+    await page.keyboard.press('Enter')
+    await page.getByText('A time looks like').waitFor()
+    await page.getByRole('button', { name: 'Now' }).press('Enter')
+    await gpu.getByRole('row').filter({ hasText: 'one' }).getByText('awake').waitFor()
+    await page.getByRole('link', { name: 'All decisions' }).click()
+    await page.getByRole('row').filter({ hasText: 'makes room for default/two' }).first().getByRole('link').first().click()
+    await page.getByRole('region', { name: 'Decisions about then' }).waitFor()
+    assert.deepEqual(page.faults, [])
+    await page.context().close()
+  },
+
+  async 'adapters and scale by hand'() {
+    const page = await open()
+    await page.goto(address + '') // the token, then the view
+    await page.getByRole('link', { name: 'pico', exact: true }).click()
+    const adapters = page.getByRole('region', { name: 'Adapters', exact: true })
+    await adapters.getByLabel('Name').fill('loud')
+    await adapters.getByLabel('Folder or reference').fill('pico/shout')
+    await adapters.getByRole('button', { name: 'Load', exact: true }).click()
+    await adapters.getByRole('row').filter({ hasText: 'loud' }).waitFor()
+    await accessible(page, 'adapters')
+    await adapters.getByLabel('Name').fill('none')
+    await adapters.getByLabel('Folder or reference').fill('/no/such/file')
+    await adapters.getByRole('button', { name: 'Load', exact: true }).click()
+    await page.locator('.note.bad').getByText(/none/).waitFor()
+    await adapters.getByRole('button', { name: 'Unload loud' }).click()
+    await adapters.getByRole('row').filter({ hasText: 'loud' }).waitFor({ state: 'detached' })
+    await page.getByRole('button', { name: 'Keep' }).click()
+    await page.getByRole('definition').getByText(/the page wants 1 until/).waitFor()
+    await page.getByRole('button', { name: 'Let demand decide' }).click()
+    await page.getByRole('definition').getByText(/the page wants 1 until/).waitFor({ state: 'detached' })
     assert.deepEqual(page.faults, [])
     await page.context().close()
   },
@@ -93,9 +212,9 @@ const checks = {
     await accessible(page, 'a function')
     await page.getByRole('button', { name: 'Close', exact: true }).last().click()
     await shot(page, 'function')
-    for (const view of ['Memory', 'Requests', 'Decisions']) {
+    for (const view of ['Requests', 'Decisions', 'Usage', 'Clusters']) {
       await page.getByRole('navigation').getByRole('link', { name: view }).click()
-      await page.getByRole('table').first().getByText(/pico|host/).first().waitFor()
+      await page.getByRole('table').getByText(/pico/).or(page.getByText('No cluster joins')).first().waitFor()
       await shot(page, view.toLowerCase())
     }
     assert.deepEqual(page.faults, [])
@@ -106,10 +225,11 @@ const checks = {
     const page = await open({ viewport: { width: 360, height: 640 }, colorScheme: 'dark' })
     await page.goto(address)
     await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
-    for (const view of ['', 'play', 'memory', 'requests', 'decisions', 'usage', 'f/default/pico']) {
+    for (const view of ['', 'play', 'memory', 'requests', 'decisions', 'usage', 'clusters', 'f/default/pico']) {
       await page.evaluate((v) => { location.hash = '#/' + v }, view)
       await page.getByRole('heading', { level: 1 }).first().waitFor()
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360 && document.querySelector('main').scrollWidth <= 360), `#/${view} is wider than 360 px`)
+      await accessible(page, view + ' at 360 px')
     }
     await page.evaluate(() => { location.hash = '#/' })
     await shot(page, 'small')
@@ -149,9 +269,16 @@ const checks = {
     const evil = '<img src=x onerror=alert(1)><script>alert(2)</script>'
     page.on('dialog', (d) => page.faults.push('a dialog: ' + d.message()))
     await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([{ ...fn('default/a', 'gone'), model: evil, source: evil, waits: evil, lastError: evil }]) }))
+    const at = new Date().toISOString()
+    const held = { at, instance: evil, function: 'default/' + evil, state: 'awake', host: 1e9 }
+    await page.route('**/rouse/v1/history*', (route) => route.fulfill({ json: { since: at, seq: 1, whole: true, changes: [held], decisions: [{ at, function: 'default/' + evil, instance: evil, action: evil, reason: evil, error: evil }] } }))
     await page.goto(address)
     await page.getByText(evil).first().waitFor()
-    assert.equal(await page.locator('img[src=x], #page script').count(), 0)
+    for (const view of ['memory', 'memory/' + (Date.now() + 1), 'decisions']) {
+      await page.evaluate((v) => { location.hash = '#/' + v }, view)
+      await page.getByRole('link', { name: evil }).first().waitFor()
+      assert.equal(await page.locator('img[src=x], #page script').count(), 0)
+    }
     assert.deepEqual(page.faults, [])
     await page.context().close()
   },
@@ -194,11 +321,12 @@ const checks = {
 const fn = (name, state) => ({ name, model: name.split('/')[1], runtime: 'engine', state, max: 1, need: { host: 1 }, instances: state === 'gone' ? [] : [{ instance: 'i', state, since: new Date().toISOString(), memory: { host: 1e9 } }] })
 const event = (name, data) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`
 function stream(list) {
-  return event('server', { version: 'v', url: origin }) + event('functions', list) + event('devices', []) + event('ready', {})
+  return event('server', { version: 'v', url: origin }) + event('functions', list) + event('devices', [{ id: 'host', name: 'host memory', capacity: 16e9, total: 16e9, awake: 0, rising: 0, reserved: 0, asleep: 0, leaving: 0, free: 16e9 }]) + event('ready', {})
 }
 
 let failed = 0
-for (const [name, check] of Object.entries(checks)) {
+const only = new RegExp(process.env.PAGE_ONLY ?? '')
+for (const [name, check] of Object.entries(checks).filter(([name]) => only.test(name))) {
   try {
     await check()
     console.log('ok  ', name)

@@ -1,14 +1,22 @@
 import { computed, signal } from '@preact/signals'
-import { clock, short } from '../format'
-import { link, VirtualTable, type Column } from '../parts'
+import { brief, clock, short } from '../format'
+import { past, refresh } from '../history'
+import { link, usePoll, VirtualTable, type Column } from '../parts'
 import { decisions } from '../store'
 import type { Decision } from '../types'
 
 const search = signal('')
 
+// all are those that the server keeps, and what has come since it was asked.
+const all = computed<Decision[]>(() => {
+  const kept = past.value?.decisions ?? []
+  const last = kept[kept.length - 1]?.t ?? 0
+  return [...kept, ...decisions.value.filter((d) => Date.parse(d.at) > last)]
+})
+
 const shown = computed(() => {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean)
-  const list = decisions.value.filter((d) => {
+  const list = all.value.filter((d) => {
     const text = `${d.function} ${d.instance ?? ''} ${d.action} ${d.reason} ${d.error ?? ''}`.toLowerCase()
     return words.every((w) => text.includes(w))
   })
@@ -16,21 +24,24 @@ const shown = computed(() => {
 })
 
 const columns: Column<Decision>[] = [
-  { title: 'When', class: 'when', cell: (d) => clock(d.at) },
+  { title: 'When', class: 'when', cell: (d) => <a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a> },
   { title: 'What', class: 'word', cell: (d) => <b>{d.action}</b> },
   { title: 'Function', class: 'name', cell: (d) => <><a href={link(d.function)}>{short(d.function)}</a><small>{d.instance}</small></> },
-  { title: 'Why', class: 'grow wrap', cell: (d) => <span title={d.reason}>{d.reason}{d.error && <em class="bad"> {d.error}</em>}</span> },
+  { title: 'Why', class: 'grow wrap', cell: (d) => <span title={d.reason}>{brief(d.reason)}{d.error && <em class="bad"> {d.error}</em>}</span> },
 ]
 
 export function Decisions() {
+  const failed = usePoll(refresh, 10_000)
   return (
     <div class="fill">
       <div class="bar">
         <h1>Decisions</h1>
         <input type="search" placeholder="Search" aria-label="Search decisions" value={search.value} onInput={(e) => (search.value = e.currentTarget.value)} />
+        <p class="faint">Of the last day, with the reasons of then. A time leads to who held what at it.</p>
       </div>
+      {failed}
       <VirtualTable label="Decisions, the newest first" rows={shown.value} columns={columns} id={(d) => d.at + d.function + d.instance + d.action} height={52}
-        empty={decisions.value.length ? 'No decision matches.' : 'Nothing was decided yet: nobody has asked for anything.'} />
+        empty={all.value.length ? 'No decision matches.' : 'Nothing was decided yet: nobody has asked for anything.'} />
     </div>
   )
 }

@@ -1,10 +1,11 @@
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { call, functionPath, get, lines } from '../api'
-import { ago, bytes, clock, doing, duration, held, short } from '../format'
+import { ago, brief, bytes, clock, doing, duration, held, short } from '../format'
 import { Orders, StateWord, usePoll } from '../parts'
 import { functionNamed, now, order, say } from '../store'
 import type { Decision, Summary, Wake } from '../types'
+import { Adapters } from './adapters'
 import { Waterfall } from './waterfall'
 
 // FunctionView is all about one function.
@@ -24,13 +25,14 @@ export function FunctionView({ name }: { name: string }) {
       {failed}
       <Facts f={f} />
       <Instances f={f} />
+      {!f.clusters && <Adapters f={f} />}
       <Wakes list={wakes.value} />
       <section aria-label="Decisions">
         <h2>Decisions</h2>
         {why.value.length === 0 && <p class="faint">None yet.</p>}
         <ol class="log">
           {why.value.slice(0, 50).map((d) => (
-            <li key={d.at + d.action + d.instance}><time>{clock(d.at)}</time><b>{d.action}</b><span>{d.reason}{d.error && <em class="bad"> {d.error}</em>}</span></li>
+            <li key={d.at + d.action + d.instance}><a href={'#/memory/' + Date.parse(d.at)} title="Who held what then">{clock(d.at)}</a><b>{d.action}</b><span title={d.reason}>{brief(d.reason)}{d.error && <em class="bad"> {d.error}</em>}</span></li>
           ))}
         </ol>
       </section>
@@ -39,17 +41,26 @@ export function FunctionView({ name }: { name: string }) {
   )
 }
 
+const lengths = [['10m', '10 minutes'], ['1h', '1 hour'], ['8h', '8 hours'], ['24h', '24 hours']] as const
+
+// Scale keeps so many instances awake for a while, or gives the decision back to demand.
 function Scale({ f }: { f: Summary }) {
-  const n = useRef<HTMLInputElement>(null)
   if (f.clusters) return null
+  const set = async (replicas: number, length: string, done: string) => {
+    if (await order(f.name, '/scale', { replicas, for: length, by: 'the page' })) say(`${short(f.name)}: ${done}`)
+  }
   return (
-    <form class="scale" onSubmit={async (e) => {
+    <form class="scale" onSubmit={(e) => {
       e.preventDefault()
-      const replicas = n.current!.valueAsNumber
-      if (await order(f.name, '/scale', { replicas, for: '10m', by: 'the page' })) say(`${short(f.name)}: ${replicas} awake for 10 minutes`)
+      const data = new FormData(e.currentTarget)
+      const n = Number(data.get('n'))
+      const length = String(data.get('for'))
+      void set(n, length, `${n} awake for ${lengths.find(([v]) => v === length)?.[1]}`)
     }}>
-      <label class="field">Keep <input ref={n} type="number" min="0" max={f.max} required value={f.scale?.replicas ?? 1} /> awake</label>
-      <button>for 10 min</button>
+      <label class="field">Keep <input name="n" type="number" min="0" max={f.max} required defaultValue={f.scale?.replicas ?? 1} /> awake</label>
+      <label class="field">for <select name="for" aria-label="For how long">{lengths.map(([v, text]) => <option key={v} value={v}>{text}</option>)}</select></label>
+      <button>Keep</button>
+      {f.scale && <button type="button" onClick={() => void set(f.scale!.replicas, '1s', 'demand decides again')}>Let demand decide</button>}
     </form>
   )
 }
@@ -63,7 +74,7 @@ function Facts({ f }: { f: Summary }) {
       <div><dt>Requests</dt><dd>{f.waiting ?? 0} held, {f.running ?? 0} running, last {ago(f.lastRequest, now.value)}</dd></div>
       <div><dt>Holds now</dt><dd>{bytes(host)} of host{gpu > 0 && `, ${bytes(gpu)} of GPUs`}</dd></div>
       <div><dt>Needs awake</dt><dd>{bytes(f.need.host)} of host{f.need.devices ? `, ${f.need.devices} GPU × ${bytes(f.need.perDevice ?? 0)}` : ''}</dd></div>
-      {f.waits && <div class="full"><dt>Waits for</dt><dd>{f.waits}</dd></div>}
+      {f.waits && <div class="full"><dt>Waits for</dt><dd>{brief(f.waits)}</dd></div>}
       {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
       {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
       {f.lastError && <div class="full"><dt>Last error</dt><dd class="bad">{f.lastError}</dd></div>}

@@ -1,5 +1,5 @@
 import { computed, signal } from '@preact/signals'
-import { ago, bytes, doing, held, short, up, word } from '../format'
+import { ago, brief, bytes, doing, held, short, up, word } from '../format'
 import { link, Orders, StateWord, VirtualTable, type Column } from '../parts'
 import { functions, now } from '../store'
 import type { State, Summary } from '../types'
@@ -39,7 +39,7 @@ const columns: Column<Summary>[] = [
     cell: (f) => (
       <>
         <a href={link(f.name)}>{short(f.name)}</a>
-        <small>{f.waits || (f.state === 'gone' && f.lastError ? 'failed: ' + f.lastError : [f.runtime || 'any', f.source].filter(Boolean).join(', '))}</small>
+        <small>{brief(f.waits ?? '') || (f.state === 'gone' && f.lastError ? 'failed: ' + f.lastError : [f.runtime || 'any', f.source].filter(Boolean).join(', '))}</small>
       </>
     ),
   },
@@ -61,7 +61,7 @@ function Waiting() {
       <h2>Waiting</h2>
       <ul>
         {all.slice(0, 5).map((f) => (
-          <li key={f.name}><a href={link(f.name)}>{short(f.name)}</a> {f.waiting ? `holds ${f.waiting}` : ''} <span class="faint">{f.waits || doing(f)}</span></li>
+          <li key={f.name}><a href={link(f.name)}>{short(f.name)}</a> {f.waiting ? `holds ${f.waiting}` : ''} <span class="faint">{brief(f.waits ?? '') || doing(f)}</span></li>
         ))}
       </ul>
       {all.length > 5 && <p class="faint">and {all.length - 5} more</p>}

@@ -2,6 +2,7 @@ import { signal } from '@preact/signals'
 import { get } from '../api'
 import { clock, count, millis, short } from '../format'
 import { link, usePoll, VirtualTable, type Column } from '../parts'
+import { info } from '../store'
 import type { Asked } from '../types'
 
 const list = signal<Asked[] | null>(null)
@@ -21,6 +22,11 @@ const columns: Column<Asked>[] = [
 ]
 
 export function Requests() {
+  if (info.value?.leader) return <div><div class="bar"><h1>Requests</h1></div><p class="empty">A cluster's requests are in the access logs of its activators: <code>kubectl logs -n knative-serving -l app=rouse-activator</code></p></div>
+  return <Here />
+}
+
+function Here() {
   const failed = usePoll(async (signal) => {
     list.value = (await get<Asked[]>('/rouse/v1/requests', signal)).reverse()
   }, 2000)

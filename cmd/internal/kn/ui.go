@@ -1,0 +1,135 @@
+package kn
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
+)
+
+// uiCommand serves the page on this machine, for as long as it runs.
+func uiCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve the page of the cluster on this machine",
+		Long: `Serve the page of the cluster on this machine, until Ctrl-C: functions and their states, live, a playground, who
+held which GPU, decisions, wakes, usage. What it asks goes to the cluster with your own rights, by way of the API
+server. Behind its # the address has a token, made anew each time, that the browser keeps for one tab: other users
+of this machine, and other pages, have no way in.`,
+		Example: "  kn rouse ui\n  kn rouse ui --listen 127.0.0.1:8081",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			listen, _ := cmd.Flags().GetString("listen")
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			return c.serveUI(cmd.Context(), cmd.OutOrStdout(), listen)
+		},
+	}
+	cmd.Flags().String("listen", "127.0.0.1:0", "`address` on loopback; port 0 is any that is free")
+	return cmd
+}
+
+// How the page's server bounds who calls it.
+const (
+	uiHeaderTime = 10 * time.Second
+	uiIdle       = 2 * time.Minute
+	uiHeader     = 64 << 10
+)
+
+// serveUI serves the page until ctx ends.
+func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) error {
+	remote, err := c.remote(ctx)
+	if err != nil {
+		return err
+	}
+	l, err := listenLoopback(ctx, listen)
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: remote.Handler(), ReadHeaderTimeout: uiHeaderTime, IdleTimeout: uiIdle, MaxHeaderBytes: uiHeader, ErrorLog: log.New(io.Discard, "", 0),
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	ended := make(chan error, 1) // sent to once
+	go func() { ended <- s.Serve(l) }()
+	fmt.Fprintf(out, "%s\nCtrl-C ends it\n", page.Address("http://"+l.Addr().String(), remote.Token))
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		_ = s.Close() // streams are followed for ever
+		err = <-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the page: %w", err)
+}
+
+// remote is the page of this cluster. The cluster is asked whether there is Rouse.
+func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
+	d, err := c.door(ctx)
+	if err != nil {
+		return page.Remote{}, err
+	}
+	admin, err := c.proxy(proxied)
+	if err != nil {
+		return page.Remote{}, err
+	}
+	front, err := c.proxy(proxiedFront)
+	if err != nil {
+		return page.Remote{}, err
+	}
+	return page.Remote{
+		Token: rand.Text(),
+		Admin: page.Target{URL: admin, Transport: c.http.Transport, Header: d.Header, Refused: fault},
+		// The API server's proxy keeps Authorization for itself.
+		Front: page.Target{URL: front, Transport: c.http.Transport, KeyHeader: "X-Api-Key", Refused: frontFault},
+	}, nil
+}
+
+// frontFault reads why a question did not come to the front door.
+func frontFault(resp *http.Response, method string, raw []byte) error {
+	var body struct {
+		Kind string `json:"kind"`
+	}
+	if _ = json.Unmarshal(raw, &body); body.Kind != "Status" {
+		return nil // it is the front door's own: that it wants a client's key, for instance
+	}
+	err := fault(resp, method, raw)
+	var d *denied
+	switch {
+	case errors.As(err, &d):
+		d.name = proxiedFront
+		return fmt.Errorf("the playground asks by way of the API server: %w", d)
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return fmt.Errorf("no activator answers behind the Service %s/%s: look at `kubectl get pods -n %[1]s -l app=%[3]s`", control.SystemNamespace, control.FrontDoorName, control.ActivatorName)
+	}
+	return err
+}
+
+// listenLoopback listens where nobody but this machine comes.
+func listenLoopback(ctx context.Context, listen string) (net.Listener, error) {
+	at, err := net.ResolveTCPAddr("tcp", listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	if !at.IP.IsLoopback() {
+		return nil, fmt.Errorf("--listen %s: the page has your rights in the cluster: want an address on loopback, such as 127.0.0.1:8081", listen)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// HeaderToken has the page's token on paths of clients, whose own key is in Authorization.
+const HeaderToken = "X-Rouse-Page"
+
+// Remote serves the page on loopback for a server that is elsewhere, with the rights of the person who runs it:
+//
+//  1. The page's own files are for everybody on this machine: there is nothing in them.
+//  2. All else wants the token, for a port on loopback is every user's of the machine, and no Origin but the page's own.
+//  3. Of the administrative API it passes on what the page asks: reading, and orders for functions. Paths of clients go to the front
+//     door. Nothing else is there.
+//  4. What the page says of itself (the token, its origin, cookies) stays here. The other side's credential is added to
+//     what goes there, and never comes back.
+//
+// It is safe for many goroutines.
+type Remote struct {
+	// Token is what the page's address has behind its #.
+	Token string
+	// Admin and Front are where the administrative API and the front door are, each with the way there.
+	Admin, Front Target
+}
+
+// Target is a server elsewhere.
+type Target struct {
+	URL       *url.URL
+	Transport http.RoundTripper
+	// Header is added to each request: the credential.
+	Header http.Header
+	// Refused reads an answer that is no success where that is not in the server's own words; nil: it always is.
+	Refused func(resp *http.Response, method string, body []byte) error
+	// KeyHeader is where a client's key goes that is in Authorization, which is taken away on the way; empty: it stays.
+	KeyHeader string
+}
+
+// Bounds of what passes.
+const (
+	mostBody    = 64 << 20 // a question with images
+	mostRefusal = 1 << 20
+)
+
+// Handler serves what a Remote is.
+func (m Remote) Handler() http.Handler {
+	index, files, admin, front := Index(), Files(), m.Admin.proxy(), m.Front.proxy()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case !isLoopback(r.Host):
+			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
+		case path == "/":
+			index.ServeHTTP(w, r)
+		case strings.HasPrefix(path, Prefix):
+			files.ServeHTTP(w, r)
+		case !Own(r):
+			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own")
+		case asksAdmin(r.Method, path):
+			m.pass(w, r, admin, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+		case strings.HasPrefix(path, "/v1/"):
+			m.pass(w, r, front, r.Header.Get(HeaderToken))
+		default:
+			refuse(w, r, http.StatusNotFound, api.CodeUnknownPath, r.Method+" "+path+": there is no such path for the page")
+		}
+	})
+}
+
+// asksAdmin says whether something is what the page asks of the administrative API.
+func asksAdmin(method, path string) bool {
+	if strings.HasPrefix(path, admin.PathFunctions+"/") {
+		return method == http.MethodGet || method == http.MethodPost || method == http.MethodDelete
+	}
+	switch path {
+	case admin.PathInfo, admin.PathDevices, admin.PathUsage, admin.PathClusters, admin.PathPicks, admin.PathWatch, admin.PathHistory, admin.PathRequests, admin.PathFunctions, control.PathEvents:
+		return method == http.MethodGet
+	}
+	return false
+}
+
+// pass lets through who has the token. The body is read before it is sent, so that an answer that comes early cuts nothing.
+func (m Remote) pass(w http.ResponseWriter, r *http.Request, to http.Handler, token string) {
+	if m.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(m.Token)) != 1 {
+		refuse(w, r, http.StatusUnauthorized, "", "this wants the token that is in the address of the page")
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+	if err != nil {
+		refuse(w, r, http.StatusRequestEntityTooLarge, "", fmt.Sprintf("the request can't be read: %v; it may have %d MiB", err, mostBody>>20))
+		return
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	to.ServeHTTP(w, r)
+}
+
+// proxy passes requests on to t.
+func (t Target) proxy() http.Handler {
+	return &httputil.ReverseProxy{
+		Transport:      t.Transport,
+		FlushInterval:  -1, // what is followed comes as it happens
+		ErrorLog:       log.New(io.Discard, "", 0),
+		Rewrite:        t.rewrite,
+		ModifyResponse: t.answered,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil && !errors.Is(err, context.Canceled) {
+				refuse(w, r, http.StatusBadGateway, "", err.Error())
+			}
+		},
+	}
+}
+
+// rewrite makes of the page's request one to t.
+func (t Target) rewrite(r *httputil.ProxyRequest) {
+	r.SetURL(t.URL)
+	h := r.Out.Header
+	key := h.Get("Authorization")
+	for name := range h {
+		if strings.HasPrefix(name, "Sec-") {
+			delete(h, name)
+		}
+	}
+	for _, name := range []string{"Authorization", HeaderToken, "Origin", "Referer", "Cookie", "Accept-Encoding"} {
+		h.Del(name)
+	}
+	if key, is := strings.CutPrefix(key, "Bearer "); is && t.KeyHeader != "" {
+		h.Set(t.KeyHeader, key)
+	}
+	for name, values := range t.Header {
+		h[name] = values
+	}
+}
+
+// answered makes errors of what is between here and the server. They are never 401, 403 or 404, which the page would take
+// for its own.
+func (t Target) answered(resp *http.Response) error {
+	resp.Header.Del("Set-Cookie")
+	if resp.StatusCode < http.StatusBadRequest || t.Refused == nil {
+		return nil
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, mostRefusal))
+	resp.Body.Close()
+	if err != nil {
+		return err
+	}
+	if err := t.Refused(resp, resp.Request.Method, raw); err != nil {
+		return err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(raw))
+	return nil
+}
+
+func refuse(w http.ResponseWriter, r *http.Request, status int, code, message string) {
+	api.WriteErrorTo(w, r, api.Errorf(status, code, "%s", message))
+}
