@@ -315,6 +315,7 @@ var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.
 // normal is a text without what may differ, and without the spaces that columns are made of.
 func normal(text string) string {
 	text = differs.ReplaceAllString(text, "•")
+	text = strings.ReplaceAll(text, " · queue •", "") // where it is nothing it is not told
 	text = regexp.MustCompile(`[ \t]+`).ReplaceAllString(text, " ")
 	return regexp.MustCompile(`(?m)(^| )-( |$)`).ReplaceAllString(text, "$1•$2") // a size that is not known yet
 }
@@ -346,6 +347,7 @@ func TestMatches(t *testing.T) {
 		{"a …\n", "a b\n", true},
 		{"NAME   STATE\n", "NAME STATE\n", true},
 		{"", "a\n", false},
+		{"[hold 1ms · queue 2µs · 4 tokens]\n", "[hold 3ms · 4 tokens]\n", true},
 	} {
 		if is := matches(c.want, c.got); is != c.is {
 			t.Errorf("matches(%q, %q) = %v, want %v", c.want, c.got, is, c.is)
