@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
 )
 
 // LabelRegion is the label of a declaration that says in which region a cluster is. What an agent says of itself does not count.
@@ -79,6 +80,9 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	for _, agent := range slices.Sorted(maps.Keys(f.sessions)) {
 		s := f.sessions[agent]
 		here[s.hello.Cluster] = true
+		if !s.complete && s.declared.allows(name) && bars(s.declared, regions, tenant) == "" && now.Before(s.since.Add(exchange.DeadAfter)) {
+			return nil // it has not said yet what it has
+		}
 		if !s.declared.allows(name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
 			continue
 		}
