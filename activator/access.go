@@ -76,11 +76,16 @@ func (c *call) logAccess() {
 	if n := c.sent.attempts; n > 1 {
 		attrs = append(attrs, slog.Int("attempts", n))
 	}
-	ctx, level := context.WithoutCancel(r.in.Context()), level(answer.status)
+	c.writeAccess(log, ended, attrs)
+}
+
+// writeAccess writes a line of the access log: the logger's own methods look up who calls them.
+func (c *call) writeAccess(log *slog.Logger, ended time.Time, attrs []slog.Attr) {
+	ctx, level := context.WithoutCancel(c.req.in.Context()), level(c.reply.status)
 	if !log.Enabled(ctx, level) {
 		return
 	}
-	line := slog.NewRecord(ended, level, "request", 0) // the logger's own methods look up who calls them
+	line := slog.NewRecord(ended, level, "request", 0)
 	line.AddAttrs(attrs...)
 	_ = log.Handler().Handle(ctx, line) // there is nobody to tell, as with the logger
 }

@@ -100,18 +100,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		return nil
 	}
 	owner := c.Owner()
-	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
-	}
-	header := ownHeader(r.Header)
-	if n := sizeOf(header); n > maxHeader {
-		return api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
-	}
-	caller, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	l, err := s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body.Bytes(), patience)
+	l, err := s.keepLater(r, c, body.Bytes(), patience)
 	if err != nil {
 		return err
 	}
@@ -136,6 +125,23 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	w.Header().Set("Preference-Applied", "respond-async")
 	writePending(w, l)
 	return nil
+}
+
+// keepLater puts a request into the store, if its owner may have one more there.
+func (s *Server) keepLater(r *http.Request, c activator.Caller, body []byte, patience time.Duration) (store.Later, error) {
+	owner := c.Owner()
+	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
+		return store.Later{}, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
+	}
+	header := ownHeader(r.Header)
+	if n := sizeOf(header); n > maxHeader {
+		return store.Later{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
+	}
+	caller, err := json.Marshal(c)
+	if err != nil {
+		return store.Later{}, err
+	}
+	return s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body, patience)
 }
 
 // ask reads what must be known of a body: the model. A stream can't be answered later.

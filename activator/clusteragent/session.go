@@ -164,9 +164,22 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
 		orders: make(chan ordered, maxOrders)}
 	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret}, s, a.cfg.Link)
+	if err := s.serveLink(ctx, cancel); err != nil {
+		return nil, err
+	}
+	context.AfterFunc(streaming, func() { _ = conn.Close() })
+	context.AfterFunc(ctx, func() { _ = s.server.Close() })
+	a.welcomed(s)
+	return s, nil
+}
+
+// serveLink dials the connection that brings requests, and serves it until it ends; then cancel is called, for without a link the session is
+// of no use.
+func (s *session) serveLink(ctx context.Context, cancel context.CancelFunc) error {
+	f, a := s.f, s.f.a
 	wire, err := f.secure(ctx, link.Protocol)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	a.mu.Lock()
 	a.servers[s.server] = true
@@ -175,15 +188,12 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		if err := s.server.Serve(wire); err != nil {
 			a.log.Warn("a link failed", "front", f.at, "error", err)
 		}
-		cancel() // without a link the session is of no use
+		cancel()
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.servers, s.server)
 	})
-	context.AfterFunc(streaming, func() { _ = conn.Close() })
-	context.AfterFunc(ctx, func() { _ = s.server.Close() })
-	a.welcomed(s)
-	return s, nil
+	return nil
 }
 
 // greet says hello, and returns what the front door says to it.

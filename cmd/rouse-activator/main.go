@@ -160,17 +160,10 @@ func run(ctx context.Context, args []string) error {
 		}
 		env.Control = string(e)
 	}
-	kube, err := rest.InClusterConfig()
-	if env.Kubeconfig != "" {
-		kube, err = clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
-	}
+	kube, err := cluster(env.Kubeconfig, o.join != nil)
 	if err != nil {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
-	if o.join != nil && env.Kubeconfig == "" { // HTTPS_PROXY is for the way to the front doors
-		kube.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none
-	}
-	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
 	return knative.Run(ctx, knative.Config{
 		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{Dir: env.Store, MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
@@ -181,4 +174,20 @@ func run(ctx context.Context, args []string) error {
 			ProbeTimeout: env.ProbeTimeout, ProbeEvery: env.ProbeFrequency,
 		},
 	}, kube)
+}
+
+// cluster says how the API server is reached; joins: the environment's proxy is for the way to front doors.
+func cluster(kubeconfig string, joins bool) (*rest.Config, error) {
+	kube, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		kube, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if joins && kubeconfig == "" {
+		kube.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none
+	}
+	kube.QPS, kube.Burst = 50, 100 // client-go's own limits are for a person
+	return kube, nil
 }

@@ -123,16 +123,7 @@ func write(dst io.Writer, words, think, layers, context int) error {
 	// Which word a token is: 0 none, 1 w0, …
 	matrix(g, "token_embd.weight", dim, len(v.tokens), func(token, class int) bool { return class == max(0, token-first+1) })
 	for l := range layers {
-		name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
-		ones(g, name("attn_norm"), dim)
-		for _, part := range []string{"attn_q", "attn_k", "attn_v"} {
-			matrix(g, name(part), dim, heads*headDim, nil)
-		}
-		matrix(g, name("attn_output"), heads*headDim, dim, nil)
-		ones(g, name("ffn_norm"), dim)
-		matrix(g, name("ffn_gate"), dim, ffn, nil)
-		matrix(g, name("ffn_up"), dim, ffn, nil)
-		matrix(g, name("ffn_down"), ffn, dim, nil)
+		layer(g, l, dim, heads*headDim, ffn)
 	}
 	ones(g, "output_norm.weight", dim)
 	matrix(g, "output.weight", dim, len(v.tokens), func(token, class int) bool {
@@ -215,4 +206,18 @@ func ones(g *gguf.Writer, name string, n int) {
 		_, err = w.Write(raw)
 		return err
 	})
+}
+
+// layer writes the weights of a layer: attention of so many values in all its heads, and a feed-forward network.
+func layer(g *gguf.Writer, l, dim, heads, ffn int) {
+	name := func(part string) string { return fmt.Sprintf("blk.%d.%s.weight", l, part) }
+	ones(g, name("attn_norm"), dim)
+	for _, part := range []string{"attn_q", "attn_k", "attn_v"} {
+		matrix(g, name(part), dim, heads, nil)
+	}
+	matrix(g, name("attn_output"), heads, dim, nil)
+	ones(g, name("ffn_norm"), dim)
+	matrix(g, name("ffn_gate"), dim, ffn, nil)
+	matrix(g, name("ffn_up"), dim, ffn, nil)
+	matrix(g, name("ffn_down"), ffn, dim, nil)
 }

@@ -90,6 +90,26 @@ func shortTime(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// logReady is ready for programs.
+func (c *console) logReady(info local.Info, functions []api.Function, set declared.Set, try string) {
+	for _, f := range functions {
+		c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
+	}
+	for _, read := range set.Read {
+		c.log.Info("read", "what", read)
+	}
+	for _, left := range set.Left {
+		c.log.Warn("something is left out", "what", left.What, "because", left.Why)
+	}
+	if !loopback(info.URL) && !info.Keys {
+		c.log.Warn(openWarning, "url", info.URL)
+	}
+	if info.Clusters != "" {
+		c.log.Info("clusters may join", "address", info.Clusters)
+	}
+	c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
+}
+
 // ready says what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function, set declared.Set) {
 	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // of a cluster that is yet to come
@@ -107,22 +127,7 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 	}
 	try := fmt.Sprintf(`curl %s/v1/chat/completions%s -d '{"model":"%s","messages":[{"role":"user","content":"%s"}]}'`, info.URL, key, first.Model, prompt)
 	if !c.people {
-		for _, f := range functions {
-			c.log.Info("serving", "function", f.Name, "model", f.Model, "runtime", f.Runtime.Kind, "from", render.Source(f), "origin", f.Origin)
-		}
-		for _, read := range set.Read {
-			c.log.Info("read", "what", read)
-		}
-		for _, left := range set.Left {
-			c.log.Warn("something is left out", "what", left.What, "because", left.Why)
-		}
-		if open {
-			c.log.Warn(openWarning, "url", info.URL)
-		}
-		if info.Clusters != "" {
-			c.log.Info("clusters may join", "address", info.Clusters)
-		}
-		c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
+		c.logReady(info, functions, set, try)
 		return
 	}
 	c.mu.Lock()

@@ -207,14 +207,8 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.agent.activator, s.agent.far = s.activator, s.far
-	if s.store != nil {
-		var limits batch.Config
-		if cfg.Clusters != nil {
-			limits.Gathering = time.Minute
-		}
-		if s.batches, err = batch.New(limits, s.store, s.activator, cfg.Logger, registry); err != nil {
-			return err
-		}
+	if err := s.newBatches(registry); err != nil {
+		return err
 	}
 	s.learned = newLearned(cfg.StateDir, cfg.Logger)
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned,
@@ -228,17 +222,7 @@ func (s *server) build(ctx context.Context) error {
 	if err := s.newAgents(); err != nil {
 		return err
 	}
-	if cfg.Sink != "" {
-		overrides, err := cloudevent.ParseOverrides(cfg.SinkOverrides)
-		if err != nil {
-			return err
-		}
-		if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: cfg.Sink, Overrides: overrides, Keep: true, Logger: cfg.Logger}); err != nil {
-			return fmt.Errorf("K_SINK: %w", err)
-		}
-		s.bus.Receive(s.sink.Emit)
-	}
-	return nil
+	return s.newSink()
 }
 
 // route gives an event to the parts that act on it.
@@ -321,14 +305,6 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	running.Wait()
 	s.agent.killAll()
 	return err
-}
-
-// runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
-func (s *server) runBatches(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.ending, cancel)()
-	return s.batches.Run(ctx)
 }
 
 // takeRequests serves the front door and the administrative socket until ctx

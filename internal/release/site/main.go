@@ -114,17 +114,12 @@ func build(root, out string) error {
 				copied[file] = true
 			}
 		}
-		var body bytes.Buffer
-		if err := markdown.Renderer().Render(&body, d.source, d.node); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
+		whole, err := d.render(markdown, layout, menu)
+		if err == nil {
+			err = write(filepath.Join(out, page(p)), whole)
 		}
-		var whole bytes.Buffer
-		data := map[string]any{"Title": d.title, "Up": strings.Repeat("../", strings.Count(p, "/")), "Menu": menu, "Here": page(p), "Body": template.HTML(body.Bytes())}
-		if err := layout.Execute(&whole, data); err != nil {
+		if err != nil {
 			return fmt.Errorf("%s: %w", p, err)
-		}
-		if err := write(filepath.Join(out, page(p)), whole.Bytes()); err != nil {
-			return err
 		}
 	}
 	for file := range copied {
@@ -137,6 +132,17 @@ func build(root, out string) error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// render is the page of d.
+func (d *document) render(markdown goldmark.Markdown, layout *template.Template, menu []group) ([]byte, error) {
+	var body, whole bytes.Buffer
+	if err := markdown.Renderer().Render(&body, d.source, d.node); err != nil {
+		return nil, err
+	}
+	data := map[string]any{"Title": d.title, "Up": strings.Repeat("../", strings.Count(d.path, "/")), "Menu": menu, "Here": page(d.path), "Body": template.HTML(body.Bytes())}
+	err := layout.Execute(&whole, data)
+	return whole.Bytes(), err
 }
 
 func write(name string, content []byte) error {

@@ -1,0 +1,49 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/internal/cloudevent"
+)
+
+// newBatches makes what serves files and batches, where there is a store for them.
+func (s *server) newBatches(registry *prometheus.Registry) (err error) {
+	if s.store == nil {
+		return nil
+	}
+	var limits batch.Config
+	if s.cfg.Clusters != nil {
+		limits.Gathering = time.Minute
+	}
+	s.batches, err = batch.New(limits, s.store, s.activator, s.cfg.Logger, registry)
+	return err
+}
+
+// runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
+func (s *server) runBatches(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	return s.batches.Run(ctx)
+}
+
+// newSink makes what copies events to K_SINK, where that is set.
+func (s *server) newSink() error {
+	if s.cfg.Sink == "" {
+		return nil
+	}
+	overrides, err := cloudevent.ParseOverrides(s.cfg.SinkOverrides)
+	if err != nil {
+		return err
+	}
+	if s.sink, err = cloudevent.NewSender(cloudevent.SenderConfig{URL: s.cfg.Sink, Overrides: overrides, Keep: true, Logger: s.cfg.Logger}); err != nil {
+		return fmt.Errorf("K_SINK: %w", err)
+	}
+	s.bus.Receive(s.sink.Emit)
+	return nil
+}
