@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,7 +16,12 @@ import (
 func main() {
 	port := os.Getenv("PORT")
 	if len(os.Args) > 1 && os.Args[1] == "check" {
-		resp, err := http.Get("http://127.0.0.1:" + port + "/check")
+		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://127.0.0.1:"+port+"/check", nil)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "anyserver:", err)
+			os.Exit(1)
+		}
+		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "anyserver:", err)
 			os.Exit(1)
