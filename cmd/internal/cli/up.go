@@ -203,14 +203,9 @@ func (f *upFlags) config() (local.Config, error) {
 		return cfg, fmt.Errorf("--trusted-peers: %w", err)
 	}
 	cfg.Keys = f.keys
-	size, err := api.ParseBytes(f.storeSize)
-	if err != nil || size == 0 {
-		return cfg, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+	if cfg.Store, err = f.storeConfig(); err != nil {
+		return cfg, err
 	}
-	if f.storeKeep < time.Minute {
-		return cfg, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
-	}
-	cfg.Store = store.Config{Dir: f.store, MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}
 	if f.clusters != "" {
 		if cfg.Clusters, err = joining.Read(f.clusters, version()); err != nil {
 			return cfg, err
@@ -305,4 +300,19 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 		return newConsole(stdout, stderr, false, false, level), nil
 	}
 	return nil, errors.New("--log-format: want auto, text or json")
+}
+
+// storeConfig is the store of --store; without one it is empty.
+func (f *upFlags) storeConfig() (store.Config, error) {
+	if f.store == "" {
+		return store.Config{}, nil
+	}
+	size, err := api.ParseBytes(f.storeSize)
+	if err != nil || size == 0 {
+		return store.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+	}
+	if f.storeKeep < time.Minute {
+		return store.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
+	}
+	return store.Config{Dir: f.store, MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, nil
 }
