@@ -2,6 +2,7 @@ package knative
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -129,7 +130,7 @@ func upgraded(t *testing.T, f *function) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.Dial("tcp", at.Host)
+	conn, err := net.Dial("tcp", net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), "80")))
 	if err != nil {
 		t.Fatal(err)
 	}
