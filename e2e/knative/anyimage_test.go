@@ -66,9 +66,8 @@ func inject(t *testing.T, c *cluster.Cluster) {
 	}
 }
 
-// TestAnyImage has functions of images without a function in them.
+// TestAnyImage has functions of images without a function in them. It runs alone: while the injector is away no function gets a pod.
 func TestAnyImage(t *testing.T) {
-	t.Parallel()
 	c := node(t)
 	inject(t, c)
 	t.Run("a model server", aModelServersImage)
