@@ -47,7 +47,7 @@ const columns: Column<Summary>[] = [
   { title: 'Awake', class: 'num wide', cell: (f) => <>{up(f, 'awake')}<span class="faint">/{f.max}</span></> },
   { title: 'Held', class: 'num', cell: (f) => (f.waiting ? <b>{f.waiting}</b> : <span class="faint">0</span>) },
   { title: 'Running', class: 'num wide', cell: (f) => f.running || <span class="faint">0</span> },
-  { title: 'Memory', class: 'num wide', cell: memory },
+  { title: 'Memory', class: 'num wide memory', cell: memory },
   { title: 'Last request', class: 'when wide', cell: (f) => ago(f.lastRequest, now.value) },
   { title: 'By hand', class: 'by wide', cell: (f) => <Orders f={f} /> },
 ]
