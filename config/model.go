@@ -97,19 +97,7 @@ func ForModel(ref, origin string) (api.Function, error) {
 		plain, _, _ = strings.Cut(plain, "?") // which files
 	}
 	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
-	name := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r - 'A' + 'a'
-		}
-		return '-'
-	}, base), "-")
-	if name != "" && name[0] >= '0' && name[0] <= '9' {
-		name = "m-" + name
-	}
-	name = strings.TrimRight(name[:min(len(name), 63)], "-")
+	name := NameOf(base)
 	if err := api.CheckName(name); err != nil {
 		return api.Function{}, fmt.Errorf("no function's name can be made from %s: name it with NAME=%s", ref, ref)
 	}
@@ -133,4 +121,22 @@ func forModel(ref, name, origin string) api.Function {
 		UnloadAfter: api.DefaultUnloadAfter,
 		Origin:      origin,
 	}.WithDefaults()
+}
+
+// NameOf makes a function's name of a model's, as far as one can be made: Qwen2.5 is qwen2-5, 7b is m-7b. Empty: the model's has no letter
+// and no digit.
+func NameOf(model string) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, model), "-")
+	if name != "" && name[0] >= '0' && name[0] <= '9' {
+		name = "m-" + name
+	}
+	return strings.TrimRight(name[:min(len(name), 63)], "-")
 }

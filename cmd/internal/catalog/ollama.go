@@ -311,20 +311,7 @@ func alias(name string, f api.Function) []api.ModelName {
 
 // functionName makes a function's name of a model's: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
 func functionName(model string) string {
-	model = strings.TrimSuffix(model, ":latest")
-	name := strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
-			return r
-		case r >= 'A' && r <= 'Z':
-			return r - 'A' + 'a'
-		}
-		return '-'
-	}, model), "-")
-	if name == "" || name[0] >= '0' && name[0] <= '9' {
-		name = "m-" + name
-	}
-	return strings.TrimRight(name[:min(len(name), 63)], "-")
+	return cmp.Or(config.NameOf(strings.TrimSuffix(model, ":latest")), "m")
 }
 
 // Functions declares a function for each model of the store that something here can serve.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/internal/atomicfile"
 )
 
 // Bounds of the history: lines that are kept, and bytes of one and of the file that are read.
@@ -95,16 +96,5 @@ func (t *typed) close() error {
 	}
 	all := slices.Concat(readTyped(t.path), t.added) // others may have added theirs
 	all = all[max(0, len(all)-mostTyped):]
-	f, err := os.CreateTemp(filepath.Dir(t.path), ".history-") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(strings.Join(all, "\n") + "\n")
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), t.path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Write(t.path, []byte(strings.Join(all, "\n")+"\n"), 0o600)
 }

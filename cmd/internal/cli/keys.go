@@ -12,6 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
+	"github.com/rouse-dev/rouse/internal/atomicfile"
 	"github.com/rouse-dev/rouse/internal/flock"
 )
 
@@ -90,16 +91,7 @@ func replace(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".keys-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write the keys: %w", err)
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := atomicfile.Write(path, content, 0o600); err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/internal/atomicfile"
 )
 
 // Path is the file in which a function is kept.
@@ -38,16 +39,7 @@ func Keep(m config.Manifest) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600, and of no name that is read
-	if err != nil {
-		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
-	}
-	_, err = f.Write(m.YAML)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := atomicfile.Write(path, m.YAML, 0o600); err != nil {
 		return fmt.Errorf("keep %s: %w", m.Function.Name.Short(), err)
 	}
 	return nil

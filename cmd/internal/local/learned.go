@@ -20,6 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/internal/atomicfile"
 	"github.com/rouse-dev/rouse/internal/flock"
 )
 
@@ -191,18 +192,7 @@ func (l *learned) merge() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(l.path), ".learned-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), l.path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return atomicfile.Write(l.path, raw, 0o600)
 }
 
 // bound leaves out what is old, and the oldest beyond the bound.
