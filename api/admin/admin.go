@@ -128,8 +128,8 @@ type Declared struct {
 	Result string `json:"result"`
 	// LostNames say which of its names mean another function, each with the reason.
 	LostNames []string `json:"lostNames,omitempty"`
-	// Doubts say why it would not start as things are, in one line.
-	Doubts string `json:"doubts,omitempty"`
+	// Problem says why it would not start as things are, in one line.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Adapter is a LoRA adapter of a function, for people.

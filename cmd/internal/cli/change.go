@@ -104,8 +104,8 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 			return fmt.Errorf("apply %s: %w", f.Name.Short(), err)
 		}
 		result = done.Result
-		if done.Doubts != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Doubts)
+		if done.Problem != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Problem)
 		}
 		for _, lost := range done.LostNames {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)

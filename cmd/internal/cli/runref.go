@@ -152,8 +152,8 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 	if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
 		return fmt.Errorf("declare %s: %w", f.Name.Short(), err)
 	}
-	if done.Doubts != "" {
-		return fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Doubts)
+	if done.Problem != "" {
+		return fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Problem)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared until the server ends: rouse apply --save --model %s keeps it, rouse rm %[1]s takes it away\n", f.Name.Short(), model)
 	return nil

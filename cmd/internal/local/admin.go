@@ -130,11 +130,11 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	s.declaring.Lock()
 	declared := s.functions[f.Name]
 	s.declaring.Unlock()
-	doubts := ""
+	problem := ""
 	if declared.Clusters == "" {
-		doubts = s.doubts(declared)
+		problem = s.startProblem(declared)
 	}
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Doubts: doubts})
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: f.Name, Result: change, LostNames: stats.LostNames, Problem: problem})
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {

@@ -44,8 +44,8 @@ func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) e
 	if err := checkModel(&f); err != nil {
 		return err
 	}
-	if doubts := s.doubts(f); doubts != "" {
-		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "it can't start: %s", doubts)
+	if problem := s.startProblem(f); problem != "" {
+		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "it can't start: %s", problem)
 	}
 	now := &applied{manifest: m.YAML, fronts: []string{front}}
 	if has != nil {

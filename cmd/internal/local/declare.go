@@ -29,8 +29,8 @@ func (s *server) declareAll(ctx context.Context) error {
 		if _, err := s.declare(ctx, f); err != nil {
 			return err
 		}
-		if doubts := s.doubts(s.functions[f.Name]); f.Clusters == "" && doubts != "" {
-			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", doubts)
+		if problem := s.startProblem(s.functions[f.Name]); f.Clusters == "" && problem != "" {
+			s.cfg.Logger.Warn("a function can't start as things are", "function", f.Name, "because", problem)
 		}
 	}
 	return nil

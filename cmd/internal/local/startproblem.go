@@ -13,10 +13,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// doubts says, in one line, why a function that was declared would not start as things are now; empty:
+// startProblem says, in one line, why a function that was declared would not start as things are now; empty:
 // nothing is known against it. It is told when it is declared and not with each request: it is declared
 // all the same, since a file, a program or a GPU may come later.
-func (s *server) doubts(f api.Function) string {
+func (s *server) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
 	if f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp {
