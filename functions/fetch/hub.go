@@ -10,10 +10,10 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // hub is the source of hf:// references. The calls are those of a Hugging Face
@@ -57,7 +57,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	if err := h.c.do(ctx, h.hint, h.get(base+"/revision/"+url.PathEscape(h.ref.rev)+"?blobs=true"), decode(&m)); err != nil {
 		return nil, fmt.Errorf("look up the repository: %w", err)
 	}
-	if !commitForm.MatchString(m.SHA) {
+	if !commitForm().MatchString(m.SHA) {
 		return nil, permanentf("%s answers without a commit: is it a Hugging Face hub?", base)
 	}
 	files, err := h.files(ctx, base, m)
@@ -100,7 +100,7 @@ func (h *hub) files(ctx context.Context, base string, m hubModel) ([]file, error
 	return all, wellFormed(all)
 }
 
-var nextPage = regexp.MustCompile(`<([^>]+)>; *rel="next"`)
+var nextPage = lazyregexp.New(`<([^>]+)>; *rel="next"`)
 
 // tree reads the listing of a commit, page by page.
 func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
@@ -109,7 +109,7 @@ func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 		var page []hubEntry
 		next := ""
 		err := h.c.do(ctx, h.hint, h.get(address), func(header http.Header, body []byte) error {
-			if m := nextPage.FindStringSubmatch(header.Get("Link")); m != nil {
+			if m := nextPage().FindStringSubmatch(header.Get("Link")); m != nil {
 				next = m[1]
 			}
 			return json.Unmarshal(body, &page)

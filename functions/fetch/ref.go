@@ -2,7 +2,6 @@ package fetch
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
@@ -113,11 +113,11 @@ func parsePlain(ref string) (Ref, error) {
 	return r, nil
 }
 
-var checksumSuffix = regexp.MustCompile(`[?#]sha256=[^?#]*$`)
+var checksumSuffix = lazyregexp.New(`[?#]sha256=[^?#]*$`)
 
 // cutChecksum takes ?sha256=… or #sha256=… from the path's end. Other marks are part of a file's name.
 func (r *Ref) cutChecksum() error {
-	at := checksumSuffix.FindStringIndex(r.path)
+	at := checksumSuffix().FindStringIndex(r.path)
 	if at == nil {
 		return nil
 	}
@@ -223,7 +223,7 @@ func (r *Ref) parseQuery(query string) error {
 			r.include = patterns
 		case key == "exclude" && r.Scheme != "ollama":
 			r.exclude = patterns
-		case key == "region" && r.Scheme == "s3" && len(patterns) == 1 && regionForm.MatchString(patterns[0]):
+		case key == "region" && r.Scheme == "s3" && len(patterns) == 1 && regionForm().MatchString(patterns[0]):
 			r.region = patterns[0]
 		case key == "sha256" && len(vs) == 1:
 			err = r.setChecksum(vs[0])
@@ -238,14 +238,14 @@ func (r *Ref) parseQuery(query string) error {
 }
 
 var (
-	hubSegment  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
-	hubSpecial  = regexp.MustCompile(`^refs/(?:convert|pr)/[^/]+`)
-	bucketForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,62}$`)
-	regionForm  = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
-	ollamaPart  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
-	hostForm    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$`)
-	commitForm  = regexp.MustCompile(`^[0-9a-f]{40}$`)
-	hubRevision = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+/-]{0,199}$`)
+	hubSegment  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$`)
+	hubSpecial  = lazyregexp.New(`^refs/(?:convert|pr)/[^/]+`)
+	bucketForm  = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{1,62}$`)
+	regionForm  = lazyregexp.New(`^[a-z0-9-]{1,40}$`)
+	ollamaPart  = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
+	hostForm    = lazyregexp.New(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$`)
+	commitForm  = lazyregexp.New(`^[0-9a-f]{40}$`)
+	hubRevision = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._+/-]{0,199}$`)
 )
 
 func (r *Ref) parseHub(rest string) error {
@@ -256,18 +256,18 @@ func (r *Ref) parseHub(rest string) error {
 		end = len(rest)
 	}
 	base, rest := rest[:end], rest[end:]
-	if !hubSegment.MatchString(org) || !hubSegment.MatchString(base) {
+	if !hubSegment().MatchString(org) || !hubSegment().MatchString(base) {
 		return permanentf("hf://%.100s/%.100s names no repository of a hub: %s", org, base, want)
 	}
 	r.repo, r.rev = org+"/"+base, "main"
 	if after, found := strings.CutPrefix(rest, "@"); found {
-		special := hubSpecial.FindString(after)
+		special := hubSpecial().FindString(after)
 		rev, tail, _ := strings.Cut(after[len(special):], "/")
 		if special != "" && rev != "" {
 			return permanentf("hf://%s@%.100s: %s", r.repo, after, want)
 		}
 		decoded, err := url.PathUnescape(special + rev)
-		if err != nil || !hubRevision.MatchString(decoded) || strings.Contains(decoded, "..") {
+		if err != nil || !hubRevision().MatchString(decoded) || strings.Contains(decoded, "..") {
 			return permanentf("hf://%s@%.100s names no revision: want a branch, a tag or a commit", r.repo, after)
 		}
 		r.rev, rest = decoded, tail
@@ -290,7 +290,7 @@ func (r *Ref) parseOCI(rest string) error {
 
 func (r *Ref) parseS3(rest string) error {
 	bucket, key, _ := strings.Cut(rest, "/")
-	if !bucketForm.MatchString(bucket) {
+	if !bucketForm().MatchString(bucket) {
 		return permanentf("s3://%.100s names no bucket: want s3://bucket/key or s3://bucket/prefix/", bucket)
 	}
 	r.repo, r.path = bucket, key
@@ -317,9 +317,9 @@ func (r *Ref) parseOllama(rest string) error {
 	default:
 		names = nil
 	}
-	ok := len(names) == 2 && ollamaPart.MatchString(tag) && (r.host == "" || hostForm.MatchString(r.host))
+	ok := len(names) == 2 && ollamaPart().MatchString(tag) && (r.host == "" || hostForm().MatchString(r.host))
 	for _, n := range names {
-		ok = ok && ollamaPart.MatchString(n)
+		ok = ok && ollamaPart().MatchString(n)
 	}
 	if !ok {
 		return permanentf("ollama://%.200s names no model: want ollama://name, ollama://name:tag, ollama://user/name:tag or ollama://host/user/name:tag", rest)

@@ -5,8 +5,9 @@ import (
 	"encoding/hex"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // pinned says that the reference names one content for ever: by checksum, digest or commit.
@@ -15,7 +16,7 @@ func (r Ref) pinned() bool {
 	case r.sha256 != "":
 		return true
 	case r.Scheme == "hf":
-		return commitForm.MatchString(r.rev)
+		return commitForm().MatchString(r.rev)
 	case r.Scheme == "oci":
 		return strings.HasPrefix(r.rev, "sha256:")
 	}
@@ -86,8 +87,8 @@ func (r Ref) key(origin string) string {
 		identity += "\n" + r.url.RawQuery
 	}
 	sum := sha256.Sum256([]byte(identity))
-	slug := strings.Trim(unsafeInName.ReplaceAllString(strings.ReplaceAll(r.String(), "://", "-"), "-"), "-.")
+	slug := strings.Trim(unsafeInName().ReplaceAllString(strings.ReplaceAll(r.String(), "://", "-"), "-"), "-.")
 	return slug[:min(len(slug), 80)] + "-" + hex.EncodeToString(sum[:8])
 }
 
-var unsafeInName = regexp.MustCompile(`[^A-Za-z0-9._]+`)
+var unsafeInName = lazyregexp.New(`[^A-Za-z0-9._]+`)

@@ -149,7 +149,7 @@ func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, 
 		if err == nil {
 			return nil
 		}
-		if region != "" && region != b.region && !moved && regionForm.MatchString(region) {
+		if region != "" && region != b.region && !moved && regionForm().MatchString(region) {
 			b.region, moved, failures = region, true, 0
 			continue
 		}

@@ -8,13 +8,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // llamaCpp runs llama-server of llama.cpp, with one model, on a Unix socket, which it takes
@@ -90,7 +90,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 
 // firstShard is the end of the name of the first file of a model in several: it is
 // given for all.
-var firstShard = regexp.MustCompile(`-0*1-of-\d+\.gguf$`)
+var firstShard = lazyregexp.New(`-0*1-of-\d+\.gguf$`)
 
 // ggufFile finds the file to load: the path itself, or what lies in the folder, a
 // model in one file or in shards. A projector of images is not the model.
@@ -108,7 +108,7 @@ func ggufFile(path string) (string, error) {
 	}
 	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "mmproj") })
 	for _, f := range files {
-		if firstShard.MatchString(f) && len(files) > 1 {
+		if firstShard().MatchString(f) && len(files) > 1 {
 			files = slices.DeleteFunc(files, func(other string) bool { return other != f && shardOf(other, f) })
 			break
 		}
@@ -121,10 +121,10 @@ func ggufFile(path string) (string, error) {
 
 // shardOf says whether file is of the same model as its first shard.
 func shardOf(file, shard string) bool {
-	return strings.HasPrefix(file, firstShard.ReplaceAllString(shard, "-")) && shardName.MatchString(file)
+	return strings.HasPrefix(file, firstShard().ReplaceAllString(shard, "-")) && shardName().MatchString(file)
 }
 
-var shardName = regexp.MustCompile(`-\d+-of-\d+\.gguf$`)
+var shardName = lazyregexp.New(`-\d+-of-\d+\.gguf$`)
 
 // Request has an adapter that "model" names applied, and none otherwise.
 func (r *llamaCpp) Request(_ string, body []byte) ([]byte, *api.Error) {

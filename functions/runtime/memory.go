@@ -2,15 +2,15 @@ package runtime
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // stillInUse is what each of vLLM's workers says when it has fallen asleep. The second number is
 // of its whole GPU: what other processes use of it is counted.
-var stillInUse = regexp.MustCompile(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
+var stillInUse = lazyregexp.New(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
 
 // StillInUse reads from a line of a server's output how much of a GPU is in use, whoever uses it, after
 // the server has fallen asleep.
@@ -18,7 +18,7 @@ func StillInUse(line []byte) (used api.Bytes, said bool) {
 	if !bytes.Contains(line, []byte("still in use")) {
 		return 0, false
 	}
-	match := stillInUse.FindSubmatch(line)
+	match := stillInUse().FindSubmatch(line)
 	if match == nil {
 		return 0, false
 	}

@@ -9,9 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // origin is what a reference means to Ollama.
@@ -81,13 +82,13 @@ func ollamaModel(model, name string, stores []string, own string) (origin, error
 // madeName is the name of a model that is made: what clients call it, where Ollama
 // takes that for a name.
 func madeName(client string) string {
-	if validName.MatchString(client) {
+	if validName().MatchString(client) {
 		return client
 	}
 	return "model"
 }
 
-var validName = regexp.MustCompile(`^([A-Za-z0-9_][\w.-]{0,79}/)?[A-Za-z0-9_][\w.-]{0,79}(:[A-Za-z0-9_][\w.-]{0,79})?$`)
+var validName = lazyregexp.New(`^([A-Za-z0-9_][\w.-]{0,79}/)?[A-Za-z0-9_][\w.-]{0,79}(:[A-Za-z0-9_][\w.-]{0,79})?$`)
 
 // canonical is the full name that Ollama gives a short one.
 func canonical(name string) string {
@@ -222,11 +223,11 @@ func borrow(name string, stores []string, own string) error {
 	return os.WriteFile(filepath.Join(at, tag), raw, 0o600)
 }
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // blobName is the name of a blob's file in a store.
 func blobName(digest string) (string, error) {
-	if !digestForm.MatchString(digest) {
+	if !digestForm().MatchString(digest) {
 		return "", fmt.Errorf("its manifest has the digest %q, which is no sha256", digest)
 	}
 	return strings.Replace(digest, ":", "-", 1), nil

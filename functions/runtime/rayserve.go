@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // rayServe runs "serve run" of Ray Serve: an application that speaks the OpenAI
@@ -78,7 +78,7 @@ func isYAML(path string) bool {
 }
 
 // httpOptions begins the block of a configuration that says where it listens.
-var httpOptions = regexp.MustCompile(`(?m)^http_options\s*:`)
+var httpOptions = lazyregexp.New(`(?m)^http_options\s*:`)
 
 // configure copies a configuration file with the port in it, in the place of
 // $(PORT), or in http_options of our own.
@@ -91,7 +91,7 @@ func (r *rayServe) configure(path, port string) (string, error) {
 	switch {
 	case strings.Contains(s, portWord):
 		s = strings.ReplaceAll(s, portWord, port)
-	case httpOptions.MatchString(s):
+	case httpOptions().MatchString(s):
 		return "", fmt.Errorf("configuration %s: it has http_options of its own: write host: 127.0.0.1 and port: $(PORT) there, or remove them", path)
 	case strings.HasPrefix(strings.TrimSpace(s), "{"):
 		return "", fmt.Errorf("configuration %s: it is written in braces: write it in lines, or with http_options that have port: $(PORT)", path)

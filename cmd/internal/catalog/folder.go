@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Bounds of a folder: how deep it is read, and how much is looked at.
@@ -22,7 +22,7 @@ const (
 )
 
 // part is the end of the name of a file that is one of several; the first one stands for all.
-var part = regexp.MustCompile(`-(\d{5})-of-\d{5}\.gguf$`)
+var part = lazyregexp.New(`-(\d{5})-of-\d{5}\.gguf$`)
 
 // Folder declares a function for every GGUF file below a folder, named after its file. Files that the engine can't serve, and
 // those whose name another one has taken, are left out. The error is that of the folder itself.
@@ -57,7 +57,7 @@ func inFolder(path, dir string) (api.Function, error) {
 	if printable(path) != path {
 		return api.Function{}, errors.New("its name has control characters")
 	}
-	if first := part.FindStringSubmatch(path); first != nil {
+	if first := part().FindStringSubmatch(path); first != nil {
 		return api.Function{}, errors.New("it is a part of a model: the engine takes one file, which llama-gguf-split --merge makes of the parts")
 	}
 	if _, err := serve.Check(path); err != nil {

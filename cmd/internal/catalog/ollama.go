@@ -10,13 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
@@ -128,10 +128,10 @@ func (s *Store) Find(name string) (m Model, near []string, err error) {
 var errNoName = errors.New("it is no name of a model of Ollama's")
 
 // nameForm is a part of a name.
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
+var nameForm = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
 
 // hostForm is the first part of a name of four.
-var hostForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+var hostForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
 // Parts of the path of a manifest that a short name leaves out.
 const (
@@ -152,7 +152,7 @@ func nameOf(root, path string) (string, error) {
 }
 
 func good(parts []string) bool {
-	return hostForm.MatchString(parts[0]) && nameForm.MatchString(parts[1]) && nameForm.MatchString(parts[2]) && nameForm.MatchString(parts[3])
+	return hostForm().MatchString(parts[0]) && nameForm().MatchString(parts[1]) && nameForm().MatchString(parts[2]) && nameForm().MatchString(parts[3])
 }
 
 // shortName is the name for the path of a manifest below manifests/.
@@ -208,7 +208,7 @@ const (
 	kindParams    = "application/vnd.ollama.image.params"
 )
 
-var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
 // read reads the manifest at path, and looks for the blobs that it names.
 func (s *Store) read(name, path string) (Model, error) {
@@ -234,7 +234,7 @@ func (s *Store) read(name, path string) (Model, error) {
 	}
 	kinds := map[string]int{}
 	for _, l := range has.Layers {
-		if !digestForm.MatchString(l.Digest) {
+		if !digestForm().MatchString(l.Digest) {
 			return m, fmt.Errorf("its manifest has the digest %.80q, which is no sha256", l.Digest)
 		}
 		blob := filepath.Join(s.Dir, "blobs", strings.Replace(l.Digest, ":", "-", 1))

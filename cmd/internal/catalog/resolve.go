@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // Resolve declares a function for what a person calls a model. store may be nil. The life of a reference:
@@ -77,8 +77,8 @@ func isFile(path string) bool {
 }
 
 var (
-	libraryForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
-	hubForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
+	libraryForm = lazyregexp.New(`^[a-z0-9][a-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
+	hubForm     = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
 )
 
 // meant says how a name that looks like another program's would be written here.
@@ -89,9 +89,9 @@ func meant(model string) string {
 		}
 	}
 	switch {
-	case libraryForm.MatchString(model):
+	case libraryForm().MatchString(model):
 		return ": did you mean ollama://" + model + "?\nA file is ./FILE.gguf, a model of a hub hf.co/ORG/NAME."
-	case hubForm.MatchString(model):
+	case hubForm().MatchString(model):
 		return ": did you mean hf.co/" + model + ", or ollama://" + model + "?"
 	}
 	return ": want a GGUF file, hf.co/ORG/NAME[:QUANT], ollama://NAME, a URL, or pico, which ships with Rouse"
