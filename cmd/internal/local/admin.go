@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/gorilla/mux"
 
@@ -48,8 +49,13 @@ func (s *server) newAdmin() *adminserver.Server {
 }
 
 // adminHandler serves the administrative API, with what it has on one machine only. It is meant for the user's own
-// socket; see guard for the front door.
+// socket; see guard for the front door. Its routes are compiled at the first request: a start does not wait for them.
 func (s *server) adminHandler() http.Handler {
+	routes := sync.OnceValue(s.adminRoutes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
+}
+
+func (s *server) adminRoutes() http.Handler {
 	r := mux.NewRouter()
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
