@@ -124,10 +124,11 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	names := map[string][]string{
 		"mutatingwebhookconfigurations": {"rouse-injector"},
 
-		"secrets":    {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
-		"services":   {takeover.Service, control.AutoscalerName},
-		"configmaps": nil,
-		"leases":     {control.AutoscalerName},
+		"secrets":     {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
+		"services":    {takeover.Service, control.AutoscalerName},
+		"configmaps":  nil,
+		"leases":      {control.AutoscalerName},
+		"deployments": {control.ActivatorName},
 
 		"services/proxy": {"http:" + control.AutoscalerName + ":http", "http:" + control.FrontDoorName + ":http"}, // as package kn calls it
 	}

@@ -32,6 +32,7 @@ var resources = []struct {
 	{"networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", true},
 	{"discovery.k8s.io/v1", "endpointslices", "EndpointSlice", true},
 	{"coordination.k8s.io/v1", "leases", "Lease", true},
+	{"admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", false},
 	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", false},
 	{"admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", false},
 	{"rbac.authorization.k8s.io/v1", "roles", "Role", true},
@@ -63,6 +64,8 @@ type fakeCluster struct {
 	changed func(verb, path string)
 	// meanwhile is what others do before an update or a creation counts.
 	meanwhile func()
+	// created is what controllers do to an object that is made, before that is answered.
+	created func(o map[string]any)
 
 	mu      sync.Mutex // guards what follows
 	objects map[string]map[string]any
@@ -384,7 +387,12 @@ func (c *fakeCluster) write(w http.ResponseWriter, r *http.Request, verb string)
 		status(w, 404, "NotFound", path+" not found", "")
 	case verb == "update" && version != nested(in, "metadata", "resourceVersion"):
 		status(w, 409, "Conflict", path+": the object has been modified", "")
+	case r.URL.Query().Get("dryRun") != "":
+		answer(w, 200, in)
 	default:
+		if c.created != nil && verb == "create" {
+			c.created(in)
+		}
 		meta, _ := in["metadata"].(map[string]any)
 		meta["resourceVersion"] = version + "1"
 		c.objects[path] = in

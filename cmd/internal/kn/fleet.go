@@ -253,7 +253,7 @@ func others(f *fleet, namespace string) string {
 	case len(f.functions) > 0:
 		return "it has none; `kn rouse list -A` shows those of the others"
 	}
-	return "the cluster has none yet; make one with `kn service create NAME --image … --annotation-revision " + api.AnnotationClass + "=" + api.Class + "`"
+	return "the cluster has none yet; make one with `kn rouse create NAME --model REF`"
 }
 
 // errUnserved says that the autoscaler does not serve a service.

@@ -17,7 +17,10 @@
 // gives Knative's own activator its Service back before anything of Rouse is deleted.
 // Both say what they do in lines, and both can be run again wherever they stopped.
 //
-// Nothing here decides anything about functions. A right that the person lacks is
+// create makes a function's Service, by the same few facts as the kn command that it
+// prints, and only where there is none of that name.
+//
+// Nothing here decides anything about functions that are there. A right that the person lacks is
 // named: verb, resource and namespace.
 package kn
 
@@ -91,8 +94,7 @@ func newRoot() *cobra.Command {
 function, asleep while nobody asks. These commands install Rouse in a cluster and
 show and steer its functions.`,
 		Example: `  kn rouse install
-  kn service create tiny --image dev.local/rouse-function:v1 --scale-init 0 \
-    --annotation-revision autoscaling.knative.dev/class=gpu.autoscaling.rouse.dev
+  kn rouse create tiny --model pico
   kn rouse list
   kn rouse why tiny`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kn rouse"},
@@ -106,7 +108,7 @@ show and steer its functions.`,
 		&cobra.Group{ID: "cluster", Title: "The cluster:"})
 	for group, commands := range map[string][]*cobra.Command{
 		"watch":   {listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace("trace NAME"), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs()},
-		"steer":   {shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()},
+		"steer":   {createCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()},
 		"cluster": {installCommand(), uninstallCommand(), render.VersionCommand("kn-rouse", version())},
 	} {
 		for _, c := range commands {
