@@ -26,6 +26,9 @@ var resources = []struct {
 	{"v1", "services", "Service", true},
 	{"v1", "configmaps", "ConfigMap", true},
 	{"v1", "serviceaccounts", "ServiceAccount", true},
+	{"v1", "nodes", "Node", false},
+	{"storage.k8s.io/v1", "storageclasses", "StorageClass", false},
+	{"node.k8s.io/v1", "runtimeclasses", "RuntimeClass", false},
 	{"apps/v1", "deployments", "Deployment", true},
 	{"autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", true},
 	{"policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", true},
@@ -55,6 +58,8 @@ type fakeCluster struct {
 	admin http.Handler
 	// front answers behind the proxy to the front door.
 	front http.Handler
+	// version is the API server's.
+	version string
 	// without are the API groups that it does not have; deny says what the person may not do.
 	without []string
 	deny    func(verb, resource, namespace string) bool
@@ -77,14 +82,21 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	s := httptest.NewServer(c)
 	t.Cleanup(s.Close)
 	c.url = s.URL
+	c.version = "v1.36.1"
 	c.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	c.kubeconfigOf(s.URL)
+	return c
+}
+
+// kubeconfigOf has the person's file name the server at url.
+func (c *fakeCluster) kubeconfigOf(url string) {
+	c.t.Helper()
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c,
 clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: person}}],
-contexts: [{name: c, context: {cluster: c, user: u}}]}`, s.URL)
+contexts: [{name: c, context: {cluster: c, user: u}}]}`, url)
 	if err := os.WriteFile(c.kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	return c
 }
 
 // put adds objects, written as YAML.
@@ -173,6 +185,8 @@ func (c *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.front.ServeHTTP(w, r)
 	case strings.HasPrefix(r.URL.Path, proxy):
 		c.serveProxy(w, r, strings.TrimPrefix(r.URL.Path, proxy))
+	case r.URL.Path == "/version":
+		answer(w, 200, map[string]any{"gitVersion": c.version})
 	case r.URL.Path == "/api":
 		answer(w, 200, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
 	case r.URL.Path == "/apis":

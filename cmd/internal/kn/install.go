@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/manifests"
 )
 
@@ -44,7 +45,7 @@ type plan struct {
 
 func installCommand() *cobra.Command {
 	var p plan
-	var dry bool
+	var dry, check bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -57,9 +58,14 @@ Services of other classes are served on as before.`,
   # images of one's own
   kn rouse install --registry ghcr.io/me --tag v2
   # what would be applied
-  kn rouse install --overlay time-slicing --dry-run`,
+  kn rouse install --overlay time-slicing --dry-run
+  # what the cluster has and lacks, before or after
+  kn rouse install --component any-image --check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check {
+				return checkCluster(cmd, p, timeout)
+			}
 			stream, err := p.render()
 			if err != nil {
 				return err
@@ -84,6 +90,9 @@ Services of other classes are served on as before.`,
 	f.StringVar(&p.tag, "tag", defaultTag, "the images' `tag`")
 	f.BoolVar(&p.anyKnative, "any-knative", false, "install beside a version of Knative Serving that Rouse was not made for, too")
 	f.BoolVar(&dry, "dry-run", false, "print the manifests and change nothing")
+	f.BoolVar(&check, "check", false, "say what the cluster has and lacks, and how to mend it; change nothing. Exit status 1: something is missing")
+	render.Flag(cmd)
+	cmd.Flags().Lookup("output").Usage = "`format` of what --check finds: text, json or yaml"
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how `long` to wait until all is there")
 	return cmd
 }

@@ -1,0 +1,136 @@
+package kn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// Results of a check, the worst last.
+const (
+	resultOK      = "ok"
+	resultUnknown = "unknown" // this person may not look
+	resultWarning = "warning" // Rouse works, something of it does not
+	resultMissing = "missing" // Rouse does not work, or what was asked for
+)
+
+// finding is what one check has found.
+type finding struct {
+	Check  string `json:"check"`
+	Result string `json:"result"`
+	// Found is what is there.
+	Found string `json:"found"`
+	// Mend says what to do; empty where there is nothing.
+	Mend string `json:"mend,omitempty"`
+}
+
+// checker looks at a cluster and changes nothing.
+type checker struct {
+	installer
+	plan     plan
+	objects  []object // what would be applied, as far as the cluster knows the kinds
+	findings []finding
+}
+
+// checkCluster is install --check.
+func checkCluster(cmd *cobra.Command, p plan, timeout time.Duration) error {
+	c, err := connect(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("not done within --timeout %s", timeout))
+	defer cancel()
+	check := &checker{installer: installer{c, io.Discard, time.Second}, plan: p}
+	if err := check.run(ctx); err != nil {
+		return err
+	}
+	return check.report(cmd)
+}
+
+// add notes a finding.
+func (c *checker) add(check, result, mend, found string, args ...any) {
+	c.findings = append(c.findings, finding{check, result, fmt.Sprintf(found, args...), mend})
+}
+
+// failed notes that something could not be looked at: a right is missing, or the cluster does not answer.
+func (c *checker) failed(check string, err error) {
+	var d *denied
+	if errors.As(err, &d) {
+		c.add(check, resultUnknown, "an administrator sees it; kubectl auth can-i "+d.right.String(), "you may not %s %s", d.verb, d.resource)
+		return
+	}
+	c.add(check, resultUnknown, "", "%v", err)
+}
+
+// run checks, in the order in which things depend on one another:
+//
+//  1. Kubernetes and Knative Serving: versions, and the kinds that the manifests have.
+//  2. Whether this person may install, and whether the cluster would take each object.
+//  3. The ingress, and Knative's switches.
+//  4. Nodes: GPUs, their device plugins, their runtime class.
+//  5. Storage.
+//  6. Rouse itself, where it is there: its Deployments, the data path, the webhook of any-image, keys.
+//
+// It ends early only where the cluster does not answer at all.
+func (c *checker) run(ctx context.Context) error {
+	if err := c.kubernetes(); err != nil { // 1.
+		return err
+	}
+	version, err := c.knative(ctx, c.plan.anyKnative)
+	if err != nil {
+		c.add("knative", resultMissing, "install Knative Serving 1.23: https://knative.dev/docs/install/", "%v", err)
+	} else {
+		c.add("knative", resultOK, "", "Serving %s", orUnknown(version))
+	}
+	if err := c.kinds(); err != nil {
+		return err
+	}
+	c.rights(ctx)  // 2.
+	c.ingress(ctx) // 3.
+	c.features(ctx)
+	c.nodes(ctx)   // 4.
+	c.storage(ctx) // 5.
+	c.rouse(ctx)   // 6.
+	return context.Cause(ctx)
+}
+
+// report prints the findings; an error: something is missing.
+func (c *checker) report(cmd *cobra.Command) error {
+	missing := 0
+	for _, f := range c.findings {
+		if f.Result == resultMissing {
+			missing++
+		}
+	}
+	err := render.Print(cmd, c.findings, func(w io.Writer) error {
+		rows := [][]string{{"CHECK", "RESULT", "FOUND"}}
+		for _, f := range c.findings {
+			rows = append(rows, []string{f.Check, f.Result, render.OneLine(f.Found)})
+		}
+		if err := render.Table(w, rows); err != nil {
+			return err
+		}
+		for _, f := range c.findings {
+			if f.Mend != "" {
+				if _, err := fmt.Fprintf(w, "\n%s: %s\n", f.Check, strings.ReplaceAll(f.Mend, "\n", "\n  ")); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case missing > 0:
+		return fmt.Errorf("%d of %d checks found something missing", missing, len(c.findings))
+	}
+	return nil
+}

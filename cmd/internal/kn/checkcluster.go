@@ -1,0 +1,262 @@
+package kn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Versions of Kubernetes: the oldest one with all that the manifests have, and the one
+// from which a pod's requests can be changed while it runs.
+var (
+	oldestKubernetes = utilversion.MajorMinor(1, 30)
+	resizes          = utilversion.MajorMinor(1, 33)
+)
+
+// kubernetes checks the API server's version. Its error: nothing answers.
+func (c *checker) kubernetes() error {
+	info, err := c.kube.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("ask the cluster for its version: %w", err)
+	}
+	v, err := utilversion.ParseGeneric(info.GitVersion)
+	switch {
+	case err != nil:
+		c.add("kubernetes", resultUnknown, "", "version %q", info.GitVersion)
+	case !v.AtLeast(oldestKubernetes):
+		c.add("kubernetes", resultMissing, "bring the cluster to "+oldestKubernetes.String()+" or newer: admission policies are not in this one", "%s", info.GitVersion)
+	case !v.AtLeast(resizes):
+		c.add("kubernetes", resultWarning, "from "+resizes.String()+" on, pods of functions that sleep give back the resources that they request; before, they are deleted where others need them", "%s", info.GitVersion)
+	default:
+		c.add("kubernetes", resultOK, "", "%s", info.GitVersion)
+	}
+	return nil
+}
+
+// kinds checks that the cluster has the kinds that would be applied, and keeps the objects of those that it has.
+func (c *checker) kinds() error {
+	stream, err := c.plan.render()
+	if err != nil {
+		return err
+	}
+	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
+	var lacks []string
+	for {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the manifests: %w", err)
+		}
+		objects, err := c.parse(doc)
+		if err == nil {
+			c.objects = append(c.objects, objects...)
+			continue
+		}
+		var head metav1.TypeMeta
+		if yaml.Unmarshal(doc, &head) != nil || !isNoKind(c, head) {
+			c.failed("kinds", err)
+			return nil
+		}
+		if kind := head.Kind + " (" + head.APIVersion + ")"; !slices.Contains(lacks, kind) {
+			lacks = append(lacks, kind)
+		}
+	}
+	if len(lacks) > 0 {
+		c.add("kinds", resultMissing, "install what defines them, or leave their component out", "none of %s", strings.Join(lacks, ", "))
+		return nil
+	}
+	c.add("kinds", resultOK, "", "all of those of %d objects", len(c.objects))
+	return nil
+}
+
+func isNoKind(c *checker, head metav1.TypeMeta) bool {
+	_, _, err := c.resource(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
+	return meta.IsNoMatchError(err)
+}
+
+// rights checks what this person may do, and what the cluster says to each object.
+func (c *checker) rights(ctx context.Context) {
+	var all []right
+	for _, o := range c.objects {
+		for _, verb := range []string{"get", "create", "patch"} {
+			all = append(all, right{verb: verb, group: o.resource.Group, resource: o.resource.Resource, namespace: o.namespace})
+		}
+	}
+	lacks, err := c.missing(ctx, all)
+	switch {
+	case err != nil:
+		c.failed("rights", err)
+		return
+	case len(lacks) > 0:
+		lines := make([]string, len(lacks))
+		for i, r := range lacks {
+			lines[i] = "kubectl auth can-i " + r.String()
+		}
+		c.add("rights", resultMissing, "an administrator installs Rouse, or gives you these:\n"+strings.Join(lines, "\n"), "%d that installing needs are not yours", len(lacks))
+		return
+	}
+	c.add("rights", resultOK, "", "you may install")
+	var refused []string
+	for _, o := range c.objects {
+		if err := c.apply(ctx, o, true); err != nil {
+			refused = append(refused, err.Error())
+		}
+	}
+	if len(refused) > 0 {
+		c.add("admission", resultMissing, strings.Join(refused, "\n"), "%d of %d objects would be refused", len(refused), len(c.objects))
+		return
+	}
+	c.add("admission", resultOK, "", "the cluster would take all %d objects", len(c.objects))
+}
+
+// ingresses are the controllers of Knative's ingresses, by class: the Deployments that do the work, as NAMESPACE/NAME.
+var ingresses = map[string][]string{
+	"kourier.ingress.networking.knative.dev":     {control.SystemNamespace + "/net-kourier-controller", "kourier-system/3scale-kourier-gateway"},
+	"istio.ingress.networking.knative.dev":       {control.SystemNamespace + "/net-istio-controller"},
+	"contour.ingress.networking.knative.dev":     {control.SystemNamespace + "/net-contour-controller"},
+	"gateway-api.ingress.networking.knative.dev": {control.SystemNamespace + "/net-gateway-api-controller"},
+}
+
+// usualIngress is Knative's where config-network names none.
+const usualIngress = "istio.ingress.networking.knative.dev"
+
+// ingress checks that somebody serves the class of ingress that Knative uses.
+func (c *checker) ingress(ctx context.Context) {
+	network, err := c.configMap(ctx, "config-network")
+	if err != nil {
+		c.failed("ingress", err)
+		return
+	}
+	class := network["ingress-class"]
+	if class == "" {
+		class = network["ingress.class"]
+	}
+	if class == "" {
+		class = usualIngress
+	}
+	short, _, _ := strings.Cut(class, ".")
+	wants, known := ingresses[class]
+	if !known {
+		c.add("ingress", resultOK, "", "%s, which is none of Knative's own: its controller was not looked for", class)
+		return
+	}
+	for _, want := range wants {
+		namespace, name, _ := strings.Cut(want, "/")
+		available, found, err := c.deployment(ctx, namespace, name)
+		switch {
+		case err != nil:
+			c.failed("ingress", err)
+			return
+		case !found:
+			c.add("ingress", resultMissing, "install it (https://knative.dev/docs/install/), or name the one that you have: kubectl patch configmap/config-network -n "+control.SystemNamespace+` --type merge -p '{"data":{"ingress-class":"CLASS"}}'`, "%s, and there is no Deployment %s", short, want)
+			return
+		case available == 0:
+			c.add("ingress", resultMissing, "kubectl describe deployment -n "+namespace+" "+name, "%s, and the Deployment %s has no pod that is available", short, want)
+			return
+		}
+	}
+	c.add("ingress", resultOK, "", "%s", short)
+}
+
+// features checks Knative's switches: what functions may have in their pods.
+func (c *checker) features(ctx context.Context) {
+	features, err := c.configMap(ctx, "config-features")
+	if err != nil {
+		c.failed("features", err)
+		return
+	}
+	off := func(key, usual string) bool {
+		v := strings.ToLower(features[key])
+		if v == "" {
+			v = usual
+		}
+		return v == "disabled"
+	}
+	var lacks []string
+	for _, f := range []struct{ key, usual, what string }{
+		{"kubernetes.podspec-volumes-emptydir", "enabled", "volumes of memory, which vLLM and SGLang want as /dev/shm"},
+		{"kubernetes.podspec-persistent-volume-claim", "disabled", "persistent volumes, where fetched models stay"},
+	} {
+		if off(f.key, f.usual) {
+			lacks = append(lacks, f.what+" ("+f.key+")")
+		}
+	}
+	if len(lacks) > 0 {
+		c.add("features", resultWarning, "where functions want them, set the keys to \"enabled\" in the ConfigMap config-features of "+control.SystemNamespace, "off are %s", strings.Join(lacks, ", "))
+		return
+	}
+	c.add("features", resultOK, "", "volumes of memory and persistent ones")
+}
+
+// configMap reads one of Knative's; one that is not there is empty.
+func (c *checker) configMap(ctx context.Context, name string) (map[string]string, error) {
+	m, err := c.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, refusal(err, "get", configMaps, control.SystemNamespace, name)
+	}
+	return m.Data, nil
+}
+
+// deployment says how many pods of a Deployment are available, and whether it is there.
+func (c *checker) deployment(ctx context.Context, namespace, name string) (available int32, found bool, err error) {
+	d, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, refusal(err, "get", deployments, namespace, name)
+	}
+	return d.Status.AvailableReplicas, true, nil
+}
+
+// storage checks that claims without a class get a volume.
+func (c *checker) storage(ctx context.Context) {
+	all, err := c.kube.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.failed("storage", refusal(err, "list", storageClasses, "", ""))
+		return
+	}
+	var names []string
+	for _, s := range all.Items {
+		names = append(names, s.Name)
+		if s.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+			c.add("storage", resultOK, "", "the default class is %s", s.Name)
+			return
+		}
+	}
+	mend := "models are fetched anew for each new pod. Where they are to stay on volumes, name a class in the claim, or make one the default: kubectl annotate storageclass NAME storageclass.kubernetes.io/is-default-class=true"
+	if len(names) == 0 {
+		c.add("storage", resultWarning, mend, "there is no StorageClass")
+		return
+	}
+	c.add("storage", resultWarning, mend, "no StorageClass is the default; there are %s", strings.Join(names, ", "))
+}
+
+// nodeList reads all nodes.
+func (c *checker) nodeList(ctx context.Context) ([]corev1.Node, error) {
+	all, err := c.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, refusal(err, "list", nodes, "", "")
+	}
+	return all.Items, nil
+}

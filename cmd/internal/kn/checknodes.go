@@ -1,0 +1,127 @@
+package kn
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gpuMakers are those whose device plugins Rouse counts: the resources that they offer, the labels that their
+// discovery gives to nodes that have such a card, and how to get the plugin.
+var gpuMakers = []struct {
+	name, memory, plugin string
+	resources            []corev1.ResourceName
+	cards                []string // a label of a node with a card, whether its plugin runs or not
+}{
+	{"NVIDIA", "nvidia.com/gpu.memory", "helm install nvdp nvdp/nvidia-device-plugin (or NVIDIA's GPU operator), with gfd.enabled=true", []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.shared"},
+		[]string{"feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present", "nvidia.com/gpu.present"}},
+	{"AMD", "", "helm install amd-gpu rocm/gpu-operator-charts (or ROCm's k8s-device-plugin)", []corev1.ResourceName{"amd.com/gpu"},
+		[]string{"feature.node.kubernetes.io/pci-1002.present", "feature.node.kubernetes.io/amd-gpu", "feature.node.kubernetes.io/pci-0300_1002.present"}},
+	{"Intel", "", "Intel's device plugins operator with a GpuDevicePlugin", []corev1.ResourceName{"gpu.intel.com/i915", "gpu.intel.com/xe"},
+		[]string{"intel.feature.node.kubernetes.io/gpu"}},
+}
+
+// nodes checks GPUs, by what nodes offer and by what their labels say that they have.
+func (c *checker) nodes(ctx context.Context) {
+	all, err := c.nodeList(ctx)
+	if err != nil {
+		c.failed("gpus", err)
+		return
+	}
+	any := false
+	for _, maker := range gpuMakers {
+		offers := map[string]int64{}
+		var bare, unsized []string
+		for _, n := range all {
+			var offered int64
+			for _, r := range maker.resources {
+				q := n.Status.Allocatable[r]
+				offered += q.Value()
+			}
+			card := slices.ContainsFunc(maker.cards, func(l string) bool { return n.Labels[l] == "true" })
+			switch {
+			case offered > 0:
+				offers[n.Name] = offered
+				if maker.memory != "" && n.Labels[maker.memory] == "" {
+					unsized = append(unsized, n.Name)
+				}
+			case card:
+				bare = append(bare, n.Name)
+			}
+		}
+		if len(bare) > 0 {
+			any = true
+			c.add("device plugin", resultMissing, maker.plugin, "%s has a GPU of %s that its kubelet does not offer", list3(bare), maker.name)
+		}
+		if len(offers) == 0 {
+			continue
+		}
+		any = true
+		c.add("gpus", resultOK, "", "%s", told(maker.name, offers))
+		if len(unsized) > 0 {
+			c.add("gpu memory", resultWarning, "run GPU feature discovery (gfd.enabled=true in the device plugin's chart), or say it to rouse-autoscaler with --device-memory", "unknown for %s: 80 GiB are taken to be there", list3(unsized))
+		}
+		if maker.name == "NVIDIA" {
+			c.runtimeClass(ctx)
+		}
+		c.shared(all)
+	}
+	if !any {
+		c.add("gpus", resultWarning, "models run on CPUs. For GPUs install their device plugin", "no node of %d offers one", len(all))
+	}
+}
+
+// told says what nodes offer: "NVIDIA: 3 on 2 nodes".
+func told(maker string, offers map[string]int64) string {
+	var all int64
+	for _, n := range offers {
+		all += n
+	}
+	return fmt.Sprintf("%s: %d on %s", maker, all, list3(slices.Sorted(maps.Keys(offers))))
+}
+
+// list3 names the first few.
+func list3(names []string) string {
+	if len(names) > 3 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+	}
+	return strings.Join(names, ", ")
+}
+
+// shared checks that GPUs are shared where the overlay for that is to be installed.
+func (c *checker) shared(all []corev1.Node) {
+	if c.plan.overlay != "time-slicing" {
+		return
+	}
+	for _, n := range all {
+		if v := n.Labels["nvidia.com/gpu.replicas"]; v != "" && v != "1" {
+			c.add("time slicing", resultOK, "", "%s offers each GPU %s times", n.Name, v)
+			return
+		}
+	}
+	c.add("time slicing", resultWarning, "point the device plugin at the ConfigMap rouse-time-slicing once it is there: helm upgrade nvdp nvdp/nvidia-device-plugin -n kube-system --reuse-values --set config.name=rouse-time-slicing --set gfd.enabled=true", "no node offers a GPU more than once")
+}
+
+// runtimeClass looks for NVIDIA's. Whether containers need it is the matter of each node's container runtime.
+func (c *checker) runtimeClass(ctx context.Context) {
+	_, err := c.kube.NodeV1().RuntimeClasses().Get(ctx, "nvidia", metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		c.add("runtime class", resultOK, "", "none is called nvidia: nodes must have NVIDIA's container runtime as their default")
+	case err != nil:
+		c.failed("runtime class", refusal(err, "get", runtimeClasses, "", "nvidia"))
+	default:
+		features, err := c.configMap(ctx, "config-features")
+		if v := features["kubernetes.podspec-runtimeclassname"]; err == nil && (v == "" || v == "disabled") {
+			c.add("runtime class", resultWarning, "where nodes do not have NVIDIA's container runtime as their default, set kubernetes.podspec-runtimeclassname to enabled in the ConfigMap config-features, and runtimeClassName: nvidia in functions", "nvidia is there, and Knative lets no Service name it")
+			return
+		}
+		c.add("runtime class", resultOK, "", "nvidia")
+	}
+}

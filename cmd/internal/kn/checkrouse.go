@@ -1,0 +1,117 @@
+package kn
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/takeover"
+)
+
+// rouse checks what is installed of Rouse.
+func (c *checker) rouse(ctx context.Context) {
+	there := false
+	for _, name := range []string{control.ActivatorName, control.AutoscalerName} {
+		available, found, err := c.deployment(ctx, control.SystemNamespace, name)
+		switch {
+		case err != nil:
+			c.failed(name, err)
+		case !found && name == control.ActivatorName:
+		case !found:
+			if there {
+				c.add(name, resultMissing, "kn rouse install", "it is not there, and the activator is")
+			}
+		case available == 0:
+			there = true
+			trouble := c.trouble(ctx, control.SystemNamespace, "app="+name)
+			c.add(name, resultMissing, "kubectl describe pods -n "+control.SystemNamespace+" -l app="+name, "no pod of it is available; %s", trouble)
+		default:
+			there = true
+			c.add(name, resultOK, "", "%d available", available)
+		}
+	}
+	c.webhook(ctx, there)
+	if !there {
+		c.add("rouse", resultOK, "", "not installed; `kn rouse install` would")
+		return
+	}
+	c.path(ctx)
+	c.leader(ctx)
+	if raw, err := (keysSecret{c.cluster}).Read(ctx); err == nil {
+		if len(raw) == 0 {
+			c.add("keys", resultWarning, "kn rouse keys create NAME, or anonymous to let everybody in", "no client has one, and clients need one")
+		} else {
+			c.add("keys", resultOK, "", "declared")
+		}
+	}
+}
+
+// path checks that requests go through Rouse's activator.
+func (c *checker) path(ctx context.Context) {
+	s, err := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, takeover.Service, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		c.failed("data path", refusal(err, "get", kubeServices, control.SystemNamespace, takeover.Service))
+	case s.Spec.Selector["app"] != control.ActivatorName:
+		c.add("data path", resultMissing, "the autoscaler's log says why: kubectl logs -n "+control.SystemNamespace+" -l app="+control.AutoscalerName, "the Service %s points at Knative's own activator", takeover.Service)
+	default:
+		c.add("data path", resultOK, "", "the Service %s points at Rouse's activator", takeover.Service)
+	}
+}
+
+// leader checks that an autoscaler leads, and names what it knows of.
+func (c *checker) leader(ctx context.Context) {
+	var devices []admin.Device
+	d, err := c.door(ctx)
+	if err == nil {
+		err = d.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices)
+	}
+	switch {
+	case errors.Is(err, errNoLeader):
+		c.add("leader", resultMissing, "", "%v", err)
+	case err != nil:
+		c.failed("leader", err)
+	default:
+		gpus := slices.DeleteFunc(devices, isHost)
+		c.add("leader", resultOK, "", "an autoscaler leads; it has %d GPUs", len(gpus))
+	}
+}
+
+// webhook checks the component any-image: that pods of our class pass by it, and that somebody answers.
+func (c *checker) webhook(ctx context.Context, installed bool) {
+	wanted := slices.Contains(c.plan.components, "any-image")
+	w, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && wanted && installed:
+		c.add("webhook", resultMissing, "kn rouse install --component any-image", "any-image is not installed")
+		return
+	case apierrors.IsNotFound(err):
+		c.add("webhook", resultOK, "", "any-image is not installed: images need the function in them")
+		return
+	case err != nil:
+		c.failed("webhook", refusal(err, "get", mutatingWebhooks, "", injectorName))
+		return
+	}
+	ruled := slices.ContainsFunc(w.Webhooks, func(h admission.MutatingWebhook) bool { return len(h.Rules) > 0 })
+	available, found, err := c.deployment(ctx, control.SystemNamespace, injectorName)
+	logs := "kubectl logs -n " + control.SystemNamespace + " -l app=" + injectorName
+	switch {
+	case err != nil:
+		c.failed("webhook", err)
+	case (!found || available == 0) && ruled:
+		c.add("webhook", resultMissing, "no pod of Rouse's class can be made until one answers: "+logs+"; or take it away: kubectl delete mutatingwebhookconfiguration "+injectorName, "any-image is asked about pods, and no injector is available")
+	case !found || available == 0:
+		c.add("webhook", resultMissing, logs, "any-image has no injector that is available")
+	case !ruled:
+		c.add("webhook", resultMissing, logs, "any-image has no rules: the injector did not find its own service answer yet")
+	default:
+		c.add("webhook", resultOK, "", "any-image; injectors that are available: %d", available)
+	}
+}
