@@ -143,6 +143,9 @@ func (c *call) find() *api.Error {
 		c.req.adapter = names.adapter(c.req.Model, c.f)
 		return c.f.speaks(path)
 	}
+	if c.req.Stored != "" && path == "/v1/responses" {
+		return c.a.notStored(c.req.Stored)
+	}
 	t, bad := names.find(c.req.Model, c.mayList())
 	if bad != nil && c.req.ollama {
 		t = names.untagged(c.req.Model)

@@ -28,6 +28,9 @@ type Config struct {
 	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
 	// [NoDomain]: functions have no own hosts, and every host is the front door's.
 	Domain string
+	// Stored says to clients how a response could be stored, which the activator does not do: what does it takes the fields that ask for it
+	// out of a request. Empty: it can't.
+	Stored string
 	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
 	PrivateMetrics bool
 }

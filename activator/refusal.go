@@ -113,3 +113,12 @@ func (f *function) shed(c *call) {
 	victim.cancel(api.Errorf(http.StatusTooManyRequests, api.CodeEvicted, "the request was ended for one with a higher priority (rouse.dev/evict-sheddable of %s): send it again", f.name).
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }
+
+// notStored refuses a request that asks for something of a store of responses: it has reached the activator because nothing has taken that out.
+func (a *Activator) notStored(field string) *api.Error {
+	how := a.cfg.Stored
+	if how == "" {
+		how = "this server has no store"
+	}
+	return api.BadRequest(field, "%s can't be kept: responses are not stored here: %s, or leave it out", field, how)
+}

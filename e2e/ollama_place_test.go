@@ -80,7 +80,7 @@ spec:
 	if err := os.WriteFile(path, []byte(manifest.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return newStrange(t, "-f", path)
+	return newStrange(t, "-f", path, "--store", "store")
 }
 
 // runners are the processes in which Ollama has its models.

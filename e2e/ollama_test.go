@@ -35,6 +35,7 @@ func TestOllama(t *testing.T) {
 	t.Run("node", func(t *testing.T) { runNode(ctx, t, "ollama.mjs", p.server.url) })
 	t.Run("anthropic", func(t *testing.T) { runNode(ctx, t, "anthropic.mjs", p.server.url, "ollama") })
 	t.Run("responses", func(t *testing.T) { runNode(ctx, t, "responses.mjs", p.server.url, "ollama") })
+	t.Run("stored responses", func(t *testing.T) { runNode(ctx, t, "stored.mjs", p.server.url, "pico") })
 	t.Run("others", func(t *testing.T) { runNode(ctx, t, "others.mjs", p.server.url, "ollama") })
 	t.Run("go", func(t *testing.T) { runGo(t, p.server.url, "ollama") })
 	t.Run("command line", func(t *testing.T) { testOllamaCommand(ctx, t, p) })

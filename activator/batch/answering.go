@@ -56,6 +56,7 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 	defer body.Close()
 	result := "answered"
 	a, err := s.untilAnswered(ctx, claim, body)
+	background := strings.HasPrefix(id, prefixResponse)
 	defer func() { s.memory.give(a.charged) }()
 	switch {
 	case errors.Is(err, errExpired):
@@ -67,7 +68,12 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 		return
 	}
 	for {
-		err := s.store.FinishLater(claim, a.status, keptHeader(a.header), a.body)
+		var err error
+		if background {
+			err = s.endBackground(claim, a)
+		} else {
+			err = s.store.FinishLater(claim, a.status, keptHeader(a.header), a.body)
+		}
 		switch {
 		case err == nil:
 			s.metrics.later.WithLabelValues(result).Inc()
@@ -94,7 +100,11 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 	defer cancel()
 	failures, refusals := 0, 0
 	for {
-		a := s.serve(mine, sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: io.NopCloser(io.NewSectionReader(body, 0, l.Bytes)), size: l.Bytes})
+		q := sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: io.NopCloser(io.NewSectionReader(body, 0, l.Bytes)), size: l.Bytes}
+		if strings.HasPrefix(l.ID, prefixResponse) {
+			q.claim = &l
+		}
+		a := s.serve(mine, q)
 		f, code, after := judge(a)
 		switch {
 		case mine.Err() != nil && (a.status/100 != 2 || f != final):

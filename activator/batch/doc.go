@@ -1,5 +1,5 @@
-// Package batch serves what clients do not wait for: OpenAI's files and batches, and single requests that are answered later
-// (Prefer: respond-async). What they leave is kept by package store, for the tenant that left it; for all others it is not there.
+// Package batch serves what clients do not wait for: OpenAI's files and batches, single requests that are answered later
+// (Prefer: respond-async), and responses that they want to find again (package responses). What they leave is kept by package store, for the tenant that left it; for all others it is not there.
 //
 // It knows nothing of instances, queues and keys: every line and every request goes through the activator's own handler, as
 // its caller would have sent it ([activator.Activator.ServeLater]), so that all rules hold which hold for others. It makes no decision
@@ -21,6 +21,8 @@
 //
 // The life of one request that is answered later: it is on disk before the 202; it is demand at once, and is tried again
 // until it is answered or [Config.Patience] is over; the answer is kept on disk until its client deletes it or it expires.
+//
+// A response in the background is such a request, under the id of the response. Once it has ended, whatever became of it, it is a response that is kept.
 //
 // Goroutines: [Server.Handler] is for many; [Server.Run] is called once, and waits for all that it starts.
 package batch

@@ -100,16 +100,10 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		return nil
 	}
 	owner := c.Owner()
-	l, err := s.keepLater(r, c, body.Bytes(), patience)
+	l, done, err := s.keepLater(r, c, "", body.Bytes(), patience)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.asked.add(owner, l.ID)
-	done := make(chan struct{})
-	s.done[l.ID] = done
-	s.mu.Unlock()
-	s.stir()
 	if _, wait := preferences(r.Header); wait > 0 {
 		waiting, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
@@ -127,21 +121,31 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// keepLater puts a request into the store, if its owner may have one more there.
-func (s *Server) keepLater(r *http.Request, c activator.Caller, body []byte, patience time.Duration) (store.Later, error) {
+// keepLater puts a request into the store, if its owner may have one more there, and has it served. id is that of the response that it asks for; empty: it
+// gets one. done is closed once it is answered.
+func (s *Server) keepLater(r *http.Request, c activator.Caller, id string, body []byte, patience time.Duration) (l store.Later, done chan struct{}, err error) {
 	owner := c.Owner()
 	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
-		return store.Later{}, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
+		return l, nil, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests wait for their answers, as many as may be: try again", n).WithRetryAfter(time.Minute)
 	}
 	header := ownHeader(r.Header)
 	if n := sizeOf(header); n > maxHeader {
-		return store.Later{}, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
+		return l, nil, api.Errorf(http.StatusRequestHeaderFieldsTooLarge, "", "the header has %d bytes that would be kept: want %d at most", n, maxHeader)
 	}
 	caller, err := json.Marshal(c)
 	if err != nil {
-		return store.Later{}, err
+		return l, nil, err
 	}
-	return s.store.NewLater(store.Later{Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body, patience)
+	if l, err = s.store.NewLater(store.Later{ID: id, Owner: owner, Caller: caller, Method: r.Method, URI: r.URL.RequestURI(), Header: header}, body, patience); err != nil {
+		return l, nil, err
+	}
+	done = make(chan struct{})
+	s.mu.Lock()
+	s.asked.add(owner, l.ID)
+	s.done[l.ID] = done
+	s.mu.Unlock()
+	s.stir()
+	return l, done, nil
 }
 
 // ask reads what must be known of a body: the model. A stream can't be answered later.
@@ -275,15 +279,20 @@ func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator
 	if err := s.store.DeleteLater(c.Owner(), id); err != nil {
 		return noLater(err, id)
 	}
+	s.endLater(c.Owner(), id)
+	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
+	return nil
+}
+
+// endLater ends a request that has no claim any more that counts.
+func (s *Server) endLater(owner, id string) {
 	s.mu.Lock()
-	s.asked.remove(c.Owner(), id)
+	defer s.mu.Unlock()
+	s.asked.remove(owner, id)
 	if run := s.served[id]; run != nil {
 		run.cancel(errCancelled)
 	} else if done := s.done[id]; done != nil {
 		close(done)
 		delete(s.done, id)
 	}
-	s.mu.Unlock()
-	api.WriteJSON(w, http.StatusOK, deleted{ID: id, Object: "async", Deleted: true})
-	return nil
 }

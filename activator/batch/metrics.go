@@ -4,8 +4,8 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // metrics are those of batches and later answers. Their labels are words of this package.
 type metrics struct {
-	lines, ended, later *prometheus.CounterVec
-	running, waiting    prometheus.Gauge
+	lines, ended, later, responses *prometheus.CounterVec
+	running, waiting               prometheus.Gauge
 }
 
 // newMetrics registers them. bytes is what the store takes.
@@ -14,17 +14,18 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: subsystem, Name: name, Help: help}, []string{label})
 	}
 	m := &metrics{
-		lines: counter("batch", "lines_total", "Attempts at lines of batches, by result: completed, failed, retried (an instance failed at it), refused (sent again later).", "result"),
-		ended: counter("batch", "ended_total", "Batches that have ended, by status.", "status"),
-		later: counter("later", "requests_total", "Requests with Prefer: respond-async, by result: answered, cancelled, expired.", "result"),
+		lines:     counter("batch", "lines_total", "Attempts at lines of batches, by result: completed, failed, retried (an instance failed at it), refused (sent again later).", "result"),
+		ended:     counter("batch", "ended_total", "Batches that have ended, by status.", "status"),
+		later:     counter("later", "requests_total", "Requests with Prefer: respond-async, by result: answered, cancelled, expired.", "result"),
+		responses: counter("store", "responses_total", "Responses with store: true, by result: kept, failed (the store had no room, or could not be written).", "result"),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "batch", Name: "running",
 			Help: "Batches that run."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "later", Name: "waiting_requests",
 			Help: "Requests with Prefer: respond-async that are being served."}),
 	}
 	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",
-		Help: "Files, outputs of batches and later answers, in bytes."}, func() float64 { return float64(bytes()) })
-	for _, c := range []prometheus.Collector{m.lines, m.ended, m.later, m.running, m.waiting, stored} {
+		Help: "Files, outputs of batches, later answers and responses, in bytes."}, func() float64 { return float64(bytes()) })
+	for _, c := range []prometheus.Collector{m.lines, m.ended, m.later, m.responses, m.running, m.waiting, stored} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -82,7 +82,8 @@ type sent struct {
 	header http.Header
 	body   io.ReadCloser
 	size   int64
-	paid   int64 // of the answer's memory
+	paid   int64        // of the answer's memory
+	claim  *store.Later // whose id the response gets that is kept; nil: it gets its own
 }
 
 // serve sends a request and keeps its answer. It blocks until the answer has ended, or ctx has.
@@ -110,7 +111,7 @@ func (s *Server) serve(ctx context.Context, q sent) (a answer) {
 				panic(v)
 			}
 		}()
-		s.front.ServeLater(k, r, q.caller, q.terms)
+		s.serveStored(k, r, q)
 	}()
 	k.body = k.buf.Bytes()
 	return k.answer

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/batch/responses"
 	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -84,13 +85,14 @@ type Front interface {
 	ServeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, t activator.Terms)
 }
 
-// Server serves files, batches and later answers. See the package comment.
+// Server serves files, batches, later answers and stored responses. See the package comment.
 type Server struct {
 	cfg     Config
 	store   *store.Store
 	front   Front
 	log     *slog.Logger
 	metrics *metrics
+	keeper  *responses.Keeper
 	gate    gate
 	pace    pace
 	memory  memory
@@ -134,6 +136,7 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 	if b.metrics, err = newMetrics(registry, s.Bytes); err != nil {
 		return nil, fmt.Errorf("register metrics of batches: %w", err)
 	}
+	b.keeper = responses.New(responses.Config{MaxAnswer: cfg.MaxAnswer}, s, log, func(result string) { b.metrics.responses.WithLabelValues(result).Inc() })
 	return b, nil
 }
 
@@ -142,10 +145,14 @@ const (
 	pathFiles   = "/v1/files"
 	pathBatches = "/v1/batches"
 	pathAsync   = "/v1/async"
+	pathStored  = responses.Path + "/" // of one response
 )
 
-// isOurs says whether a path is one of files, batches or later answers.
+// isOurs says whether a path is one of files, batches, later answers or responses that are kept.
 func isOurs(path string) bool {
+	if strings.HasPrefix(path, pathStored) {
+		return true
+	}
 	for _, p := range []string{pathFiles, pathBatches, pathAsync} {
 		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
 			return true
@@ -154,9 +161,9 @@ func isOurs(path string) bool {
 	return false
 }
 
-// Handler serves the paths of files and batches, and requests that are to be answered later; next gets all others.
+// Handler serves the paths of files and batches, requests that are to be answered later, and responses that are to be kept; next gets all others.
 func (s *Server) Handler(next http.Handler) http.Handler {
-	ours := s.routes()
+	ours, next := s.routes(), s.storing(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isOurs(r.URL.Path) && !s.front.OwnHost(r.Host):
@@ -169,7 +176,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Without answers, on the paths of files and batches, that there is no store, and how to have one; next gets all others.
+// Without answers, on the paths of files, batches and stored responses, that there is no store, and how to have one; next gets all others.
 func Without(next http.Handler, own func(host string) bool, how string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.URL.Path) || own(r.Host) {
@@ -177,7 +184,7 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 			return
 		}
 		inbound.Unread(w, r)
-		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches and later answers are not kept here: %s", how))
+		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers and responses are not kept here: %s", how))
 	})
 }
 
@@ -198,6 +205,10 @@ func (s *Server) routes() http.Handler {
 	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
 	add("GET "+pathAsync+"/{id}", s.showLater)
 	add("DELETE "+pathAsync+"/{id}", s.deleteLater)
+	add("GET "+pathStored+"{id}", s.showResponse)
+	add("DELETE "+pathStored+"{id}", s.deleteResponse)
+	add("GET "+pathStored+"{id}/input_items", s.responseItems)
+	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
 	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
 		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))

@@ -45,6 +45,17 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	return err
 }
 
+// noStore says why there is no store.
+const noStore = "the Deployment rouse-activator has no ROUSE_STORE"
+
+// howStored says how a response could be stored.
+func (p *process) howStored() string {
+	if p.store == nil {
+		return noStore
+	}
+	return batch.NeedsKey
+}
+
 // runBatches runs what is in the store until ctx ends: before requests are drained, so that its own keep nobody waiting.
 func (p *process) runBatches(ctx context.Context) {
 	if p.batches == nil {
@@ -58,7 +69,7 @@ func (p *process) runBatches(ctx context.Context) {
 // front is the front door, with what takes in files, batches and requests that are answered later.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
-		return batch.Without(p.core.Handler(), p.core.OwnHost, "the Deployment rouse-activator has no ROUSE_STORE")
+		return batch.Without(p.core.Handler(), p.core.OwnHost, noStore)
 	}
 	return p.batches.Handler(p.core.Handler())
 }

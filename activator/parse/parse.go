@@ -42,6 +42,9 @@ type Request struct {
 	Input, Tokens api.Tokens
 	// Prompt is what the prompt is rendered from.
 	Prompt Prompt
+	// Stored is the first field that asks for something of a store of responses: "store" or "background" where it is true, or
+	// "previous_response_id"; empty: there is none.
+	Stored string
 }
 
 // Prompt is the parts of a body from which a prompt is rendered, as the client has written them; nil where there are
@@ -95,6 +98,7 @@ type fields struct {
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
 	prompt                                                        Prompt
 	conversation, user                                            []byte
+	stored                                                        string
 }
 
 // see takes a field as it is written.
@@ -125,6 +129,14 @@ func (f *fields) set(key, value []byte) {
 		f.maxTokens = value
 	case "max_completion_tokens":
 		f.maxCompletionTokens = value
+	case "store", "background":
+		if f.stored == "" && string(value) == "true" {
+			f.stored = string(key)
+		}
+	case "previous_response_id":
+		if f.stored == "" && !isNull(value) {
+			f.stored = string(key)
+		}
 	default:
 		f.setPrompt(key, value)
 	}
@@ -156,7 +168,7 @@ func (f *fields) setPrompt(key, value []byte) {
 // request checks the types that matter to the activator. Of the other fields
 // (priority, the limits) a wrong type is the runtime's to refuse: here it counts as absent.
 func (f *fields) request(body []byte) (Request, *api.Error) {
-	r := Request{Input: api.Tokens(len(body) / bytesPerToken)}
+	r := Request{Input: api.Tokens(len(body) / bytesPerToken), Stored: f.stored}
 	if f.model != nil && !isNull(f.model) {
 		if f.model[0] != '"' {
 			return Request{}, api.BadRequest("model", "the field model is %s: want a string with a model's name", kind(f.model))

@@ -106,9 +106,9 @@ const translated = {
   },
   async 'what cannot be kept is refused'() {
     for (const [more, says] of [
-      [{ store: true }, 'store'],
-      [{ previous_response_id: 'resp_1' }, 'previous_response_id'],
-      [{ background: true }, 'background'],
+      [{ store: true }, 'store.*rouse up --store'],
+      [{ previous_response_id: 'resp_1' }, 'previous_response_id.*--store'],
+      [{ background: true }, 'background.*--store'],
       [{ tools: [{ type: 'web_search' }] }, 'web_search'],
       [{ text: { verbosity: 'low' } }, 'verbosity'],
       [{ reasoning: { effort: 'high' } }, 'reasoning'],

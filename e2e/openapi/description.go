@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -225,14 +226,21 @@ func (nowhere) Load(url string) (any, error) {
 	return nil, errors.New("the description refers to " + url)
 }
 
-// at follows names into a tree; nil: there is nothing.
+// at follows names and numbers into a tree; nil: there is nothing.
 func at(tree any, names ...string) any {
 	for _, name := range names {
-		m, is := tree.(map[string]any)
-		if !is {
+		switch node := tree.(type) {
+		case map[string]any:
+			tree = node[name]
+		case []any:
+			n, err := strconv.Atoi(name)
+			if err != nil || n < 0 || n >= len(node) {
+				return nil
+			}
+			tree = node[n]
+		default:
 			return nil
 		}
-		tree = m[name]
 	}
 	return tree
 }

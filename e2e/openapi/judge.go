@@ -66,6 +66,12 @@ func (d *Description) find(x Exchange) string {
 	if name, is := strings.CutPrefix(path, "/models/"); is && name != "" {
 		path = "/models/{model}"
 	}
+	if rest, is := strings.CutPrefix(path, "/responses/"); is {
+		id, action, _ := strings.Cut(rest, "/")
+		if id != "" && (method == http.MethodGet && action == "" || method == http.MethodPost && action == "cancel") {
+			method, path = http.MethodPost, "/responses" // it answers with the same
+		}
+	}
 	if key := method + " " + path; d.answers[key] != nil {
 		return key
 	}

@@ -27,18 +27,27 @@ func syncDir(path string) error {
 
 // create writes a file that is there as a whole or not at all.
 func (s *Store) create(name string, body []byte) error {
+	from, err := s.stage(body)
+	if err != nil {
+		return err
+	}
+	if err = s.rename(from, name); err != nil {
+		_ = os.Remove(from) // the error that matters is the other one
+	}
+	return err
+}
+
+// stage writes a file that [Store.rename] puts in its place.
+func (s *Store) stage(body []byte) (from string, err error) {
 	f, err := os.CreateTemp(s.path(dirTmp), "new-")
 	if err != nil {
-		return full(err)
+		return "", full(err)
 	}
 	_, err = f.Write(body)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = s.rename(f.Name(), name)
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(f.Name()) // the error that matters is the other one
 	}
-	return full(err)
+	return f.Name(), full(err)
 }
 
 // rename puts a file that is synced in its place, for good.

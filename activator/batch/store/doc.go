@@ -1,10 +1,11 @@
-// Package store keeps what clients leave at the front door: files, batches, and requests that are answered later. It is one
+// Package store keeps what clients leave at the front door: files, batches, requests that are answered later, and responses. It is one
 // folder: a database of records (bbolt), and beside it the bodies as files.
 //
 //	DIR/store.db        records: files, batches, the lines of batches that are done, requests
 //	DIR/files/ID        bodies of files, and of batches' outputs
 //	DIR/parts/ID.out    output of a batch that runs; ID.err for its errors
 //	DIR/later/ID.in     body of a request that is answered later; ID.EPOCH.out for its answer
+//	DIR/responses/ID    what was asked and answered
 //	DIR/tmp             what is being written; emptied when the store is opened
 //
 // What a method has returned nil for is on disk: it survives the end of the process at any point, and of the machine as far as

@@ -45,6 +45,10 @@ func TestFullDisk(t *testing.T) {
 	if _, err := s.NewLater(Later{Owner: "a"}, []byte("asked"), time.Minute); !errors.Is(err, ErrFull) {
 		t.Errorf("a request meanwhile: %v, want ErrFull", err)
 	}
+	r := Response{ID: "resp_1", Owner: "a", Created: time.Now()}
+	if err := s.KeepResponse(r, nil, []byte("asked"), []byte("answered"), nil); !errors.Is(err, ErrFull) || len(files(t, s, dirResponses))+len(s.responses) != 0 {
+		t.Errorf("a response meanwhile: %v, want ErrFull", err)
+	}
 	if err := c.Record([]Result{result(0, true)}); !errors.Is(err, ErrFull) {
 		t.Errorf("a result meanwhile: %v, want ErrFull", err)
 	}

@@ -85,7 +85,7 @@ func work(dir string, out io.Writer) error {
 	return c.Finish(Completed, nil)
 }
 
-// beside leaves a file and a request.
+// beside leaves a file, a request and a response.
 func beside(s *Store, out io.Writer) error {
 	u, err := s.NewUpload("a")
 	if err != nil {
@@ -102,7 +102,12 @@ func beside(s *Store, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(out, f.ID, f.Bytes, l.ID)
+	r := Response{Owner: "a", Status: Completed}
+	r.ID, r.Created = s.NewResponseID()
+	if err := s.KeepResponse(r, nil, []byte("asked"), bytes.Repeat([]byte("z"), 1+rand.IntN(10_000)), nil); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, f.ID, f.Bytes, l.ID, r.ID)
 	return err
 }
 
@@ -110,7 +115,7 @@ func beside(s *Store, out io.Writer) error {
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	said := map[string]int64{} // files
-	var asked []string
+	var asked, kept []string
 	kills := 0
 	for {
 		cmd := exec.Command(os.Args[0])
@@ -126,12 +131,12 @@ func TestKilled(t *testing.T) {
 		}
 		lines := bufio.NewScanner(out)
 		for left := 5 + rand.IntN(15); lines.Scan(); left-- {
-			var file, later string
+			var file, later, response string
 			var n int64
-			if _, err := fmt.Sscan(lines.Text(), &file, &n, &later); err != nil {
+			if _, err := fmt.Sscan(lines.Text(), &file, &n, &later, &response); err != nil {
 				t.Fatalf("%q: %v", lines.Text(), err)
 			}
-			said[file], asked = n, append(asked, later)
+			said[file], asked, kept = n, append(asked, later), append(kept, response)
 			if left == 0 {
 				_ = cmd.Process.Kill() // it is in the middle of the next one
 			}
@@ -160,6 +165,18 @@ func TestKilled(t *testing.T) {
 		} else if raw, _ := io.ReadAll(body); string(raw) != "asked" {
 			t.Errorf("the request %s has the body %q", id, raw)
 		}
+	}
+	for _, id := range kept {
+		r, err := s.Response("a", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if input, answer, err := s.ReadResponse(r); err != nil || string(input) != "asked" || strings.Trim(string(answer), "z") != "" {
+			t.Errorf("the response %s has the input %q, %v", id, input, err)
+		}
+	}
+	if got := len(files(t, s, dirResponses)); got != s.responses["a"] || got < len(kept) {
+		t.Errorf("%d responses are on disk, %d are counted, %d were said to be kept", got, s.responses["a"], len(kept))
 	}
 	checkOutput(t, s, kills)
 }

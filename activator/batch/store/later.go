@@ -36,9 +36,13 @@ func (l *Later) Done() bool { return !l.Ended.IsZero() }
 func (l *Later) in() string  { return filepath.Join(dirLater, l.ID+".in") }
 func (l *Later) out() string { return filepath.Join(dirLater, fmt.Sprintf("%s.%d.out", l.ID, l.Epoch)) }
 
-// NewLater takes in a request: it is there for good once NewLater has returned nil.
+// NewLater takes in a request: it is there for good once NewLater has returned nil. One that asks for a response has its id already.
 func (s *Store) NewLater(l Later, body []byte, patience time.Duration) (Later, error) {
-	l.ID, l.Created = s.newID("async_")
+	if l.ID != "" {
+		l.Created = time.Now()
+	} else {
+		l.ID, l.Created = s.newID("async_")
+	}
 	l.Deadline, l.Bytes = l.Created.Add(patience), int64(len(body))
 	if err := s.take(l.Owner, l.Bytes); err != nil {
 		return l, err
@@ -93,6 +97,15 @@ func (s *Store) ClaimLater(owner, id string) (Later, *os.File, error) {
 	}
 	body, err := os.Open(s.path(l.in()))
 	return *l, body, err
+}
+
+// Asked reads the body of a request that has no answer yet.
+func (s *Store) Asked(l Later) ([]byte, error) {
+	raw, err := os.ReadFile(s.path(l.in()))
+	if errors.Is(err, os.ErrNotExist) { // it was answered or deleted just now
+		err = ErrNotFound
+	}
+	return raw, err
 }
 
 // FinishLater keeps the answer of a claimed request. After an error there is none, and ErrFenced says that nobody waits for this one.

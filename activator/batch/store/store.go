@@ -30,6 +30,8 @@ type Config struct {
 	Spare int64
 	// Keep is how long something is kept, from its end, unless its client says less. Default 30 days.
 	Keep time.Duration
+	// MaxResponses bounds the responses of one owner. Default 100,000.
+	MaxResponses int
 	// Shared is the owner whose things are everybody's; empty: there is none.
 	Shared string
 }
@@ -38,6 +40,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 10<<30)
 	c.Spare = cmp.Or(c.Spare, 64<<20)
 	c.Keep = cmp.Or(c.Keep, 30*24*time.Hour)
+	c.MaxResponses = cmp.Or(c.MaxResponses, 100_000)
 	return c
 }
 
@@ -60,6 +63,8 @@ var (
 	bucketBatches = []byte("batches")
 	bucketLater   = []byte("later")
 	bucketLines   = []byte("lines") // of batches that run: id of the batch, number of the line → 1 if it was answered, 0 if it failed
+
+	bucketResponses = []byte("responses")
 )
 
 // Folders.
@@ -67,7 +72,9 @@ const (
 	dirFiles = "files"
 	dirParts = "parts"
 	dirLater = "later"
-	dirTmp   = "tmp"
+
+	dirResponses = "responses"
+	dirTmp       = "tmp"
 )
 
 // Store is an open store.
@@ -79,6 +86,8 @@ type Store struct {
 	mu   sync.Mutex       // guards what follows
 	used map[string]int64 // bytes of bodies, by owner
 	all  int64
+
+	responses map[string]int // by owner
 }
 
 // lockWait is how long another process may hold the store while it ends.
@@ -87,7 +96,7 @@ const lockWait = 2 * time.Second
 // Open opens the store of a folder, which no other process has open. What was half written is removed.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
-	for _, dir := range []string{"", dirFiles, dirParts, dirLater, dirTmp} {
+	for _, dir := range []string{"", dirFiles, dirParts, dirLater, dirResponses, dirTmp} {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, dir), 0o700); err != nil {
 			return nil, fmt.Errorf("open the store: %w", err)
 		}
@@ -98,7 +107,7 @@ func Open(cfg Config) (*Store, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("open the store %s: %w", cfg.Dir, full(err))
 	}
-	s := &Store{cfg: cfg, db: db, used: map[string]int64{}}
+	s := &Store{cfg: cfg, db: db, used: map[string]int64{}, responses: map[string]int{}}
 	if err := s.repair(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the store %s: %w", cfg.Dir, err), db.Close())
 	}
@@ -112,7 +121,7 @@ func (s *Store) Close() error { return s.db.Close() }
 func (s *Store) repair() error {
 	known := map[string]bool{} // paths below Dir
 	err := s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketFiles, bucketBatches, bucketLater, bucketLines} {
+		for _, name := range [][]byte{bucketFiles, bucketBatches, bucketLater, bucketLines, bucketResponses} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -132,12 +141,17 @@ func (s *Store) repair() error {
 				known[l.in()], known[l.out()] = !l.Done(), l.Done()
 				s.count(l.Owner, l.Bytes)
 			}),
+			each(tx, bucketResponses, func(r *Response) {
+				known[r.place()] = true
+				s.count(r.Owner, r.bytes())
+				s.responses[r.Owner]++
+			}),
 		)
 	})
 	if err != nil {
 		return full(err)
 	}
-	for _, dir := range []string{dirTmp, dirFiles, dirParts, dirLater} {
+	for _, dir := range []string{dirTmp, dirFiles, dirParts, dirLater, dirResponses} {
 		entries, err := os.ReadDir(s.path(dir))
 		if err != nil {
 			return err

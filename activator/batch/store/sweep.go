@@ -7,7 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, and answers. It returns how many.
+// Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, answers, and responses. It returns how many.
 func (s *Store) Sweep(now time.Time) (n int, err error) {
 	var files []*File
 	var batches []*Batch
@@ -47,5 +47,6 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	for _, l := range laters {
 		forget(s.DeleteLater(l.Owner, l.ID))
 	}
-	return n, err
+	responses, e := s.sweepResponses(now)
+	return n + responses, errors.Join(err, e)
 }

@@ -106,7 +106,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
 	s.StringVar(&f.keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
-	s.StringVar(&f.store, "store", "", "`folder` in which files, batches and answers of Prefer: respond-async are kept (default: they are not taken)")
+	s.StringVar(&f.store, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept (default: they are not taken)")
 	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` on the disk that the files in it may take")
 	s.DurationVar(&f.storeKeep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")

@@ -24,6 +24,17 @@ func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	return err
 }
 
+// howStore says how to have a store.
+const howStore = "start the server with rouse up --store DIR"
+
+// howStored says how a response could be stored.
+func (s *server) howStored() string {
+	if s.store == nil {
+		return howStore
+	}
+	return batch.NeedsKey
+}
+
 // runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
 func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)

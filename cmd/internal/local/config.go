@@ -60,7 +60,7 @@ type Config struct {
 	AdminToken func() (string, error)
 	// Keys is the file with the keys that clients must have; empty: they need none.
 	Keys string
-	// Store is where files, batches and later answers are kept; its Dir empty: they are not.
+	// Store is where files, batches, later answers and responses are kept; its Dir empty: they are not.
 	Store store.Config
 	// Clusters, if not nil, makes the server a front door of clusters, Join one of another's.
 	Clusters *joining.Front

@@ -47,7 +47,7 @@ func (s *server) frontDoor() http.Handler {
 // clients is the activator, behind what takes in files, batches and requests that are answered later.
 func (s *server) clients() http.Handler {
 	if s.batches == nil {
-		return batch.Without(s.activator.Handler(), s.activator.OwnHost, "start the server with rouse up --store DIR")
+		return batch.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
 	}
 	return s.batches.Handler(s.activator.Handler())
 }
