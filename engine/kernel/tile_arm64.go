@@ -2,8 +2,6 @@ package kernel
 
 import "github.com/rouse-dev/rouse/engine/gguf"
 
-//go:generate go run ./gen neon tile_arm64.s
-
 // vectorKernels gives the functions for the instructions in use. Integers need dot products.
 func vectorKernels(t gguf.Type) (kernels, bool) {
 	if using == generic || using < dotprod && formats[t].integer {

@@ -23,7 +23,7 @@ func (a *neon) word(bits uint32, format string, args ...any) {
 var (
 	three = map[string]uint32{ // d = n op m
 		"FADD S4": 0x4e20d400, "FSUB S4": 0x4ea0d400, "FMUL S4": 0x6e20dc00, "FDIV S4": 0x6e20fc00,
-		"FCMGT S4": 0x6ea0e400, "FCMEQ S4": 0x4e20e400,
+		"FCMGT S4": 0x6ea0e400, "FCMGE S4": 0x6e20e400, "FCMEQ S4": 0x4e20e400,
 		"MUL S4": 0x4ea09c00, "MLA S4": 0x4ea09400, "SMAX B16": 0x4e206400,
 	}
 	element = map[string]uint32{ // d = d op n · m[i], without d for MUL and FMUL
