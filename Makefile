@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -74,6 +74,12 @@ page-check: $(PAGE)/node_modules/.package-lock.json ## what is committed of the 
 
 avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
 	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
+
+# One processor without dot products, one with.
+neon: ## the tests of the kernels on emulated arm64 processors; needs qemu-user-static
+	@command -v qemu-aarch64-static >/dev/null || { echo 'no qemu-aarch64-static on the PATH: apt-get install --no-install-recommends qemu-user-static'; exit 1; }
+	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=neon $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu cortex-a72' ./engine/kernel
+	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=dotprod $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu neoverse-n1' ./engine/kernel
 
 # PART of PARTS equal parts of the packages, or of the fuzz targets.
 PART  ?= 1

@@ -25,7 +25,7 @@
 //
 // # Tiles
 //
-// A tile is 16 rows, so that a vector register holds weights of eight rows (AVX2) or
+// A tile is 16 rows, so that a vector register holds weights of four rows (NEON), eight (AVX2) or
 // sixteen (AVX-512), a sum never crosses a register's lanes, and every load of weights serves several
 // vectors. It has as many bytes as the rows in the file, Q4_K 2.8 % and Q5_K 2.3 %
 // more, for integer scales of one byte. The rows that a last tile lacks are zeros. Within a
@@ -53,8 +53,8 @@
 //	                             256 + c/16·64 + 4·r + c%4: the others, in bits c/4%4·2 and above
 //	                             384 + 2·r + c/16: integer scale, one signed byte
 //
-// All processors share this layout. The program gen writes the assembly: tile_amd64.s for AVX2,
-// four vectors at a time or one, and tile512_amd64.s for AVX-512, eight, four or one.
+// All processors share this layout. The program gen writes the assembly: tile_amd64.s for AVX2 and
+// tile_arm64.s for NEON, four vectors at a time or one, and tile512_amd64.s for AVX-512, eight, four or one.
 //
 // # Attention
 //
@@ -68,7 +68,11 @@
 //
 // Features tells which instructions are in use; the environment variable ROUSE_CPU limits them.
 // AVX-512 means VNNI too. Its kernels are tested where no such processor is at hand on an
-// emulated one, by make avx512 (internal/emulate). On arm64 everything is plain Go.
+// emulated one, by make avx512 (internal/emulate).
+//
+// On arm64 all functions use NEON, which every such processor has; but products with 8-bit
+// activations also need its products of four bytes (dotprod: Armv8.4, many since 8.2, all of Apple's), and are plain
+// Go without. These kernels are tested on emulated processors, with and without, by make neon.
 //
 // All functions are safe for many goroutines on disjoint outputs. Lengths are the
 // caller's promise: a slice too short panics.

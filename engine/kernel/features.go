@@ -7,17 +7,10 @@ import (
 )
 
 // A level is how much of the processor's vector instructions is used. All levels give the
-// same bits.
+// same bits. Each architecture has its own above generic, and names them in levelNames.
 type level uint8
 
-const (
-	generic level = iota // plain Go
-	avx2                 // with FMA and F16C
-	avx512               // F, BW, DQ, VL and VNNI
-	levels
-)
-
-var levelNames = [levels]string{"generic", "avx2", "avx512"}
+const generic level = 0 // plain Go
 
 func (l level) String() string { return levelNames[l] }
 
@@ -40,6 +33,6 @@ func limited(has level, limit string) (level, error) {
 }
 
 // Features names the vector instructions in use: the best that the processor has, or what the
-// environment variable ROUSE_CPU (generic, avx2, avx512) limits it to. The error says that
-// the variable holds something else, which has no effect.
+// environment variable ROUSE_CPU limits it to: generic; avx2 or avx512 on amd64; neon or dotprod
+// on arm64. The error says that the variable holds something else, which has no effect.
 func Features() (string, error) { return using.String(), limitError }

@@ -2,6 +2,13 @@ package kernel
 
 import "golang.org/x/sys/cpu"
 
+const (
+	avx2   level = iota + 1 // with FMA and F16C
+	avx512                  // F, BW, DQ, VL and VNNI
+)
+
+var levelNames = [...]string{generic: "generic", avx2: "avx2", avx512: "avx512"}
+
 func supported() level {
 	x := &cpu.X86
 	switch {

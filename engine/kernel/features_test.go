@@ -2,23 +2,25 @@ package kernel
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
 func TestLimited(t *testing.T) {
-	for _, tt := range []struct {
-		has   level
-		limit string
-		want  level
-	}{
-		{avx512, "", avx512}, {avx512, "avx2", avx2}, {avx2, "avx512", avx2}, {avx2, "generic", generic}, {generic, "avx2", generic},
-	} {
-		if got, err := limited(tt.has, tt.limit); got != tt.want || err != nil {
-			t.Errorf("limited(%s, %q): got %s, %v, want %s", tt.has, tt.limit, got, err, tt.want)
+	top := level(len(levelNames) - 1)
+	for has := range top + 1 {
+		if got, err := limited(has, ""); got != has || err != nil {
+			t.Errorf("limited(%s, \"\"): got %s, %v", has, got, err)
+		}
+		for limit := range top + 1 {
+			if got, err := limited(has, limit.String()); got != min(has, limit) || err != nil {
+				t.Errorf("limited(%s, %q): got %s, %v, want %s", has, limit, got, err, min(has, limit))
+			}
 		}
 	}
-	if got, err := limited(avx2, "sse"); got != avx2 || err == nil {
-		t.Errorf(`limited(avx2, "sse"): got %s, %v, want avx2 and an error`, got, err)
+	got, err := limited(top, "sse")
+	if got != top || err == nil || !strings.Contains(err.Error(), `"sse": want generic`) {
+		t.Errorf(`limited(%s, "sse"): got %s, %v, want %s and an error that says what may be said`, top, got, err, top)
 	}
 }
 

@@ -29,8 +29,8 @@ GLOBL order<>(SB), RODATA|NOPTR, $32
 	VPSLLD $24, y, y  \
 	VPSRAD $24, y, y
 
-// func quantizeAVX2(q *int8, b *block, x *float32, n int)
-TEXT ·quantizeAVX2(SB), NOSPLIT, $0-32
+// func quantizeAsm(q *int8, b *block, x *float32, n int)
+TEXT ·quantizeAsm(SB), NOSPLIT, $0-32
 	MOVQ q+0(FP), DI
 	MOVQ b+8(FP), DX
 	MOVQ x+16(FP), SI

@@ -56,8 +56,8 @@ SPLAT(geluScale, 0xbfcc422a) // -2·√(2/π)
 	VCMPPS $3, Y0, Y0, Y1 \
 	VBLENDVPS Y1, Y0, Y2, Y0
 
-// func siluAVX2(gate, up *float32, n int)
-TEXT ·siluAVX2(SB), NOSPLIT, $0-24
+// func siluAsm(gate, up *float32, n int)
+TEXT ·siluAsm(SB), NOSPLIT, $0-24
 	MOVQ gate+0(FP), DI
 	MOVQ up+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -77,8 +77,8 @@ silu:
 	VZEROUPPER
 	RET
 
-// func geluAVX2(gate, up *float32, n int)
-TEXT ·geluAVX2(SB), NOSPLIT, $0-24
+// func geluAsm(gate, up *float32, n int)
+TEXT ·geluAsm(SB), NOSPLIT, $0-24
 	MOVQ gate+0(FP), DI
 	MOVQ up+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -102,8 +102,8 @@ gelu:
 	VZEROUPPER
 	RET
 
-// func softcapAVX2(x *float32, n int, limit, inv float32)
-TEXT ·softcapAVX2(SB), NOSPLIT, $0-24
+// func softcapAsm(x *float32, n int, limit, inv float32)
+TEXT ·softcapAsm(SB), NOSPLIT, $0-24
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	VBROADCASTSS limit+16(FP), Y5
@@ -125,8 +125,8 @@ softcap:
 	VZEROUPPER
 	RET
 
-// func expSumAVX2(lanes *[16]float32, x *float32, n int, top float32)
-TEXT ·expSumAVX2(SB), NOSPLIT, $0-28
+// func expSumAsm(lanes *[16]float32, x *float32, n int, top float32)
+TEXT ·expSumAsm(SB), NOSPLIT, $0-28
 	MOVQ lanes+0(FP), DX
 	MOVQ x+8(FP), DI
 	MOVQ n+16(FP), CX
@@ -153,8 +153,8 @@ expsum:
 	VZEROUPPER
 	RET
 
-// func maximumAVX2(x *float32, n int) float32
-TEXT ·maximumAVX2(SB), NOSPLIT, $0-20
+// func maximumAsm(x *float32, n int) float32
+TEXT ·maximumAsm(SB), NOSPLIT, $0-20
 	MOVQ x+0(FP), SI
 	MOVQ n+8(FP), CX
 	VMOVUPS infinity<>(SB), Y0
@@ -181,8 +181,8 @@ maximum:
 	VZEROUPPER
 	RET
 
-// func normAVX2(out, x, w *float32, n int, scale float32)
-TEXT ·normAVX2(SB), NOSPLIT, $0-36
+// func normAsm(out, x, w *float32, n int, scale float32)
+TEXT ·normAsm(SB), NOSPLIT, $0-36
 	MOVQ out+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), DX
@@ -201,8 +201,8 @@ norm:
 	VZEROUPPER
 	RET
 
-// func squaresAVX2(lanes *[16]float64, x *float32, n int)
-TEXT ·squaresAVX2(SB), NOSPLIT, $0-24
+// func squaresAsm(lanes *[16]float64, x *float32, n int)
+TEXT ·squaresAsm(SB), NOSPLIT, $0-24
 	MOVQ lanes+0(FP), DX
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -230,8 +230,8 @@ squares:
 	VZEROUPPER
 	RET
 
-// func addAVX2(acc, v *float32, n int)
-TEXT ·addAVX2(SB), NOSPLIT, $0-24
+// func addAsm(acc, v *float32, n int)
+TEXT ·addAsm(SB), NOSPLIT, $0-24
 	MOVQ acc+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -247,8 +247,8 @@ add:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(x *float32, n int, f float32)
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
+// func scaleAsm(x *float32, n int, f float32)
+TEXT ·scaleAsm(SB), NOSPLIT, $0-20
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	VBROADCASTSS f+16(FP), Y1
@@ -262,8 +262,8 @@ scale:
 	VZEROUPPER
 	RET
 
-// func axpyAVX2(acc, v *float32, n int, p float32)
-TEXT ·axpyAVX2(SB), NOSPLIT, $0-28
+// func axpyAsm(acc, v *float32, n int, p float32)
+TEXT ·axpyAsm(SB), NOSPLIT, $0-28
 	MOVQ acc+0(FP), DI
 	MOVQ v+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -280,8 +280,8 @@ axpy:
 	VZEROUPPER
 	RET
 
-// func narrowAVX2(dst *uint16, src *float32, n int)
-TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
+// func narrowAsm(dst *uint16, src *float32, n int)
+TEXT ·narrowAsm(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ src+8(FP), SI
 	MOVQ n+16(FP), CX
@@ -296,8 +296,8 @@ narrow:
 	VZEROUPPER
 	RET
 
-// func ropeHalvesAVX2(a, b, cos, sin *float32, n int)
-TEXT ·ropeHalvesAVX2(SB), NOSPLIT, $0-40
+// func ropeHalvesAsm(a, b, cos, sin *float32, n int)
+TEXT ·ropeHalvesAsm(SB), NOSPLIT, $0-40
 	MOVQ a+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ cos+16(FP), R8
@@ -326,8 +326,8 @@ halves:
 	VZEROUPPER
 	RET
 
-// func ropePairsAVX2(v, cos, sin *float32, n int)
-TEXT ·ropePairsAVX2(SB), NOSPLIT, $0-32
+// func ropePairsAsm(v, cos, sin *float32, n int)
+TEXT ·ropePairsAsm(SB), NOSPLIT, $0-32
 	MOVQ v+0(FP), DI
 	MOVQ cos+8(FP), R8
 	MOVQ sin+16(FP), R9

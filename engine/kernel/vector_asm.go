@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package kernel
 
 // Each function here computes the first part of its slices by vector instructions and tells how
@@ -14,7 +16,7 @@ func wholeVectors(n, lanes int) int {
 func narrowVector(dst []uint16, src []float32) int {
 	n := wholeVectors(len(src), 8)
 	if n > 0 {
-		narrowAVX2(&dst[0], &src[0], n)
+		narrowAsm(&dst[0], &src[0], n)
 	}
 	return n
 }
@@ -22,7 +24,7 @@ func narrowVector(dst []uint16, src []float32) int {
 func siluVector(gate, up []float32) int {
 	n := wholeVectors(len(gate), 8)
 	if n > 0 {
-		siluAVX2(&gate[0], &up[0], n)
+		siluAsm(&gate[0], &up[0], n)
 	}
 	return n
 }
@@ -30,7 +32,7 @@ func siluVector(gate, up []float32) int {
 func geluVector(gate, up []float32) int {
 	n := wholeVectors(len(gate), 8)
 	if n > 0 {
-		geluAVX2(&gate[0], &up[0], n)
+		geluAsm(&gate[0], &up[0], n)
 	}
 	return n
 }
@@ -38,7 +40,7 @@ func geluVector(gate, up []float32) int {
 func softcapVector(x []float32, limit, inv float32) int {
 	n := wholeVectors(len(x), 8)
 	if n > 0 {
-		softcapAVX2(&x[0], n, limit, inv)
+		softcapAsm(&x[0], n, limit, inv)
 	}
 	return n
 }
@@ -46,7 +48,7 @@ func softcapVector(x []float32, limit, inv float32) int {
 func expSumVector(l *lanes16, x []float32, top float32) int {
 	n := wholeVectors(len(x), 16)
 	if n > 0 {
-		expSumAVX2(l, &x[0], n, top)
+		expSumAsm(l, &x[0], n, top)
 	}
 	return n
 }
@@ -54,7 +56,7 @@ func expSumVector(l *lanes16, x []float32, top float32) int {
 func maximumVector(x []float32, top *float32) int {
 	n := wholeVectors(len(x), 16)
 	if n > 0 {
-		*top = maximumAVX2(&x[0], n)
+		*top = maximumAsm(&x[0], n)
 	}
 	return n
 }
@@ -62,7 +64,7 @@ func maximumVector(x []float32, top *float32) int {
 func normVector(out, x, w []float32, scale float32) int {
 	n := wholeVectors(len(x), 8)
 	if n > 0 {
-		normAVX2(&out[0], &x[0], &w[0], n, scale)
+		normAsm(&out[0], &x[0], &w[0], n, scale)
 	}
 	return n
 }
@@ -70,7 +72,7 @@ func normVector(out, x, w []float32, scale float32) int {
 func squaresVector(l *[16]float64, x []float32) int {
 	n := wholeVectors(len(x), 16)
 	if n > 0 {
-		squaresAVX2(l, &x[0], n)
+		squaresAsm(l, &x[0], n)
 	}
 	return n
 }
@@ -78,7 +80,7 @@ func squaresVector(l *[16]float64, x []float32) int {
 func addVector(acc, v []float32) int {
 	n := wholeVectors(len(acc), 8)
 	if n > 0 {
-		addAVX2(&acc[0], &v[0], n)
+		addAsm(&acc[0], &v[0], n)
 	}
 	return n
 }
@@ -86,7 +88,7 @@ func addVector(acc, v []float32) int {
 func scaleVector(x []float32, f float32) int {
 	n := wholeVectors(len(x), 8)
 	if n > 0 {
-		scaleAVX2(&x[0], n, f)
+		scaleAsm(&x[0], n, f)
 	}
 	return n
 }
@@ -94,7 +96,7 @@ func scaleVector(x []float32, f float32) int {
 func axpyVector(acc []float32, p float32, v []float32) int {
 	n := wholeVectors(len(acc), 8)
 	if n > 0 {
-		axpyAVX2(&acc[0], &v[0], n, p)
+		axpyAsm(&acc[0], &v[0], n, p)
 	}
 	return n
 }
@@ -102,7 +104,7 @@ func axpyVector(acc []float32, p float32, v []float32) int {
 func ropeHalvesVector(a, b, cos, sin []float32) int {
 	n := wholeVectors(len(cos), 8)
 	if n > 0 {
-		ropeHalvesAVX2(&a[0], &b[0], &cos[0], &sin[0], n)
+		ropeHalvesAsm(&a[0], &b[0], &cos[0], &sin[0], n)
 	}
 	return n
 }
@@ -110,7 +112,7 @@ func ropeHalvesVector(a, b, cos, sin []float32) int {
 func ropePairsVector(v, cos, sin []float32) int {
 	n := wholeVectors(len(cos), 4)
 	if n > 0 {
-		ropePairsAVX2(&v[0], &cos[0], &sin[0], n)
+		ropePairsAsm(&v[0], &cos[0], &sin[0], n)
 	}
 	return n
 }
@@ -119,40 +121,40 @@ func ropePairsVector(v, cos, sin []float32) int {
 // maximum, of 4 for pairs.
 
 //go:noescape
-func narrowAVX2(dst *uint16, src *float32, n int)
+func narrowAsm(dst *uint16, src *float32, n int)
 
 //go:noescape
-func siluAVX2(gate, up *float32, n int)
+func siluAsm(gate, up *float32, n int)
 
 //go:noescape
-func geluAVX2(gate, up *float32, n int)
+func geluAsm(gate, up *float32, n int)
 
 //go:noescape
-func softcapAVX2(x *float32, n int, limit, inv float32)
+func softcapAsm(x *float32, n int, limit, inv float32)
 
 //go:noescape
-func expSumAVX2(lanes *lanes16, x *float32, n int, top float32)
+func expSumAsm(lanes *lanes16, x *float32, n int, top float32)
 
 //go:noescape
-func maximumAVX2(x *float32, n int) float32
+func maximumAsm(x *float32, n int) float32
 
 //go:noescape
-func normAVX2(out, x, w *float32, n int, scale float32)
+func normAsm(out, x, w *float32, n int, scale float32)
 
 //go:noescape
-func squaresAVX2(lanes *[16]float64, x *float32, n int)
+func squaresAsm(lanes *[16]float64, x *float32, n int)
 
 //go:noescape
-func addAVX2(acc, v *float32, n int)
+func addAsm(acc, v *float32, n int)
 
 //go:noescape
-func scaleAVX2(x *float32, n int, f float32)
+func scaleAsm(x *float32, n int, f float32)
 
 //go:noescape
-func axpyAVX2(acc, v *float32, n int, p float32)
+func axpyAsm(acc, v *float32, n int, p float32)
 
 //go:noescape
-func ropeHalvesAVX2(a, b, cos, sin *float32, n int)
+func ropeHalvesAsm(a, b, cos, sin *float32, n int)
 
 //go:noescape
-func ropePairsAVX2(v, cos, sin *float32, n int)
+func ropePairsAsm(v, cos, sin *float32, n int)

@@ -1,0 +1,83 @@
+//go:build amd64 || arm64
+
+package kernel
+
+// few is how many blocks are worked on for all queries before the next ones, so that they
+// stay in the first-level cache.
+const few = 4
+
+// scoresVector is scores, by vector instructions.
+func (v *view) scoresVector(dst, q []float32, n int) bool {
+	d := v.HeadDim
+	if using == generic || d < 2 || d%2 != 0 {
+		return false
+	}
+	keys, stride := &v.Memory[v.Keys], 2*v.Stride
+	for j := 0; j < len(v.blocks); j += few {
+		blocks := v.blocks[j:min(j+few, len(v.blocks))]
+		i := 0
+		for ; i+1 < n; i += 4 {
+			scores4(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
+		}
+		if i < n {
+			scores1(&dst[i*Span+j*Block], &q[i*d], keys, &blocks[0], len(blocks), stride, d)
+		}
+	}
+	return true
+}
+
+// mixVector is mix, by vector instructions.
+func (v *view) mixVector(acc, weights []float32, sees []window) bool {
+	d := v.HeadDim
+	if using == generic || d%16 != 0 {
+		return false
+	}
+	for j := 0; j < len(v.blocks); j += few {
+		blocks := window{j, min(j+few, len(v.blocks))}
+		i := 0
+		for ; i+1 < len(sees); i += 4 {
+			v.mixFour(acc[i*d:], weights[i*Span:], sees[i:min(i+4, len(sees))], blocks)
+		}
+		if i < len(sees) {
+			v.mixOne(acc[i*d:], weights[i*Span:], sees[i], blocks)
+		}
+	}
+	return true
+}
+
+// mixFour works on blocks for up to four queries. Those that all of them see whole are read once.
+func (v *view) mixFour(acc, weights []float32, sees []window, blocks window) {
+	whole := blocks
+	for _, w := range sees {
+		whole.lo, whole.hi = max(whole.lo, (w.lo+Block-1)/Block), min(whole.hi, w.hi/Block)
+	}
+	d := v.HeadDim
+	if whole.lo >= whole.hi {
+		for i, w := range sees {
+			v.mixOne(acc[i*d:], weights[i*Span:], w, blocks)
+		}
+		return
+	}
+	for i, w := range sees {
+		v.mixOne(acc[i*d:], weights[i*Span:], w, window{blocks.lo, whole.lo})
+	}
+	mix4(&acc[0], &weights[whole.lo*Block], &v.Memory[v.Values], &v.blocks[whole.lo], whole.hi-whole.lo, 2*v.Stride, d)
+	for i, w := range sees {
+		v.mixOne(acc[i*d:], weights[i*Span:], w, window{whole.hi, blocks.hi})
+	}
+}
+
+// mixOne works on blocks for one query.
+func (v *view) mixOne(acc, weights []float32, sees, blocks window) {
+	sees = window{max(sees.lo, blocks.lo*Block), min(sees.hi, blocks.hi*Block)}
+	d, stride := v.HeadDim, 2*v.Stride
+	for sees.lo < sees.hi {
+		b, row := sees.lo/Block, sees.lo%Block
+		rows, n := min(Block-row, sees.hi-sees.lo), 1
+		if rows == Block {
+			n = (sees.hi - sees.lo) / Block
+		}
+		mix1(&acc[0], &weights[sees.lo], &v.Memory[v.Values+row*d], &v.blocks[b], n, stride, d, rows)
+		sees.lo += n * rows
+	}
+}

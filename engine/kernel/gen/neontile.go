@@ -1,0 +1,317 @@
+package main
+
+// Products of tiles for arm64: one tile with 1 or 4 vectors.
+//
+// A register holds four rows. SDOT, by element, adds four products of weights with four activations, which the
+// rows share, to 32-bit sums; weights of up to six bits are positive and small enough to pass for signed, those of 8
+// bits become so by a flip of their highest bit. What is added to weights to make them unsigned is taken off by what
+// sums begin with. Four rows' sums are in flight at once for one vector, eight rows' for four vectors, four rows'
+// for four vectors where each has two: a pass works on so many.
+//
+//	R0  results [tokens][16] float32   R1       the tile's current block
+//	R2  the first vector, R9…R11 more  R3, R5   bytes from a vector to the next, and between their blocks' scales
+//	R4  its scales, R12…R14 more       R6       blocks, or columns, to go
+//	R7, R8  a block's head, parts to go
+type neonTile struct {
+	*neon
+	tokens, quads int     // quads of rows in a pass
+	x             [][]int // [token][2] activations
+	b             []int   // [token] what a block says: scale, sum, total, halves
+	sums          []int   // float sums of one vector, where there is one
+	acc           [][]int // [token][quad] integer sums
+	last          [][]int // those of Q6_K's last 16 columns
+	halves        []int   // [token] sums of the activations, in elements 2 and 3
+	low4, high    int     // masks
+	offset        int     // minus what was added to weights
+	free          []int
+}
+
+var (
+	vectorRegs = []string{"R2", "R9", "R10", "R11"}
+	scaleRegs  = []string{"R4", "R12", "R13", "R14"}
+)
+
+// ints begins a function of 8-bit activations.
+func (a *neonTile) ints(name string) {
+	a.line("\n// func mul%sn%d(acc *float32, w *byte, x *int8, xs int, b *block, bs int, n int)", name, a.tokens)
+	a.line("TEXT ·mul%sn%d(SB), NOSPLIT, $0-56", name, a.tokens)
+	a.op("MOVD acc+0(FP), R0")
+	a.op("MOVD w+8(FP), R1")
+	a.op("MOVD x+16(FP), R2")
+	a.op("MOVD xs+24(FP), R3")
+	a.op("MOVD b+32(FP), R4")
+	a.op("MOVD bs+40(FP), R5")
+	a.op("MOVD n+48(FP), R6")
+	for i := 1; i < a.tokens; i++ {
+		a.op("ADD R3, %s, %s", vectorRegs[i-1], vectorRegs[i])
+		a.op("ADD R5, %s, %s", scaleRegs[i-1], scaleRegs[i])
+	}
+}
+
+// allot gives registers their work. A type of two scales has two sums a row, so half as many rows go together.
+func (a *neonTile) allot(two, high, offset bool) {
+	var r bank
+	a.quads = 4
+	if a.tokens > 1 {
+		a.quads = 2
+		if two {
+			a.quads = 1
+		}
+	}
+	a.x, a.acc, a.last, a.halves = nil, nil, nil, nil
+	a.b = r.take(a.tokens)
+	for range a.tokens {
+		a.x = append(a.x, r.take(2))
+		a.acc = append(a.acc, r.take(a.quads))
+		if two {
+			a.last = append(a.last, r.take(a.quads))
+		}
+	}
+	if a.tokens == 1 {
+		a.sums = r.take(4)
+	}
+	a.low4 = r.one()
+	if high {
+		a.high = r.one()
+	}
+	if offset {
+		a.offset = r.one()
+	}
+	a.free = r.rest()
+}
+
+// clearSums sets the float sums to zero: one vector's live in registers, those of more at R0.
+func (a *neonTile) clearSums() {
+	for _, r := range a.sums {
+		a.zero(r)
+	}
+	if a.tokens > 1 {
+		a.zero(a.free[0])
+		for i := range 2 * a.tokens {
+			a.op("FSTPQ (F%d, F%d), %d(R0)", a.free[0], a.free[0], 32*i)
+		}
+	}
+}
+
+func (a *neonTile) end() {
+	for h := 0; h < len(a.sums); h += 2 {
+		a.op("FSTPQ (F%d, F%d), %d(R0)", a.sums[h], a.sums[h+1], 16*h)
+	}
+	a.op("RET")
+}
+
+// fetch loads the vectors' next 32 activations and what their blocks say.
+func (a *neonTile) fetch() {
+	for i := range a.tokens {
+		a.op("FMOVQ.P 16(%s), F%d", scaleRegs[i], a.b[i])
+		a.op("VLD1.P 32(%s), [V%d.B16, V%d.B16]", vectorRegs[i], a.x[i][0], a.x[i][1])
+	}
+}
+
+// load loads quads registers of four rows each, those of the pass, from an offset in the block.
+func (a *neonTile) load(dst []int, pass, at int) {
+	at += 16 * a.quads * pass
+	if a.quads == 1 {
+		a.op("FMOVQ %d(R1), F%d", at, dst[0])
+	}
+	for q := 0; q+1 < a.quads; q += 2 {
+		a.op("FLDPQ %d(R1), (F%d, F%d)", at+16*q, dst[q], dst[q+1])
+	}
+}
+
+// dot adds the products of the weights w, quad q of a pass, with group g of four activations.
+func (a *neonTile) dot(acc [][]int, q, w, g int) {
+	for i := range a.tokens {
+		a.element("SDOT S4", acc[i][q], w, a.x[i][g/4], g%4)
+	}
+}
+
+// clearInts clears integer sums.
+func (a *neonTile) clearInts(acc [][]int) {
+	for _, regs := range acc {
+		for _, r := range regs {
+			a.zero(r)
+		}
+	}
+}
+
+// bytesAt widens 4·quads bytes of a pass, r bytes into the block at base, to as many registers.
+func (a *neonTile) bytesAt(dst []int, base string, at, pass int) {
+	at += 4 * a.quads * pass
+	a.op("%s %d(%s), F%d", []string{"", "FMOVS", "FMOVD", "", "FMOVQ"}[a.quads], at, base, dst[0])
+	a.widen(dst, dst[0], "VUXTL")
+}
+
+// widen makes 32-bit integers of the bytes in a register, which may be dst[0].
+func (a *neonTile) widen(dst []int, from int, op string) {
+	half := func(second string, n, d int, shape string) {
+		if op == "VUXTL" {
+			to := map[string]string{"B8": "H8", "B16": "H8", "H4": "S4", "H8": "S4"}[shape]
+			a.op("VUXTL%s V%d.%s, V%d.%s", second, n, shape, d, to)
+		} else {
+			a.two("SXTL"+second+" "+shape, d, n)
+		}
+	}
+	if a.quads == 4 {
+		half("2", from, dst[2], "B16")
+	}
+	half("", from, dst[0], "B8")
+	for q := 0; q < a.quads; q += 2 {
+		if q+1 < a.quads {
+			half("2", dst[q], dst[q+1], "H8")
+		}
+		half("", dst[q], dst[q], "H4")
+	}
+}
+
+// halvesAt loads a pass's halves as floats.
+func (a *neonTile) halvesAt(dst []int, base string, at, pass int) {
+	at += 8 * a.quads * pass
+	for q := 0; q < a.quads; q += 2 {
+		if a.quads == 1 {
+			a.op("FMOVD %d(%s), F%d", at, base, dst[0])
+		} else {
+			a.op("FMOVQ %d(%s), F%d", at+8*q, base, dst[q])
+			a.two("FCVTL2 H8", dst[q+1], dst[q])
+		}
+		a.two("FCVTL H4", dst[q], dst[q])
+	}
+}
+
+// add turns a pass's integer sums into floats and adds them, times the weights' scales and the activations',
+// to the float sums; with lows, it subtracts those times the activations' sum.
+func (a *neonTile) add(pass int, scale, lows, spare []int) {
+	for i := range a.tokens {
+		to := a.sums
+		if a.tokens > 1 {
+			to = spare[:a.quads]
+			a.inMemory("FMOVQ", "FLDPQ", to, i, pass)
+		}
+		for q := range a.quads {
+			s := a.acc[i][q]
+			a.two("SCVTF S4", s, s)
+			a.three("FMUL S4", s, s, scale[q])
+			a.element("FMLA S4", to[q], s, a.b[i], 0)
+			if lows != nil {
+				a.element("FMLS S4", to[q], lows[q], a.b[i], 1)
+			}
+		}
+		if a.tokens > 1 {
+			a.inMemory("FMOVQ", "FSTPQ", to, i, pass)
+		}
+	}
+}
+
+// inMemory loads or stores a pass's float sums with vector i.
+func (a *neonTile) inMemory(single, pair string, regs []int, i, pass int) {
+	at := 64*i + 16*a.quads*pass
+	switch {
+	case a.quads == 1 && pair == "FLDPQ":
+		a.op("%s %d(R0), F%d", single, at, regs[0])
+	case a.quads == 1:
+		a.op("%s F%d, %d(R0)", single, regs[0], at)
+	case pair == "FLDPQ":
+		a.op("FLDPQ %d(R0), (F%d, F%d)", at, regs[0], regs[1])
+	default:
+		a.op("FSTPQ (F%d, F%d), %d(R0)", regs[0], regs[1], at)
+	}
+}
+
+func (a *neon) q80(tokens int) {
+	t := &neonTile{neon: a, tokens: tokens}
+	t.ints("Q80")
+	t.allot(false, false, false)
+	t.clearSums()
+	flip := t.low4
+	a.op("VMOVI $0x80, V%d.B16", flip)
+	a.line("loop:")
+	t.fetch()
+	for pass := range 4 / t.quads {
+		t.clearInts(t.acc)
+		w := ring{regs: t.free[:len(t.free)/t.quads*t.quads]}
+		for g := range 8 {
+			var regs []int
+			for range t.quads {
+				regs = append(regs, w.one())
+			}
+			t.load(regs, pass, 64*g)
+			for q, r := range regs {
+				a.op("VEOR V%d.B16, V%d.B16, V%d.B16", flip, r, r)
+				t.dot(t.acc, q, r, g)
+			}
+		}
+		t.halvesAt(t.free, "R1", 512, pass)
+		t.add(pass, t.free, nil, t.free[t.quads:])
+	}
+	a.op("ADD $544, R1")
+	a.op("SUBS $1, R6, R6")
+	a.op("BNE loop")
+	t.end()
+}
+
+func (a *neon) floats(typ string, tokens int) {
+	a.line("\n// func mul%sn%d(acc *float32, w *byte, x *float32, xs, n int)", typ, tokens)
+	a.line("TEXT ·mul%sn%d(SB), NOSPLIT, $0-40", typ, tokens)
+	a.op("MOVD acc+0(FP), R0")
+	a.op("MOVD w+8(FP), R1")
+	a.op("MOVD x+16(FP), R2")
+	a.op("MOVD xs+24(FP), R3")
+	a.op("MOVD n+32(FP), R6")
+	for i := 1; i < tokens; i++ {
+		a.op("ADD R3, %s, %s", vectorRegs[i-1], vectorRegs[i])
+	}
+	for i := range 4 * tokens {
+		a.zero(i)
+	}
+	a.op("SUBS $4, R6, R6")
+	a.op("BLT rest")
+	a.line("loop:")
+	a.columns(typ, tokens, 4)
+	a.op("SUBS $4, R6, R6")
+	a.op("BGE loop")
+	a.line("rest:")
+	a.op("ADDS $4, R6, R6")
+	a.op("BEQ done")
+	a.line("one:")
+	a.columns(typ, tokens, 1)
+	a.op("SUBS $1, R6, R6")
+	a.op("BNE one")
+	a.line("done:")
+	for i := range 2 * tokens {
+		a.op("FSTPQ (F%d, F%d), %d(R0)", 2*i, 2*i+1, 32*i)
+	}
+	a.op("RET")
+}
+
+// columns adds one or four columns, in order. The first registers are the sums, those from 16 on the
+// activations, those from 20 on weights.
+func (a *neon) columns(typ string, tokens, n int) {
+	load, size := "FMOVQ.P", 16
+	if n == 1 {
+		load, size = "FMOVS.P", 4
+	}
+	for i := range tokens {
+		a.op("%s %d(%s), F%d", load, size, vectorRegs[i], 16+i)
+	}
+	for c := range n {
+		w := 20 + c%3*4
+		if typ == "F32" {
+			a.op("VLD1.P 64(R1), [V%d.S4, V%d.S4, V%d.S4, V%d.S4]", w, w+1, w+2, w+3)
+		} else {
+			widen, first, second := "FCVTL", w+1, w+3
+			if typ == "BF16" {
+				widen = "SHLL"
+			}
+			a.op("VLD1.P 32(R1), [V%d.H8, V%d.H8]", w+1, w+2)
+			a.two(widen+"2 H8", second, w+2)
+			a.two(widen+" H4", w, w+1)
+			a.two(widen+"2 H8", first, w+1)
+			a.two(widen+" H4", w+2, w+2)
+		}
+		for i := range tokens {
+			for q := range 4 {
+				a.element("FMLA S4", 4*i+q, w+q, 16+i, c)
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package kernel
+
+import "github.com/rouse-dev/rouse/engine/gguf"
+
+// vectorKernels gives the functions for the instructions in use. Integers need dot products.
+func vectorKernels(t gguf.Type) (kernels, bool) {
+	if using == generic || using < dotprod && formats[t].integer {
+		return kernels{}, false
+	}
+	k := neonKernels[t]
+	return k, k.group > 0
+}
+
+var neonKernels = [...]kernels{
+	gguf.F32:  {floatTile(mulF32n1), floatTile(mulF32n4), 1, 4},
+	gguf.F16:  {floatTile(mulF16n1), floatTile(mulF16n4), 1, 4},
+	gguf.BF16: {floatTile(mulBF16n1), floatTile(mulBF16n4), 1, 4},
+	gguf.Q8_0: {intTile(mulQ80n1, 32), intTile(mulQ80n4, 32), 1, 4},
+	gguf.Q4_0: {intTile(mulQ40n1, 32), intTile(mulQ40n4, 32), 1, 4},
+	gguf.Q4_K: {intTile(mulQ4Kn1, 256), intTile(mulQ4Kn4, 256), 1, 4},
+	gguf.Q5_K: {intTile(mulQ5Kn1, 256), intTile(mulQ5Kn4, 256), 1, 4},
+	gguf.Q6_K: {intTile(mulQ6Kn1, 256), intTile(mulQ6Kn4, 256), 1, 4},
+}
+
+//go:noescape
+func mulF32n1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF32n4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF16n1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulF16n4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulBF16n1(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulBF16n4(acc *float32, w *byte, x *float32, xs, n int)
+
+//go:noescape
+func mulQ80n1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ80n4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ40n1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ40n4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ4Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ4Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ5Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ5Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ6Kn1(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
+
+//go:noescape
+func mulQ6Kn4(acc *float32, w *byte, x *int8, xs int, b *block, bs, n int)
