@@ -66,17 +66,23 @@ func (c content) empty() bool {
 	return len(c) == 0 || c[0].Type != "text" || strings.TrimSpace(c[0].Text) == ""
 }
 
+// spoken is one message of Anthropic's.
+type spoken struct {
+	Role    string  `json:"role"`
+	Content content `json:"content"`
+}
+
 // conversation takes system and messages out of a request, and makes messages of them.
 func conversation(in object) ([]any, error) {
 	var system content
 	if err := in.take("system", &system); err != nil {
 		return nil, err
 	}
-	var messages []struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
-	}
+	var messages []spoken
 	if err := in.take("messages", &messages); err != nil {
+		return nil, err
+	}
+	if err := edited(in, messages); err != nil {
 		return nil, err
 	}
 	if len(messages) == 0 {
@@ -92,24 +98,28 @@ func conversation(in object) ([]any, error) {
 	}
 	for i, m := range messages {
 		where := fmt.Sprintf("messages[%d]", i)
-		var turn []any
+		var made []any
 		switch m.Role {
+		case "system": // an instruction in mid-conversation
+			if text, err = m.Content.text(where); err == nil {
+				made = []any{map[string]any{"role": "system", "content": text}}
+			}
 		case "user":
-			turn, err = user(m.Content, where)
+			made, err = user(m.Content, where)
 		case "assistant":
-			if turn, err = assistant(m.Content, where); err == nil && i == len(messages)-1 {
+			if made, err = assistant(m.Content, where); err == nil && i == len(messages)-1 {
 				if m.Content[max(0, len(m.Content)-1):].empty() {
 					return nil, api.BadRequest("messages", "the last message is the assistant's and ends with no text: there is nothing to go on from, end with a message of the user's")
 				}
 				in.goOn()
 			}
 		default:
-			err = api.BadRequest("messages", "%s.role is %.40q: want user or assistant", where, m.Role)
+			err = api.BadRequest("messages", "%s.role is %.40q: want user, assistant or system", where, m.Role)
 		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, turn...)
+		out = append(out, made...)
 	}
 	return out, nil
 }

@@ -9,11 +9,10 @@ import (
 
 // Fields of Anthropic's that nothing here can do.
 var refusedOfMessages = map[string]string{
-	"container":          "containers are a service of Anthropic's",
-	"mcp_servers":        "MCP servers are called by a service of Anthropic's",
-	"context_management": "contexts are not edited here: send what is to be read",
-	"diagnostics":        "answers are not explained here",
-	"inference_geo":      "where a model runs is its function's to declare",
+	"container":     "containers are a service of Anthropic's",
+	"mcp_servers":   "MCP servers are called by a service of Anthropic's",
+	"diagnostics":   "answers are not explained here",
+	"inference_geo": "where a model runs is its function's to declare",
 }
 
 // messagesNames are those of fields that a chat completion has by another name.
