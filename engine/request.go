@@ -76,6 +76,8 @@ type RequestError struct {
 	Param   string
 	TooLong bool // the context is too small for the request
 	Message string
+	// Of what is too long: the tokens of the prompt as far as they were counted, those asked for, and the model's context; 0: unknown.
+	Tokens, MaxTokens, Context int
 }
 
 // Error implements error.
@@ -159,7 +161,7 @@ func (e *Engine) checkEmbed(r *Request) error {
 	case len(r.Prompt) == 0:
 		return invalid("input", "the input has no tokens: want at least one")
 	case len(r.Prompt) > e.context:
-		return &RequestError{Param: "input", TooLong: true, Message: fmt.Sprintf(
+		return &RequestError{Param: "input", TooLong: true, Tokens: len(r.Prompt), Context: e.context, Message: fmt.Sprintf(
 			"the input has %d tokens, but the model's context is %d tokens: shorten it", len(r.Prompt), e.context)}
 	}
 	return nil
@@ -169,7 +171,7 @@ func (e *Engine) checkEmbed(r *Request) error {
 func (e *Engine) checkLength(r *Request) error {
 	prompt := len(r.Prompt)
 	tooLong := func(format string, args ...any) error {
-		return &RequestError{Param: "prompt", TooLong: true, Message: fmt.Sprintf(format, args...)}
+		return &RequestError{Param: "prompt", TooLong: true, Tokens: prompt, MaxTokens: r.MaxTokens, Context: e.context, Message: fmt.Sprintf(format, args...)}
 	}
 	if prompt == 0 {
 		return invalid("prompt", "the prompt has no tokens: want at least one")

@@ -22,13 +22,14 @@ func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error
 // fits refuses a text that is too long for the model's context even if all its tokens were the longest.
 func (s *Server) fits(param, text string) error {
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > s.engine.Context() {
-		return tooLong(param, "the text has at least %d tokens, but the model's context is %d tokens: shorten it", fewest, s.engine.Context())
+		return s.tooLong(param, fewest, "the text has at least %d tokens, but the model's context is %d tokens: shorten it", fewest, s.engine.Context())
 	}
 	return nil
 }
 
-func tooLong(param, format string, args ...any) error {
-	return &engine.RequestError{Param: param, TooLong: true, Message: fmt.Sprintf(format, args...)}
+// tooLong is the error for a text of at least so many tokens; 0: nobody knows.
+func (s *Server) tooLong(param string, tokens int, format string, args ...any) error {
+	return &engine.RequestError{Param: param, TooLong: true, Tokens: tokens, Context: s.engine.Context(), Message: fmt.Sprintf(format, args...)}
 }
 
 // counted is up to how many tokens a text that does not fit is counted, so that its error says how long it is.
@@ -74,11 +75,11 @@ func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int
 		if n > len(text) {
 			form = " in Unicode's normalization form C"
 		}
-		return nil, tooLong(param, "the text has %d bytes%s, of which at most %d are encoded, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
+		return nil, s.tooLong(param, 0, "the text has %d bytes%s, of which at most %d are encoded, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
 	}
 	ids, err := tok.EncodeWithin(ctx, text, true, most)
 	if errors.Is(err, tokenizer.ErrTooMany) {
-		return nil, tooLong(param, "the text has more than %d tokens, but the model's context is %d tokens: shorten it", most, s.engine.Context())
+		return nil, s.tooLong(param, most+1, "the text has more than %d tokens, but the model's context is %d tokens: shorten it", most, s.engine.Context())
 	}
 	return ids, err
 }

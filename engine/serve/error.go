@@ -10,13 +10,16 @@ import (
 	"time"
 )
 
-// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}.
+// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}. Where a
+// request is too long for the model's context, n_prompt_tokens and n_ctx say by how much, as llama.cpp's do.
 type Error struct {
 	Status     int
 	Message    string
 	Param      string        // the field of the request that is wrong; empty: null on the wire
 	Code       string        // a word that programs branch on; empty: null on the wire
 	RetryAfter time.Duration // after which the client may try again; 0: it is not told
+	// Tokens of a prompt, those asked for, and the model's context; 0: it is not about them.
+	Tokens, MaxTokens, Context int
 }
 
 // Codes that programs branch on.
@@ -98,8 +101,11 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 		Type    string  `json:"type"`
 		Param   *string `json:"param"`
 		Code    *string `json:"code"`
+		Tokens  int     `json:"n_prompt_tokens,omitempty"`
+		Most    int     `json:"max_tokens,omitempty"`
+		Context int     `json:"n_ctx,omitempty"`
 	}
-	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code)}})
+	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code), e.Tokens, e.MaxTokens, e.Context}})
 }
 
 // event is e as the event that ends a stream.

@@ -26,7 +26,7 @@ func toError(err error) *Error {
 	case errors.As(err, &request):
 		e := badRequest(request.Param, "%s", request.Message)
 		if request.TooLong {
-			e.Code = codeContextLength
+			e.Code, e.Tokens, e.MaxTokens, e.Context = codeContextLength, request.Tokens, request.MaxTokens, request.Context
 		}
 		return e
 	case errors.As(err, &outOfRange):

@@ -3,6 +3,7 @@ package translate
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -129,7 +130,9 @@ func (o *writer) failure() {
 	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
 	case api.ShapeMessages:
 		if json.Unmarshal(body, &known) != nil || known.Type != "error" {
-			body = fault(o.status, body).Messages()
+			e := fault(o.status, body)
+			e.Message = anthropicLength(body, e.Message)
+			body = e.Messages()
 		}
 	case api.ShapeOllama:
 		body = fault(o.status, body).Line()
@@ -185,4 +188,28 @@ func fault(status int, body []byte) *api.Error {
 	e.Message = b.Error.Message
 	_ = json.Unmarshal(b.Error.Code, &e.Code) // a number is a status, and no code
 	return e
+}
+
+// anthropicLength is what Anthropic's API says of a prompt that is too long, where a body in OpenAI's shape has its numbers;
+// else message. Agents read them there: they ask for a shorter answer, or make their conversation shorter, and go on.
+func anthropicLength(body []byte, message string) string {
+	var b struct {
+		Error struct {
+			Tokens  int `json:"n_prompt_tokens"`
+			Most    int `json:"max_tokens"`
+			Context int `json:"n_ctx"`
+		}
+	}
+	if json.Unmarshal(body, &b) != nil {
+		return message
+	}
+	switch e := b.Error; {
+	case e.Context <= 0:
+		return message
+	case e.Tokens >= e.Context:
+		return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", e.Tokens, e.Context-1) // one is the answer's
+	case e.Tokens+e.Most > e.Context:
+		return fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", e.Tokens, e.Most, e.Context)
+	}
+	return message
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -370,4 +371,27 @@ func FuzzStream(f *testing.F) {
 			t.Fatalf("%d ends and %d errors:\n%s", ends, errs, whole)
 		}
 	})
+}
+
+func TestTooLong(t *testing.T) {
+	for _, tc := range []struct{ numbers, want string }{
+		{`,"n_prompt_tokens":600,"n_ctx":512`, "prompt is too long: 600 tokens > 511 maximum"},
+		{`,"n_prompt_tokens":512,"n_ctx":512`, "prompt is too long: 512 tokens > 511 maximum"},
+		{`,"n_prompt_tokens":500,"max_tokens":20,"n_ctx":512`, "input length and `max_tokens` exceed context limit: 500 + 20 > 512, decrease input length or `max_tokens` and try again"},
+		{`,"n_ctx":512`, "long"},
+		{`,"n_prompt_tokens":500,"max_tokens":12,"n_ctx":512`, "long"},
+		{``, "long"},
+	} {
+		w := asks("/v1/messages", hello, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"error":{"message":"long","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"%s}}`, tc.numbers)
+		})
+		var e struct {
+			Type  string
+			Error struct{ Type, Message string }
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != 400 || e.Type != "error" || e.Error.Type != "invalid_request_error" || e.Error.Message != tc.want {
+			t.Errorf("%s: got %d %s, want %q", tc.numbers, w.Code, w.Body, tc.want)
+		}
+	}
 }
