@@ -75,11 +75,12 @@ page-check: $(PAGE)/node_modules/.package-lock.json ## what is committed of the 
 avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
 	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
 
-# One processor without dot products, one with.
+# One processor without dot products, one with; and the model that ships with Rouse answers as llama.cpp does.
 neon: ## the tests of the kernels on emulated arm64 processors; needs qemu-user-static
 	@command -v qemu-aarch64-static >/dev/null || { echo 'no qemu-aarch64-static on the PATH: apt-get install --no-install-recommends qemu-user-static'; exit 1; }
 	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=neon $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu cortex-a72' ./engine/kernel
 	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=dotprod $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu neoverse-n1' ./engine/kernel
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -run TestGolden/pico -exec 'qemu-aarch64-static -cpu neoverse-n1' ./engine/infer/cpu
 
 # PART of PARTS equal parts of the packages, or of the fuzz targets.
 PART  ?= 1
