@@ -30,11 +30,15 @@ const benchmark = "BenchmarkCount/"
 
 // filter gives the addresses of engine/kernel, and of the conversions of halves.
 func filter(tests string) (string, error) {
-	f, err := elf.Open(tests)
+	file, err := os.Open(tests)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	f, err := elf.NewFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read the tests: %w", err)
 	}
-	defer f.Close()
 	symbols, err := f.Symbols()
 	if err != nil {
 		return "", fmt.Errorf("read the tests' symbols: %w", err)
