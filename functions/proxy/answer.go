@@ -157,8 +157,7 @@ func (x *exchange) write(p []byte) bool {
 	return true
 }
 
+// flush sends what was written on its way, through writers that wrap the connection's.
 func (x *exchange) flush() {
-	if f, ok := x.w.(http.Flusher); ok {
-		f.Flush()
-	}
+	_ = http.NewResponseController(x.w).Flush() // a client that left is found when it is written to
 }

@@ -302,19 +302,46 @@ func TestStreamEnds(t *testing.T) {
 	}}.Run(t)
 }
 
+// wrapped is a writer that others have wrapped for a [http.ResponseController], as who translates answers does.
+type wrapped struct{ w http.ResponseWriter }
+
+func (w wrapped) Header() http.Header         { return w.w.Header() }
+func (w wrapped) Write(p []byte) (int, error) { return w.w.Write(p) }
+func (w wrapped) WriteHeader(status int)      { w.w.WriteHeader(status) }
+func (w wrapped) Unwrap() http.ResponseWriter { return w.w }
+
 // Each event reaches the client while the runtime waits with the next one.
 func TestStreamIsPassedAtOnce(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testPassedAtOnce(t, func(h http.Handler) http.Handler { return h }) })
+	t.Run("wrapped", func(t *testing.T) {
+		testPassedAtOnce(t, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(wrapped{w}, r) })
+		})
+	})
+}
+
+func testPassedAtOnce(t *testing.T, around func(http.Handler) http.Handler) {
 	next := make(chan struct{})
 	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		for range 3 {
 			_, _ = io.WriteString(w, ": ping\n\n")
 			w.(http.Flusher).Flush()
-			<-next
+			select {
+			case <-next:
+			case <-t.Context().Done():
+			}
 		}
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	})
-	resp, err := http.Post(b.URL+"/v1/completions", "application/json", strings.NewReader("{}"))
+	b.Config.Handler = around(b.Config.Handler)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an event that is kept back ends nothing
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL+"/v1/completions", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

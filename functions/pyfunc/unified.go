@@ -153,9 +153,7 @@ func (a *reply) Flush() {
 	if !a.sent {
 		return
 	}
-	if f, ok := a.w.(http.Flusher); ok {
-		f.Flush()
-	}
+	_ = http.NewResponseController(a.w).Flush() // a client that left is found when it is written to
 }
 
 // end ends the answer, given how Next ended: 1. a stream, with or without an

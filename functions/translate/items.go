@@ -15,6 +15,7 @@ type item struct {
 	Content   parts           `json:"content"`
 	CallID    string          `json:"call_id"`
 	Name      string          `json:"name"`
+	Namespace string          `json:"namespace"`
 	Arguments string          `json:"arguments"`
 	Output    parts           `json:"output"`
 	Summary   json.RawMessage `json:"summary"`
@@ -145,7 +146,7 @@ func (t *turns) add(it *item, where string) error {
 		return t.message(it, where)
 	case "function_call":
 		t.assistant()
-		t.calls = append(t.calls, map[string]any{"id": it.CallID, "type": "function", "function": map[string]string{"name": it.Name, "arguments": it.Arguments}})
+		t.calls = append(t.calls, map[string]any{"id": it.CallID, "type": "function", "function": map[string]string{"name": called{Name: it.Name, Namespace: it.Namespace}.whole(), "arguments": it.Arguments}})
 	case "function_call_output":
 		text, err := it.Output.text(where)
 		if err != nil {

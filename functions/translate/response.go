@@ -37,6 +37,8 @@ type (
 		MaxCalls     json.RawMessage `json:"max_tool_calls,omitempty"`
 		CacheKey     json.RawMessage `json:"prompt_cache_key,omitempty"`
 		Safety       json.RawMessage `json:"safety_identifier,omitempty"`
+
+		spaces map[string]called // the request's functions, by the names that a chat completion has for them
 	}
 	incomplete struct {
 		Reason string `json:"reason"`
@@ -73,6 +75,7 @@ type (
 		Status    string `json:"status"`
 		CallID    string `json:"call_id"`
 		Name      string `json:"name"`
+		Namespace string `json:"namespace,omitempty"`
 		Arguments string `json:"arguments"`
 	}
 	reasoningItem struct {
@@ -144,7 +147,16 @@ func (r response) response(c *completion) response {
 		r.Output = append(r.Output, messageItem{"msg_" + name, "message", r.Status, "assistant", []outputText{newOutputText(text, tokenScores(choice.Scores))}})
 	}
 	for _, call := range choice.Message.Calls {
-		r.Output = append(r.Output, callItem{"fc_" + call.ID, "function_call", r.Status, call.ID, call.Function.Name, call.Function.Arguments})
+		r.Output = append(r.Output, r.call("fc_"+call.ID, r.Status, call.ID, call.Function.Name, call.Function.Arguments))
 	}
 	return r
+}
+
+// call is a call of a function that a chat completion knows as whole.
+func (r *response) call(id, status, callID, whole, arguments string) callItem {
+	f, found := r.spaces[whole]
+	if !found {
+		f.Name = whole
+	}
+	return callItem{ID: id, Type: "function_call", Status: status, CallID: callID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
 }

@@ -62,7 +62,7 @@ func (s *responseEvents) chunk(c *completion) *api.Error {
 			}
 			s.shut("completed")
 			s.index, s.calls = call.Index, call.Index+1
-			s.call = callItem{Type: "function_call", Status: "in_progress", CallID: call.ID, Name: call.Function.Name}
+			s.call = s.response.call("", "in_progress", call.ID, call.Function.Name, "")
 			s.begin("function_call")
 		}
 		if part := call.Function.Arguments; part != "" {

@@ -24,6 +24,9 @@ func fromResponses(body []byte) ([]byte, shape, error) {
 		return nil, shape{}, err
 	}
 	said := told(in)
+	if said.spaces, err = spaces(in); err != nil {
+		return nil, shape{}, err
+	}
 	messages, err := items(in)
 	if err != nil {
 		return nil, shape{}, err
@@ -68,6 +71,9 @@ func toldTools(in object) json.RawMessage {
 		return json.RawMessage("[]")
 	}
 	for _, t := range list {
+		if string(t["type"]) != `"function"` {
+			continue
+		}
 		for name, none := range map[string]string{"strict": "false", "parameters": "{}", "description": "null"} {
 			if _, found := t[name]; !found || name != "description" && !t.has(name) {
 				t[name] = json.RawMessage(none)
@@ -168,13 +174,7 @@ func reasoning(in object) error {
 
 // functions: those of the client's are kept, tools of OpenAI's own are not.
 func functions(in object) error {
-	var list []struct {
-		Type        string          `json:"type"`
-		Name        string          `json:"name"`
-		Description json.RawMessage `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-		Strict      json.RawMessage `json:"strict"`
-	}
+	var list []tool
 	if err := in.take("tools", &list); err != nil {
 		return err
 	}
@@ -191,10 +191,7 @@ func functions(in object) error {
 		return err
 	}
 	var out []any
-	for i, t := range list {
-		if t.Type != "function" {
-			return api.BadRequest("tools", "tools[%d] is of the type %.40q, which OpenAI runs itself: only functions can be kept", i, t.Type)
-		}
+	for _, t := range flat(list) {
 		if allowed != nil && !slices.Contains(allowed, t.Name) {
 			continue
 		}
@@ -215,12 +212,12 @@ func functions(in object) error {
 		return nil
 	}
 	var word string
-	var one struct{ Type, Name string }
+	var one called
 	switch {
 	case json.Unmarshal(choice, &word) == nil && slices.Contains([]string{"auto", "none", "required"}, word):
 		in.put("tool_choice", word)
 	case json.Unmarshal(choice, &one) == nil && one.Type == "function":
-		in.put("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": one.Name}})
+		in.put("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": one.whole()}})
 	default:
 		return api.BadRequest("tool_choice", "tool_choice is %.80s: want auto, none, required or a function", choice)
 	}
@@ -232,7 +229,7 @@ func allowedTools(choice json.RawMessage) (names []string, among json.RawMessage
 	var some struct {
 		Type  string
 		Mode  json.RawMessage
-		Tools []struct{ Type, Name string }
+		Tools []called
 	}
 	if json.Unmarshal(choice, &some) != nil || some.Type != "allowed_tools" {
 		return nil, choice, nil
@@ -242,7 +239,7 @@ func allowedTools(choice json.RawMessage) (names []string, among json.RawMessage
 		if t.Type != "function" {
 			return nil, nil, api.BadRequest("tool_choice", "tool_choice allows a tool of the type %.40q: only functions can be kept", t.Type)
 		}
-		names = append(names, t.Name)
+		names = append(names, t.whole())
 	}
 	return names, some.Mode, nil
 }

@@ -28,6 +28,8 @@ func TestFromResponses(t *testing.T) {
 			`{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}],"tool_choice":{"type":"function","function":{"name":"f"}},"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object"},"strict":true}}}`},
 		{"the rest", `{"input":"x","stream":true,"stream_options":{"include_obfuscation":false},"metadata":{"a":"b"},"reasoning":{"effort":"low","summary":"auto"},"include":["reasoning.encrypted_content"],"truncation":"disabled","tool_choice":"auto","parallel_tool_calls":true,"prompt_cache_key":"k","service_tier":"auto","min_p":0.1,"previous_response_id":null,"text":{"format":{"type":"json_object"}}}`,
 			`{"messages":[{"role":"user","content":"x"}],"stream":true,"stream_options":{"include_usage":true},"service_tier":"auto","min_p":0.1,"response_format":{"type":"json_object"},"reasoning_effort":"low"}`},
+		{"tools in a namespace", `{"input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"c","name":"f","namespace":"a","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"o"}],"tools":[{"type":"function","name":"f"},{"type":"namespace","name":"a","description":"d","tools":[{"type":"function","name":"f","strict":false},{"type":"function","name":"g"}]}],"tool_choice":{"type":"function","name":"g","namespace":"a"}}`,
+			`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"a__f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c","content":"o"}],"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"a__f","strict":false}},{"type":"function","function":{"name":"a__g"}}],"tool_choice":{"type":"function","function":{"name":"a__g"}}}`},
 		{"some of the tools, and scores", `{"input":[{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},{"role":"user","content":"x"}],"tools":[{"type":"function","name":"f"},{"type":"function","name":"g"}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"g"}]},"include":["message.output_text.logprobs"]}`,
 			`{"messages":[{"role":"assistant","content":"no"},{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required","logprobs":true}`},
 	} {
@@ -50,11 +52,13 @@ func TestFromResponses(t *testing.T) {
 func TestRefusedResponses(t *testing.T) {
 	for body, says := range map[string]string{
 		`{}`: "input is empty", `{"input":[]}`: "input is empty", `{"input":7}`: "wrong type",
-		`{"input":"x","store":true}`:                                                        "store can't be kept",
-		`{"input":"x","background":true}`:                                                   "background can't be kept",
-		`{"input":"x","conversation":"c"}`:                                                  "conversation can't be kept",
-		`{"input":"x","max_output_tokens":0}`:                                               "max_output_tokens is 0",
-		`{"input":"x","text":{"format":{"type":"grammar"}}}`:                                "text.format.type",
+		`{"input":"x","store":true}`:                         "store can't be kept",
+		`{"input":"x","background":true}`:                    "background can't be kept",
+		`{"input":"x","conversation":"c"}`:                   "conversation can't be kept",
+		`{"input":"x","max_output_tokens":0}`:                "max_output_tokens is 0",
+		`{"input":"x","text":{"format":{"type":"grammar"}}}`: "text.format.type",
+		`{"input":"x","tools":[{"type":"function","name":"a__f"},{"type":"namespace","name":"a","tools":[{"type":"function","name":"f"}]}]}`: "two tools are called",
+		`{"input":"x","tools":[{"type":"namespace","name":"a","tools":[{"type":"custom","name":"f"}]}]}`:                                     "tools[0].tools[0] is of the type",
 		`{"input":"x","tools":[{"type":"mcp"}]}`:                                            "which OpenAI runs itself",
 		`{"input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"x"}}`: "tool_choice is",
 		`{"input":[{"role":"robot","content":"x"}]}`:                                        "want user, assistant",
@@ -247,5 +251,45 @@ func TestResponseScores(t *testing.T) {
 	})
 	if !strings.Contains(w.Body.String(), `"logprobs":[`+a+`]`) {
 		t.Errorf("got %s", w.Body)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	const body = `{"input":"hi","tools":[{"type":"namespace","name":"a","tools":[{"type":"function","name":"f"}]},{"type":"function","name":"g"}]`
+	called := func(item json.RawMessage) [3]string {
+		var c struct{ Type, Name, Namespace string }
+		if err := json.Unmarshal(item, &c); err != nil {
+			t.Fatal(err)
+		}
+		return [3]string{c.Type, c.Name, c.Namespace}
+	}
+	want := [][3]string{{"function_call", "f", "a"}, {"function_call", "g", ""}}
+	var r struct{ Output []json.RawMessage }
+	w := asks("/v1/responses", body+`}`, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"id":"chatcmpl-1","choices":[{"message":{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"a__f","arguments":"{}"}},{"id":"c2","function":{"name":"g","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`)
+	})
+	if err := json.Unmarshal(w.Body.Bytes(), &r); err != nil || len(r.Output) != 2 || called(r.Output[0]) != want[0] || called(r.Output[1]) != want[1] {
+		t.Errorf("whole: %v, %s", err, w.Body)
+	}
+	w = asks("/v1/responses", body+`,"stream":true}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"id":"chatcmpl-1","choices":[{"delta":{"tool_calls":[{"index":0,"id":"c1","function":{"name":"a__f","arguments":"{}"}}]}}]}`+"\n\n"+
+			`data: {"id":"chatcmpl-1","choices":[{"delta":{},"finish_reason":"tool_calls"}]}`+"\n\ndata: [DONE]\n\n")
+	})
+	n := 0
+	for line := range strings.Lines(w.Body.String()) {
+		var e struct {
+			Type string
+			Item json.RawMessage
+		}
+		if data, is := strings.CutPrefix(line, "data: "); is && json.Unmarshal([]byte(data), &e) == nil && strings.HasPrefix(e.Type, "response.output_item.") {
+			n++
+			if called(e.Item) != want[0] {
+				t.Errorf("streamed: %s", line)
+			}
+		}
+	}
+	if n != 2 {
+		t.Errorf("got %d events of items, want 2: %s", n, w.Body)
 	}
 }
