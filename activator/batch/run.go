@@ -87,6 +87,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 	switch {
 	case err == nil:
+		s.dropInput(claim.Batch)
 		s.metrics.ended.WithLabelValues(status).Inc()
 		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", claim.Completed, "failed", claim.Failed, "of", claim.Total)
 	case errors.Is(err, errClosing), errors.Is(err, store.ErrFenced):
@@ -332,7 +333,9 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 			if _, err := r.input.ReadAt(text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
 				o.id = *q.ID
 			}
-			r.settle(w, o.failure(r, code, message))
+			res := o.failure(r, code, message)
+			res.Abandoned = true
+			r.settle(w, res)
 			if len(r.unsaved) < abandonAtOnce {
 				continue
 			}

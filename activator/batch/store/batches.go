@@ -28,6 +28,8 @@ type Batch struct {
 	ID, Owner string
 	// Input is the file with its lines, Endpoint the path that they ask, Window how long it may take, as the client wrote it.
 	Input, Endpoint, Window string
+	// Messages says that it is one of Anthropic's: its files are not among its owner's.
+	Messages bool
 	// Caller is who it came from: the caller's own business.
 	Caller   []byte
 	Metadata map[string]string
@@ -42,6 +44,7 @@ type Batch struct {
 	Faults                                []Fault   // of an input that failed
 
 	Total, Completed, Failed int
+	Abandoned                int // of the failed, those that were not answered when the batch ended
 	Tokens                   Tokens
 	Model                    string // of all lines; empty: there are several
 
@@ -86,7 +89,7 @@ func (b *Batch) parts() [2]part {
 
 // NewBatch takes in a batch whose input, endpoint, window, caller and metadata are set. The error is ErrNotFound where the owner has no such file.
 func (s *Store) NewBatch(b Batch, window time.Duration) (Batch, error) {
-	b.ID, b.Created = s.newID("batch_")
+	b.ID, b.Created = s.newID(b.prefix())
 	b.OutID, _ = s.newID("file-")
 	b.ErrID, _ = s.newID("file-")
 	b.Status, b.Expires = Validating, b.Created.Add(window)
@@ -99,6 +102,32 @@ func (s *Store) NewBatch(b Batch, window time.Duration) (Batch, error) {
 	return b, full(err)
 }
 
+// Prefixes of ids of batches.
+const (
+	prefixBatch    = "batch_"
+	prefixMessages = "msgbatch_"
+)
+
+func (b *Batch) prefix() string {
+	if b.Messages {
+		return prefixMessages
+	}
+	return prefixBatch
+}
+
+// MessagesInput is the purpose of the input of a batch of messages, and purposeMessages of its output. No list has such files.
+const (
+	MessagesInput   = "message_batch"
+	purposeMessages = "message_batch_output"
+)
+
+func (b *Batch) purpose() string {
+	if b.Messages {
+		return purposeMessages
+	}
+	return "batch_output"
+}
+
 // Batch finds a batch of an owner.
 func (s *Store) Batch(owner, id string) (Batch, error) {
 	b, err := one[Batch](s, bucketBatches, owner, id)
@@ -108,9 +137,32 @@ func (s *Store) Batch(owner, id string) (Batch, error) {
 	return *b, nil
 }
 
-// Batches lists batches of an owner.
-func (s *Store) Batches(owner string, q Query) ([]Batch, bool, error) {
-	return list[Batch](s, bucketBatches, owner, q, nil)
+// Batches lists batches of an owner: those of messages, or the others.
+func (s *Store) Batches(owner string, messages bool, q Query) ([]Batch, bool, error) {
+	return list(s, bucketBatches, owner, q, func(b *Batch) bool { return b.Messages == messages })
+}
+
+// DeleteBatch forgets a batch that has ended (else ErrState), and its output.
+func (s *Store) DeleteBatch(owner, id string) error {
+	var b *Batch
+	err := s.db.Update(func(tx *bolt.Tx) (err error) {
+		if b, err = get[Batch](tx, bucketBatches, owner, id); err != nil {
+			return err
+		}
+		if !b.Ended() {
+			return ErrState
+		}
+		return tx.Bucket(bucketBatches).Delete(key(owner, id))
+	})
+	if err != nil {
+		return full(err)
+	}
+	for _, file := range []string{b.OutID, b.ErrID} {
+		if err := s.DeleteFile(owner, file); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unfinished are all batches that have not ended.
@@ -229,6 +281,8 @@ type Result struct {
 	// Text is its line in the output, or where it is not OK among the errors, with its end.
 	Text   []byte
 	Tokens Tokens
+	// Abandoned says that it was not answered when the batch ended.
+	Abandoned bool
 }
 
 // Record adds results. After nil all of them are there for good, each line once; after an error none is. ErrFenced: another has the batch,
@@ -298,6 +352,9 @@ func add(tx *bolt.Tx, b *Batch, results []Result, texts [2][]byte) error {
 			b.Completed++
 		} else {
 			b.Failed++
+			if r.Abandoned {
+				b.Abandoned++
+			}
 		}
 		if err := lines.Put(k, v); err != nil {
 			return err
@@ -330,7 +387,7 @@ func (c *Claim) Finish(status string, faults []Fault) error {
 			if *p.bytes == 0 {
 				continue
 			}
-			f := File{ID: p.file, Owner: b.Owner, Name: p.name, Purpose: "batch_output", Bytes: *p.bytes, Created: now, Expires: now.Add(keep)}
+			f := File{ID: p.file, Owner: b.Owner, Name: p.name, Purpose: b.purpose(), Bytes: *p.bytes, Created: now, Expires: now.Add(keep)}
 			if err := put(tx, bucketFiles, f.Owner, f.ID, &f); err != nil {
 				return err
 			}
