@@ -45,7 +45,7 @@ func (o *outcome) result(r *run) store.Result {
 	if res.OK {
 		res.Tokens = tokensOf(o.answer.body)
 	}
-	if r.claim.Messages {
+	if r.messages {
 		res.Text = messageText(o.id, res.OK, o.answer.body)
 		return res
 	}
@@ -55,7 +55,7 @@ func (o *outcome) result(r *run) store.Result {
 
 // failure is the result of a line that has no answer.
 func (o *outcome) failure(r *run, code, message string) store.Result {
-	if r.claim.Messages {
+	if r.messages {
 		return store.Result{Line: o.line, Text: messageFailure(o.id, code, message)}
 	}
 	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}

@@ -30,6 +30,7 @@ type run struct {
 	deadline time.Time
 	window   time.Duration
 	id, path string // of the batch, and what its lines ask
+	messages bool   // it is one of Anthropic's
 	log      *slog.Logger
 
 	unsaved []store.Result
@@ -75,7 +76,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 		return
 	}
 	defer claim.Close()
-	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, messages: claim.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
 	defer func() { s.forget(r.unsaved) }()
 	status, faults, err := r.do(ctx, mine, done)
 	for err == nil {
