@@ -76,6 +76,15 @@ func TestBatchesNode(t *testing.T) {
 	runNode(ctx, t, "batches.mjs", p.server.url)
 }
 
+// TestMessageBatchesNode leaves batches with Anthropic's official JavaScript client.
+func TestMessageBatchesNode(t *testing.T) {
+	t.Parallel()
+	p := newServer(t, "--model", "pico", "--store", "store")
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	runNode(ctx, t, "messagebatches.mjs", p.server.url)
+}
+
 // TestOthersNode runs clients that others have built on the official ones.
 func TestOthersNode(t *testing.T) {
 	t.Parallel()
@@ -141,6 +150,6 @@ func runGo(t *testing.T, url, runtime string) {
 // TestClientsGo runs the clients in Go of all APIs against the engine.
 func TestClientsGo(t *testing.T) {
 	t.Parallel()
-	p := newServer(t, "--model", "pico")
+	p := newServer(t, "--model", "pico", "--store", "store")
 	runGo(t, p.server.url, "engine")
 }

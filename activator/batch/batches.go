@@ -155,23 +155,32 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 	case f.Purpose != purposeBatch:
 		return api.BadRequest("input_file_id", "the file %s has the purpose %s: want batch", f.ID, f.Purpose)
 	}
-	if n := s.unfinished(owner); n >= s.cfg.MaxBatches {
-		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d batches have not ended, as many as may be: wait for one, or cancel it", n).WithRetryAfter(time.Minute)
-	}
-	caller, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	b, err := s.store.NewBatch(store.Batch{Owner: owner, Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Caller: caller, Metadata: want.Metadata, KeepOutput: keep}, window)
+	b, err := s.newBatch(c, store.Batch{Input: f.ID, Endpoint: want.Endpoint, Window: want.Window, Metadata: want.Metadata, KeepOutput: keep}, window)
 	if err != nil {
 		return noFile(err, want.Input)
 	}
-	s.mu.Lock()
-	s.waiting.add(owner, b.ID)
-	s.mu.Unlock()
-	s.stir()
 	api.WriteJSON(w, http.StatusOK, batchOf(b))
 	return nil
+}
+
+// newBatch puts a caller's batch into the store, if it may have one more there, and has it run.
+func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Batch, error) {
+	b.Owner = c.Owner()
+	if n := s.unfinished(b.Owner); n >= s.cfg.MaxBatches {
+		return b, api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d batches have not ended, as many as may be: wait for one, or cancel it", n).WithRetryAfter(time.Minute)
+	}
+	var err error
+	if b.Caller, err = json.Marshal(c); err != nil {
+		return b, err
+	}
+	if b, err = s.store.NewBatch(b, window); err != nil {
+		return b, err
+	}
+	s.mu.Lock()
+	s.waiting.add(b.Owner, b.ID)
+	s.mu.Unlock()
+	s.stir()
+	return b, nil
 }
 
 // unfinished is how many of an owner's batches have not ended.
@@ -257,7 +266,7 @@ func noBatch(err error, id string) error {
 }
 
 func (s *Server) showBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	b, err := s.store.Batch(c.Owner(), r.PathValue("id"))
+	b, err := s.find(c.Owner(), r.PathValue("id"), false)
 	if err != nil {
 		return noBatch(err, r.PathValue("id"))
 	}
@@ -270,7 +279,7 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 	if err != nil {
 		return err
 	}
-	list, more, err := s.store.Batches(c.Owner(), q)
+	list, more, err := s.store.Batches(c.Owner(), false, q)
 	if errors.Is(err, store.ErrNotFound) {
 		return api.BadRequest("after", "there is no batch %.80q to go on after", q.After)
 	} else if err != nil {
@@ -281,21 +290,41 @@ func (s *Server) listBatches(w http.ResponseWriter, r *http.Request, c activator
 }
 
 func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
-	id := r.PathValue("id")
-	b, err := s.store.CancelBatch(c.Owner(), id)
+	b, err := s.cancel(c.Owner(), r.PathValue("id"), false)
+	if err != nil {
+		return noBatch(err, r.PathValue("id"))
+	}
+	api.WriteJSON(w, http.StatusOK, batchOf(b))
+	return nil
+}
+
+// find finds a batch: one of messages, or another.
+func (s *Server) find(owner, id string, messages bool) (store.Batch, error) {
+	b, err := s.store.Batch(owner, id)
+	if err == nil && b.Messages != messages {
+		err = store.ErrNotFound
+	}
+	return b, err
+}
+
+// cancel ends a batch.
+func (s *Server) cancel(owner, id string, messages bool) (store.Batch, error) {
+	b, err := s.find(owner, id, messages)
+	if err == nil {
+		b, err = s.store.CancelBatch(owner, id)
+	}
 	if errors.Is(err, store.ErrState) {
-		return api.Errorf(http.StatusConflict, "", "the batch %s is %s: it can't be cancelled any more", id, b.Status)
+		return b, api.Errorf(http.StatusConflict, "", "the batch %s is %s: it can't be cancelled any more", id, b.Status)
 	} else if err != nil {
-		return noBatch(err, id)
+		return b, err
 	}
 	s.mu.Lock()
 	if run := s.running[id]; run != nil {
 		run.cancel(errCancelled)
-	} else if s.waiting.remove(c.Owner(), id) {
-		s.hurry.add(c.Owner(), id)
+	} else if s.waiting.remove(owner, id) {
+		s.hurry.add(owner, id)
 	}
 	s.mu.Unlock()
 	s.stir()
-	api.WriteJSON(w, http.StatusOK, batchOf(b))
-	return nil
+	return b, nil
 }

@@ -1,5 +1,6 @@
-// Package batch serves what clients do not wait for: OpenAI's files and batches, single requests that are answered later
-// (Prefer: respond-async), and responses that they want to find again (package responses). What they leave is kept by package store, for the tenant that left it; for all others it is not there.
+// Package batch serves what clients do not wait for: OpenAI's files and batches, Anthropic's batches of messages, single requests that
+// are answered later (Prefer: respond-async), and responses that they want to find again (package responses). What they leave is kept by
+// package store, for the tenant that left it; for all others it is not there.
 //
 // It knows nothing of instances, queues and keys: every line and every request goes through the activator's own handler, as
 // its caller would have sent it ([activator.Activator.ServeLater]), so that all rules hold which hold for others. It makes no decision

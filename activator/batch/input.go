@@ -51,9 +51,13 @@ type checker struct {
 	ids      map[uint64]int // hash of a custom_id → line
 }
 
+func newChecker(endpoint string, cfg Config) *checker {
+	return &checker{cfg: cfg, endpoint: endpoint, models: map[string]int32{}, seed: maphash.MakeSeed(), ids: map[uint64]int{}}
+}
+
 // check reads an input whole and says what is wrong with it, line by line. It keeps no text of it.
 func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, error) {
-	c := &checker{cfg: cfg, endpoint: endpoint, models: map[string]int32{}, seed: maphash.MakeSeed(), ids: map[uint64]int{}}
+	c := newChecker(endpoint, cfg)
 	var at, next int64
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, min(64<<10, cfg.MaxLine+2)), cfg.MaxLine+2) // two more for the end of the line

@@ -45,12 +45,19 @@ func (o *outcome) result(r *run) store.Result {
 	if res.OK {
 		res.Tokens = tokensOf(o.answer.body)
 	}
+	if r.messages {
+		res.Text = messageText(o.id, res.OK, o.answer.body)
+		return res
+	}
 	res.Text = text(resultLine{ID: id, CustomID: o.id, Response: &response{Status: o.answer.status, Request: id, Body: raw(o.answer.body)}})
 	return res
 }
 
 // failure is the result of a line that has no answer.
 func (o *outcome) failure(r *run, code, message string) store.Result {
+	if r.messages {
+		return store.Result{Line: o.line, Text: messageFailure(o.id, code, message)}
+	}
 	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
 }
 
@@ -64,7 +71,7 @@ func raw(body []byte) json.RawMessage {
 	return quoted
 }
 
-func text(l resultLine) []byte {
+func text(l any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)

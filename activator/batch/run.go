@@ -30,6 +30,7 @@ type run struct {
 	deadline time.Time
 	window   time.Duration
 	id, path string // of the batch, and what its lines ask
+	messages bool   // it is one of Anthropic's
 	log      *slog.Logger
 
 	unsaved []store.Result
@@ -75,7 +76,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 		return
 	}
 	defer claim.Close()
-	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, messages: claim.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
 	defer func() { s.forget(r.unsaved) }()
 	status, faults, err := r.do(ctx, mine, done)
 	for err == nil {
@@ -87,6 +88,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 	switch {
 	case err == nil:
+		s.dropInput(claim.Batch)
 		s.metrics.ended.WithLabelValues(status).Inc()
 		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", claim.Completed, "failed", claim.Failed, "of", claim.Total)
 	case errors.Is(err, errClosing), errors.Is(err, store.ErrFenced):
@@ -332,7 +334,9 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 			if _, err := r.input.ReadAt(text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
 				o.id = *q.ID
 			}
-			r.settle(w, o.failure(r, code, message))
+			res := o.failure(r, code, message)
+			res.Abandoned = true
+			r.settle(w, res)
 			if len(r.unsaved) < abandonAtOnce {
 				continue
 			}

@@ -142,10 +142,11 @@ func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry pro
 
 // Prefixes of the paths that are served here.
 const (
-	pathFiles   = "/v1/files"
-	pathBatches = "/v1/batches"
-	pathAsync   = "/v1/async"
-	pathStored  = responses.Path + "/" // of one response
+	pathFiles    = "/v1/files"
+	pathBatches  = "/v1/batches"
+	pathAsync    = "/v1/async"
+	pathMessages = "/v1/messages/batches" // Anthropic's
+	pathStored   = responses.Path + "/"   // of one response
 )
 
 // isOurs says whether a path is one of files, batches, later answers or responses that are kept.
@@ -153,7 +154,7 @@ func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
 		return true
 	}
-	for _, p := range []string{pathFiles, pathBatches, pathAsync} {
+	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
 		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
 			return true
 		}
@@ -184,7 +185,7 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 			return
 		}
 		inbound.Unread(w, r)
-		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers and responses are not kept here: %s", how))
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "files, batches, later answers and responses are not kept here: %s", how))
 	})
 }
 
@@ -203,6 +204,12 @@ func (s *Server) routes() http.Handler {
 	add("GET "+pathBatches, s.listBatches)
 	add("GET "+pathBatches+"/{id}", s.showBatch)
 	add("POST "+pathBatches+"/{id}/cancel", s.cancelBatch)
+	add("POST "+pathMessages, s.createMessages)
+	add("GET "+pathMessages, s.listMessages)
+	add("GET "+pathMessages+"/{id}", s.showMessages)
+	add("GET "+pathMessages+"/{id}/results", s.messageResults)
+	add("POST "+pathMessages+"/{id}/cancel", s.cancelMessages)
+	add("DELETE "+pathMessages+"/{id}", s.deleteMessages)
 	add("GET "+pathAsync+"/{id}", s.showLater)
 	add("DELETE "+pathAsync+"/{id}", s.deleteLater)
 	add("GET "+pathStored+"{id}", s.showResponse)
@@ -211,7 +218,7 @@ func (s *Server) routes() http.Handler {
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
 	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
-		refuse(w, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
 	}))
 	return mux
 }
@@ -228,15 +235,15 @@ func (s *Server) known(h handler) http.Handler {
 			if api.AsError(err).Status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 			}
-			refuse(w, err)
+			refuse(w, r, err)
 		}
 	})
 }
 
 // refuse writes an error, with an id for those who ask about it.
-func refuse(w http.ResponseWriter, err error) {
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
-	api.WriteError(w, explain(err))
+	api.WriteErrorTo(w, r, explain(err))
 }
 
 // explain is the table of the store's errors.

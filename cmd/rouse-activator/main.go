@@ -62,6 +62,9 @@ type environment struct {
 // version is set by the linker.
 var version = "dev"
 
+// storeWait is how long the pod before this one may have the store: as long as it has to end, in the component store.
+const storeWait = 100 * time.Second
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -165,7 +168,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
 	return knative.Run(ctx, knative.Config{
-		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{Dir: env.Store, MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous},
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{Dir: env.Store, MaxBytes: int64(storeSize), Keep: env.StoreKeep, Wait: storeWait, Shared: activator.Anonymous},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
 		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,

@@ -121,7 +121,8 @@ func (s *Store) OpenFile(owner, id string) (*os.File, File, error) {
 func (s *Store) Files(owner, purpose string, q Query) ([]File, bool, error) {
 	now := time.Now()
 	return list(s, bucketFiles, owner, q, func(f *File) bool {
-		return (purpose == "" || f.Purpose == purpose) && now.Before(f.Expires)
+		hidden := f.Purpose == MessagesInput || f.Purpose == purposeMessages
+		return (purpose == "" || f.Purpose == purpose) && !hidden && now.Before(f.Expires)
 	})
 }
 

@@ -38,7 +38,7 @@ func work(dir string, out io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	all, _, err := s.Batches("a", Query{Limit: 1})
+	all, _, err := s.Batches("a", false, Query{Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func TestKilled(t *testing.T) {
 // checkOutput: each line is in the output of the only batch once, and nothing else is on disk than what records say.
 func checkOutput(t *testing.T, s *Store, kills int) {
 	t.Helper()
-	all, _, err := s.Batches("a", Query{Limit: 9})
+	all, _, err := s.Batches("a", false, Query{Limit: 9})
 	if err != nil || len(all) != 1 {
 		t.Fatalf("batches: %v, %v", all, err)
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	Keep time.Duration
 	// MaxResponses bounds the responses of one owner. Default 100,000.
 	MaxResponses int
+	// Wait is how long another process may hold the store while it ends. Default 2 s.
+	Wait time.Duration
 	// Shared is the owner whose things are everybody's; empty: there is none.
 	Shared string
 }
@@ -40,6 +42,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 10<<30)
 	c.Spare = cmp.Or(c.Spare, 64<<20)
 	c.Keep = cmp.Or(c.Keep, 30*24*time.Hour)
+	c.Wait = cmp.Or(c.Wait, 2*time.Second)
 	c.MaxResponses = cmp.Or(c.MaxResponses, 100_000)
 	return c
 }
@@ -90,9 +93,6 @@ type Store struct {
 	responses map[string]int // by owner
 }
 
-// lockWait is how long another process may hold the store while it ends.
-const lockWait = 2 * time.Second
-
 // Open opens the store of a folder, which no other process has open. What was half written is removed.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
@@ -101,7 +101,7 @@ func Open(cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("open the store: %w", err)
 		}
 	}
-	db, err := bolt.Open(filepath.Join(cfg.Dir, "store.db"), 0o600, &bolt.Options{Timeout: lockWait, FreelistType: bolt.FreelistMapType})
+	db, err := bolt.Open(filepath.Join(cfg.Dir, "store.db"), 0o600, &bolt.Options{Timeout: cfg.Wait, FreelistType: bolt.FreelistMapType})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open the store: another server uses %s", cfg.Dir)
 	} else if err != nil {

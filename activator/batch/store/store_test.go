@@ -398,7 +398,24 @@ func TestLimits(t *testing.T) {
 // TestOneServer: a store has one server.
 func TestOneServer(t *testing.T) {
 	s := open(t, Config{})
-	if _, err := Open(s.cfg); err == nil || !strings.Contains(err.Error(), "another server uses") {
+	cfg := s.cfg
+	cfg.Wait = time.Millisecond
+	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "another server uses") {
 		t.Errorf("opened twice: %v", err)
+	}
+	cfg.Wait = time.Minute
+	opened := make(chan error)
+	go func() {
+		next, err := Open(cfg)
+		if err == nil {
+			err = next.Close()
+		}
+		opened <- err
+	}()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("opened once the other has ended: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ const ownLabel = "app.kubernetes.io/part-of=rouse"
 // Deletion goes the other way. Kinds that are not here come last.
 var order = []string{
 	"Namespace", "CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
-	"ConfigMap", "Secret", "NetworkPolicy", "Service", "PodDisruptionBudget", "DaemonSet", "Deployment", "HorizontalPodAutoscaler",
+	"ConfigMap", "Secret", "PersistentVolumeClaim", "NetworkPolicy", "Service", "PodDisruptionBudget", "DaemonSet", "Deployment", "HorizontalPodAutoscaler",
 }
 
 // kinds are those that any version of Rouse has installed, for finding what an

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
@@ -64,5 +65,39 @@ func TestAnthropic(t *testing.T) {
 	next.Messages = append(next.Messages, acc.ToParam(), anthropic.NewUserMessage(anthropic.NewToolResultBlock(use.ID, "done", false), anthropic.NewTextBlock("echo plum")))
 	if got := must(c.Messages.New(ctx, next))(t); got.Usage.OutputTokens == 0 {
 		t.Errorf("after the result: %s", got.RawJSON())
+	}
+}
+
+// TestAnthropicBatches: batches of messages with Anthropic's own client.
+func TestAnthropicBatches(t *testing.T) {
+	ctx := bounded(t)
+	c := anthropic.NewClient(option.WithBaseURL(server(t)), option.WithAPIKey("none"), option.WithMaxRetries(0), option.WithHeader("X-Request-Timeout", "1m")) // it is due at once
+	var requests []anthropic.MessageBatchNewParamsRequest
+	words := map[string]string{"one": "apple", "two": "pear"}
+	for id, word := range words {
+		requests = append(requests, anthropic.MessageBatchNewParamsRequest{CustomID: id, Params: anthropic.MessageBatchNewParamsRequestParams{Model: "pico", MaxTokens: 20, Temperature: anthropic.Float(0),
+			Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("echo " + word))}}})
+	}
+	b := must(c.Messages.Batches.New(ctx, anthropic.MessageBatchNewParams{Requests: requests}))(t)
+	for b.ProcessingStatus != anthropic.MessageBatchProcessingStatusEnded {
+		b = must(c.Messages.Batches.Get(ctx, b.ID, anthropic.MessageBatchGetParams{}))(t)
+		time.Sleep(50 * time.Millisecond)
+	}
+	same(t, "succeeded", b.RequestCounts.Succeeded, 2)
+	same(t, "ended", b.EndedAt.Before(b.CreatedAt), false)
+	results := c.Messages.Batches.ResultsStreaming(ctx, b.ID, anthropic.MessageBatchResultsParams{})
+	n := 0
+	for ; results.Next(); n++ {
+		r := results.Current()
+		same(t, r.CustomID, r.Result.AsSucceeded().Message.Content[0].Text, words[r.CustomID])
+	}
+	if results.Err() != nil || n != 2 {
+		t.Errorf("%d results, %v", n, results.Err())
+	}
+	must(c.Messages.Batches.Delete(ctx, b.ID, anthropic.MessageBatchDeleteParams{}))(t)
+	if _, err := c.Messages.Batches.Get(ctx, b.ID, anthropic.MessageBatchGetParams{}); true {
+		if e := (*anthropic.Error)(nil); !errors.As(err, &e) || e.StatusCode != 404 {
+			t.Errorf("after that: %v", err)
+		}
 	}
 }
