@@ -93,6 +93,10 @@ race: ## the tests of the packages under the race detector; needs a C compiler; 
 release: ## dist/: archives, packages, images, chart, formula, sums; reproducible; VERSION=v1.2.3
 	@internal/release/build $(VERSION) dist
 
+.PHONY: manifests-check
+manifests-check: ## kubeconform and kube-score on the manifests
+	@internal/kubelint/check
+
 site: ## dist/site: the documentation as pages
 	cd internal/release && $(GO) run ./site ../.. ../../dist/site
 

@@ -94,7 +94,7 @@ var Keys = []Key{
 	{AnnotationServedName, "the Service's name", "the name that clients write in the field `model`; of services that want one name the oldest has it, and `NAMESPACE/NAME` always means the Service itself"},
 	{AnnotationAliases, "none", "further names for the same model, separated by commas; one with the prefix of another namespace is refused"},
 	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},
-	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`)"},
+	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915` or `gpu.intel.com/xe`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
 	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},

@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -302,10 +303,16 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 		}
 		f.Memory.Host = b
 	}
-	if gpus := c.Resources.Limits["nvidia.com/gpu"]; gpus != "" {
-		if _, err := fmt.Sscanf(gpus, "%d", &f.Memory.Devices); err != nil || f.Memory.Devices < 0 {
-			return src.errorf(n, "the container's limit nvidia.com/gpu is %q, want a number of GPUs", gpus)
+	for _, name := range api.GPUResources() {
+		gpus := c.Resources.Limits[name]
+		if gpus == "" {
+			continue
 		}
+		count, err := strconv.Atoi(gpus)
+		if err != nil || count < 0 {
+			return src.errorf(n, "the container's limit %s is %q, want a number of GPUs", name, gpus)
+		}
+		f.Memory.Devices += count
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type RevisionSource struct {
 	Adapters *[]api.Adapter
 	// Spec is the revision's spec as JSON.
 	Spec []byte
+	// GPUs are extended resources of the cluster that are GPUs, besides those of [api.GPUMakers].
+	GPUs []string
 }
 
 // revisionSpec is the part of a revision's spec that Rouse reads.
@@ -62,10 +64,6 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	}
 	return json.Unmarshal(raw, (*string)(q))
 }
-
-// gpuResources are the extended resources that are GPUs: whole ones, and shares
-// under the name that the device plugin may give them.
-var gpuResources = []string{"nvidia.com/gpu", "nvidia.com/gpu.shared"}
 
 // defaultPort is where a container listens that names no port: Knative's default.
 const defaultPort = 8080
@@ -105,7 +103,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	f.Concurrency = max(0, spec.ContainerConcurrency)
 	own.describe(&f)
 	for _, c := range spec.Containers {
-		wrong.add(c.resources(&f.Memory))
+		wrong.add(c.resources(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))
 	}
 	has := func(key string) bool { _, found := r.Annotations[key]; return found }
 	for _, key := range slices.Sorted(maps.Keys(r.Annotations)) {
@@ -188,8 +186,8 @@ func (c revisionContainer) describe(f *api.Function) {
 }
 
 // resources adds what the container asks for to what an instance needs; its error
-// has all that is wrong with it.
-func (c revisionContainer) resources(need *api.Memory) error {
+// has all that is wrong with it. gpus are the resources that are GPUs.
+func (c revisionContainer) resources(need *api.Memory, gpus []string) error {
 	var wrong problems
 	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
 		b, err := api.ParseBytes(string(memory))
@@ -198,14 +196,14 @@ func (c revisionContainer) resources(need *api.Memory) error {
 		}
 		need.Host += b
 	}
-	for _, name := range gpuResources {
-		gpus := cmp.Or(c.Resources.Limits[name], c.Resources.Requests[name])
-		if gpus == "" {
+	for _, name := range gpus {
+		limit := cmp.Or(c.Resources.Limits[name], c.Resources.Requests[name])
+		if limit == "" {
 			continue
 		}
-		n, err := strconv.Atoi(string(gpus))
+		n, err := strconv.Atoi(string(limit))
 		if err != nil || n < 0 {
-			wrong.add(fmt.Errorf("the container's limit %s is %q: want a number of GPUs", name, gpus))
+			wrong.add(fmt.Errorf("the container's limit %s is %q: want a number of GPUs", name, limit))
 			continue
 		}
 		need.Devices += n

@@ -26,7 +26,7 @@ func TestRevisionReadsEveryField(t *testing.T) {
 			 "args": ["--served-model-name", "by-args", "--concurrency=3", "--", "--runtime=vllm", "--max-model-len", "99"],
 			 "ports": [{"name": "h2c", "containerPort": 9000, "protocol": "TCP"}],
 			 "env": [{"name": "ROUSE_RUNTIME", "value": "sglang"}, {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}, {"name": "ROUSE_MODEL", "value": "from-env"}],
-			 "resources": {"requests": {"memory": "512Mi", "cpu": "100m"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "2", "amd.com/gpu": "1"}}}
+			 "resources": {"requests": {"memory": "512Mi", "cpu": "100m"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "2", "example.com/nic": "1"}}}
 		]}`, map[string]string{
 		"autoscaling.knative.dev/class":         "gpu.autoscaling.rouse.dev",
 		"autoscaling.knative.dev/minScale":      "1",
@@ -149,4 +149,22 @@ func FuzzRevision(f *testing.F) {
 			t.Errorf("function %+v", got)
 		}
 	})
+}
+
+// TestRevisionsOfAllMakers: GPUs are those of NVIDIA, AMD and Intel, and what the cluster's settings name.
+func TestRevisionsOfAllMakers(t *testing.T) {
+	for name, want := range map[string]int{"nvidia.com/gpu": 2, "nvidia.com/gpu.shared": 2, "amd.com/gpu": 2, "gpu.intel.com/i915": 2, "gpu.intel.com/xe": 2, "example.com/npu": 2, "example.com/nic": 0} {
+		source := revision(`{"containers": [{"resources": {"limits": {"`+name+`": "2"}}}]}`, nil)
+		source.GPUs = []string{"example.com/npu"}
+		f, err := config.Revision(source)
+		if err != nil || f.Memory.Devices != want {
+			t.Errorf("a limit of two %s is %d GPUs (%v), want %d", name, f.Memory.Devices, err, want)
+		}
+	}
+	manifest := `{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: m}, spec: {template: {metadata: {annotations: {rouse.dev/model: pico}},
+		spec: {containers: [{image: x, resources: {limits: {amd.com/gpu: "2"}}}]}}}}`
+	fs, err := config.Parse(strings.NewReader(manifest), "m.yaml", ".")
+	if err != nil || fs[0].Memory.Devices != 2 {
+		t.Errorf("on one machine a limit of two amd.com/gpu is %+v (%v), want 2", fs, err)
+	}
 }

@@ -88,7 +88,7 @@ func checkTogether(f *api.Function) error {
 	var wrong problems
 	if f.DualPods && f.Memory.Devices < 1 {
 		f.DualPods = false
-		wrong.add(fmt.Errorf("annotation %s: an instance claims no GPU: give the container a limit nvidia.com/gpu of at least 1, or leave the annotation out", api.AnnotationDualPods))
+		wrong.add(fmt.Errorf("annotation %s: an instance claims no GPU: give the container a limit nvidia.com/gpu of at least 1, or another maker's, or leave the annotation out", api.AnnotationDualPods))
 	} else if f.ProviderPatch != "" && !f.DualPods {
 		f.ProviderPatch = ""
 		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", api.AnnotationProviderPatch, api.AnnotationDualPods))

@@ -180,8 +180,8 @@ func TestSelectors(t *testing.T) {
 		for _, d := range pods(t, all, &m.Spec.Selector) {
 			hasPort("PodMonitor", d, intstr.FromString(m.Spec.PodMetricsEndpoints[0].Port))
 		}
-		if n := len(pods(t, all, &m.Spec.Selector)); n != 2 {
-			t.Errorf("PodMonitor selects %d Deployments, want both", n)
+		if n := len(pods(t, all, &m.Spec.Selector)); n < 2 { // TestPodMonitor looks for each
+			t.Errorf("PodMonitor selects %d Deployments, want both and more", n)
 		}
 	}
 }

@@ -53,6 +53,16 @@ type podMonitor struct {
 // DeepCopyObject is part of [runtime.Object].
 func (p *podMonitor) DeepCopyObject() runtime.Object { c := *p; return &c }
 
+// prometheusRule is the operator's, as far as the files use it.
+type prometheusRule struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              ruleGroups `json:"spec"`
+}
+
+// DeepCopyObject is part of [runtime.Object].
+func (p *prometheusRule) DeepCopyObject() runtime.Object { c := *p; return &c }
+
 // others are the types that are not Kubernetes' own.
 var others = map[schema.GroupVersionKind]func() object{
 	{Group: "serving.knative.dev", Version: "v1", Kind: "Service"}:                              func() object { return new(serving.Service) },
@@ -60,6 +70,7 @@ var others = map[schema.GroupVersionKind]func() object{
 	{Group: "networking.internal.knative.dev", Version: "v1alpha1", Kind: "ClusterDomainClaim"}: func() object { return new(networking.ClusterDomainClaim) },
 	{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"}:                      func() object { return new(gateway.HTTPRoute) },
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"}:                         func() object { return new(podMonitor) },
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}:                     func() object { return new(prometheusRule) },
 }
 
 // decode reads a YAML stream into the types of its documents; an unknown field
@@ -215,7 +226,7 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		{overlay: "production", want: `no overlay "production": there are agent, default, dev, dual-pods, time-slicing`},
 		{overlay: "../base", want: "no overlay"},
-		{overlay: "default", component: "monitor", want: `no component "monitor": there are agent, any-image, dcgm, front, monitoring`},
+		{overlay: "default", component: "monitor", want: `no component "monitor": there are agent, alerts, any-image, dcgm, front, monitoring`},
 		{overlay: "default", images: map[string]string{"dev.local/rouse-activator": "a b"}, want: "want NAME:TAG"},
 	} {
 		var components []string

@@ -1,6 +1,10 @@
 package batch
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
 
 // metrics are those of batches and later answers. Their labels are words of this package.
 type metrics struct {
@@ -22,6 +26,9 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 			Help: "Batches that run."}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "later", Name: "waiting_requests",
 			Help: "Requests with Prefer: respond-async that are being served."}),
+	}
+	for _, status := range []string{store.Failed, store.Expired} { // they are there from the beginning, so that the first one is an increase
+		m.ended.WithLabelValues(status)
 	}
 	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",
 		Help: "Files, outputs of batches, later answers and responses, in bytes."}, func() float64 { return float64(bytes()) })

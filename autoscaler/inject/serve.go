@@ -69,6 +69,7 @@ func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
 	}
 	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: readWithin}),
 		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_injector_pods_total", Help: "Pods that the API server has asked about, by what became of them."}, []string{"result"})}
+	s.asked.WithLabelValues("refused") // it is there from the beginning, so that the first one is an increase
 	registry.MustRegister(s.asked)
 	return s
 }

@@ -89,7 +89,7 @@ func newCluster(t *testing.T, replicas int32, annotations map[string]string) *cl
 	c := &cluster{t: t, functions: map[api.FunctionName]api.Function{}, instances: map[string]http.Handler{},
 		kube: kubefake.NewClientset(), serving: servingfake.NewSimpleClientset(), network: networkingfake.NewSimpleClientset()}
 	c.kube.PrependReactor("patch", "deployments", c.scale)
-	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{labelGPUCount: "2", labelGPUMemory: "1024"}},
+	c.add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{api.GPUMakers[0].Count: "2", labelGPUMemory: "1024"}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}}})
 	c.revision(replicas, annotations)
 	return c

@@ -101,7 +101,7 @@ func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, 
 		return api.Function{}, nil, fmt.Errorf("read the revision %s: %w", name, err)
 	}
 	fn, err := config.Revision(config.RevisionSource{Namespace: rev.Namespace, Name: rev.Name, Service: rev.Labels[serving.ServiceLabelKey],
-		Annotations: rev.Annotations, Spec: spec, Adapters: f.adaptersOf(rev)})
+		Annotations: rev.Annotations, Spec: spec, Adapters: f.adaptersOf(rev), GPUs: f.cfg.GPUResources})
 	if err != nil {
 		return fn, rev, &declarationError{err}
 	}

@@ -50,7 +50,7 @@ func (f *Fleet) pairState() dualpod.State {
 			continue
 		}
 		for _, p := range r.pods {
-			claimed[p.object.Spec.NodeName] += gpusOf(p.object)
+			claimed[p.object.Spec.NodeName] += f.gpusOf(p.object)
 			if p.role == control.RoleRequester {
 				s.Requesters = append(s.Requesters, p.asRequester())
 			}
@@ -79,7 +79,7 @@ func (f *Fleet) pairState() dualpod.State {
 		}
 		switch p.role {
 		case control.RoleRequester:
-			claimed[p.object.Spec.NodeName] += gpusOf(p.object)
+			claimed[p.object.Spec.NodeName] += f.gpusOf(p.object)
 			s.Requesters = append(s.Requesters, p.asRequester())
 		case control.RoleProvider:
 			s.Providers = append(s.Providers, p.asProvider())
@@ -106,11 +106,11 @@ func (f *Fleet) nodeOf(ids []api.DeviceID) string {
 }
 
 // gpusOf is the number of GPUs that a pod claims.
-func gpusOf(o *corev1.Pod) int {
+func (f *Fleet) gpusOf(o *corev1.Pod) int {
 	var n int64
 	for k := range o.Spec.Containers {
-		for _, name := range gpuResources {
-			q := o.Spec.Containers[k].Resources.Limits[name]
+		for _, name := range slices.Concat(api.GPUResources(), f.cfg.GPUResources) {
+			q := o.Spec.Containers[k].Resources.Limits[corev1.ResourceName(name)]
 			n += q.Value()
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +44,9 @@ type Config struct {
 	JoinTimeout time.Duration
 	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
 	CreateTimeout time.Duration
-	// DeviceMemory is taken for GPUs of nodes without the label nvidia.com/gpu.memory. Default 80 GiB.
+	// GPUResources are extended resources that are GPUs, besides those of [api.GPUMakers].
+	GPUResources []string
+	// DeviceMemory is taken for GPUs of nodes without a label that says how much they have. Default 80 GiB.
 	DeviceMemory api.Bytes
 	// MemoryShare is the part of the nodes' allocatable memory that functions may use. Default 1.
 	MemoryShare float64
@@ -73,13 +77,18 @@ func (c Config) Validate() error {
 	if c.DeviceMemory < 0 || c.MemoryShare < 0 || c.MemoryShare > 1 {
 		errs = append(errs, errors.New("want a device memory of at least 0 and a memory share from 0 to 1"))
 	}
+	for _, r := range c.GPUResources {
+		if domain, name, found := strings.Cut(r, "/"); !found || domain == "" || name == "" {
+			errs = append(errs, fmt.Errorf("the GPU resource %q: want an extended resource, DOMAIN/NAME", r))
+		}
+	}
 	return errors.Join(errs...)
 }
 
 // Advice is what people of a cluster do about too little memory or too few GPUs.
 func Advice() decide.Advice {
 	return decide.Advice{Place: "the cluster", Memory: "add a node",
-		Devices: "lower the function's limit nvidia.com/gpu, or see what kubectl describe node says of GPUs"}
+		Devices: "lower the function's limit of GPUs, or see what kubectl describe node says of GPUs"}
 }
 
 // Activators are all activators of the cluster. Its methods are safe for many goroutines.

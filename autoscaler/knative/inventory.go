@@ -17,16 +17,19 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Labels that NVIDIA's feature discovery puts on nodes.
+// Labels of nodes that say how much memory each of their GPUs has. Makers write it in their own ways.
 const (
-	labelGPUCount    = "nvidia.com/gpu.count"
-	labelGPUMemory   = "nvidia.com/gpu.memory" // of each, in MiB
-	labelGPUReplicas = "nvidia.com/gpu.replicas"
-	labelGPUProduct  = "nvidia.com/gpu.product"
+	labelGPUMemory   = "nvidia.com/gpu.memory"    // in MiB
+	labelAMDMemory   = "amd.com/gpu.vram"         // as "64G", by which GiB are meant
+	labelIntelMemory = "gpu.intel.com/memory.max" // of all together, in bytes
 )
 
-// gpuResources are the names under which nodes offer GPUs, or shares of them.
-var gpuResources = []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.shared"}
+// Labels of nodes by which whoever runs the cluster says what nothing else does: the memory of each GPU, as Kubernetes
+// writes sizes, and how often each is offered. They go before the makers'.
+const (
+	labelOwnMemory = "rouse.dev/gpu-memory"
+	labelOwnShares = "rouse.dev/gpu-shares"
+)
 
 // node is what the fleet knows of a node's GPUs.
 type node struct {
@@ -66,9 +69,10 @@ func (f *Fleet) takeStock() {
 			f.nodes[o.Name] = n
 		}
 		n.host = api.Bytes(memory.Value())
-		n.memory, n.name, n.shared = f.gpuMemory(o), o.Labels[labelGPUProduct], sharesGPUs(o)
+		count, shared := f.gpus(o)
+		n.memory, n.name, n.shared = f.gpuMemory(o, count), product(o), shared
 		n.owned = o.Labels[labelGPUs] == gpusOwned
-		n.resize(gpuCount(o), f.heldAt(o.Name, func(*pod) bool { return true }))
+		n.resize(count, f.heldAt(o.Name, func(*pod) bool { return true }))
 	}
 	for name := range f.nodes {
 		if !seen[name] {
@@ -141,28 +145,45 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 	}
 }
 
-// gpuCount is the number of GPUs that a node has. Shares count as what they are shares of.
-func gpuCount(o *corev1.Node) int {
-	if n, err := strconv.Atoi(o.Labels[labelGPUCount]); err == nil && n >= 0 {
-		return min(n, mostGPUs)
+// gpus is the number of GPUs that a node has, and whether it offers each several times. Shares count as what they are
+// shares of:
+//
+//  1. How often a card is offered says whoever runs the cluster, else its maker's label.
+//  2. How many there are says the maker's label, where there is one and the node offers any. NVIDIA's counts before they are offered, too.
+//  3. Else it follows from how many are offered.
+func (f *Fleet) gpus(o *corev1.Node) (count int, shared bool) {
+	own, _ := strconv.Atoi(o.Labels[labelOwnShares])
+	makers := append(slices.Clone(api.GPUMakers), api.GPUMaker{Resources: f.cfg.GPUResources})
+	for _, m := range makers {
+		var offered int64
+		for _, r := range m.Resources {
+			q := o.Status.Allocatable[corev1.ResourceName(r)]
+			offered += min(max(0, q.Value()), mostGPUs*mostGPUs)
+			shared = shared || strings.HasSuffix(r, ".shared") && q.Value() > 0
+		}
+		shares := own // 1.
+		if replicas, err := strconv.Atoi(o.Labels[m.Replicas]); own < 1 && err == nil {
+			shares = replicas
+		}
+		shares = min(max(1, shares), mostGPUs)
+		n, err := strconv.Atoi(o.Labels[m.Count]) // 2.
+		if err != nil || n < 0 || m.Replicas == "" && offered == 0 {
+			n = int(offered+int64(shares)-1) / shares // 3.
+		}
+		shared = shared || shares > 1 && n > 0
+		count += min(n, mostGPUs)
 	}
-	var offered int64
-	for _, r := range gpuResources {
-		q := o.Status.Allocatable[r]
-		offered += q.Value()
-	}
-	shares, err := strconv.Atoi(o.Labels[labelGPUReplicas])
-	if err != nil || shares < 1 {
-		shares = 1
-	}
-	return min(int(offered+int64(shares)-1)/shares, mostGPUs)
+	return min(count, mostGPUs), shared
 }
 
-// sharesGPUs says whether a node offers each of its GPUs several times.
-func sharesGPUs(o *corev1.Node) bool {
-	n, err := strconv.Atoi(o.Labels[labelGPUReplicas])
-	shares := o.Status.Allocatable["nvidia.com/gpu.shared"]
-	return err == nil && n > 1 || shares.Value() > 0
+// product is what the cards of a node are called; empty: nobody says.
+func product(o *corev1.Node) string {
+	for _, m := range api.GPUMakers {
+		if name := o.Labels[m.Product]; name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // whole makes of a function what it is where no node shares its GPUs: what it declares of a
@@ -183,10 +204,19 @@ func (f *Fleet) whole(fn api.Function) api.Function {
 // mostGPUs bounds what a label can claim of one node.
 const mostGPUs = 1024
 
-// gpuMemory is the memory of each of a node's GPUs.
-func (f *Fleet) gpuMemory(o *corev1.Node) api.Bytes {
+// gpuMemory is the memory of each of a node's GPUs, of which there are count.
+func (f *Fleet) gpuMemory(o *corev1.Node, count int) api.Bytes {
+	if b, err := api.ParseBytes(o.Labels[labelOwnMemory]); err == nil && b > 0 {
+		return b
+	}
 	if mib, err := strconv.ParseInt(o.Labels[labelGPUMemory], 10, 64); err == nil && mib > 0 && mib < 1<<40 {
 		return api.Bytes(mib) * api.MiB
+	}
+	if gib, err := strconv.ParseInt(strings.TrimSuffix(o.Labels[labelAMDMemory], "G"), 10, 64); err == nil && gib > 0 && gib < 1<<30 {
+		return api.Bytes(gib) * api.GiB
+	}
+	if all, err := strconv.ParseInt(o.Labels[labelIntelMemory], 10, 64); err == nil && all > 0 && count > 0 {
+		return api.Bytes(all / int64(count))
 	}
 	return f.cfg.DeviceMemory
 }

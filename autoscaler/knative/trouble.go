@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -79,8 +80,8 @@ func diagnose(o *corev1.Pod) *trouble {
 // room says what to do about what a pod finds no room for.
 func room(message string) string {
 	switch {
-	case strings.Contains(message, "Insufficient nvidia.com/gpu"):
-		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the limit nvidia.com/gpu"
+	case slices.ContainsFunc(api.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
+		return ". GPUs are held by pods, sleeping ones too: share them by time slicing, add a node, or lower the container's limit of GPUs"
 	case strings.Contains(message, "Insufficient memory"):
 		return ". Lower the container's memory request, or add a node"
 	case strings.Contains(message, "Insufficient cpu"):

@@ -55,6 +55,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.BoolVar(&cfg.AllowUntested, "allow-untested-knative", false, "work with a version of Knative Serving that Rouse was not tested with")
 	f.TextVar(&level, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	f.BoolVar(&cfg.Fleet.NodesOnDemand, "nodes-on-demand", false, "nodes are added where pods need them, so that what no node can hold is not refused at once (taken to be so on a cloud's nodes and Karpenter's)")
+	f.Func("gpu-resource", "another extended resource that is GPUs, as DOMAIN/NAME (repeatable; NVIDIA's, AMD's and Intel's are known)", func(name string) error {
+		cfg.Fleet.GPUResources = append(cfg.Fleet.GPUResources, name)
+		return nil
+	})
+	f.Func("device-memory", "the memory of GPUs whose node has no label that says it (default 80Gi)", func(text string) (err error) {
+		cfg.Fleet.DeviceMemory, err = api.ParseBytes(text)
+		return err
+	})
 	f.BoolVar(&cfg.Fleet.KeepRequests, "keep-requests", false, "pods of sleepers keep the CPU and memory that they request, though Kubernetes (1.33 and newer) could resize them in place")
 	f.DurationVar(&cfg.Fleet.ProvisionTimeout, "provision-timeout", 0, "how long requests are held beyond their own limits while a node is being added for a pod (default 15m)")
 	f.DurationVar(&cfg.Fleet.JoinTimeout, "join-timeout", 0, "how long a running container may take to join before it is looked at (default 10s)")

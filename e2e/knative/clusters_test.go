@@ -252,7 +252,7 @@ peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts
 		}
 		return to
 	}
-	writeFile(t, dir, "kustomization.yaml", fmt.Appendf(nil, opened, within(filepath.Join(filepath.Dir(filepath.Dir(component)), "overlays/default")), within(component)))
+	writeFile(t, dir, "kustomization.yaml", fmt.Appendf(nil, opened, within(filepath.Join(filepath.Dir(filepath.Dir(component)), "overlays/default")), "v1", within(component)))
 	kubectl(t, c, "apply", "-k", dir)
 	rolledOut(t, c, "rouse-activator")
 	desk := up(t, "--model", "distant=pico", "--model", "distant-both=pico", "--accept-functions", "default/distant-placed", "--join", join+":7443", "--cluster", "desk", "--cluster-token-file", writeFile(t, dir, "desk.token", []byte("desk")), "--front-ca", certificate)

@@ -117,6 +117,9 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 // hurried is an overlay whose activators end sooner than they do elsewhere, for the ingress here hears of it at once, and
 // whose pods are seen to be ready at once and request little CPU: a small node is left to the tests.
 const hurried = `resources: [%s]
+images:
+  - {name: dev.local/rouse-activator, newTag: %[2]s}
+  - {name: dev.local/rouse-autoscaler, newTag: %[2]s}
 patches:
   - target: {kind: Deployment}
     patch: |
@@ -129,19 +132,24 @@ patches:
 
 // apply applies one of the overlays.
 func apply(ctx context.Context, c *cluster.Cluster, overlay string) error {
+	return applyFrom(ctx, c, root, overlay, "v1")
+}
+
+// applyFrom applies an overlay of a checkout, with images of a tag.
+func applyFrom(ctx context.Context, c *cluster.Cluster, checkout, overlay, tag string) error {
 	dir, err := os.MkdirTemp("", "overlay-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	path, err := filepath.Abs(filepath.Join(root, "manifests/overlays", overlay))
+	path, err := filepath.Abs(filepath.Join(checkout, "manifests/overlays", overlay))
 	if err != nil {
 		return err
 	}
 	if path, err = filepath.Rel(dir, path); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, hurried, path), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, hurried, path, tag), 0o600); err != nil {
 		return err
 	}
 	if out, err := c.Kubectl(ctx, "apply", "-k", dir); err != nil {

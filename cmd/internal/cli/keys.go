@@ -28,7 +28,7 @@ func keysCommand() *cobra.Command {
 		return keysFile(path), nil
 	}
 	flags := func(cmd *cobra.Command) {
-		cmd.Flags().StringP("file", "f", "", "`file` with the keys (default: keys.yaml in the user's configuration for rouse)")
+		cmd.Flags().StringP("file", "f", "", "`file` with the keys (default: ~/.config/rouse/keys.yaml, or in $XDG_CONFIG_HOME/rouse)")
 	}
 	return shared.Keys(open, flags, func(f verb.KeysFile) string {
 		return fmt.Sprintf("Start the server with: rouse up --keys %s", f)
@@ -37,11 +37,11 @@ func keysCommand() *cobra.Command {
 
 // defaultKeys is the file of keys where none is named.
 func defaultKeys() (string, error) {
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", fmt.Errorf("name the file of keys with --file: %w", err)
+	dir := xdg.Config()
+	if dir == "" {
+		return "", errors.New("name the file of keys with --file: there is no home folder, and no XDG_CONFIG_HOME")
 	}
-	return filepath.Join(dir, "rouse", xdg.Keys), nil
+	return filepath.Join(dir, xdg.Keys), nil
 }
 
 // keysFile is a path.

@@ -155,7 +155,7 @@ func TestCheckFinds(t *testing.T) {
 		{name: "AMD's without a plugin", check: "device plugin", result: "missing", found: "b has a GPU of AMD", mend: "rocm",
 			change: func(c *fakeCluster) { c.put(aNode("b", `feature.node.kubernetes.io/pci-1002.present: "true"`, "")) }},
 		{name: "Intel's", check: "gpus", result: "ok", found: "Intel: 3 on b", change: func(c *fakeCluster) { c.put(aNode("b", "", `gpu.intel.com/xe: "3"`)) }},
-		{name: "no memory known", check: "gpu memory", result: "warning", found: "unknown for b", mend: "--device-memory", change: func(c *fakeCluster) { c.put(aNode("b", "", `nvidia.com/gpu: "1"`)) }},
+		{name: "no memory known", check: "gpu memory", result: "warning", found: "unknown for b", mend: "rouse.dev/gpu-memory=24Gi", change: func(c *fakeCluster) { c.put(aNode("b", "", `nvidia.com/gpu: "1"`)) }},
 		{name: "no sharing", check: "time slicing", result: "warning", found: "more than once", mend: "rouse-time-slicing", args: []string{"--overlay", "time-slicing"}},
 		{name: "sharing", check: "time slicing", result: "ok", found: "a offers each GPU 8 times", args: []string{"--overlay", "time-slicing"},
 			change: func(c *fakeCluster) {

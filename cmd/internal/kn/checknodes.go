@@ -10,22 +10,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
-// gpuMakers are those whose device plugins Rouse counts: the resources that they offer, the labels that their
-// discovery gives to nodes that have such a card, and how to get the plugin.
-var gpuMakers = []struct {
-	name, memory, plugin string
-	resources            []corev1.ResourceName
-	cards                []string // a label of a node with a card, whether its plugin runs or not
+// discovery is, by maker, the label of nodes with which the memory of a GPU is known (where another program is to find it), how to get
+// the device plugin, and the labels of nodes that have a card, whether its plugin runs or not.
+var discovery = map[string]struct {
+	memory, plugin string
+	cards          []string
 }{
-	{"NVIDIA", "nvidia.com/gpu.memory", "helm install nvdp nvdp/nvidia-device-plugin (or NVIDIA's GPU operator), with gfd.enabled=true", []corev1.ResourceName{"nvidia.com/gpu", "nvidia.com/gpu.shared"},
+	"NVIDIA": {"nvidia.com/gpu.memory", "helm install nvdp nvdp/nvidia-device-plugin (or NVIDIA's GPU operator), with gfd.enabled=true",
 		[]string{"feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present", "nvidia.com/gpu.present"}},
-	{"AMD", "", "helm install amd-gpu rocm/gpu-operator-charts (or ROCm's k8s-device-plugin)", []corev1.ResourceName{"amd.com/gpu"},
+	"AMD": {"amd.com/gpu.vram", "helm install amd-gpu rocm/gpu-operator-charts (or ROCm's k8s-device-plugin, with its node labeller)",
 		[]string{"feature.node.kubernetes.io/pci-1002.present", "feature.node.kubernetes.io/amd-gpu", "feature.node.kubernetes.io/pci-0300_1002.present"}},
-	{"Intel", "", "Intel's device plugins operator with a GpuDevicePlugin", []corev1.ResourceName{"gpu.intel.com/i915", "gpu.intel.com/xe"},
+	"Intel": {"gpu.intel.com/memory.max", "Intel's device plugins operator with a GpuDevicePlugin",
 		[]string{"intel.feature.node.kubernetes.io/gpu"}},
 }
+
+// ownMemory is the label by which whoever runs the cluster says it.
+const ownMemory = "rouse.dev/gpu-memory"
 
 // nodes checks GPUs, by what nodes offer and by what their labels say that they have.
 func (c *checker) nodes(ctx context.Context) {
@@ -35,20 +39,21 @@ func (c *checker) nodes(ctx context.Context) {
 		return
 	}
 	any := false
-	for _, maker := range gpuMakers {
+	for _, m := range api.GPUMakers {
+		maker := discovery[m.Name]
 		offers := map[string]int64{}
 		var bare, unsized []string
 		for _, n := range all {
 			var offered int64
-			for _, r := range maker.resources {
-				q := n.Status.Allocatable[r]
+			for _, r := range m.Resources {
+				q := n.Status.Allocatable[corev1.ResourceName(r)]
 				offered += q.Value()
 			}
 			card := slices.ContainsFunc(maker.cards, func(l string) bool { return n.Labels[l] == "true" })
 			switch {
 			case offered > 0:
 				offers[n.Name] = offered
-				if maker.memory != "" && n.Labels[maker.memory] == "" {
+				if n.Labels[maker.memory] == "" && n.Labels[ownMemory] == "" {
 					unsized = append(unsized, n.Name)
 				}
 			case card:
@@ -57,17 +62,17 @@ func (c *checker) nodes(ctx context.Context) {
 		}
 		if len(bare) > 0 {
 			any = true
-			c.add("device plugin", resultMissing, maker.plugin, "%s has a GPU of %s that its kubelet does not offer", list3(bare), maker.name)
+			c.add("device plugin", resultMissing, maker.plugin, "%s has a GPU of %s that its kubelet does not offer", list3(bare), m.Name)
 		}
 		if len(offers) == 0 {
 			continue
 		}
 		any = true
-		c.add("gpus", resultOK, "", "%s", told(maker.name, offers))
+		c.add("gpus", resultOK, "", "%s", told(m.Name, offers))
 		if len(unsized) > 0 {
-			c.add("gpu memory", resultWarning, "run GPU feature discovery (gfd.enabled=true in the device plugin's chart), or say it to rouse-autoscaler with --device-memory", "unknown for %s: 80 GiB are taken to be there", list3(unsized))
+			c.add("gpu memory", resultWarning, "run what labels nodes ("+maker.plugin+"), or say it: kubectl label node NAME "+ownMemory+"=24Gi", "unknown for %s: 80 GiB are taken to be there", list3(unsized))
 		}
-		if maker.name == "NVIDIA" {
+		if m.Name == "NVIDIA" {
 			c.runtimeClass(ctx)
 		}
 		c.shared(all)

@@ -19,11 +19,22 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// defaultRegistry and defaultTag are those of the images in the manifests.
+// manifestRegistry and manifestTag are those of the images in the manifests.
 const (
-	defaultRegistry = "dev.local"
-	defaultTag      = "v1"
+	manifestRegistry = "dev.local"
+	manifestTag      = "v1"
 )
+
+// Registry is set by the linker for releases: where their images are.
+var Registry = ""
+
+// defaultImages is where the images are if the person says nothing: a release's are of its own version.
+func defaultImages() (registry, tag string) {
+	if Registry != "" && Version != "" {
+		return Registry, Version
+	}
+	return manifestRegistry, manifestTag
+}
 
 // installer installs and removes, and says so line by line.
 type installer struct {
@@ -84,10 +95,11 @@ Services of other classes are served on as before.`,
 		},
 	}
 	f := cmd.Flags()
+	registry, tag := defaultImages()
 	f.StringVar(&p.overlay, "overlay", "default", "what to install: `one` of "+strings.Join(manifests.Overlays(), ", "))
 	f.StringSliceVar(&p.components, "component", nil, "what to add (repeatable): `one` of "+strings.Join(manifests.Components(), ", "))
-	f.StringVar(&p.registry, "registry", defaultRegistry, "the `registry` and folder that the images rouse-activator, rouse-autoscaler and rouse-function lie in")
-	f.StringVar(&p.tag, "tag", defaultTag, "the images' `tag`")
+	f.StringVar(&p.registry, "registry", registry, "the `registry` and folder that the images rouse-activator, rouse-autoscaler and rouse-function lie in")
+	f.StringVar(&p.tag, "tag", tag, "the images' `tag`")
 	f.BoolVar(&p.anyKnative, "any-knative", false, "install beside a version of Knative Serving that Rouse was not made for, too")
 	f.BoolVar(&dry, "dry-run", false, "print the manifests and change nothing")
 	f.BoolVar(&check, "check", false, "say what the cluster has and lacks, and how to mend it; change nothing. Exit status 1: something is missing")
@@ -101,7 +113,7 @@ Services of other classes are served on as before.`,
 func (p plan) render() ([]byte, error) {
 	images := map[string]string{}
 	for _, name := range []string{control.ActivatorName, control.AutoscalerName, "rouse-function"} {
-		images[defaultRegistry+"/"+name] = strings.TrimSuffix(p.registry, "/") + "/" + name + ":" + p.tag
+		images[manifestRegistry+"/"+name] = strings.TrimSuffix(p.registry, "/") + "/" + name + ":" + p.tag
 	}
 	return manifests.Render(p.overlay, images, p.components...)
 }

@@ -298,6 +298,19 @@ func TestInstallRefuses(t *testing.T) {
 	}
 }
 
+// TestReleaseInstallsItself: the images of a release are those of its own version, unless the person says others.
+func TestReleaseInstallsItself(t *testing.T) {
+	kn.Registry, kn.Version = "ghcr.io/rouse-dev", "v9.8.7"
+	defer func() { kn.Registry, kn.Version = "", "" }()
+	c := newFakeCluster(t)
+	for args, want := range map[string]string{"": "ghcr.io/rouse-dev/rouse-autoscaler:v9.8.7", "--registry registry.example": "registry.example/rouse-autoscaler:v9.8.7", "--tag v3": "ghcr.io/rouse-dev/rouse-autoscaler:v3"} {
+		out, err := c.run(append([]string{"install", "--dry-run"}, strings.Fields(args)...)...)
+		if err != nil || !strings.Contains(out, "image: "+want+"\n") || strings.Contains(out, "dev.local") {
+			t.Errorf("install %s: %v; want the image %s, and none of dev.local, in\n%s", args, err, want, out)
+		}
+	}
+}
+
 func TestInstallPrintsOnly(t *testing.T) {
 	c := newFakeCluster(t)
 	out, err := c.run("install", "--dry-run", "--tag", "v3")

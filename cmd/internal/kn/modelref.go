@@ -18,7 +18,7 @@ const shipped = "pico"
 // Rouse's own; Ray Serve and commands run what is in an image of one's own.
 var images = map[string]string{
 	api.RuntimeVLLM:     "vllm/vllm-openai:v0.30.0",
-	api.RuntimeSGLang:   "lmsysorg/sglang:v0.5.3",
+	api.RuntimeSGLang:   "lmsysorg/sglang:v0.5.18",
 	api.RuntimeOllama:   "ollama/ollama:0.35.1",
 	api.RuntimeLlamaCpp: "ghcr.io/ggml-org/llama.cpp:server",
 }

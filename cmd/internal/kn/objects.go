@@ -55,6 +55,7 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "apps", Version: "v1", Kind: "Deployment"},
 	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PodMonitor"},
+	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 }
 
 // object is one object of ours and where the cluster keeps it.
