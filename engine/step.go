@@ -38,11 +38,15 @@ func (e *Engine) schedule(group []*sequence) error {
 	r := q.request
 	key := block.Key{Salt: r.Salt}
 	if r.adapter != nil {
-		key.Adapter = fmt.Sprint(r.adapter.ID)
+		key.Adapter = r.adapter.identity
+	}
+	tokens, root := append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), key.Root()
+	if !r.ScorePrompt && r.Embed == "" { // who wants something of every position does not ask the cache
+		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
-		ID: q.id, Prompt: append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), Max: len(r.Prompt) + r.MaxTokens,
-		Priority: r.Priority, Tenant: r.Tenant, Root: key.Root(), Siblings: len(group),
+		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
+		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group),
 		Score: r.ScorePrompt && len(r.scores) < len(r.Prompt)-1, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
 	})
 	if errors.Is(err, sched.ErrTooLong) {
