@@ -34,7 +34,7 @@ const (
 	each  = 16 + 8
 	align = 4096
 	// batch is how many blocks are written between two looks at the clock.
-	batch = 64
+	batch = 16
 )
 
 // headerBytes is the size of a header for n blocks.

@@ -220,8 +220,8 @@ func TestSaveIsCut(t *testing.T) {
 		cancel()
 		return do(path, offset, numbers)
 	})
-	if err != nil || n != 64 {
-		t.Errorf("%d are saved, %v; want the first 64", n, err)
+	if err != nil || n != 16 {
+		t.Errorf("%d are saved, %v; want the first 16", n, err)
 	}
 	broken := errors.New("no space left on device")
 	calls := 0
@@ -237,12 +237,12 @@ func TestSaveIsCut(t *testing.T) {
 		t.Errorf("%d files are left, %+v", files, s.Stats())
 	}
 	for _, s := range []*keep.Store{s, open(t, cfg)} {
-		if n := found(t, s, list); n != 64 {
-			t.Errorf("%d are found, want 64", n)
+		if n := found(t, s, list); n != 16 {
+			t.Errorf("%d are found, want 16", n)
 		}
 	}
-	if n := save(t, s, list); n != 136 {
-		t.Errorf("%d are saved at last, want 136", n)
+	if n := save(t, s, list); n != 184 {
+		t.Errorf("%d are saved at last, want 184", n)
 	}
 }
 
