@@ -72,6 +72,8 @@ type Call struct {
 	MaxEvent api.Bytes
 	// Usage counts the tokens of the answer; nil: nobody does.
 	Usage *relay.Usage
+	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
+	State *State
 	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
 	Memory Memory
 }
@@ -204,6 +206,9 @@ func (call Call) ours(h http.Header) {
 	}
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}
+	}
+	if call.State != nil {
+		h[control.HeaderState] = []string{call.State.Header()}
 	}
 	h[HeaderID] = []string{call.ID}
 	if host, _, err := net.SplitHostPort(call.In.RemoteAddr); err == nil {
