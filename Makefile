@@ -144,6 +144,7 @@ bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
 	$(GO) run ./e2e/bench/neon -o docs/bench/neon.json
+
 bench-conversations: build ## what a sleep between two turns of a conversation costs
 	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
 

@@ -14,6 +14,7 @@
 //     on whole, each flushed at once, and their end is judged (package relay): a stream that is
 //     cut, or that ends without saying that it is complete, is an error. What is kept back of
 //     an event has a bound and is charged to the client, as a large header is.
+//     [State] keeps what an instance says of a stream for another one that goes on with it; the client does not see that.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
 //     request there, so that the runtime stops generating.
 //
