@@ -238,7 +238,7 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	for _, do := range []func() error{
 		func() error { return x.keeps.digest(ctx, x.folder) },
 		func() error { return step("first", x.keeps, said) },
-		once, once, once, once, once,
+		once, once, once, once, once, once, once, once, once, once, once, once,
 		func() error { return nap(x.keeps, 2, "sleep 2", "wake 2") },
 		func() error { return step("level 2", x.keeps, turn) },
 		func() error {
