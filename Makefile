@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-conversations bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -148,6 +148,9 @@ bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
 	$(GO) run ./e2e/bench/neon -o docs/bench/neon.json
+
+bench-conversations: build ## what a sleep between two turns of a conversation costs
+	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
 
 bench-route: build ## how instances are chosen: the time it takes, and what of prompts is found in caches of engines
 	$(GO) run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json

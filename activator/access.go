@@ -76,6 +76,9 @@ func (c *call) logAccess() {
 	if n := c.sent.attempts; n > 1 {
 		attrs = append(attrs, slog.Int("attempts", n))
 	}
+	if n := c.sent.resumed; n > 0 {
+		attrs = append(attrs, slog.Int("resumed", n))
+	}
 	c.writeAccess(log, ended, attrs)
 }
 

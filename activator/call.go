@@ -200,8 +200,7 @@ func (c *call) send(s *slot) (done bool, err error) {
 	if err != nil {
 		return false, c.failed(s, err)
 	}
-	c.answer(s, answer)
-	return true, nil
+	return c.answer(s, answer), nil
 }
 
 // failed gives the slot of an attempt back that has failed with err. It returns what the client is to be
@@ -230,14 +229,23 @@ func (c *call) failed(s *slot, err error) error {
 	return nil
 }
 
-// answer hands the instance's answer to the client and gives the slot back.
-func (c *call) answer(s *slot, answer *forward.Answer) {
-	c.f.metrics.Timing(c.reply.timing)
+// answer hands the instance's answer to the client and gives the slot back. done is false where the answer
+// was cut, and the request goes to another instance that goes on with it.
+func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
+	if c.sent.resumed == 0 {
+		c.f.metrics.Timing(c.reply.timing)
+	}
 	status := answer.Status()
-	c.reply.answered, c.reply.instance = status, s.instance.ID
 	started := c.reply.comment.stop()
 	c.reply.ends, c.trace = c.trace, nil
+	c.reply.resumes = c.sent.resumed < maxResumed
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
+	c.reply.answered, c.reply.instance = status, s.instance.ID
+	if errors.Is(err, errGoesOn) {
+		answer.Close()
+		c.elsewhere(s, err)
+		return false
+	}
 	// Before the slot goes to the next: a runtime that still generates has none free.
 	if err != nil {
 		c.cancel(err)
@@ -261,6 +269,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) {
 		// seems to have left may only have closed its sending side, and still read.
 		panic(http.ErrAbortHandler)
 	}
+	return true
 }
 
 // refuse answers with an error of Rouse's own.

@@ -64,14 +64,20 @@ func (m *comments) dispatched() {
 
 // stop ends the comments and says whether the header is sent. It waits for one that is being written.
 func (m *comments) stop() (started bool) {
-	if m.timer == nil {
-		return false
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.timer.Stop()
+	if m.timer != nil {
+		m.timer.Stop()
+	}
 	m.state = commentStopped
 	return m.started
+}
+
+// again says that the header is sent, and that the request may wait once more.
+func (m *comments) again() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.started, m.state = true, commentIdle
 }
 
 // leastExpected is the shortest time that a comment tells: a shorter one was wrong, and the true one is unknown.

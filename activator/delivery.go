@@ -16,6 +16,7 @@ import (
 type delivery struct {
 	attempts    int          // times that it was sent
 	given       int          // of these, times that a runtime may have seen it
+	resumed     int          // of these, times that the answer went on where that of another instance was cut
 	speculative *speculative // nil: nothing was sent to an instance that is being woken
 }
 
@@ -41,6 +42,12 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
 		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
+	if l.resumes && c.resumable() {
+		if c.reply.state == nil {
+			c.reply.state = &forward.State{}
+		}
+		attempt.State = c.reply.state
+	}
 	if idle := l.idle; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }
 	}

@@ -14,6 +14,7 @@ type limits struct {
 	idle  time.Duration // of a pause after it
 
 	credentials bool // whether the client's are passed on
+	resumes     bool // whether instances go on with a stream of another one
 }
 
 // Messages to a client whose request was ended; %s is the limit.

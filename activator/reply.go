@@ -37,6 +37,10 @@ type reply struct {
 	status   int    // what became of it; 0: nothing yet
 	code     string // of the error; empty: there is none
 
+	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
+	state   *forward.State
+	resumes bool
+
 	unread relay.WriteDeadline
 }
 
@@ -54,6 +58,9 @@ func (r *reply) used(estimated api.Tokens) tokens {
 
 // errAbort marks a cut answer whose end the client can only see by its connection's.
 var errAbort = errors.New("abort the client's connection")
+
+// errGoesOn marks an answer that was cut, and that another instance can go on with.
+var errGoesOn = errors.New("the stream goes on elsewhere")
 
 // copy writes the answer of an instance; started says that the header is sent. The error wraps an
 // *[api.Error] if the answer was cut, [errAbort] too if the client does not know yet, and is another if
@@ -83,6 +90,8 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 		e = answer.Error()
 	case !answer.Events():
 		e = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered a stream with something that is no event stream")
+	case r.answered != 0: // it goes on
+		return r.end(ctx, answer, answer.Copy(r))
 	default:
 		if _, err := r.Write([]byte(": server-timing " + r.timing.String() + "\n\n")); err != nil {
 			return err
@@ -96,6 +105,9 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
+	}
+	if r.resumes && r.state != nil && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+		return errors.Join(errGoesOn, err)
 	}
 	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", r.id)
 	if cause := context.Cause(ctx); cause != nil {

@@ -127,6 +127,20 @@ type Runtime struct {
 	AdapterRoot string `json:"adapterRoot,omitempty"`
 	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
 	Sleeps bool `json:"sleeps,omitempty"`
+	// Conversations says what a [RuntimeEngine] keeps of them while it does not run.
+	Conversations Conversations `json:"conversations,omitzero"`
+}
+
+// Conversations says what an instance keeps of what it has computed of conversations. In each number 0 is the
+// engine's default, and below 0 stands for 0.
+type Conversations struct {
+	// Memory is what a sleep of level 1 keeps in memory.
+	Memory Bytes `json:"memory,omitempty"`
+	// Folder is where files are; empty: there are none.
+	Folder string `json:"folder,omitempty"`
+	// Limit is the size of all files together, and Age how long one lives that is not used; 0 of it is for ever.
+	Limit Bytes         `json:"limit,omitempty"`
+	Age   time.Duration `json:"age,omitempty"`
 }
 
 // Behind reads the words that stand behind "--" on a function's command line, or in the args of its container. For

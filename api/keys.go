@@ -44,6 +44,11 @@ const (
 	AnnotationCredentials = "rouse.dev/client-credentials"
 	AnnotationPrefixCache = "rouse.dev/prefix-cache"
 
+	AnnotationConversationMemory = "rouse.dev/conversation-memory"
+	AnnotationConversationFolder = "rouse.dev/conversation-folder"
+	AnnotationConversationLimit  = "rouse.dev/conversation-limit"
+	AnnotationConversationAge    = "rouse.dev/conversation-age"
+
 	AnnotationRequestTimeout   = "rouse.dev/request-timeout"
 	AnnotationFirstByteTimeout = "rouse.dev/first-byte-timeout"
 	AnnotationIdleTimeout      = "rouse.dev/idle-timeout"
@@ -119,6 +124,10 @@ var Keys = []Key{
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationCredentials, CredentialsDrop + ", or " + CredentialsPass + " for the runtime http", "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
+	{AnnotationConversationMemory, "256Mi", "memory of the KV cache that an instance of the runtime `engine` keeps in a sleep of level 1, so that conversations go on after it without being computed again; `0` keeps nothing"},
+	{AnnotationConversationFolder, "none: nothing is written", "the absolute path of a folder in which such an instance keeps conversations when it is stopped or sleeps at level 2. The files hold what clients wrote (docs/engine.md)"},
+	{AnnotationConversationLimit, "1Gi", "all files there together; those that were not used for longest go first; `0` keeps none"},
+	{AnnotationConversationAge, "24h", "how long a file there lives that is not used; `0` is for ever"},
 	{AnnotationClusters, "none: it runs where it is declared", "at a front door of clusters: a selector of their labels, such as `gpu in (h100, h200), tier != spare` (`rouse.dev/cluster` is a cluster's name). The function is created in one of them that fits while its request waits (docs/clusters.md)"},
 	{AnnotationRemoveAfter, DefaultRemoveAfter.String(), "how long a function that a front door had created in a cluster is unloaded there before it is removed; `" + LeastRemoveAfter.String() + "` to `" + MostRemoveAfter.String() + "`"},
 	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},

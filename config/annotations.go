@@ -52,6 +52,11 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
 	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
 
+	api.AnnotationConversationMemory: orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Memory }),
+	api.AnnotationConversationFolder: setConversationFolder,
+	api.AnnotationConversationLimit:  orNone(size, func(f *api.Function) *api.Bytes { return &f.Runtime.Conversations.Limit }),
+	api.AnnotationConversationAge:    orNone(duration, func(f *api.Function) *time.Duration { return &f.Runtime.Conversations.Age }),
+
 	api.AnnotationClusters:    text(func(f *api.Function) *string { return &f.Clusters }),
 	api.AnnotationRemoveAfter: setRemoveAfter,
 	api.AnnotationRegions:     setRegions,

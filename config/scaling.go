@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -82,6 +83,28 @@ func setCanaryTokens(f *api.Function, s string) error {
 	return nil
 }
 
+// orNone keeps "0" as -1: in the field, 0 is the runtime's default.
+func orNone[T ~int64](set func(func(*api.Function) *T) func(*api.Function, string) error, field func(*api.Function) *T) func(*api.Function, string) error {
+	inner := set(field)
+	return func(f *api.Function, s string) error {
+		if err := inner(f, s); err != nil {
+			return err
+		}
+		if *field(f) == 0 {
+			*field(f) = -1
+		}
+		return nil
+	}
+}
+
+func setConversationFolder(f *api.Function, s string) error {
+	if !filepath.IsAbs(s) {
+		return fmt.Errorf("%.100q: want an absolute path, of a folder in the instance's file system", s)
+	}
+	f.Runtime.Conversations.Folder = s
+	return nil
+}
+
 // checkTogether says what is wrong with fields that are right alone, and takes
 // away what is.
 func checkTogether(f *api.Function) error {
@@ -92,6 +115,11 @@ func checkTogether(f *api.Function) error {
 	} else if f.ProviderPatch != "" && !f.DualPods {
 		f.ProviderPatch = ""
 		wrong.add(fmt.Errorf("annotation %s: it patches the second of dual pods, and the function has one: add %s: \"true\", or leave the annotation out", api.AnnotationProviderPatch, api.AnnotationDualPods))
+	}
+	if k := f.Runtime.Kind; f.Runtime.Conversations != (api.Conversations{}) && k != "" && k != api.RuntimeEngine {
+		f.Runtime.Conversations = api.Conversations{}
+		wrong.add(fmt.Errorf("annotation %s or another of conversations: only the runtime %q keeps them, and this one is %q: give such options to the server itself, or leave the annotation out",
+			api.AnnotationConversationMemory, api.RuntimeEngine, k))
 	}
 	name := f.Model
 	if name == "" {

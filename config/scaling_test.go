@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -113,5 +114,49 @@ func TestVariantsShareOneName(t *testing.T) {
 	b.VariantOf, b.Aliases = "", []api.ModelName{"big"}
 	if err := config.CheckUnique([]api.Function{a, b}); err == nil || !strings.Contains(err.Error(), `default/a is a variant of "big", which is the name of default/b`) {
 		t.Errorf("error %v, want one that names both", err)
+	}
+}
+
+// TestConversationKeys: 0 is none, which differs from nothing said; other runtimes keep no conversations.
+func TestConversationKeys(t *testing.T) {
+	keys := map[string]string{
+		api.AnnotationConversationMemory: "0", api.AnnotationConversationFolder: "/var/lib/kept", api.AnnotationConversationLimit: "2Gi", api.AnnotationConversationAge: "0",
+	}
+	for what, parse := range map[string]func(map[string]string) (api.Function, error){
+		"manifest": func(a map[string]string) (api.Function, error) {
+			got, err := config.Parse(strings.NewReader(manifestWith(a)), "m.yaml", ".")
+			if err != nil {
+				return api.Function{}, err
+			}
+			return got[0], nil
+		},
+		"revision": func(a map[string]string) (api.Function, error) {
+			return config.Revision(revision(`{"containers": [{}]}`, a))
+		},
+	} {
+		with := func(key, value string) map[string]string {
+			a := maps.Clone(keys)
+			a[key] = value
+			if key != api.AnnotationRuntime {
+				a[api.AnnotationRuntime] = api.RuntimeEngine
+			}
+			a[api.AnnotationModel] = "pico"
+			return a
+		}
+		f, err := parse(with(api.AnnotationConversationMemory, "0"))
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if want := (api.Conversations{Memory: -1, Folder: "/var/lib/kept", Limit: 2 * api.GiB, Age: -1}); f.Runtime.Conversations != want {
+			t.Errorf("%s: %+v, want %+v", what, f.Runtime.Conversations, want)
+		}
+		for key, bad := range map[string][2]string{
+			api.AnnotationConversationMemory: {"much", "much"}, api.AnnotationConversationFolder: {"kept", "absolute path"},
+			api.AnnotationConversationLimit: {"-1", "-1"}, api.AnnotationConversationAge: {"old", "10m"}, api.AnnotationRuntime: {api.RuntimeVLLM, "only the runtime"},
+		} {
+			if _, err := parse(with(key, bad[0])); err == nil || !strings.Contains(err.Error(), bad[1]) {
+				t.Errorf("%s: %s %q: error %v, want one with %q", what, key, bad[0], err, bad[1])
+			}
+		}
 	}
 }

@@ -26,6 +26,7 @@ type Adapter struct {
 // adapter is one that is loaded or about to be. Engine.mu guards its fields.
 type adapter struct {
 	wire.Adapter
+	identity  string        // nothing else computes what it does
 	ready     bool          // requests may use it
 	unloading bool          // no new request may
 	users     int           // sequences accepted and not finished
@@ -41,13 +42,16 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	if err != nil {
 		return fmt.Errorf("load adapter %q: %w", name, err)
 	}
+	before := e.contents(path)
 	err = e.worker.LoadAdapter(ctx, a.Adapter)
+	after := e.contents(path)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {
 		delete(e.adapters, name)
 		return fmt.Errorf("load adapter %q from %s: %w", name, path, err)
 	}
+	a.identity = e.identify(a.ID, before, after)
 	a.ready = true
 	return nil
 }

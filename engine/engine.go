@@ -14,6 +14,7 @@
 //	               cudaworker is a worker for CUDA devices, infer/sim simulates a device
 //	model, gguf    the model's shape and its file; lora reads adapters
 //	sample         chooses tokens from logits
+//	keep           files of the KV memory's blocks, for conversations that go on after a start
 //
 // The life of a request:
 //
@@ -54,6 +55,7 @@ import (
 
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/keep"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
@@ -88,6 +90,8 @@ type Config struct {
 	Draft int
 	// Adapters is how many may be loaded at once; 0: as many as the memory holds.
 	Adapters int
+	// Keep says what of the prefix cache outlives a sleep; zero: nothing.
+	Keep Keep
 	// HostWork is CPU time added to the handling of each output, for benchmarks: it simulates a slower engine.
 	HostWork time.Duration
 }
@@ -149,6 +153,10 @@ type Engine struct {
 	sleepers []*sleeper  // callers of Sleep that wait for the drain
 
 	prompted, generated uint64 // tokens; publish shows them
+
+	info     wire.Info
+	store    *keep.Store // nil: no blocks are in files
+	recalled int         // blocks that came back from there
 }
 
 // New makes an engine for a model that is awake and lives in this process. The caller keeps inf and closes
@@ -166,7 +174,7 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
-		cfg: cfg, model: info.Model, worker: w, tok: tok, adapters: map[string]*adapter{},
+		cfg: cfg, model: info.Model, info: info, worker: w, tok: tok, adapters: map[string]*adapter{},
 		wakeup: make(chan struct{}, 1), state: Awake, live: map[sched.ID]*sequence{},
 	}
 	e.context = e.model.Context
@@ -220,6 +228,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	defer e.openStore(ctx)()
 	for ctx.Err() == nil {
 		e.deliver(ctx)
 		e.sleepIfDrained(ctx)
@@ -339,5 +348,6 @@ func (e *Engine) shutdown(ctx context.Context) error {
 	e.answerSleepers(ErrStopped)
 	e.flush()
 	e.publish()
+	e.saveLast(ctx)
 	return e.worker.Close()
 }

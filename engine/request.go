@@ -66,6 +66,9 @@ type Request struct {
 	// Embed asks for a vector instead of a text: one event without a token, with [Event.Embedding].
 	// It goes with no other field but Prompt, Priority, Tenant, Salt and Adapter.
 	Embed Pooling
+	// Resume is what was made of the text before, elsewhere: its events come at once, and the text goes on behind it. It counts
+	// for MaxTokens and the like. With the same seed the text is what it would have been. N must be 1.
+	Resume []int32
 	// NoDraft computes one token a step, though the engine would guess more from the text so far.
 	// What is generated does not depend on it.
 	NoDraft bool
@@ -126,6 +129,9 @@ func (e *Engine) check(r *accepted) error {
 	} else if err := e.checkLength(&r.Request); err != nil {
 		return err
 	}
+	if len(r.Resume) > 0 && (r.N != 1 || r.Embed != "" || r.NoTokens || len(r.Resume) > r.MaxTokens) {
+		return invalid("resume", "%d tokens to go on from, %d texts, at most %d tokens: want one text, and no more tokens than it may have", len(r.Resume), r.N, r.MaxTokens)
+	}
 	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
 		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)
 	}
@@ -141,6 +147,11 @@ func (e *Engine) checkTokens(r *Request) error {
 	for i, t := range r.Prompt {
 		if t < 0 || int(t) >= vocab {
 			return invalid("prompt", "prompt token %d is %d: the vocabulary has the tokens 0 to %d", i, t, vocab-1)
+		}
+	}
+	for _, t := range r.Resume {
+		if t < 0 || int(t) >= vocab {
+			return invalid("resume", "token %d to go on from: the vocabulary has the tokens 0 to %d", t, vocab-1)
 		}
 	}
 	for _, t := range r.StopTokens {

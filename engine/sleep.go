@@ -40,8 +40,8 @@ type sleeper struct {
 	done  chan error // the loop sends once; 1: the caller may have left
 }
 
-// Sleep gives the model's memory back: level 1 keeps the weights near, level 2
-// drops them. From the call on new requests get [ErrAsleep]. It returns when the
+// Sleep gives the model's memory back: level 1 keeps the weights near, and of the prefix cache what
+// [Keep] says; level 2 drops both. From the call on new requests get [ErrAsleep]. It returns when the
 // model is asleep. When ctx ends first the drain is cancelled, and the model is
 // awake again unless another caller waits for it too. Asleep already, at this level
 // or deeper, it does nothing.
@@ -96,7 +96,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 	e.mu.Lock()
 	open := e.open // also counts what is still in the mailbox
 	e.mu.Unlock()
-	if open > 0 {
+	if open > 0 || len(e.flights) > 0 { // what is in flight is of sequences that ended, and belongs to what is kept
 		return
 	}
 	e.flush()
@@ -106,10 +106,10 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 	}
 	var err error
 	if level > e.level {
-		e.discardFlights() // their outputs are of no use
-		err = e.worker.Sleep(ctx, level)
+		err = e.worker.Sleep(ctx, level, e.keepFor(ctx, level)...)
 	}
 	if err != nil {
+		e.discardFlights() // nobody knows what is left of the cache
 		err = fmt.Errorf("sleep at level %d: %w", level, err)
 		if e.state == Draining {
 			e.setState(Awake, 0)
@@ -177,6 +177,7 @@ func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 	e.setState(Waking, level)
 	token, err := e.wakeAndProbe(ctx)
 	if err != nil {
+		e.discardFlights()
 		e.setState(Asleep, level)
 		return 0, fmt.Errorf("wake: %w", errors.Join(err, e.worker.Sleep(ctx, level)))
 	}
@@ -188,13 +189,18 @@ func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 const probeID = 0
 
 func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
-	if err := e.worker.Wake(ctx); err != nil {
+	kept, err := e.worker.Wake(ctx)
+	if err != nil {
 		return 0, err
 	}
-	e.discardFlights()
+	if !kept || !e.unchanged() {
+		e.discardFlights()
+	}
+	place, _ := e.pool.Alloc() // nothing runs, so one is free
+	defer e.pool.Free(place)
 	e.down, e.failures, e.forgets = false, 0, append(e.forgets[:0], probeID)
 	e.worker.Queue(&wire.Batch{Items: []wire.Item{{
-		ID: probeID, Count: 1, Blocks: []int32{0}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
+		ID: probeID, Count: 1, Blocks: []int32{place}, Begin: true, Prompt: 1, Tokens: []int32{e.probeToken()}, Sample: true,
 	}}})
 	for {
 		select {

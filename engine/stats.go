@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"github.com/rouse-dev/rouse/engine/keep"
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
@@ -24,6 +25,12 @@ type Stats struct {
 	ComputedTokens  uint64 // that went through the model
 	PromptTokens    uint64 // of requests whose first token is there
 	GeneratedTokens uint64
+	// Kept is about blocks in files, and Recalled counts those that came back from there.
+	Kept     keep.Stats
+	Recalled int
+	// KeptBytes is what a sleep keeps of the cache in memory; 0 when awake.
+	KeptBytes int64
+
 	// Busy is how long the worker computed, in all steps.
 	Busy time.Duration
 }
@@ -41,6 +48,13 @@ func (e *Engine) Stats() Stats {
 func (e *Engine) publish() {
 	s := e.sched.Stats()
 	e.mu.Lock()
+	e.stats.Recalled, e.stats.KeptBytes = e.recalled, 0
+	if e.store != nil {
+		e.stats.Kept = e.store.Stats()
+	}
+	if e.state == Asleep {
+		e.stats.KeptBytes = int64(s.BlocksCached) * e.info.BlockBytes
+	}
 	e.stats.Stats = s
 	e.stats.PromptTokens, e.stats.GeneratedTokens = e.prompted, e.generated
 	e.mu.Unlock()

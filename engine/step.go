@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rouse-dev/rouse/engine/block"
+	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
@@ -25,11 +26,35 @@ func (e *Engine) admit(s *Stream) {
 		for _, q := range group {
 			e.live[q.id], q.live = q, true
 		}
-		if err := e.schedule(group); err != nil {
+		over, err := e.resume(group[0])
+		if err == nil && !over {
+			err = e.schedule(group)
+		}
+		if err != nil {
 			e.fail(s, err)
 			return
 		}
 	}
+}
+
+// resume makes the events of what was made of a sequence elsewhere, and says whether that is all of it. Nothing follows
+// an event that ends the text.
+func (e *Engine) resume(q *sequence) (over bool, err error) {
+	for i, t := range q.request.Resume {
+		if over {
+			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(q.request.Resume)-i)
+		}
+		ev := e.newEvent(q.stream)
+		if err := q.next(ev, &sample.Choice{Token: t}, e); err != nil {
+			e.outbox = e.outbox[:len(e.outbox)-1]
+			return false, invalid("resume", "the tokens to go on from are not of this request: %v", err)
+		}
+		over = ev.Finish != ""
+	}
+	if over {
+		e.finish(q)
+	}
+	return over, nil
 }
 
 // schedule gives the sequences of one request to the scheduler. It fails for what the memory can't hold.
@@ -38,11 +63,15 @@ func (e *Engine) schedule(group []*sequence) error {
 	r := q.request
 	key := block.Key{Salt: r.Salt}
 	if r.adapter != nil {
-		key.Adapter = fmt.Sprint(r.adapter.ID)
+		key.Adapter = r.adapter.identity
+	}
+	tokens, root := append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), key.Root()
+	if !r.ScorePrompt && r.Embed == "" { // who wants something of every position does not ask the cache
+		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
-		ID: q.id, Prompt: append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), Max: len(r.Prompt) + r.MaxTokens,
-		Priority: r.Priority, Tenant: r.Tenant, Root: key.Root(), Siblings: len(group),
+		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
+		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group),
 		Score: r.ScorePrompt && len(r.scores) < len(r.Prompt)-1, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
 	})
 	if errors.Is(err, sched.ErrTooLong) {

@@ -23,6 +23,7 @@ type Answer struct {
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
 	usage  *relay.Usage  // nil: nobody counts
+	state  *State        // of the stream; nil: nobody asked for it
 	header headerMemory
 	number int // of the next event, once it was copied
 }
@@ -36,7 +37,7 @@ const (
 )
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
-	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, header: header}
+	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, state: call.State, header: header}
 	if resp.Header.Get("Content-Encoding") == "" {
 		a.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
@@ -200,6 +201,9 @@ func (a *Answer) Copy(sink Sink) error {
 func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	events := relay.NewEvents(a.from, kind)
 	defer func() { a.number = events.Number() }()
+	if a.state != nil {
+		events.Rewrite = a.state.take
+	}
 	for {
 		p, end := events.Next()
 		if a.usage != nil {

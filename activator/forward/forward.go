@@ -14,6 +14,7 @@
 //     on whole, each flushed at once, and their end is judged (package relay): a stream that is
 //     cut, or that ends without saying that it is complete, is an error. What is kept back of
 //     an event has a bound and is charged to the client, as a large header is.
+//     [State] keeps what an instance says of a stream for another one that goes on with it; the client does not see that.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
 //     request there, so that the runtime stops generating.
 //
@@ -72,6 +73,8 @@ type Call struct {
 	MaxEvent api.Bytes
 	// Usage counts the tokens of the answer; nil: nobody does.
 	Usage *relay.Usage
+	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
+	State *State
 	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
 	Memory Memory
 }
@@ -204,6 +207,9 @@ func (call Call) ours(h http.Header) {
 	}
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}
+	}
+	if call.State != nil {
+		h[control.HeaderState] = []string{call.State.Header()}
 	}
 	h[HeaderID] = []string{call.ID}
 	if host, _, err := net.SplitHostPort(call.In.RemoteAddr); err == nil {

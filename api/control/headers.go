@@ -13,6 +13,18 @@ const HeaderTenant = "X-Rouse-Tenant"
 // trusted with it. Only the activator says so.
 const HeaderTrusted = "X-Rouse-Trusted"
 
+// HeaderState asks a runtime that can go on with a stream of another instance for the stream's state, or
+// has it. Only the activator says so. Its value is [StateNew], or the pieces of a state in their order, with semicolons
+// between them. Of each event of such a stream the state is a comment in front of it, a line that begins with [StateComment].
+const (
+	HeaderState  = "X-Rouse-Stream-State"
+	StateNew     = "new"
+	StateComment = ": rouse-state "
+)
+
+// HeaderResume is the client's: with the value "off" a stream ends with an error where its instance ends.
+const HeaderResume = "X-Rouse-Resume"
+
 // reservedPrefixes begin the names of headers by which Rouse, Knative and CloudEvents
 // speak for themselves, as they are written canonically.
 var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}

@@ -74,12 +74,21 @@ func (w *twin) evict() {
 	clear(w.name)
 }
 
+func (w *twin) shed(n int) {
+	for len(w.ring) > n {
+		id := w.ring[0]
+		w.ring, w.name[id] = w.ring[1:], ""
+		w.plain = append(w.plain, id)
+	}
+}
+
 // FuzzPool plays random calls against the twin.
 func FuzzPool(f *testing.F) {
 	f.Add(uint8(4), []byte{0, 0, 1, 2, 0, 3, 0, 2, 2})
 	f.Add(uint8(1), []byte{0, 0, 2, 0, 1, 1, 2, 2, 2})
 	f.Add(uint8(3), []byte{0, 0, 0, 3, 11, 19, 7, 4, 12, 0, 0, 5, 13, 6, 0})
 	f.Add(uint8(6), []byte{0, 0, 0, 0, 3, 11, 19, 27, 7, 7, 12, 4, 20, 0, 0, 6, 5, 0, 0, 0, 0})
+	f.Add(uint8(6), []byte{0, 0, 0, 0, 3, 11, 19, 27, 7, 22, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, count uint8, ops []byte) {
 		n := int(count)%16 + 1
 		p, w := block.New(n, 8), newTwin(n)
@@ -120,6 +129,9 @@ func play(t *testing.T, p *block.Pool, w *twin, op byte, id int32, letter string
 		w.evict()
 	case op == 6 && w.held[id] > 0:
 		writable(t, p, w, id)
+	case op == 6:
+		p.Shed(int(id))
+		w.shed(int(id))
 	case op == 7: // all at once
 		var all []int32
 		for b := range w.held {
@@ -163,6 +175,15 @@ func compare(t *testing.T, p *block.Pool, w *twin) {
 				t.Fatalf("block %d is not found by its name: %d %v", b, got, ok)
 			}
 		}
+	}
+	ids, names := p.Newest(len(w.ring) + 1)
+	for i, id := range ids {
+		if want := w.ring[len(w.ring)-1-i]; id != want || names[i] != name(w.name[want]) {
+			t.Fatalf("newest %d: got block %d, want %d", i, id, want)
+		}
+	}
+	if few, _ := p.Newest(1); len(ids) != len(w.ring) || len(few) != min(1, len(w.ring)) {
+		t.Fatalf("newest: got %d blocks, and %d of at most 1; want %d", len(ids), len(few), len(w.ring))
 	}
 	named := slices.DeleteFunc(slices.Clone(w.name), func(s string) bool { return s == "" })
 	if p.Cached() != len(named) {

@@ -17,8 +17,8 @@
 //  3. The caller samples before it calls Forward again: the Result's memory is reused.
 //
 // Sleep gives memory back while the process lives, Wake takes it again. Sleeping
-// discards the key-value cache: the caller drains or recomputes its sequences. Adapters
-// stay loaded.
+// discards the key-value cache: the caller drains or recomputes its sequences. A [Keeper] can
+// keep some of its blocks. Adapters stay loaded.
 package infer
 
 import (
@@ -117,6 +117,24 @@ type Inferencer interface {
 
 	// Close gives everything back and waits for all goroutines. Twice is fine.
 	Close() error
+}
+
+// Keeper is an Inferencer whose cache can outlive its sleep.
+type Keeper interface {
+	// SleepKeeping is Sleep at level 1, but the contents of these blocks stay in memory and are there after the next
+	// Wake that succeeds. A Wake that fails and a Sleep at level 2 drop them. Asleep already, it does nothing. ErrClosed.
+	SleepKeeping(blocks []int32) error
+
+	// BlockBytes is the size of a block's contents.
+	BlockBytes() int64
+
+	// Export copies a block's contents, which somebody computed, to dst of BlockBytes bytes. It works awake, and for
+	// blocks that a sleep has kept. ErrAsleep, ErrClosed.
+	Export(block int32, dst []byte) error
+
+	// Import makes src, of BlockBytes bytes, a block's contents. They must be what an Inferencer of the same model and
+	// geometry has exported. ErrAsleep, ErrClosed.
+	Import(block int32, src []byte) error
 }
 
 // Check tells whether a batch fits a model with c's shape and a cache of count blocks of

@@ -36,6 +36,14 @@ type Config struct {
 	TileLimit int64
 	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
 	NoPrefix bool
+	// ConversationMemory is the most bytes of the prefix cache that a sleep of level 1 keeps in memory; 0: nothing.
+	ConversationMemory int64
+	// ConversationFolder is where it is written in a sleep of level 2 and at the end; "": nowhere. ConversationLimit
+	// bounds the files of all models there, in bytes (0: there are none), and ConversationAge how long one lives
+	// that nobody uses (0: for ever).
+	ConversationFolder string
+	ConversationLimit  int64
+	ConversationAge    time.Duration
 	// Draft is the most tokens that are guessed ahead from what a text said before; 0: none.
 	Draft int
 	// Threads is the number of threads that compute; 0: the inferencer's default.
@@ -109,6 +117,7 @@ func (c Config) Validate() error {
 	}{
 		{"threads", int64(c.Threads)}, {"max-num-seqs", int64(c.MaxSeqs)}, {"max-model-len", int64(c.Context)}, {"max-body", c.MaxBody}, {"step-limit", int64(c.StepLimit)},
 		{"max-num-batched-tokens", int64(c.Budget)}, {"kv-cache-memory-bytes", c.CacheBytes}, {"tile-limit", c.TileLimit}, {"num-speculative-tokens", int64(c.Draft)}, {"max-loras", int64(c.MaxAdapters)},
+		{"conversation-memory", c.ConversationMemory}, {"conversation-limit", c.ConversationLimit}, {"conversation-age", int64(c.ConversationAge)},
 		{"drain-timeout", int64(c.DrainTimeout)}, {"write timeout", int64(c.WriteTimeout)},
 	} {
 		if f.value < 0 {

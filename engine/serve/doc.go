@@ -16,7 +16,8 @@
 //  6. A client that leaves cancels its request's context: the engine drops it
 //     before its next step.
 //  7. A failure after the first byte sends an event data: {"error":{…}} and ends
-//     the stream without [DONE].
+//     the stream without [DONE]. Whoever asks for a stream's state can have another server go on
+//     with one that is cut (see stateHeader).
 //
 // Routes beside OpenAI's: vLLM's /tokenize, /detokenize, /sleep, /wake_up,
 // /is_sleeping, /v1/load_lora_adapter, /v1/unload_lora_adapter, /health, /version,

@@ -12,6 +12,13 @@ import (
 // generate runs the requests of one call and writes what comes of them. An error
 // that it returns was not written: nothing was.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
+	state, err := streamState(r, o, requests)
+	if err != nil {
+		return err
+	}
+	if state != nil {
+		state.begin(e, &requests[0])
+	}
 	stream, err := s.engine.Add(r.Context(), requests...)
 	if err != nil {
 		return err
@@ -19,7 +26,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	defer stream.Close()
 	g := &generation{
 		server: s, envelope: e, events: stream, meter: s.metrics.meter(requests), begun: make([]bool, e.choices), firsts: map[int]bool{},
-		stream: o.Stream, usageInStream: o.includeUsage(),
+		stream: o.Stream, usageInStream: o.includeUsage(), state: state,
 	}
 	defer g.meter.end()
 	for i := range requests {
@@ -44,6 +51,7 @@ type generation struct {
 
 	stream        bool
 	usageInStream bool
+	state         *state // nil: the stream can't go on elsewhere
 }
 
 // next returns the next event, counted, and whether it is the first of its choice.
@@ -59,6 +67,11 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	g.begun[ev.Index] = true
 	if first && g.firsts[ev.Index] {
 		g.usage.cached += ev.Cached
+		if g.state != nil && len(g.state.tokens) == 0 {
+			g.state.cached = ev.Cached
+		} else if g.state != nil {
+			g.usage.cached = g.state.cached // what it was at first
+		}
 	}
 	return ev, first, nil
 }
@@ -105,29 +118,47 @@ func (g *generation) send(w http.ResponseWriter) error {
 	_, object := g.envelope.answer.object()
 	head := g.envelope.head([]byte("data: "), object)
 	frame := make([]byte, 0, 512)
-	for err == nil {
-		frame = append(frame[:0], head...)
-		if frame = g.envelope.answer.chunk(frame, &ev, first); len(frame) > len(head) {
-			frame = g.closeChunk(frame)
-			if err := out.write(frame); err != nil {
-				return nil // the client left, or does not read
-			}
+	for ; err == nil; ev, first, err = g.next() {
+		replayed := g.state != nil && g.state.add(&ev)
+		if frame = frame[:0]; g.state != nil {
+			frame = g.state.line(frame)
 		}
-		ev, first, err = g.next()
+		frame = append(frame, head...)
+		n := len(frame)
+		if frame = g.envelope.answer.chunk(frame, &ev, first); len(frame) == n || replayed {
+			continue
+		}
+		frame = g.closeChunk(frame)
+		if err := out.write(frame); err != nil {
+			return nil // the client left, or does not read
+		}
+		if g.state != nil {
+			g.state.sent()
+		}
 	}
 	if !errors.Is(err, io.EOF) {
-		known := toError(err)
-		g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
-		_ = out.write(known.event()) // the client may have left: nothing to do about it
+		g.broken(out, err)
 		return nil
 	}
 	frame = frame[:0]
-	if g.usageInStream {
+	if g.usageInStream && (g.state == nil || !g.state.usage) {
+		if g.state != nil {
+			frame = append(frame, stateComment+usagePiece+"\n"...)
+		}
 		frame = append(append(frame, head...), `],`...)
 		frame = append(appendUsage(frame, g.used()), "}\n\n"...)
 	}
 	_ = out.write(append(frame, "data: [DONE]\n\n"...)) // as above
 	return nil
+}
+
+// broken ends a stream that breaks off: with an error event, or with the connection's end where it can go on elsewhere.
+func (g *generation) broken(out *events, err error) {
+	g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
+	if g.state != nil && (errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrInterrupted)) {
+		panic(http.ErrAbortHandler)
+	}
+	_ = out.write(toError(err).event()) // the client may have left: nothing to do about it
 }
 
 // closeChunk ends a chunk after its one choice.

@@ -32,6 +32,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
+	kept := conversations(cfg) // before anybody opens the model's file
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, StepLimit: cfg.StepLimit, Log: cfg.Log,
 		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
@@ -58,7 +59,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 		cfg.Pooling = m.pooling
 	}
 	e, err := engine.Over(w, info, m.tok, engine.Config{
-		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft, Adapters: cfg.MaxAdapters,
+		Seats: cfg.MaxSeqs, Budget: cfg.Budget, Context: cfg.Context, Sync: cfg.Sync, NoPrefix: cfg.NoPrefix, Draft: cfg.Draft, Adapters: cfg.MaxAdapters, Keep: kept,
 	})
 	if err != nil {
 		return errors.Join(err, w.Close())

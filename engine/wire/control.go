@@ -25,11 +25,13 @@ type Verb string
 // Verbs.
 const (
 	OpLoad          Verb = "load"           // Load → Info
-	OpSleep         Verb = "sleep"          // Level: 1 gives memory back, 2 more of it; sequences are forgotten
-	OpWake          Verb = "wake"           // Computes again, with an empty cache
+	OpSleep         Verb = "sleep"          // Level: 1 gives memory back, 2 more of it; sequences are forgotten. Keep
+	OpWake          Verb = "wake"           // Computes again, with an empty cache but for what was kept
 	OpLoadAdapter   Verb = "load_adapter"   // Adapter
 	OpUnloadAdapter Verb = "unload_adapter" // Adapter.ID
 	OpStats         Verb = "stats"          // → Memory
+	OpSaveBlocks    Verb = "save_blocks"    // File → Sums: writes cache blocks; also asleep, those that were kept
+	OpLoadBlocks    Verb = "load_blocks"    // File: reads cache blocks; an error leaves them in any state
 )
 
 // Op is a request of the engine besides batches. ID comes back in the [Reply].
@@ -39,6 +41,18 @@ type Op struct {
 	Load    *Load    `json:"load,omitempty"`
 	Level   int      `json:"level,omitempty"`
 	Adapter *Adapter `json:"adapter,omitempty"`
+	// Keep are the cache blocks whose contents a sleep of level 1 keeps in memory, for a worker whose Info says that it can.
+	Keep []int32 `json:"keep,omitempty"`
+	File *File   `json:"file,omitempty"`
+}
+
+// File says where cache blocks lie in a file: Blocks[i] from Offset + i × Info.BlockBytes on, one after the other.
+type File struct {
+	Path   string  `json:"path"`
+	Offset int64   `json:"offset"`
+	Blocks []int32 `json:"blocks"`
+	// Sums are the blocks' 64-bit xxHashes. A block that has another is not loaded.
+	Sums []uint64 `json:"sums,omitempty"`
 }
 
 // Load says which model a worker runs, and how.
@@ -81,6 +95,11 @@ type Info struct {
 	// Blocks and BlockSize are the cache's geometry: how many blocks, of how many positions.
 	Blocks    int `json:"blocks"`
 	BlockSize int `json:"block_size"`
+	// Keeps says that a sleep of level 1 can keep blocks, Saves that they can be saved, and BlockBytes is the size
+	// of one.
+	Keeps      bool  `json:"keeps,omitempty"`
+	Saves      bool  `json:"saves,omitempty"`
+	BlockBytes int64 `json:"block_bytes,omitempty"`
 }
 
 // Reply answers an [Op].
@@ -90,6 +109,8 @@ type Reply struct {
 	Info  *Info  `json:"info,omitempty"`
 	// Memory is how many bytes the model takes.
 	Memory int64 `json:"memory,omitempty"`
+	// Sums are those of the blocks that were saved.
+	Sums []uint64 `json:"sums,omitempty"`
 }
 
 // Spec holds the parameters of a sequence, which do not change.

@@ -16,7 +16,7 @@
 //	1     hello      both    JSON Hello, the first frame of each side
 //	2     batch      engine  binary: one step
 //	3     output     worker  binary: what a step gave
-//	4     op         engine  JSON Op: load, sleep, wake, load_adapter, unload_adapter, stats
+//	4     op         engine  JSON Op: load, sleep, wake, load_adapter, unload_adapter, stats, save_blocks, load_blocks
 //	5     reply      worker  JSON Reply to an op
 //	6     heartbeat  worker  empty; the process lives
 //

@@ -60,7 +60,7 @@ func TestKilled(t *testing.T) {
 	for len(s.PIDs()) > 0 {
 		time.Sleep(time.Millisecond) // the kernel's doing, not ours: there is nothing to wait for
 	}
-	if err := s.Wake(t.Context()); err != nil {
+	if _, err := s.Wake(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, s, 1, 90, prompt, 2, ""); !slices.Equal(got, want) {

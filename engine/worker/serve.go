@@ -209,7 +209,7 @@ func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error)
 		return err
 	case wire.OpSleep:
 		clear(s.table)
-		err := s.inf.Sleep(t.op.Level)
+		err := s.sleep(t.op.Level, t.op.Keep)
 		debug.FreeOSMemory() // what loading left behind, too
 		return err
 	case wire.OpWake:
@@ -228,6 +228,11 @@ func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error)
 	case wire.OpStats:
 		r.Memory = s.inf.MemoryBytes()
 		return nil
+	case wire.OpSaveBlocks:
+		r.Sums, err = s.saveBlocks(ctx, t.op.File)
+		return err
+	case wire.OpLoadBlocks:
+		return s.loadBlocks(ctx, t.op.File)
 	}
 	return fmt.Errorf("op %q is unknown", t.op.Verb)
 }
@@ -245,13 +250,21 @@ func (s *server) load(ctx context.Context, l *wire.Load) (*wire.Info, error) {
 	}
 	s.inf, s.step.shared = inf, l.Of > 1
 	info := Info(inf)
+	if l.Of > 1 {
+		info.Saves = false // each rank has a part of every block
+		info.BlockBytes *= int64(l.Of)
+	}
 	return &info, nil
 }
 
 // Info describes a loaded model.
 func Info(inf infer.Inferencer) wire.Info {
 	count, size := inf.Blocks()
-	return wire.Info{Model: inf.Config(), Blocks: count, BlockSize: size}
+	info := wire.Info{Model: inf.Config(), Blocks: count, BlockSize: size}
+	if k := keeper(inf); k != nil {
+		info.Keeps, info.Saves, info.BlockBytes = true, true, k.BlockBytes()
+	}
+	return info
 }
 
 // readAdapter reads an adapter's file and gives it to the loop.

@@ -258,8 +258,9 @@ func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error
 	return l.control(ctx, op)
 }
 
-// Sleep gives the model's memory back: level 1 or 2. No batch may be queued. If it fails the worker is awake.
-func (s *Supervisor) Sleep(ctx context.Context, level int) error {
+// Sleep gives the model's memory back: level 1 or 2. No batch may be queued. Level 1 keeps the contents of
+// blocks, if the worker can. If it fails the worker is awake.
+func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error {
 	s.mu.Lock()
 	l, before := s.link.Load(), s.level
 	s.level = level
@@ -274,7 +275,7 @@ func (s *Supervisor) Sleep(ctx context.Context, level int) error {
 	if l == nil {
 		return nil // nothing is there that could take memory
 	}
-	_, err := l.control(ctx, wire.Op{Verb: wire.OpSleep, Level: level})
+	_, err := l.control(ctx, wire.Op{Verb: wire.OpSleep, Level: level, Keep: keep})
 	if err != nil && !l.isOver() { // else the worker is gone, and its memory with it
 		s.mu.Lock()
 		s.level = before
@@ -284,25 +285,43 @@ func (s *Supervisor) Sleep(ctx context.Context, level int) error {
 	return nil
 }
 
-// Wake makes the worker ready, which knows no sequences then. If it fails it sleeps as before.
-func (s *Supervisor) Wake(ctx context.Context) error {
+// Wake makes the worker ready, which knows no sequences then. kept says that it is the one that fell asleep, and has
+// what it was told to keep. If it fails the worker sleeps as before, and nothing is kept.
+func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	l := s.link.Load()
 	if l != nil {
 		_, err := l.control(ctx, wire.Op{Verb: wire.OpWake})
 		if err != nil && !l.isOver() {
-			return err
+			return false, err
 		}
+		kept = err == nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l == nil || l.isOver() { // it ended while it slept
+		kept = false
 		s.link.Store(nil)
 		if err := s.up(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
 	s.level = 0
-	return nil
+	return kept, nil
+}
+
+// SaveBlocks has the worker write cache blocks to a file that exists, and returns their sums.
+func (s *Supervisor) SaveBlocks(ctx context.Context, f wire.File) ([]uint64, error) {
+	r, err := s.control(ctx, wire.Op{Verb: wire.OpSaveBlocks, File: &f})
+	if err == nil && len(r.Sums) != len(f.Blocks) {
+		err = fmt.Errorf("save %d blocks: the worker has written %d", len(f.Blocks), len(r.Sums))
+	}
+	return r.Sums, err
+}
+
+// LoadBlocks has the worker read cache blocks from a file. If it fails their contents are of no use.
+func (s *Supervisor) LoadBlocks(ctx context.Context, f wire.File) error {
+	_, err := s.control(ctx, wire.Op{Verb: wire.OpLoadBlocks, File: &f})
+	return err
 }
 
 // LoadAdapter gives the worker an adapter, and every worker after it.

@@ -247,7 +247,7 @@ func TestSleep(t *testing.T) {
 				if n, err := s.Memory(ctx); err != nil || n != 0 {
 					t.Errorf("asleep at level %d: %d bytes, %v", level, n, err)
 				}
-				if err := s.Wake(ctx); err != nil {
+				if _, err := s.Wake(ctx); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(want, run(t, s, 1, uint64(10*level), prompt, 3, `{"adapter":3}`)); diff != "" {

@@ -161,6 +161,7 @@ type exchange struct {
 	meter   relay.Usage
 	live    live
 	joins   bool // the answer is asked for as a stream, and the client wants none
+	stated  bool // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere
 	unread  relay.WriteDeadline
 }
 
@@ -329,6 +330,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http.Request {
 	h := x.r.Header
 	localhttp.DropConnection(h)
+	x.stated = x.tellsState() && h[control.HeaderState] != nil
 	x.private(h)
 	if x.path.Describes {
 		delete(h, "Accept-Encoding") // the answer is read here

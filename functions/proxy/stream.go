@@ -148,7 +148,8 @@ func (x *exchange) send(p []byte) bool {
 }
 
 // end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent,
-// so there is still a status to be had; 4. the client is told by an error event.
+// so there is still a status to be had; 4. the client is told by an error event, or, where
+// another instance can go on with the stream, the activator by the connection's end.
 func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	x := e.exchange
 	switch {
@@ -170,6 +171,11 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		failure = api.AsError(ctx.Err())
 	}
 	x.outcome.Code = failure.Code
+	if x.stated && failure.Code == api.CodeStreamCut {
+		x.log("stream cut, for another instance to go on with", err)
+		x.outcome.abort = true
+		return
+	}
 	x.proxy.cfg.Logger.Warn("stream cut", "path", x.path.Pattern, "code", failure.Code, "error", err)
 	x.send(e.style.Error(failure, e.Number()))
 }

@@ -108,6 +108,7 @@ func (r *engine) Launch(model string) (Launch, error) {
 	if r.cfg.MaxBody > 0 {
 		args = append(args, "--max-body", strconv.FormatInt(int64(r.cfg.MaxBody), 10))
 	}
+	args = append(args, conversations(r.cfg.Spec.Conversations)...)
 	return Launch{
 		Path:     r.cfg.Engine,
 		Args:     slices.Concat(args, r.cfg.Spec.Args),
@@ -115,6 +116,23 @@ func (r *engine) Launch(model string) (Launch, error) {
 		Endpoint: e,
 		Announce: "listening on",
 	}, nil
+}
+
+// conversations are the engine's options for what it keeps of them.
+func conversations(c api.Conversations) (args []string) {
+	if c.Memory != 0 {
+		args = append(args, "--conversation-memory", strconv.FormatInt(int64(max(c.Memory, 0)), 10))
+	}
+	if c.Folder != "" {
+		args = append(args, "--conversation-folder", c.Folder)
+	}
+	if c.Limit != 0 {
+		args = append(args, "--conversation-limit", strconv.FormatInt(int64(max(c.Limit, 0)), 10))
+	}
+	if c.Age != 0 {
+		args = append(args, "--conversation-age", max(c.Age, 0).String())
+	}
+	return args
 }
 
 func (r *engine) Probe(ctx context.Context, e api.Endpoint) error {

@@ -22,6 +22,7 @@ const (
 	keyInput     = attribute.Key("gen_ai.usage.input_tokens")
 	keyCached    = attribute.Key("gen_ai.usage.cache_read.input_tokens")
 	keyOutput    = attribute.Key("gen_ai.usage.output_tokens")
+	keyResumed   = attribute.Key("rouse.resumed")
 	keyServer    = attribute.Key("server.address")
 	keyStatus    = attribute.Key("http.response.status_code")
 	keyError     = attribute.Key("error.type")
@@ -41,6 +42,7 @@ type Request struct {
 
 	Input, Output api.Tokens // 0 where they are not known
 	Cached        api.Tokens // those of Input that were in the cache
+	Resumed       int        // times that its stream went on at another instance
 	Began, Ended  time.Time
 }
 
@@ -56,6 +58,9 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	}
 	if r.Cached > 0 {
 		span.SetAttributes(keyCached.Int64(int64(r.Cached)))
+	}
+	if r.Resumed > 0 {
+		span.SetAttributes(keyResumed.Int(r.Resumed))
 	}
 	if r.Output > 0 {
 		span.SetAttributes(keyOutput.Int64(int64(r.Output)))

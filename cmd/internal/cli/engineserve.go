@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -15,6 +16,12 @@ var flagNames = map[string]string{
 	"max-seqs": "max-num-seqs", "context": "max-model-len", "served-model-name": "name", "lora-modules": "lora",
 	"tensor-parallel-size": "shards",
 }
+
+// What is kept of conversations where nobody says more.
+const (
+	defaultConversationMemory = 256 << 20
+	defaultConversationLimit  = 1 << 30
+)
 
 // servingFlags are those of `rouse engine serve` that say how the model is served. They
 // have vLLM's names where they mean the same.
@@ -36,6 +43,11 @@ func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.Var((*byteSize)(&cfg.TileLimit), "tile-limit", "all files of repacked weights together, as a number of bytes or like 20GiB; those not used for longest go; 0 for 64GiB")
 	f.Var((*negated)(&cfg.NoPrefix), "enable-prefix-caching", "keep computed prompts for others that begin alike")
 	f.Lookup("enable-prefix-caching").NoOptDefVal = "true"
+	cfg.ConversationMemory, cfg.ConversationLimit = defaultConversationMemory, defaultConversationLimit
+	f.Var((*byteSize)(&cfg.ConversationMemory), "conversation-memory", "memory of the KV cache that a sleep of level 1 keeps for conversations that go on, such as 256MiB; 0 keeps nothing")
+	f.StringVar(&cfg.ConversationFolder, "conversation-folder", "", "`folder` in which conversations are kept when the model is unloaded (default: they are not); the files hold what clients wrote")
+	f.Var((*byteSize)(&cfg.ConversationLimit), "conversation-limit", "all files there together, such as 1GiB; those not used for longest go; 0 for no files")
+	f.DurationVar(&cfg.ConversationAge, "conversation-age", 24*time.Hour, "how long a file there lives that is not used; 0 for ever")
 	f.IntVar(&cfg.Draft, "num-speculative-tokens", 0, "tokens guessed ahead where a text repeats itself; 0 for none")
 	f.StringToStringVar(&cfg.Adapters, "lora", nil, "LoRA adapter as name=path, a GGUF file or a PEFT folder; repeat for more")
 	f.IntVar(&cfg.MaxAdapters, "max-loras", 0, "LoRA adapters that may be loaded at once; 0 for as many as the memory holds")

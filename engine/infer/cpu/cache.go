@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
 	"unsafe"
 
@@ -44,8 +45,11 @@ func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 
 func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 2 }
 
-// open takes the address space. The system provides zeroed pages on first use.
+// open takes the address space. The system provides zeroed pages on first use. What was kept is there.
 func (k *cache) open() error {
+	if k.memory != nil {
+		return nil
+	}
 	mem, err := mapAnonymous(max(k.count*k.perBlock*2, 1)) // a rank may have no heads
 	if err != nil {
 		return fmt.Errorf("take memory for a cache of %d blocks of %d bytes (lower CacheBytes, which is --kv-cache-memory-bytes of the server): %w", k.count, k.blockBytes(), err)
@@ -68,6 +72,46 @@ func (k *cache) close() error {
 		return fmt.Errorf("unmap the cache: %w", err)
 	}
 	return nil
+}
+
+// keep gives back the memory of all blocks but these.
+func (k *cache) keep(blocks []int32) error {
+	if k.memory == nil {
+		return nil
+	}
+	kept := make([]bool, k.count)
+	used := 0
+	for _, b := range blocks {
+		if k.touched[b] && !kept[b] {
+			kept[b] = true
+			used++
+		}
+	}
+	if used == 0 || !dropsPages {
+		return k.close()
+	}
+	k.touched, k.used = kept, used
+	for from := 0; from < k.count; { // runs of blocks that go
+		to := from
+		for to < k.count && !kept[to] {
+			to++
+		}
+		if inner := innerPages(k.memory[from*k.perBlock*2 : to*k.perBlock*2]); len(inner) > 0 {
+			if err := dropPages(inner); err != nil {
+				return errors.Join(fmt.Errorf("give back pages of the cache: %w", err), k.close())
+			}
+		}
+		from = to + 1
+	}
+	return nil
+}
+
+// block is the memory of a block, nil unless somebody has written there since it was mapped, or last kept.
+func (k *cache) block(id int32) []byte {
+	if id < 0 || int(id) >= k.count || !k.touched[id] {
+		return nil
+	}
+	return k.memory[int(id)*k.perBlock*2:][:k.perBlock*2]
 }
 
 // pages tells where one head (of this rank's) of one layer lies for a sequence.

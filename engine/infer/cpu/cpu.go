@@ -123,8 +123,11 @@ func (r *Runner) Blocks() (count, size int) { return r.cache.count, kernel.Block
 func (r *Runner) MemoryBytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.level > 0 {
+	switch {
+	case r.closed:
 		return 0
+	case r.level > 0:
+		return int64(r.cache.used) * r.cache.blockBytes()
 	}
 	n := int64(r.cache.used)*r.cache.blockBytes() + r.step.bytes()
 	for _, p := range r.share.resident(r.weights) {
@@ -146,7 +149,7 @@ func (r *Runner) Close() error {
 	r.closed = true
 	r.adapters, r.model = nil, nil
 	// A second Close of a file does nothing.
-	return errors.Join(r.rest(), r.tiles.close(), r.exchange.close(), r.file.Close())
+	return errors.Join(r.rest(), r.cache.close(), r.tiles.close(), r.exchange.close(), r.file.Close())
 }
 
 // tileDir is where tile files are when the configuration does not say.

@@ -10,6 +10,11 @@ func mapAnonymous(n int) ([]byte, error) { return make([]byte, n), nil }
 
 func mapShared(uintptr, int, bool) ([]byte, error) { return nil, errors.ErrUnsupported }
 
+// dropsPages: the cache is kept as a whole or not at all, and so not at all.
+const dropsPages = false
+
+func innerPages([]byte) []byte { return nil }
+
 func unmap([]byte) error { return nil }
 
 func dropPages([]byte) error { return nil }

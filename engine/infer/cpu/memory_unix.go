@@ -2,7 +2,26 @@
 
 package cpu
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// dropsPages says that dropPages gives anonymous memory back too.
+const dropsPages = true
+
+// innerPages is the part of b that consists of whole pages.
+func innerPages(b []byte) []byte {
+	size := uintptr(os.Getpagesize())
+	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	skip := int((size - begin%size) % size)
+	if skip >= len(b) {
+		return nil
+	}
+	return b[skip : skip+(len(b)-skip)/int(size)*int(size)]
+}
 
 // mapAnonymous gives zeroed memory outside the Go heap, which takes no pages before it is used.
 func mapAnonymous(n int) ([]byte, error) {
@@ -20,7 +39,7 @@ func mapShared(fd uintptr, n int, writable bool) ([]byte, error) {
 
 func unmap(b []byte) error { return unix.Munmap(b) }
 
-// dropPages gives the pages of a mapped file back; the next access reads them again.
+// dropPages gives pages back. The next access reads those of a mapped file again; anonymous ones are zero then on Linux.
 func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
 
 // lock waits until no other process holds the file's lock. Closing the file unlocks.

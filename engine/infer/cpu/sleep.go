@@ -15,6 +15,23 @@ var errAnother = errors.New("the file holds another model than before: restart t
 func (r *Runner) Sleep(level int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.sleep(level, nil)
+}
+
+// SleepKeeping implements infer.Keeper.
+func (r *Runner) SleepKeeping(blocks []int32) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range blocks {
+		if b < 0 || int(b) >= r.cache.count {
+			return fmt.Errorf("block %d to keep is outside the cache of %d blocks", b, r.cache.count)
+		}
+	}
+	return r.sleep(1, blocks)
+}
+
+// sleep keeps blocks of the cache, none at level 2. mu is held.
+func (r *Runner) sleep(level int, keep []int32) error {
 	switch {
 	case r.closed:
 		return infer.ErrClosed
@@ -24,7 +41,7 @@ func (r *Runner) Sleep(level int) error {
 		return nil
 	}
 	r.level = level
-	err := r.rest()
+	err := errors.Join(r.rest(), r.cache.keep(keep))
 	if level == 2 {
 		err = errors.Join(err, r.tiles.close())
 		r.weights.bind(nil)
@@ -38,11 +55,11 @@ func (r *Runner) Sleep(level int) error {
 	return nil
 }
 
-// rest gives back everything but the files.
+// rest gives back everything but the files and the cache.
 func (r *Runner) rest() error {
 	r.team.stop()
 	r.step, r.out = nil, infer.Result{}
-	err := errors.Join(r.cache.close(), r.tiles.rest(), r.file.Release())
+	err := errors.Join(r.tiles.rest(), r.file.Release())
 	if r.tiles.mem == nil {
 		r.weights.bind(nil)
 	}
@@ -68,7 +85,7 @@ func (r *Runner) Wake(ctx context.Context) error {
 		r.level = 1 // what is open now is what level 1 keeps
 	}
 	if err := r.acquire(ctx); err != nil {
-		return fmt.Errorf("wake: %w", errors.Join(err, r.rest()))
+		return fmt.Errorf("wake: %w", errors.Join(err, r.rest(), r.cache.close()))
 	}
 	r.level = 0
 	return nil

@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) infer.Inferencer) {
 		{"bad batch", bad},
 		{"cancel", cancel},
 		{"sleep and wake", sleep},
+		{"keeping blocks", keeping},
 		{"closed", closed},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.run(t, open) })

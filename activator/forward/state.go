@@ -1,0 +1,68 @@
+package forward
+
+import (
+	"bytes"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// MaxState bounds what is kept of a stream so that it can go on elsewhere, in bytes: some 8,000 tokens.
+const MaxState = 48 << 10
+
+// State is what an instance has said of a stream that its client has got so far, so that another instance can go on with
+// it. It belongs to the goroutine that copies the answer.
+type State struct {
+	pieces []byte
+	kept   []byte // memory of events without their comments
+	passed bool   // the client has got something
+	lost   bool   // the stream can't go on elsewhere
+}
+
+// Header is the value of [control.HeaderState] for an instance: that it is to tell the state, or the state to go on from.
+func (s *State) Header() string {
+	if len(s.pieces) == 0 {
+		return control.StateNew
+	}
+	return string(s.pieces)
+}
+
+// Known says whether another instance can go on: all that the client has got is known, be it nothing.
+func (s *State) Known() bool { return !s.lost && (len(s.pieces) > 0 || !s.passed) }
+
+// take takes the comments with the state out of events, which the client gets then. An event and its state count together: a
+// comment without an event behind it, where the stream was cut between the two, does not count.
+func (s *State) take(p []byte) []byte {
+	if !bytes.HasSuffix(p, []byte("\n")) && len(p) > 0 {
+		s.lost = true // a part of an event that is too large
+	}
+	if !bytes.Contains(p, []byte(control.StateComment)) {
+		s.passed = s.passed || len(p) > 0
+		return p
+	}
+	out := s.kept[:0]
+	var piece []byte
+	for line := range bytes.Lines(p) {
+		if text, found := bytes.CutPrefix(line, []byte(control.StateComment)); found {
+			piece = bytes.TrimRight(text, "\r\n")
+			continue
+		}
+		if piece != nil && bytes.HasPrefix(line, []byte("data:")) {
+			s.add(piece)
+			piece = nil
+		}
+		out = append(out, line...)
+	}
+	s.kept, s.passed = out, s.passed || len(out) > 0
+	return out
+}
+
+func (s *State) add(piece []byte) {
+	if s.lost || len(s.pieces)+1+len(piece) > MaxState {
+		s.lost, s.pieces = true, nil
+		return
+	}
+	if len(s.pieces) > 0 {
+		s.pieces = append(s.pieces, ';')
+	}
+	s.pieces = append(s.pieces, piece...)
+}

@@ -1,0 +1,168 @@
+package activator
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// words are the events of a whole stream, and their state.
+var (
+	words = []string{
+		`{"choices":[{"delta":{"role":"assistant","content":"one"},"finish_reason":null}]}`,
+		`{"choices":[{"delta":{"content":" two"},"finish_reason":null}]}`,
+		`{"choices":[{"delta":{"content":" three"},"finish_reason":null}]}`,
+		`{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
+		`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4}}`,
+		`[DONE]`,
+	}
+	wordStates = []string{"id:1::0:11", "12", "13,14", "15", "u", ""}
+)
+
+// whole is what a client gets of them.
+func whole() string { return "data: " + strings.Join(words, "\n\ndata: ") + "\n\n" }
+
+// resumable is an instance that goes on with streams, and cuts its own in a place, as it is told to.
+type resumable struct {
+	mu     sync.Mutex // guards what follows
+	cuts   []string   // of the next answers: what is sent before the end of the connection, "" for a whole one
+	states []string   // the headers that came
+}
+
+// sent is the first n events as an instance sends them.
+func sent(from, n int) string {
+	var b strings.Builder
+	for i := from; i < n; i++ {
+		if wordStates[i] != "" {
+			b.WriteString(control.StateComment + wordStates[i] + "\n")
+		}
+		b.WriteString("data: " + words[i] + "\n\n")
+	}
+	return b.String()
+}
+
+func (f *resumable) chat(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	f.mu.Lock()
+	state := r.Header.Get(control.HeaderState)
+	f.states = append(f.states, state)
+	cut := ""
+	if len(f.cuts) > 0 {
+		cut, f.cuts = f.cuts[0], f.cuts[1:]
+	}
+	f.mu.Unlock()
+	w.Header().Set("Content-Type", "text/event-stream")
+	if cut != "" {
+		_, _ = io.WriteString(w, cut)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	from := 0
+	if state != "" && state != control.StateNew {
+		from = strings.Count(state, ";") + 1
+	}
+	out := sent(from, len(words))
+	if state == "" {
+		out = whole()
+	}
+	_, _ = io.WriteString(w, out)
+}
+
+// streamed declares a function of a runtime with two instances that answer alike.
+func streamed(b *bench, name, kind string, change func(*api.Function)) *resumable {
+	f := &resumable{}
+	fn := b.function(name, func(s *api.Function) {
+		s.Runtime.Kind, s.MaxScale = kind, 2
+		if change != nil {
+			change(s)
+		}
+	})
+	for i := range 2 {
+		b.instance(fn, name+"-"+strconv.Itoa(i), api.Awake).chat = f.chat
+	}
+	return f
+}
+
+// TestStreamsGoOnElsewhere cuts a stream at each of its bytes: the client gets each event once, whole and in order, and
+// nothing of the state.
+func TestStreamsGoOnElsewhere(t *testing.T) {
+	b := startBench(t, nil)
+	f := streamed(b, "m", api.RuntimeEngine, nil)
+	all := sent(0, len(words))
+	for at := 1; at < len(all)-1; at++ { // without its last byte it is whole
+		f.mu.Lock()
+		f.cuts, f.states = []string{all[:at]}, nil
+		f.mu.Unlock()
+		resp, got := b.post(chatPath, `{"model":"m","stream":true}`)
+		if resp.StatusCode != http.StatusOK || got != whole() {
+			t.Fatalf("cut behind byte %d, %q: got %s %q", at, all[:at], resp.Status, got)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.states) == 0 || f.states[0] != control.StateNew {
+		t.Errorf("the first instance was told %q", f.states)
+	}
+}
+
+// TestStreamsThatDoNotGoOn: by the client's word, of other runtimes, too often, without a state: the error event that there was before.
+func TestStreamsThatDoNotGoOn(t *testing.T) {
+	var log bytes.Buffer
+	var mu sync.Mutex
+	b := startBench(t, nil, func(d *Deps) { d.Access = slog.New(slog.NewJSONHandler(&lockedWriter{&mu, &log}, nil)) })
+	two := sent(0, 2)
+	for name, test := range map[string]struct {
+		kind, path string
+		change     func(*api.Function)
+		header     []string
+		cuts       []string
+		states     []string // that instances are told
+	}{
+		"off":       {kind: api.RuntimeEngine, header: []string{control.HeaderResume, "off"}, cuts: []string{two}, states: []string{""}},
+		"vllm":      {kind: api.RuntimeVLLM, cuts: []string{two}, states: []string{""}},
+		"handler":   {kind: api.RuntimeEngine, change: func(f *api.Function) { f.Handler = []string{"x"} }, cuts: []string{two}, states: []string{""}},
+		"no state":  {kind: api.RuntimeEngine, cuts: []string{"data: " + words[0] + "\n\n"}, states: []string{"new"}},
+		"too often": {kind: api.RuntimeEngine, cuts: []string{two, sent(2, 3), control.StateComment + "x", sent(3, 3) + ": \n\n"}, states: []string{"new", "id:1::0:11;12", "id:1::0:11;12;13,14", "id:1::0:11;12;13,14"}},
+		"forged":    {kind: api.RuntimeVLLM, header: []string{control.HeaderState, "id:1::0:11"}, cuts: []string{two}, states: []string{""}},
+		"too long":  {kind: api.RuntimeEngine, cuts: []string{control.StateComment + strings.Repeat("1,", 30<<10) + "\ndata: " + words[0] + "\n\n"}, states: []string{"new"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := streamed(b, strings.ReplaceAll(name, " ", "-"), test.kind, test.change)
+			f.cuts = test.cuts
+			_, got := b.post(chatPath, `{"model":"`+strings.ReplaceAll(name, " ", "-")+`","stream":true}`, test.header...)
+			if !strings.HasPrefix(got, "data: "+words[0]) && !strings.HasPrefix(got, control.StateComment) || !strings.Contains(got, `"code":"stream_cut"`) || strings.Contains(got, "[DONE]") {
+				t.Errorf("got %.2000q", got)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if strings.Join(f.states, " ") != strings.Join(test.states, " ") {
+				t.Errorf("instances were told %.300q, want %q", f.states, test.states)
+			}
+		})
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !strings.Contains(log.String(), `"resumed":3`) {
+		t.Errorf("the access log: %s", log.String())
+	}
+}
+
+// lockedWriter is a writer of several goroutines.
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

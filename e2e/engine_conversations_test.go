@@ -1,0 +1,115 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+// TestEngineConversations: a conversation goes on after sleeps of both levels and after a new start as if there had been none,
+// and what was computed of it is there; not for another tenant's salt, and not after the model's file was changed.
+func TestEngineConversations(t *testing.T) {
+	t.Parallel()
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	model := infertest.File(t, infertest.Spec{Context: 1024})
+	args := []string{"--model", model, "--name", "m", "--worker", "process", "--threads", "1", "--conversation-folder", t.TempDir()}
+	body := func(salt string) string {
+		return fmt.Sprintf(`{"model":"m","prompt":%q,"temperature":0,"max_tokens":12,"ignore_eos":true,"cache_salt":%q}`,
+			strings.Repeat("what was said before. ", 20), salt)
+	}
+	e := p.engine(t, args...)
+	turn := func(salt string) (text string, cached int) {
+		t.Helper()
+		status, raw, err := e.post(t.Context(), "/v1/completions", body(salt))
+		var answer struct {
+			Choices []struct{ Text string }
+			Usage   struct {
+				Prompt  int `json:"prompt_tokens"`
+				Details struct {
+					Cached int `json:"cached_tokens"`
+				} `json:"prompt_tokens_details"`
+			}
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &answer)
+		}
+		if err != nil || status != 200 || len(answer.Choices) != 1 {
+			t.Fatalf("status %d, %v: %s", status, err, raw)
+		}
+		if c := answer.Usage.Details.Cached; c > 0 && c < answer.Usage.Prompt-16 {
+			t.Errorf("%d tokens of %d were there: want none, or all whole blocks", c, answer.Usage.Prompt)
+		}
+		return answer.Choices[0].Text, answer.Usage.Details.Cached
+	}
+	control := func(path string) {
+		t.Helper()
+		if status, raw, err := e.post(t.Context(), path, ""); err != nil || status != 200 {
+			t.Fatalf("%s: status %d, %v: %s", path, status, err, raw)
+		}
+	}
+	want, _ := turn("a")
+	expect := func(what string, found bool) {
+		t.Helper()
+		text, cached := turn("a")
+		if text != want || cached > 0 != found {
+			t.Errorf("%s: %q with %d tokens that were there; want %q", what, text, cached, want)
+		}
+	}
+	expect("awake", true)
+	control("/sleep?level=1")
+	if n, err := e.metric("rouse_engine_conversation_bytes"); err != nil || n <= 0 {
+		t.Errorf("asleep, %v bytes are kept, %v", n, err)
+	}
+	control("/wake_up")
+	expect("after level 1", true)
+	kept := func() int {
+		t.Helper()
+		files, err := filepath.Glob(filepath.Join(args[len(args)-1], "conversations", "*.kv"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	for kept() == 0 { // until the digest of the file is there
+		turn("a")
+		control("/sleep?level=2")
+		control("/wake_up")
+	}
+	expect("after level 2", true)
+	if _, cached := turn("b"); cached > 0 {
+		t.Errorf("another salt finds %d tokens", cached)
+	}
+	e.stop(t)
+	e = p.engine(t, args...)
+	expect("after a start", true)
+	if n, err := e.metric("rouse_engine_conversation_blocks_recalled_total"); err != nil || n <= 0 {
+		t.Errorf("%v blocks are recalled, %v", n, err)
+	}
+	e.stop(t)
+	raw, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)-40] ^= 1 // a weight
+	if err := os.WriteFile(model, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e = p.engine(t, args...)
+	if _, cached := turn("a"); cached > 0 {
+		t.Errorf("other weights find %d tokens", cached)
+	}
+	e.stop(t)
+}

@@ -1,0 +1,118 @@
+package keep
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// known is the suffix of files that remember the digest of a model's file: reading that takes long.
+const known = ".digest"
+
+// settle is how old the last change of a file has to be, so that the next one has another time.
+const settle = 2 * time.Second
+
+// digestFile is what such a file holds.
+type digestFile struct {
+	Identity string `json:"identity"`
+	Digest   string `json:"digest"`
+}
+
+// Model is the file of a model as it was at one moment.
+type Model struct {
+	path, dir string
+	identity  string
+	changed   time.Time // when it was changed last, as far as is known
+}
+
+// OpenModel looks at a model's file. dir is where its digest is remembered; it is the Dir of a [Config].
+func OpenModel(path, dir string) (*Model, error) {
+	id, changed, err := identify(path)
+	if err != nil {
+		return nil, fmt.Errorf("look at the model's file: %w", err)
+	}
+	return &Model{path: path, dir: dir, identity: id, changed: changed}, nil
+}
+
+// Same says whether the file is as it was: nobody has changed or replaced it.
+func (m *Model) Same() bool {
+	id, _, err := identify(m.path)
+	return err == nil && id == m.identity
+}
+
+// Known is the file's SHA-256, if it is remembered.
+func (m *Model) Known() (sum [32]byte, ok bool) {
+	b, err := os.ReadFile(m.memory())
+	if err != nil {
+		return sum, false
+	}
+	var d digestFile
+	if json.Unmarshal(b, &d) != nil || d.Identity != m.identity {
+		return sum, false
+	}
+	raw, err := hex.DecodeString(d.Digest)
+	if err != nil || len(raw) != len(sum) {
+		return sum, false
+	}
+	now := time.Now()
+	_ = os.Chtimes(m.memory(), now, now) // it is used; else it goes with its age, and the digest is made again
+	return [32]byte(raw), true
+}
+
+// memory is the file that remembers the digest.
+func (m *Model) memory() string {
+	name := sha256.Sum256([]byte(m.path))
+	return filepath.Join(m.dir, folder, hex.EncodeToString(name[:16])+known)
+}
+
+// Digest reads the file, returns its SHA-256 and remembers it. It fails if the file is changed meanwhile.
+func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
+	if wait := settle - time.Since(m.changed); wait > 0 && wait <= settle {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return sum, context.Cause(ctx)
+		}
+	}
+	f, err := os.Open(m.path)
+	if err != nil {
+		return sum, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, &cancelled{ctx, f}); err != nil {
+		return sum, fmt.Errorf("read the model's file: %w", err)
+	}
+	if !m.Same() {
+		return sum, errors.New("the model's file was changed since it was loaded")
+	}
+	sum = [32]byte(h.Sum(nil))
+	if _, err := private(m.dir); err == nil { // else the store says what is wrong
+		if b, err := json.Marshal(digestFile{m.identity, hex.EncodeToString(sum[:])}); err == nil {
+			_ = os.WriteFile(m.memory(), b, 0o600) // it is made again
+		}
+	}
+	return sum, nil
+}
+
+// cancelled reads until ctx ends.
+type cancelled struct {
+	ctx context.Context //nolint:containedctx // of one call of Digest
+	r   io.Reader
+}
+
+func (c *cancelled) Read(b []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(b)
+}

@@ -1,0 +1,30 @@
+//go:build unix
+
+package keep
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mine says whether a folder is this process's user's, and nobody else can open it.
+func mine(st fs.FileInfo) bool {
+	s, ok := st.Sys().(*syscall.Stat_t)
+	return ok && st.Mode().Perm()&0o077 == 0 && int(s.Uid) == os.Geteuid()
+}
+
+// identify is what changes with a file's contents, without reading them, and when it was changed: a user
+// can set the one time, and the system sets the other.
+func identify(path string) (id string, changed time.Time, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return "", changed, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	id = fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+	return id, time.Unix(0, max(st.Mtim.Nano(), st.Ctim.Nano())), nil
+}

@@ -1,0 +1,69 @@
+package proxy_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/proxy"
+)
+
+// TestStreamStateGoesToOurRuntimeAlone: our own runtime is asked for the state of a stream, and where it is cut the connection ends, so that
+// the activator has it go on; nobody else's runtime is asked, and a handler's requests have no state.
+func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
+	const event = control.StateComment + "1,2\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
+	for name, test := range map[string]struct {
+		state string
+		cfg   func(*proxy.Config)
+		told  string // the runtime
+		event bool   // the cut is told by an event
+	}{
+		"ours":           {"new", func(c *proxy.Config) { c.Tenants = true }, "new", false},
+		"ours, not told": {"", func(c *proxy.Config) { c.Tenants = true }, "", true},
+		"another":        {"new", func(*proxy.Config) {}, "", true},
+		"a handler's":    {"new", func(c *proxy.Config) { c.Tenants, c.Inside = true, true }, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := make(chan string, 1)
+			b := set(t, func(w http.ResponseWriter, r *http.Request) {
+				told <- r.Header.Get(control.HeaderState)
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, event)
+				w.(http.Flusher).Flush()
+				panic(http.ErrAbortHandler)
+			}, test.cfg)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.URL+"/v1/chat/completions", strings.NewReader(`{"stream":true}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.state != "" {
+				r.Header.Set(control.HeaderState, test.state)
+			}
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			raw, err := io.ReadAll(resp.Body)
+			if got := <-told; got != test.told {
+				t.Errorf("the runtime was told %q, want %q", got, test.told)
+			}
+			switch rest, found := strings.CutPrefix(string(raw), event); {
+			case !found:
+				t.Errorf("got %q", raw)
+			case test.event && (err != nil || !strings.Contains(rest, api.CodeStreamCut)):
+				t.Errorf("got %q, %v; want an error event", rest, err)
+			case !test.event && (!errors.Is(err, io.ErrUnexpectedEOF) || rest != ""):
+				t.Errorf("got %q, %v; want an answer that breaks off", rest, err)
+			}
+			if o := b.wantIdle(t); o.Code != api.CodeStreamCut {
+				t.Errorf("outcome %+v", o)
+			}
+		})
+	}
+}
