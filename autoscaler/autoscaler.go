@@ -13,6 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/history"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -103,7 +104,13 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 			return nil, fmt.Errorf("autoscaler: %w", err)
 		}
 	}
-	var err error
+	shape, err := recordShape()
+	if err != nil {
+		return nil, fmt.Errorf("autoscaler: record: %w", err)
+	}
+	if cfg.Record.Folder != "" {
+		a.round.rec, a.round.secret = flight.New(cfg.Record, shape, log), newRedactor()
+	}
 	if a.wakes, err = wakes.New(cfg.Traces, registry); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
 	}

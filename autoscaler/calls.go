@@ -111,7 +111,7 @@ func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Cont
 		ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
 		defer cancel()
 		r := do(ctx)
-		r.N = n
+		r.N, r.Status = n, plain(r.Status)
 		a.put(&r)
 	})
 }

@@ -174,7 +174,11 @@ func newUsed(u api.Usage) *used {
 	return sum
 }
 
-func (p *used) apply(a *Autoscaler) { a.usage.Used(time.Now(), p.usage) }
+func (p *used) apply(a *Autoscaler) {
+	if p.usage.Function != "" { // in a replay there is none
+		a.usage.Used(time.Now(), p.usage)
+	}
+}
 
 func (p *allStopped) apply(a *Autoscaler) {
 	a.stopping = true

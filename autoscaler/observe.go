@@ -65,11 +65,23 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 
 // ObserveInstance takes in what an instance reported. Reports may be repeated,
 // late and out of order. It does not block.
-func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) { a.put(&instanceReported{Status: s}) }
+func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
+	a.put(&instanceReported{Status: plain(s)})
+}
+
+// plain is s with times as they are recorded: in whole microseconds, without a monotonic part.
+func plain(s api.InstanceStatus) api.InstanceStatus {
+	s.Since = s.Since.Truncate(time.Microsecond)
+	return s
+}
 
 // ObserveDemand takes in the demand that one activator sees for one function.
 // It does not block.
-func (a *Autoscaler) ObserveDemand(d api.Demand) { a.put(&demandReported{Demand: d}) }
+func (a *Autoscaler) ObserveDemand(d api.Demand) {
+	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
+	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
+	a.put(&demandReported{Demand: d})
+}
 
 // ObserveWoken takes in what an activator saw of a wake. It does not block.
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {

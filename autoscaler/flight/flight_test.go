@@ -1,0 +1,448 @@
+package flight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// thing has a field of each kind that can be recorded.
+type thing struct {
+	On     bool
+	N      int
+	Small  int8
+	Big    uint64
+	F      float64
+	F32    [3]float32
+	Text   string
+	At     time.Time
+	For    time.Duration
+	Parts  []part
+	Of     map[string]int64
+	Maybe  *part
+	Names  []string
+	hidden int //nolint:unused // it is not recorded
+}
+
+type part struct {
+	Name string
+	At   time.Time
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.FixedZone("CET", 3600))
+
+func someThing(r *rand.Rand) *thing {
+	t := &thing{On: r.IntN(2) == 0, N: r.IntN(5) - 2, Small: int8(r.IntN(256)), Big: r.Uint64(), F: r.Float64(), Text: strings.Repeat("x", r.IntN(3)*400)}
+	t.F32[r.IntN(3)] = r.Float32()
+	switch r.IntN(4) {
+	case 0:
+		t.At = noon.Add(time.Duration(r.Int64N(1e12)))
+	case 1:
+		t.At = time.Date(1+r.IntN(9999), 1, 1, 0, 0, 0, 7, noon.Location())
+	}
+	if r.IntN(2) == 0 {
+		t.Parts, t.Names = []part{}, []string{"a", "b", fmt.Sprint(r.IntN(4))}
+	}
+	for range r.IntN(4) {
+		t.Parts = append(t.Parts, part{fmt.Sprint("p", r.IntN(9)), noon})
+	}
+	if r.IntN(2) == 0 {
+		t.Of, t.Maybe = map[string]int64{"cpu": r.Int64N(9), "memory": 5}, &part{Name: "one"}
+	}
+	return t
+}
+
+func shapeOf(t *testing.T) string {
+	t.Helper()
+	s, err := Shape(&thing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestWhatIsReadIsWhatWasWritten writes values at random, of few keys, and reads them.
+func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		rec, folder := recording(t, Config{MostAge: 20 * time.Second})
+		type round struct {
+			At   time.Time
+			Step time.Duration
+			Keys []Key
+			Of   []*thing
+		}
+		var want []round
+		now := noon
+		rec.run(func() {
+			for range 200 {
+				if rec.Due(now) {
+					rec.Begin(now, now, &thing{N: len(want)})
+				}
+				now = now.Add(time.Duration(r.IntN(1e6)) * time.Microsecond)
+				w := round{At: now, Step: time.Duration(r.IntN(3)-1) * time.Hour}
+				rec.Round(now, w.Step)
+				for range r.IntN(5) {
+					k, v := Key{uint8(1 + r.IntN(3)), fmt.Sprint("a", r.IntN(3)), ""}, someThing(r)
+					rec.Add(k, v)
+					w.Keys, w.Of = append(w.Keys, k), append(w.Of, v)
+				}
+				rec.End()
+				want = append(want, w)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		segments, err := Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []round
+		for _, s := range segments {
+			in, err := s.Reader(shapeOf(t), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var state thing
+			if err := in.State(&state); err != nil || state.N != len(got) {
+				t.Fatalf("the state of the segment at round %d: %v, %+v", len(got), err, state)
+			}
+			for {
+				at, step, err := in.Round()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				g := round{At: at, Step: step}
+				for k, found := in.Next(); found; k, found = in.Next() {
+					v := new(thing)
+					in.Take(k, v)
+					g.Keys, g.Of = append(g.Keys, k), append(g.Of, v)
+				}
+				if err = errors.Join(err, in.Err()); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, g)
+			}
+			in.Close()
+		}
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(thing{})); d != "" || len(segments) < 3 {
+			t.Errorf("%d segments (-written +read):\n%s", len(segments), d)
+		}
+	})
+}
+
+// recorder is one with its folder, as tests run it.
+type recorder struct{ *Recorder }
+
+func recording(t *testing.T, cfg Config) (recorder, string) {
+	t.Helper()
+	if cfg.Folder == "" {
+		cfg.Folder = filepath.Join(t.TempDir(), "record")
+	}
+	return recorder{New(cfg, shapeOf(t), slog.New(slog.DiscardHandler))}, cfg.Folder
+}
+
+// run has it write while body records.
+func (r recorder) run(body func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	body()
+	cancel()
+	<-done
+}
+
+// rounds records so many, each with a text that can't be compressed.
+func (r recorder) rounds(n, bytes int) {
+	now := noon
+	for k := range n {
+		if r.Due(now) {
+			r.Begin(now, now, &thing{})
+		}
+		now = now.Add(time.Second)
+		text := make([]byte, bytes)
+		random := rand.NewChaCha8([32]byte{byte(k), byte(k >> 8)})
+		_, _ = random.Read(text)
+		r.Round(now, 0)
+		r.Add(Key{Kind: 1}, &thing{Text: string(text)})
+		r.End()
+		time.Sleep(time.Second)
+	}
+}
+
+// TestOldestGoesFirst: all together are never more than they may be, what is kept is the newest, and nobody else can read it.
+func TestOldestGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, folder := recording(t, Config{MostBytes: leastBytes})
+		rec.run(func() { rec.rounds(600, 5000) })
+		files, err := Files(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for _, f := range files {
+			sum += f.Size
+			if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: mode %v, %v", f.Path, info.Mode(), err)
+			}
+		}
+		if sum > leastBytes+leastBytes/50 || sum < leastBytes*3/4 {
+			t.Errorf("%d files have %d bytes, want about %d", len(files), sum, leastBytes)
+		}
+		segments, err := Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := segments[len(segments)-1]
+		if first := segments[0]; first.Began.Equal(noon) || !last.Began.After(noon.Add(9*time.Minute)) || last.Why != "the program ended" {
+			t.Errorf("kept is from %s to %s, which ended because %q", first.Began, last.Began, last.Why)
+		}
+		var all bytes.Buffer
+		if err := rec.Copy(&all); err != nil {
+			t.Fatal(err)
+		}
+		if copied, err := Parse(all.Bytes()); err != nil || len(copied) != len(segments) {
+			t.Errorf("a copy has %d segments, want %d: %v", len(copied), len(segments), err)
+		}
+	})
+}
+
+// TestNoDisk: where nothing can be written the owner goes on, the log says why, and recording begins again when it can.
+func TestNoDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "record")
+		if err := os.WriteFile(folder, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rec, _ := recording(t, Config{Folder: folder})
+		var log bytes.Buffer
+		rec.log = slog.New(slog.NewTextHandler(&log, nil))
+		rec.run(func() {
+			rec.rounds(10, 10)
+			if err := os.Remove(folder); err != nil {
+				t.Error(err)
+			}
+			rec.rounds(100, 10)
+		})
+		segments, err := Open(folder)
+		if err != nil || len(segments) != 1 || segments[0].Follows {
+			t.Errorf("there are %d segments: %v", len(segments), err)
+		}
+		if !strings.Contains(log.String(), "not a directory") {
+			t.Errorf("the log says %q", log.String())
+		}
+	})
+}
+
+// TestTooDear: what would take more than its share of a core stops for a while, and says so.
+func TestTooDear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, folder := recording(t, Config{})
+		rec.run(func() {
+			rec.rounds(3, 10)
+			rec.mu.Lock()
+			rec.spend(2 * time.Second)
+			rec.mu.Unlock()
+			rec.rounds(200, 10)
+		})
+		segments, err := Open(folder)
+		if err != nil || len(segments) != 2 || segments[0].Why != "it would take more than 0.01 of a core" || segments[1].Follows {
+			t.Errorf("there are %d segments: %v, the first ended because %q", len(segments), err, segments[0].Why)
+		}
+		if got := rec.Cost(); got != 2*time.Second {
+			t.Errorf("it has cost %s", got)
+		}
+	})
+}
+
+// written is a record of three segments, and where the second begins.
+func written(t testing.TB) (data []byte, second int) {
+	var b bytes.Buffer
+	shape, err := Shape(&thing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range 3 {
+		if k == 1 {
+			second = b.Len()
+		}
+		w, err := newSegmentWriter(&b, Header{Version: "v1", Arch: "amd64", Shape: shape, Began: noon, Zone: "CET", Offset: 3600})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := newEncoder()
+		e.ref = noon
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(1, uint64(k)))))
+		err = w.data(appendRecord(nil, recordState, e.buf))
+		e = newEncoder()
+		e.ref = noon
+		for n := range 20 {
+			e.buf = nil
+			e.varint(5)
+			e.varint(0)
+			e.uvarint(1)
+			e.string("a")
+			e.string("")
+			e.add(Key{1, "a", ""}, someThing(rand.New(rand.NewPCG(2, uint64(n)))))
+			err = errors.Join(err, w.data(appendRecord(nil, recordRound, e.buf)))
+		}
+		if err = errors.Join(err, w.end("")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes(), second
+}
+
+// rounds counts the rounds that can be read of s.
+func rounds(s *Segment, shape string) (n int, err error) {
+	r, err := s.Reader(shape, "v2")
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	if err := r.State(new(thing)); err != nil {
+		return 0, err
+	}
+	for ; ; n++ {
+		if _, _, err := r.Round(); errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+		for k, found := r.Next(); found; k, found = r.Next() {
+			r.Take(k, new(thing))
+		}
+		if r.Err() != nil {
+			return n, r.Err()
+		}
+	}
+}
+
+// TestDamage: of a file that is cut or changed what is whole is used, and the rest is said.
+func TestDamage(t *testing.T) {
+	data, second := written(t)
+	shape := shapeOf(t)
+	for _, tt := range []struct {
+		name   string
+		edit   func(b []byte) []byte
+		rounds []int // of each segment
+		damage []string
+		err    string
+	}{
+		{"whole", func(b []byte) []byte { return b }, []int{20, 20, 20}, []string{"", "", ""}, ""},
+		{"cut in the third", func(b []byte) []byte { return b[:len(b)-200] }, []int{20, 20, -1}, []string{"", "", "the file ends in the middle"}, ""},
+		{"a byte of the second is another", func(b []byte) []byte { b[second+700] ^= 1; return b }, []int{20, -1, 20}, []string{"", "the checksum is wrong", ""}, ""},
+		{"the second is cut", func(b []byte) []byte { return append(b[:second+600:second+600], b[2*second:]...) }, []int{20, -1, 20}, []string{"", "", ""}, ""},
+		{"nothing", func([]byte) []byte { return nil }, nil, nil, "it is empty"},
+		{"something else", func([]byte) []byte { return []byte("PK\x03\x04") }, nil, nil, "it is no flight record"},
+		{"a newer one", func(b []byte) []byte { return bytes.Replace(b, []byte("record 1\n"), []byte("record 2\n"), 1) }, nil, nil, "another version of Rouse has written"},
+		{"the header alone", func(b []byte) []byte { return b[:len(magic)] }, nil, nil, "the file ends in the middle of a segment"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			segments, err := Parse(tt.edit(bytes.Clone(data)))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil || len(segments) != len(tt.rounds) {
+				t.Fatalf("got %d segments, want %d: %v", len(segments), len(tt.rounds), err)
+			}
+			for k, s := range segments {
+				n, err := rounds(s, shape)
+				if err != nil || n != tt.rounds[k] && !(tt.rounds[k] < 0 && n > 0 && n < 20 && s.Damage != "") || !strings.Contains(s.Damage, tt.damage[k]) {
+					t.Errorf("segment %d: got %d rounds, want %d; damage %q, want %q; %v", k, n, tt.rounds[k], s.Damage, tt.damage[k], err)
+				}
+			}
+		})
+	}
+}
+
+// TestAnotherShape: what another version has written in another way is not read as if it were ours.
+func TestAnotherShape(t *testing.T) {
+	data, _ := written(t)
+	segments, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Shape(&part{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = segments[0].Reader(other, "v2")
+	if err == nil || !strings.Contains(err.Error(), "recorded by Rouse v1") || !strings.Contains(err.Error(), "this Rouse v2") {
+		t.Errorf("got %v", err)
+	}
+	for _, v := range []any{&struct{ F func() }{}, &struct{ C chan int }{}, &struct{ V any }{}, &struct{ M map[int]int }{}} {
+		if _, err := Shape(v); err == nil {
+			t.Errorf("%T is taken", v)
+		}
+	}
+}
+
+// FuzzRead reads anything: it may be refused, and nothing else.
+func FuzzRead(f *testing.F) {
+	data, second := written(f)
+	f.Add(data)
+	f.Add(data[:second])
+	f.Add(data[:second-30])
+	shape, err := Shape(&thing{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		segments, err := Parse(data)
+		if err != nil && len(segments) > 0 {
+			t.Errorf("segments and %v", err)
+		}
+		for _, s := range segments {
+			_, _ = rounds(s, shape) // an error is as good as none
+		}
+	})
+}
+
+// FuzzValue reads values that have passed every checksum.
+func FuzzValue(f *testing.F) {
+	for n := range uint64(20) {
+		e := newEncoder()
+		e.ref = noon
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(3, n))))
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(4, n))))
+		f.Add(e.buf)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := newDecoder()
+		d.buf, d.ref, d.memory = data, noon, 1<<20
+		var v thing
+		for range 3 {
+			d.take(Key{}, &v)
+		}
+		if d.err != nil {
+			return
+		}
+		e := newEncoder() // what was read can be written, and is the same then
+		e.ref = noon
+		e.add(Key{}, &v)
+		again := newDecoder()
+		again.buf, again.ref, again.memory = e.buf, noon, 1<<30
+		var w thing
+		if again.take(Key{}, &w); again.err != nil || !same(reflectOf(&v), reflectOf(&w)) {
+			t.Errorf("%+v becomes %+v: %v", v, w, again.err)
+		}
+	})
+}
+
+func reflectOf(v any) reflect.Value { return reflect.ValueOf(v).Elem() }
