@@ -32,11 +32,11 @@ type (
 	elasticSet       struct{ On bool }
 	instanceReported struct{ Status api.InstanceStatus }
 	demandReported   struct{ Demand api.Demand }
-	// used is what clients have used, over all keys. No decision depends on it; what a day's requests were is known by it.
+	// used is what clients have used. No decision depends on it; what a day's requests were is known by it.
 	used struct {
-		Function                api.FunctionName
-		Activator               string
-		Requests, Input, Output int64
+		Function  api.FunctionName
+		Activator string
+		Uses      []UsedBy // made for the record
 
 		usage api.Usage
 	}
@@ -162,16 +162,6 @@ func (p *demandReported) apply(a *Autoscaler) {
 	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
 	f.sum(a.now)
 	a.wakes.Demand(d, f.Waiting, time.Now())
-}
-
-func newUsed(u api.Usage) *used {
-	sum := &used{Function: u.Function, Activator: u.Activator, usage: u}
-	for _, n := range u.Uses {
-		sum.Requests += n.Requests
-		sum.Input += int64(n.Input)
-		sum.Output += int64(n.Output)
-	}
-	return sum
 }
 
 func (p *used) apply(a *Autoscaler) {

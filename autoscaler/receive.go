@@ -33,7 +33,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		if err != nil {
 			return err
 		}
-		a.put(newUsed(u))
+		a.put(&used{Function: u.Function, Activator: u.Activator, usage: u})
 	case api.EventFunction:
 		return a.receiveFunction(e)
 	case api.EventFunctionGone:

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -136,6 +137,12 @@ func (r *redactor) input(in input) input {
 		return &instanceReported{Status: r.status(in.Status)}
 	case *demandReported:
 		return &demandReported{Demand: demandOnly(in.Demand)}
+	case *used:
+		out := &used{Function: in.Function, Activator: in.Activator}
+		for _, u := range in.usage.Uses {
+			out.Uses = append(out.Uses, UsedBy{u.Instance, r.digest(u.Tenant + "\x00" + u.Key), u.Begun.Truncate(time.Microsecond), u.Requests, int64(u.Input), int64(u.Output)})
+		}
+		return out
 	case *returned:
 		out := *in
 		out.Status = r.status(in.Status)

@@ -20,6 +20,10 @@ type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
 	decided []api.Decision
+
+	peeked bool // next and step are those of the round that comes
+	next   time.Time
+	step   time.Duration
 }
 
 // Round is one round of a replay.
@@ -37,10 +41,18 @@ type Seen struct {
 	Used    []Used
 }
 
-// Used is what clients have used of a function through one activator since that began to count.
+// Used is what clients have used of a function through one activator: levels, as in [api.Usage].
 type Used struct {
-	Function                api.FunctionName
-	Activator               string
+	Function  api.FunctionName
+	Activator string
+	By        []UsedBy
+}
+
+// UsedBy is what somebody, of whom only a digest is known, has used of an instance since Begun.
+type UsedBy struct {
+	Instance                api.InstanceID
+	Who                     string
+	Begun                   time.Time
 	Requests, Input, Output int64
 }
 
@@ -87,6 +99,20 @@ func (r *Replay) begin() error {
 // Close frees what r has.
 func (r *Replay) Close() { r.in.Close() }
 
+// Peek is the time of the next round, which it does not replay. Its errors are those of Next.
+func (r *Replay) Peek() (time.Time, error) {
+	if r.peeked {
+		return r.next, nil
+	}
+	var err error
+	r.next, r.step, err = r.in.Round()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fmt.Errorf("after %s: %w", r.a.now.Format(time.RFC3339Nano), err)
+	}
+	r.peeked = err == nil
+	return r.next, err
+}
+
 // Next replays the next round. [io.EOF] says that there is none. After any other error nothing more can be replayed. A round that can't be
 // gone through, because the record is not what the loop could have seen, is an error too.
 func (r *Replay) Next() (round Round, err error) {
@@ -95,16 +121,13 @@ func (r *Replay) Next() (round Round, err error) {
 			err = fmt.Errorf("at %s: the record is not one of an autoscaler: %v", round.At.Format(time.RFC3339Nano), broken)
 		}
 	}()
-	now, step, err := r.in.Round()
-	if errors.Is(err, io.EOF) {
-		return round, io.EOF
-	}
+	now, err := r.Peek()
 	if err != nil {
-		return round, fmt.Errorf("after %s: %w", r.a.now.Format(time.RFC3339Nano), err)
+		return round, err
 	}
 	round.At = now
-	r.decided = nil
-	r.a.enter(now, step)
+	r.decided, r.peeked = nil, false
+	r.a.enter(now, r.step)
 	for key, found := r.in.Next(); found; key, found = r.in.Next() {
 		if key.Kind == kindDecision {
 			var d api.Decision
@@ -144,7 +167,7 @@ func (s *Seen) add(in input) {
 	case *demandReported:
 		s.Demands = append(s.Demands, in.Demand)
 	case *used:
-		s.Used = append(s.Used, Used{in.Function, in.Activator, in.Requests, in.Input, in.Output})
+		s.Used = append(s.Used, Used{in.Function, in.Activator, in.Uses})
 	}
 }
 
@@ -154,11 +177,23 @@ func (r *Replay) Now() time.Time { return r.a.now }
 // Devices are those that there are now.
 func (r *Replay) Devices() []inventory.Device { return r.a.world.Devices() }
 
+// Declared is how many functions there are now.
+func (r *Replay) Declared() (n int) {
+	for _, f := range r.a.order {
+		if !f.Undeclared {
+			n++
+		}
+	}
+	return n
+}
+
 // Functions are the declared functions as they are after the last round, by name.
 func (r *Replay) Functions() (list []admin.Function) {
 	for _, f := range r.a.order {
 		if !f.Undeclared {
-			list = append(list, r.a.view(f))
+			v := r.a.view(f)
+			v.Activator = api.Activity{Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest}
+			list = append(list, v)
 		}
 	}
 	return list
@@ -186,4 +221,36 @@ func (s *saved) check() error {
 		}
 	}
 	return nil
+}
+
+// Held is how many devices have an instance that does not sleep: GPUs, or hosts by the instances that have no GPU.
+func (r *Replay) Held() (gpus, hosts int) {
+	held := make(map[api.DeviceID]bool)
+	for _, i := range r.a.instances {
+		if i.Status.State == api.Asleep && !i.BeingWoken() {
+			continue
+		}
+		for _, d := range i.Status.Devices {
+			held[d] = true
+		}
+		if len(i.Status.Devices) == 0 {
+			held[inventory.HostOf(i.Status.Node)] = true
+		}
+	}
+	for _, d := range r.a.world.Devices() {
+		switch {
+		case !held[d.ID]:
+		case d.IsHost():
+			hosts++
+		default:
+			gpus++
+		}
+	}
+	return gpus, hosts
+}
+
+// Awake says whether an instance of a function is awake.
+func (r *Replay) Awake(name api.FunctionName) bool {
+	f := r.a.functions[name]
+	return f != nil && f.Load.Awake > 0
 }

@@ -2,6 +2,9 @@ package autoscaler
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 	"reflect"
 	"sync"
 	"time"
@@ -129,4 +132,15 @@ func (r *round) end() {
 	if r.rec != nil {
 		r.rec.End()
 	}
+}
+
+// CopyRecord writes all that there is of the record to w. Where nothing is recorded it is an *[api.Error] with status 404.
+func (a *Autoscaler) CopyRecord(w io.Writer) error {
+	if a.round.rec == nil {
+		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")
+	}
+	if err := a.round.rec.Copy(w); err != nil {
+		return fmt.Errorf("copy the record: %w", err)
+	}
+	return nil
 }

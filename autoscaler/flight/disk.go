@@ -72,7 +72,7 @@ func (d *disk) begin(h Header, state any) error {
 	}
 	d.begun++
 	d.checked = -d.cfg.MostBytes
-	name := fmt.Sprintf("%s-%06d%s", h.Began.UTC().Format("20060102T150405.000000"), d.begun, suffix) // two may begin at one time
+	name := fmt.Sprintf("%s-%s-%04d%s", h.Began.UTC().Format("20060102T150405.000000"), h.Run, d.begun, suffix) // two may begin at one time
 	file, err := os.OpenFile(filepath.Join(d.cfg.Folder, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

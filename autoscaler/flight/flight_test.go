@@ -185,7 +185,7 @@ func (r recorder) rounds(n, bytes int) {
 // TestOldestGoesFirst: all together are never more than they may be, what is kept is the newest, and nobody else can read it.
 func TestOldestGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rec, folder := recording(t, Config{MostBytes: leastBytes})
+		rec, folder := recording(t, Config{MostBytes: LeastBytes})
 		rec.run(func() { rec.rounds(600, 5000) })
 		files, err := Files(folder)
 		if err != nil {
@@ -198,15 +198,15 @@ func TestOldestGoesFirst(t *testing.T) {
 				t.Errorf("%s: mode %v, %v", f.Path, info.Mode(), err)
 			}
 		}
-		if sum > leastBytes+leastBytes/50 || sum < leastBytes*3/4 {
-			t.Errorf("%d files have %d bytes, want about %d", len(files), sum, leastBytes)
+		if sum > LeastBytes+LeastBytes/50 || sum < LeastBytes*3/4 {
+			t.Errorf("%d files have %d bytes, want about %d", len(files), sum, LeastBytes)
 		}
 		segments, err := Open(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := segments[len(segments)-1]
-		if first := segments[0]; first.Began.Equal(noon) || !last.Began.After(noon.Add(9*time.Minute)) || last.Why != "the program ended" {
+		if first := segments[0]; first.Began.Equal(noon) || !last.Began.After(noon.Add(9*time.Minute)) || last.Why != Ended {
 			t.Errorf("kept is from %s to %s, which ended because %q", first.Began, last.Began, last.Why)
 		}
 		var all bytes.Buffer

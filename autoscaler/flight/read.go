@@ -28,6 +28,8 @@ type Segment struct {
 	Why string
 	// Damage says what of the file can't be read; empty: nothing.
 	Damage string
+	// Open says that it has no ending, and is whole: it is being written, or its program was killed.
+	Open bool
 	// From is the file that it is of.
 	From string
 
@@ -115,6 +117,9 @@ func parseSegment(data []byte) (s *Segment, size int) {
 	}
 	size = len(magic)
 	for number := uint32(0); ; number++ {
+		if s.Open = number > 1 && (len(data) == size || bytes.HasPrefix(data[size:], []byte(magic))); s.Open {
+			return s, size
+		}
 		kind, content, err := chunkAt(data[size:], number)
 		if err == nil {
 			err = s.take(kind, number, content)

@@ -3,6 +3,7 @@ package flight
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -44,8 +45,8 @@ func (c Config) withDefaults() Config {
 
 // Validate reports what is wrong with c, nil if nothing is.
 func (c Config) Validate() error {
-	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < leastBytes {
-		return fmt.Errorf("record: want at least %d bytes, have %d", leastBytes, c.MostBytes)
+	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < LeastBytes {
+		return fmt.Errorf("record: want at least %d bytes, have %d", LeastBytes, c.MostBytes)
 	}
 	if c.MostAge < 0 || !(c.MostShare >= 0 && c.MostShare <= 1) {
 		return fmt.Errorf("record: want an age of at least 0 and a share of a core from 0 to 1, have %s and %g", c.MostAge, c.MostShare)
@@ -54,7 +55,7 @@ func (c Config) Validate() error {
 }
 
 const (
-	leastBytes = 1 << 20 // that a record may take
+	LeastBytes = 1 << 20 // that [Config].MostBytes may be
 	segments   = 12      // that the bytes are for
 	mostBuffer = 16 << 20
 	burst      = time.Minute // of time that may be taken beforehand, by its share
@@ -62,6 +63,9 @@ const (
 	flushEvery = time.Second
 	retryAfter = time.Minute
 )
+
+// Ended is why a segment ended with its program.
+const Ended = "the program ended"
 
 // Kinds of records within a segment.
 const (
@@ -73,6 +77,7 @@ const (
 type Recorder struct {
 	cfg   Config
 	shape string
+	run   string
 	log   *slog.Logger
 	bell  bell.Bell
 
@@ -107,7 +112,7 @@ type step struct {
 
 // New makes a recorder for values of a shape. It starts nothing: see [Recorder.Run].
 func New(cfg Config, shape string, log *slog.Logger) *Recorder {
-	return &Recorder{cfg: cfg.withDefaults(), shape: shape, log: log, bell: bell.New()}
+	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
 // Due says whether a segment has to begin with the round at now; it ends the one before. Nothing is recorded until it has begun.
@@ -133,7 +138,7 @@ func (r *Recorder) Begin(asOf, now time.Time, state any) {
 	r.enc.ref = asOf
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
+	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
 	r.queue = append(r.queue, step{begin: h, state: state})
 	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
 	r.bell.Ring()
@@ -265,7 +270,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) finish(d *disk) error {
 	r.mu.Lock()
 	if r.open {
-		r.close("the program ended", false)
+		r.close(Ended, false)
 	}
 	r.mu.Unlock()
 	r.write(d)

@@ -27,7 +27,9 @@ type Header struct {
 	// Zone and Offset are the time zone's there, and the seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
-	// Follows says that the one before it ended where it begins.
+	// Run is of the process: segments of one have the same.
+	Run string `json:"run"`
+	// Follows says that the one before it of this run ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
 
