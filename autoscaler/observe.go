@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -69,10 +70,23 @@ func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 	a.put(&instanceReported{Status: plain(s)})
 }
 
-// plain is s with times as they are recorded: in whole microseconds, without a monotonic part.
+// plain is s as it is recorded, so that a replay sees the same: times are whole microseconds without a monotonic part, and
+// what is measured of its load is known to a thousandth.
 func plain(s api.InstanceStatus) api.InstanceStatus {
 	s.Since = s.Since.Truncate(time.Microsecond)
+	if s.Load != nil {
+		l := *s.Load
+		l.KVUsage, l.TokensPerSecond, l.PromptTokensPerSecond = thousandth(l.KVUsage), thousandth(l.TokensPerSecond), thousandth(l.PromptTokensPerSecond)
+		l.TTFT = l.TTFT.Truncate(time.Millisecond)
+		s.Load = &l
+	}
 	return s
+}
+
+// thousandth is v to ten binary digits.
+func thousandth(v float64) float64 {
+	const digits = 1<<42 - 1 // of 52, those that are left out
+	return math.Float64frombits(math.Float64bits(v) &^ digits)
 }
 
 // ObserveDemand takes in the demand that one activator sees for one function.

@@ -144,3 +144,11 @@ func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	}
 	return nil
 }
+
+// RecordCost is what recording has taken of a core so far.
+func (a *Autoscaler) RecordCost() time.Duration {
+	if a.round.rec == nil {
+		return 0
+	}
+	return a.round.rec.Cost()
+}
