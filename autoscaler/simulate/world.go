@@ -70,7 +70,7 @@ type world struct {
 	sleepers   float64
 	served     int
 	refused    int
-	cold       int // requests that found no instance of their function awake
+	cold       int             // requests that found no instance of their function awake
 	first      []time.Duration // times to first token; of the refused, what they were bound to
 	spans      []span
 	waits      []mark
