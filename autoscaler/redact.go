@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -14,9 +15,12 @@ import (
 
 // redactor takes out of a record what may be a secret, or somebody's text, and no decision depends on: commands, environments and
 // references of models, which are compared only, become digests with a key that is not kept; what a runtime has printed becomes a digest
-// wherever a decision repeats it; tenants and traces are left out. A replay of what is left gives the same decisions. It belongs to the loop.
+// wherever a decision repeats it; tenants and traces are left out. A replay of what is left gives the same decisions. It is safe for many
+// goroutines.
 type redactor struct {
-	key         [32]byte
+	key [32]byte
+
+	mu          sync.Mutex        // guards what follows
 	now, before map[string]string // what was printed, and its digest
 }
 
@@ -61,6 +65,8 @@ func (r *redactor) message(text string) string {
 
 // learn is what is recorded for a text that begins with printed.
 func (r *redactor) learn(text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if known, found := r.known(text); found {
 		return known
 	}
@@ -83,6 +89,8 @@ func (r *redactor) text(text string) string {
 	if !strings.Contains(text, printed) {
 		return text
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, list := range []map[string]string{r.now, r.before} {
 		for secret, digest := range list {
 			text = strings.ReplaceAll(text, secret, digest)
@@ -158,6 +166,18 @@ func (r *redactor) input(in input) input {
 		return &out
 	}
 	return in
+}
+
+// learnAll learns what runtimes have printed, as s has it, before a decision repeats it.
+func (r *redactor) learnAll(s *saved) {
+	for k := range s.Functions {
+		f := &s.Functions[k]
+		r.message(f.Function.LastError)
+		for n := range f.Instances {
+			r.message(f.Instances[n].Instance.Status.Message)
+			r.message(f.Instances[n].Instance.Lost)
+		}
+	}
 }
 
 // state redacts s, whose slices are its own.

@@ -86,8 +86,8 @@ func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
 			a.now = now
 		}
 		s := a.save()
-		r.secret.state(s)
-		r.rec.Begin(a.now, now, s)
+		r.secret.learnAll(s)
+		r.rec.Begin(a.now, now, s, func() { r.secret.state(s) })
 	}
 	r.rec.Round(now, step)
 }

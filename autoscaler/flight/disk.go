@@ -29,6 +29,9 @@ func (d *disk) step(s step) (err error) {
 	switch {
 	case s.begin != nil:
 		d.close()
+		if s.finish != nil {
+			s.finish()
+		}
 		err = d.begin(*s.begin, s.state)
 	case d.file == nil: // it could not be written any further
 		return nil

@@ -89,7 +89,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 		rec.run(func() {
 			for range 200 {
 				if rec.Due(now) {
-					rec.Begin(now, now, &thing{N: len(want)})
+					rec.Begin(now, now, &thing{N: len(want)}, nil)
 				}
 				now = now.Add(time.Duration(r.IntN(1e6)) * time.Microsecond)
 				w := round{At: now, Step: time.Duration(r.IntN(3)-1) * time.Hour}
@@ -168,7 +168,7 @@ func (r recorder) rounds(n, bytes int) {
 	now := noon
 	for k := range n {
 		if r.Due(now) {
-			r.Begin(now, now, &thing{})
+			r.Begin(now, now, &thing{}, nil)
 		}
 		now = now.Add(time.Second)
 		text := make([]byte, bytes)

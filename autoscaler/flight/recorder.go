@@ -104,7 +104,8 @@ type Recorder struct {
 // step is something for Run to write, in its order.
 type step struct {
 	begin  *Header
-	state  any // with begin
+	state  any // with begin, as finish
+	finish func()
 	rounds []byte
 	end    bool
 	why    string
@@ -131,15 +132,15 @@ func (r *Recorder) Due(now time.Time) bool {
 }
 
 // Begin begins a segment with a state, a pointer to a struct, which nobody may change any more, that is as of some time. now is that of
-// the round that comes next.
-func (r *Recorder) Begin(asOf, now time.Time, state any) {
+// the round that comes next. finish, which may be nil, makes of state what is written; it is called once, by the goroutine of Run.
+func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
 	r.enc = newEncoder()
 	r.enc.ref = asOf
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
-	r.queue = append(r.queue, step{begin: h, state: state})
+	r.queue = append(r.queue, step{begin: h, state: state, finish: finish})
 	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
 	r.bell.Ring()
 }
