@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak fuzz bench bench-exchange bench-plan bench-engine bench-conversations bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-conversations bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -124,6 +124,10 @@ soak: ## the grant protocol searched fifteen times as far as in the tests; clust
 	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./cmd/internal/local/grants
 	ROUSE_SOAK=5 $(GO) test -count=1 -timeout 30m -v -run 'TestClusterFaults' ./e2e
 
+FAULTTIME ?= 30m
+soak-cluster: ## faults in the cluster of `make cluster` for FAULTTIME, under load; what the autoscaler decided is recorded and decided again
+	ROUSE_E2E_FAULTS=$(FAULTTIME) $(GO) test -count=1 -timeout 0 -v -run '^TestFaultsAreRecorded$$' ./e2e/knative
+
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
 	@GO="$(GO)" FUZZTIME=$(FUZZTIME) PART=$(PART) PARTS=$(PARTS) .ci/fuzz
@@ -142,6 +146,9 @@ bench-page: $(PAGE)/node_modules/.package-lock.json ## the web page with 10,000 
 
 bench-plan: ## what decisions cost as a cluster grows
 	$(GO) run ./e2e/bench/plan -o docs/bench/plan.json
+
+bench-record: ## what the record of an autoscaler's inputs and decisions costs: bytes a day, share of a core, and the time to replay it
+	$(GO) run ./e2e/bench/record -o docs/bench/record.json
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
 	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json

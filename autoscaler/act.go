@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
-	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // act carries out one action of a plan: it marks what is under way, starts the
@@ -24,7 +22,7 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	if act.Kind == decide.Wait { // it changes nothing that plans see
 		if f.lastWait != act.Reason {
 			f.lastWait = act.Reason
-			a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason})
+			a.tell(api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason})
 		}
 		return
 	}
@@ -34,13 +32,13 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	case decide.Wake:
 		a.wake(i, act, now)
 	case decide.Sleep:
-		a.makesRoom(i, act, now)
+		a.makesRoom(i, act)
 		a.sleep(i, act)
 	case decide.Stop:
 		if act.Fault != "" {
 			a.fault(i, act.Fault, false, now)
 		}
-		a.makesRoom(i, act, now)
+		a.makesRoom(i, act)
 		a.stop(i, act)
 	case decide.Grant:
 		a.grant(i, act, now)
@@ -51,9 +49,9 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 		if f.Order == decide.OrderWake {
 			f.answer(act.Err)
 		}
-		a.call(f, a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
-			err := a.fx.Fail(ctx, f.Spec.Name, act.Err)
-			return func(time.Time) { a.tellError(f, "", string(decide.Fail), err) }
+		name, refusal := f.Spec.Name, act.Err
+		a.call(&call{Kind: callFail, Function: name}, a.cfg.CallTimeout, func(ctx context.Context) returned {
+			return returned{Err: newFailure(a.fx.Fail(ctx, name, refusal))}
 		})
 	}
 	f.lastWait = ""
@@ -63,46 +61,14 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	if i != nil {
 		d.Instance = i.Status.Instance
 	}
-	a.tell(f, d)
-}
-
-// call runs one call of Effects for f in its own goroutine; what it returns runs on the loop.
-func (a *Autoscaler) call(f *function, limit time.Duration, do func(ctx context.Context) func(now time.Time)) {
-	a.ops.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
-		defer cancel()
-		done := do(ctx)
-		a.update(f.Spec.Name, func() { done(time.Now()) })
-	})
+	a.tell(d)
 }
 
 // makesRoom begins the span of a call to an instance, where it goes or sleeps for a function.
-func (a *Autoscaler) makesRoom(i *instance, act *decide.Action, now time.Time) {
+func (a *Autoscaler) makesRoom(i *instance, act *decide.Action) {
 	if a.functions[act.For] != nil {
-		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, now)
+		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, time.Now())
 	}
-}
-
-// begin marks a call under way at i, and ends the mark, and the span of the call, when it is done.
-func (a *Autoscaler) begin(i *instance, what decide.Doing, limit time.Duration, do func(context.Context) (api.InstanceStatus, error), done func(error, time.Time)) {
-	i.Doing = what
-	span := i.span
-	a.call(i.f, limit, func(ctx context.Context) func(time.Time) {
-		s, err := do(waketrace.With(ctx, span))
-		span.Done(err)
-		return func(now time.Time) {
-			if a.instances[i.Status.Instance] != i {
-				return // it died in the meantime
-			}
-			i.Doing, i.Level, i.span = decide.Nothing, 0, nil
-			if err == nil && s.Instance == i.Status.Instance {
-				a.merge(s, now)
-				i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // whatever it has reported since
-			}
-			done(err, now)
-			i.f.Observe(now)
-		}
-	})
 }
 
 func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *instance {
@@ -113,22 +79,11 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	var told api.Trace
-	i.span, told = a.wakes.Startup(f.Spec.Name, id, false, act.Reason, now)
+	i.span, told = a.wakes.Startup(f.Spec.Name, id, false, act.Reason, time.Now())
 	g.Trace = told.String()
-	real := id // written by the call, read by the loop after it
-	a.begin(i, decide.DoingStart, spec.StartTimeout+a.cfg.Policy.Slack, func(ctx context.Context) (s api.InstanceStatus, err error) {
-		real, err = a.fx.Start(ctx, spec, id, g)
-		return s, err
-	}, func(err error, now time.Time) {
-		if err == nil {
-			a.rename(i, real, now)
-			return
-		}
-		a.tellError(f, id, string(decide.Start), err)
-		a.fault(i, err.Error(), false, now)
-		if !i.reported { // nothing was spawned
-			a.dropInstance(i, now)
-		}
+	a.begin(i, decide.DoingStart, call{Kind: callStart, Limit: spec.StartTimeout + a.cfg.Policy.Slack}, func(ctx context.Context) returned {
+		real, err := a.fx.Start(ctx, spec, id, g)
+		return returned{Real: real, Err: newFailure(err)}
 	})
 	return i
 }
@@ -140,29 +95,11 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s := i.Status
 	var told api.Trace
-	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, now)
+	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, time.Now())
 	g.Trace = told.String()
-	a.begin(i, decide.DoingWake, limit+a.cfg.Policy.Slack, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Wake(ctx, s, g)
-	}, func(err error, now time.Time) {
-		if err == nil && i.Status.State == api.Asleep {
-			err = errors.New("it was woken and says that it is asleep")
-		}
-		if err == nil {
-			i.Failures = 0
-			return
-		}
-		i.Since = now
-		a.tellError(i.f, s.Instance, string(decide.Wake), err)
-		if errors.Is(err, ErrElsewhere) { // no order was sent
-			i.Grant = api.Grant{}
-			return
-		}
-		if a.refused(i, err, now) {
-			return
-		}
-		i.Failures++
-		a.fault(i, err.Error(), false, now)
+	a.begin(i, decide.DoingWake, call{Kind: callWake, Limit: limit + a.cfg.Policy.Slack}, func(ctx context.Context) returned {
+		s, err := a.fx.Wake(ctx, s, g)
+		return returned{Status: s, Err: newFailure(err)}
 	})
 }
 
@@ -175,22 +112,11 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 		s.Spare = nil
 	}
 	a.takeBack(i, epoch)
-	limit, began := act.Drain+i.f.Spec.WakeTimeout+a.cfg.Policy.Slack, time.Now()
-	a.begin(i, decide.DoingSleep, limit, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Sleep(ctx, s, act.Level, epoch, act.Drain)
-	}, func(err error, now time.Time) {
-		if err == nil && i.Status.State == api.Awake {
-			err = errors.New("it was put to sleep and says that it is awake")
-		}
-		if err == nil {
-			i.Grant, i.Failures = api.Grant{}, 0
-			return
-		}
-		a.tellError(i.f, s.Instance, string(decide.Sleep), err)
-		if now.Sub(began) >= limit {
-			i.Failures++ // it hangs: another try would take as long, and it is stopped instead
-		}
-		a.failedDown(i, err, now)
+	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
+	level, drain := act.Level, act.Drain
+	a.begin(i, decide.DoingSleep, call{Kind: callSleep, Limit: limit}, func(ctx context.Context) returned {
+		s, err := a.fx.Sleep(ctx, s, level, epoch, drain)
+		return returned{Status: s, Err: newFailure(err)}
 	})
 }
 
@@ -199,27 +125,16 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
 	a.takeBack(i, s.Epoch)
-	a.begin(i, decide.DoingStop, act.Drain+a.cfg.StopTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		return api.InstanceStatus{}, a.fx.Stop(ctx, s, act.Drain)
-	}, func(err error, now time.Time) {
-		if err == nil {
-			a.dropInstance(i, now)
-			a.finishRemoval(i.f)
-			return
-		}
-		a.tellError(i.f, s.Instance, string(decide.Stop), err)
-		if errors.Is(err, ErrEnding) {
-			i.Doing = decide.DoingStop // until it is reported as gone
-			return
-		}
-		a.failedDown(i, err, now)
+	drain := act.Drain
+	a.begin(i, decide.DoingStop, call{Kind: callStop, Limit: drain + a.cfg.StopTimeout}, func(ctx context.Context) returned {
+		return returned{Err: newFailure(a.fx.Stop(ctx, s, drain))}
 	})
 }
 
 // failedDown notes that an instance would not sleep or stop.
-func (a *Autoscaler) failedDown(i *instance, err error, now time.Time) {
+func (a *Autoscaler) failedDown(i *instance, err error) {
 	i.Failures++
-	i.RetryAt = now.Add(backoff(i.Failures))
+	i.RetryAt = a.now.Add(backoff(i.Failures))
 	if i.f.Order == decide.OrderSleep || i.f.Order == decide.OrderStop && !i.f.removed {
 		i.f.answer(fmt.Errorf("%s: %w", i.Status.Instance, err))
 	}
@@ -233,6 +148,9 @@ func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 		return
 	}
 	g.Epoch = epoch
+	if a.fx == nil {
+		return
+	}
 	a.ops.Go(func() {
 		ctx, cancel := context.WithTimeout(a.opsCtx, a.cfg.CallTimeout)
 		defer cancel()
@@ -245,13 +163,8 @@ func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, act.Expires)
 	i.Grant, i.GrantedAt = g, now
-	a.begin(i, decide.DoingGrant, a.cfg.CallTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		return api.InstanceStatus{}, a.fx.Grant(ctx, g)
-	}, func(err error, now time.Time) {
-		if err != nil { // it may have arrived all the same: it stays reserved
-			a.tellError(i.f, g.Instance, string(decide.Grant), err)
-			i.RetryAt = now.Add(backoffMost / 30)
-		}
+	a.begin(i, decide.DoingGrant, call{Kind: callGrant, Limit: a.cfg.CallTimeout}, func(ctx context.Context) returned {
+		return returned{Err: newFailure(a.fx.Grant(ctx, g))}
 	})
 }
 
@@ -264,34 +177,21 @@ const mostUnansweredFences = 7
 func (a *Autoscaler) revoke(i *instance) {
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
-	a.begin(i, decide.DoingRevoke, a.cfg.CallTimeout, func(ctx context.Context) (api.InstanceStatus, error) {
-		return a.fx.Fence(ctx, s, epoch)
-	}, func(err error, now time.Time) {
-		if err == nil {
-			i.Grant, i.unansweredFences = api.Grant{}, 0
-			return
-		}
-		a.tellError(i.f, s.Instance, string(decide.Revoke), err)
-		if a.refused(i, err, now) {
-			return
-		}
-		i.unansweredFences++
-		i.RetryAt = now.Add(backoff(i.unansweredFences))
-		if i.unansweredFences >= mostUnansweredFences {
-			i.Lost = err.Error()
-		}
+	a.begin(i, decide.DoingRevoke, call{Kind: callFence, Limit: a.cfg.CallTimeout}, func(ctx context.Context) returned {
+		s, err := a.fx.Fence(ctx, s, epoch)
+		return returned{Status: s, Err: newFailure(err)}
 	})
 }
 
 // refused says whether an instance refuses an order because it has seen a later one. It is
 // asked which: its report may have been lost.
-func (a *Autoscaler) refused(i *instance, err error, now time.Time) bool {
+func (a *Autoscaler) refused(i *instance, err error) bool {
 	if api.AsError(err).Code != api.CodeStaleEpoch {
 		return false
 	}
-	i.RetryAt = now.Add(backoffFirst)
+	i.RetryAt = a.now.Add(backoffFirst)
 	if !i.probing {
-		a.poll(i, now)
+		a.poll(i)
 	}
 	return true
 }
@@ -299,12 +199,12 @@ func (a *Autoscaler) refused(i *instance, err error, now time.Time) bool {
 // newGrant makes the grant of an action, with a new epoch.
 func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.Spec.Name, Epoch: a.newEpoch(i),
-		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: time.Until(expires)}
+		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: expires.Sub(a.now)}
 }
 
 // newEpoch is higher than any before of this instance, over restarts and changes of leader too.
 func (a *Autoscaler) newEpoch(i *instance) uint64 {
-	i.epoch = a.epochs.Next(i.epoch, time.Now())
+	i.epoch = a.epochs.Next(i.epoch, a.now)
 	return i.epoch
 }
 
@@ -320,8 +220,11 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 }
 
 // tell keeps a decision and passes it on.
-func (a *Autoscaler) tell(f *function, d api.Decision) {
-	f.decided(d)
+func (a *Autoscaler) tell(d api.Decision) {
+	if f := a.functions[d.Function]; f != nil {
+		f.decided(d)
+	}
+	a.round.decided(d)
 	a.history.Decided(d)
 	a.metrics.decisions.WithLabelValues(d.Action).Inc()
 	level := slog.LevelDebug
@@ -345,9 +248,8 @@ func (a *Autoscaler) tell(f *function, d api.Decision) {
 }
 
 // tellError tells that an action failed; nil tells nothing.
-func (a *Autoscaler) tellError(f *function, id api.InstanceID, action string, err error) {
-	if err == nil || a.opsCtx.Err() != nil {
-		return
+func (a *Autoscaler) tellError(name api.FunctionName, id api.InstanceID, action string, err error) {
+	if err != nil {
+		a.tell(api.Decision{At: a.now, Function: name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
 	}
-	a.tell(f, api.Decision{At: time.Now(), Function: f.Spec.Name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
 }

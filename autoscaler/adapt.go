@@ -40,13 +40,12 @@ func (a *Autoscaler) adapt(i *instance) {
 	if i.adapters.failures > 0 {
 		pause = backoff(i.adapters.failures)
 	}
-	a.call(f, pause+adaptTimeout, func(ctx context.Context) func(time.Time) {
+	a.call(&call{Kind: callAdapt, Function: f.Spec.Name, Adapters: want, i: i}, pause+adaptTimeout, func(ctx context.Context) returned {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		err := a.fx.Adapt(ctx, status, want)
-		return func(time.Time) { a.toldAdapters(i, want, err) }
+		return returned{Err: newFailure(a.fx.Adapt(ctx, status, want))}
 	})
 }
 
@@ -56,9 +55,6 @@ const adaptTimeout = 15 * time.Minute
 // toldAdapters takes in how an instance took a list of adapters.
 func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
 	id := i.Status.Instance
-	if a.instances[id] != i {
-		return
-	}
 	i.adapters.telling = false
 	var refused *api.Error
 	switch {
@@ -66,11 +62,11 @@ func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
 		i.adapters.known, i.adapters.has, i.adapters.failures = true, list, 0
 	case errors.As(err, &refused) && refused.Status == http.StatusNotImplemented:
 		i.Outdated = true
-		a.tell(i.f, api.Decision{At: time.Now(), Function: i.f.Spec.Name, Instance: id, Action: actionAdapt, Reason: "its runtime takes adapters at its start only: another takes its place"})
+		a.tell(api.Decision{At: a.now, Function: i.f.Spec.Name, Instance: id, Action: actionAdapt, Reason: "its runtime takes adapters at its start only: another takes its place"})
 		return
 	default:
 		if i.adapters.failures++; i.adapters.failures == 1 {
-			a.tellError(i.f, id, actionAdapt, err)
+			a.tellError(i.f.Spec.Name, id, actionAdapt, err)
 		}
 	}
 	a.adapt(i)

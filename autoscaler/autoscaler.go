@@ -6,14 +6,17 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/history"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
 	"github.com/rouse-dev/rouse/internal/bell"
@@ -52,6 +55,16 @@ type Autoscaler struct {
 	others     map[api.DeviceID]api.Bytes // what others use of devices, as measured
 	usage      *usage.Meter
 	again      bool // the next plan is only for what the last one began
+	clock      clock
+	now        time.Time        // of this round: all that it does is at this time
+	calls      map[uint64]*call // those of Effects under way, by number
+	lastCall   uint64
+	rooms      []inventory.Room // as the world was told, as the next two
+	unmanaged  []inventory.UnmanagedPod
+	elastic    bool
+	round      round // what is recorded of this round
+
+	waiters atomic.Uint64 // the last number given to a caller that waits for an order by hand
 }
 
 // planner plans; see [decide.World.Plan].
@@ -75,6 +88,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 		instances: make(map[api.InstanceID]*instance),
 		counter:   make(map[string]int),
 		epochs:    grants.Epochs{Term: cfg.Term},
+		calls:     make(map[uint64]*call),
+		clock:     newClock(),
 	}
 	a.usage = usage.New(time.Now())
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
@@ -89,7 +104,13 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 			return nil, fmt.Errorf("autoscaler: %w", err)
 		}
 	}
-	var err error
+	shape, err := recordShape()
+	if err != nil {
+		return nil, fmt.Errorf("autoscaler: record: %w", err)
+	}
+	if cfg.Record.Folder != "" {
+		a.round.rec, a.round.secret = flight.New(cfg.Record, shape, log), newRedactor()
+	}
 	if a.wakes, err = wakes.New(cfg.Traces, registry); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
 	}
@@ -108,17 +129,18 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	defer a.ops.Wait()
 	defer cancel()
 	defer a.box.close()
+	defer a.startRecorder()()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		for _, m := range a.box.take() {
-			m()
+		came := a.box.take()
+		if ctx.Err() != nil {
+			return nil // calls fail from now on because of that alone
 		}
-		a.settle()
-		if next := a.plan(); next.IsZero() {
+		if next := a.goRound(came); next.IsZero() {
 			timer.Stop()
 		} else {
-			timer.Reset(time.Until(next))
+			timer.Reset(a.clock.until(next))
 		}
 		select {
 		case <-a.box.Bell:
@@ -129,12 +151,44 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	}
 }
 
+// goRound is one round of the loop: it takes in what has come, plans, acts, and says when the next plan is due.
+func (a *Autoscaler) goRound(came []message) time.Time {
+	now, step := a.clock.read()
+	a.round.begin(a, now, step)
+	a.enter(now, step)
+	for _, m := range came {
+		if m.in == nil {
+			m.do()
+			continue
+		}
+		if p, put := m.in.(*functionPut); put {
+			p.Recalled = a.recall(p.Spec)
+		}
+		a.round.took(m.in)
+		m.in.apply(a)
+	}
+	a.settle()
+	next := a.plan()
+	a.round.end()
+	return next
+}
+
+// enter has a round be at a time. step is by how much the clock was set.
+func (a *Autoscaler) enter(now time.Time, step time.Duration) {
+	a.now = now
+	if step != 0 {
+		a.log.Info("the machine's clock was set, or the machine was suspended", "by", step.String())
+		a.shift(step)
+	}
+}
+
 // plan decides, acts, and says when the next plan is due.
 func (a *Autoscaler) plan() time.Time {
-	now := time.Now()
+	now := a.now
 	expiry := a.prepare(now)
+	began := time.Now()
 	actions, next := a.planner.Plan(now)
-	a.metrics.plan.Observe(time.Since(now).Seconds())
+	a.metrics.plan.Observe(time.Since(began).Seconds())
 	acted := false
 	for i := range actions {
 		a.act(&actions[i], now)
@@ -156,7 +210,13 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// mailbox holds messages for the loop: closures that it calls in order. Posting
+// message is an input, or something else that the loop does: it only tells what is.
+type message struct {
+	in input // nil: do
+	do func()
+}
+
+// mailbox holds messages for the loop, which takes them in order. Posting
 // never blocks; senders are bounded by what they wait for or by their own rate.
 type mailbox struct {
 	bell.Bell // has the loop go round once more
@@ -164,13 +224,13 @@ type mailbox struct {
 	closed chan struct{}
 
 	mu       sync.Mutex // guards all below
-	queue    []func()
-	recycled []func() // the memory of the queue before
+	queue    []message
+	recycled []message // the memory of the queue before
 	ended    bool
 }
 
 // post adds a message; false says that the loop has ended.
-func (b *mailbox) post(m func()) bool {
+func (b *mailbox) post(m message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended {
@@ -182,7 +242,7 @@ func (b *mailbox) post(m func()) bool {
 }
 
 // take returns what has come. The loop is done with it before it takes again.
-func (b *mailbox) take() []func() {
+func (b *mailbox) take() []message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queue
@@ -199,12 +259,24 @@ func (b *mailbox) close() {
 	close(b.closed)
 }
 
+// do has the loop do something that changes nothing that plans see. It does not block; false says that the loop has ended.
+func (a *Autoscaler) do(f func()) bool { return a.box.post(message{do: f}) }
+
 // ask has the loop work out an answer and waits for it. It returns the zero
 // value and an error if ctx or the loop ends before.
 func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {
 	c := make(chan T, 1) // the loop sends once and never waits
+	return await(ctx, a, a.do(func() { c <- answer() }), c)
+}
+
+// answerTo posts an input and waits for what the loop answers in c, which has room for that. It ends like ask.
+func answerTo[T any](ctx context.Context, a *Autoscaler, in input, c <-chan T) (T, error) {
+	return await(ctx, a, a.put(in), c)
+}
+
+func await[T any](ctx context.Context, a *Autoscaler, posted bool, c <-chan T) (T, error) {
 	var zero T
-	if !a.box.post(func() { c <- answer() }) {
+	if !posted {
 		return zero, errEnded
 	}
 	select {
@@ -214,6 +286,13 @@ func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) 
 		return zero, errEnded
 	case <-ctx.Done():
 		return zero, context.Cause(ctx)
+	}
+}
+
+// reply answers whoever waits; in a replay nobody does, and c is nil.
+func reply(c chan<- error, err error) {
+	if c != nil {
+		c <- err
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -43,6 +44,8 @@ type Config struct {
 	Memory Memory
 	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
+	// Record is where all that decisions depend on is recorded; see [Replay]. Its zero value records nothing.
+	Record flight.Config
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string
 }
@@ -66,7 +69,7 @@ func (c Config) Validate() error {
 	if c.AssumedMemory < 0 || c.AssumedResidue < 0 {
 		errs = append(errs, fmt.Errorf("assumed memory and residue: want at least 0, have %s and %s", c.AssumedMemory, c.AssumedResidue))
 	}
-	errs = append(errs, c.Policy.Validate())
+	errs = append(errs, c.Policy.Validate(), c.Record.Validate())
 	for _, d := range []struct {
 		name  string
 		value time.Duration

@@ -20,30 +20,30 @@ const othersStep = 128 * api.MiB
 // among seen stay as they were. It does not block.
 func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	seen = slices.Clone(seen)
-	a.box.post(func() { a.notice(seen, time.Now()) })
+	a.put(&usageSeen{Seen: seen})
 }
 
 // SetRooms replaces what nodes have left of what pods may request, and the pods of others that no node takes. It matters, and has
 // to be current, while there is such a pod or an instance says that no node takes its own. It does not block.
 func (a *Autoscaler) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
-	a.box.post(func() { a.world.SetRooms(rooms, unmanaged) })
+	a.put(&roomsSet{Rooms: rooms, Unmanaged: unmanaged})
 }
 
 // SetElastic says whether nodes may be added where those that there are can't hold an instance: it is started all the
 // same then, for its pod to wait. It does not block.
 func (a *Autoscaler) SetElastic(on bool) {
-	a.box.post(func() { a.world.SetElastic(on) })
+	a.put(&elasticSet{On: on})
 }
 
 // notice works out what others use.
-func (a *Autoscaler) notice(seen []inventory.Usage, now time.Time) {
+func (a *Autoscaler) notice(seen []inventory.Usage) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))
 	for _, u := range seen {
 		used[u.ID] = max(0, u.Used)
 	}
 	changed := false
 	devices := slices.Clone(a.world.Devices())
-	for _, line := range a.account(now) {
+	for _, line := range a.account(a.now) {
 		n, known := used[line.ID]
 		if !known || line.IsHost() {
 			continue
@@ -129,11 +129,13 @@ func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]a
 	if len(lost) == 0 {
 		return
 	}
-	for _, i := range a.instances {
-		for _, id := range i.Status.Devices {
-			if name, gone := lost[id]; gone && i.Lost == "" {
-				i.Lost = fmt.Sprintf("its GPU %s (%s) is no longer there", id, name)
-				a.dirty.add(i.f.Spec.Name)
+	for _, f := range a.order {
+		for _, i := range f.Instances {
+			for _, id := range i.Status.Devices {
+				if name, gone := lost[id]; gone && i.Lost == "" {
+					i.Lost = fmt.Sprintf("its GPU %s (%s) is no longer there", id, name)
+					a.dirty.add(f.Spec.Name)
+				}
 			}
 		}
 	}

@@ -126,7 +126,7 @@ func TestNewsOfDevicesForgivesFailures(t *testing.T) {
 				w, devices, _ := gpuWorld(t)
 				w.run(func() {
 					synctest.Wait()
-					w.a.box.post(func() {
+					w.a.do(func() {
 						f := w.a.functions["default/m"]
 						f.Failures, f.Hopeless, f.FailedOn = 2, tc.hopeless, []api.DeviceID{"GPU-1"}
 					})

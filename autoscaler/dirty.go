@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -22,14 +23,6 @@ func (q *dirtyQueue) add(name api.FunctionName) {
 	}
 }
 
-// update has the loop do what may change a function or its instances. It does not block.
-func (a *Autoscaler) update(name api.FunctionName, do func()) {
-	a.box.post(func() {
-		do()
-		a.dirty.add(name)
-	})
-}
-
 // allDirty says that every function has changed.
 func (a *Autoscaler) allDirty() {
 	for _, f := range a.order {
@@ -43,6 +36,7 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 	for f, found := a.due.Pop(now); found; f, found = a.due.Pop(now) {
 		a.dirty.add(f.Spec.Name)
 	}
+	slices.Sort(a.dirty.names) // so that calls have the same numbers whatever made them dirty
 	for _, name := range a.dirty.names {
 		if f := a.functions[name]; f != nil {
 			a.due.Set(&f.due, f, earlier(a.expire(f, now), a.probe(f, now)))
@@ -50,7 +44,7 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 	}
 	a.tellWorld()
 	for _, name := range a.dirty.names {
-		a.holds(name, now)
+		a.holds(name)
 	}
 	clear(a.dirty.in)
 	a.dirty.names = a.dirty.names[:0]

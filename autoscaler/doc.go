@@ -19,6 +19,9 @@
 //  5. Where it has acted the loop plans once more. Then it sleeps until a message comes or
 //     the next deadline. There is no tick.
 //
+// A round of the loop is at one time ([clock]). Whatever its state or its decisions depend on comes in as an [input], and what calls of
+// Effects came to is one too: these, the times and the decisions are recorded ([Config].Record), and a [Replay] gives the decisions again.
+//
 // Every method may be called from any goroutine. State belongs to the loop;
 // methods that ask for it send the loop a message, so they wait until Run runs.
 //

@@ -1,6 +1,7 @@
 package autoscaler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (w *fleet) Start(_ context.Context, spec api.Function, id api.InstanceID, g
 		}
 		if f.failStarts > 0 {
 			f.failStarts--
-			i.s.Message = "the model file is broken"
+			i.s.Message = cmp.Or(f.says, "the model file is broken")
 			w.to(i, api.Gone, 0)
 			return
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -29,6 +30,7 @@ type fleet struct {
 	from time.Time
 
 	registry *prometheus.Registry // of a
+	record   string               // the folder of a's record
 
 	mu        sync.Mutex // guards all below
 	capacity  api.Bytes
@@ -40,6 +42,8 @@ type fleet struct {
 	refused   map[api.FunctionName][]string
 	mute      bool // state reports are lost
 	deaf      bool // the activator can't be reached
+
+	finally func() // when the autoscaler has ended
 }
 
 // fakeFunction is one function's nature and its door.
@@ -50,7 +54,8 @@ type fakeFunction struct {
 	failStarts        int // so many starts fail
 	failWakes         int
 	failSleeps        int
-	unloads           bool // its process ends when it sleeps
+	unloads           bool   // its process ends when it sleeps
+	says              string // of a start that fails
 	queue             []*request
 	running           int
 	last              time.Time
@@ -85,6 +90,9 @@ func world(t *testing.T, capacity api.Bytes, policy decide.Policy) *fleet {
 	return w
 }
 
+// segmentAge is so short that most tests have several segments.
+const segmentAge = 37 * time.Second
+
 // restart replaces the autoscaler by a new one that knows nothing.
 func (w *fleet) restart(policy decide.Policy) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -92,7 +100,9 @@ func (w *fleet) restart(policy decide.Policy) {
 		log = slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	registry := prometheus.NewRegistry()
-	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: w.capacity, Total: w.capacity}}, Policy: policy},
+	w.record = w.t.TempDir()
+	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: w.capacity, Total: w.capacity}}, Policy: policy,
+		Record: flight.Config{Folder: w.record, MostAge: segmentAge}},
 		w, nil, log, registry)
 	if err != nil {
 		w.t.Fatal(err)
@@ -112,6 +122,13 @@ func (w *fleet) run(body func()) {
 	cancel()
 	if err := <-done; err != nil {
 		w.t.Errorf("Run: %v", err)
+	}
+	if w.finally != nil {
+		w.finally()
+	}
+	n, err := replayAll(w.record)
+	if w.t.Logf("replayed: %+v", n); err != nil {
+		w.t.Errorf("the replay of this run: %v", err)
 	}
 }
 

@@ -3,20 +3,22 @@ package autoscaler
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
 // waiter is a caller that waits for an operator's order. done has room for the one
-// answer that the loop sends.
-type waiter struct{ done chan error }
+// answer that the loop sends; in a replay nobody waits, and it is nil.
+type waiter struct {
+	id   uint64
+	done chan error
+}
 
 // answer tells all callers that wait how the order ended, and ends it.
 func (f *function) answer(err error) {
 	for _, w := range f.waiters {
-		w.done <- err
+		reply(w.done, err)
 	}
 	f.waiters = nil
 	if !f.removed {
@@ -51,23 +53,34 @@ func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
 
 // byHand gives an order and waits until it is carried out.
 func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) error {
-	w := waiter{done: make(chan error, 1)}
-	given, err := ask(ctx, a, func() error { return a.giveOrder(name, order, level, w) })
+	in := &orderGiven{Name: name, Order: order, Level: level, Waiter: a.waiters.Add(1), done: make(chan error, 1), given: make(chan error, 1)}
+	refused, err := answerTo(ctx, a, in, in.given)
 	if err != nil {
 		return err
 	}
-	if given != nil {
-		return given
+	if refused != nil {
+		return refused
 	}
 	select {
-	case err := <-w.done:
+	case err := <-in.done:
 		return err
 	case <-a.box.closed:
 		return errEnded
 	case <-ctx.Done():
-		a.update(name, func() { a.withdraw(name, w) })
+		a.put(&orderWithdrawn{Name: name, Waiter: in.Waiter})
 		return context.Cause(ctx)
 	}
+}
+
+// apply is part of [input].
+func (p *orderGiven) apply(a *Autoscaler) {
+	reply(p.given, a.giveOrder(p.Name, p.Order, p.Level, waiter{id: p.Waiter, done: p.done}))
+}
+
+// apply is part of [input].
+func (p *orderWithdrawn) apply(a *Autoscaler) {
+	a.withdraw(p.Name, p.Waiter)
+	a.dirty.add(p.Name)
 }
 
 // giveOrder gives an order on the loop.
@@ -80,7 +93,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 		return errEnded
 	}
 	if order != decide.OrderWake {
-		scaled := f.Function.Scale.On(time.Now())
+		scaled := f.Function.Scale.On(a.now)
 		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // what waits brings none back
 		switch {
 		case f.Waiting > 0 && !none:
@@ -97,20 +110,20 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	if level == 0 {
 		level = max(api.Level1, f.Spec.SleepLevel)
 	}
-	f.Order, f.OrderLevel, f.OrderedAt = order, level, time.Now()
+	f.Order, f.OrderLevel, f.OrderedAt = order, level, a.now
 	f.waiters = append(f.waiters, w)
 	a.dirty.add(name)
 	return nil
 }
 
 // withdraw forgets a caller that no longer waits, and with the last of them the order.
-func (a *Autoscaler) withdraw(name api.FunctionName, w waiter) {
+func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
 	f := a.functions[name]
 	if f == nil {
 		return
 	}
 	for k, v := range f.waiters {
-		if v == w {
+		if v.id == id {
 			f.waiters = append(f.waiters[:k], f.waiters[k+1:]...)
 			if len(f.waiters) == 0 {
 				f.answer(nil)
@@ -157,16 +170,7 @@ func (f *function) carriedOut() bool {
 // when the last is gone. Run must run until then.
 func (a *Autoscaler) StopAll(ctx context.Context) error {
 	c := make(chan struct{})
-	stop := func() {
-		a.stopping, a.emptied = true, append(a.emptied, c)
-		for _, f := range a.order {
-			if f.Order != decide.OrderStop { // no other is carried out any more
-				f.answer(errEnded)
-			}
-		}
-		a.allDirty()
-	}
-	if !a.box.post(stop) {
+	if !a.put(&allStopped{emptied: c}) {
 		return errEnded
 	}
 	select {

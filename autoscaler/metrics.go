@@ -162,8 +162,8 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 }
 
 func (a *Autoscaler) levels() levels {
-	now := time.Now()
-	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(now)}
+	now := a.now
+	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
 	for placement, c := range a.metrics.came {
 		l.hot[placement] = float64(c.hot) / float64(c.all)
 	}

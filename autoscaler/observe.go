@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"reflect"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -21,32 +21,7 @@ import (
 // instance runs has changed, or the function was removed in between, those that
 // exist drain and end, and new ones take their place. Where only the adapters are
 // others, the instances are told. It does not block.
-func (a *Autoscaler) PutFunction(spec api.Function) {
-	a.update(spec.Name, func() {
-		f := a.record(spec.Name)
-		if f.Undeclared && f.Past.Starts == 0 {
-			f.Past = a.recalled(spec)
-		}
-		if f.removed || !f.Undeclared && !f.Spec.Runtime.Adapts(spec.Runtime) {
-			for _, i := range f.Instances {
-				i.Outdated = true
-			}
-			arrivals := f.Past.Arrivals
-			f.Past = a.recalled(spec)
-			f.Past.Arrivals = arrivals
-		}
-		if f.removed {
-			f.removed, f.Order = false, decide.OrderNone
-		}
-		if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
-			f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
-		}
-		f.Spec, f.Undeclared = spec, false
-		for _, i := range f.Instances {
-			a.adapt(a.instances[i.Status.Instance])
-		}
-	})
-}
+func (a *Autoscaler) PutFunction(spec api.Function) { a.put(&functionPut{Spec: spec}) }
 
 // withoutBounds is what a start can fail by. How many are kept, and for how long, is not: that
 // changes in a cluster because starts fail.
@@ -56,19 +31,7 @@ func withoutBounds(f api.Function) api.Function {
 }
 
 // RemoveFunction stops all instances of a function and forgets it. It does not block.
-func (a *Autoscaler) RemoveFunction(name api.FunctionName) {
-	a.update(name, func() {
-		f := a.functions[name]
-		if f == nil {
-			return
-		}
-		f.answer(api.Errorf(404, api.CodeModelNotFound, "function %s was removed", name))
-		f.removed, f.Order = true, decide.OrderStop
-		clear(f.demands)
-		f.sum(time.Now())
-		a.finishRemoval(f)
-	})
-}
+func (a *Autoscaler) RemoveFunction(name api.FunctionName) { a.put(&functionRemoved{Name: name}) }
 
 // SetDevices replaces the memories that the autoscaler hands out, the host's first.
 // What instances hold of a device that is no longer there counts nowhere, and those
@@ -81,25 +44,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 		a.log.Error("the new devices are ignored", "error", err)
 		return
 	}
-	now := make(map[api.DeviceID]api.DeviceID)
-	for _, d := range devices {
-		if d.Was != "" {
-			now[d.Was] = d.ID
-		}
-	}
-	a.box.post(func() {
-		a.forgive(devices)
-		a.markLost(devices, now)
-		a.keepOthers(devices)
-		for _, i := range a.instances {
-			held := i.Status.Devices
-			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
-			if !slices.Equal(held, i.Status.Devices) {
-				a.dirty.add(i.f.Spec.Name)
-			}
-		}
-		a.setDevices(devices)
-	})
+	a.put(&devicesSet{Devices: devices})
 }
 
 // renamed returns ids with each that has another name now under that one. ids
@@ -122,32 +67,39 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 // ObserveInstance takes in what an instance reported. Reports may be repeated,
 // late and out of order. It does not block.
 func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
-	a.update(s.Function, func() { a.merge(s, time.Now()) })
+	a.put(&instanceReported{Status: plain(s)})
+}
+
+// plain is s as it is recorded, so that a replay sees the same: times are whole microseconds without a monotonic part, and
+// what is measured of its load is known to a thousandth.
+func plain(s api.InstanceStatus) api.InstanceStatus {
+	s.Since = s.Since.Truncate(time.Microsecond)
+	if s.Load != nil {
+		l := *s.Load
+		l.KVUsage, l.TokensPerSecond, l.PromptTokensPerSecond = thousandth(l.KVUsage), thousandth(l.TokensPerSecond), thousandth(l.PromptTokensPerSecond)
+		l.TTFT = l.TTFT.Truncate(time.Millisecond)
+		s.Load = &l
+	}
+	return s
+}
+
+// thousandth is v to ten binary digits.
+func thousandth(v float64) float64 {
+	const digits = 1<<42 - 1 // of 52, those that are left out
+	return math.Float64frombits(math.Float64bits(v) &^ digits)
 }
 
 // ObserveDemand takes in the demand that one activator sees for one function.
 // It does not block.
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
-	a.update(d.Function, func() {
-		f := a.functions[d.Function]
-		if f == nil || f.Undeclared {
-			a.log.Debug("demand for a function that is not declared", "function", d.Function)
-			return
-		}
-		old, known := f.demands[d.Activator]
-		now := time.Now()
-		if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && now.Sub(old.heard) < mostLate {
-			return // late; what is further behind comes from a clock that was set back
-		}
-		f.demands[d.Activator] = demand{Demand: d, heard: now}
-		f.sum(now)
-		a.wakes.Demand(d, f.Waiting, now)
-	})
+	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
+	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
+	a.put(&demandReported{Demand: d})
 }
 
 // ObserveWoken takes in what an activator saw of a wake. It does not block.
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
-	a.box.post(func() {
+	a.do(func() {
 		f := a.functions[o.Function]
 		if f == nil || f.Undeclared {
 			return
@@ -250,7 +202,7 @@ func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 	d := api.Decision{At: now, Function: f.Spec.Name, Instance: i.Status.Instance, Action: "exceed",
 		Reason: fmt.Sprintf("it uses %s of host memory and declares %s: what was measured counts; raise %s", uses, declared, api.AnnotationMemory)}
 	a.log.Warn("an instance uses more than its function declares", "function", f.Spec.Name, "instance", d.Instance, "uses", uses, "declares", declared)
-	a.tell(f, d)
+	a.tell(d)
 }
 
 // settleTime is how long the measurement of a sleeper may take; firstSettleTime that of its GPUs, where
@@ -319,7 +271,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	if s.CanaryMismatches > old.CanaryMismatches && old.Seq > 0 {
 		reason, _, _ := strings.Cut(s.Message, "; its last output:")
 		reason = cmp.Or(reason, "the model did not answer as it did before it slept: its weights were read anew")
-		a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Instance: s.Instance, Action: "reload", Reason: reason})
+		a.tell(api.Decision{At: now, Function: f.Spec.Name, Instance: s.Instance, Action: "reload", Reason: reason})
 	}
 	switch s.State {
 	case api.Starting:
@@ -329,7 +281,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	case api.Awake:
 		if rose {
 			a.metrics.woke(&f.Spec, i.path(), now.Sub(i.RoseAt))
-			a.wakes.Awake(i.Status, api.Path(i.path()), now)
+			a.wakes.Awake(i.Status, api.Path(i.path()), time.Now())
 			i.faulted = false
 		}
 	case api.Unhealthy:

@@ -25,7 +25,7 @@ func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 			next = earlier(next, t)
 			continue
 		}
-		a.poll(i, now)
+		a.poll(i)
 	}
 	return next
 }
@@ -42,25 +42,32 @@ func (i *instance) matters() bool {
 }
 
 // poll asks an instance for its status.
-func (a *Autoscaler) poll(i *instance, now time.Time) {
-	i.probing, i.heard = true, now
+func (a *Autoscaler) poll(i *instance) {
+	i.probing, i.heard = true, a.now
 	s := i.Status
-	a.call(i.f, a.cfg.CallTimeout, func(ctx context.Context) func(time.Time) {
+	a.call(&call{Kind: callState, Function: i.f.Spec.Name, i: i}, a.cfg.CallTimeout, func(ctx context.Context) returned {
 		got, err := a.fx.State(ctx, s)
-		return func(now time.Time) {
-			i.probing = false
-			if a.instances[s.Instance] != i {
-				return
-			}
-			if err == nil {
-				a.merge(got, now)
-				return
-			}
-			a.log.Debug("an instance does not answer", "function", i.f.Spec.Name, "instance", s.Instance, "error", err)
-			// One that starts may not answer yet: its time limit watches over it.
-			if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
-				i.Lost = err.Error()
-			}
-		}
+		return returned{Status: got, Err: newFailure(err)}
 	})
+}
+
+// polled takes in what an instance has answered.
+func (a *Autoscaler) polled(c *call, s api.InstanceStatus, err error) {
+	i := c.i
+	if i == nil {
+		return
+	}
+	i.probing = false
+	if a.instances[c.Asked] != i {
+		return
+	}
+	if err == nil {
+		a.merge(s, a.now)
+		return
+	}
+	a.log.Debug("an instance does not answer", "function", c.Function, "instance", c.Asked, "error", err)
+	// One that starts may not answer yet: its time limit watches over it.
+	if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
+		i.Lost = err.Error()
+	}
 }

@@ -24,12 +24,16 @@ type Times struct {
 // mostTime bounds what is believed: nothing that takes longer is waited for.
 const mostTime = 24 * time.Hour
 
-// recalled is the experience that a function begins with.
-func (a *Autoscaler) recalled(spec api.Function) (e inventory.Experience) {
+// recall is what was learned of a function before.
+func (a *Autoscaler) recall(spec api.Function) Times {
 	if a.cfg.Memory == nil {
-		return e
+		return Times{}
 	}
-	t := a.cfg.Memory.Recall(spec)
+	return a.cfg.Memory.Recall(spec)
+}
+
+// experience is what a function begins with.
+func (t Times) experience() (e inventory.Experience) {
 	e.Load, e.Sleep = believed(t.Load), believed(t.Sleep)
 	for level := api.Level1; level <= api.Level2; level++ {
 		e.Wake[level] = believed(t.Wake[level])

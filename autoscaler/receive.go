@@ -3,7 +3,6 @@ package autoscaler
 import (
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
@@ -34,7 +33,7 @@ func (a *Autoscaler) Receive(e api.Event) error {
 		if err != nil {
 			return err
 		}
-		a.box.post(func() { a.usage.Used(time.Now(), u) })
+		a.put(&used{Function: u.Function, Activator: u.Activator, usage: u})
 	case api.EventFunction:
 		return a.receiveFunction(e)
 	case api.EventFunctionGone:

@@ -27,23 +27,28 @@ func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas 
 	case lifetime < time.Second || lifetime > longestScale:
 		return api.BadRequest("for", "for is %s: want 1s to %s, after which demand decides again; set it again before to keep it", lifetime, longestScale)
 	}
-	refused, err := ask(ctx, a, func() error {
-		f := a.functions[name]
-		if f == nil || f.Undeclared || f.removed {
-			return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
-		}
-		a.setScale(f, decide.Scale{Replicas: replicas, Until: time.Now().Add(lifetime), By: by})
-		return nil
-	})
+	in := &scaleSet{Name: name, Replicas: replicas, Life: lifetime, By: by, refused: make(chan error, 1)}
+	refused, err := answerTo(ctx, a, in, in.refused)
 	if err != nil {
 		return err
 	}
 	return refused
 }
 
+// apply is part of [input].
+func (p *scaleSet) apply(a *Autoscaler) {
+	f := a.functions[p.Name]
+	if f == nil || f.Undeclared || f.removed {
+		reply(p.refused, error(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", p.Name)))
+		return
+	}
+	a.setScale(f, decide.Scale{Replicas: p.Replicas, Until: a.now.Add(p.Life), By: p.By})
+	reply(p.refused, nil)
+}
+
 // setScale sets f's scale, and tells what is new.
 func (a *Autoscaler) setScale(f *function, s decide.Scale) {
-	now := time.Now()
+	now := a.now
 	old := f.Function.Scale
 	f.Function.Scale = s
 	a.dirty.add(f.Spec.Name)
@@ -54,5 +59,5 @@ func (a *Autoscaler) setScale(f *function, s decide.Scale) {
 	if n := s.Bound(f.Spec); n != s.Replicas {
 		reason += fmt.Sprintf("; within min-scale %d and max-scale %d that is %d", f.Spec.MinScale, f.Spec.MaxScale, n)
 	}
-	a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Action: "scale", Reason: reason})
+	a.tell(api.Decision{At: now, Function: f.Spec.Name, Action: "scale", Reason: reason})
 }

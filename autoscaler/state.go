@@ -101,8 +101,8 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	i.span.Done(nil) // its end may be known before the call's
 	a.wakes.Gone(i.f.Spec.Name, id)
 	delete(a.instances, id)
-	a.usage.Drop(now, id)
-	a.history.Drop(now, id)
+	a.usage.Drop(time.Now(), id)
+	a.history.Drop(time.Now(), id)
 	i.f.Drop(&i.Instance)
 	a.tombstones.Add(id, tombstone.Final, time.Time{})
 	i.f.Observe(now)

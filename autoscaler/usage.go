@@ -12,7 +12,8 @@ import (
 )
 
 // holds tells the meter, and the history, what the instances of a function hold.
-func (a *Autoscaler) holds(name api.FunctionName, now time.Time) {
+func (a *Autoscaler) holds(name api.FunctionName) {
+	now := time.Now()
 	f := a.functions[name]
 	if f == nil {
 		return

@@ -3,7 +3,6 @@ package autoscaler
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -55,7 +54,7 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 // Devices returns the account of each device, the host first. It waits like [Autoscaler.List].
 func (a *Autoscaler) Devices() []admin.Device {
 	ds, _ := ask(context.Background(), a, func() (ds []admin.Device) {
-		for _, l := range a.account(time.Now()) {
+		for _, l := range a.account(a.now) {
 			ds = append(ds, l.Status())
 		}
 		return ds
@@ -67,7 +66,7 @@ func (a *Autoscaler) view(f *function) admin.Function {
 	need, _ := a.need(f)
 	v := admin.Function{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: need, Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait}
-	if v.Desired = a.desired(f, time.Now()); f.Function.Scale.On(time.Now()) {
+	if v.Desired = a.desired(f, a.now); f.Function.Scale.On(a.now) {
 		o := admin.Override(f.Function.Scale)
 		v.Scale = &o
 	}
@@ -75,7 +74,7 @@ func (a *Autoscaler) view(f *function) admin.Function {
 		s := i.Status
 		s.Devices = slices.Clone(s.Devices)
 		v.Instances = append(v.Instances, s)
-		if i.Status.State == api.Asleep && i.Grant.Valid(time.Now()) {
+		if i.Status.State == api.Asleep && i.Grant.Valid(a.now) {
 			v.Granted = append(v.Granted, s.Instance)
 		}
 	}

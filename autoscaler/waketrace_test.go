@@ -143,7 +143,7 @@ func TestTheSpanOfAVictimEndsWithIt(t *testing.T) {
 		w.request(a, 1, time.Second)
 		pass(5 * time.Second)
 		var span *waketrace.Span
-		w.a.box.post(func() {
+		w.a.do(func() {
 			span = w.a.wakes.Room("default/b", "a-0001", "", time.Now())
 			w.a.instances["a-0001"].span = span
 		})

@@ -38,3 +38,7 @@ type Held struct {
 	Host      api.Bytes `json:"host,omitempty"`
 	PerDevice api.Bytes `json:"perDevice,omitempty"`
 }
+
+// PathRecord is the path of the flight record of the autoscaler that answers (GET): all segments that there are, one after the other, as
+// package autoscaler/flight writes them. There are no prompts and no secrets in it; yet it says who is asked for what, and when.
+const PathRecord = "/rouse/v1/record"

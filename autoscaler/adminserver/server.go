@@ -31,6 +31,7 @@ type Decider interface {
 	Devices() []admin.Device
 	Usage(q admin.UsageQuery) admin.Usage
 	History(after uint64) admin.History
+	CopyRecord(w io.Writer) error
 	Wake(ctx context.Context, name api.FunctionName) error
 	Sleep(ctx context.Context, name api.FunctionName, level api.Level) error
 	Stop(ctx context.Context, name api.FunctionName) error
@@ -88,6 +89,7 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	add(admin.PathDevices, func(w http.ResponseWriter, _ *http.Request) { api.WriteJSON(w, http.StatusOK, s.cfg.Decider.Devices()) }, http.MethodGet)
 	add(admin.PathUsage, s.usage, http.MethodGet)
 	add(admin.PathHistory, s.history, http.MethodGet)
+	add(admin.PathRecord, s.record, http.MethodGet)
 	add(admin.PathClusters, func(w http.ResponseWriter, r *http.Request) {
 		api.WriteJSON(w, http.StatusOK, append([]admin.Cluster{}, s.cfg.Clusters(r.Context())...))
 	}, http.MethodGet)
@@ -127,6 +129,31 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
+}
+
+// record answers with the autoscaler's flight record. Where it can't be read any further, the answer is cut.
+func (s *Server) record(w http.ResponseWriter, _ *http.Request) {
+	out := &begun{w: w}
+	if err := s.cfg.Decider.CopyRecord(out); err != nil {
+		if out.is {
+			panic(http.ErrAbortHandler)
+		}
+		api.WriteError(w, err)
+	}
+}
+
+// begun says whether anything was written.
+type begun struct {
+	w  http.ResponseWriter
+	is bool
+}
+
+func (b *begun) Write(p []byte) (int, error) {
+	if !b.is {
+		b.w.Header().Set("Content-Type", "application/octet-stream")
+		b.is = true
+	}
+	return b.w.Write(p)
 }
 
 // order is something that people may have done with a function.

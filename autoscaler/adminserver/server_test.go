@@ -3,6 +3,7 @@ package adminserver
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -48,5 +49,52 @@ func TestLogs(t *testing.T) {
 		if w.Code != tc.status || tc.err == nil && w.Body.String() != tc.want {
 			t.Errorf("%s: got %d %q, want %d %q", name, w.Code, w.Body, tc.status, tc.want)
 		}
+	}
+}
+
+// recorded has a record: some bytes, and then perhaps an error.
+type recorded struct {
+	Decider
+	bytes string
+	err   error
+}
+
+func (r recorded) CopyRecord(w io.Writer) error {
+	if r.bytes != "" {
+		_, _ = io.WriteString(w, r.bytes) // the caller of the test sees it
+	}
+	return r.err
+}
+
+// TestRecord: what is recorded is passed on as it is; why there is nothing is an error, and what breaks off is cut and no whole answer.
+func TestRecord(t *testing.T) {
+	for _, tt := range []struct {
+		decider recorded
+		status  int
+		want    string
+		cut     bool
+	}{
+		{recorded{bytes: "ab\x00c"}, http.StatusOK, "ab\x00c", false},
+		{recorded{}, http.StatusOK, "", false},
+		{recorded{err: api.Errorf(404, "", "nothing is recorded")}, http.StatusNotFound, "", false},
+		{recorded{bytes: "ab", err: errors.New("the disk is gone")}, http.StatusOK, "ab", true},
+	} {
+		r := mux.NewRouter()
+		New(Config{Decider: tt.decider}).Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
+		server := httptest.NewServer(r)
+		resp, err := server.Client().Get(server.URL + admin.PathRecord)
+		if err != nil {
+			if !tt.cut { // one that is cut early enough has no answer at all
+				t.Errorf("%+v: %v", tt.decider, err)
+			}
+			server.Close()
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		if resp.StatusCode != tt.status || tt.status == http.StatusOK && !tt.cut && string(body) != tt.want || (err != nil) != tt.cut {
+			t.Errorf("%+v: got %d %q, %v", tt.decider, resp.StatusCode, body, err)
+		}
+		resp.Body.Close()
+		server.Close()
 	}
 }

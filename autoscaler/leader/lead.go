@@ -39,6 +39,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -70,6 +71,8 @@ type Config struct {
 	DCGM []string
 	// Traces exports the traces of wakes; nil: to nobody.
 	Traces *waketrace.Exporter
+	// Record is where this process records what it takes in and decides while it leads; its Version is filled in. No Folder: nowhere.
+	Record flight.Config
 	// Version is reported to people.
 	Version string
 	// Log gets what happens.
@@ -78,7 +81,7 @@ type Config struct {
 
 // Validate reports what is wrong with c, nil if nothing is.
 func (c Config) Validate() error {
-	var errs []error
+	errs := []error{c.Record.Validate()}
 	if c.Pod == "" {
 		errs = append(errs, errors.New("the process's own pod is not known: set POD_NAME, or --pod, to its name"))
 	}

@@ -91,8 +91,10 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	}
 	policy := l.cfg.Policy
 	policy.Advice = knative.Advice()
+	record := l.cfg.Record
+	record.Version = l.cfg.Version
 	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy,
-		Traces: l.cfg.Traces}, l.fleet, l.events, l.log, l.registry)
+		Traces: l.cfg.Traces, Record: record}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
 	}

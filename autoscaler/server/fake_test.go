@@ -5,6 +5,7 @@ import (
 
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +47,11 @@ func (b *brain) List() []admin.Function    { return b.views }
 func (b *brain) Devices() []admin.Device   { return make([]admin.Device, 1) }
 
 func (b *brain) History(uint64) admin.History { return admin.History{} }
+
+func (b *brain) CopyRecord(w io.Writer) error {
+	_, err := io.WriteString(w, "the record")
+	return err
+}
 
 func (b *brain) Usage(q admin.UsageQuery) admin.Usage { return admin.Usage{Since: q.From, Until: q.To} }
 

@@ -43,6 +43,7 @@ func TestCredentials(t *testing.T) {
 	}{
 		{"info", "GET", admin.PathInfo, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"devices", "GET", admin.PathDevices, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
+		{"record", "GET", admin.PathRecord, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"picks", "GET", admin.PicksPath("req_x"), "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"list", "GET", admin.PathFunctions, "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},
 		{"describe", "GET", admin.PathFunctions + "/default/tiny", "", map[string]int{none: 401, other: 401, podToken: 401, clusterToken: 200}},

@@ -64,6 +64,8 @@ type Result struct {
 	// Times from a request's arrival to its first token. A refused one counts with Config.Hold.
 	P50 float64 `json:"ttft_p50_ms"`
 	P95 float64 `json:"ttft_p95_ms"`
+	// ColdHits is how many requests found no instance of their function awake.
+	ColdHits int `json:"cold_hits"`
 	// Refused is how many requests were refused.
 	Refused int `json:"refused"`
 	// Swaps is how often an instance gave way to another function.
@@ -121,7 +123,7 @@ func (w *world) result(p Policy) Result {
 	}
 	slices.Sort(w.first)
 	r := Result{
-		Name: p.Name, GPUHours: w.held().Hours(), Refused: w.refused, Served: w.served, Swaps: w.swaps,
+		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
 		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: w.quantile(0.5), P95: w.quantile(0.95), P99: w.quantile(0.99),
 		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),

@@ -70,6 +70,7 @@ type world struct {
 	sleepers   float64
 	served     int
 	refused    int
+	cold       int             // requests that found no instance of their function awake
 	first      []time.Duration // times to first token; of the refused, what they were bound to
 	spans      []span
 	waits      []mark
@@ -133,6 +134,9 @@ func (w *world) arrive(r *request) {
 	w.open++
 	f.count(w.now)
 	f.last = w.now
+	if !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed }) {
+		w.cold++
+	}
 	f.queue = append(f.queue, r)
 	if len(f.queue) == 1 {
 		f.expiry.reset(w.now + w.cfg.Hold)

@@ -69,6 +69,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.Float64Var(&cfg.Fleet.MemoryShare, "memory-share", 0, "the part of the nodes' memory that functions may use (default 1)")
 	f.IntVar(&cfg.Policy.SleepersPerDevice, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
 	f.Float64Var(&cfg.Policy.ResidueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
+	f.StringVar(&cfg.Record.Folder, "record", os.Getenv("ROUSE_RECORD"), "`folder` in which the leader records what it takes in and decides, for kn rouse record (default $ROUSE_RECORD; empty: nothing is recorded)")
+	f.Func("record-size", "`space` on the disk that the record may take, such as 50M, the default", func(s string) error {
+		size, err := api.ParseBytes(s)
+		cfg.Record.MostBytes = int64(size)
+		return err
+	})
 	f.Func("dcgm", "URL of a DCGM exporter that says what is used of GPUs, such as http://dcgm-exporter.gpu-operator:9400/metrics (repeatable)", func(u string) error {
 		cfg.DCGM = append(cfg.DCGM, u)
 		return nil

@@ -3,7 +3,9 @@
 package tombstone
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -41,4 +43,40 @@ func (s *Set) Holds(id api.InstanceID, seq uint64, now time.Time) bool {
 		g, found = s.before[id]
 	}
 	return found && seq <= g.seq && (g.until.IsZero() || now.Before(g.until))
+}
+
+// Stone is one of a set, as it is written down.
+type Stone struct {
+	ID     api.InstanceID
+	Seq    uint64
+	Until  time.Time
+	Before bool // of the older ones, which are forgotten first
+}
+
+// All are those of the set, by ID.
+func (s *Set) All() []Stone {
+	all := make([]Stone, 0, len(s.now)+len(s.before))
+	for id, g := range s.before {
+		all = append(all, Stone{id, g.seq, g.until, true})
+	}
+	for id, g := range s.now {
+		all = append(all, Stone{id, g.seq, g.until, false})
+	}
+	slices.SortFunc(all, func(a, b Stone) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
+
+// SetOf is the set that has these.
+func SetOf(all []Stone) (s Set) {
+	for _, g := range all {
+		of := &s.now
+		if g.Before {
+			of = &s.before
+		}
+		if *of == nil {
+			*of = make(map[api.InstanceID]stone)
+		}
+		(*of)[g.ID] = stone{g.Seq, g.Until}
+	}
+	return s
 }

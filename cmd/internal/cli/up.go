@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
@@ -49,6 +50,7 @@ type upFlags struct {
 	proxies, peers      string
 	maxEvent            string
 	keys, clusters      string
+	recordSize          string
 	store, storeSize    string
 	storeKeep           time.Duration
 	join                joining.Flags
@@ -109,6 +111,7 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.store, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept (default: they are not taken)")
 	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` on the disk that the files in it may take")
 	s.DurationVar(&f.storeKeep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
+	s.StringVar(&f.recordSize, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded")
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
 	f.join.Add(s)
 	f.accept.add(s)
@@ -227,6 +230,9 @@ func (f *upFlags) config() (local.Config, error) {
 		}
 		cfg.Memory = memory
 	}
+	if cfg.RecordBytes, err = recordBytes(f.recordSize); err != nil {
+		return cfg, err
+	}
 	if f.adminToken != "" {
 		if _, err := readToken(f.adminToken); err != nil {
 			return cfg, err
@@ -300,6 +306,18 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 		return newConsole(stdout, stderr, false, false, level), nil
 	}
 	return nil, errors.New("--log-format: want auto, text or json")
+}
+
+// recordBytes reads --record-size; an empty one records nothing.
+func recordBytes(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	size, err := api.ParseBytes(text)
+	if err != nil || size > 0 && size < flight.LeastBytes {
+		return 0, fmt.Errorf("--record-size %q: want an amount such as 50M, at least %s, or 0", text, api.Bytes(flight.LeastBytes))
+	}
+	return int64(size), nil
 }
 
 // storeConfig is the store of --store; without one it is empty.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -260,5 +261,40 @@ func TestRefusals(t *testing.T) {
 			}
 			c.fails(tt.want, strings.Fields(tt.command)...)
 		})
+	}
+}
+
+// TestRecord: the record comes through the API server, for those who may reach the autoscaler there, and into a file of one's own.
+func TestRecord(t *testing.T) {
+	c, _ := populated(t)
+	inner := c.admin
+	c.admin = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == admin.PathRecord {
+			fmt.Fprint(w, "the record")
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+	file := filepath.Join(t.TempDir(), "day.flight")
+	out, err := c.run("record", file)
+	if err != nil || out != file+": 10 B; look into it with rouse replay "+file+"\n" {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	if text, err := os.ReadFile(file); string(text) != "the record" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info.Mode(), err)
+	}
+	if out, err := c.run("record", "-"); out != "the record" || err != nil {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	c.deny = func(_, resource, _ string) bool { return resource == "services/proxy" }
+	other := filepath.Join(t.TempDir(), "other.flight")
+	if _, err := c.run("record", other); err == nil || !strings.Contains(err.Error(), "you may not get services/proxy") {
+		t.Errorf("without the right: %v", err)
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("a file is left of what was refused")
 	}
 }

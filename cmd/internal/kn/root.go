@@ -107,7 +107,7 @@ show and steer its functions.`,
 		&cobra.Group{ID: "steer", Title: "Steer:"},
 		&cobra.Group{ID: "cluster", Title: "The cluster:"})
 	for group, commands := range map[string][]*cobra.Command{
-		"watch":   {listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace("trace NAME"), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs()},
+		"watch":   {listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace("trace NAME"), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs(), shared.Record()},
 		"steer":   {createCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()},
 		"cluster": {installCommand(), uninstallCommand(), render.VersionCommand("kn-rouse", version())},
 	} {

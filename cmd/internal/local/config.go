@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -88,6 +90,8 @@ type Config struct {
 	Follow func(context.Context, Declarations) error
 	// StateDir is the folder of what was learned of functions; empty: it is forgotten at the end.
 	StateDir string
+	// RecordBytes bounds the flight record, in the folder [RecordDir] of StateDir, which all servers of a user share; 0: nothing is recorded.
+	RecordBytes int64
 	// Ready, if not nil, is called once when requests are taken.
 	Ready func(Info)
 }
@@ -175,4 +179,15 @@ func (c Config) Validate() error {
 		return errors.New("no functions to serve")
 	}
 	return nil
+}
+
+// RecordDir is the folder of the flight record in that of the state.
+const RecordDir = "record"
+
+// record is where the flight record is, and how large.
+func (c Config) record() flight.Config {
+	if c.StateDir == "" || c.RecordBytes == 0 {
+		return flight.Config{}
+	}
+	return flight.Config{Folder: filepath.Join(c.StateDir, RecordDir), MostBytes: c.RecordBytes, Version: c.Version}
 }

@@ -211,7 +211,7 @@ func (s *server) build(ctx context.Context) error {
 		return err
 	}
 	s.learned = newLearned(cfg.StateDir, cfg.Logger)
-	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned,
+	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Record: cfg.record(),
 		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {

@@ -1,0 +1,267 @@
+package flight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// thing has a field of each kind that can be recorded.
+type thing struct {
+	On     bool
+	N      int
+	Small  int8
+	Big    uint64
+	F      float64
+	F32    [3]float32
+	Text   string
+	At     time.Time
+	For    time.Duration
+	Parts  []part
+	Of     map[string]int64
+	Maybe  *part
+	Names  []string
+	hidden int //nolint:unused // it is not recorded
+}
+
+type part struct {
+	Name string
+	At   time.Time
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.FixedZone("CET", 3600))
+
+func someThing(r *rand.Rand) *thing {
+	t := &thing{On: r.IntN(2) == 0, N: r.IntN(5) - 2, Small: int8(r.IntN(256)), Big: r.Uint64(), F: r.Float64(), Text: strings.Repeat("x", r.IntN(3)*400)}
+	t.F32[r.IntN(3)] = r.Float32()
+	switch r.IntN(4) {
+	case 0:
+		t.At = noon.Add(time.Duration(r.Int64N(1e12)))
+	case 1:
+		t.At = time.Date(1+r.IntN(9999), 1, 1, 0, 0, 0, 7, noon.Location())
+	}
+	if r.IntN(2) == 0 {
+		t.Parts, t.Names = []part{}, []string{"a", "b", fmt.Sprint(r.IntN(4))}
+	}
+	for range r.IntN(4) {
+		t.Parts = append(t.Parts, part{fmt.Sprint("p", r.IntN(9)), noon})
+	}
+	if r.IntN(2) == 0 {
+		t.Of, t.Maybe = map[string]int64{"cpu": r.Int64N(9), "memory": 5}, &part{Name: "one"}
+	}
+	return t
+}
+
+func shapeOf(t *testing.T) string {
+	t.Helper()
+	s, err := Shape(&thing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestWhatIsReadIsWhatWasWritten writes values at random, of few keys, and reads them.
+func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		rec, folder := recording(t, Config{MostAge: 20 * time.Second})
+		type round struct {
+			At   time.Time
+			Step time.Duration
+			Keys []Key
+			Of   []*thing
+		}
+		var want []round
+		now := noon
+		rec.run(func() {
+			for range 200 {
+				if rec.Due(now) {
+					rec.Begin(now, now, &thing{N: len(want)}, nil)
+				}
+				now = now.Add(time.Duration(r.IntN(1e6)) * time.Microsecond)
+				w := round{At: now, Step: time.Duration(r.IntN(3)-1) * time.Hour}
+				rec.Round(now, w.Step)
+				for range r.IntN(5) {
+					k, v := Key{uint8(1 + r.IntN(3)), fmt.Sprint("a", r.IntN(3)), ""}, someThing(r)
+					rec.Add(k, v)
+					w.Keys, w.Of = append(w.Keys, k), append(w.Of, v)
+				}
+				rec.End()
+				want = append(want, w)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		segments, err := Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []round
+		for _, s := range segments {
+			in, err := s.Reader(shapeOf(t), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var state thing
+			if err := in.State(&state); err != nil || state.N != len(got) {
+				t.Fatalf("the state of the segment at round %d: %v, %+v", len(got), err, state)
+			}
+			for {
+				at, step, err := in.Round()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				g := round{At: at, Step: step}
+				for k, found := in.Next(); found; k, found = in.Next() {
+					v := new(thing)
+					in.Take(k, v)
+					g.Keys, g.Of = append(g.Keys, k), append(g.Of, v)
+				}
+				if err = errors.Join(err, in.Err()); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, g)
+			}
+			in.Close()
+		}
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(thing{})); d != "" || len(segments) < 3 {
+			t.Errorf("%d segments (-written +read):\n%s", len(segments), d)
+		}
+	})
+}
+
+// recorder is one with its folder, as tests run it.
+type recorder struct{ *Recorder }
+
+func recording(t *testing.T, cfg Config) (recorder, string) {
+	t.Helper()
+	if cfg.Folder == "" {
+		cfg.Folder = filepath.Join(t.TempDir(), "record")
+	}
+	return recorder{New(cfg, shapeOf(t), slog.New(slog.DiscardHandler))}, cfg.Folder
+}
+
+// run has it write while body records.
+func (r recorder) run(body func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx) }()
+	body()
+	cancel()
+	<-done
+}
+
+// rounds records so many, each with a text that can't be compressed.
+func (r recorder) rounds(n, bytes int) {
+	now := noon
+	for k := range n {
+		if r.Due(now) {
+			r.Begin(now, now, &thing{}, nil)
+		}
+		now = now.Add(time.Second)
+		text := make([]byte, bytes)
+		random := rand.NewChaCha8([32]byte{byte(k), byte(k >> 8)})
+		_, _ = random.Read(text)
+		r.Round(now, 0)
+		r.Add(Key{Kind: 1}, &thing{Text: string(text)})
+		r.End()
+		time.Sleep(time.Second)
+	}
+}
+
+// TestOldestGoesFirst: all together are never more than they may be, what is kept is the newest, and nobody else can read it.
+func TestOldestGoesFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, folder := recording(t, Config{MostBytes: LeastBytes})
+		rec.run(func() { rec.rounds(600, 5000) })
+		files, err := Files(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := int64(0)
+		for _, f := range files {
+			sum += f.Size
+			if info, err := os.Stat(f.Path); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: mode %v, %v", f.Path, info.Mode(), err)
+			}
+		}
+		if sum > LeastBytes+LeastBytes/50 || sum < LeastBytes*3/4 {
+			t.Errorf("%d files have %d bytes, want about %d", len(files), sum, LeastBytes)
+		}
+		segments, err := Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := segments[len(segments)-1]
+		if first := segments[0]; first.Began.Equal(noon) || !last.Began.After(noon.Add(9*time.Minute)) || last.Why != Ended {
+			t.Errorf("kept is from %s to %s, which ended because %q", first.Began, last.Began, last.Why)
+		}
+		var all bytes.Buffer
+		if err := rec.Copy(&all); err != nil {
+			t.Fatal(err)
+		}
+		if copied, err := Parse(all.Bytes()); err != nil || len(copied) != len(segments) {
+			t.Errorf("a copy has %d segments, want %d: %v", len(copied), len(segments), err)
+		}
+	})
+}
+
+// TestNoDisk: where nothing can be written the owner goes on, the log says why, and recording begins again when it can.
+func TestNoDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		folder := filepath.Join(t.TempDir(), "record")
+		if err := os.WriteFile(folder, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rec, _ := recording(t, Config{Folder: folder})
+		var log bytes.Buffer
+		rec.log = slog.New(slog.NewTextHandler(&log, nil))
+		rec.run(func() {
+			rec.rounds(10, 10)
+			if err := os.Remove(folder); err != nil {
+				t.Error(err)
+			}
+			rec.rounds(100, 10)
+		})
+		segments, err := Open(folder)
+		if err != nil || len(segments) != 1 || segments[0].Follows {
+			t.Errorf("there are %d segments: %v", len(segments), err)
+		}
+		if !strings.Contains(log.String(), "not a directory") {
+			t.Errorf("the log says %q", log.String())
+		}
+	})
+}
+
+// TestTooDear: what would take more than its share of a core stops for a while, and says so.
+func TestTooDear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, folder := recording(t, Config{})
+		rec.run(func() {
+			rec.rounds(3, 10)
+			rec.mu.Lock()
+			rec.spend(2 * time.Second)
+			rec.mu.Unlock()
+			rec.rounds(200, 10)
+		})
+		segments, err := Open(folder)
+		if err != nil || len(segments) != 2 || segments[0].Why != "it would take more than 0.01 of a core" || segments[1].Follows {
+			t.Errorf("there are %d segments: %v, the first ended because %q", len(segments), err, segments[0].Why)
+		}
+		if got := rec.Cost(); got != 2*time.Second {
+			t.Errorf("it has cost %s", got)
+		}
+	})
+}

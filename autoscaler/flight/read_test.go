@@ -1,0 +1,191 @@
+package flight
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// written is a record of three segments, and where the second begins.
+func written(t testing.TB) (data []byte, second int) {
+	var b bytes.Buffer
+	shape, err := Shape(&thing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range 3 {
+		if k == 1 {
+			second = b.Len()
+		}
+		w, err := newSegmentWriter(&b, Header{Version: "v1", Arch: "amd64", Shape: shape, Began: noon, Zone: "CET", Offset: 3600})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := newEncoder()
+		e.ref = noon
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(1, uint64(k)))))
+		err = w.data(appendRecord(nil, recordState, e.buf))
+		e = newEncoder()
+		e.ref = noon
+		for n := range 20 {
+			e.buf = nil
+			e.varint(5)
+			e.varint(0)
+			e.uvarint(1)
+			e.string("a")
+			e.string("")
+			e.add(Key{1, "a", ""}, someThing(rand.New(rand.NewPCG(2, uint64(n)))))
+			err = errors.Join(err, w.data(appendRecord(nil, recordRound, e.buf)))
+		}
+		if err = errors.Join(err, w.end("")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.Bytes(), second
+}
+
+// rounds counts the rounds that can be read of s.
+func rounds(s *Segment, shape string) (n int, err error) {
+	r, err := s.Reader(shape, "v2")
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	if err := r.State(new(thing)); err != nil {
+		return 0, err
+	}
+	for ; ; n++ {
+		if _, _, err := r.Round(); errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+		for k, found := r.Next(); found; k, found = r.Next() {
+			r.Take(k, new(thing))
+		}
+		if r.Err() != nil {
+			return n, r.Err()
+		}
+	}
+}
+
+// TestDamage: of a file that is cut or changed what is whole is used, and the rest is said.
+func TestDamage(t *testing.T) {
+	data, second := written(t)
+	shape := shapeOf(t)
+	for _, tt := range []struct {
+		name   string
+		edit   func(b []byte) []byte
+		rounds []int // of each segment
+		damage []string
+		err    string
+	}{
+		{"whole", func(b []byte) []byte { return b }, []int{20, 20, 20}, []string{"", "", ""}, ""},
+		{"cut in the third", func(b []byte) []byte { return b[:len(b)-200] }, []int{20, 20, -1}, []string{"", "", "the file ends in the middle"}, ""},
+		{"a byte of the second is another", func(b []byte) []byte { b[second+700] ^= 1; return b }, []int{20, -1, 20}, []string{"", "the checksum is wrong", ""}, ""},
+		{"the second is cut", func(b []byte) []byte { return append(b[:second+600:second+600], b[2*second:]...) }, []int{20, -1, 20}, []string{"", "", ""}, ""},
+		{"nothing", func([]byte) []byte { return nil }, nil, nil, "it is empty"},
+		{"something else", func([]byte) []byte { return []byte("PK\x03\x04") }, nil, nil, "it is no flight record"},
+		{"a newer one", func(b []byte) []byte { return bytes.Replace(b, []byte("record 1\n"), []byte("record 2\n"), 1) }, nil, nil, "another version of Rouse has written"},
+		{"the header alone", func(b []byte) []byte { return b[:len(magic)] }, nil, nil, "the file ends in the middle of a segment"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			segments, err := Parse(tt.edit(bytes.Clone(data)))
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("got %v, want %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil || len(segments) != len(tt.rounds) {
+				t.Fatalf("got %d segments, want %d: %v", len(segments), len(tt.rounds), err)
+			}
+			for k, s := range segments {
+				n, err := rounds(s, shape)
+				if err != nil || n != tt.rounds[k] && !(tt.rounds[k] < 0 && n > 0 && n < 20 && s.Damage != "") || !strings.Contains(s.Damage, tt.damage[k]) {
+					t.Errorf("segment %d: got %d rounds, want %d; damage %q, want %q; %v", k, n, tt.rounds[k], s.Damage, tt.damage[k], err)
+				}
+			}
+		})
+	}
+}
+
+// TestAnotherShape: what another version has written in another way is not read as if it were ours.
+func TestAnotherShape(t *testing.T) {
+	data, _ := written(t)
+	segments, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Shape(&part{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = segments[0].Reader(other, "v2")
+	if err == nil || !strings.Contains(err.Error(), "recorded by Rouse v1") || !strings.Contains(err.Error(), "this Rouse v2") {
+		t.Errorf("got %v", err)
+	}
+	for _, v := range []any{&struct{ F func() }{}, &struct{ C chan int }{}, &struct{ V any }{}, &struct{ M map[int]int }{}} {
+		if _, err := Shape(v); err == nil {
+			t.Errorf("%T is taken", v)
+		}
+	}
+}
+
+// FuzzRead reads anything: it may be refused, and nothing else.
+func FuzzRead(f *testing.F) {
+	data, second := written(f)
+	f.Add(data)
+	f.Add(data[:second])
+	f.Add(data[:second-30])
+	shape, err := Shape(&thing{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		segments, err := Parse(data)
+		if err != nil && len(segments) > 0 {
+			t.Errorf("segments and %v", err)
+		}
+		for _, s := range segments {
+			_, _ = rounds(s, shape) // an error is as good as none
+		}
+	})
+}
+
+// FuzzValue reads values that have passed every checksum.
+func FuzzValue(f *testing.F) {
+	for n := range uint64(20) {
+		e := newEncoder()
+		e.ref = noon
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(3, n))))
+		e.add(Key{}, someThing(rand.New(rand.NewPCG(4, n))))
+		f.Add(e.buf)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := newDecoder()
+		d.buf, d.ref, d.memory = data, noon, 1<<20
+		var v thing
+		for range 3 {
+			d.take(Key{}, &v)
+		}
+		if d.err != nil {
+			return
+		}
+		e := newEncoder() // what was read can be written, and is the same then
+		e.ref = noon
+		e.add(Key{}, &v)
+		again := newDecoder()
+		again.buf, again.ref, again.memory = e.buf, noon, 1<<30
+		var w thing
+		if again.take(Key{}, &w); again.err != nil || !same(reflectOf(&v), reflectOf(&w)) {
+			t.Errorf("%+v becomes %+v: %v", v, w, again.err)
+		}
+	})
+}
+
+func reflectOf(v any) reflect.Value { return reflect.ValueOf(v).Elem() }

@@ -1,0 +1,306 @@
+package flight
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/bell"
+)
+
+// Config says where a record goes, and what it may cost. The zero value records nothing.
+type Config struct {
+	// Folder is where the segments are; it is made where it is missing. Empty: nothing is recorded.
+	Folder string
+	// MostBytes bounds what all segments take. Default 50 MB.
+	MostBytes int64
+	// MostAge is how long a segment is. Default 4 h.
+	MostAge time.Duration
+	// MostShare of a core is what recording may take, with a minute's worth beforehand. Default 0.01.
+	MostShare float64
+	// Version is the program's.
+	Version string
+}
+
+// Default bounds.
+const (
+	DefaultMostBytes = 50_000_000
+	defaultMostAge   = 4 * time.Hour
+	defaultMostShare = 0.01
+)
+
+func (c Config) withDefaults() Config {
+	c.MostBytes = cmp.Or(c.MostBytes, DefaultMostBytes)
+	c.MostAge = cmp.Or(c.MostAge, defaultMostAge)
+	c.MostShare = cmp.Or(c.MostShare, defaultMostShare)
+	return c
+}
+
+// Validate reports what is wrong with c, nil if nothing is.
+func (c Config) Validate() error {
+	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < LeastBytes {
+		return fmt.Errorf("record: want at least %d bytes, have %d", LeastBytes, c.MostBytes)
+	}
+	if c.MostAge < 0 || !(c.MostShare >= 0 && c.MostShare <= 1) {
+		return fmt.Errorf("record: want an age of at least 0 and a share of a core from 0 to 1, have %s and %g", c.MostAge, c.MostShare)
+	}
+	return nil
+}
+
+const (
+	LeastBytes = 1 << 20 // that [Config].MostBytes may be
+	segments   = 12      // that the bytes are for
+	mostBuffer = 16 << 20
+	burst      = time.Minute // of time that may be taken beforehand, by its share
+	largeChunk = 64 << 10
+	flushEvery = time.Second
+	retryAfter = time.Minute
+)
+
+// Ended is why a segment ended with its program.
+const Ended = "the program ended"
+
+// Kinds of records within a segment.
+const (
+	recordState uint64 = iota + 1
+	recordRound
+)
+
+// Recorder writes a record. See the package's comment for who may call what.
+type Recorder struct {
+	cfg   Config
+	shape string
+	run   string
+	log   *slog.Logger
+	bell  bell.Bell
+
+	// What follows is the owner's of the state.
+	enc   *encoder
+	round []byte        // the one that is being written
+	spent time.Duration // for this round, so far
+
+	mu       sync.Mutex // guards what follows
+	queue    []step
+	waiting  int  // bytes in queue
+	open     bool // rounds are written
+	follows  bool // the next segment begins where the one before ended
+	began    time.Time
+	zone     int
+	rotate   bool          // the segment is full
+	pausedAt time.Time     // when recording stopped; zero: it did not
+	pause    time.Duration // for how long
+	used     time.Duration // of the time allowed
+	since    time.Time     // when used was brought up to date
+	cost     time.Duration // all that was ever used
+}
+
+// step is something for Run to write, in its order.
+type step struct {
+	begin  *Header
+	state  any // with begin, as finish
+	finish func()
+	rounds []byte
+	end    bool
+	why    string
+}
+
+// New makes a recorder for values of a shape. It starts nothing: see [Recorder.Run].
+func New(cfg Config, shape string, log *slog.Logger) *Recorder {
+	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
+}
+
+// Due says whether a segment has to begin with the round at now; it ends the one before. Nothing is recorded until it has begun.
+func (r *Recorder) Due(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, zone := now.Zone()
+	if r.open {
+		if !r.rotate && now.Sub(r.began) < r.cfg.MostAge && zone == r.zone {
+			return false
+		}
+		r.close("", true)
+		return true
+	}
+	return r.pausedAt.IsZero() || time.Since(r.pausedAt) >= r.pause
+}
+
+// Begin begins a segment with a state, a pointer to a struct, which nobody may change any more, that is as of some time. now is that of
+// the round that comes next. finish, which may be nil, makes of state what is written; it is called once, by the goroutine of Run.
+func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
+	name, offset := now.Zone()
+	r.enc = newEncoder()
+	r.enc.ref = asOf
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
+	r.queue = append(r.queue, step{begin: h, state: state, finish: finish})
+	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
+	r.bell.Ring()
+}
+
+// Round begins to write a round. step is by how much the clock was set.
+func (r *Recorder) Round(now time.Time, step time.Duration) {
+	if r.enc == nil {
+		return
+	}
+	began := time.Now()
+	e := r.enc
+	e.buf = r.round[:0]
+	e.varint(int64(now.Sub(e.ref) / time.Microsecond))
+	e.varint(int64(step / time.Microsecond))
+	e.ref = now
+	r.spent = time.Since(began)
+}
+
+// Add writes what was taken in, or decided. key's kind is not 0. v is a pointer to a struct.
+func (r *Recorder) Add(key Key, v any) {
+	if r.enc == nil {
+		return
+	}
+	began := time.Now()
+	r.enc.uvarint(uint64(key.Kind))
+	r.enc.string(key.A)
+	r.enc.string(key.B)
+	r.enc.add(key, v)
+	r.spent += time.Since(began)
+}
+
+// End ends the round.
+func (r *Recorder) End() {
+	if r.enc == nil {
+		return
+	}
+	r.round = r.enc.buf
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.open {
+		r.enc = nil
+		return
+	}
+	if r.waiting+len(r.round) > mostBuffer {
+		r.stop("the disk is too slow", retryAfter)
+		return
+	}
+	if last := len(r.queue) - 1; last < 0 || r.queue[last].rounds == nil {
+		r.queue = append(r.queue, step{rounds: make([]byte, 0, largeChunk)})
+	}
+	last := &r.queue[len(r.queue)-1]
+	last.rounds = appendRecord(last.rounds, recordRound, r.round)
+	r.waiting += len(r.round)
+	r.spend(r.spent)
+	r.bell.Ring()
+}
+
+func appendRecord(to []byte, kind uint64, content []byte) []byte {
+	to = binary.AppendUvarint(to, kind)
+	to = binary.AppendUvarint(to, uint64(len(content)))
+	return append(to, content...)
+}
+
+// close ends the segment. The caller holds mu.
+func (r *Recorder) close(why string, follows bool) {
+	r.queue = append(r.queue, step{end: true, why: why})
+	r.open, r.follows = false, follows
+	r.bell.Ring()
+}
+
+// stop ends the segment for want of something, for a while. The caller holds mu.
+func (r *Recorder) stop(why string, pause time.Duration) {
+	if r.open {
+		r.close(why, false)
+		r.pausedAt, r.pause = time.Now(), pause
+		r.log.Warn("the record has a gap from here", "why", why, "for", pause.String())
+	}
+}
+
+// spend books time, and stops where it was too much. The caller holds mu.
+func (r *Recorder) spend(d time.Duration) {
+	now := time.Now()
+	if r.since.IsZero() {
+		r.since = now
+	}
+	allowed := func(d time.Duration) time.Duration { return time.Duration(r.cfg.MostShare * float64(d)) }
+	r.cost += d
+	r.used = max(0, r.used+d-allowed(now.Sub(r.since)))
+	r.since = now
+	if r.used > allowed(burst) {
+		pause := time.Duration(float64(r.used-allowed(burst)/2) / r.cfg.MostShare) // until half of it is allowed again
+		r.stop(fmt.Sprintf("it would take more than %g of a core", r.cfg.MostShare), pause)
+	}
+}
+
+// Cost is what recording has taken of a core so far.
+func (r *Recorder) Cost() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cost
+}
+
+// Run writes what comes until ctx ends, then the rest, and returns nil. What can't be written is logged, and left out.
+func (r *Recorder) Run(ctx context.Context) error {
+	d := &disk{cfg: r.cfg}
+	defer d.close()
+	timer := time.NewTimer(flushEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.bell:
+		case <-ctx.Done():
+			r.write(d)
+			return r.finish(d)
+		}
+		if !r.large() {
+			timer.Reset(flushEvery)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+		r.write(d)
+	}
+}
+
+// finish ends the segment at the end of the process.
+func (r *Recorder) finish(d *disk) error {
+	r.mu.Lock()
+	if r.open {
+		r.close(Ended, false)
+	}
+	r.mu.Unlock()
+	r.write(d)
+	return nil
+}
+
+func (r *Recorder) large() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.waiting >= largeChunk
+}
+
+// write writes all that has come.
+func (r *Recorder) write(d *disk) {
+	r.mu.Lock()
+	queue := r.queue
+	r.queue, r.waiting = nil, 0
+	r.mu.Unlock()
+	began := time.Now()
+	var failed error
+	for _, s := range queue {
+		failed = errors.Join(failed, d.step(s))
+	}
+	took := time.Since(began)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rotate = r.rotate || d.size() >= r.cfg.MostBytes/segments
+	if failed != nil {
+		r.stop(failed.Error(), retryAfter)
+	}
+	r.spend(took)
+}

@@ -1,0 +1,184 @@
+package autoscaler
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// input is something that the loop takes in, of what its state and its decisions depend on. Its exported fields are all that
+// matters: they are recorded, and a replay applies them again. What is not exported is for whoever waits for an answer, if anybody does.
+type input interface {
+	apply(a *Autoscaler)
+}
+
+// The inputs. What they mean is said where they are posted.
+type (
+	functionPut struct {
+		Spec     api.Function
+		Recalled Times // filled in by the loop
+	}
+	functionRemoved struct{ Name api.FunctionName }
+	devicesSet      struct{ Devices []inventory.Device }
+	usageSeen       struct{ Seen []inventory.Usage }
+	roomsSet        struct {
+		Rooms     []inventory.Room
+		Unmanaged []inventory.UnmanagedPod
+	}
+	elasticSet       struct{ On bool }
+	instanceReported struct{ Status api.InstanceStatus }
+	demandReported   struct{ Demand api.Demand }
+	// used is what clients have used. No decision depends on it; what a day's requests were is known by it.
+	used struct {
+		Function  api.FunctionName
+		Activator string
+		Uses      []UsedBy // made for the record
+
+		usage api.Usage
+	}
+	orderGiven struct {
+		Name   api.FunctionName
+		Order  decide.Order
+		Level  api.Level
+		Waiter uint64
+
+		done  chan error // of the waiter
+		given chan error // nil: it is carried out
+	}
+	orderWithdrawn struct {
+		Name   api.FunctionName
+		Waiter uint64
+	}
+	scaleSet struct {
+		Name     api.FunctionName
+		Replicas int
+		Life     time.Duration
+		By       string
+
+		refused chan error
+	}
+	allStopped struct{ emptied chan struct{} }
+)
+
+// put posts an input. It does not block; false says that the loop has ended.
+func (a *Autoscaler) put(in input) bool { return a.box.post(message{in: in}) }
+
+func (p *functionPut) apply(a *Autoscaler) {
+	spec := p.Spec
+	defer a.dirty.add(spec.Name)
+	f := a.record(spec.Name)
+	if f.Undeclared && f.Past.Starts == 0 {
+		f.Past = p.Recalled.experience()
+	}
+	if f.removed || !f.Undeclared && !f.Spec.Runtime.Adapts(spec.Runtime) {
+		for _, i := range f.Instances {
+			i.Outdated = true
+		}
+		arrivals := f.Past.Arrivals
+		f.Past = p.Recalled.experience()
+		f.Past.Arrivals = arrivals
+	}
+	if f.removed {
+		f.removed, f.Order = false, decide.OrderNone
+	}
+	if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
+	}
+	f.Spec, f.Undeclared = spec, false
+	for _, i := range f.Instances {
+		a.adapt(a.instances[i.Status.Instance])
+	}
+}
+
+func (p *functionRemoved) apply(a *Autoscaler) {
+	defer a.dirty.add(p.Name)
+	f := a.functions[p.Name]
+	if f == nil {
+		return
+	}
+	f.answer(api.Errorf(404, api.CodeModelNotFound, "function %s was removed", p.Name))
+	f.removed, f.Order = true, decide.OrderStop
+	clear(f.demands)
+	f.sum(a.now)
+	a.finishRemoval(f)
+}
+
+func (p *devicesSet) apply(a *Autoscaler) {
+	now := make(map[api.DeviceID]api.DeviceID)
+	for _, d := range p.Devices {
+		if d.Was != "" {
+			now[d.Was] = d.ID
+		}
+	}
+	devices := slices.Clone(p.Devices)
+	a.forgive(devices)
+	a.markLost(devices, now)
+	a.keepOthers(devices)
+	for _, f := range a.order {
+		for _, i := range f.Instances {
+			held := i.Status.Devices
+			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
+			if !slices.Equal(held, i.Status.Devices) {
+				a.dirty.add(f.Spec.Name)
+			}
+		}
+	}
+	a.setDevices(devices)
+}
+
+func (p *usageSeen) apply(a *Autoscaler) { a.notice(p.Seen) }
+
+func (p *roomsSet) apply(a *Autoscaler) {
+	a.rooms, a.unmanaged = p.Rooms, p.Unmanaged
+	a.world.SetRooms(p.Rooms, p.Unmanaged)
+}
+
+func (p *elasticSet) apply(a *Autoscaler) {
+	a.elastic = p.On
+	a.world.SetElastic(p.On)
+}
+
+func (p *instanceReported) apply(a *Autoscaler) {
+	a.merge(p.Status, a.now)
+	a.dirty.add(p.Status.Function)
+}
+
+func (p *demandReported) apply(a *Autoscaler) {
+	d := p.Demand
+	defer a.dirty.add(d.Function)
+	f := a.functions[d.Function]
+	if f == nil || f.Undeclared {
+		a.log.Debug("demand for a function that is not declared", "function", d.Function)
+		return
+	}
+	old, known := f.demands[d.Activator]
+	if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && a.now.Sub(old.heard) < mostLate {
+		return // late; what is further behind comes from a clock that was set back
+	}
+	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
+	f.sum(a.now)
+	a.wakes.Demand(d, f.Waiting, time.Now())
+}
+
+func (p *used) apply(a *Autoscaler) {
+	if p.usage.Function != "" { // in a replay there is none
+		a.usage.Used(time.Now(), p.usage)
+	}
+}
+
+func (p *allStopped) apply(a *Autoscaler) {
+	a.stopping = true
+	if p.emptied != nil {
+		a.emptied = append(a.emptied, p.emptied)
+	}
+	for _, f := range a.order {
+		if f.Order != decide.OrderStop { // no other is carried out any more
+			f.answer(errEnded)
+		}
+	}
+	a.allDirty()
+}

@@ -1,0 +1,207 @@
+package autoscaler
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// redactor takes out of a record what may be a secret, or somebody's text, and no decision depends on: commands, environments and
+// references of models, which are compared only, become digests with a key that is not kept; what a runtime has printed becomes a digest
+// wherever a decision repeats it; tenants and traces are left out. A replay of what is left gives the same decisions. It is safe for many
+// goroutines.
+type redactor struct {
+	key [32]byte
+
+	mu          sync.Mutex        // guards what follows
+	now, before map[string]string // what was printed, and its digest
+}
+
+func newRedactor() *redactor {
+	r := &redactor{now: make(map[string]string)}
+	_, _ = rand.Read(r.key[:]) // it never fails
+	return r
+}
+
+// printed begins what a runtime printed, in messages of instances.
+const printed = "; its last output:"
+
+// mostPrinted is how many texts are known at least.
+const mostPrinted = 512
+
+// digest is the same for the same text, while this process lives.
+func (r *redactor) digest(text string) string {
+	if text == "" {
+		return ""
+	}
+	h := hmac.New(sha256.New, r.key[:])
+	h.Write([]byte(text)) // it never fails
+	return "~" + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+func (r *redactor) digests(list []string) []string {
+	list = slices.Clone(list)
+	for k := range list {
+		list[k] = r.digest(list[k])
+	}
+	return list
+}
+
+// message is one of an instance, without what its runtime printed.
+func (r *redactor) message(text string) string {
+	at := strings.Index(text, printed)
+	if at < 0 {
+		return text
+	}
+	return text[:at] + r.learn(text[at:])
+}
+
+// learn is what is recorded for a text that begins with printed.
+func (r *redactor) learn(text string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, found := r.known(text); found {
+		return known
+	}
+	if len(r.now) >= mostPrinted {
+		r.now, r.before = make(map[string]string), r.now
+	}
+	r.now[text] = printed + " " + r.digest(text)
+	return r.now[text]
+}
+
+func (r *redactor) known(text string) (digest string, found bool) {
+	if digest, found = r.now[text]; !found {
+		digest, found = r.before[text]
+	}
+	return digest, found
+}
+
+// text is one of a decision, without what runtimes printed.
+func (r *redactor) text(text string) string {
+	if !strings.Contains(text, printed) {
+		return text
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, list := range []map[string]string{r.now, r.before} {
+		for secret, digest := range list {
+			text = strings.ReplaceAll(text, secret, digest)
+		}
+	}
+	for at := 0; ; { // what is of nobody that is known ends the text
+		next := strings.Index(text[at:], printed)
+		if next < 0 {
+			return text
+		}
+		if at += next + len(printed); !strings.HasPrefix(text[at:], " ~") {
+			return text[:at]
+		}
+	}
+}
+
+func (r *redactor) adapters(list []api.Adapter) []api.Adapter {
+	list = slices.Clone(list)
+	for k := range list {
+		list[k].Path = r.digest(list[k].Path)
+	}
+	return list
+}
+
+func (r *redactor) function(f api.Function) api.Function {
+	rt := &f.Runtime
+	rt.Model, rt.AdapterRoot = r.digest(rt.Model), r.digest(rt.AdapterRoot)
+	rt.Command, rt.Args, rt.Env = r.digests(rt.Command), r.digests(rt.Args), r.digests(rt.Env)
+	rt.Adapters = r.adapters(rt.Adapters)
+	f.Handler = r.digests(f.Handler)
+	f.ProviderPatch, f.Manifest, f.Origin = r.digest(f.ProviderPatch), r.digest(f.Manifest), r.digest(f.Origin)
+	return f
+}
+
+func (r *redactor) status(s api.InstanceStatus) api.InstanceStatus {
+	s.Message = r.message(s.Message)
+	s.Steps, s.StepsSpan = nil, ""
+	return s
+}
+
+func demandOnly(d api.Demand) api.Demand {
+	d.Tenants, d.Trace = nil, ""
+	return d
+}
+
+// input is in as it is recorded.
+func (r *redactor) input(in input) input {
+	switch in := in.(type) {
+	case *functionPut:
+		return &functionPut{Spec: r.function(in.Spec), Recalled: in.Recalled}
+	case *instanceReported:
+		return &instanceReported{Status: r.status(in.Status)}
+	case *demandReported:
+		return &demandReported{Demand: demandOnly(in.Demand)}
+	case *used:
+		out := &used{Function: in.Function, Activator: in.Activator}
+		for _, u := range in.usage.Uses {
+			out.Uses = append(out.Uses, UsedBy{u.Instance, r.digest(u.Tenant + "\x00" + u.Key), u.Begun.Truncate(time.Microsecond), u.Requests, int64(u.Input), int64(u.Output)})
+		}
+		return out
+	case *returned:
+		out := *in
+		out.Status = r.status(in.Status)
+		if in.Err != nil {
+			err := *in.Err
+			if err.Text = r.message(err.Text); err.API != nil {
+				is := *err.API
+				is.Message = r.message(is.Message)
+				err.API = &is
+			}
+			out.Err = &err
+		}
+		return &out
+	}
+	return in
+}
+
+// learnAll learns what runtimes have printed, as s has it, before a decision repeats it.
+func (r *redactor) learnAll(s *saved) {
+	for k := range s.Functions {
+		f := &s.Functions[k]
+		r.message(f.Function.LastError)
+		for n := range f.Instances {
+			r.message(f.Instances[n].Instance.Status.Message)
+			r.message(f.Instances[n].Instance.Lost)
+		}
+	}
+}
+
+// state redacts s, whose slices are its own.
+func (r *redactor) state(s *saved) {
+	for k := range s.Calls {
+		s.Calls[k].Call.Adapters = r.adapters(s.Calls[k].Call.Adapters)
+	}
+	for k := range s.Functions {
+		f := &s.Functions[k]
+		f.Function.Spec = r.function(f.Function.Spec)
+		f.Function.LastError = r.message(f.Function.LastError)
+		for n := range f.Demands {
+			f.Demands[n].Demand = demandOnly(f.Demands[n].Demand)
+		}
+		for n := range f.Instances {
+			i := &f.Instances[n]
+			i.Instance.Status = r.status(i.Instance.Status)
+			i.Instance.Lost = r.message(i.Instance.Lost)
+			i.Adapters = r.adapters(i.Adapters)
+			i.Instance.Grant.Trace = ""
+		}
+		for n := range f.Decisions {
+			f.Decisions[n].Reason, f.Decisions[n].Error = r.text(f.Decisions[n].Reason), r.text(f.Decisions[n].Error)
+		}
+		f.LastWait = r.text(f.LastWait)
+	}
+}

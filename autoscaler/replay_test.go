@@ -1,0 +1,240 @@
+package autoscaler
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
+)
+
+// replayed is what a replay came to.
+type replayed struct{ segments, followed, rounds, decisions int }
+
+// replayAll replays each segment of a record alone. The error is what was not alike, to the byte; where a segment follows another, so is
+// the state that it begins with.
+func replayAll(path string) (n replayed, err error) {
+	segments, err := flight.Open(path)
+	if err != nil {
+		return n, err
+	}
+	var ended *saved
+	for _, s := range segments {
+		if s.Damage != "" {
+			return n, errors.New(s.Damage)
+		}
+		if ended, err = n.replay(s, ended); err != nil {
+			return n, fmt.Errorf("%s: %w", s.From, err)
+		}
+	}
+	return n, nil
+}
+
+// replay replays s. before is the state at the end of the segment before, and what it returns the one at its own.
+func (n *replayed) replay(s *flight.Segment, before *saved) (*saved, error) {
+	r, err := NewReplay(s, "test")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if s.Follows {
+		if d := cmp.Diff(before, r.a.save(), cmpopts.IgnoreUnexported(decide.Function{}, decide.Instance{}, call{})); d != "" {
+			return nil, fmt.Errorf("it begins with another state than the one before ends (-end +begin):\n%s", d)
+		}
+		n.followed++
+	}
+	for n.segments++; ; n.rounds++ {
+		round, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return r.a.save(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		n.decisions += len(round.Decided)
+		if got, want := lines(round.Decided), lines(round.Recorded); got != want {
+			return nil, fmt.Errorf("at %s it was decided:\n%sand now:\n%s", round.At, want, got)
+		}
+	}
+}
+
+func lines(ds []api.Decision) (text string) {
+	for _, d := range ds {
+		line, _ := json.Marshal(d)
+		text += string(line) + "\n"
+	}
+	return text
+}
+
+// recorded is the record of a run of the kind of TestChaos, in which functions have secrets, and instances fail with what they have printed.
+func recorded(t *testing.T) (segments []*flight.Segment, data []byte) {
+	t.Helper()
+	inWorld(t, 3*api.GiB, func(w *fleet) {
+		for k, f := range []*fakeFunction{w.add("secret", api.GiB, nil), w.add("fails", api.GiB, nil), w.add("gives-way", 2*api.GiB, nil)} {
+			f.spec.Runtime = api.Runtime{Kind: api.RuntimeCommand, Model: "https://u:" + secret + "@host/m", Command: []string{"serve", "--key", secret},
+				Env: []string{"TOKEN=" + secret}, Args: []string{secret}, Adapters: []api.Adapter{{Name: "l", Path: secret}}}
+			f.spec.Manifest, f.spec.ProviderPatch, f.spec.Handler, f.spec.Origin = secret, secret, []string{secret}, secret
+			f.spec.SleepAfter = 3 * time.Second
+			w.a.PutFunction(f.spec)
+			if f.spec.Name.Name() == "fails" {
+				f.failStarts, f.load = 2, time.Second
+				f.says = "the model file is broken; its last output:\nprompt: " + secret
+			}
+			w.request(f, 2, time.Duration(k+1)*time.Second)
+		}
+		pass(time.Minute)
+		w.a.ObserveDemand(api.Demand{Function: "default/secret", Activator: "other", Tenants: map[string]int{secret: 1}, Trace: secret, At: time.Now()})
+		_ = w.a.Receive(api.NewEvent(api.EventUsage, "", "default/secret", api.Usage{Function: "default/secret", Activator: "door",
+			Uses: []api.Use{{Instance: "secret-0001", Begun: time.Now(), Tenant: secret, Key: secret, Requests: 3, Input: 50, Output: 20}}})) // it is fine
+		pass(time.Minute)
+		if err := w.a.Scale(w.t.Context(), "default/secret", 1, time.Minute, "somebody"); err != nil {
+			t.Error(err)
+		}
+		pass(30 * time.Minute)
+		w.finally = func() {
+			var err error
+			if segments, err = flight.Open(w.record); err != nil {
+				t.Error(err)
+			}
+			var all bytes.Buffer
+			if err := w.a.round.rec.Copy(&all); err != nil {
+				t.Error(err)
+			}
+			data = all.Bytes()
+		}
+	})
+	return segments, data
+}
+
+const secret = "s3cr3t-s3cr3t"
+
+// TestNoSecrets: what a record has, uncompressed, has nothing of what was declared as a command, an environment or a reference, of what
+// a runtime printed, or of tenants; and yet each decision is the same.
+func TestNoSecrets(t *testing.T) {
+	segments, _ := recorded(t)
+	if len(segments) == 0 {
+		t.Fatal("there is no record")
+	}
+	fails := 0
+	for _, s := range segments {
+		content, err := s.Content()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(content, []byte(secret)) {
+			at := bytes.Index(content, []byte(secret))
+			t.Errorf("there is a secret in it: %q", content[max(0, at-200):at+20])
+		}
+		if bytes.Contains(content, []byte("the model file is broken; its last output: ~")) {
+			fails++
+		}
+	}
+	if fails == 0 {
+		t.Error("nothing says why the start failed")
+	}
+}
+
+// mutant is a planner that does one thing otherwise.
+type mutant struct {
+	planner
+	change func(*decide.Action) (keep bool)
+}
+
+func (m mutant) Plan(now time.Time) ([]decide.Action, time.Time) {
+	actions, next := m.planner.Plan(now)
+	kept := actions[:0]
+	for _, a := range actions {
+		if m.change(&a) {
+			kept = append(kept, a)
+		}
+	}
+	return kept, next
+}
+
+// TestChangedDecisionIsFound: a program that leaves out one decision of any kind, or has another reason or instance, is told from the one that was recorded.
+func TestChangedDecisionIsFound(t *testing.T) {
+	segments, _ := recorded(t)
+	n := 0
+	for _, kind := range []decide.Kind{decide.Start, decide.Wake, decide.Sleep, decide.Stop, decide.Grant, decide.Revoke, decide.Wait} {
+		for name, change := range map[string]func(*decide.Action) bool{
+			"left out":       func(a *decide.Action) bool { return a.Kind != kind },
+			"another reason": func(a *decide.Action) bool { a.Reason += "."; return true },
+		} {
+			seen := false
+			var found error
+			for _, s := range segments {
+				r, err := NewReplay(s, "test")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.a.planner = mutant{r.a.planner, func(a *decide.Action) bool {
+					if a.Kind != kind {
+						return true
+					}
+					seen = true
+					return change(a)
+				}}
+				for found == nil {
+					round, err := r.Next()
+					if errors.Is(err, io.EOF) {
+						break
+					}
+					if found = err; lines(round.Decided) != lines(round.Recorded) {
+						found = errors.New("it is not alike")
+					}
+				}
+				r.Close()
+			}
+			if seen && found == nil {
+				t.Errorf("%s, %s: the replay is alike", kind, name)
+			}
+			if seen {
+				n++
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d mutants had something to change, want 10 at least", n)
+	}
+}
+
+// FuzzReplay replays records of which some bytes are others, behind the checksums: it may end with an error, and nothing else.
+func FuzzReplay(f *testing.F) {
+	f.Add(uint32(0), byte(0))
+	f.Add(uint32(100), byte(3))
+	f.Add(uint32(5000), byte(255))
+	var content []byte
+	var header flight.Header
+	f.Fuzz(func(t *testing.T, at uint32, value byte) {
+		if content == nil {
+			segments, _ := recorded(t)
+			content, _ = segments[0].Content()
+			header = segments[0].Header
+		}
+		changed := bytes.Clone(content)
+		changed[int(at)%len(changed)] = value
+		s, err := flight.SegmentOf(header, changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReplay(s, "test")
+		if err != nil {
+			return
+		}
+		defer r.Close()
+		for range 1000 {
+			if _, err := r.Next(); err != nil {
+				return
+			}
+		}
+	})
+}

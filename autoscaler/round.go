@@ -1,0 +1,154 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
+)
+
+// Kinds of what is recorded of a round: the inputs, and decisions.
+const kindDecision = 1
+
+// kinds are the inputs by their kind. What a record means depends on their order.
+var kinds = []struct {
+	kind  uint8
+	value func() input
+}{
+	{2, func() input { return &functionPut{} }},
+	{3, func() input { return &functionRemoved{} }},
+	{4, func() input { return &devicesSet{} }},
+	{5, func() input { return &usageSeen{} }},
+	{6, func() input { return &roomsSet{} }},
+	{7, func() input { return &elasticSet{} }},
+	{8, func() input { return &instanceReported{} }},
+	{9, func() input { return &demandReported{} }},
+	{10, func() input { return &used{} }},
+	{11, func() input { return &orderGiven{} }},
+	{12, func() input { return &orderWithdrawn{} }},
+	{13, func() input { return &scaleSet{} }},
+	{14, func() input { return &allStopped{} }},
+	{15, func() input { return &returned{} }},
+}
+
+// kindOf has the kind of each type of input.
+var kindOf = sync.OnceValue(func() map[reflect.Type]uint8 {
+	of := make(map[reflect.Type]uint8)
+	for _, k := range kinds {
+		of[reflect.TypeOf(k.value())] = k.kind
+	}
+	return of
+})
+
+// recordShape is the shape of all that is recorded.
+var recordShape = sync.OnceValues(func() (string, error) {
+	values := []any{&saved{}, &api.Decision{}}
+	for _, k := range kinds {
+		values = append(values, k.value())
+	}
+	return flight.Shape(values...)
+})
+
+// round is what is recorded, and seen, of the round that is going on. It belongs to the loop.
+type round struct {
+	rec    *flight.Recorder // nil: nothing is recorded
+	secret *redactor
+	saw    func(api.Decision)
+}
+
+// startRecorder begins to record, if that is asked for. What it returns ends it, and waits for the end.
+func (a *Autoscaler) startRecorder() (end func()) {
+	if a.round.rec == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(a.opsCtx))
+	var done sync.WaitGroup
+	done.Go(func() { _ = a.round.rec.Run(ctx) }) // it has no error
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// begin begins to record a round, and before it a segment where one is due.
+func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
+	if r.rec == nil {
+		return
+	}
+	if r.rec.Due(now) {
+		if a.now.IsZero() {
+			a.now = now
+		}
+		s := a.save()
+		r.secret.learnAll(s)
+		r.rec.Begin(a.now, now, s, func() { r.secret.state(s) })
+	}
+	r.rec.Round(now, step)
+}
+
+// took records an input.
+func (r *round) took(in input) {
+	if r.rec != nil {
+		in = r.secret.input(in)
+		r.rec.Add(keyOf(in), in)
+	}
+}
+
+// keyOf says of which earlier input one is the successor.
+func keyOf(in input) flight.Key {
+	k := flight.Key{Kind: kindOf()[reflect.TypeOf(in)]}
+	switch in := in.(type) {
+	case *functionPut:
+		k.A = string(in.Spec.Name)
+	case *instanceReported:
+		k.A = string(in.Status.Instance)
+	case *demandReported:
+		k.A, k.B = string(in.Demand.Function), in.Demand.Activator
+	case *used:
+		k.A, k.B = string(in.Function), in.Activator
+	}
+	return k
+}
+
+// decided records a decision.
+func (r *round) decided(d api.Decision) {
+	if r.saw != nil {
+		r.saw(d)
+	}
+	if r.rec != nil {
+		d.Reason, d.Error = r.secret.text(d.Reason), r.secret.text(d.Error)
+		r.rec.Add(flight.Key{Kind: kindDecision, A: string(d.Function)}, &d)
+	}
+}
+
+// end ends the round.
+func (r *round) end() {
+	if r.rec != nil {
+		r.rec.End()
+	}
+}
+
+// CopyRecord writes all that there is of the record to w. Where nothing is recorded it is an *[api.Error] with status 404.
+func (a *Autoscaler) CopyRecord(w io.Writer) error {
+	if a.round.rec == nil {
+		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")
+	}
+	if err := a.round.rec.Copy(w); err != nil {
+		return fmt.Errorf("copy the record: %w", err)
+	}
+	return nil
+}
+
+// RecordCost is what recording has taken of a core so far.
+func (a *Autoscaler) RecordCost() time.Duration {
+	if a.round.rec == nil {
+		return 0
+	}
+	return a.round.rec.Cost()
+}

@@ -1,0 +1,157 @@
+package autoscaler
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/grants"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/internal/tombstone"
+)
+
+// saved is the whole state of the loop between two rounds, with what of its configuration decisions depend on: what a segment of a
+// record begins with.
+type saved struct {
+	Config savedConfig
+	Now    time.Time
+
+	Devices    []inventory.Device
+	Rooms      []inventory.Room
+	Unmanaged  []inventory.UnmanagedPod
+	Elastic    bool
+	Others     map[api.DeviceID]api.Bytes
+	Epochs     grants.Epochs
+	Counter    map[string]int
+	Stopping   bool
+	Tombstones []tombstone.Stone
+	LastCall   uint64
+	Calls      []savedCall
+	Functions  []savedFunction
+}
+
+type (
+	savedConfig struct {
+		Policy                        decide.Policy
+		AssumedMemory, AssumedResidue api.Bytes
+		DemandTTL, ProbeAfter         time.Duration
+		StopTimeout, CallTimeout      time.Duration
+		Source                        string
+	}
+	savedCall struct {
+		Call     call
+		Instance api.InstanceID // as it is called now; empty: none that there still is
+	}
+	savedFunction struct {
+		Function  decide.Function // without its instances
+		Removed   bool
+		Demands   []savedDemand
+		Waiters   []uint64
+		Decisions []api.Decision
+		LastWait  string
+		Instances []savedInstance
+	}
+	savedDemand struct {
+		Demand api.Demand
+		Heard  time.Time
+	}
+	savedInstance struct {
+		Instance          decide.Instance
+		Epoch             uint64
+		Reported, Faulted bool
+		UnansweredFences  int
+		Heard             time.Time
+		Misses            int
+		Probing           bool
+		AdaptersKnown     bool
+		Adapters          []api.Adapter
+		Telling           bool
+		AdapterFailures   int
+	}
+)
+
+// mostSavedDecisions bounds how many decisions a segment begins with, over all functions. With more than 200 functions it is less
+// than [mostDecisions] of each.
+const mostSavedDecisions = 20000
+
+// save is the state. It shares nothing with the loop that the loop changes.
+func (a *Autoscaler) save() *saved {
+	c := a.cfg
+	s := &saved{
+		Config: savedConfig{Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue, DemandTTL: c.DemandTTL,
+			ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
+		Now: a.now, Devices: slices.Clone(a.world.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
+		Epochs: a.epochs, Counter: maps.Clone(a.counter), Stopping: a.stopping, Tombstones: a.tombstones.All(), LastCall: a.lastCall,
+		Functions: make([]savedFunction, 0, len(a.order)),
+	}
+	for _, n := range slices.Sorted(maps.Keys(a.calls)) {
+		c := savedCall{Call: *a.calls[n]}
+		if a.current(c.Call.i) {
+			c.Instance = c.Call.i.Status.Instance
+		}
+		s.Calls = append(s.Calls, c)
+	}
+	keep := min(mostDecisions, max(1, mostSavedDecisions/max(1, len(a.order))))
+	for _, f := range a.order {
+		s.Functions = append(s.Functions, a.saveFunction(f, keep))
+	}
+	return s
+}
+
+func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
+	s := savedFunction{Function: f.Function, Removed: f.removed, LastWait: f.lastWait,
+		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
+	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
+	for _, d := range f.demands {
+		s.Demands = append(s.Demands, savedDemand{d.Demand, d.heard})
+	}
+	slices.SortFunc(s.Demands, func(a, b savedDemand) int { return cmp.Compare(a.Demand.Activator, b.Demand.Activator) })
+	for _, w := range f.waiters {
+		s.Waiters = append(s.Waiters, w.id)
+	}
+	for _, known := range f.Instances {
+		i := a.instances[known.Status.Instance]
+		s.Instances = append(s.Instances, savedInstance{
+			Instance: i.Instance, Epoch: i.epoch, Reported: i.reported, Faulted: i.faulted, UnansweredFences: i.unansweredFences,
+			Heard: i.heard, Misses: i.misses, Probing: i.probing, AdaptersKnown: i.adapters.known, Adapters: i.adapters.has,
+			Telling: i.adapters.telling, AdapterFailures: i.adapters.failures,
+		})
+	}
+	return s
+}
+
+// restore makes the state of a, which has just been made with s.Config and s.Devices.
+func (a *Autoscaler) restore(s *saved) {
+	a.now, a.others, a.epochs, a.stopping, a.lastCall = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
+	if s.Counter != nil {
+		a.counter = s.Counter
+	}
+	a.tombstones = tombstone.SetOf(s.Tombstones)
+	(&roomsSet{Rooms: s.Rooms, Unmanaged: s.Unmanaged}).apply(a)
+	(&elasticSet{On: s.Elastic}).apply(a)
+	for _, sf := range s.Functions {
+		f := a.record(sf.Function.Spec.Name)
+		f.Function, f.removed, f.lastWait, f.decisions = sf.Function, sf.Removed, sf.LastWait, sf.Decisions
+		for _, d := range sf.Demands {
+			f.demands[d.Demand.Activator] = demand{d.Demand, d.Heard}
+		}
+		for _, id := range sf.Waiters {
+			f.waiters = append(f.waiters, waiter{id: id})
+		}
+		for _, si := range sf.Instances {
+			i := &instance{f: f, Instance: si.Instance, epoch: si.Epoch, reported: si.Reported, faulted: si.Faulted, unansweredFences: si.UnansweredFences,
+				heard: si.Heard, misses: si.Misses, probing: si.Probing,
+				adapters: adapted{known: si.AdaptersKnown, has: si.Adapters, telling: si.Telling, failures: si.AdapterFailures}}
+			a.insert(i)
+		}
+	}
+	for _, sc := range s.Calls {
+		c := sc.Call
+		c.i = a.instances[sc.Instance]
+		a.calls[c.N] = &c
+	}
+	a.allDirty()
+}

@@ -1,0 +1,201 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/simulate"
+)
+
+// WhatIf is what policies would have made of a record's requests, by the simulator.
+type WhatIf struct {
+	From     time.Time         `json:"from"`
+	To       time.Time         `json:"to"`
+	Requests int               `json:"requests"`
+	Models   int               `json:"models"`
+	Policies []simulate.Result `json:"policies"`
+	// Then is what really happened, which the simulator knows nothing of.
+	Then Then `json:"then"`
+	// Assumes says, in sentences, what is assumed beside what is recorded.
+	Assumes []string `json:"assumes"`
+}
+
+// WhatIf simulates policies on the record.
+func (r *Record) WhatIf(ctx context.Context, policies []string) (WhatIf, error) {
+	for _, p := range policies {
+		if !slices.Contains(simulate.Names, p) {
+			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.Names, ", "))
+		}
+	}
+	t, err := r.Traffic(ctx)
+	if err != nil {
+		return WhatIf{}, err
+	}
+	if len(t.Requests) == 0 {
+		return WhatIf{}, errors.New("no request came while this was recorded: there is nothing to compare policies by")
+	}
+	w := WhatIf{From: t.From, To: t.To, Then: t.Then}
+	cfg, trace, err := t.world(&w)
+	if err != nil {
+		return w, err
+	}
+	w.Requests, w.Models = len(trace), len(trace.Models())
+	for _, p := range policies {
+		policy := simulate.Policy{Name: p}
+		if p == "rouse" {
+			policy.Keep = t.keep(&w)
+		}
+		result, err := simulate.Run(ctx, cfg, trace, t.To.Sub(t.From), policy)
+		if err != nil {
+			return w, err
+		}
+		w.Policies = append(w.Policies, result)
+	}
+	return w, nil
+}
+
+func (w *WhatIf) assume(format string, args ...any) {
+	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
+}
+
+// world is the simulator's world that is most like the recorded one, and the requests that are possible in it.
+func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
+	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
+	nodes := make(map[string]bool)
+	var gpus, hosts []inventory.Device
+	for _, d := range t.Devices {
+		if nodes[d.Node] = true; d.IsHost() {
+			hosts = append(hosts, d)
+		} else {
+			gpus = append(gpus, d)
+		}
+	}
+	onGPUs := slices.ContainsFunc(t.Functions, func(f admin.Function) bool { return f.Need.Devices > 0 })
+	least := func(list []inventory.Device) api.Bytes {
+		return slices.MinFunc(list, func(a, b inventory.Device) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
+	}
+	if len(hosts) == 0 || onGPUs && len(gpus) == 0 {
+		return cfg, nil, errors.New("at the end of the record there are no devices that the functions could have run on")
+	}
+	cfg.HostMemory = least(hosts)
+	if onGPUs {
+		cfg.Devices, cfg.DeviceMemory = len(gpus), least(gpus)
+		if cfg.Nodes = len(nodes); len(gpus)%cfg.Nodes != 0 {
+			cfg.Nodes = 1
+			w.assume("all %d GPUs are in one machine: the simulator knows only machines that have as many each", len(gpus))
+		}
+	} else {
+		cfg.Devices, cfg.DeviceMemory, cfg.Nodes = len(hosts), cfg.HostMemory, len(hosts)
+		w.assume("no function uses a GPU: each machine's memory stands for one, and GPU-hours are those of machines that have a model awake")
+	}
+	if nodes[""] {
+		cfg.Pod = time.Millisecond // instances are processes
+	}
+	leftOut := t.models(&cfg, onGPUs, w)
+	trace := slices.DeleteFunc(slices.Clone(t.Requests), func(a simulate.Arrival) bool { return leftOut[a.Model] })
+	if len(leftOut) > 0 {
+		w.assume("%d of %d requests are left out: their functions are gone, use no GPU where others do, or need more than a device has", len(t.Requests)-len(trace), len(t.Requests))
+	}
+	if len(trace) == 0 {
+		return cfg, nil, errors.New("of the functions that were asked for none can be simulated: they are gone, or need more than a device has")
+	}
+	if t.Guessed > 0 {
+		w.assume("of %d requests only the number is known: they come at the times of the others", t.Guessed)
+	}
+	if t.Untold > 0 {
+		w.assume("nothing was told of the tokens of %d requests: they have %d and %d", t.Untold, usualPrompt, usualOutput)
+	}
+	w.assume("requests have the mean number of tokens of their function, and come when they came, however late the answers before are")
+	return cfg, trace, nil
+}
+
+// models makes those that can be simulated; the others are left out.
+func (t *Traffic) models(cfg *simulate.Config, onGPUs bool, w *WhatIf) (leftOut map[api.ModelName]bool) {
+	leftOut = make(map[api.ModelName]bool)
+	for _, name := range t.Requests.Models() {
+		leftOut[name] = true
+	}
+	published, rates := 0, 0
+	for _, f := range t.Functions {
+		name := api.ModelName(f.Function.Name)
+		if !leftOut[name] || onGPUs && f.Need.Devices == 0 {
+			continue
+		}
+		m, measured := model(f, onGPUs, *cfg)
+		if m.Device > cfg.DeviceMemory || m.Host > cfg.HostMemory || m.GPUs > cfg.Devices/cfg.Nodes {
+			continue
+		}
+		if !measured {
+			published++
+		}
+		if f.Learned.TokenRate > 0 {
+			rates++
+		}
+		delete(leftOut, name)
+		cfg.Models = append(cfg.Models, m)
+		cfg.Hold, cfg.MaxScale = max(cfg.Hold, f.Function.Hold.Timeout), max(cfg.MaxScale, f.Function.MaxScale)
+	}
+	if published > 0 {
+		w.assume("of %d of %d models the time to load, to wake or per token was not measured: those published for vLLM on GPUs of 80 GB stand for it", published, len(cfg.Models))
+	}
+	if rates > 0 {
+		w.assume("the tokens a second that %d of %d models were measured to give are those of a request that is alone", rates, len(cfg.Models))
+	}
+	return leftOut
+}
+
+// model is f as the simulator knows it; measured says whether its times are f's own.
+func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model, measured bool) {
+	l, need := f.Learned, f.Need
+	size := need.Host
+	if onGPUs {
+		size = need.PerDevice * api.Bytes(max(1, need.Devices))
+	}
+	m = simulate.NewModel(api.ModelName(f.Function.Name), max(size, 1), cfg.DeviceMemory)
+	m.GPUs, m.Device, m.Host, m.Concurrency = max(1, need.Devices), need.PerDevice, need.Host, max(1, f.Function.Concurrency)
+	if !onGPUs {
+		m.Device, m.Host = need.Host, 0
+	}
+	for level := api.Level1; level <= api.Level2; level++ {
+		m.Residue[level], m.HostResidue[level] = l.Asleep[level].PerDevice, l.Asleep[level].Host
+		if !onGPUs {
+			m.Residue[level], m.HostResidue[level] = l.Asleep[level].Host, 0
+		}
+		m.Residue[level], m.HostResidue[level] = min(m.Residue[level], m.Device), min(m.HostResidue[level], cfg.HostMemory)
+		m.Wake[level] = cmp.Or(l.Wake[level], m.Wake[level])
+	}
+	m.Load, m.Sleep = cmp.Or(l.Load, m.Load), cmp.Or(l.Sleep, m.Sleep)
+	if l.PromptRate > 0 {
+		m.Prefill = l.PromptRate
+	}
+	if l.TokenRate > 0 {
+		m.Step = time.Duration(float64(time.Second) / l.TokenRate)
+	}
+	return m, l.Load > 0 && l.Wake[api.Level1] > 0 && l.PromptRate > 0 && l.TokenRate > 0
+}
+
+// keep is how long most functions stay awake unused, which the simulator has one number for.
+func (t *Traffic) keep(w *WhatIf) time.Duration {
+	count := make(map[time.Duration]int)
+	for _, f := range t.Functions {
+		count[f.Function.SleepAfter]++
+	}
+	var most time.Duration
+	for d, n := range count {
+		if n > count[most] || n == count[most] && d < most {
+			most = d
+		}
+	}
+	if len(count) > 1 {
+		w.assume("all functions sleep after %s, as most do; there are %d different times", cmp.Or(most, simulate.Forever), len(count))
+	}
+	return cmp.Or(most, simulate.Forever)
+}

@@ -1,0 +1,166 @@
+package replay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
+)
+
+// Record is an open one.
+type Record struct {
+	Path     string
+	Segments []*flight.Segment
+	// Notes say, in lines for people, what of it is missing, and what may be otherwise here.
+	Notes []string
+
+	version string
+}
+
+// Open opens a file or a folder. version is this program's. An error says why none of it can be replayed.
+func Open(path, version string) (*Record, error) {
+	all, err := flight.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{Path: path, version: version}
+	var refused error
+	said := make(map[string]bool)
+	note := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !said[text] {
+			said[text] = true
+			r.Notes = append(r.Notes, text)
+		}
+	}
+	for _, s := range all {
+		if s.Damage != "" {
+			note("%s, %s", s.From, s.Damage)
+		}
+		try, err := autoscaler.NewReplay(s, version)
+		if err != nil {
+			note("%s: a segment is left out: %v", s.From, err)
+			refused = err
+			continue
+		}
+		try.Close()
+		if s.Version != version {
+			note("it was recorded by Rouse %s, and this is %s: decisions may differ", s.Version, version)
+		}
+		if s.Arch != runtime.GOARCH {
+			note("it was recorded on %s, and this is %s: numbers with fractions, and by them decisions, may differ", s.Arch, runtime.GOARCH)
+		}
+		if s.Why != "" && s.Why != flight.Ended {
+			note("there is a gap after %s: %s", s.From, s.Why)
+		}
+		r.Segments = append(r.Segments, s)
+	}
+	if len(r.Segments) == 0 {
+		return nil, fmt.Errorf("%s: %w", path, errors.Join(errors.New("nothing of it can be replayed"), refused))
+	}
+	return r, nil
+}
+
+// Difference is the first round of a segment in which something else is decided.
+type Difference struct {
+	At       time.Time      `json:"at"`
+	Recorded []api.Decision `json:"recorded"`
+	Decided  []api.Decision `json:"decided"`
+	// Error says why the segment could not be replayed any further; empty: it could.
+	Error string `json:"error,omitempty"`
+}
+
+// Checked is what came of a segment.
+type Checked struct {
+	From      time.Time   `json:"from"`
+	To        time.Time   `json:"to"`
+	Run       string      `json:"run"`
+	Version   string      `json:"version"`
+	Functions int         `json:"functions"`
+	Rounds    int         `json:"rounds"`
+	Decisions int         `json:"decisions"`
+	Alike     int         `json:"alike"`
+	First     *Difference `json:"first,omitempty"`
+}
+
+// Check replays all segments. Where a decision is another one, the segment is replayed no further: what follows depends on it.
+func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
+	for _, s := range r.Segments {
+		c, err := r.check(ctx, s)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+func (r *Record) check(ctx context.Context, s *flight.Segment) (Checked, error) {
+	c := Checked{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
+	for round, err := range r.rounds(ctx, s) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return c, context.Cause(ctx)
+			}
+			c.First = &Difference{At: c.To, Error: err.Error()}
+			return c, nil
+		}
+		c.Rounds++
+		c.To, c.Functions = round.At, round.replay.Declared()
+		c.Decisions += len(round.Recorded)
+		if !alike(round.Decided, round.Recorded) {
+			c.First = &Difference{At: round.At, Recorded: round.Recorded, Decided: round.Decided}
+			return c, nil
+		}
+		c.Alike += len(round.Recorded)
+	}
+	return c, nil
+}
+
+// alike says whether decisions are the same, to the byte of what is told of them.
+func alike(a, b []api.Decision) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	one, err1 := json.Marshal(a)
+	other, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(one) == string(other)
+}
+
+type round struct {
+	autoscaler.Round
+	replay      *autoscaler.Replay
+	gpus, hosts int // that are held
+}
+
+// rounds replays a segment. An error is the last.
+func (r *Record) rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
+	return func(yield func(round, error) bool) {
+		replay, err := autoscaler.NewReplay(s, r.version)
+		if err != nil {
+			yield(round{}, err)
+			return
+		}
+		defer replay.Close()
+		for ctx.Err() == nil {
+			next, err := replay.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			r := round{Round: next, replay: replay}
+			if err == nil {
+				r.gpus, r.hosts = replay.Held()
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+		yield(round{}, context.Cause(ctx))
+	}
+}

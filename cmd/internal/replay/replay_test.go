@@ -1,0 +1,246 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/flight"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// machine has GPUs on which everything that is asked for works: it is the effects of an autoscaler.
+type machine struct {
+	a  *autoscaler.Autoscaler
+	wg sync.WaitGroup
+
+	mu  sync.Mutex // guards what follows
+	seq uint64
+}
+
+func (m *machine) become(s api.InstanceStatus, state api.State, level api.Level) api.InstanceStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seq++
+	s.State, s.Level, s.Seq, s.Since, s.PID = state, level, m.seq, time.Now(), 7
+	s.LoadTime, s.WakeTime, s.SleepTime = 20*time.Second, 300*time.Millisecond, 500*time.Millisecond
+	if s.Memory = (api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}); state == api.Asleep {
+		s.Memory.PerDevice = api.GiB
+	}
+	m.a.ObserveInstance(s)
+	return s
+}
+
+func (m *machine) Start(_ context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
+	m.wg.Go(func() {
+		time.Sleep(20 * time.Second)
+		m.become(api.InstanceStatus{Instance: id, Function: f.Name, Epoch: g.Epoch, Concurrency: f.Concurrency, Devices: g.Devices}, api.Awake, 0)
+	})
+	return id, nil
+}
+
+func (m *machine) Wake(_ context.Context, s api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
+	time.Sleep(300 * time.Millisecond)
+	s.Epoch = g.Epoch
+	return m.become(s, api.Awake, 0), nil
+}
+
+func (m *machine) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, _ time.Duration) (api.InstanceStatus, error) {
+	time.Sleep(500 * time.Millisecond)
+	s.Epoch = epoch
+	return m.become(s, api.Asleep, level), nil
+}
+
+func (m *machine) Fence(_ context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
+	s.Epoch = epoch
+	return m.become(s, s.State, s.Level), nil
+}
+
+func (m *machine) Stop(context.Context, api.InstanceStatus, time.Duration) error  { return nil }
+func (m *machine) Adapt(context.Context, api.InstanceStatus, []api.Adapter) error { return nil }
+func (m *machine) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
+	return s, nil
+}
+func (m *machine) Grant(context.Context, api.Grant) error                   { return nil }
+func (m *machine) Revoke(context.Context, api.Grant) error                  { return nil }
+func (m *machine) Fail(context.Context, api.FunctionName, *api.Error) error { return nil }
+
+// hour records an hour in which two functions that share a GPU are asked for in turn, five requests each time, in segments of ten minutes.
+func hour(t *testing.T) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		m := &machine{}
+		gpu := inventory.Device{ID: "GPU-0", Name: "GPU", Capacity: 80 * api.GiB, Total: 80 * api.GiB}
+		host := inventory.Device{ID: api.HostMemory, Capacity: 500 * api.GiB, Total: 500 * api.GiB}
+		var err error
+		m.a, err = autoscaler.New(autoscaler.Config{Devices: []inventory.Device{host, gpu},
+			Record: flight.Config{Folder: folder, MostAge: 10 * time.Minute, Version: "v1"}}, m, nil, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error)
+		go func() { done <- m.a.Run(ctx) }()
+		names := []api.FunctionName{"default/chat", "default/code"}
+		for _, name := range names {
+			m.a.PutFunction(api.Function{Name: name, Memory: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}, SleepAfter: time.Minute}.WithDefaults())
+		}
+		began, requests := time.Now(), map[api.FunctionName]int64{}
+		for k := range 12 {
+			name := names[k%2]
+			came := time.Now()
+			requests[name] += 5
+			for range 30 { // the request waits, or runs, for half a minute
+				m.a.ObserveDemand(api.Demand{Function: name, Activator: "door", Waiting: 1, OldestAge: time.Since(came), LastRequest: came, At: time.Now()})
+				time.Sleep(time.Second)
+			}
+			m.a.ObserveDemand(api.Demand{Function: name, Activator: "door", LastRequest: came, At: time.Now()})
+			use := api.Use{Instance: "i", Begun: began, Tenant: "ann", Requests: requests[name], Input: api.Tokens(700 * requests[name]), Output: api.Tokens(50 * requests[name])}
+			if err := m.a.Receive(api.NewEvent(api.EventUsage, "door", name, api.Usage{Function: name, Activator: "door", Uses: []api.Use{use}})); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(270 * time.Second)
+		}
+		cancel()
+		<-done
+		m.wg.Wait()
+	})
+	return folder
+}
+
+// TestCheck: a record is replayed as it was; by another version with a note; with a gap, that is said.
+func TestCheck(t *testing.T) {
+	folder := hour(t)
+	r, err := Open(folder, "v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(r.Notes, "\n"); got != "it was recorded by Rouse v1, and this is v2: decisions may differ" {
+		t.Errorf("notes: %q", got)
+	}
+	all, err := r.Check(t.Context())
+	if err != nil || len(all) < 5 {
+		t.Fatalf("%d segments, %v", len(all), err)
+	}
+	decisions := 0
+	for _, c := range all {
+		if decisions += c.Decisions; c.First != nil || c.Alike != c.Decisions || c.Functions != 2 || !c.To.After(c.From) {
+			t.Errorf("segment %+v", c)
+		}
+	}
+	if decisions < 20 {
+		t.Errorf("%d decisions", decisions)
+	}
+	files, err := flight.Files(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := filepath.Join(t.TempDir(), "one.flight")
+	var joined []byte
+	for _, f := range files[2:4] {
+		data, err := os.ReadFile(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		joined = append(joined, data...)
+	}
+	if err := os.WriteFile(one, joined, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err = Open(one, "v1"); err != nil || len(r.Segments) != 2 || len(r.Notes) != 0 {
+		t.Fatalf("two segments in a file: %+v, %v", r, err)
+	}
+	if all, err = r.Check(t.Context()); err != nil || all[0].First != nil || all[1].First != nil {
+		t.Errorf("two segments in a file: %+v, %v", all, err)
+	}
+}
+
+// TestAt: what is answered is what was known then.
+func TestAt(t *testing.T) {
+	time.Local = time.UTC
+	r, err := Open(hour(t), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := -1
+	for _, text := range []string{"00:00:10", "00:03", "2000-01-01T00:11", "00:25", "23:59:59"} {
+		at, err := r.Time(text)
+		if text == "23:59:59" {
+			if err != nil || !at.Before(r.Segments[0].Began) {
+				t.Errorf("%s is %s, %v: want the day before the record", text, at, err)
+			}
+			if _, _, err := r.At(t.Context(), at, "chat"); err == nil || !strings.Contains(err.Error(), "the record begins at") {
+				t.Errorf("before the record: %v", err)
+			}
+			continue
+		}
+		if err != nil || at.Year() != 2000 {
+			t.Fatalf("%s is %s, %v", text, at, err)
+		}
+		then, name, err := r.At(t.Context(), at, "chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := then.Why(name)
+		if len(why) <= last && text != "00:00:10" || name != "default/chat" {
+			t.Errorf("at %s %s has %d decisions, and had %d before", text, name, len(why), last)
+		}
+		if last = len(why); why[last-1].At.After(at) {
+			t.Errorf("at %s one of %s is known", at, why[last-1].At)
+		}
+		then.Close()
+	}
+	if _, err := r.Time("noon"); err == nil {
+		t.Error("noon is taken for a time")
+	}
+	if _, _, err := r.At(t.Context(), time.Time{}, "none"); err == nil || !strings.Contains(err.Error(), "there was no function none") {
+		t.Errorf("no such function: %v", err)
+	}
+}
+
+// TestWhatIf: the requests of the record are simulated, all of them, with what was measured, and what is assumed is said.
+func TestWhatIf(t *testing.T) {
+	r, err := Open(hour(t), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := r.WhatIf(t.Context(), []string{"rouse", "knative", "keepalive", "random"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Requests != 60 || w.Models != 2 || len(w.Policies) != 4 {
+		t.Errorf("%d requests for %d models by %d policies, want 60, 2, 4", w.Requests, w.Models, len(w.Policies))
+	}
+	for _, p := range w.Policies {
+		if p.Served+p.Refused != 60 || p.GPUHours <= 0 || p.ColdHits < 2 {
+			t.Errorf("%+v", p)
+		}
+	}
+	rouse, keepalive := w.Policies[0], w.Policies[2]
+	if rouse.Starts != 2 || keepalive.Starts < 10 || rouse.P95 >= keepalive.P95 {
+		t.Errorf("rouse starts %d, keepalive %d; p95 %f and %f: want that sleepers are woken", rouse.Starts, keepalive.Starts, rouse.P95, keepalive.P95)
+	}
+	// Each turn is half a minute of demand and one of keeping; the starts take 20 s of it.
+	if h := w.Then.GPUHours; w.Then.ColdHits != 12 || w.Then.Starts != 2 || w.Then.Wakes != 10 || h < 0.2 || h > 0.5 {
+		t.Errorf("then: %+v", w.Then)
+	}
+	text := fmt.Sprint(w.Assumes)
+	for _, want := range []string{"of 48 requests only the number is known", "of 2 of 2 models the time to load, to wake or per token was not measured", "the mean number of tokens"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q: %s", want, text)
+		}
+	}
+	if _, err := r.WhatIf(t.Context(), []string{"best"}); err == nil {
+		t.Error("an unknown policy is taken")
+	}
+}

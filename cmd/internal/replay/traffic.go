@@ -1,0 +1,221 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/simulate"
+)
+
+// Traffic is what a record says of requests, models and devices.
+type Traffic struct {
+	From, To time.Time
+	// Requests are in the order of their arrival; their model is the function's name.
+	Requests simulate.Trace
+	// Guessed is how many of them are known by their number only, and not by their time.
+	Guessed int
+	// Untold is how many have the default lengths, because nothing was said of their function's tokens.
+	Untold int
+	// Functions are those that there were, as they were last known, by name.
+	Functions []admin.Function
+	// Devices are those of the last segment.
+	Devices []inventory.Device
+	// Then is what the day was like.
+	Then Then
+}
+
+// Then is what really happened.
+type Then struct {
+	GPUHours  float64 `json:"gpu_hours"`
+	HostHours float64 `json:"host_hours"`
+	ColdHits  int     `json:"cold_hits"`
+	Starts    int     `json:"starts"`
+	Wakes     int     `json:"wakes"`
+}
+
+// Lengths of requests of which nothing is known: those of rouse simulate's own traces.
+const (
+	usualPrompt = 1000
+	usualOutput = 130
+)
+
+// traffic collects a Traffic.
+type traffic struct {
+	doors     map[door]*atDoor
+	arrivals  map[api.FunctionName][]time.Time
+	used      map[user]autoscaler.UsedBy
+	sums      map[api.FunctionName]*autoscaler.UsedBy
+	functions map[api.FunctionName]admin.Function
+	t         Traffic
+}
+
+type (
+	door struct {
+		run, activator string
+		function       api.FunctionName
+	}
+	// atDoor is the last that an activator said of a function.
+	atDoor struct {
+		there int // waiting and running
+		last  time.Time
+	}
+	user struct {
+		door
+		instance api.InstanceID
+		who      string
+	}
+)
+
+// Traffic replays the record for what it says of requests.
+func (r *Record) Traffic(ctx context.Context) (Traffic, error) {
+	c := &traffic{doors: map[door]*atDoor{}, arrivals: map[api.FunctionName][]time.Time{}, used: map[user]autoscaler.UsedBy{},
+		sums: map[api.FunctionName]*autoscaler.UsedBy{}, functions: map[api.FunctionName]admin.Function{}}
+	for _, s := range r.Segments {
+		var last round
+		var before map[api.FunctionName]admin.Learned
+		for next, err := range r.rounds(ctx, s) {
+			if err != nil && ctx.Err() != nil {
+				return c.t, context.Cause(ctx)
+			}
+			if err != nil {
+				break // what can be replayed counts
+			}
+			if before == nil {
+				before = learned(next.replay)
+				c.t.From = cmp.Or(c.t.From, next.At)
+			}
+			c.take(s.Run, next, last)
+			last = next
+		}
+		if last.replay != nil {
+			c.end(last, before)
+		}
+	}
+	c.trace()
+	return c.t, nil
+}
+
+func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
+	of := make(map[api.FunctionName]admin.Learned)
+	for _, f := range r.Functions() {
+		of[f.Function.Name] = f.Learned
+	}
+	return of
+}
+
+// take takes in a round. last is the one before, of the same segment.
+func (c *traffic) take(run string, next, last round) {
+	if last.replay != nil {
+		hours := next.At.Sub(last.At).Hours()
+		c.t.Then.GPUHours += float64(last.gpus) * hours
+		c.t.Then.HostHours += float64(last.hosts) * hours
+	}
+	for _, d := range next.Seen.Demands {
+		c.demand(run, d, next.replay.Awake(d.Function))
+	}
+	for _, u := range next.Seen.Used {
+		for _, by := range u.By {
+			c.use(user{door{run, u.Activator, u.Function}, by.Instance, by.Who}, by)
+		}
+	}
+	c.t.To = next.At
+}
+
+// demand finds the arrivals that a demand tells of: one with each new time of the last request, and more where more are there than before.
+func (c *traffic) demand(run string, d api.Demand, awake bool) {
+	at := door{run, d.Activator, d.Function}
+	known := c.doors[at]
+	if known == nil {
+		known = &atDoor{last: d.LastRequest}
+		c.doors[at] = known
+		if d.Waiting+d.Running == 0 {
+			return // it came before the record
+		}
+		known.last = time.Time{}
+	}
+	there := d.Waiting + d.Running
+	if d.LastRequest.After(known.last) {
+		for range max(1, there-known.there) {
+			c.arrivals[d.Function] = append(c.arrivals[d.Function], d.LastRequest)
+			if !awake {
+				c.t.Then.ColdHits++
+			}
+		}
+		known.last = d.LastRequest
+	}
+	known.there = there
+}
+
+// use adds what was used since the level before.
+func (c *traffic) use(who user, now autoscaler.UsedBy) {
+	before, known := c.used[who]
+	c.used[who] = now
+	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {
+		before = autoscaler.UsedBy{} // it was counted anew; what was before the record is not told apart
+	}
+	sum := c.sums[who.function]
+	if sum == nil {
+		sum = &autoscaler.UsedBy{}
+		c.sums[who.function] = sum
+	}
+	sum.Requests += now.Requests - before.Requests
+	sum.Input += max(0, now.Input-before.Input)
+	sum.Output += max(0, now.Output-before.Output)
+}
+
+// end takes in the end of a segment.
+func (c *traffic) end(last round, before map[api.FunctionName]admin.Learned) {
+	c.t.Devices = slices.Clone(last.replay.Devices())
+	for _, f := range last.replay.Functions() {
+		c.functions[f.Function.Name] = f
+		c.t.Then.Starts += max(0, f.Learned.Starts-before[f.Function.Name].Starts)
+		c.t.Then.Wakes += max(0, f.Learned.Wakes-before[f.Function.Name].Wakes)
+	}
+}
+
+// trace makes the requests: of each function as many as were counted, at the times that are known, and with the mean of its tokens.
+func (c *traffic) trace() {
+	for name, times := range c.arrivals {
+		prompt, output := usualPrompt, usualOutput
+		sum := c.sums[name]
+		if sum != nil && sum.Requests > 0 && sum.Input+sum.Output > 0 {
+			prompt, output = max(1, int(sum.Input/sum.Requests)), max(1, int(sum.Output/sum.Requests))
+		} else {
+			c.t.Untold += len(times)
+		}
+		slices.SortFunc(times, time.Time.Compare)
+		if sum != nil {
+			times = c.fill(times, int(sum.Requests))
+		}
+		for _, at := range times {
+			c.t.Requests = append(c.t.Requests, simulate.Arrival{At: max(0, at.Sub(c.t.From)), Model: api.ModelName(name), Prompt: prompt, Output: output})
+		}
+	}
+	slices.SortStableFunc(c.t.Requests, func(a, b simulate.Arrival) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Model, b.Model))
+	})
+	for _, f := range c.functions {
+		c.t.Functions = append(c.t.Functions, f)
+	}
+	slices.SortFunc(c.t.Functions, func(a, b admin.Function) int { return cmp.Compare(a.Function.Name, b.Function.Name) })
+}
+
+// fill adds requests up to n to those whose times are known: evenly among these, each at the time of the one that it is beside.
+func (c *traffic) fill(times []time.Time, n int) []time.Time {
+	missing := n - len(times)
+	if missing <= 0 || len(times) == 0 {
+		return times
+	}
+	c.t.Guessed += missing
+	known := len(times)
+	for k := range missing {
+		times = append(times, times[int(int64(k)*int64(known)/int64(missing))])
+	}
+	return times
+}

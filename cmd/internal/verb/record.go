@@ -1,0 +1,69 @@
+package verb
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
+)
+
+// Record is the command that fetches the autoscaler's flight record.
+func (p Program) Record() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "record FILE",
+		Short: "Fetch the autoscaler's record, for rouse replay",
+		Long: `Fetch the record of all that the autoscaler has taken in and decided, as far back as it
+goes, and write it to FILE, or with - to standard output. rouse replay goes through it on
+any machine. There are no prompts, keys, commands and environments in it; there are the
+names of functions, when each was asked for, and why what was decided.`,
+		Example: fmt.Sprintf("  %[1]s record today.flight\n  %[1]s record - | ssh me@there 'cat > today.flight'", p.Name),
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := p.Connect(cmd)
+			if err != nil {
+				return err
+			}
+			resp, err := s.Open(cmd.Context(), http.MethodGet, admin.PathRecord, nil)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			if args[0] == "-" {
+				_, err := io.Copy(cmd.OutOrStdout(), resp.Body)
+				return err
+			}
+			n, err := keep(args[0], resp.Body)
+			if err != nil {
+				return fmt.Errorf("fetch the record: %w", err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s; look into it with rouse replay %s\n", args[0], api.Bytes(n), args[0])
+			return err
+		},
+	}
+	if p.Flags != nil {
+		p.Flags(cmd, false)
+	}
+	return cmd
+}
+
+// keep writes a new file that is this user's alone. What can't be written whole is removed.
+func keep(path string, from io.Reader) (n int64, err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err = io.Copy(file, from)
+	if err = errors.Join(err, file.Close()); err == nil && n == 0 {
+		err = errors.New("nothing is recorded yet")
+	}
+	if err != nil {
+		return n, errors.Join(err, os.Remove(path))
+	}
+	return n, nil
+}
