@@ -40,6 +40,8 @@ type Function struct {
 	SleepLevel Level `json:"sleepLevel"`
 	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
+	// NoPrewake keeps an instance from being woken or started before a request comes.
+	NoPrewake bool `json:"noPrewake,omitempty"`
 	// Hold bounds the holding room.
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.

@@ -19,6 +19,7 @@ const (
 	AnnotationSleepAfter   = "rouse.dev/sleep-after"
 	AnnotationSleepLevel   = "rouse.dev/sleep-level"
 	AnnotationUnloadAfter  = "rouse.dev/unload-after"
+	AnnotationPrewake      = "rouse.dev/prewake"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
 	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
 	AnnotationAdapters     = "rouse.dev/adapters"
@@ -97,7 +98,8 @@ var Keys = []Key{
 	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
-	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
+	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped, or later where it is usually wanted at that hour; `0` keeps it asleep"},
+	{AnnotationPrewake, "true", "whether it is woken or started before a request comes, where the times of its requests say when the next one will; `false`: only for requests that are there"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
 	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
 	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},

@@ -109,7 +109,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	id := a.newID(f.Spec.Name)
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.Spec.Name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
-	i.From = inventory.Stopped
+	i.From, i.Ahead = inventory.Stopped, act.Ahead
 	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	var told api.Trace
@@ -136,7 +136,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
-	i.Since, i.RoseAt, i.faulted = now, now, false
+	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s := i.Status
 	var told api.Trace

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -140,9 +141,27 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 			return // late; what is further behind comes from a clock that was set back
 		}
 		f.demands[d.Activator] = demand{Demand: d, heard: now}
+		judged, trusted := f.Rhythm.Judged(), f.Rhythm.Trusted()
 		f.sum(now)
+		if f.Rhythm.Judged() != judged && (trusted || f.Rhythm.Trusted()) {
+			a.tell(f, api.Decision{At: now, Function: f.Spec.Name, Action: "forecast", Reason: judgement(f.Rhythm)})
+		}
 		a.wakes.Demand(d, f.Waiting, now)
 	})
+}
+
+// judgement says what came of the last forecast that was acted upon, or will be.
+func judgement(r *rhythm.Rhythm) string {
+	v, score := r.Last(), "the next is acted upon"
+	if !r.Trusted() {
+		score = "forecasts are not acted upon until more of them are right"
+	}
+	right, of := r.Score()
+	verdict := "wrong: none came then"
+	if v.Right {
+		verdict = "right: one came at " + v.Came.Format("15:04:05.000")
+	}
+	return fmt.Sprintf("%s; that was %s; %d of the last %d were right, and %s", v.Window, verdict, right, of, score)
 }
 
 // ObserveWoken takes in what an activator saw of a wake. It does not block.

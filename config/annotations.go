@@ -29,6 +29,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationSleepAfter:    duration(func(f *api.Function) *time.Duration { return &f.SleepAfter }),
 	api.AnnotationSleepLevel:    setSleepLevel,
 	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
+	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
 	api.AnnotationRuntimeSleep:  setSleeps,
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,

@@ -70,7 +70,7 @@ func (i *Instance) NoteWaking(waking bool, now time.Time) {
 	if waking != i.Waking {
 		i.Waking = waking
 		if i.Status.State == api.Asleep {
-			i.Since, i.RoseAt = now, now
+			i.Since, i.RoseAt, i.Ahead = now, now, false
 		}
 	}
 }

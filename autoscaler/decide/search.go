@@ -192,7 +192,8 @@ type visibleFunction struct {
 	asleep                               [inventory.Stopped]api.Memory
 	arrivals                             uint64 // hashes them
 	lastRequest                          time.Time
-	needed                               uint64 // hashes when it was
+	foreseen, foreseenUntil              time.Time // the window of a trusted rhythm
+	needed                               uint64    // hashes when it was
 }
 
 // fingerprint puts f's instances into the fingerprints of their nodes.
@@ -203,6 +204,9 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
 		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep,
+	}
+	if w, made := f.Rhythm.Made(); made && f.foresees() {
+		front.foreseen, front.foreseenUntil = w.From, w.Until
 	}
 	if !past.Arrivals.At.IsZero() { // it is long
 		front.arrivals = memo.Hash(past.Arrivals)
