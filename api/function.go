@@ -42,6 +42,9 @@ type Function struct {
 	UnloadAfter time.Duration `json:"goneAfter"`
 	// NoPrewake keeps an instance from being woken or started before a request comes.
 	NoPrewake bool `json:"noPrewake,omitempty"`
+	// Rehearse says whether an instance is put to sleep once for a moment while nobody waits for it: one of the Rehearse constants;
+	// empty is [RehearseMeasured].
+	Rehearse string `json:"rehearse,omitempty"`
 	// Hold bounds the holding room.
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.
@@ -90,6 +93,13 @@ type Function struct {
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
+
+// Values of [Function.Rehearse].
+const (
+	RehearseMeasured = "measured" // where the first sleep of a process was measured to take much longer than others
+	RehearseAlways   = "always"   // and where that is not known
+	RehearseNever    = "never"
+)
 
 // Runtime kinds.
 const (

@@ -137,6 +137,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
+	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s := i.Status
 	var told api.Trace
@@ -169,7 +170,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
 // activators are told so that they don't try.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
-	i.Level = act.Level
+	i.Level, i.Rehearsing = act.Level, act.Rehearsal
 	s, epoch := i.Status, a.newEpoch(i)
 	if !act.Shrink {
 		s.Spare = nil

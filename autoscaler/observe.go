@@ -289,7 +289,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 		i.Since = s.Since
 	}
 	if s.State == api.Asleep {
-		i.From = s.Level
+		i.From, i.Slept = s.Level, true
 	}
 	if beingMeasured(s) {
 		i.Settles = now.Add(firstSettleTime)

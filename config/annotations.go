@@ -30,6 +30,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationSleepLevel:    setSleepLevel,
 	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
+	api.AnnotationRehearse:      setRehearse,
 	api.AnnotationRuntimeSleep:  setSleeps,
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
@@ -293,6 +294,15 @@ func setHandler(f *api.Function, s string) error {
 	}
 	f.Handler = argv
 	return nil
+}
+
+func setRehearse(f *api.Function, s string) error {
+	switch s {
+	case api.RehearseMeasured, api.RehearseAlways, api.RehearseNever:
+		f.Rehearse = s
+		return nil
+	}
+	return fmt.Errorf("%.100q: want %s, %s or %s", s, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
 }
 
 func setSleepLevel(f *api.Function, s string) error {

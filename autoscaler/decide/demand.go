@@ -33,6 +33,8 @@ type demand struct {
 	of *Function
 	// from is when it is wanted, where it is foreseen.
 	from time.Time
+	// rehearsal says that it is a sleeper's that was put to sleep to see how that goes.
+	rehearsal bool
 }
 
 // meetDemands collects what functions want and serves it in order:

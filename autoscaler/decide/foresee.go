@@ -76,7 +76,13 @@ func (f *Function) lead(level api.Level) time.Duration {
 
 // foreseen adds the demand that is foreseen for f, which has and wants none awake.
 func (p *plan) foreseen(f *Function, ds []demand) []demand {
-	if !f.foresees() || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
+	if f.Undeclared || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
+		return ds
+	}
+	if dm, ready := p.rehearsed(f); ready {
+		return append(ds, dm)
+	}
+	if !f.foresees() {
 		return ds
 	}
 	if w, known := f.window(p.now); known && p.due(f, w.From.Add(-f.lead(f.deepest())-roomLead)) {
@@ -131,6 +137,12 @@ func (p *plan) serveAhead(dm *demand) {
 		level = o.self.Status.Level
 	}
 	begin := dm.from.Add(-f.lead(level))
+	if dm.rehearsal {
+		if o.rank == wakeNow && o.self.Rehearsing {
+			p.follow(dm, o)
+		}
+		return
+	}
 	if o.rank != wakeNow && o.rank != startNow {
 		begin = begin.Add(-roomLead)
 		if p.lost(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3

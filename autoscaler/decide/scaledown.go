@@ -15,6 +15,7 @@ func (p *plan) scaleDown() {
 		if f.Undeclared || f.frozen() {
 			continue
 		}
+		p.rehearse(f)
 		if f.Spec.SleepAfter > 0 || f.scaled {
 			p.sleepIdle(f)
 		}

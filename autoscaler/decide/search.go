@@ -173,7 +173,7 @@ type visible struct {
 	state                 api.State
 	level                 api.Level
 	reserved, settling    bool
-	lost, shrunk          bool
+	lost, shrunk, slept   bool
 	since, retry, settles time.Time
 	failures              int
 	memory                api.Memory
@@ -187,7 +187,7 @@ type visibleFunction struct {
 	priority, minScale                   int
 	sleepLevel                           api.Level
 	need                                 api.Memory
-	load, sleep                          time.Duration
+	load, sleep, firstSleep              time.Duration
 	wake                                 [inventory.Stopped]time.Duration
 	asleep                               [inventory.Stopped]api.Memory
 	arrivals                             uint64 // hashes them
@@ -203,7 +203,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 		declared: !f.Undeclared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
 		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
-		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep,
+		need: f.Need, load: past.Load, sleep: past.Sleep, firstSleep: past.FirstSleep, wake: past.Wake, asleep: past.Asleep,
 	}
 	if w, made := f.Rhythm.Made(); made && f.foresees() {
 		front.foreseen, front.foreseenUntil = w.From, w.Until
@@ -229,7 +229,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 		s := &i.Status
 		o := visible{
 			of: of, self: i, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
-			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk,
+			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk, slept: i.Slept,
 			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory,
 		}
 		for _, d := range i.at {

@@ -138,6 +138,10 @@ type Instance struct {
 	Unloaded bool
 	// Ahead says that it was started or woken because a request was foreseen.
 	Ahead bool
+	// Slept says that its process has been asleep.
+	Slept bool
+	// Rehearsing says that it was told to sleep for a rehearsal, and is to be woken again; Rehearsed, that it was.
+	Rehearsing, Rehearsed bool
 	// Waking says that an activator is waking it under its grant; see [Instance.NoteWaking].
 	Waking bool
 	// RoseAt is when its last start or wake began, by a call or by an activator. Plans do not read it.

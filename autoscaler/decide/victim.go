@@ -297,6 +297,9 @@ func (p *plan) minus(a, b bytes) bytes {
 // sleeper it is when the function was last asked for.
 func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	t := i.Since
+	if i.Rehearsed && len(i.f.NeededAt) > 0 {
+		t = time.Time{} // that it slept for a moment does not make it of use
+	}
 	if i.phase == phaseAwake && n <= i.f.desired {
 		return p.now
 	}
@@ -326,7 +329,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
 			return time.Time{}
 		}
-		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
+		grace := min(p.pol.IdleGrace, (back+i.rest())/2)
 		used := p.usedUntil(i, i.f.awake-n+1)
 		if used.Equal(p.now) {
 			p.uncacheable()
@@ -337,7 +340,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
-	swap := i.f.Past.Rest() + dm.f.Past.Return(level)
+	swap := i.rest() + dm.f.Past.Return(level)
 	stay := max(p.pol.MinStay, min(p.pol.MaxStay, time.Duration(p.pol.SwitchShare*float64(swap))))
 	wait := p.pol.TurnWait
 	switch own, other := dm.f.Spec.Priority, i.f.Spec.Priority; {

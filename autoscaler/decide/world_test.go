@@ -208,7 +208,11 @@ func FuzzWorld(f *testing.F) {
 			}
 		}
 		for k := range s.Functions { // some are about to be foreseen, or are usually wanted at this hour
-			if f := &s.Functions[k]; r.IntN(3) == 0 {
+			f := &s.Functions[k]
+			if r.IntN(3) == 0 {
+				f.Spec.Rehearse = api.RehearseAlways
+			}
+			if r.IntN(3) == 0 {
 				gap := time.Duration(40+r.IntN(200)) * time.Second
 				if r.IntN(3) == 0 {
 					gap = 24 * time.Hour

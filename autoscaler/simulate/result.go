@@ -27,6 +27,8 @@ type Policy struct {
 	UnloadAfter time.Duration
 	// NoPrewake has Rouse wake and start only for requests that are there.
 	NoPrewake bool
+	// Rehearse is [api.Function.Rehearse], for Rouse.
+	Rehearse string
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
 	SleeperLimit int
 }

@@ -107,7 +107,7 @@ func specOf(c Config, m *Model, p Policy) api.Function {
 	return api.Function{
 		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
 		Memory:     api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device},
-		SleepAfter: sleepAfter, UnloadAfter: p.UnloadAfter, NoPrewake: p.NoPrewake, Hold: api.Hold{Timeout: c.Hold},
+		SleepAfter: sleepAfter, UnloadAfter: p.UnloadAfter, NoPrewake: p.NoPrewake, Rehearse: p.Rehearse, Hold: api.Hold{Timeout: c.Hold},
 	}.WithDefaults()
 }
 
@@ -244,9 +244,10 @@ func (p *rouse) act(a *decide.Action) {
 		p.start(a)
 	case decide.Wake:
 		i.Doing, i.Since, i.Ahead = decide.DoingWake, p.now(), a.Ahead
+		i.Rehearsing, i.Rehearsed = false, a.Rehearsal
 		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
-		i.Doing, i.Level, i.granted = decide.DoingSleep, a.Level, false
+		i.Doing, i.Level, i.granted, i.Rehearsing = decide.DoingSleep, a.Level, false, a.Rehearsal
 		i.f.Observe(p.now())
 		p.w.after(hop, func() {
 			p.w.sleep(i.u, a.Level, func(*unit) {
@@ -322,7 +323,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		i.Status.LoadTime = p.w.cfg.Pod + m.Load
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
-	i.Status.SleepTime = m.Sleep
+	i.Status.SleepTime = i.u.rest
 	p.markDirty(i.f)
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)

@@ -82,6 +82,7 @@ type simulateFlags struct {
 	keep, target time.Duration
 	unload       time.Duration
 	noPrewake    bool
+	rehearse     string
 	sleeperLimit int
 }
 
@@ -130,6 +131,8 @@ generated.`,
 	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
 	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
 	f.BoolVar(&s.noPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
+	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
+	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
 	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.Names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
@@ -265,11 +268,17 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--weights %s: %w", value, err)
 		}
-		s.cfg.Models = append(s.cfg.Models, simulate.NewModel(name, v, s.cfg.DeviceMemory))
+		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
+		if s.cfg.Pinned {
+			m = m.PinnedSleep()
+		}
+		s.cfg.Models = append(s.cfg.Models, m)
 	}
 	switch {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
+	case s.rehearse != api.RehearseMeasured && s.rehearse != api.RehearseAlways && s.rehearse != api.RehearseNever:
+		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", s.rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
 	case s.keep < 0 || s.target < 0 || s.unload < 0:
 		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
@@ -304,7 +313,7 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	var all sync.WaitGroup
 	for k, name := range policies {
 		all.Go(func() {
-			p := simulate.Policy{Name: name, Keep: s.keep, UnloadAfter: s.unload, NoPrewake: s.noPrewake, SleeperLimit: s.sleeperLimit}
+			p := simulate.Policy{Name: name, Keep: s.keep, UnloadAfter: s.unload, NoPrewake: s.noPrewake, Rehearse: s.rehearse, SleeperLimit: s.sleeperLimit}
 			if s.target > 0 {
 				results[k], errs[k] = simulate.Search(ctx, s.cfg, trace, horizon, p, s.target)
 				return
