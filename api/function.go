@@ -36,8 +36,10 @@ type Function struct {
 	Memory Memory `json:"memory"`
 	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
 	SleepAfter time.Duration `json:"sleepAfter"`
-	// SleepLevel is the level it goes to: 1 or 2.
+	// SleepLevel is the level it goes to: 1 or 2. FixedLevel says that it was declared; where it was not, level 2 is chosen
+	// when a sleep and the wake after it were measured to take less there than at level 1.
 	SleepLevel Level `json:"sleepLevel"`
+	FixedLevel bool  `json:"fixedLevel,omitempty"`
 	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
 	// NoPrewake keeps an instance from being woken or started before a request comes.

@@ -314,6 +314,7 @@ func setSleepLevel(f *api.Function, s string) error {
 	default:
 		return fmt.Errorf("%q: want 1 or 2", s)
 	}
+	f.FixedLevel = true
 	return nil
 }
 

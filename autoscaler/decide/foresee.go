@@ -179,8 +179,7 @@ func (p *plan) awaits(f *Function) bool {
 	if !known || f.desired > 0 {
 		return false
 	}
-	level := max(api.Level1, f.Spec.SleepLevel)
-	if !p.due(f, w.From.Add(-f.lead(level)-f.Past.Rest())) {
+	if !p.due(f, w.From.Add(-f.lead(f.level())-f.Past.Rest())) {
 		return false
 	}
 	p.at(f, w.Until.Add(1))

@@ -105,10 +105,10 @@ func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (
 		return true
 	case api.Asleep:
 		i.From = s.Level
-		if old.State != api.Starting {
-			f.Past = f.Past.Slept(s, !i.Slept)
+		if old.State != api.Starting && old.State != api.Asleep {
+			f.Past = f.Past.Slept(s, !i.Slept && s.Level == api.Level1)
 		}
-		i.Slept = true
+		i.Slept = i.Slept || s.Level == api.Level1 // level 2 keeps nothing in host memory that would be pinned
 	}
 	return false
 }

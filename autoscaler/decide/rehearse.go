@@ -43,7 +43,7 @@ func (i *Instance) rest() time.Duration {
 func (f *Function) rehearses() (why string, yes bool) {
 	longer, known := f.Past.SlowFirst()
 	switch {
-	case f.Undeclared || f.Spec.Rehearse == api.RehearseNever || max(api.Level1, f.Spec.SleepLevel) != api.Level1:
+	case f.Undeclared || f.Spec.Rehearse == api.RehearseNever || f.level() != api.Level1:
 		return "", false
 	case known && longer >= worthRehearsing:
 		return fmt.Sprintf("the first sleep of a process takes %s, others %s", short(f.Past.FirstSleep), short(f.Past.Sleep)), true

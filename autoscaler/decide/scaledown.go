@@ -3,8 +3,6 @@ package decide
 import (
 	"fmt"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // scaleDown lets go what is not needed: instances beyond the desired number that were
@@ -70,7 +68,7 @@ func (p *plan) sleepIdle(f *Function) {
 		if !p.available(i) {
 			continue
 		}
-		level := max(api.Level1, f.Spec.SleepLevel)
+		level, measured := f.nextLevel()
 		reason := fmt.Sprintf("idle for %s (sleep-after %s)%s", short(p.now.Sub(used)), short(f.Spec.SleepAfter), early)
 		if unused {
 			reason = "it rose ahead, and no request has come yet"
@@ -86,7 +84,7 @@ func (p *plan) sleepIdle(f *Function) {
 			p.stop(i, p.pol.Drain, fmt.Sprintf("%s, and it failed to sleep %d times", reason, i.Failures))
 			continue
 		}
-		p.sleep(i, level, reason)
+		p.sleep(i, level, reason+measured)
 	}
 }
 

@@ -202,7 +202,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 	front := visibleFunction{
 		declared: !f.Undeclared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
-		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
+		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.level(),
 		need: f.Need, load: past.Load, sleep: past.Sleep, firstSleep: past.FirstSleep, wake: past.Wake, asleep: past.Asleep,
 	}
 	if w, made := f.Rhythm.Made(); made && f.foresees() {

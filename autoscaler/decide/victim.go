@@ -274,7 +274,7 @@ func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add
 	weigh := func(to api.Level) regret { return wanted.over(past.Return(to)) }
 	from := max(api.Level1, level+1)
 	if level == api.LevelAwake {
-		from = max(api.Level1, i.f.Spec.SleepLevel)
+		from = i.f.level()
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
@@ -323,7 +323,7 @@ func (p *plan) usedUntil(i *Instance, n int) time.Time {
 //  2. busy: after it has stayed long enough to be worth the switch, and dm has
 //     starved for a turn's wait
 func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Time {
-	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
+	back := i.f.Past.Return(i.f.level())
 	if kind != busy { // 1
 		p.holdsUntil(i.Since.Add(p.pol.MinStay))
 		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {

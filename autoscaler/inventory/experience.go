@@ -32,6 +32,8 @@ type Experience struct {
 	Sleep time.Duration
 	// FirstSleep is that of a process that has not slept before; 0 while unknown. For as long as no other was measured, Sleep is it too.
 	FirstSleep time.Duration
+	// Rests are the times from awake to asleep by level, without the first sleep at level 1 of a process; 0 while unknown.
+	Rests [Stopped]time.Duration
 	// Awake is what an awake instance was measured to use.
 	Awake api.Memory
 	// Asleep is what stays in use by level. Index 0 is unused.
@@ -90,6 +92,9 @@ func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 // Slept learns from an instance that fell asleep, whether or not it was its process' first time.
 func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	e.Sleeps++
+	if !first && s.Level >= api.Level1 && s.Level < Stopped {
+		e.Rests[s.Level] = average(e.Rests[s.Level], s.SleepTime)
+	}
 	switch {
 	case first && e.Again > 0:
 		e.FirstSleep = average(e.FirstSleep, s.SleepTime)
