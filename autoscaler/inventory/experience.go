@@ -57,7 +57,7 @@ type Experience struct {
 
 // Learned is the experience as people's tools read it.
 func (e Experience) Learned() admin.Learned {
-	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, SleptAgain: e.Again > 0, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
+	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, Again: e.Again, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
 		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes}
 }
 

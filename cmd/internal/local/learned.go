@@ -211,7 +211,7 @@ func bound(all map[string]learnedEntry, now time.Time) {
 func (s *server) collectLearned() {
 	for _, v := range s.autoscaler.List() {
 		t := autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep}
-		if v.Learned.SleptAgain {
+		if v.Learned.Again > 0 {
 			t.FirstSleep = v.Learned.FirstSleep
 		}
 		s.learned.observe(v.Function, t)
