@@ -147,7 +147,7 @@ var rules = []struct {
 		},
 		why: "it computes: it does no I/O",
 	}, {
-		from: []string{"engine/sched", "engine/block", "engine/sample", "activator/route", "activator/parse", "autoscaler/decide", "autoscaler/simulate"},
+		from: []string{"engine/sched", "engine/block", "engine/sample", "activator/route", "activator/parse", "autoscaler/decide", "autoscaler/rhythm", "autoscaler/simulate"},
 		not: func(p string) bool {
 			return slices.Contains([]string{"log", "log/slog", "net", "os", "os/exec"}, p)
 		},

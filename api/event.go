@@ -85,8 +85,8 @@ type Decision struct {
 	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
 	// "scale" where somebody outside says how many are wanted,
 	// "reload" where an instance loads its model anew because it woke as another than it
-	// was, "exceed" where one uses more than its function declares, or "fail" where waiting
-	// requests are refused.
+	// was, "exceed" where one uses more than its function declares, "forecast" where it turned out
+	// whether a request that was foreseen came, or "fail" where waiting requests are refused.
 	Action string `json:"action"`
 	// Reason says why in one sentence, with the numbers that mattered.
 	Reason string `json:"reason"`

@@ -36,10 +36,17 @@ type Function struct {
 	Memory Memory `json:"memory"`
 	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
 	SleepAfter time.Duration `json:"sleepAfter"`
-	// SleepLevel is the level it goes to: 1 or 2.
+	// SleepLevel is the level it goes to: 1 or 2. FixedLevel says that it was declared; where it was not, level 2 is chosen
+	// when a sleep and the wake after it were measured to take less there than at level 1.
 	SleepLevel Level `json:"sleepLevel"`
+	FixedLevel bool  `json:"fixedLevel,omitempty"`
 	// UnloadAfter is the time asleep after which an instance is stopped; 0 keeps it asleep.
 	UnloadAfter time.Duration `json:"goneAfter"`
+	// NoPrewake keeps an instance from being woken or started before a request comes.
+	NoPrewake bool `json:"noPrewake,omitempty"`
+	// Rehearse says whether an instance is put to sleep once for a moment while nobody waits for it: one of the Rehearse constants;
+	// empty is [RehearseMeasured].
+	Rehearse string `json:"rehearse,omitempty"`
 	// Hold bounds the holding room.
 	Hold Hold `json:"hold"`
 	// StartTimeout bounds a start, from the process to the first generated token.
@@ -88,6 +95,13 @@ type Function struct {
 	// Origin says where the function was declared (a file, "built in", a URL), for people.
 	Origin string `json:"origin,omitempty"`
 }
+
+// Values of [Function.Rehearse].
+const (
+	RehearseMeasured = "measured" // where the first sleep of a process was measured to take much longer than others
+	RehearseAlways   = "always"   // and where that is not known
+	RehearseNever    = "never"
+)
 
 // Runtime kinds.
 const (

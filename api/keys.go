@@ -19,6 +19,8 @@ const (
 	AnnotationSleepAfter   = "rouse.dev/sleep-after"
 	AnnotationSleepLevel   = "rouse.dev/sleep-level"
 	AnnotationUnloadAfter  = "rouse.dev/unload-after"
+	AnnotationPrewake      = "rouse.dev/prewake"
+	AnnotationRehearse     = "rouse.dev/rehearse"
 	AnnotationRuntimeSleep = "rouse.dev/runtime-sleeps"
 	AnnotationEndpoint     = "rouse.dev/runtime-endpoint"
 	AnnotationAdapters     = "rouse.dev/adapters"
@@ -101,8 +103,10 @@ var Keys = []Key{
 	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},
 	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915` or `gpu.intel.com/xe`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
-	{AnnotationSleepLevel, "1", "how deep: `1` keeps the weights in host memory, `2` drops them"},
-	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped; `0` keeps it asleep"},
+	{AnnotationSleepLevel, "1, or 2 where a sleep and the wake after it were measured to take a fifth less there", "how deep: `1` keeps the weights in host memory, `2` drops them"},
+	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped, or later where it is usually wanted at that hour; `0` keeps it asleep"},
+	{AnnotationPrewake, "true", "whether it is woken or started before a request comes, where the times of its requests say when the next one will; `false`: only for requests that are there"},
+	{AnnotationRehearse, RehearseMeasured, "whether an instance is put to sleep for a moment, and woken, while nobody waits for it, so that its first sleep, which is slow for some model servers, falls on nobody: `measured` where it was measured to be slow, `always` where that is not known, too, `never`"},
 	{AnnotationRuntimeSleep, "false", "`true` where a command has vLLM's `/sleep` and `/wake_up`; otherwise its sleep is a stop of the process"},
 	{AnnotationHoldCapacity, "1000", "requests that may wait for the function"},
 	{AnnotationHoldMemory, "256Mi", "memory that the bodies of waiting requests may take"},

@@ -75,7 +75,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	id := a.newID(f.Spec.Name)
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.Spec.Name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
-	i.From = inventory.Stopped
+	i.From, i.Ahead = inventory.Stopped, act.Ahead
 	i.adapters.known, i.adapters.has = true, f.Spec.Runtime.Adapters
 	spec, g := f.Spec, a.newGrant(i, act, now.Add(f.Spec.StartTimeout))
 	var told api.Trace
@@ -91,7 +91,8 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
-	i.Since, i.RoseAt, i.faulted = now, now, false
+	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
+	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
 	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
 	s := i.Status
 	var told api.Trace
@@ -106,7 +107,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
 // activators are told so that they don't try.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
-	i.Level = act.Level
+	i.Level, i.Rehearsing = act.Level, act.Rehearsal
 	s, epoch := i.Status, a.newEpoch(i)
 	if !act.Shrink {
 		s.Spare = nil

@@ -160,7 +160,11 @@ func (p *demandReported) apply(a *Autoscaler) {
 		return // late; what is further behind comes from a clock that was set back
 	}
 	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
+	judged, trusted := f.Rhythm.Judged(), f.Rhythm.Trusted()
 	f.sum(a.now)
+	if f.Rhythm.Judged() != judged && (trusted || f.Rhythm.Trusted()) {
+		a.tell(api.Decision{At: a.now, Function: f.Spec.Name, Action: "forecast", Reason: judgement(f.Rhythm)})
+	}
 	a.wakes.Demand(d, f.Waiting, time.Now())
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -95,6 +96,20 @@ func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
 	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
 	a.put(&demandReported{Demand: d})
+}
+
+// judgement says what came of the last forecast that was acted upon, or will be.
+func judgement(r *rhythm.Rhythm) string {
+	v, score := r.Last(), "the next is acted upon"
+	if !r.Trusted() {
+		score = "forecasts are not acted upon until more of them are right"
+	}
+	right, of := r.Score()
+	verdict := "wrong: none came then"
+	if v.Right {
+		verdict = "right: one came at " + v.Came.UTC().Format("15:04:05.000 MST")
+	}
+	return fmt.Sprintf("%s; that was %s; %d of the last %d were right, and %s", v.Window, verdict, right, of, score)
 }
 
 // ObserveWoken takes in what an activator saw of a wake. It does not block.
@@ -222,7 +237,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 		i.Since = s.Since
 	}
 	if s.State == api.Asleep {
-		i.From = s.Level
+		i.From, i.Slept = s.Level, true
 	}
 	if beingMeasured(s) {
 		i.Settles = now.Add(firstSettleTime)

@@ -19,6 +19,8 @@ type Times struct {
 	Load  time.Duration                 `json:"load,omitempty"`
 	Wake  [api.Level2 + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                 `json:"sleep,omitempty"`
+	// FirstSleep is that of a process that had not slept before, where another was measured, too.
+	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 }
 
 // mostTime bounds what is believed: nothing that takes longer is waited for.
@@ -35,6 +37,9 @@ func (a *Autoscaler) recall(spec api.Function) Times {
 // experience is what a function begins with.
 func (t Times) experience() (e inventory.Experience) {
 	e.Load, e.Sleep = believed(t.Load), believed(t.Sleep)
+	if e.FirstSleep = believed(t.FirstSleep); e.FirstSleep > 0 && e.Sleep > 0 {
+		e.Again = 1
+	}
 	for level := api.Level1; level <= api.Level2; level++ {
 		e.Wake[level] = believed(t.Wake[level])
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
@@ -46,7 +47,8 @@ type (
 		Instance api.InstanceID // as it is called now; empty: none that there still is
 	}
 	savedFunction struct {
-		Function  decide.Function // without its instances
+		Function  decide.Function // without its instances and its rhythm
+		Rhythm    *rhythm.State
 		Removed   bool
 		Demands   []savedDemand
 		Waiters   []uint64
@@ -105,6 +107,7 @@ func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
 	s := savedFunction{Function: f.Function, Removed: f.removed, LastWait: f.lastWait,
 		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
 	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
+	s.Function.Rhythm, s.Rhythm = nil, f.Rhythm.State()
 	for _, d := range f.demands {
 		s.Demands = append(s.Demands, savedDemand{d.Demand, d.heard})
 	}
@@ -135,6 +138,7 @@ func (a *Autoscaler) restore(s *saved) {
 	for _, sf := range s.Functions {
 		f := a.record(sf.Function.Spec.Name)
 		f.Function, f.removed, f.lastWait, f.decisions = sf.Function, sf.Removed, sf.LastWait, sf.Decisions
+		f.Rhythm = sf.Rhythm.Rhythm()
 		for _, d := range sf.Demands {
 			f.demands[d.Demand.Activator] = demand{d.Demand, d.Heard}
 		}

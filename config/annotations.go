@@ -29,6 +29,8 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationSleepAfter:    duration(func(f *api.Function) *time.Duration { return &f.SleepAfter }),
 	api.AnnotationSleepLevel:    setSleepLevel,
 	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
+	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
+	api.AnnotationRehearse:      setRehearse,
 	api.AnnotationRuntimeSleep:  setSleeps,
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
@@ -299,6 +301,15 @@ func setHandler(f *api.Function, s string) error {
 	return nil
 }
 
+func setRehearse(f *api.Function, s string) error {
+	switch s {
+	case api.RehearseMeasured, api.RehearseAlways, api.RehearseNever:
+		f.Rehearse = s
+		return nil
+	}
+	return fmt.Errorf("%.100q: want %s, %s or %s", s, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
+}
+
 func setSleepLevel(f *api.Function, s string) error {
 	switch s {
 	case "1":
@@ -308,6 +319,7 @@ func setSleepLevel(f *api.Function, s string) error {
 	default:
 		return fmt.Errorf("%q: want 1 or 2", s)
 	}
+	f.FixedLevel = true
 	return nil
 }
 

@@ -65,7 +65,7 @@ func TestParseReadsEveryField(t *testing.T) {
 		Runtime:  api.Runtime{Kind: api.RuntimeEngine, Model: filepath.Join(dir, "models/tiny.gguf"), Args: []string{"--threads", "2"}, Env: []string{"HF_TOKEN=secret"}},
 		MinScale: 1, MaxScale: 3, Concurrency: 4,
 		Memory:     api.Memory{Host: 512 * api.MiB, Devices: 2},
-		SleepAfter: 30 * time.Second, SleepLevel: api.Level2,
+		SleepAfter: 30 * time.Second, SleepLevel: api.Level2, FixedLevel: true,
 		Hold:         api.Hold{Capacity: 50, MaxBytes: 256 * api.MiB, Timeout: 5 * time.Minute},
 		StartTimeout: 10 * time.Minute, WakeTimeout: time.Minute, RequestTimeout: 10 * time.Minute,
 		Priority: -2, PassCredentials: true, SharedPrefixes: true, Origin: path,

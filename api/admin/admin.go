@@ -94,7 +94,10 @@ type Learned struct {
 	Wake [api.Level2 + 1]time.Duration `json:"wake"`
 	// Sleep is the time from awake to asleep, draining not counted.
 	Sleep time.Duration `json:"sleep"`
-	Awake api.Memory    `json:"awake"`
+	// FirstSleep is that of a process that has not slept before; Again counts the others, and while it is 0 Sleep is the same.
+	FirstSleep time.Duration `json:"firstSleep,omitempty"`
+	Again      int           `json:"again,omitempty"`
+	Awake      api.Memory    `json:"awake"`
 	// Asleep is what stays in use by level. Index 0 is unused.
 	Asleep [api.Level2 + 1]api.Memory `json:"asleep"`
 	// PromptRate and TokenRate are the tokens that one busy instance reads and generates in a second.

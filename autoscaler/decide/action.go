@@ -41,6 +41,10 @@ type Action struct {
 	Expires time.Time
 	// Drain is how long running requests may take, for Sleep and Stop.
 	Drain time.Duration
+	// Ahead says that a request is foreseen, for Start and Wake: none waits.
+	Ahead bool
+	// Rehearsal says that it is one, for Sleep and the Wake that follows.
+	Rehearsal bool
 	// For is the function that gets the room, where one makes room for another.
 	For api.FunctionName
 	// Fault says that the instance failed, and how; it counts as a failed start.

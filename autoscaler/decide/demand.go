@@ -17,6 +17,7 @@ const (
 	first class = iota // requests wait and nothing is awake or on its way
 	kept               // MinScale
 	extra              // one more beside those that are awake
+	ahead              // none waits, but one is foreseen; see foresee.go
 )
 
 // demand is a function that wants one more instance awake.
@@ -30,12 +31,16 @@ type demand struct {
 	why string
 	// of is the function whose demand it is, where another variant serves it.
 	of *Function
+	// from is when it is wanted, where it is foreseen.
+	from time.Time
+	// rehearsal says that it is a sleeper's that was put to sleep to see how that goes.
+	rehearsal bool
 }
 
 // meetDemands collects what functions want and serves it in order:
 //
 //  1. demands that have starved for too long, the longest first, whatever the priority
-//  2. first instances, then MinScale, then further ones
+//  2. first instances, then MinScale, then further ones, then those that are foreseen to be wanted
 //  3. the higher priority
 //  4. the longer starvation
 //  5. the name, and the number where a function has several, so that the order is always the same
@@ -93,7 +98,7 @@ func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 		p.wait(&demand{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
 	}
 	if f.Undeclared || f.frozen() || f.refused || f.desired <= f.live() {
-		return p.overflow(f, ds)
+		return p.overflow(f, p.foreseen(f, ds))
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
 		return ds // it failed, all that waited was told so, and no request has come since
@@ -155,6 +160,10 @@ func (p *plan) activatorWakes(f *Function) bool {
 // serve gives dm an instance, or makes room for it, or says what it waits for.
 func (p *plan) serve(dm *demand) {
 	if dm.f.refused || dm.f.gives {
+		return
+	}
+	if dm.class == ahead {
+		p.serveAhead(dm)
 		return
 	}
 	if why := p.elect(dm); why != "" {
@@ -231,7 +240,7 @@ func (p *plan) roomiest() *node {
 
 // wait records that dm gets nothing yet, once for each function.
 func (p *plan) wait(dm *demand, reason string) {
-	if dm.f.waits {
+	if dm.f.waits || dm.class == ahead { // nobody waits for what is foreseen
 		return
 	}
 	dm.f.waits = true

@@ -19,7 +19,7 @@
 //  4. Demands for one more instance awake are served, in order of
 //     starvation, class, priority and waiting (demand.go). Each takes the
 //     cheapest way: wake a sleeper, start a new one, make room first, or wait
-//     (place.go, spot.go, victim.go). What a search has found is kept for as long as it would find
+//     (place.go, spot.go, victim.go). What is foreseen to be wanted comes last (foresee.go). What a search has found is kept for as long as it would find
 //     the same again (search.go).
 //  5. Where the scheduler finds no node for a pod, the least valuable sleepers of one shrink or go (pods.go).
 //  6. What is not needed goes down the ladder: awake, asleep, stopped (scaledown.go).

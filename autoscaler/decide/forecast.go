@@ -8,9 +8,11 @@ import (
 // Arrived learns that a request came at t, where none waits or runs: the owner of a
 // function calls it before it notes the request.
 func (f *Function) Arrived(t time.Time) {
-	if idle := f.idleSince(); !idle.IsZero() {
+	idle := f.idleSince()
+	if !idle.IsZero() {
 		f.Past = f.Past.Arrived(t.Sub(idle), t)
 	}
+	f.visited(t, t.Sub(idle))
 }
 
 // idleSince is when f last had anything to do, zero if it never had.
@@ -33,6 +35,15 @@ type wanted struct {
 // long as i has been idle, which is the best guess without any knowledge.
 func (p *plan) untilWanted(i *Instance) wanted {
 	if f := i.f; !f.busy() && f.live() <= 1 {
+		if w, known := f.window(p.now); known {
+			until := max(0.1, w.From.Sub(p.now).Seconds())
+			if !p.now.Before(w.From) {
+				p.holdsUntil(w.Until.Add(1))
+				return wanted{seconds: until}
+			}
+			p.holdsUntil(p.now.Add(max(1, time.Duration(until/2*float64(time.Second)))))
+			return wanted{until, 4 / until}
+		}
 		if idle := f.idleSince(); !idle.IsZero() {
 			since := p.now.Sub(idle)
 			if until, known := f.Past.Arrivals.Forecast(since); known {

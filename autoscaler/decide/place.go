@@ -115,7 +115,7 @@ func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 func (p *plan) turn(o *option, limit time.Duration) bool {
 	var rest time.Duration
 	for _, v := range o.victims {
-		rest = max(rest, v.i.past().Rest())
+		rest = max(rest, v.i.rest())
 	}
 	limit -= rest + o.self.past().Return(o.self.Status.Level)
 	p.holdsUntil(o.ready.Add(1 - limit))
@@ -250,11 +250,11 @@ func (p *plan) follow(dm *demand, o *option) {
 	}
 	if o.self == nil {
 		slices.Sort(gpus)
-		p.do(f, nil, Action{Kind: Start, Node: p.w.nodes[o.node].name, Devices: gpus, Memory: f.Need,
+		p.do(f, nil, Action{Kind: Start, Node: p.w.nodes[o.node].name, Devices: gpus, Memory: f.Need, Ahead: dm.class == ahead,
 			Reason: fmt.Sprintf("%s; needs %s, free %s", dm.why, amountOf(f.Need), free)})
 		return
 	}
-	p.do(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need,
+	p.do(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,
 		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", dm.why,
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
 }

@@ -228,7 +228,7 @@ func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
 			p.withdraw(v.Instance, reason)
 		case v.shrinks && v.idle:
-			p.sleep(v.Instance, max(api.Level1, v.f.Spec.SleepLevel), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.Instance, 1))), v.gives, reason))
+			p.sleep(v.Instance, v.f.level(), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.Instance, 1))), v.gives, reason))
 			p.actions[len(p.actions)-1].Shrink = true
 		case v.shrinks:
 			p.shrink(v.Instance, fmt.Sprintf("asleep for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(v.Since)), v.gives, reason))
@@ -253,7 +253,7 @@ func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 		wanted := p.untilWanted(v)
 		idle, back := v.phase == phaseAwake, growTime
 		if idle {
-			back += v.past().Return(max(api.Level1, v.f.Spec.SleepLevel))
+			back += v.past().Return(v.f.level())
 		}
 		if v.Status.Spare != nil {
 			ys = append(ys, preemptible{v, true, idle, v.Status.Spare, wanted.over(back).v})

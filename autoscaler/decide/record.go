@@ -70,7 +70,7 @@ func (i *Instance) NoteWaking(waking bool, now time.Time) {
 	if waking != i.Waking {
 		i.Waking = waking
 		if i.Status.State == api.Asleep {
-			i.Since, i.RoseAt = now, now
+			i.Since, i.RoseAt, i.Ahead, i.Rehearsing, i.Rehearsed = now, now, false, false, false
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (
 	switch s.State {
 	case api.Starting:
 		if old.State == api.Unhealthy {
-			i.From = inventory.Stopped // its runtime starts again
+			i.From, i.Slept = inventory.Stopped, false // its runtime starts again
 		}
 	case api.Awake:
 		if old.State == api.Awake || old.State == api.Draining {
@@ -99,14 +99,16 @@ func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (
 			f.Past = f.Past.Started(s)
 		} else {
 			f.Past = f.Past.Woken(s, i.From)
+			i.Slept = !i.Unloaded
 		}
 		f.Failures, f.Hopeless, f.LastError, f.RetryAt, i.Failures = 0, false, "", time.Time{}, 0
 		return true
 	case api.Asleep:
 		i.From = s.Level
-		if old.State != api.Starting {
-			f.Past = f.Past.Slept(s)
+		if old.State != api.Starting && old.State != api.Asleep {
+			f.Past = f.Past.Slept(s, !i.Slept && s.Level == api.Level1)
 		}
+		i.Slept = i.Slept || s.Level == api.Level1 // level 2 keeps nothing in host memory that would be pinned
 	}
 	return false
 }

@@ -3,8 +3,6 @@ package decide
 import (
 	"fmt"
 	"slices"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // relieve puts idle instances to sleep, those that were used longest ago first,
@@ -33,7 +31,7 @@ func (p *plan) relieve(d int32) {
 		if i.f.live() <= i.f.desired {
 			continue
 		}
-		level := max(api.Level1, i.f.Spec.SleepLevel)
+		level := i.f.level()
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
 			-(p.free[d]+p.coming[d]), p.w.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
 		return // one at a time: what it leaves is measured first

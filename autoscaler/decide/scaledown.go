@@ -3,8 +3,6 @@ package decide
 import (
 	"fmt"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // scaleDown lets go what is not needed: instances beyond the desired number that were
@@ -15,11 +13,12 @@ func (p *plan) scaleDown() {
 		if f.Undeclared || f.frozen() {
 			continue
 		}
+		p.rehearse(f)
 		if f.Spec.SleepAfter > 0 || f.scaled {
 			p.sleepIdle(f)
 		}
 		for _, i := range f.Instances {
-			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.UnloadAfter)) && p.available(i) {
+			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (unload-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.UnloadAfter)))
 			}
 		}
@@ -56,7 +55,12 @@ func (p *plan) sleepIdle(f *Function) {
 		if i.taken {
 			continue
 		}
-		if !f.scaled && !p.due(f, used.Add(f.Spec.SleepAfter)) {
+		unused := !f.scaled && f.unused(i)
+		switch {
+		case !f.scaled && n == 0 && p.awaits(f):
+			continue
+		case f.scaled || unused || p.due(f, used.Add(f.Spec.SleepAfter)):
+		default:
 			if early = p.early(f, used); early == "" {
 				continue
 			}
@@ -64,8 +68,11 @@ func (p *plan) sleepIdle(f *Function) {
 		if !p.available(i) {
 			continue
 		}
-		level := max(api.Level1, f.Spec.SleepLevel)
+		level, measured := f.nextLevel()
 		reason := fmt.Sprintf("idle for %s (sleep-after %s)%s", short(p.now.Sub(used)), short(f.Spec.SleepAfter), early)
+		if unused {
+			reason = "it rose ahead, and no request has come yet"
+		}
 		if f.desired > 0 {
 			reason = fmt.Sprintf("%d awake, for %s %d were enough (sleep-after %s)",
 				n+1, short(p.now.Sub(used)), n, short(f.Spec.SleepAfter))
@@ -77,7 +84,7 @@ func (p *plan) sleepIdle(f *Function) {
 			p.stop(i, p.pol.Drain, fmt.Sprintf("%s, and it failed to sleep %d times", reason, i.Failures))
 			continue
 		}
-		p.sleep(i, level, reason)
+		p.sleep(i, level, reason+measured)
 	}
 }
 
@@ -87,12 +94,16 @@ const seldom = 0.05
 // early says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it
 // stays. Where the gaps between a function's requests say that the next one will hardly come
 // before that, whether it waits for it awake makes no difference. That is looked at after an eighth,
-// a quarter and a half of the time.
+// a quarter and a half of the time; where a rhythm says when the next one comes, after a sixteenth, too.
 func (p *plan) early(f *Function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""
 	}
-	for _, part := range [...]time.Duration{8, 4, 2} {
+	parts := []time.Duration{16, 8, 4, 2}
+	if _, known := f.window(p.now); !known {
+		parts = parts[1:]
+	}
+	for _, part := range parts {
 		t := max(f.Spec.SleepAfter/part, p.pol.MinStay)
 		if t >= f.Spec.SleepAfter {
 			break

@@ -173,7 +173,7 @@ type visible struct {
 	state                 api.State
 	level                 api.Level
 	reserved, settling    bool
-	lost, shrunk          bool
+	lost, shrunk, slept   bool
 	since, retry, settles time.Time
 	failures              int
 	memory                api.Memory
@@ -187,12 +187,13 @@ type visibleFunction struct {
 	priority, minScale                   int
 	sleepLevel                           api.Level
 	need                                 api.Memory
-	load, sleep                          time.Duration
+	load, sleep, firstSleep              time.Duration
 	wake                                 [inventory.Stopped]time.Duration
 	asleep                               [inventory.Stopped]api.Memory
 	arrivals                             uint64 // hashes them
 	lastRequest                          time.Time
-	needed                               uint64 // hashes when it was
+	foreseen, foreseenUntil              time.Time // the window of a trusted rhythm
+	needed                               uint64    // hashes when it was
 }
 
 // fingerprint puts f's instances into the fingerprints of their nodes.
@@ -201,8 +202,11 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 	front := visibleFunction{
 		declared: !f.Undeclared, busy: f.busy(), wanted: f.Waiting == 0 || f.live() > 0, frozen: f.frozen(), dual: f.Spec.DualPods,
 		live: f.live(), desired: f.desired, awake: f.awake, ill: f.ill,
-		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.Spec.SleepLevel,
-		need: f.Need, load: past.Load, sleep: past.Sleep, wake: past.Wake, asleep: past.Asleep,
+		priority: f.Spec.Priority, minScale: f.Spec.MinScale, sleepLevel: f.level(),
+		need: f.Need, load: past.Load, sleep: past.Sleep, firstSleep: past.FirstSleep, wake: past.Wake, asleep: past.Asleep,
+	}
+	if w, made := f.Rhythm.Made(); made && f.foresees() {
+		front.foreseen, front.foreseenUntil = w.From, w.Until
 	}
 	if !past.Arrivals.At.IsZero() { // it is long
 		front.arrivals = memo.Hash(past.Arrivals)
@@ -225,7 +229,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 		s := &i.Status
 		o := visible{
 			of: of, self: i, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
-			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk,
+			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk, slept: i.Slept,
 			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory,
 		}
 		for _, d := range i.at {

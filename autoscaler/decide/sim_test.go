@@ -268,6 +268,7 @@ func (s *sim) act(a Action) {
 		later(n.load, become(api.Awake, 0))
 	case Wake:
 		i.Doing, i.Since = DoingWake, s.now
+		i.Ahead, i.Rehearsing, i.Rehearsed = a.Ahead, false, a.Rehearsal
 		if i.Status.Shrunk { // its pod grows first
 			s.growing[a.Instance] = func() { // by then i may be another's place
 				s.due = append(s.due, end{s.now.Add(n.wake), a.Instance, become(api.Awake, 0)})
@@ -276,6 +277,7 @@ func (s *sim) act(a Action) {
 		}
 		later(n.wake, become(api.Awake, 0))
 	case Sleep:
+		i.Rehearsing = a.Rehearsal
 		if a.Shrink {
 			fall, awake := become(api.Asleep, a.Level), i.Status.State == api.Awake
 			i.Doing, i.Level = DoingSleep, a.Level

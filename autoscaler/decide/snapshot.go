@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
 // Snapshot is all that a plan looks at. The caller owns it; Plan only reads.
@@ -59,6 +60,8 @@ type Function struct {
 	Certain bool
 	// Past is what was learned.
 	Past inventory.Experience
+	// Rhythm is what was learned of when it is wanted; nil: nothing.
+	Rhythm *rhythm.Rhythm
 
 	// Waiting and Running are the sums over all activators.
 	Waiting, Running int
@@ -133,6 +136,12 @@ type Instance struct {
 	// Unloaded says that it kept no process while it slept, so that it has to load when it is
 	// woken: its start's limit counts. It means nothing where From is no sleep.
 	Unloaded bool
+	// Ahead says that it was started or woken because a request was foreseen.
+	Ahead bool
+	// Slept says that its process has been asleep.
+	Slept bool
+	// Rehearsing says that it was told to sleep for a rehearsal, and is to be woken again; Rehearsed, that it was.
+	Rehearsing, Rehearsed bool
 	// Waking says that an activator is waking it under its grant; see [Instance.NoteWaking].
 	Waking bool
 	// RoseAt is when its last start or wake began, by a call or by an activator. Plans do not read it.

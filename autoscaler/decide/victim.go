@@ -274,7 +274,7 @@ func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add
 	weigh := func(to api.Level) regret { return wanted.over(past.Return(to)) }
 	from := max(api.Level1, level+1)
 	if level == api.LevelAwake {
-		from = max(api.Level1, i.f.Spec.SleepLevel)
+		from = i.f.level()
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
@@ -297,6 +297,9 @@ func (p *plan) minus(a, b bytes) bytes {
 // sleeper it is when the function was last asked for.
 func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	t := i.Since
+	if i.Rehearsed && len(i.f.NeededAt) > 0 {
+		t = time.Time{} // that it slept for a moment does not make it of use
+	}
 	if i.phase == phaseAwake && n <= i.f.desired {
 		return p.now
 	}
@@ -320,13 +323,13 @@ func (p *plan) usedUntil(i *Instance, n int) time.Time {
 //  2. busy: after it has stayed long enough to be worth the switch, and dm has
 //     starved for a turn's wait
 func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Time {
-	back := i.f.Past.Return(max(api.Level1, i.f.Spec.SleepLevel))
+	back := i.f.Past.Return(i.f.level())
 	if kind != busy { // 1
 		p.holdsUntil(i.Since.Add(p.pol.MinStay))
 		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
 			return time.Time{}
 		}
-		grace := min(p.pol.IdleGrace, (back+i.f.Past.Rest())/2)
+		grace := min(p.pol.IdleGrace, (back+i.rest())/2)
 		used := p.usedUntil(i, i.f.awake-n+1)
 		if used.Equal(p.now) {
 			p.uncacheable()
@@ -337,7 +340,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
-	swap := i.f.Past.Rest() + dm.f.Past.Return(level)
+	swap := i.rest() + dm.f.Past.Return(level)
 	stay := max(p.pol.MinStay, min(p.pol.MaxStay, time.Duration(p.pol.SwitchShare*float64(swap))))
 	wait := p.pol.TurnWait
 	switch own, other := dm.f.Spec.Priority, i.f.Spec.Priority; {

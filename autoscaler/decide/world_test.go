@@ -207,6 +207,21 @@ func FuzzWorld(f *testing.F) {
 				}
 			}
 		}
+		for k := range s.Functions { // some are about to be foreseen, or are usually wanted at this hour
+			f := &s.Functions[k]
+			if r.IntN(3) == 0 {
+				f.Spec.Rehearse = api.RehearseAlways
+			}
+			if r.IntN(3) == 0 {
+				gap := time.Duration(40+r.IntN(200)) * time.Second
+				if r.IntN(3) == 0 {
+					gap = 24 * time.Hour
+				}
+				for n := range 8 {
+					f.visited(s.now.Add(time.Duration(n-8)*gap+time.Duration(r.IntN(600))*time.Millisecond), gap)
+				}
+			}
+		}
 		if r.IntN(2) == 0 {
 			s.flaky = rand.New(rand.NewPCG(seed, 6))
 		}

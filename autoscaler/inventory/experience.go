@@ -30,6 +30,10 @@ type Experience struct {
 	Wake [Stopped]time.Duration
 	// Sleep is the time from awake to asleep, draining not counted; 0 while unknown.
 	Sleep time.Duration
+	// FirstSleep is that of a process that has not slept before; 0 while unknown. For as long as no other was measured, Sleep is it too.
+	FirstSleep time.Duration
+	// Rests are the times from awake to asleep by level, without the first sleep at level 1 of a process; 0 while unknown.
+	Rests [Stopped]time.Duration
 	// Awake is what an awake instance was measured to use.
 	Awake api.Memory
 	// Asleep is what stays in use by level. Index 0 is unused.
@@ -44,6 +48,8 @@ type Experience struct {
 	Starts int
 	Wakes  int
 	Sleeps int
+	// Again is how many of Sleeps were not the first of their process.
+	Again int
 	// Nodes are those where an instance was awake, so that the model's files are there; the
 	// last one last. Empty where there is only one.
 	Nodes []string
@@ -51,7 +57,7 @@ type Experience struct {
 
 // Learned is the experience as people's tools read it.
 func (e Experience) Learned() admin.Learned {
-	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
+	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, Again: e.Again, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
 		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes}
 }
 
@@ -83,11 +89,36 @@ func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 	return e
 }
 
-// Slept learns from an instance that fell asleep.
-func (e Experience) Slept(s api.InstanceStatus) Experience {
-	e.Sleep = average(e.Sleep, s.SleepTime)
+// Slept learns from an instance that fell asleep, whether or not it was its process' first time.
+func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	e.Sleeps++
+	if !first && s.Level >= api.Level1 && s.Level < Stopped {
+		e.Rests[s.Level] = average(e.Rests[s.Level], s.SleepTime)
+	}
+	switch {
+	case first && e.Again > 0:
+		e.FirstSleep = average(e.FirstSleep, s.SleepTime)
+		return e
+	case first:
+		e.FirstSleep = average(e.FirstSleep, s.SleepTime)
+	case s.SleepTime <= 0:
+		return e
+	default:
+		if e.Again++; e.Again == 1 && e.FirstSleep > 0 {
+			e.Sleep = s.SleepTime
+			return e
+		}
+	}
+	e.Sleep = average(e.Sleep, s.SleepTime)
 	return e
+}
+
+// FirstRest is [Experience.Rest] of an instance whose process has not slept before.
+func (e Experience) FirstRest() time.Duration { return max(e.FirstSleep, e.Rest()) }
+
+// SlowFirst is how much longer the first sleep of a process takes than others; known is false while one of them was not measured.
+func (e Experience) SlowFirst() (longer time.Duration, known bool) {
+	return e.FirstSleep - e.Sleep, e.FirstSleep > 0 && e.Again > 0
 }
 
 // Measured learns from the memory that an instance reports in its state.

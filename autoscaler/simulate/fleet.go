@@ -45,6 +45,8 @@ type unit struct {
 	// host and dev are what it is booked with, of its node's host and of each device.
 	host, dev api.Bytes
 	lastUse   time.Duration // when it last had a request
+	slept     bool          // its process has been asleep
+	rest      time.Duration // what its last sleep took
 }
 
 // span is a piece of a unit's life, for pictures.
@@ -169,12 +171,15 @@ func (w *world) drain(u *unit, then func()) {
 // sleep lets u finish what it has and puts it to sleep at level; done is called then.
 func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 	took := u.f.m.Sleep
+	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
+		took = first
+	}
 	if u.state == asleep { // deeper: nothing is copied
 		took = w.cfg.Hop
 	}
 	w.drain(u, func() {
 		w.after(took, func() {
-			u.level = level
+			u.level, u.slept, u.rest = level, true, took
 			w.become(u, asleep)
 			w.account(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
 			done(u)

@@ -24,12 +24,15 @@ const (
 	Steady Load = "steady"
 	// Cron is a batch of requests at equal distances, as jobs send them.
 	Cron Load = "cron"
+	// Office is bursty in working hours, which are the function's own and begin within some minutes of the same time on
+	// each day, and nothing at night and on two days of seven.
+	Office Load = "office"
 	// Mix gives functions bursty, diurnal, cron and steady loads in turn.
 	Mix Load = "mix"
 )
 
 // Loads are all of them.
-var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron}
+var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron, Office}
 
 // Shape is what [Generate] makes. Zero fields take the default.
 type Shape struct {
@@ -121,6 +124,8 @@ func (g *generator) times(load Load) []time.Duration {
 		return g.bursty()
 	case Cron:
 		return g.cron()
+	case Office:
+		return g.office()
 	case Diurnal:
 		return g.thin(1.1/0.605, func(at float64) float64 {
 			hour := math.Mod(at/3600, 24)
@@ -165,6 +170,28 @@ func (g *generator) bursty() []time.Duration {
 			ts = append(ts, seconds(at))
 		}
 		at = until + g.gap(1/pause)
+	}
+	return ts
+}
+
+// office is bursty for eight to ten hours of five days in seven, so that the mean rate is that of all days.
+func (g *generator) office() []time.Duration {
+	const day = 24.0
+	begin, length := 7+3*g.rng.Float64(), 8+2*g.rng.Float64()
+	at := *g
+	at.rate = g.rate * day / length * 7 / 5
+	at.Length = seconds(3600 * length)
+	var ts []time.Duration
+	for d := 0; float64(d)*day < g.Length.Hours(); d++ {
+		if d%7 >= 5 {
+			continue
+		}
+		from := seconds(3600*(float64(d)*day+begin) + 600*g.rng.NormFloat64())
+		for _, t := range at.bursty() {
+			if from+t < g.Length {
+				ts = append(ts, from+t)
+			}
+		}
 	}
 	return ts
 }

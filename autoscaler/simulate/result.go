@@ -23,6 +23,12 @@ type Policy struct {
 	// KeepSlow takes Keep's place for models that don't wake within Quick, where there are
 	// sleepers; 0 is Keep.
 	KeepSlow, Quick time.Duration
+	// UnloadAfter is how long a sleeper of Rouse stays, 0 until its memory is wanted.
+	UnloadAfter time.Duration
+	// NoPrewake has Rouse wake and start only for requests that are there.
+	NoPrewake bool
+	// Rehearse is [api.Function.Rehearse], for Rouse.
+	Rehearse string
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
 	SleeperLimit int
 }
@@ -71,8 +77,11 @@ type Result struct {
 	// Swaps is how often an instance gave way to another function.
 	Swaps int `json:"swaps"`
 
-	P99    float64 `json:"ttft_p99_ms"`
-	Served int     `json:"served"`
+	P99 float64 `json:"ttft_p99_ms"`
+	// Cold is how many requests found no instance awake, ColdP95 their time to first token.
+	Cold    int     `json:"cold"`
+	ColdP95 float64 `json:"cold_ttft_p95_ms"`
+	Served  int     `json:"served"`
 	// Starts and Wakes count rises.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
@@ -125,10 +134,12 @@ func (w *world) result(p Policy) Result {
 	r := Result{
 		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
-		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: w.quantile(0.5), P95: w.quantile(0.95), P99: w.quantile(0.99),
+		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99),
 		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}
+	cold := w.firstOf(func(k int) bool { return w.answers[k].cold })
+	r.Cold, r.ColdP95 = len(cold), quantile(cold, 0.95)
 	if p.KeepSlow == p.Keep {
 		r.KeepSlowSeconds = 0
 	}
@@ -138,13 +149,24 @@ func (w *world) result(p Policy) Result {
 	return r
 }
 
-// quantile is the least time that q of all requests don't exceed, in milliseconds.
-func (w *world) quantile(q float64) float64 {
-	if len(w.first) == 0 {
+// firstOf are the times to first token of some requests of the trace, sorted.
+func (w *world) firstOf(some func(k int) bool) (times []time.Duration) {
+	for k, a := range w.answers {
+		if some(k) {
+			times = append(times, a.first)
+		}
+	}
+	slices.Sort(times)
+	return times
+}
+
+// quantile is the least time that q of times, which are sorted, don't exceed, in milliseconds.
+func quantile(times []time.Duration, q float64) float64 {
+	if len(times) == 0 {
 		return 0
 	}
-	k := max(0, int(math.Ceil(q*float64(len(w.first))))-1)
-	return math.Round(float64(w.first[k])/float64(time.Millisecond)*1000) / 1000
+	k := max(0, int(math.Ceil(q*float64(len(times))))-1)
+	return math.Round(float64(times[k])/float64(time.Millisecond)*1000) / 1000
 }
 
 // Rows are results as a table, the head first.

@@ -31,6 +31,7 @@ type rouse struct {
 	soon      timer // when something happened
 	// For tests: plans after each change, and from the whole state.
 	eager, whole bool
+	aheads       int // starts and wakes before a request came
 }
 
 type rouseFunction struct {
@@ -63,7 +64,7 @@ func newRouse(w *world, policy Policy) controller {
 	}
 	for _, f := range w.functions {
 		rf := &rouseFunction{f: f}
-		rf.Spec = specOf(w.cfg, f.m, policy.keep(f.m))
+		rf.Spec = specOf(w.cfg, f.m, policy)
 		rf.Need, rf.Certain = rf.Past.Need(rf.Spec, 0, w.cfg.HostMemory)
 		p.of = append(p.of, rf)
 	}
@@ -97,15 +98,16 @@ func fleetOf(c Config) []inventory.Device {
 	return ds
 }
 
-// specOf declares a model as people do. Sleepers stay until their memory is wanted.
-func specOf(c Config, m *Model, sleepAfter time.Duration) api.Function {
+// specOf declares a model as people do.
+func specOf(c Config, m *Model, p Policy) api.Function {
+	sleepAfter := p.keep(m)
 	if sleepAfter == Forever {
 		sleepAfter = 0
 	}
 	return api.Function{
 		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
 		Memory:     api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device},
-		SleepAfter: sleepAfter, Hold: api.Hold{Timeout: c.Hold},
+		SleepAfter: sleepAfter, UnloadAfter: p.UnloadAfter, NoPrewake: p.NoPrewake, Rehearse: p.Rehearse, Hold: api.Hold{Timeout: c.Hold},
 	}.WithDefaults()
 }
 
@@ -231,6 +233,9 @@ func (p *rouse) act(a *decide.Action) {
 	if a.Kind == decide.Wait {
 		return
 	}
+	if a.Ahead {
+		p.aheads++
+	}
 	p.markDirty(p.find(a.Function))
 	i := p.instances[a.Instance]
 	hop := p.w.cfg.Hop
@@ -238,10 +243,11 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Start:
 		p.start(a)
 	case decide.Wake:
-		i.Doing, i.Since = decide.DoingWake, p.now()
+		i.Doing, i.Since, i.Ahead = decide.DoingWake, p.now(), a.Ahead
+		i.Rehearsing, i.Rehearsed = false, a.Rehearsal
 		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
-		i.Doing, i.Level, i.granted = decide.DoingSleep, a.Level, false
+		i.Doing, i.Level, i.granted, i.Rehearsing = decide.DoingSleep, a.Level, false, a.Rehearsal
 		i.f.Observe(p.now())
 		p.w.after(hop, func() {
 			p.w.sleep(i.u, a.Level, func(*unit) {
@@ -294,7 +300,7 @@ func (p *rouse) start(a *decide.Action) {
 	i := &rouseInstance{f: f}
 	i.Status = api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("%s-%06d", a.Function.Name(), f.number)),
 		Function: a.Function, State: api.Starting, Devices: a.Devices, Concurrency: f.Spec.Concurrency}
-	i.Since, i.From = p.now(), inventory.Stopped
+	i.Since, i.From, i.Ahead = p.now(), inventory.Stopped, a.Ahead
 	devices := make([]int, len(a.Devices))
 	for k, id := range a.Devices {
 		devices[k] = p.index[id]
@@ -317,7 +323,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		i.Status.LoadTime = p.w.cfg.Pod + m.Load
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
-	i.Status.SleepTime = m.Sleep
+	i.Status.SleepTime = i.u.rest
 	p.markDirty(i.f)
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)

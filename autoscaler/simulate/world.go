@@ -16,6 +16,7 @@ type request struct {
 	at             time.Duration
 	prompt, output int
 	mark           float64 // see batch
+	cold           bool    // no instance was awake when it came
 	ended          bool
 }
 
@@ -72,9 +73,16 @@ type world struct {
 	refused    int
 	cold       int             // requests that found no instance of their function awake
 	first      []time.Duration // times to first token; of the refused, what they were bound to
+	answers    []answer        // the same in the order of the trace
 	spans      []span
 	waits      []mark
 	err        error
+}
+
+// answer is what came of a request.
+type answer struct {
+	first time.Duration
+	cold  bool
 }
 
 // mark is how many requests waited from a time on, for pictures.
@@ -99,6 +107,7 @@ func newWorld(cfg Config) *world {
 // run lets the trace happen, and whatever follows from it until every request
 // has ended and horizon has come.
 func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) error {
+	w.answers = make([]answer, len(trace))
 	byName := make(map[api.ModelName]*function, len(w.functions))
 	for _, f := range w.functions {
 		byName[f.m.Name] = f
@@ -132,6 +141,7 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 func (w *world) arrive(r *request) {
 	f := r.f
 	w.open++
+	r.cold = !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed })
 	f.count(w.now)
 	f.last = w.now
 	if !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed }) {
@@ -192,7 +202,7 @@ func (w *world) renew(f *function) {
 // work lets u's batch go on.
 func (w *world) work(u *unit) {
 	done := u.batch.step(w.now, func(r *request, d time.Duration) {
-		w.first = append(w.first, w.now+d-r.at)
+		w.answered(r, w.now+d-r.at)
 	})
 	if len(done) == 0 {
 		return
@@ -210,6 +220,12 @@ func (w *world) work(u *unit) {
 		u.drained = nil
 		then()
 	}
+}
+
+// answered notes r's time to first token.
+func (w *world) answered(r *request, first time.Duration) {
+	w.first = append(w.first, first)
+	w.answers[r.number] = answer{first, r.cold}
 }
 
 // expire refuses what has waited for too long.
@@ -230,7 +246,7 @@ func (w *world) refuse(f *function, n int) {
 	for _, r := range f.queue[:n] {
 		w.end(r)
 		w.refused++
-		w.first = append(w.first, w.cfg.Hold)
+		w.answered(r, w.cfg.Hold)
 	}
 	f.queue = slices.Delete(f.queue, 0, n)
 	w.renew(f)

@@ -115,6 +115,8 @@ type Config struct {
 	HostBandwidth, DiskBandwidth float64
 	// FirstWake multiplies the time of the first wake. Default 1.
 	FirstWake float64
+	// FirstSleep multiplies the time of the first sleep at level 1, which pins host memory that later ones find pinned. Default 1.
+	FirstSleep float64
 	// LoadTime, SleepTime, WakeTime and ReloadTime (of the weights, after level 2) replace
 	// what bytes and bandwidth say. Negative: none at all.
 	LoadTime, SleepTime, WakeTime, ReloadTime time.Duration
@@ -158,7 +160,7 @@ func (c Config) withDefaults() Config {
 	c.Asleep = cmp.Or(c.Asleep, AsleepQueue)
 	c.MaxLoRAs = cmp.Or(c.MaxLoRAs, 1)
 	c.MaxLoRARank = cmp.Or(c.MaxLoRARank, 16)
-	c.FirstWake = cmp.Or(c.FirstWake, 1)
+	c.FirstWake, c.FirstSleep = cmp.Or(c.FirstWake, 1), cmp.Or(c.FirstSleep, 1)
 	c.HostBandwidth = cmp.Or(c.HostBandwidth, 25e9)
 	c.DiskBandwidth = cmp.Or(c.DiskBandwidth, 3e9)
 	c.Timing.Prefill = cmp.Or(c.Timing.Prefill, 20*time.Microsecond)
@@ -212,7 +214,7 @@ func (c Config) validate() error {
 		{"--max-num-batched-tokens", float64(c.MaxBatchedTokens)}, {"--block-size", float64(c.BlockTokens)},
 		{"--weights", float64(c.Weights)}, {"--kv-bytes-per-token", float64(c.KVTokenBytes)},
 		{"--tensor-parallel-size", float64(c.TensorParallel)}, {"--max-loras", float64(c.MaxLoRAs)},
-		{"--max-lora-rank", float64(c.MaxLoRARank)}, {"--first-wake", c.FirstWake},
+		{"--max-lora-rank", float64(c.MaxLoRARank)}, {"--first-wake", c.FirstWake}, {"--first-sleep", c.FirstSleep},
 		{"--host-bandwidth", c.HostBandwidth}, {"--disk-bandwidth", c.DiskBandwidth},
 	} {
 		if !(n.value > 0 && n.value < 1e18) {

@@ -42,7 +42,8 @@ type engine struct {
 	level  int
 	// garbage says that the weights in memory are none.
 	garbage bool
-	woken   int // how often
+	woken   int  // how often
+	pinned  bool // it has slept at level 1: its host memory is pinned
 	hung    bool
 	dead    bool
 	died    chan struct{} // closed when dead is set

@@ -135,6 +135,7 @@ func (cmd *Command) ours(f flags) {
 	f.rate(&c.HostBandwidth, "--host-bandwidth")
 	f.rate(&c.DiskBandwidth, "--disk-bandwidth")
 	f.float(&c.FirstWake, "--first-wake")
+	f.float(&c.FirstSleep, "--first-sleep")
 	f.float(&c.TimeScale, "--time-scale")
 	f.duration(&c.LoadTime, "--load-time")
 	f.duration(&c.SleepTime, "--sleep-time")

@@ -118,9 +118,14 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	if slices.Contains(fresh, tagWeights) {
 		e.level = level
 	}
+	first := 1.0
+	if level == 1 && !e.pinned {
+		first, e.pinned = e.cfg.FirstSleep, true
+	}
 	e.mu.Unlock()
 	if slices.Contains(fresh, tagWeights) && level == 1 {
-		if err := e.pass(ctx, e.duration(e.cfg.SleepTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)); err != nil {
+		d := e.duration(e.cfg.SleepTime, float64(e.cfg.Weights)/e.cfg.HostBandwidth)
+		if err := e.pass(ctx, time.Duration(float64(d)*first)); err != nil {
 			return err
 		}
 	} else if err := e.pass(ctx, max(0, e.cfg.SleepTime)); err != nil {

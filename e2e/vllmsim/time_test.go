@@ -287,3 +287,17 @@ func TestPreemptionWhenBlocksRunOut(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstSleep: the first sleep at level 1 pins host memory, and no later one has to.
+func TestFirstSleep(t *testing.T) {
+	cfg := timed()
+	cfg.FirstSleep = 18
+	inBubble(t, cfg, func(t *testing.T, s *Server) {
+		for _, want := range []time.Duration{18 * time.Second, time.Second, time.Second} {
+			if got := took(func() { ok(t, post(s, "/sleep?level=1", "")) }); got < want || got > want+100*time.Millisecond {
+				t.Errorf("it takes %s to fall asleep, want %s", got, want)
+			}
+			ok(t, post(s, "/wake_up", ""))
+		}
+	})
+}

@@ -33,12 +33,12 @@ func (s *shapeFlags) add(cmd *cobra.Command) {
 	f.IntVar(&s.shape.Functions, "functions", 12, "number of models")
 	f.Float64Var(&s.hours, "hours", 24, "length of the trace; of one that is read, the `hours` from its beginning")
 	f.Uint64Var(&s.shape.Seed, "seed", 1, "the same `seed` gives the same trace and the same result")
-	f.StringVar(&s.load, "load", string(simulate.Mix), "how requests come: mix, bursty, diurnal, steady or cron")
+	f.StringVar(&s.load, "load", string(simulate.Mix), "how requests come: mix, bursty, diurnal, steady, cron or office")
 	f.Float64Var(&s.shape.Rate, "rate", 0, "requests in an hour, of all models together (default: 50 for each)")
 	f.Float64Var(&s.shape.Zipf, "zipf", 1, "the kth model gets a share of 1/k^`s`; 0 spreads them evenly")
 	f.IntVar(&s.shape.Prompt, "prompt-tokens", 1000, "median of the prompts' lengths")
 	f.IntVar(&s.shape.Output, "output-tokens", 130, "median of the answers' lengths")
-	_ = cmd.RegisterFlagCompletionFunc("load", cobra.FixedCompletions([]string{"mix", "bursty", "diurnal", "steady", "cron"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("load", cobra.FixedCompletions([]string{"mix", "bursty", "diurnal", "steady", "cron", "office"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 }
 
 // length is --hours.
@@ -80,6 +80,9 @@ type simulateFlags struct {
 	weights      []string
 	policies     []string
 	keep, target time.Duration
+	unload       time.Duration
+	noPrewake    bool
+	rehearse     string
 	sleeperLimit int
 }
 
@@ -126,6 +129,10 @@ generated.`,
 	f.StringArrayVar(&s.policies, "policy", nil, "rouse, knative, keepalive or random (repeatable; default: all)")
 	f.DurationVar(&s.keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
 	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
+	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
+	f.BoolVar(&s.noPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
+	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
+	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
 	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.Names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
@@ -261,13 +268,19 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--weights %s: %w", value, err)
 		}
-		s.cfg.Models = append(s.cfg.Models, simulate.NewModel(name, v, s.cfg.DeviceMemory))
+		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
+		if s.cfg.Pinned {
+			m = m.PinnedSleep()
+		}
+		s.cfg.Models = append(s.cfg.Models, m)
 	}
 	switch {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
 		return nil, errors.New("--devices, --nodes and --max-scale: want 1 or more")
-	case s.keep < 0 || s.target < 0:
-		return nil, errors.New("--keep and --target-p95: want 0 or more")
+	case s.rehearse != api.RehearseMeasured && s.rehearse != api.RehearseAlways && s.rehearse != api.RehearseNever:
+		return nil, fmt.Errorf("--rehearse %s: want %s, %s or %s", s.rehearse, api.RehearseMeasured, api.RehearseAlways, api.RehearseNever)
+	case s.keep < 0 || s.target < 0 || s.unload < 0:
+		return nil, errors.New("--keep, --unload-after and --target-p95: want 0 or more")
 	case s.cfg.Hold <= 0 || s.cfg.Hold > mostHold:
 		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
 	case s.keep > 0 && s.target > 0:
@@ -300,7 +313,7 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	var all sync.WaitGroup
 	for k, name := range policies {
 		all.Go(func() {
-			p := simulate.Policy{Name: name, Keep: s.keep, SleeperLimit: s.sleeperLimit}
+			p := simulate.Policy{Name: name, Keep: s.keep, UnloadAfter: s.unload, NoPrewake: s.noPrewake, Rehearse: s.rehearse, SleeperLimit: s.sleeperLimit}
 			if s.target > 0 {
 				results[k], errs[k] = simulate.Search(ctx, s.cfg, trace, horizon, p, s.target)
 				return

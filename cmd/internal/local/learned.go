@@ -210,6 +210,10 @@ func bound(all map[string]learnedEntry, now time.Time) {
 // collectLearned notes what the autoscaler knows.
 func (s *server) collectLearned() {
 	for _, v := range s.autoscaler.List() {
-		s.learned.observe(v.Function, autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep})
+		t := autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep}
+		if v.Learned.Again > 0 {
+			t.FirstSleep = v.Learned.FirstSleep
+		}
+		s.learned.observe(v.Function, t)
 	}
 }

@@ -1,0 +1,68 @@
+package rhythm
+
+import "time"
+
+const (
+	// slots are the half hours of a day.
+	slots       = 48
+	slotSeconds = 30 * 60
+	// gain is the weight of a new day.
+	gain = 0.2
+	// usual is the chance of a visit in a half hour or the next one from which on it is expected. Two days with visits in both, or
+	// four with one in one of them, are enough, and two days off after a week do not end it.
+	usual = 0.5
+)
+
+// hours is on which share of the last days each half hour of the day had a visit.
+type hours struct {
+	often [slots]float32
+	// slot is the last half hour, counted from 1970, that had a visit.
+	slot  int64
+	begun bool
+	any   bool // one of them is usual
+}
+
+func slotOf(t time.Time) int64 { return t.Unix() / slotSeconds }
+
+// visit learns of a visit at now.
+func (h *hours) visit(now time.Time) {
+	slot := slotOf(now)
+	if slot < 0 || h.begun && slot == h.slot {
+		return
+	}
+	if h.begun {
+		// What passed without a visit; after a month nothing is left of what was known.
+		for s := max(h.slot+1, slot-31*slots); s < slot; s++ {
+			h.often[s%slots] *= 1 - gain
+		}
+	}
+	h.often[slot%slots] += gain * (1 - h.often[slot%slots])
+	h.slot, h.begun, h.any = slot, true, false
+	for s := range int64(slots) {
+		h.any = h.any || h.chance(s) >= usual
+	}
+}
+
+// likely says whether a visit in the half hour of t, or the next one, is usual.
+func (h *hours) likely(t time.Time) bool {
+	slot := slotOf(t)
+	if !h.any || slot < 0 {
+		return false
+	}
+	// What passed since the last visit counts, too.
+	keep := float32(1)
+	for missed := slot - slots; missed > h.slot; missed -= slots {
+		if keep *= 1 - gain; keep < usual/2 {
+			return false
+		}
+	}
+	return 1-(1-keep*h.often[slot%slots])*(1-keep*h.often[(slot+1)%slots]) >= usual
+}
+
+// chance is that of a visit in a half hour or the next one.
+func (h *hours) chance(slot int64) float32 {
+	return 1 - (1-h.often[slot%slots])*(1-h.often[(slot+1)%slots])
+}
+
+// forget forgets the time of the last visit: the clock was put back.
+func (h *hours) forget() { h.begun = false }

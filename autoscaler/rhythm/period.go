@@ -1,0 +1,107 @@
+package rhythm
+
+import (
+	"slices"
+	"time"
+)
+
+// usualPeriods are what people choose for jobs.
+var usualPeriods = []time.Duration{
+	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
+}
+
+// foresee makes the next window. What it costs is bounded by the number of visits that are remembered; where there is no
+// rhythm, most visits have no other a period before them, and little is looked at.
+func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) {
+	n := len(r.visits)
+	if n <= leastSupport {
+		return best, false
+	}
+	now, oldest := r.visits[n-1], r.visits[0]
+	for _, period := range r.periods() {
+		if period <= pause || int64(period)*leastSupport > now-oldest+int64(widest) {
+			continue
+		}
+		near := min(period/24, widest/2) // how far from an exact period a visit may be
+		for k := n - 1; k >= 0 && r.visits[k]+int64(period) > now+int64(near); k-- {
+			w, found := r.follow(k, period, near)
+			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance {
+				continue
+			}
+			if !known || w.From.Before(best.From) && !same(w, best) || same(w, best) && w.Times > best.Times {
+				best, known = w, true
+			}
+		}
+	}
+	return best, known
+}
+
+// same says whether two windows are about the same visit.
+func same(a, b Window) bool { return !a.From.After(b.Until) && !b.From.After(a.Until) }
+
+// periods are those that may be there: what people choose, and what the last visits suggest.
+func (r *Rhythm) periods() []time.Duration {
+	n := len(r.visits)
+	gaps := make([]int64, 0, mostSupport)
+	for k := n - 1; k > 0 && len(gaps) < mostSupport; k-- {
+		gaps = append(gaps, r.visits[k]-r.visits[k-1])
+	}
+	two := time.Duration(r.visits[n-1] - r.visits[n-3])
+	last := time.Duration(gaps[0])
+	slices.Sort(gaps)
+	return append([]time.Duration{time.Duration(gaps[len(gaps)/2]), last, two}, usualPeriods...)
+}
+
+// follow looks for visits one, two and more periods before the kth, and makes the window of the one a period after it.
+func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool) {
+	var back [mostSupport + 1]int64
+	back[0] = r.visits[k]
+	times := 0
+	for times < mostSupport {
+		at, found := r.visitNear(back[times]-int64(period), int64(near))
+		if !found {
+			break
+		}
+		times++
+		back[times] = at
+	}
+	if times < leastSupport {
+		return w, false
+	}
+	exact := (back[0] - back[times]) / int64(times)
+	first, last := int64(0), int64(0) // of where each of them expects the next one, from the kth
+	for j := range times + 1 {
+		at := back[j] + int64(j)*exact - back[0]
+		if j == 0 {
+			first, last = at, at
+		}
+		first, last = min(first, at), max(last, at)
+	}
+	spread := time.Duration(last - first)
+	at := time.Unix(0, back[0]+exact)
+	return Window{
+		From:   at.Add(time.Duration(first) - spread/4 - margin),
+		Until:  at.Add(time.Duration(last) + spread/2 + 4*margin),
+		Period: time.Duration(exact), Times: times,
+	}, true
+}
+
+// visitNear is the visit that is nearest to at, if one is as near as that.
+func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
+	k, _ := slices.BinarySearch(r.visits, at)
+	if k < len(r.visits) && r.visits[k]-at <= near {
+		visit, found = r.visits[k], true
+	}
+	if k > 0 && at-r.visits[k-1] <= near && (!found || at-r.visits[k-1] < visit-at) {
+		visit, found = r.visits[k-1], true
+	}
+	return visit, found
+}
+
+// chance is how likely a visit falls into w by chance, at the rate of the last ones.
+func (r *Rhythm) chance(w Window) float64 {
+	n := len(r.visits)
+	span := time.Duration(r.visits[n-1] - r.visits[0])
+	return float64(n-1) * w.Until.Sub(w.From).Seconds() / max(1, span.Seconds())
+}
