@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -370,35 +369,4 @@ func (a *Agent) Serving() bool {
 		}
 	}
 	return false
-}
-
-// ending says whether the agent leaves.
-func (a *Agent) ending() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.leaving
-}
-
-// leave says to all front doors that the agent ends, and lets what runs finish within drain.
-func (a *Agent) leave(drain time.Duration) {
-	a.mu.Lock()
-	a.leaving = true
-	for _, f := range a.fronts {
-		if f.session != nil {
-			f.session.nudge()
-		}
-	}
-	all := slices.Collect(maps.Keys(a.servers))
-	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	var ending sync.WaitGroup
-	for _, server := range all {
-		ending.Go(func() {
-			if server.Shutdown(ctx) != nil {
-				_ = server.Close()
-			}
-		})
-	}
-	ending.Wait()
 }

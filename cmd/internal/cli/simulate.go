@@ -243,36 +243,8 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 
 // configure fills in the world and says which policies run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
-	for _, m := range []struct {
-		flag, value string
-		to          *api.Bytes
-	}{{"device-memory", s.deviceMemory, &s.cfg.DeviceMemory}, {"host-memory", s.hostMemory, &s.cfg.HostMemory}} {
-		v, err := api.ParseBytes(m.value)
-		if err == nil && v <= 0 {
-			err = errors.New("want more than 0")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--%s %s: %w", m.flag, m.value, err)
-		}
-		*m.to = v
-	}
-	for k, name := range trace.Models() {
-		if len(s.weights) == 0 {
-			break
-		}
-		value := s.weights[k%len(s.weights)]
-		v, err := api.ParseBytes(value)
-		if err == nil && v <= 0 {
-			err = errors.New("want more than 0")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--weights %s: %w", value, err)
-		}
-		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
-		if s.cfg.Pinned {
-			m = m.PinnedSleep()
-		}
-		s.cfg.Models = append(s.cfg.Models, m)
+	if err := s.sizes(trace); err != nil {
+		return nil, err
 	}
 	switch {
 	case s.cfg.Devices < 1 || s.cfg.Nodes < 1 || s.cfg.MaxScale < 1:
@@ -302,6 +274,42 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	}
 	s.cfg.Seed, s.cfg.Record = s.shape.Seed, s.svg != ""
 	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
+}
+
+// sizes sets the memory of GPUs and hosts, and the models where their weights are given.
+func (s *simulateFlags) sizes(trace simulate.Trace) error {
+	for _, m := range []struct {
+		flag, value string
+		to          *api.Bytes
+	}{{"device-memory", s.deviceMemory, &s.cfg.DeviceMemory}, {"host-memory", s.hostMemory, &s.cfg.HostMemory}} {
+		v, err := api.ParseBytes(m.value)
+		if err == nil && v <= 0 {
+			err = errors.New("want more than 0")
+		}
+		if err != nil {
+			return fmt.Errorf("--%s %s: %w", m.flag, m.value, err)
+		}
+		*m.to = v
+	}
+	for k, name := range trace.Models() {
+		if len(s.weights) == 0 {
+			break
+		}
+		value := s.weights[k%len(s.weights)]
+		v, err := api.ParseBytes(value)
+		if err == nil && v <= 0 {
+			err = errors.New("want more than 0")
+		}
+		if err != nil {
+			return fmt.Errorf("--weights %s: %w", value, err)
+		}
+		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
+		if s.cfg.Pinned {
+			m = m.PinnedSleep()
+		}
+		s.cfg.Models = append(s.cfg.Models, m)
+	}
+	return nil
 }
 
 // mostHold is as long as a request may wait in virtual time: who is never served counts as one that took so long.

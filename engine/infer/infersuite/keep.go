@@ -60,6 +60,13 @@ func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	if got := Forward(t, o, last)[0]; !slices.Equal(got, want) {
 		t.Fatal("in another one: other logits")
 	}
+	keepingRefuses(t, r, blocks[0])
+}
+
+// keepingRefuses: what can't be exported or imported is an error.
+func keepingRefuses(t *testing.T, r infer.Inferencer, block int32) {
+	k := r.(infer.Keeper)
+	again := make([]byte, k.BlockBytes())
 	if err := k.Export(0, again[1:]); err == nil {
 		t.Error("export to a buffer that is too short: no error")
 	}
@@ -72,7 +79,7 @@ func keeping(t *testing.T, open func(*testing.T) infer.Inferencer) {
 	if err := k.Import(0, again); !errors.Is(err, infer.ErrAsleep) {
 		t.Errorf("import asleep: %v", err)
 	}
-	if err := k.Export(blocks[0], again); !errors.Is(err, infer.ErrAsleep) {
+	if err := k.Export(block, again); !errors.Is(err, infer.ErrAsleep) {
 		t.Errorf("export from level 2: %v", err)
 	}
 }
