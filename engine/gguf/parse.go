@@ -212,6 +212,7 @@ func (p *parser) tensorHeads(f *File, n, align int) error {
 		places = append(places, place{at, int(offset), size})
 	}
 	start := p.pos + (align-p.pos%align)%align
+	f.weights = start
 	total := 0
 	for i, pl := range places {
 		// Both terms are at most len(data), which an int holds, but their sum may not fit.

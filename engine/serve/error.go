@@ -27,6 +27,7 @@ const (
 	codeModelNotFound = "model_not_found"
 	codeContextLength = "context_length_exceeded"
 	codeAsleep        = "asleep"
+	codeStreamCut     = "stream_cut"
 	codeUnhealthy     = "unhealthy"
 	codeBusy          = "busy"
 	codeStepFailed    = "runtime_failed"

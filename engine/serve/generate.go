@@ -12,7 +12,7 @@ import (
 // generate runs the requests of one call and writes what comes of them. An error
 // that it returns was not written: nothing was.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
-	state, err := streamState(r, o, requests)
+	state, err := s.streamState(r, o, requests)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/rouse-dev/rouse/engine/chat"
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -17,6 +18,7 @@ type loaded struct {
 	template *chat.Template
 	pooling  string // how the model's vectors are meant to be made; empty: it does not say
 	about    *about
+	mark     string // by which it is told from another model
 }
 
 // ModelError says that the file of a model can't be used, however often it is tried.
@@ -104,5 +106,5 @@ func vocabulary(f *gguf.File) (*loaded, error) {
 	}
 	arch, _ := f.String("general.architecture")
 	kind, _ := f.Uint(arch + ".pooling_type")
-	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind], about: describe(f, template.Source())}, nil
+	return &loaded{tok: tok, template: template, pooling: poolingTypes[kind], about: describe(f, template.Source()), mark: strconv.FormatUint(f.Fingerprint(), 36)}, nil
 }

@@ -19,8 +19,8 @@ import (
 //  3. That server takes the tokens in them for made: text, grammar, stop strings, calls and thoughts are where they were, and no
 //     event is sent for what is known. Then it computes the prompt and these tokens, and goes on.
 //
-// A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed, and
-// how much of the prompt was in the cache, each with a colon behind it. The event with the usage has the piece usagePiece.
+// A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed,
+// how much of the prompt was in the cache, and the mark of the model, each with a colon behind it. Another model does not go on with it. The event with the usage has the piece usagePiece.
 const (
 	stateHeader  = "X-Rouse-Stream-State"
 	stateNew     = "new"
@@ -34,6 +34,7 @@ type state struct {
 	created int64
 	seed    *int64
 	cached  int
+	mark    string
 	tokens  []int32 // made before, by another server
 	usage   bool    // the usage was sent, too
 
@@ -43,28 +44,31 @@ type state struct {
 }
 
 // streamState reads the header of a request. Only one text can go on.
-func streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
+func (s *Server) streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
 	text := r.Header.Get(stateHeader)
 	if text == "" || !o.Stream || len(requests) != 1 || requests[0].N != 1 || requests[0].NoTokens {
 		return nil, nil
 	}
 	if text == stateNew {
-		return &state{}, nil
+		return &state{mark: s.mark}, nil
 	}
-	s, ok := parseState(text)
-	if !ok {
+	known, ok := parseState(text)
+	switch {
+	case !ok:
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
+	case known.mark != s.mark:
+		return nil, errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
 	}
-	return s, nil
+	return known, nil
 }
 
 // parseState reads the pieces of a state.
 func parseState(text string) (s *state, ok bool) {
-	head := strings.SplitN(text, ":", 5)
-	if len(head) != 5 || head[0] == "" || len(head[0]) > 64 || strings.ContainsAny(head[0], `"\;,`) {
+	head := strings.SplitN(text, ":", 6)
+	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsAny(head[0], `"\;,`) {
 		return nil, false
 	}
-	s = &state{id: head[0], begun: true}
+	s = &state{id: head[0], mark: head[4], begun: true}
 	var err error
 	if s.created, err = strconv.ParseInt(head[1], 10, 64); err != nil {
 		return nil, false
@@ -79,7 +83,7 @@ func parseState(text string) (s *state, ok bool) {
 	if s.cached, err = strconv.Atoi(head[3]); err != nil || s.cached < 0 {
 		return nil, false
 	}
-	for piece := range strings.SplitSeq(head[4], ";") {
+	for piece := range strings.SplitSeq(head[5], ";") {
 		if s.usage {
 			return nil, false // nothing follows it
 		}
@@ -132,6 +136,7 @@ func (s *state) line(dst []byte) []byte {
 			dst = strconv.AppendInt(dst, *s.seed, 10)
 		}
 		dst = append(strconv.AppendInt(append(dst, ':'), int64(s.cached), 10), ':')
+		dst = append(append(dst, s.mark...), ':')
 	}
 	for i, t := range s.pending {
 		if i > 0 {

@@ -70,7 +70,7 @@ func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	loadTime := time.Since(began)
 
 	s := NewServer(e, m.template, cfg)
-	s.about = m.about
+	s.about, s.mark = m.about, m.mark
 	err = announceAndServe(ctx, cfg, e, s, stop, stdout, loadTime)
 	stop()
 	return errors.Join(err, <-stopped)

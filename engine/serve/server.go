@@ -31,6 +31,7 @@ type Server struct {
 	door       *inbound.Door // reads bodies
 	long       *turns        // of long texts whose tokens are the answer
 	about      *about        // what the model's file says; nil: there is none
+	mark       string        // of the model: a stream goes on with no other
 	log        *slog.Logger
 	handler    http.Handler
 }
