@@ -93,7 +93,7 @@ func hour(t *testing.T) (folder string) {
 		go func() { done <- m.a.Run(ctx) }()
 		names := []api.FunctionName{"default/chat", "default/code"}
 		for _, name := range names {
-			m.a.PutFunction(api.Function{Name: name, Memory: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}, SleepAfter: time.Minute}.WithDefaults())
+			m.a.PutFunction(api.Function{Name: name, Memory: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 60 * api.GiB}, SleepAfter: time.Minute, NoPrewake: true}.WithDefaults()) // each turn begins with a wake
 		}
 		began, requests := time.Now(), map[api.FunctionName]int64{}
 		for k := range 12 {
