@@ -32,6 +32,7 @@ type toolParser struct {
 	certain bool            // the call under way has been told
 	calls   int
 	spoken  bool // there was text
+	since   bool // there was text behind the last call
 	out     []toolPart
 }
 
@@ -126,7 +127,7 @@ func (p *toolParser) text(text string) string {
 		}
 	}
 	certain = len(strings.TrimRight(p.held[:certain], " \t\r\n"))
-	if certain > 0 && !(p.calls > 0 && strings.Trim(p.held[:certain], "; \t\r\n") == "") {
+	if certain > 0 && !(p.calls > 0 && !p.since && strings.Trim(p.held[:certain], "; \t\r\n") == "") {
 		p.emit(p.held[:certain])
 		p.held = p.held[certain:]
 	}
@@ -138,7 +139,7 @@ func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
 
 func (p *toolParser) emit(text string) {
 	if text != "" {
-		p.spoken = true
+		p.spoken, p.since = true, true
 		p.out = append(p.out, toolPart{text: text, call: -1})
 	}
 }
@@ -245,7 +246,7 @@ func (p *toolParser) tell() {
 	args := p.call.take()
 	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
 	if !p.certain {
-		p.certain = true
+		p.certain, p.since = true, false
 		p.calls++
 		if !drop {
 			p.out = append(p.out, toolPart{call: p.calls - 1, id: p.newID(), name: p.call.name, begin: true})
