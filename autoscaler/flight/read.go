@@ -93,8 +93,9 @@ func Parse(data []byte) ([]*Segment, error) {
 		s, size := parseSegment(data[at:])
 		if s.Damage != "" {
 			s.Damage = fmt.Sprintf("from byte %d of %d on: %s", at+size, len(data), s.Damage)
-			if next := bytes.Index(data[at+max(size, len(magic)):], []byte(magic)); next >= 0 {
-				size = max(size, len(magic)) + next
+			skip := min(max(size, len(magic)), len(data)-at)
+			if next := bytes.Index(data[at+skip:], []byte(magic)); next >= 0 {
+				size = skip + next
 			} else {
 				size = len(data) - at
 			}
