@@ -105,22 +105,7 @@ func subjects() []subject {
 // model generates a subject's file, unless it is there.
 func (s subject) model(o options) (string, error) {
 	path := filepath.Join(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-")+".gguf")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(o.models, 0o755); err != nil {
-		return "", err
-	}
-	fmt.Fprintln(os.Stderr, "generating", path)
-	f, err := os.Create(path + ".tmp")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if err := infertest.Write(f, s.spec); err != nil {
-		return "", err
-	}
-	return path, os.Rename(f.Name(), path)
+	return path, infertest.Ensure(path, s.spec)
 }
 
 // forward compares forward passes with llama.cpp's.

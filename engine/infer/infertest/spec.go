@@ -229,3 +229,23 @@ func Open(t T, s Spec) *gguf.File {
 	}
 	return f
 }
+
+// Ensure writes s to path, unless there is a file already: it is whole, for it gets its name last.
+func Ensure(path string, s Spec) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "generating", path)
+	f, err := os.Create(path + ".tmp")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := Write(f, s); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
