@@ -86,7 +86,7 @@ func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candi
 	for _, part := range [][]*Instance{s.all[turn:], s.all[:turn]} {
 		for _, i := range part {
 			if i.free(now) && (may == nil || may(i.ID)) && (w.Only == nil || w.Only(i.base.Host)) {
-				free = append(free, candidate{i, i.load(now)})
+				free = append(free, candidate{i, i.busy(now)})
 			}
 		}
 	}
@@ -174,15 +174,14 @@ func (i *Instance) has(adapter api.ModelName) int {
 	return 0
 }
 
-// load is the share of i's slots that is in use, as far as is known: by our requests, those of others that
+// busy is the share of i's slots that is in use, as far as is known: by our requests, those of others that
 // its runtime reports, and of its KV memory where little of it is left.
-func (i *Instance) load(now time.Time) float64 {
-	running := i.running
-	if i.status.Load == nil || now.Sub(i.reported) > fresh {
-		return float64(running) / float64(i.slots)
+func (i *Instance) busy(now time.Time) float64 {
+	if i.work == nil || now.Sub(i.reported) > fresh {
+		return float64(i.running) / float64(i.slots)
 	}
-	load := float64(running+i.others) / float64(i.slots)
-	if usage := i.status.Load.KVUsage; usage >= crowded {
+	load := float64(i.running+i.others) / float64(i.slots)
+	if usage := i.work.KVUsage; usage >= crowded {
 		load = max(load, usage)
 	}
 	return load

@@ -52,25 +52,28 @@ const keepTombstone = 10 * time.Second
 type Instance struct {
 	ID api.InstanceID
 
+	// What each pick looks at comes first: these are two cache lines of each instance.
+	running  int
+	slots    int
+	others   int       // requests in its runtime by its last report that are not ours
+	ready    bool      // by its last report
+	retired  bool      // it takes no further requests, see [Set.Retire]
+	avoid    time.Time // not picked before
+	work     *api.Load // what its runtime does, by its last report
+	reported time.Time
+	place    int    // in the index; none: it is in none
+	hash     uint64 // of the ID
+
 	status  api.InstanceStatus
 	base    *url.URL
-	running int
-	slots   int
-	avoid   time.Time     // not picked before
-	backoff time.Duration // the last avoidance
-	refusal string        // the code that it began with
-	retired bool          // it takes no further requests, see [Set.Retire]
-
-	place    int                   // in the index; none: it is in none
-	hash     uint64                // of the ID
-	using    map[api.ModelName]int // slots in use by adapter
-	peak     int                   // most slots in use since the last report
-	others   int                   // requests in its runtime by its last report that are not ours
-	reported time.Time
+	backoff time.Duration         // the last avoidance
+	refusal string                // the code that it began with
+	using   map[api.ModelName]int // slots in use by adapter
+	peak    int                   // most slots in use since the last report
 }
 
 // takes says whether i takes requests, as far as it says itself.
-func (i *Instance) takes() bool { return i.status.Ready() && !i.retired }
+func (i *Instance) takes() bool { return i.ready && !i.retired }
 
 func (i *Instance) avoided(now time.Time) bool { return !i.avoid.IsZero() && now.Before(i.avoid) }
 
@@ -136,6 +139,7 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 		s.index.Forget(i.place)
 	}
 	i.status, i.base, i.slots = st, base, s.slotsOf(st)
+	i.ready, i.work = st.Ready(), st.Load
 	s.apart = s.apart || st.Way > 0 || st.Cost > 0
 	i.correct(now)
 	s.trim(i, now)
