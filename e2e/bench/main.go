@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, log: stdout}
-	for name, path := range map[string]*string{"rouse": &b.rouse, "function": &b.function} {
+	for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 		if *path == "" {
 			if *path, err = build(ctx, dir, name); err != nil {
 				return err
