@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -21,6 +22,7 @@ type Account struct {
 	others  Others
 	revoked context.Context // it ends with the account, and the requests of it watch it
 	revoke  context.CancelFunc
+	asked   atomic.Int64 // when somebody last asked its issuer's tenant for it, in nanoseconds
 
 	mu       sync.Mutex // guards what follows
 	rights   apikey.Rights
@@ -79,6 +81,16 @@ func (a *Account) expired(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return !a.expires.IsZero() && !now.Before(a.expires)
+}
+
+// idle says whether the account is as a new one would be: nobody has asked for it for a while, nothing runs, here or elsewhere, and its limits are whole.
+func (a *Account) idle(now time.Time) bool {
+	if now.Sub(time.Unix(0, a.asked.Load())) < forget {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now)
 }
 
 // Charge is what one request has taken of its account's limits.
@@ -252,6 +264,12 @@ func (b *bucket) until(level float64) time.Duration {
 		return 0
 	}
 	return max(time.Millisecond, time.Duration((level-b.level)/b.limit*float64(time.Minute)))
+}
+
+// full says whether nothing of the limit is used.
+func (b *bucket) full(now time.Time) bool {
+	b.fill(now)
+	return b.level >= b.limit
 }
 
 func (b *bucket) take(n float64) {

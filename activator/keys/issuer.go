@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -18,8 +19,11 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// maxTenants bounds the tenants of one issuer that are remembered: those beyond it share an account.
+// maxTenants bounds the tenants of one issuer that are remembered. Those that use nothing of their limits are forgotten for new ones.
 const maxTenants = 10_000
+
+// forget is how long a tenant is remembered that does nothing.
+const forget = time.Minute
 
 // issuer checks the tokens of one [Issuer], and has the accounts of its tenants.
 type issuer struct {
@@ -127,7 +131,7 @@ func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 	if err != nil {
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token does not say whose it is: %v", err)
 	}
-	return i.of(tenant), nil
+	return i.of(tenant, time.Now())
 }
 
 func unreachable(url string) *api.Error {
@@ -151,20 +155,21 @@ func (i *issuer) tenant(t *oidc.IDToken) (string, error) {
 	return tenant, apikey.ValidName(tenant)
 }
 
-// of is the account of a tenant.
-func (i *issuer) of(tenant string) *Account {
+// of is the account of a tenant. No two tenants share one: what it owns and has cached is its own. The error, an [api.Error], is a 503: there are too many.
+func (i *issuer) of(tenant string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if a := i.accounts[tenant]; a != nil {
-		return a
-	}
-	if len(i.accounts) >= maxTenants {
-		tenant = "other"
-		if a := i.accounts[tenant]; a != nil {
-			return a
+	a := i.accounts[tenant]
+	if a == nil {
+		if len(i.accounts) >= maxTenants {
+			maps.DeleteFunc(i.accounts, func(_ string, a *Account) bool { return a.idle(now) })
 		}
+		if len(i.accounts) >= maxTenants {
+			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%d tenants of %s have used this server in the last minute: it can't keep account of more", maxTenants, i.declared.URL).WithRetryAfter(forget)
+		}
+		a = newAccount(ofIssuer+" "+i.declared.URL+" "+tenant, tenant, tenant, i.others, i.declared.Rights, time.Time{}, now)
+		i.accounts[tenant] = a
 	}
-	a := newAccount(ofIssuer+" "+i.declared.URL+" "+tenant, tenant, tenant, i.others, i.declared.Rights, time.Time{}, time.Now())
-	i.accounts[tenant] = a
-	return a
+	a.asked.Store(now.UnixNano())
+	return a, nil
 }

@@ -288,6 +288,48 @@ func (i *fakeIssuer) token(t *testing.T, forged bool, claims map[string]any) str
 	return s
 }
 
+// TestTenantsWithoutEnd has more tenants than an issuer's accounts are bounded by: each has an account of its own, or none.
+func TestTenantsWithoutEnd(t *testing.T) {
+	s := NewStore(nil)
+	s.Load(&apikey.File{Issuers: []apikey.Issuer{{URL: "https://id", Rights: apikey.Rights{TokensPerMinute: 1}}}})
+	i, now := s.issuers["https://id"], time.Now()
+	of := func(tenant string, at time.Duration) *Account {
+		t.Helper()
+		a, err := i.of(tenant, now.Add(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	runs := of("runs", 0)
+	charge, refused := runs.Admit(t.Context(), now, 0)
+	debtor := of("in debt", 0)
+	_, also := debtor.Admit(t.Context(), now, 1)
+	if refused != nil || also != nil {
+		t.Fatal(refused, also)
+	}
+	for n := range maxTenants - 2 {
+		of(fmt.Sprint(n), 0)
+	}
+	if a, err := i.of("late", now.Add(forget/2)); status(err) != http.StatusServiceUnavailable || api.AsError(err).RetryAfter == 0 {
+		t.Errorf("one too many in a minute: got %v, %v, want a 503 that says when to come back", a, err)
+	}
+	if _, err := s.Account(ofIssuer + " https://id late"); status(err) != http.StatusServiceUnavailable {
+		t.Errorf("one too many, by its name: got %v", err)
+	}
+	debtor.Admit(t.Context(), now.Add(forget), 1)
+	if late := of("late", forget); late.Tenant != "late" || late.ID() == runs.ID() {
+		t.Errorf("got %+v", late)
+	}
+	if of("runs", forget) != runs || of("in debt", forget) != debtor {
+		t.Error("a tenant with a request, or one that has used its limit, was forgotten")
+	}
+	if n := len(i.accounts); n != 3 {
+		t.Errorf("%d accounts, want those of the three that are not idle", n)
+	}
+	charge.End()
+}
+
 func TestIssuer(t *testing.T) {
 	i := startIssuer(t)
 	s := NewStore(nil)

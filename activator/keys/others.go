@@ -57,39 +57,41 @@ func (s *Store) each(do func(*Account)) {
 	}
 }
 
-// named is the account that has a name in all activators, nil if it is not declared.
-func (s *Store) named(id string) *Account {
+// named is the account that has a name in all activators, nil if it is not declared. The error is that of [issuer.of].
+func (s *Store) named(id string) (*Account, error) {
 	kind, rest, _ := strings.Cut(id, " ")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if kind == ofKey {
-		return s.accounts[rest]
+		return s.accounts[rest], nil
 	}
 	url, tenant, _ := strings.Cut(rest, " ")
 	if i := s.issuers[url]; i != nil && tenant != "" {
-		return i.of(tenant)
+		return i.of(tenant, time.Now())
 	}
-	return nil
+	return nil, nil
 }
 
 // Account finds an account by its [Account.ID]. The error is an [api.Error], a 401: the key is not declared any more, has
-// expired, or there was none.
+// expired, or there was none; or that of [issuer.of].
 func (s *Store) Account(id string) (*Account, error) {
-	switch a := s.named(id); {
+	a, err := s.named(id)
+	switch {
+	case err != nil:
+		return nil, err
 	case a == nil && id == "":
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "a key is needed now, and this request came without one")
 	case a == nil:
 		return nil, ErrRevoked
 	case a.expired(time.Now()):
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key %s has expired", a.Name)
-	default:
-		return a, nil
 	}
+	return a, nil
 }
 
 // Learn takes what another activator let an account use.
 func (s *Store) Learn(account string, u control.Use) {
-	if a := s.named(account); a != nil {
+	if a, _ := s.named(account); a != nil { // without room for the account there is none to charge
 		a.learn(u)
 	}
 }
