@@ -50,17 +50,27 @@ func TestFaultsAreRecorded(t *testing.T) {
 		records++
 		replayed(t, c, program, filepath.Join(t.TempDir(), fmt.Sprintf("%03d.flight", records)))
 	}
+	crash := func(pod string) {
+		if kills < 4 {
+			kill(t, c, pod)
+			return
+		}
+		// One that crashes again and again is started later and later: a new pod is not.
+		if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", pod, "--force", "--grace-period=0", "--ignore-not-found"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
 	for begin := time.Now(); time.Since(begin) < length || kills < 4; kills++ {
 		switch kills % 4 { // each at least once
 		case 0, 2:
 			killPod(t, fs[r.IntN(len(fs))])
 		case 1:
-			kill(t, c, pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name)
+			crash(pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name)
 			rolledOut(t, c, "rouse-activator")
 		case 3:
 			fetch()
 			if leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving"); len(leader) == 1 {
-				kill(t, c, leader[0].Metadata.Name)
+				crash(leader[0].Metadata.Name)
 			}
 			rolledOut(t, c, "rouse-autoscaler")
 		}
