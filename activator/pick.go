@@ -10,8 +10,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// headerSession names the conversation or user with whose instance a request should stay, before what its body says.
-const headerSession = "X-Session-Id"
+// These headers name the conversation or user with whose instance a request should stay, before what its body says. The second is what
+// OpenCode sends, and Fireworks documents.
+const (
+	headerSession  = "X-Session-Id"
+	headerAffinity = "X-Session-Affinity"
+)
 
 // looksAt finds out what r wants of an instance, where f has a choice: what its prompt begins with is not worth
 // a look where there is one instance. It is called without the lock: hashing a long prompt takes its time.
@@ -31,7 +35,7 @@ func (f *function) looksAt(r *request) {
 	if r.prompts {
 		r.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(r.adapter), firstOf(p.Salt)), p.System, p.Tools, p.Messages)
 	}
-	if session := cmp.Or(r.in.Header.Get(headerSession), firstOf(p.Session)); session != "" {
+	if session := cmp.Or(r.in.Header.Get(headerSession), r.in.Header.Get(headerAffinity), firstOf(p.Session)); session != "" {
 		r.want.Session = uint64(prefix.SaltOf(tenant, session))
 	}
 }

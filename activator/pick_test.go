@@ -61,9 +61,10 @@ func TestSession(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
 	b.instance(name, "m-0000", api.Awake)
+	header := "X-Session-Id"
 	ask := func(session, body string) (api.InstanceID, api.Choice) {
 		t.Helper()
-		resp, _ := b.post(chatPath, body, "X-Session-Id", session)
+		resp, _ := b.post(chatPath, body, header, session)
 		picks := b.a.Picks(resp.Header.Get("X-Request-Id"))
 		if len(picks) != 1 {
 			t.Fatalf("got %d picks", len(picks))
@@ -83,6 +84,11 @@ func TestSession(t *testing.T) {
 				t.Errorf("session %q went to %s (%+v), then to %s", session, at, why, next)
 			}
 		}
+		header = "X-Session-Affinity"
+		if next, _ := ask(session, fmt.Sprintf(body, 10)); next != at {
+			t.Errorf("session %q went to %s, and by its other header to %s", session, at, next)
+		}
+		header = "X-Session-Id"
 	}
 	if _, why := ask("", `{"model":"m"}`); why.By != api.ByLoad {
 		t.Errorf("no prompt: got %+v", why)
