@@ -1,6 +1,7 @@
-// Command manual writes what the command lines of rouse and kn rouse say of themselves.
+// Command manual writes what the programs say of themselves: the command lines of rouse and kn rouse, and the metrics of all.
 //
 //	go run ./cmd/internal/manual --markdown docs/cli.md       one page of all commands
+//	go run ./cmd/internal/manual --metrics docs/metrics.md     all metrics of all programs
 //	go run ./cmd/internal/manual --man FOLDER --version v1.2.0  a man page for each command
 //
 // The same commands make the same bytes: the date of the man pages is SOURCE_DATE_EPOCH.
@@ -30,6 +31,7 @@ func main() {
 func run(args []string) error {
 	flags := pflag.NewFlagSet("manual", pflag.ContinueOnError)
 	markdown := flags.String("markdown", "", "the `file` to write with all commands")
+	metrics := flags.String("metrics", "", "the `file` to write with all metrics")
 	man := flags.String("man", "", "the `folder` to write man pages into")
 	version := flags.String("version", "dev", "the version that man pages name")
 	if err := flags.Parse(args); err != nil {
@@ -37,6 +39,15 @@ func run(args []string) error {
 	}
 	if *markdown != "" {
 		if err := os.WriteFile(*markdown, []byte(page(programs())), 0o644); err != nil {
+			return fmt.Errorf("write the page: %w", err)
+		}
+	}
+	if *metrics != "" {
+		text, err := metricsPage()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(*metrics, []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write the page: %w", err)
 		}
 	}

@@ -2,15 +2,17 @@ package main
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md")
+var update = flag.Bool("update", false, "write docs/cli.md and docs/metrics.md")
 
 // TestCommandsAreDocumented keeps docs/cli.md equal to what the commands say.
 func TestCommandsAreDocumented(t *testing.T) {
@@ -32,6 +34,70 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("docs/cli.md is out of date, run `make keys` (-want +got):\n%s", diff)
 	}
 }
+
+// TestMetricsAreDocumented keeps docs/metrics.md equal to what the programs expose.
+func TestMetricsAreDocumented(t *testing.T) {
+	const path = "../../../docs/metrics.md"
+	if *update {
+		if err := run([]string{"--metrics", path}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := metricsPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v: run `make keys`", err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/metrics.md is out of date, run `make keys` (-want +got):\n%s", diff)
+	}
+}
+
+// TestAllMetricsAreListed: each package that makes metrics is one that the page asks.
+func TestAllMetricsAreListed(t *testing.T) {
+	makers := map[string]bool{}
+	const root = "../../.."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch rel, _ := filepath.Rel(root, path); {
+		case err != nil:
+			return err
+		case d.IsDir() && (rel == "e2e" || strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && makes.Match(text) {
+			makers[filepath.ToSlash(filepath.Dir(path))] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range makers {
+		name := strings.TrimPrefix(dir, root+"/")
+		if name == "autoscaler/wakes" { // autoscaler.New registers them
+			continue
+		}
+		if !strings.Contains(string(imports), `"github.com/rouse-dev/rouse/`+name+`"`) {
+			t.Errorf("%s makes metrics and docs/metrics.md does not have them: add it to parts", name)
+		}
+	}
+	if len(makers) < 9 {
+		t.Errorf("%d packages make metrics: the test looks in the wrong place", len(makers))
+	}
+}
+
+// makes is how a package makes a metric.
+var makes = regexp.MustCompile(`prometheus\.New(Counter|Gauge|Histogram|Summary|Desc|Untyped)(Vec|Func)?\(`)
 
 // TestManPages has a page for each command, with its flags, the same twice.
 func TestManPages(t *testing.T) {
