@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md and docs/metrics.md")
+var update = flag.Bool("update", false, "write docs/cli.md, docs/metrics.md and docs/paths.md")
 
 // TestCommandsAreDocumented keeps docs/cli.md equal to what the commands say.
 func TestCommandsAreDocumented(t *testing.T) {
@@ -36,14 +36,20 @@ func TestCommandsAreDocumented(t *testing.T) {
 }
 
 // TestMetricsAreDocumented keeps docs/metrics.md equal to what the programs expose.
-func TestMetricsAreDocumented(t *testing.T) {
-	const path = "../../../docs/metrics.md"
+func TestMetricsAreDocumented(t *testing.T) { compare(t, "metrics", metricsPage) }
+
+// TestPathsAreDocumented keeps docs/paths.md equal to what the routers have.
+func TestPathsAreDocumented(t *testing.T) { compare(t, "paths", pathsPage) }
+
+// compare looks whether a page is what the programs make of it.
+func compare(t *testing.T, name string, page func() (string, error)) {
+	path := "../../../docs/" + name + ".md"
 	if *update {
-		if err := run([]string{"--metrics", path}); err != nil {
+		if err := run([]string{"--" + name, path}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := metricsPage()
+	want, err := page()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +58,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		t.Fatalf("%v: run `make keys`", err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/metrics.md is out of date, run `make keys` (-want +got):\n%s", diff)
+		t.Errorf("%s is out of date, run `make keys` (-want +got):\n%s", path, diff)
 	}
 }
 
