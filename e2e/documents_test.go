@@ -41,7 +41,8 @@ func TestDocuments(t *testing.T) {
 			continue
 		}
 		followed++
-		t.Run(strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(file), "../"), ".md"), func(t *testing.T) {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(file), "../"), ".md")
+		t.Run(strings.ReplaceAll(name, "/", "."), func(t *testing.T) {
 			text, err := page.Follow(newReader(t), false)
 			if err != nil {
 				t.Error(err)

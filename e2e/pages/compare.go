@@ -14,10 +14,15 @@ var differs = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)?(ns|µs|ms|s|m|h)([0-9]+(\.
 	`|\b[0-9a-f]{32,64}\b|#token=\S+|\brouse (v[0-9]\S*|dev|[0-9a-f]{7,}(-dirty)?)\b|[0-9.]+ tokens/s` +
 	`|\b[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4}\b`)
 
+// bars are drawn as long as something took.
+var bars = regexp.MustCompile(`[█▏▎▍▌▋▊▉]+`)
+
 // Normal is a text without what may differ, and without the spaces that columns are made of.
 func Normal(text string) string {
 	text = differs.ReplaceAllString(text, "•")
-	text = strings.ReplaceAll(text, " · queue •", "") // where it is nothing it is not told
+	text = strings.ReplaceAll(text, " · queue •", "")           // where it is nothing it is not told
+	text = strings.ReplaceAll(text, " tokens · •]", " tokens]") // nor is a rate of a few tokens
+	text = bars.ReplaceAllString(text, "▮")
 	text = regexp.MustCompile(`[ \t]+`).ReplaceAllString(text, " ")
 	return regexp.MustCompile(`(?m)(^| )-( |$)`).ReplaceAllString(text, "$1•$2") // a size that is not known yet
 }

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -107,7 +108,7 @@ var kinds = []string{"yaml", "json", "toml", "go", "dockerfile", "text", "nginx"
 
 // TestAllCommandsRun: in each page that people read, each block says what it is, and each with commands is run or says why not.
 func TestAllCommandsRun(t *testing.T) {
-	files, seen, marked := documents(t), 0, 0
+	files, seen, marked, tests := documents(t), 0, 0, testNames(t)
 	for _, file := range files {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -123,8 +124,18 @@ func TestAllCommandsRun(t *testing.T) {
 				seen++
 				if b.NotRun != "" {
 					marked++
+					for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(b.NotRun, -1) {
+						if !tests[name] {
+							t.Errorf("%s:%d: there is no %s", file, b.Line, name)
+						}
+					}
+					for _, path := range regexp.MustCompile(`\b(e2e|docs|engine)/[\w./-]+`).FindAllString(b.NotRun, -1) {
+						if _, err := os.Stat("../../" + path); err != nil {
+							t.Errorf("%s:%d: %v", file, b.Line, err)
+						}
+					}
 				}
-				if !strings.HasPrefix(b.Text, "$ ") {
+				if !strings.HasPrefix(strings.TrimSpace(b.Text), "$ ") {
 					t.Errorf("%s:%d: a block of commands that does not begin with one, behind \"$ \"", file, b.Line)
 				}
 			case b.Fenced && !slices.Contains(kinds, b.Info):
@@ -144,6 +155,29 @@ func TestAllCommandsRun(t *testing.T) {
 	if seen < 50 || len(files) < 20 {
 		t.Errorf("%d blocks of commands on %d pages: the test looks in the wrong place", seen, len(files))
 	}
+}
+
+// testNames are the tests of this module.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() == "node_modules" {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
+			names[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
 }
 
 // documents are the pages that people read, but for those that are made from code.

@@ -112,7 +112,7 @@ func (s *Shell) run(line string) (text, status string, err error) {
 		}
 		got.WriteString(l)
 	}
-	text = strings.ReplaceAll(got.String(), s.cfg.Home, "~")
+	text = strings.ReplaceAll(strings.ReplaceAll(got.String(), "\r\n", "\n"), s.cfg.Home, "~")
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
@@ -176,16 +176,24 @@ func (s *Shell) server(block string) (string, error) {
 			got = got[:i] + strings.SplitAfter(got[i:], "\n")[0]
 			return fmt.Sprintf("$ %s\n%s", c.line, merged(c.want, got)), nil
 		}
-		if n := strings.Count(c.want, "\n"); strings.Count(got, "\n") >= n {
-			got = strings.Join(strings.SplitAfter(got, "\n")[:n], "")
-		}
-		if Matches(c.want, got) {
+		if begins(got, c.want) {
 			return block, nil
 		}
 		if time.Now().After(wait) {
 			return "", fmt.Errorf("$ %s\nit prints:\n%s\n(-page +printed)\n%s", c.line, got, cmp.Diff(Normal(c.want), Normal(got)))
 		}
 	}
+}
+
+// begins says whether a text has first lines that the page tells.
+func begins(text, want string) bool {
+	lines := strings.SplitAfter(text, "\n")
+	for n := range lines {
+		if Matches(want, strings.Join(lines[:n], "")) {
+			return true
+		}
+	}
+	return false
 }
 
 // logged looks for lines that a server has printed, and waits for them.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md, docs/metrics.md and docs/paths.md")
@@ -130,5 +131,50 @@ func TestManPages(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s does not have %q: %v", name, want, err)
 		}
+	}
+}
+
+// TestExamplesAreUnderstood: each example of a command names commands and flags that there are.
+func TestExamplesAreUnderstood(t *testing.T) {
+	seen := 0
+	for _, program := range programs() {
+		walk(program, func(c *cobra.Command) {
+			for line := range strings.Lines(c.Example) {
+				line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+				line, _, _ = strings.Cut(line, " | ")
+				line, _, _ = strings.Cut(line, " > ")
+				args, is := strings.CutPrefix(line, program.CommandPath()+" ")
+				if !is {
+					continue
+				}
+				seen++
+				found, rest, err := program.Find(strings.Fields(args))
+				if err != nil || found == program {
+					t.Errorf("%s: there is no such command: %v", line, err)
+					continue
+				}
+				for _, arg := range rest {
+					if arg == "--" {
+						break
+					}
+					name, is := strings.CutPrefix(strings.Trim(arg, `"'`), "--")
+					name, _, _ = strings.Cut(name, "=")
+					if is && found.Flags().Lookup(name) == nil && found.InheritedFlags().Lookup(name) == nil {
+						t.Errorf("%s: %s has no flag --%s", line, found.CommandPath(), name)
+					}
+				}
+			}
+		})
+	}
+	if seen < 40 {
+		t.Errorf("%d examples: the test looks in the wrong place", seen)
+	}
+}
+
+// walk visits a command and those below it.
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, below := range c.Commands() {
+		walk(below, visit)
 	}
 }
