@@ -188,9 +188,9 @@ cover: ## coverage of the packages, as a page
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
 
-keys: ## write what is made from code: docs/keys.md, docs/cli.md, docs/events
+keys: ## write what is made from code: docs/keys.md, docs/cli.md, docs/metrics.md, docs/paths.md, docs/events
 	$(GO) test ./api -run 'Test(Keys|Events)AreDocumented' -update
-	$(GO) test ./cmd/internal/manual -run TestCommandsAreDocumented -update
+	$(GO) test ./cmd/internal/manual -run 'Test(Commands|Metrics|Paths)AreDocumented' -update
 
 clean: ## remove what was built
 	rm -rf $(BIN) $(NODE)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rouse-dev/rouse/activator/forward"
@@ -14,9 +15,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
+// Routes are the front door's own paths, with nothing behind them: for lists of what there is. Those whose body names a model are in
+// [api.ClientPaths].
+func Routes() *mux.Router {
+	return (&Activator{deps: Deps{Registry: prometheus.NewRegistry()}}).router()
+}
+
 // router builds the handler. The chain of a client's request is: host, path,
 // [Activator.serve]. The busiest paths come first, and with one look: the router tries its routes in order.
-func (a *Activator) router() http.Handler {
+func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)

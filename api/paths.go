@@ -1,7 +1,10 @@
 package api
 
 import (
+	"cmp"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -100,6 +103,18 @@ var openPaths = []struct {
 	{"/v1/audio/", "", 8, ClientPath{Method: http.MethodPost, Pattern: "/v1/audio/…"}},
 	{"/v1/responses/", "", 1, ClientPath{Method: http.MethodGet, Pattern: "/v1/responses/…", Stream: StreamResponses}},
 	{"/v1/responses/", "/cancel", 1, ClientPath{Method: http.MethodPost, Pattern: "/v1/responses/…/cancel"}},
+}
+
+// ClientPaths are all client paths, by pattern and method: for lists of what there is.
+func ClientPaths() []ClientPath {
+	all := slices.Collect(maps.Values(clientPaths))
+	for _, o := range openPaths {
+		all = append(all, o.ClientPath)
+	}
+	slices.SortFunc(all, func(a, b ClientPath) int {
+		return cmp.Or(strings.Compare(a.Pattern, b.Pattern), strings.Compare(a.Method, b.Method))
+	})
+	return all
 }
 
 // NamedPath finds the client path with a name that is whole in the table, whatever the method; path is decoded.

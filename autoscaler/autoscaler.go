@@ -74,7 +74,7 @@ type planner interface {
 
 // New makes an autoscaler that starts nothing yet. emitter takes its decisions,
 // registry its metrics; either may be nil.
-func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry *prometheus.Registry) (*Autoscaler, error) {
+func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry prometheus.Registerer) (*Autoscaler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
 	}

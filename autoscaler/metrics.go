@@ -63,7 +63,7 @@ func newMetrics(a *Autoscaler) *metrics {
 	}
 }
 
-func (m *metrics) register(r *prometheus.Registry) error {
+func (m *metrics) register(r prometheus.Registerer) error {
 	m.decisions.WithLabelValues(string(decide.Fail)) // it is there from the beginning, so that the first one is an increase
 	for _, c := range []prometheus.Collector{m.decisions, m.plan, m.wake, m} {
 		if err := r.Register(c); err != nil {

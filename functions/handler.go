@@ -128,13 +128,24 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
+// controlPaths are those of the control plane, with their methods.
+var controlPaths = map[string]string{
+	"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
+	control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
+	control.PathFence: http.MethodPost, control.PathAdapters: http.MethodPut,
+}
+
+// ControlPaths are what an instance answers the control plane at, as "METHOD PATH".
+func ControlPaths() (all []string) {
+	for path, method := range controlPaths {
+		all = append(all, method+" "+path)
+	}
+	return all
+}
+
 // administer answers the control plane.
 func (f *function) administer(w http.ResponseWriter, r *http.Request) {
-	want := map[string]string{
-		"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
-		control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
-		control.PathFence: http.MethodPost, control.PathAdapters: http.MethodPut,
-	}[r.URL.Path]
+	want := controlPaths[r.URL.Path]
 	if want != r.Method {
 		err := api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "there is nothing at %s", r.URL.Path)
 		if want != "" {

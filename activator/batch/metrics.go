@@ -12,6 +12,12 @@ type metrics struct {
 	running, waiting               prometheus.Gauge
 }
 
+// DescribeMetrics registers the metrics of a [Server] with reg, with nothing behind them: for lists of what there is.
+func DescribeMetrics(reg prometheus.Registerer) error {
+	_, err := newMetrics(reg, func() int64 { return 0 })
+	return err
+}
+
 // newMetrics registers them. bytes is what the store takes.
 func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error) {
 	counter := func(subsystem, name, help, label string) *prometheus.CounterVec {

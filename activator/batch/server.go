@@ -192,9 +192,24 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 // handler answers a caller's request; what it returns is written by the error table.
 type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
 
+// Paths are all that a [Server] answers at, as "METHOD PATH" with names in braces.
+func Paths() (all []string) {
+	(&Server{}).each(func(pattern string, _ handler) { all = append(all, pattern) })
+	return all
+}
+
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	add := func(pattern string, h handler) { mux.Handle(pattern, s.known(h)) }
+	s.each(func(pattern string, h handler) { mux.Handle(pattern, s.known(h)) })
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inbound.Unread(w, r)
+		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
+	}))
+	return mux
+}
+
+// each gives add each path with its handler.
+func (s *Server) each(add func(pattern string, h handler)) {
 	add("POST "+pathFiles, s.upload)
 	add("GET "+pathFiles, s.listFiles)
 	add("GET "+pathFiles+"/{id}", s.showFile)
@@ -216,11 +231,6 @@ func (s *Server) routes() http.Handler {
 	add("DELETE "+pathStored+"{id}", s.deleteResponse)
 	add("GET "+pathStored+"{id}/input_items", s.responseItems)
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
-	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		inbound.Unread(w, r)
-		refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %.10s %.200q", r.Method, r.URL.Path))
-	}))
-	return mux
 }
 
 // known finds out who asks before h answers.

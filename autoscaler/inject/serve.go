@@ -63,12 +63,19 @@ const (
 	lookAgain = time.Minute
 )
 
+// DescribeMetrics registers the metrics of the injector with r, with nothing behind them: for lists of what there is.
+func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newAsked()) }
+
+func newAsked() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_injector_pods_total", Help: "Pods that the API server has asked about, by what became of them."}, []string{"result"})
+}
+
 func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: readWithin}),
-		asked: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_injector_pods_total", Help: "Pods that the API server has asked about, by what became of them."}, []string{"result"})}
+		asked: newAsked()}
 	s.asked.WithLabelValues("refused") // it is there from the beginning, so that the first one is an increase
 	registry.MustRegister(s.asked)
 	return s

@@ -15,6 +15,9 @@ type dualMetrics struct {
 	took   *prometheus.HistogramVec
 }
 
+// DescribeMetrics registers the metrics of a [Fleet] with r, with nothing behind them: for lists of what there is.
+func DescribeMetrics(r prometheus.Registerer) error { return newDualMetrics().register(r) }
+
 func newDualMetrics() *dualMetrics {
 	m := &dualMetrics{
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -31,7 +34,7 @@ func newDualMetrics() *dualMetrics {
 	return m
 }
 
-func (m *dualMetrics) register(r *prometheus.Registry) error {
+func (m *dualMetrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{m.starts, m.took} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

@@ -174,12 +174,20 @@ func (p *process) connect() error {
 // measure registers the process's own metrics.
 func (p *process) measure() {
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rouse_autoscaler_leader", Help: "1 in the process that decides, else 0."}, func() float64 {
-			if p.leading.Load() {
-				return 1
-			}
-			return 0
-		}))
+		newLeading(&p.leading))
+}
+
+// DescribeMetrics registers the metrics of a process that stands for election with r, with nothing behind them, without those of the
+// parts that it runs: for lists of what there is.
+func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newLeading(&atomic.Bool{})) }
+
+func newLeading(leading *atomic.Bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "rouse_autoscaler_leader", Help: "1 in the process that decides, else 0."}, func() float64 {
+		if leading.Load() {
+			return 1
+		}
+		return 0
+	})
 }
 
 // health serves what every process does, leading or not.

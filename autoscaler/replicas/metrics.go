@@ -13,6 +13,9 @@ type metrics struct {
 	stale       prometheus.Gauge
 }
 
+// DescribeMetrics registers the metrics of a [Relay] with r, with nothing behind them: for lists of what there is.
+func DescribeMetrics(r prometheus.Registerer) error { return newMetrics().register(r) }
+
 func newMetrics() *metrics {
 	return &metrics{
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -30,7 +33,7 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) register(r *prometheus.Registry) error {
+func (m *metrics) register(r prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{m.reads, m.sets, m.desired, m.stale} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

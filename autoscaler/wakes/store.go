@@ -46,7 +46,7 @@ type Store struct {
 }
 
 // New makes a store whose spans are exported by e, unless it is nil. registry takes the metrics; it may be nil.
-func New(e *waketrace.Exporter, registry *prometheus.Registry) (*Store, error) {
+func New(e *waketrace.Exporter, registry prometheus.Registerer) (*Store, error) {
 	s := &Store{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -19,10 +19,11 @@ type level struct {
 
 // engineCollector shows the engine's stats, all of one moment.
 type engineCollector struct {
-	engine *engine.Engine
-	levels []level
-	cache  *prometheus.Desc
-	prefix bool // the prefix cache is on
+	stats     func() engine.Stats
+	blockSize int
+	levels    []level
+	cache     *prometheus.Desc
+	prefix    bool // the prefix cache is on
 }
 
 // flag is a condition as a number.
@@ -33,8 +34,8 @@ func flag(is bool) float64 {
 	return 0
 }
 
-func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus.Labels) *engineCollector {
-	c := &engineCollector{engine: e, prefix: prefix}
+func newEngineCollector(stats func() engine.Stats, blockSize int, prefix bool, labels, theirs prometheus.Labels) *engineCollector {
+	c := &engineCollector{stats: stats, blockSize: blockSize, prefix: prefix}
 	c.cache = prometheus.NewDesc(vllm+"cache_config_info", "The KV memory; num_gpu_blocks is vLLM's name for blocks on any device.",
 		[]string{"block_size", "num_gpu_blocks", "enable_prefix_caching"}, theirs)
 	known := func(kind prometheus.ValueType, name, help string, of func(engine.Stats) float64) {
@@ -49,7 +50,7 @@ func newEngineCollector(e *engine.Engine, prefix bool, labels, theirs prometheus
 	known(gauge, "kv_cache_usage_perc", "Share of the KV memory that is in use, 0 to 1.", func(s engine.Stats) float64 { return float64(s.BlocksUsed) / float64(max(1, s.BlocksTotal)) })
 	known(gauge, "num_tokens_running", "Tokens whose keys and values running sequences hold, shared ones counted once.", func(s engine.Stats) float64 { return float64(s.TokensUsed) })
 	known(gauge, "num_tokens_waiting", "Tokens of sequences that wait.", func(s engine.Stats) float64 { return float64(s.TokensWaiting) })
-	known(gauge, "max_token_capacity", "Tokens that the KV memory holds.", func(s engine.Stats) float64 { return float64(s.BlocksTotal * e.BlockSize()) })
+	known(gauge, "max_token_capacity", "Tokens that the KV memory holds.", func(s engine.Stats) float64 { return float64(s.BlocksTotal * blockSize) })
 	known(counter, "prompt_tokens_total", "Prompt tokens of requests that have begun to answer.", func(s engine.Stats) float64 { return float64(s.PromptTokens) })
 	known(counter, "generation_tokens_total", "Tokens generated.", func(s engine.Stats) float64 { return float64(s.GeneratedTokens) })
 	known(counter, "num_preemptions_total", "Sequences sent back to the queue for want of memory.", func(s engine.Stats) float64 { return float64(s.Preemptions) })
@@ -85,12 +86,12 @@ func (c *engineCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.engine.Stats()
+	s := c.stats()
 	for _, l := range c.levels {
 		ch <- prometheus.MustNewConstMetric(l.desc, l.kind, l.of(s))
 	}
 	ch <- prometheus.MustNewConstMetric(c.cache, prometheus.GaugeValue, 1,
-		strconv.Itoa(c.engine.BlockSize()), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
+		strconv.Itoa(c.blockSize), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
 }
 
 // adapterUse counts the requests of each adapter, for vllm:lora_requests_info:

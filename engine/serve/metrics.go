@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,7 +29,7 @@ var (
 
 // metrics are the server's own registry. It reads the engine's counters when it is asked.
 type metrics struct {
-	registry         *prometheus.Registry
+	all              []prometheus.Collector
 	firstToken       prometheus.Histogram
 	nextToken        prometheus.Histogram
 	request          prometheus.Histogram
@@ -42,17 +43,32 @@ type metrics struct {
 	adapters         *adapterUse
 }
 
-func newMetrics(e *engine.Engine, cfg *Config) *metrics {
-	labels := prometheus.Labels{"model_name": cfg.Names[0]}
-	theirs := prometheus.Labels{"model_name": cfg.Names[0], "engine": "0"}
-	atOnce := e.Seats() // each running sequence may have another
-	if cfg.MaxAdapters > 0 {
-		atOnce = min(atOnce, cfg.MaxAdapters)
+// DescribeMetrics registers the metrics of a [Server] with r, with nothing behind them: for lists of what there is.
+func DescribeMetrics(r prometheus.Registerer) error {
+	for _, c := range newMetrics(func() engine.Stats { return engine.Stats{} }, metricsConfig{}).all {
+		if err := r.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
 	}
-	m := &metrics{registry: prometheus.NewRegistry(), finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs, atOnce)}
+	return nil
+}
+
+// metricsConfig is what metrics say that does not change.
+type metricsConfig struct {
+	model     string
+	blockSize int  // tokens in a block of the KV memory
+	prefix    bool // the prefix cache is on
+	atOnce    int  // adapters at work at once, at most
+}
+
+// newMetrics makes the metrics of an engine with these stats.
+func newMetrics(stats func() engine.Stats, cfg metricsConfig) *metrics {
+	labels := prometheus.Labels{"model_name": cfg.model}
+	theirs := prometheus.Labels{"model_name": cfg.model, "engine": "0"}
+	m := &metrics{finished: map[engine.Finish]prometheus.Counter{}, adapters: newAdapterUse(theirs, cfg.atOnce)}
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: vllm + name, Help: help, ConstLabels: theirs, Buckets: buckets})
-		m.registry.MustRegister(h)
+		m.all = append(m.all, h)
 		return h
 	}
 	m.firstToken = histogram("time_to_first_token_seconds", "Time from a request's parsed body to its first token.", firstTokenBuckets)
@@ -64,7 +80,6 @@ func newMetrics(e *engine.Engine, cfg *Config) *metrics {
 	m.prefillToken = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "rouse_time_per_prefill_token_seconds", Help: "Time to a sequence's first token, by the tokens of its prompt.", ConstLabels: theirs, Buckets: prefillBuckets,
 	})
-	m.registry.MustRegister(m.prefillToken)
 	m.promptTokens = histogram("request_prompt_tokens", "Tokens of a request's prompt.", tokenBuckets)
 	m.generationTokens = histogram("request_generation_tokens", "Tokens of a sequence.", tokenBuckets)
 	finished := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -73,11 +88,14 @@ func newMetrics(e *engine.Engine, cfg *Config) *metrics {
 	for _, f := range []engine.Finish{engine.FinishStop, engine.FinishLength} {
 		m.finished[f] = finished.WithLabelValues(string(f))
 	}
-	m.registry.MustRegister(finished, newEngineCollector(e, !cfg.NoPrefix, labels, theirs), m.adapters,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.all = append(m.all, m.prefillToken, finished, newEngineCollector(stats, cfg.blockSize, cfg.prefix, labels, theirs), m.adapters)
 	return m
 }
 
+// handler answers with them, and with those of the process.
 func (m *metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m.all...)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

@@ -39,8 +39,12 @@ type Server struct {
 // NewServer makes the face of an engine whose Run is under way or about to be.
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
+	atOnce := e.Seats() // each running sequence may have another adapter
+	if cfg.MaxAdapters > 0 {
+		atOnce = min(atOnce, cfg.MaxAdapters)
+	}
 	s := &Server{
-		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e, &cfg),
+		cfg: cfg, engine: e, template: t, guard: e.Tokenizer().Guard, metrics: newMetrics(e.Stats, metricsConfig{model: cfg.Names[0], blockSize: e.BlockSize(), prefix: !cfg.NoPrefix, atOnce: atOnce}),
 		created: time.Now().Unix(), log: cfg.Log, door: inbound.New(inbound.Config{MaxBody: cfg.MaxBody}), grammars: newGrammars(e.Tokenizer()), long: newTurns(),
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}

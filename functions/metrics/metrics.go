@@ -88,6 +88,7 @@ type Metrics struct {
 	prompt, generated           atomic.Uint64        // tokens
 	firstTokens, firstTokenTime atomic.Uint64        // how many, and the sum in nanoseconds
 	protocol                    *protocol
+	state                       *stateCollector
 	cached                      func() (tokens int64, known bool)
 }
 
@@ -127,17 +128,23 @@ func New(cfg Config) (*Metrics, error) {
 		prefill:    tokens(runtime.PerPrefillToken, "Time to a request's first token, by the tokens of its prompt.", perToken),
 	}
 	m.protocol = newProtocol(cfg, model, m)
+	m.state = newStateCollector(cfg.Status)
 	registry := prometheus.NewRegistry()
-	for _, c := range []prometheus.Collector{
-		m.requests, m.errors, m.firstByte, m.total,
-		newStateCollector(cfg.Status), m.protocol,
-	} {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
+	if err := m.Register(registry); err != nil {
+		return nil, err
 	}
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m, nil
+}
+
+// Register has reg collect the metrics too, as [Metrics.Handler] answers them.
+func (m *Metrics) Register(reg prometheus.Registerer) error {
+	for _, c := range []prometheus.Collector{m.requests, m.errors, m.firstByte, m.total, m.state, m.protocol} {
+		if err := reg.Register(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Handler answers scrapes, within half a second whatever the runtime does.

@@ -55,7 +55,10 @@ func (s *server) adminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
 }
 
-func (s *server) adminRoutes() http.Handler {
+// Routes are the administrative API on one machine, with nothing behind it: for lists of what there is.
+func Routes() *mux.Router { return (&server{admin: adminserver.New(adminserver.Config{})}).adminRoutes() }
+
+func (s *server) adminRoutes() *mux.Router {
 	r := mux.NewRouter()
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
 	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)

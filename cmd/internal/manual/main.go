@@ -1,6 +1,9 @@
-// Command manual writes what the command lines of rouse and kn rouse say of themselves.
+// Command manual writes what the programs say of themselves: the command lines of rouse and kn rouse,
+// the metrics of all, and their HTTP paths.
 //
 //	go run ./cmd/internal/manual --markdown docs/cli.md       one page of all commands
+//	go run ./cmd/internal/manual --metrics docs/metrics.md     all metrics of all programs
+//	go run ./cmd/internal/manual --paths docs/paths.md        all HTTP paths for clients and administrators
 //	go run ./cmd/internal/manual --man FOLDER --version v1.2.0  a man page for each command
 //
 // The same commands make the same bytes: the date of the man pages is SOURCE_DATE_EPOCH.
@@ -30,6 +33,8 @@ func main() {
 func run(args []string) error {
 	flags := pflag.NewFlagSet("manual", pflag.ContinueOnError)
 	markdown := flags.String("markdown", "", "the `file` to write with all commands")
+	metrics := flags.String("metrics", "", "the `file` to write with all metrics")
+	paths := flags.String("paths", "", "the `file` to write with all HTTP paths")
 	man := flags.String("man", "", "the `folder` to write man pages into")
 	version := flags.String("version", "dev", "the version that man pages name")
 	if err := flags.Parse(args); err != nil {
@@ -37,6 +42,21 @@ func run(args []string) error {
 	}
 	if *markdown != "" {
 		if err := os.WriteFile(*markdown, []byte(page(programs())), 0o644); err != nil {
+			return fmt.Errorf("write the page: %w", err)
+		}
+	}
+	for _, made := range []struct {
+		file string
+		page func() (string, error)
+	}{{*metrics, metricsPage}, {*paths, pathsPage}} {
+		if made.file == "" {
+			continue
+		}
+		text, err := made.page()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(made.file, []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write the page: %w", err)
 		}
 	}

@@ -2,15 +2,18 @@ package main
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md")
+var update = flag.Bool("update", false, "write docs/cli.md, docs/metrics.md and docs/paths.md")
 
 // TestCommandsAreDocumented keeps docs/cli.md equal to what the commands say.
 func TestCommandsAreDocumented(t *testing.T) {
@@ -32,6 +35,76 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("docs/cli.md is out of date, run `make keys` (-want +got):\n%s", diff)
 	}
 }
+
+// TestMetricsAreDocumented keeps docs/metrics.md equal to what the programs expose.
+func TestMetricsAreDocumented(t *testing.T) { compare(t, "metrics", metricsPage) }
+
+// TestPathsAreDocumented keeps docs/paths.md equal to what the routers have.
+func TestPathsAreDocumented(t *testing.T) { compare(t, "paths", pathsPage) }
+
+// compare looks whether a page is what the programs make of it.
+func compare(t *testing.T, name string, page func() (string, error)) {
+	path := "../../../docs/" + name + ".md"
+	if *update {
+		if err := run([]string{"--" + name, path}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v: run `make keys`", err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("%s is out of date, run `make keys` (-want +got):\n%s", path, diff)
+	}
+}
+
+// TestAllMetricsAreListed: each package that makes metrics is one that the page asks.
+func TestAllMetricsAreListed(t *testing.T) {
+	makers := map[string]bool{}
+	const root = "../../.."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch rel, _ := filepath.Rel(root, path); {
+		case err != nil:
+			return err
+		case d.IsDir() && (rel == "e2e" || strings.HasPrefix(d.Name(), ".") && rel != "." || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err == nil && makes.Match(text) {
+			makers[filepath.ToSlash(filepath.Dir(path))] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports, err := os.ReadFile("metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := range makers {
+		name := strings.TrimPrefix(dir, root+"/")
+		if name == "autoscaler/wakes" { // autoscaler.New registers them
+			continue
+		}
+		if !strings.Contains(string(imports), `"github.com/rouse-dev/rouse/`+name+`"`) {
+			t.Errorf("%s makes metrics and docs/metrics.md does not have them: add it to parts", name)
+		}
+	}
+	if len(makers) < 9 {
+		t.Errorf("%d packages make metrics: the test looks in the wrong place", len(makers))
+	}
+}
+
+// makes is how a package makes a metric.
+var makes = regexp.MustCompile(`prometheus\.New(Counter|Gauge|Histogram|Summary|Desc|Untyped)(Vec|Func)?\(`)
 
 // TestManPages has a page for each command, with its flags, the same twice.
 func TestManPages(t *testing.T) {
@@ -58,5 +131,50 @@ func TestManPages(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s does not have %q: %v", name, want, err)
 		}
+	}
+}
+
+// TestExamplesAreUnderstood: each example of a command names commands and flags that there are.
+func TestExamplesAreUnderstood(t *testing.T) {
+	seen := 0
+	for _, program := range programs() {
+		walk(program, func(c *cobra.Command) {
+			for line := range strings.Lines(c.Example) {
+				line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+				line, _, _ = strings.Cut(line, " | ")
+				line, _, _ = strings.Cut(line, " > ")
+				args, is := strings.CutPrefix(line, program.CommandPath()+" ")
+				if !is {
+					continue
+				}
+				seen++
+				found, rest, err := program.Find(strings.Fields(args))
+				if err != nil || found == program {
+					t.Errorf("%s: there is no such command: %v", line, err)
+					continue
+				}
+				for _, arg := range rest {
+					if arg == "--" {
+						break
+					}
+					name, is := strings.CutPrefix(strings.Trim(arg, `"'`), "--")
+					name, _, _ = strings.Cut(name, "=")
+					if is && found.Flags().Lookup(name) == nil && found.InheritedFlags().Lookup(name) == nil {
+						t.Errorf("%s: %s has no flag --%s", line, found.CommandPath(), name)
+					}
+				}
+			}
+		})
+	}
+	if seen < 40 {
+		t.Errorf("%d examples: the test looks in the wrong place", seen)
+	}
+}
+
+// walk visits a command and those below it.
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	visit(c)
+	for _, below := range c.Commands() {
+		walk(below, visit)
 	}
 }

@@ -1,0 +1,88 @@
+package e2e
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/e2e/pages"
+)
+
+var update = flag.Bool("update", false, "write what the commands of documents print into them")
+
+// TestDocuments runs the commands of the README and of the pages of docs as a reader does, each page in an empty folder, with a home and a
+// network of its own, and compares what they print with the page. -update writes it there. What counts of a page, and how blocks are marked
+// that need more than this machine has, is in package pages.
+func TestDocuments(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own needs root")
+	}
+	var files []string
+	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/tutorials/*.md", "../docs/howto/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	followed := 0
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := pages.Parse(string(raw))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if !page.Runs(false) {
+			continue
+		}
+		followed++
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(file), "../"), ".md")
+		t.Run(strings.ReplaceAll(name, "/", "."), func(t *testing.T) {
+			text, err := page.Follow(newReader(t), false)
+			if err != nil {
+				t.Error(err)
+			} else if *update {
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	if followed < 12 {
+		t.Errorf("%d pages have commands that are run: the test looks in the wrong place", followed)
+	}
+}
+
+// newReader starts a shell in an empty folder. It ends with the test, and so does what was started in it.
+func newReader(t *testing.T) *pages.Shell {
+	t.Helper()
+	p, err := newPlace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	dir := filepath.Join(p.dir, "w")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "TERM=xterm", "COLUMNS=100", "NO_COLOR=1", "PICO="+absolute(t, "../engine/pico/pico-q8_0.gguf"), "DOCS="+absolute(t, "../docs"))
+	s, err := pages.Open(pages.Config{Dir: dir, Home: p.dir, Env: append(env, p.env()...), Alone: true, Patience: 2 * patience, Update: *update})
+	if err != nil {
+		t.Skipf("no network of its own: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
