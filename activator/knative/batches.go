@@ -9,15 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 )
 
 // openStore opens the store of files, batches and later answers, where there is to be one.
 func (p *process) openStore() (err error) {
-	if p.cfg.Store.Dir == "" {
+	if p.cfg.Store.At == "" {
 		return nil
 	}
-	if p.store, err = store.Open(p.cfg.Store); err != nil {
+	if p.store, err = place.Open(p.cfg.Store); err != nil {
 		return fmt.Errorf("ROUSE_STORE: %w", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -321,16 +322,16 @@ func recordBytes(text string) (int64, error) {
 }
 
 // storeConfig is the store of --store; without one it is empty.
-func (f *upFlags) storeConfig() (store.Config, error) {
+func (f *upFlags) storeConfig() (place.Config, error) {
 	if f.store == "" {
-		return store.Config{}, nil
+		return place.Config{}, nil
 	}
 	size, err := api.ParseBytes(f.storeSize)
 	if err != nil || size == 0 {
-		return store.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+		return place.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
 	}
 	if f.storeKeep < time.Minute {
-		return store.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
+		return place.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
 	}
-	return store.Config{Dir: f.store, MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, nil
+	return place.Config{At: f.store, Limits: store.Limits{MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}}, nil
 }
