@@ -98,9 +98,9 @@ func testDeletedWhileServed(t *testing.T, open Opener) {
 func testResponses(t *testing.T, open Opener) {
 	again := open(t, store.Limits{Keep: time.Hour, MaxResponses: 3})
 	s := again()
-	old := Keep(t, s, 50*time.Minute, "")
-	lone := Keep(t, s, 50*time.Minute, "")
-	last := Keep(t, s, 0, old, old)
+	old := Keep(t, s, 0, "")
+	lone := Keep(t, s, 0, "")
+	last := Keep(t, s, -50*time.Minute, old, old)
 	if err := s.Fits("a", 1); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a fourth: %v", err)
 	}
@@ -111,7 +111,7 @@ func testResponses(t *testing.T, open Opener) {
 	if err := s.Fits("a", 1); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a fourth, after it was opened again: %v", err)
 	}
-	if n, err := s.Sweep(time.Now().Add(30 * time.Minute)); n != 1 || err != nil {
+	if n, err := s.Sweep(time.Now().Add(90 * time.Minute)); n != 1 || err != nil {
 		t.Errorf("%d swept, %v; want that from which none goes on", n, err)
 	}
 	if _, err := s.Response("a", lone); !errors.Is(err, store.ErrNotFound) {
