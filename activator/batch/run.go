@@ -35,6 +35,7 @@ type run struct {
 	unsaved []store.Result
 	saving  []store.Result // what a goroutine records now, which alone uses the claim meanwhile
 	saved   chan error     // its outcome: sent to once for each; received by the run before it uses the claim
+	last    time.Time      // when results were recorded last
 	full    time.Time      // when the store had no room, or did not answer; zero: it took what was recorded last
 }
 
@@ -251,12 +252,16 @@ func (r *run) takeAll() {
 	}
 }
 
+// enough is how many results wait no longer for others.
+const enough = 500
+
 // save begins to record the results that are there, unless that is being done: many at once, while others are answered.
 func (r *run) save() {
-	if r.saving != nil || len(r.unsaved) == 0 || !r.full.IsZero() && time.Since(r.full) < retryStore {
+	switch {
+	case r.saving != nil, len(r.unsaved) == 0, !r.full.IsZero() && time.Since(r.full) < retryStore, len(r.unsaved) < enough && time.Since(r.last) < r.s.cfg.Gather:
 		return
 	}
-	r.saving, r.unsaved = r.unsaved, nil
+	r.saving, r.unsaved, r.last = r.unsaved, nil, time.Now()
 	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
 }
 

@@ -48,6 +48,8 @@ type Config struct {
 	Patience time.Duration
 	// Gathering is how long after its begin the server may not know yet which models there are: those of other clusters come with them. 0: it knows.
 	Gathering time.Duration
+	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default 0: they don't.
+	Gather time.Duration
 	// Poll is the time between two looks at what is awake, while lines wait for it. Default 250 ms.
 	Poll time.Duration
 }

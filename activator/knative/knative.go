@@ -78,7 +78,7 @@ type Config struct {
 	// Drain is how long requests may take to finish after that. Default 58 min: with
 	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
 	Drain time.Duration
-	// Store is where files, batches, later answers and responses are kept, for one activator at a time; its At empty: they are not.
+	// Store is where files, batches, later answers and responses are kept, in a folder for one activator at a time; its At empty: they are not.
 	Store place.Config
 	// Join, if not nil, makes the process an agent of front doors, and nothing else: requests come from them only,
 	// and only for functions of [api.Class].

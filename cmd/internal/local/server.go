@@ -145,7 +145,7 @@ func Run(ctx context.Context, cfg Config) error {
 		s.lists = s.mayList
 	}
 	if cfg.Store.At != "" {
-		if s.store, err = place.Open(cfg.Store); err != nil {
+		if s.store, err = place.Open(cfg.Store, cfg.Logger); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
 		defer func() {

@@ -77,15 +77,20 @@ const attemptBytes = 1 << 20
 func (s *Store) try(bytes int64, do func(ctx context.Context, again bool) error) error {
 	each := s.cfg.Try + time.Duration(bytes/attemptBytes)*time.Second
 	end := time.Now().Add(max(s.cfg.Timeout, each))
+	if s.silent.Load() { // it did not answer a moment ago: whoever asks is not kept waiting
+		end = time.Now()
+	}
 	wait := 50 * time.Millisecond
 	for n := 0; ; n++ {
 		ctx, cancel := context.WithTimeout(s.closing, each)
 		err := do(ctx, n > 0)
 		cancel()
 		if err == nil || lasting(err) {
+			s.silent.Store(false)
 			return err
 		}
 		if s.closing.Err() != nil || time.Now().Add(wait).After(end) {
+			s.silent.Store(true)
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
 		jitter, _ := rand.Int(rand.Reader, big.NewInt(int64(wait))) // it does not fail

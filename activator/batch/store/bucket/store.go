@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
@@ -92,6 +93,7 @@ type Store struct {
 
 	ready  gate
 	joined gate
+	silent atomic.Bool // the service did not answer when it was asked last
 
 	mu       sync.Mutex           // guards what follows
 	held     map[string]hold      // what is claimed here, by id

@@ -80,21 +80,22 @@ func (s *Store) look() error {
 	return nil
 }
 
-// alive says whether a member was, when members were looked at last. The caller holds mu.
+// alive says whether a member was, when members were looked at last: it is there, and its beat has changed within a lease before. The caller holds mu.
 func (s *Store) alive(member string) bool {
 	b, known := s.members[member]
-	return known && time.Since(b.since) < s.cfg.Lease
+	return known && s.looked.Sub(b.since) < s.cfg.Lease
 }
 
-// mayClaim says whether something may be claimed that a member has: nil, ErrHeld, or why it can't be found out.
+// mayClaim says whether something may be claimed whose record names a member: nil, ErrHeld, or why it can't be found out. Members are looked at after the
+// record was read, unless one is known to live: it began to be one before it claimed anything.
 func (s *Store) mayClaim(holder string) error {
 	if holder == "" || holder == s.member {
 		return nil
 	}
 	s.mu.Lock()
-	old := time.Since(s.looked) > s.cfg.Poll
+	known := s.alive(holder) && time.Since(s.looked) < s.cfg.Poll
 	s.mu.Unlock()
-	if old {
+	if !known {
 		if err := s.look(); err != nil {
 			return err
 		}
@@ -176,11 +177,11 @@ func (s *Store) poll() (news store.News, err error) {
 	if err := errors.Join(s.join(), s.beat()); err != nil {
 		return news, err
 	}
-	if err := s.look(); err != nil {
-		return news, err
-	}
 	entries, err := s.list("open/")
 	if err != nil {
+		return news, err
+	}
+	if err := s.look(); err != nil { // after the hints: so every member that they name is there, if it lives
 		return news, err
 	}
 	open := map[string]*hint{} // the last hint of each
