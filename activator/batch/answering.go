@@ -46,10 +46,10 @@ func (s *Server) startLater(ctx context.Context, all *sync.WaitGroup) {
 
 // serveLater serves a request until it is answered, its time is up, or ctx ends.
 func (s *Server) serveLater(ctx context.Context, owner, id string) {
-	claim, body, err := s.store.ClaimLater(owner, id)
-	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrState) {
+	claim, body, err := s.store.ClaimLater(owner, id, false)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrState) || errors.Is(err, store.ErrHeld) {
 		return
-	} else if err != nil {
+	} else if err != nil { // the store tells of it again
 		s.log.Error("a request can't be answered later", "request", id, "error", err)
 		return
 	}
@@ -64,7 +64,10 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 	case errors.Is(err, errCancelled):
 		s.metrics.later.WithLabelValues("cancelled").Inc()
 		return
+	case errors.Is(err, errLost):
+		return
 	case err != nil: // the next server takes it up
+		s.store.LeaveLater(claim)
 		return
 	}
 	for {
@@ -82,8 +85,11 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 			s.metrics.later.WithLabelValues("cancelled").Inc()
 			return
 		}
-		s.log.Error("an answer waits for room in the store", "request", id, "error", err)
-		if sleep(ctx, retryStore) != nil {
+		s.log.Error("an answer waits for the store", "request", id, "error", err)
+		if err := sleep(ctx, retryStore); err != nil {
+			if !errors.Is(err, errLost) {
+				s.store.LeaveLater(claim)
+			}
 			return
 		}
 	}
@@ -100,11 +106,16 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 	defer cancel()
 	failures, refusals := 0, 0
 	for {
-		q := sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: io.NopCloser(io.NewSectionReader(body, 0, l.Bytes)), size: l.Bytes}
+		text := &watched{in: io.NewSectionReader(body, 0, l.Bytes)}
+		q := sent{caller: c, id: l.ID, uri: l.URI, header: l.Header.Clone(), body: text, size: l.Bytes}
 		if strings.HasPrefix(l.ID, prefixResponse) {
 			q.claim = &l
 		}
 		a := s.serve(mine, q)
+		if text.unavailable() {
+			s.memory.give(a.charged)
+			a = answer{short: true}
+		}
 		f, code, after := judge(a)
 		switch {
 		case mine.Err() != nil && (a.status/100 != 2 || f != final):
@@ -131,6 +142,35 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 			return a, nil
 		}
 	}
+}
+
+// watched is the body of a request, which may turn out not to be there now.
+type watched struct {
+	in io.Reader
+
+	mu  sync.Mutex // guards err: a server that has answered may still read
+	err error
+}
+
+// Read implements [io.Reader].
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.in.Read(p)
+	if store.Passing(err) {
+		w.mu.Lock()
+		w.err = err
+		w.mu.Unlock()
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (w *watched) Close() error { return nil }
+
+// unavailable says whether the body could not be read to its end.
+func (w *watched) unavailable() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err != nil
 }
 
 // answerOf is an error as an answer.

@@ -54,7 +54,7 @@ func (s *Server) showBackground(w http.ResponseWriter, owner, id string) error {
 	}
 	status := "queued"
 	s.mu.Lock()
-	if s.served[id] != nil {
+	if s.served[id] != nil || l.Holder != "" {
 		status = "in_progress"
 	}
 	s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Server) keepEnd(claim store.Later, status string, why *api.Error) error
 // cancelResponse ends a response in the background. One that has ended stays as it is.
 func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	owner, id := c.Owner(), r.PathValue("id")
-	claim, body, err := s.store.ClaimLater(owner, id)
+	claim, body, err := s.store.ClaimLater(owner, id, true)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return responses.Missing(s.showCancelled(w, r, owner, id), id)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/folder"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
@@ -130,7 +131,7 @@ func echo(after time.Duration) func(http.ResponseWriter, *http.Request, string) 
 type bench struct {
 	t     *testing.T
 	front *fakeFront
-	store *store.Store
+	store store.Store
 	*Server
 	handler http.Handler
 	stop    func() // ends Run and waits for it
@@ -138,7 +139,7 @@ type bench struct {
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: t.TempDir(), Shared: activator.Anonymous})
+	s, err := folder.Open(folder.Config{Dir: t.TempDir(), Limits: store.Limits{Shared: activator.Anonymous}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +179,26 @@ func (b *bench) start(cfg Config) {
 			b.t.Errorf("left are %d bytes of memory, the models %v in the gate, %d lines, %d batches and %d requests", s.memory.used, s.gate.models, len(s.lines), len(s.running), len(s.served))
 		}
 	}
+}
+
+// unanswered are the requests without an answer.
+func (b *bench) unanswered() (all []store.Later) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	err := b.store.Watch(ctx, func(n store.News) {
+		for _, ref := range n.Laters {
+			l, err := b.store.Later(ref.Owner, ref.ID)
+			if err != nil {
+				b.t.Error(err)
+			}
+			all = append(all, l)
+		}
+		cancel()
+	})
+	if err != nil {
+		b.t.Error(err)
+	}
+	return all
 }
 
 // do sends a request and returns its answer.

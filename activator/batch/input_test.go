@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/folder"
 )
 
 const good = `{"custom_id":"good","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}`
@@ -243,7 +244,7 @@ func FuzzUpload(f *testing.F) {
 	f.Add(media, body.Bytes()[:70])
 	f.Add("multipart/form-data; boundary=x", []byte("--x\r\nContent-Disposition: form-data; name=file; filename=\"../../a\"\r\n\r\nb\r\n--x\r\nContent-Disposition: form-data; name=purpose\r\n\r\nbatch\r\n--x--"))
 	f.Add("multipart/form-data", []byte("--"))
-	s, err := store.Open(store.Config{Dir: f.TempDir()})
+	s, err := folder.Open(folder.Config{Dir: f.TempDir()})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,6 +1,10 @@
 package batch
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+)
 
 // lineup is ids that wait for their turn, by owner. The zero value is empty. Its owner guards it.
 type lineup struct{ of map[string][]string }
@@ -12,6 +16,9 @@ func (l *lineup) add(owner string, ids ...string) {
 	}
 	l.of[owner] = append(l.of[owner], ids...)
 }
+
+// has says whether an id is among those of its owner.
+func (l *lineup) has(r store.Ref) bool { return slices.Contains(l.of[r.Owner], r.ID) }
 
 // remove says whether an id was there.
 func (l *lineup) remove(owner, id string) bool {

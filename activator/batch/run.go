@@ -6,22 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// retryStore is the time between two attempts to record something where the store has no room.
+// retryStore is the time between two attempts to record something where the store has no room, or does not answer.
 const retryStore = 5 * time.Second
 
 // run is one batch while it runs. All of it belongs to the batch's goroutine.
 type run struct {
 	s        *Server
-	claim    *store.Claim
+	claim    store.Claim
 	caller   activator.Caller
-	input    *os.File
+	input    store.Body
 	places   []line // of all lines
 	models   []*work
 	results  chan outcome // from the goroutines of lines, one for each that flies; the run receives all of them
@@ -36,7 +35,8 @@ type run struct {
 	unsaved []store.Result
 	saving  []store.Result // what a goroutine records now, which alone uses the claim meanwhile
 	saved   chan error     // its outcome: sent to once for each; received by the run before it uses the claim
-	full    time.Time      // when the store had no room; zero: it has
+	last    time.Time      // when results were recorded last
+	full    time.Time      // when the store had no room, or did not answer; zero: it took what was recorded last
 }
 
 // mostUnsaved is how many results may wait to be recorded before nothing more is sent.
@@ -69,29 +69,33 @@ type outcome struct {
 // runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier where the batch is cancelled.
 func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	claim, done, err := s.store.Claim(owner, id)
-	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrHeld) {
 		return
-	} else if err != nil {
+	} else if err != nil { // the store tells of it again
 		s.log.Error("a batch can't be run", "batch", id, "error", err)
 		return
 	}
 	defer claim.Close()
-	r := &run{s: s, claim: claim, id: id, path: claim.Endpoint, messages: claim.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: claim.Expires, window: claim.Expires.Sub(claim.Created)}
+	b := claim.Batch()
+	r := &run{s: s, claim: claim, id: id, path: b.Endpoint, messages: b.Messages, log: s.log.With("batch", id), results: make(chan outcome), saved: make(chan error), deadline: b.Expires, window: b.Expires.Sub(b.Created)}
 	defer func() { s.forget(r.unsaved) }()
 	status, faults, err := r.do(ctx, mine, done)
 	for err == nil {
-		if err = r.finish(ctx, status, faults); !errors.Is(err, store.ErrFull) {
+		if err = r.finish(ctx, status, faults); !store.Passing(err) {
 			break
 		}
-		s.log.Error("a batch waits for room in the store", "batch", id, "error", err)
+		s.log.Error("a batch waits for the store", "batch", id, "error", err)
 		err = sleep(ctx, retryStore)
 	}
 	switch {
 	case err == nil:
-		s.dropInput(claim.Batch)
+		b := claim.Batch()
+		s.dropInput(b)
 		s.metrics.ended.WithLabelValues(status).Inc()
-		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", claim.Completed, "failed", claim.Failed, "of", claim.Total)
-	case errors.Is(err, errClosing), errors.Is(err, store.ErrFenced):
+		s.log.Info("a batch has ended", "batch", id, "status", status, "completed", b.Completed, "failed", b.Failed, "of", b.Total)
+	case errors.Is(err, errLost), errors.Is(err, store.ErrFenced):
+		s.log.Info("another runs a batch from now on", "batch", id)
+	case errors.Is(err, errClosing):
 	default:
 		s.log.Error("a batch was interrupted", "batch", id, "error", err)
 	}
@@ -111,10 +115,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // do runs the lines, and says how the batch ends. The error says that it goes on another time.
 func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, faults []store.Fault, err error) {
-	if err := json.Unmarshal(r.claim.Caller, &r.caller); err != nil {
+	b := r.claim.Batch()
+	if err := json.Unmarshal(b.Caller, &r.caller); err != nil {
 		return "", nil, fmt.Errorf("read its caller: %w", err)
 	}
-	if r.claim.Status == store.Cancelling && r.claim.Total == 0 { // before it was read
+	if b.Status == store.Cancelling && b.Total == 0 { // before it was read
 		return store.Cancelled, nil, nil
 	}
 	faults, err = r.open(done)
@@ -126,7 +131,7 @@ func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, f
 		return store.Failed, faults, nil
 	}
 	defer r.leaveAll()
-	if r.claim.Status == store.Cancelling {
+	if r.claim.Batch().Status == store.Cancelling {
 		return store.Cancelled, nil, r.abandon(ctx, "batch_cancelled", "the batch was cancelled before this request was answered")
 	}
 	err = r.lines(mine)
@@ -141,15 +146,15 @@ func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, f
 
 // open opens the input and checks it. faults are what is wrong with it.
 func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
-	s, c := r.s, r.claim
-	file, _, err := s.store.OpenFile(c.Owner, c.Input)
+	s, c, b := r.s, r.claim, r.claim.Batch()
+	file, _, err := s.store.OpenFile(b.Owner, b.Input)
 	if errors.Is(err, store.ErrNotFound) {
 		return []store.Fault{{Code: "missing_file", Message: "the input file is not there any more"}}, nil
 	} else if err != nil {
 		return nil, err
 	}
 	r.input = file
-	in, faults, err := check(file, c.Endpoint, s.cfg)
+	in, faults, err := check(file, b.Endpoint, s.cfg)
 	if err != nil || len(faults) > 0 {
 		return faults, err
 	}
@@ -247,12 +252,16 @@ func (r *run) takeAll() {
 	}
 }
 
+// enough is how many results wait no longer for others.
+const enough = 500
+
 // save begins to record the results that are there, unless that is being done: many at once, while others are answered.
 func (r *run) save() {
-	if r.saving != nil || len(r.unsaved) == 0 || !r.full.IsZero() && time.Since(r.full) < retryStore {
+	switch {
+	case r.saving != nil, len(r.unsaved) == 0, !r.full.IsZero() && time.Since(r.full) < retryStore, len(r.unsaved) < enough && time.Since(r.last) < r.s.cfg.Gather:
 		return
 	}
-	r.saving, r.unsaved = r.unsaved, nil
+	r.saving, r.unsaved, r.last = r.unsaved, nil, time.Now()
 	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
 }
 
@@ -264,11 +273,11 @@ func (r *run) wrote(err error) error {
 		return nil
 	}
 	r.unsaved, r.saving = append(r.saving, r.unsaved...), nil
-	if !errors.Is(err, store.ErrFull) {
+	if !store.Passing(err) {
 		return err
 	}
 	if r.full.IsZero() {
-		r.log.Error("a batch waits for room in the store", "error", err)
+		r.log.Error("a batch waits for the store", "error", err)
 	}
 	r.full = time.Now()
 	return nil
@@ -298,11 +307,11 @@ func (r *run) record() error {
 func (r *run) recordAll(ctx context.Context) error {
 	for {
 		err := r.record()
-		if !errors.Is(err, store.ErrFull) {
+		if !store.Passing(err) {
 			return err
 		}
 		if r.full.IsZero() {
-			r.log.Error("a batch waits for room in the store", "error", err)
+			r.log.Error("a batch waits for the store", "error", err)
 			r.full = time.Now()
 		}
 		if err := sleep(ctx, retryStore); err != nil {
@@ -331,8 +340,10 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 			o := outcome{work: w, line: n}
 			text := make([]byte, r.places[n].size)
 			var q request
-			if _, err := r.input.ReadAt(text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
+			if err := r.read(ctx, text, r.places[n].at); err == nil && json.Unmarshal(text, &q) == nil && q.ID != nil {
 				o.id = *q.ID
+			} else if store.Passing(err) {
+				return context.Cause(ctx)
 			}
 			res := o.failure(r, code, message)
 			res.Abandoned = true
@@ -349,12 +360,22 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 	return r.recordAll(ctx)
 }
 
+// read reads a part of the input, as soon as the store answers. An error that passes says that ctx has ended.
+func (r *run) read(ctx context.Context, p []byte, at int64) error {
+	for {
+		_, err := r.input.ReadAt(p, at)
+		if !store.Passing(err) || sleep(ctx, retryStore) != nil {
+			return err
+		}
+	}
+}
+
 // finish makes the files of a batch that has ended.
 func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
 	if err := r.recordAll(ctx); err != nil {
 		return err
 	}
-	if r.claim.Finalized.IsZero() && status != store.Failed {
+	if r.claim.Batch().Finalized.IsZero() && status != store.Failed {
 		err := r.claim.Change(func(b *store.Batch) {
 			if status != store.Cancelled {
 				b.Status, b.Finalized = store.Finalizing, time.Now()

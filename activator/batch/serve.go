@@ -24,7 +24,7 @@ type answer struct {
 	header http.Header
 	body   []byte
 	large  bool // it was larger than it may be
-	short  bool // there was no memory left for it
+	short  bool // there was no memory left for it, or its request could not be read now
 	// charged is what it takes of the memory: whoever has it gives that back.
 	charged int64
 }

@@ -48,6 +48,8 @@ type Config struct {
 	Patience time.Duration
 	// Gathering is how long after its begin the server may not know yet which models there are: those of other clusters come with them. 0: it knows.
 	Gathering time.Duration
+	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default 0: they don't.
+	Gather time.Duration
 	// Poll is the time between two looks at what is awake, while lines wait for it. Default 250 ms.
 	Poll time.Duration
 }
@@ -88,7 +90,7 @@ type Front interface {
 // Server serves files, batches, later answers and stored responses. See the package comment.
 type Server struct {
 	cfg     Config
-	store   *store.Store
+	store   store.Store
 	front   Front
 	log     *slog.Logger
 	metrics *metrics
@@ -121,10 +123,11 @@ type running struct {
 var (
 	errCancelled = errors.New("its client has cancelled it")
 	errClosing   = errors.New("the server ends")
+	errLost      = errors.New("its claim does not count any more")
 )
 
 // New makes a server. It starts nothing. log may be nil.
-func New(cfg Config, s *store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
+func New(cfg Config, s store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -264,6 +267,8 @@ func explain(err error) error {
 		return e
 	case errors.Is(err, store.ErrNotFound):
 		return api.Errorf(http.StatusNotFound, "", "there is no such thing, or it is another tenant's")
+	case errors.Is(err, store.ErrUnavailable):
+		return responses.Unavailable()
 	case errors.Is(err, store.ErrFull):
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "%v", store.ErrFull)
 		for cause := err; cause != nil; cause = errors.Unwrap(cause) {
@@ -283,29 +288,14 @@ func explain(err error) error {
 // Run runs batches and serves requests until ctx ends and all that it has begun is stopped: what has no result then is
 // taken up by the next server of the store. The error says why the store can't be read.
 func (s *Server) Run(ctx context.Context) error {
-	batches, err := s.store.Unfinished()
-	if err != nil {
-		return fmt.Errorf("read the batches: %w", err)
-	}
-	asked, err := s.store.Unanswered()
-	if err != nil {
-		return fmt.Errorf("read the requests that were not answered: %w", err)
-	}
 	s.began = time.Now()
-	s.mu.Lock()
-	for _, b := range batches {
-		s.waiting.remove(b.Owner, b.ID) // it came just now
-		s.waiting.add(b.Owner, b.ID)
-	}
-	for _, l := range asked {
-		s.asked.remove(l.Owner, l.ID) // it came just now
-		s.asked.add(l.Owner, l.ID)
-	}
-	s.mu.Unlock()
 	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop(errClosing)
+	watching, unwatch := context.WithCancel(closing)
+	watched := make(chan error) // the end of what tells of the store: received at the end of Run, which is after all else has ended
+	go func() { watched <- s.store.Watch(watching, s.hear) }()
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
 	s.sweep()
@@ -316,10 +306,44 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.work:
 		case <-sweep.C:
 			s.sweep()
+		case err := <-watched:
+			unwatch()
+			return err
 		case <-ctx.Done():
-			return nil
+			stop(errClosing)
+			all.Wait()
+			unwatch() // what ran here is told to be alive until then
+			return <-watched
 		}
 	}
+}
+
+// hear takes in what there is to do in the store, and what is not any more.
+func (s *Server) hear(n store.News) {
+	s.mu.Lock()
+	for _, b := range n.Batches {
+		if s.running[b.ID] == nil && !s.hurry.has(b) && !s.waiting.has(b) {
+			s.waiting.add(b.Owner, b.ID)
+		}
+	}
+	for _, l := range n.Laters {
+		if s.served[l.ID] == nil && !s.asked.has(l) {
+			s.asked.add(l.Owner, l.ID)
+		}
+	}
+	end := func(ids []string, why error) {
+		for _, id := range ids {
+			for _, run := range []*running{s.running[id], s.served[id]} {
+				if run != nil {
+					run.cancel(why)
+				}
+			}
+		}
+	}
+	end(n.Cancelled, errCancelled)
+	end(n.Lost, errLost)
+	s.mu.Unlock()
+	s.stir()
 }
 
 // unknownYet says whether there is no such model, as far as is known, and it may still come.

@@ -29,7 +29,7 @@ const (
 type form struct {
 	purpose, name string
 	keep          time.Duration
-	file          *store.Upload
+	file          store.Upload
 }
 
 // upload takes in a file.

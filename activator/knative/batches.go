@@ -9,15 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 )
 
 // openStore opens the store of files, batches and later answers, where there is to be one.
 func (p *process) openStore() (err error) {
-	if p.cfg.Store.Dir == "" {
+	if p.cfg.Store.At == "" {
 		return nil
 	}
-	if p.store, err = store.Open(p.cfg.Store); err != nil {
+	if p.store, err = place.Open(p.cfg.Store, p.log); err != nil {
 		return fmt.Errorf("ROUSE_STORE: %w", err)
 	}
 	return nil
@@ -37,7 +37,7 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
 	}
-	var limits batch.Config
+	limits := batch.Config{Gather: p.cfg.Store.Gather()}
 	if p.cfg.Front != nil { // models of other clusters come with them
 		limits.Gathering = time.Minute
 	}

@@ -39,7 +39,7 @@ import (
 
 	pkgnet "knative.dev/pkg/network"
 
-	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
@@ -78,8 +78,8 @@ type Config struct {
 	// Drain is how long requests may take to finish after that. Default 58 min: with
 	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
 	Drain time.Duration
-	// Store is where files, batches, later answers and responses are kept, for one activator at a time; its Dir empty: they are not.
-	Store store.Config
+	// Store is where files, batches, later answers and responses are kept, in a folder for one activator at a time; its At empty: they are not.
+	Store place.Config
 	// Join, if not nil, makes the process an agent of front doors, and nothing else: requests come from them only,
 	// and only for functions of [api.Class].
 	Join *clusteragent.Config
@@ -123,7 +123,7 @@ func (c Config) Validate() error {
 		return errors.New("POD_IP is empty: set it to the pod's address (fieldRef status.podIP)")
 	case c.Join != nil && c.Front != nil:
 		return errors.New("one process is an agent (--join) or a front door of others (--clusters): run two")
-	case c.Join != nil && c.Store.Dir != "":
+	case c.Join != nil && c.Store.At != "":
 		return errors.New("an agent (--join) has no front door, where files and batches are left (ROUSE_STORE): run two")
 	case c.Join != nil && c.Picker != nil:
 		return errors.New("an agent (--join) gets its requests from front doors, and is no endpoint picker (--picker-address): run two")

@@ -71,7 +71,7 @@ type process struct {
 	agent    *clusteragent.Agent // nil: it is none
 	far      *elsewhere          // nil: there are no clusters elsewhere
 	share    *share.Share
-	store    *store.Store  // nil: there is none
+	store    store.Store   // nil: there is none
 	batches  *batch.Server // of the store
 	gateways *gateways     // nil: it is no endpoint picker
 	handler  http.Handler  // of the ports that requests come to; nil: there are none

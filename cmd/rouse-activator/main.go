@@ -25,6 +25,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative"
@@ -32,6 +33,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/memlimit"
+	"github.com/rouse-dev/rouse/internal/s3"
 )
 
 // environment is what the process is configured by.
@@ -168,7 +170,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("find the cluster, by KUBECONFIG or as its pod: %w", err)
 	}
 	return knative.Run(ctx, knative.Config{
-		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: store.Config{Dir: env.Store, MaxBytes: int64(storeSize), Keep: env.StoreKeep, Wait: storeWait, Shared: activator.Anonymous},
+		Join: o.join, AcceptImages: o.images, Front: o.front, Picker: o.picker, Store: place.Config{At: env.Store, Limits: store.Limits{MaxBytes: int64(storeSize), Keep: env.StoreKeep, Shared: activator.Anonymous}, Wait: storeWait, S3: s3.Environment(os.Getenv)},
 		PodName: env.PodName, PodIP: env.PodIP, Autoscaler: env.Control, Sink: env.Sink, SinkOverrides: env.Overrides,
 		MemoryLimit: memlimit.Set(), MaxEvent: maxEvent, Peers: peers, RequireKeys: env.RequireKeys, Access: access,
 		Env: os.Getenv, Propagation: env.Propagation, Drain: env.Drain,

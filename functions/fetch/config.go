@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/s3"
 )
 
 // Config of a [Cache]. [Environment] fills in what the environment says.
@@ -68,19 +69,7 @@ type Hub struct {
 }
 
 // S3 is how s3:// references are looked up.
-type S3 struct {
-	// Endpoint of a service other than Amazon's, with the bucket in the path; "": Amazon's.
-	Endpoint string
-	// Region; "": us-east-1, or the one that the service answers with.
-	Region string
-	// AccessKey, SecretKey and Token are credentials; empty: CredentialsFile is used.
-	AccessKey, SecretKey, Token string
-	// CredentialsFile is an AWS shared credentials file, read at each use. A file
-	// that does not exist is no error: buckets are asked anonymously.
-	CredentialsFile string
-	// Profile is the file's section; "": default.
-	Profile string
-}
+type S3 = s3.Service
 
 // Ollama is where ollama:// references without a host are looked up.
 type Ollama struct {
@@ -109,15 +98,7 @@ func Environment(getenv func(string) string) Config {
 			Endpoint:  getenv("HF_ENDPOINT"),
 			TokenFile: cmp.Or(getenv("HF_TOKEN_PATH"), under(cmp.Or(getenv("HF_HOME"), under(cache, "huggingface")), "token")),
 		},
-		S3: S3{
-			Endpoint:        cmp.Or(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")),
-			Region:          cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
-			AccessKey:       getenv("AWS_ACCESS_KEY_ID"),
-			SecretKey:       getenv("AWS_SECRET_ACCESS_KEY"),
-			Token:           getenv("AWS_SESSION_TOKEN"),
-			CredentialsFile: cmp.Or(getenv("AWS_SHARED_CREDENTIALS_FILE"), under(home, ".aws/credentials")),
-			Profile:         getenv("AWS_PROFILE"),
-		},
+		S3:     s3.Environment(getenv),
 		Ollama: Ollama{Endpoint: getenv("OLLAMA_REGISTRY")},
 	}
 	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment goes before the one of a login

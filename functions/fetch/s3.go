@@ -10,12 +10,11 @@ import (
 	"net/url"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/s3"
 )
 
 // bucket is the source of s3:// references: an object, or all below a prefix, of
@@ -27,9 +26,6 @@ type bucket struct {
 	region string
 	client *http.Client
 }
-
-// emptyHash is the SHA-256 of no content.
-const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 func (b *bucket) plan(ctx context.Context) (*plan, error) {
 	b.region = cmp.Or(b.ref.region, b.c.cfg.S3.Region, "us-east-1")
@@ -181,23 +177,10 @@ func (b *bucket) once(ctx context.Context, method, key string, query url.Values,
 // request is a signed request for a key, or for the bucket; tag is the entity tag
 // of the content that was listed, and no other will do.
 func (b *bucket) request(ctx context.Context, method, key string, query url.Values, tag string) (*http.Request, error) {
-	base := b.c.cfg.S3.Endpoint
-	where := "/" + key
-	switch {
-	case base != "":
-		where = "/" + b.ref.repo + where
-	case strings.Contains(b.ref.repo, "."): // no certificate is good for such a host
-		base, where = "https://s3."+b.region+".amazonaws.com", "/"+b.ref.repo+where
-	default:
-		base = "https://" + b.ref.repo + ".s3." + b.region + ".amazonaws.com"
-	}
-	u, err := url.Parse(base)
+	u, err := b.c.cfg.S3.URL(b.ref.repo, key, b.region, query)
 	if err != nil {
-		return nil, permanentf("the address of the S3 service is malformed")
+		return nil, permanentf("%v", err)
 	}
-	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + escapeKey(where)
-	u.Path = strings.TrimRight(u.Path, "/") + where
-	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // as it is signed
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, permanentf("the address of the S3 service is malformed")
@@ -210,33 +193,18 @@ func (b *bucket) request(ctx context.Context, method, key string, query url.Valu
 	return req, b.sign(ctx, req)
 }
 
-// escapeKey escapes a key as signatures want it: all but unreserved characters and slashes.
-func escapeKey(key string) string {
-	var s strings.Builder
-	for i := range len(key) {
-		switch ch := key[i]; {
-		case 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9', strings.IndexByte("-_.~/", ch) >= 0:
-			s.WriteByte(ch)
-		default:
-			fmt.Fprintf(&s, "%%%02X", ch)
-		}
-	}
-	return s.String()
+// sign signs a request, unless there are no credentials.
+func (b *bucket) sign(ctx context.Context, req *http.Request) error {
+	return noProfile(b.c.cfg.S3.Sign(ctx, req, s3.EmptySum, b.region))
 }
 
-// sign signs a request (Signature Version 4), unless there are no credentials.
-func (b *bucket) sign(ctx context.Context, req *http.Request) error {
-	c, err := b.c.cfg.S3.credentials()
-	if err != nil || c.AccessKeyID == "" {
-		return err
-	}
-	req.Header.Set("X-Amz-Content-Sha256", emptyHash)
-	return signer.NewSigner().SignHTTP(ctx, aws.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.SessionToken},
-		req, emptyHash, "s3", b.region, time.Now(), func(o *signer.SignerOptions) { o.DisableURIPathEscaping = true })
+func (b *bucket) credentials() (aws.Credentials, error) {
+	c, err := b.c.cfg.S3.Credentials()
+	return c, noProfile(err)
 }
 
 func (b *bucket) hint(code int, _ http.Header) string {
-	c, err := b.c.cfg.S3.credentials()
+	c, err := b.credentials()
 	as := "with the access key " + c.AccessKeyID
 	if err != nil || c.AccessKeyID == "" {
 		as = "without credentials (AWS_ACCESS_KEY_ID, AWS_SHARED_CREDENTIALS_FILE)"

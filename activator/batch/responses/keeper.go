@@ -27,13 +27,13 @@ type Config struct {
 // Keeper keeps responses. See the package comment.
 type Keeper struct {
 	cfg   Config
-	store *store.Store
+	store store.Store
 	log   *slog.Logger
 	count func(result string)
 }
 
 // New makes a Keeper. count counts what became of responses that were to be kept: "kept", or "failed" where the store could not.
-func New(cfg Config, s *store.Store, log *slog.Logger, count func(result string)) *Keeper {
+func New(cfg Config, s store.Store, log *slog.Logger, count func(result string)) *Keeper {
 	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
 	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
 	cfg.MaxConversation = cmp.Or(cfg.MaxConversation, 32<<20)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/folder"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -27,10 +28,9 @@ type bench struct {
 	asked  []string // the bodies that it was asked
 }
 
-func newBench(t testing.TB, cfg Config, room store.Config) *bench {
+func newBench(t testing.TB, cfg Config, room store.Limits) *bench {
 	t.Helper()
-	room.Dir = t.TempDir()
-	s, err := store.Open(room)
+	s, err := folder.Open(folder.Config{Dir: t.TempDir(), Limits: room})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func (b *bench) show(owner, id string) (said, error) {
 
 // TestConversation goes on from what was kept, with another model too.
 func TestConversation(t *testing.T) {
-	b := newBench(t, Config{}, store.Config{})
+	b := newBench(t, Config{}, store.Limits{})
 	w, _ := b.turn("a", `{"model":"m","store":true,"input":"one","temperature":0}`)
 	first := read(t, w)
 	if first.ID == "resp_runtime" || !strings.HasPrefix(first.ID, "resp_") || !first.Store || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
@@ -176,7 +176,7 @@ func TestConversation(t *testing.T) {
 
 // TestItems lists what was asked, with the conversation before it.
 func TestItems(t *testing.T) {
-	b := newBench(t, Config{}, store.Config{})
+	b := newBench(t, Config{}, store.Limits{})
 	w, _ := b.turn("a", `{"store":true,"input":"one"}`)
 	first := read(t, w)
 	w, _ = b.turn("a", `{"store":true,"previous_response_id":"`+first.ID+`","input":[{"role":"user","content":[{"type":"input_text","text":"two"}]},{"type":"function_call_output","call_id":"c","output":"3"}]}`)
@@ -225,7 +225,7 @@ func TestItems(t *testing.T) {
 // TestStream cuts a stream at each byte, and hands it on in pieces of each size: what is kept has ended, and the client gets the same events.
 func TestStream(t *testing.T) {
 	const body = `{"store":true,"stream":true,"input":"one"}`
-	b := newBench(t, Config{}, store.Config{})
+	b := newBench(t, Config{}, store.Limits{})
 	for last, status := range map[string]string{"response.completed": "completed", "response.incomplete": "incomplete", "response.failed": "failed"} {
 		text := streamOf(last, body)
 		for _, ends := range []string{"\n", "\r\n", "\r"} {
@@ -247,7 +247,7 @@ func TestStream(t *testing.T) {
 	}
 	text := streamOf("response.completed", body)
 	end := strings.LastIndex(text, "event: ")
-	b = newBench(t, Config{}, store.Config{})
+	b = newBench(t, Config{}, store.Limits{})
 	for n := range end + 40 {
 		for _, abort := range []bool{true, false} {
 			b.answer = pieces(text[:n], 7, abort)
@@ -282,13 +282,13 @@ func pieces(text string, size int, abort bool) func(http.ResponseWriter, *http.R
 
 // TestFull: where the store has no room nothing is asked; where it has none at the end, the client is not told that the response is kept.
 func TestFull(t *testing.T) {
-	b := newBench(t, Config{}, store.Config{MaxResponses: 1})
+	b := newBench(t, Config{}, store.Limits{MaxResponses: 1})
 	b.turn("a", `{"store":true,"input":"one"}`)
 	w, _ := b.turn("a", `{"store":true,"input":"two"}`)
 	if s := read(t, w); !strings.Contains(s.Error.Message, "full") || len(b.asked) != 1 {
 		t.Errorf("one more than there may be: %d %+v, asked %d times", w.Code, s, len(b.asked))
 	}
-	b = newBench(t, Config{}, store.Config{MaxBytes: 200 << 10, Shared: "a"})
+	b = newBench(t, Config{}, store.Limits{MaxBytes: 200 << 10, Shared: "a"})
 	long := strings.Repeat("x", 220<<10)
 	b.answer = func(w http.ResponseWriter, r *http.Request, body string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -310,7 +310,7 @@ func TestFull(t *testing.T) {
 
 // TestWrongAnswers: what is no response that has ended is not kept, and an error goes on as it is.
 func TestWrongAnswers(t *testing.T) {
-	b := newBench(t, Config{MaxAnswer: 4000}, store.Config{})
+	b := newBench(t, Config{MaxAnswer: 4000}, store.Limits{})
 	for name, tc := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, string)
 		status int
@@ -351,7 +351,7 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %t, %v; want %q", body, asks, err, want)
 		}
 	}
-	b := newBench(t, Config{MaxTurns: 2}, store.Config{})
+	b := newBench(t, Config{MaxTurns: 2}, store.Limits{})
 	if w, _ := b.turn("a", `{"store":true,"input":5}`); w.Code != http.StatusBadRequest {
 		t.Errorf("an input that is a number: %d %s", w.Code, w.Body)
 	}
@@ -370,7 +370,7 @@ func FuzzStream(f *testing.F) {
 	f.Add(streamOf("response.completed", "{}"), 5)
 	f.Add(strings.ReplaceAll(streamOf("response.failed", "{}"), "\n", "\r\n"), 3)
 	f.Add("data: {\"type\":\"response.completed\",\ndata: \"response\":{\"output\":[],\"status\":\"completed\"}}\n\n", 1)
-	b := newBench(f, Config{}, store.Config{})
+	b := newBench(f, Config{}, store.Limits{})
 	f.Fuzz(func(t *testing.T, text string, size int) {
 		b.t = t
 		kept := b.counted["kept"]

@@ -8,11 +8,20 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
+
+// Unavailable is the error of a request that needs a store which does not answer.
+func Unavailable() *api.Error {
+	return api.Errorf(http.StatusServiceUnavailable, "storage_unavailable", "%v: try again", store.ErrUnavailable).WithRetryAfter(retry)
+}
+
+// retry is when a client is asked to try again.
+const retry = 5 * time.Second
 
 // Missing says which response is not there.
 func Missing(err error, id string) error {

@@ -194,7 +194,10 @@ func (w *writer) explain(err error) *api.Error {
 	}
 	w.k.count("failed")
 	w.k.log.Error("a response can't be kept", "response", w.kept.ID, "error", err)
-	if errors.Is(err, store.ErrFull) {
+	if errors.Is(err, store.ErrUnavailable) {
+		e = Unavailable()
+		e.Message = "the response was not stored: " + e.Message
+	} else if errors.Is(err, store.ErrFull) {
 		e = api.Errorf(http.StatusInsufficientStorage, "storage_full", "the response was not stored: %v", store.ErrFull)
 	} else {
 		e = api.Errorf(http.StatusInternalServerError, "storage_failed", "the response was not stored")

@@ -1,56 +1,17 @@
 package store
 
 import (
-	"cmp"
-	"encoding/base32"
-	"encoding/binary"
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"io"
+	"net/http"
 	"time"
-
-	crand "crypto/rand"
-
-	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 )
-
-// Config says where a store is, and how much it takes.
-type Config struct {
-	// Dir is its folder, which is made where there is none.
-	Dir string
-	// MaxBytes bounds all bodies together. Default 10 GiB. One owner has at most half of it, but for the one of everybody.
-	MaxBytes int64
-	// Spare is what bodies leave free on the disk, for records. Default 64 MiB.
-	Spare int64
-	// Keep is how long something is kept, from its end, unless its client says less. Default 30 days.
-	Keep time.Duration
-	// MaxResponses bounds the responses of one owner. Default 100,000.
-	MaxResponses int
-	// Wait is how long another process may hold the store while it ends. Default 2 s.
-	Wait time.Duration
-	// Shared is the owner whose things are everybody's; empty: there is none.
-	Shared string
-}
-
-func (c Config) withDefaults() Config {
-	c.MaxBytes = cmp.Or(c.MaxBytes, 10<<30)
-	c.Spare = cmp.Or(c.Spare, 64<<20)
-	c.Keep = cmp.Or(c.Keep, 30*24*time.Hour)
-	c.Wait = cmp.Or(c.Wait, 2*time.Second)
-	c.MaxResponses = cmp.Or(c.MaxResponses, 100_000)
-	return c
-}
 
 // What callers tell apart.
 var (
 	ErrNotFound = errors.New("there is no such thing")
-	// ErrFull is the error where [Config.MaxBytes] or the disk is used up.
+	// ErrFull is the error where [Limits.MaxBytes] or the disk is used up.
 	ErrFull = errors.New("the store is full")
 	// ErrFenced is the error of a claim that another has followed, or whose thing is gone.
 	ErrFenced = errors.New("the claim does not count any more")
@@ -58,279 +19,141 @@ var (
 	ErrInUse = errors.New("it is in use")
 	// ErrState is the error of what can't be done to a thing in its state.
 	ErrState = errors.New("it has ended")
+	// ErrHeld is the error of a claim on what another user of the store has claimed, and still works at.
+	ErrHeld = errors.New("another has claimed it")
+	// ErrUnavailable is the error of a store that does not answer now. It may later.
+	ErrUnavailable = errors.New("the store does not answer")
 )
 
-// Buckets of the database. The key of a record is its owner, a zero byte and its id.
-var (
-	bucketFiles   = []byte("files")
-	bucketBatches = []byte("batches")
-	bucketLater   = []byte("later")
-	bucketLines   = []byte("lines") // of batches that run: id of the batch, number of the line → 1 if it was answered, 0 if it failed
+// Passing says whether an error of a store may not be one after a while: it is full, or does not answer.
+func Passing(err error) bool { return errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable) }
 
-	bucketResponses = []byte("responses")
-)
+// Ref names a batch, or a request.
+type Ref struct{ Owner, ID string }
 
-// Folders.
-const (
-	dirFiles = "files"
-	dirParts = "parts"
-	dirLater = "later"
-
-	dirResponses = "responses"
-	dirTmp       = "tmp"
-)
-
-// Store is an open store.
-type Store struct {
-	cfg  Config
-	db   *bolt.DB
-	last atomic.Int64 // of the times in ids, in nanoseconds
-
-	mu   sync.Mutex       // guards what follows
-	used map[string]int64 // bytes of bodies, by owner
-	all  int64
-
-	responses map[string]int // by owner
+// News is what a store has to tell to who works at what is in it. It holds levels: the same may be told again.
+type News struct {
+	// Batches and Laters are those that have not ended, and that nobody works at as far as is known: in the order in which they came.
+	Batches, Laters []Ref
+	// Cancelled are batches claimed here whose end was asked for elsewhere. Lost are batches and requests claimed here whose claim does not count
+	// any more.
+	Cancelled, Lost []string
 }
 
-// Open opens the store of a folder, which no other process has open. What was half written is removed.
-func Open(cfg Config) (*Store, error) {
-	cfg = cfg.withDefaults()
-	for _, dir := range []string{"", dirFiles, dirParts, dirLater, dirResponses, dirTmp} {
-		if err := os.MkdirAll(filepath.Join(cfg.Dir, dir), 0o700); err != nil {
-			return nil, fmt.Errorf("open the store: %w", err)
-		}
-	}
-	db, err := bolt.Open(filepath.Join(cfg.Dir, "store.db"), 0o600, &bolt.Options{Timeout: cfg.Wait, FreelistType: bolt.FreelistMapType})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("open the store: another server uses %s", cfg.Dir)
-	} else if err != nil {
-		return nil, fmt.Errorf("open the store %s: %w", cfg.Dir, full(err))
-	}
-	s := &Store{cfg: cfg, db: db, used: map[string]int64{}, responses: map[string]int{}}
-	if err := s.repair(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the store %s: %w", cfg.Dir, err), db.Close())
-	}
-	return s, nil
+// Store keeps what clients leave. What a method has returned nil for is kept for good. Methods are safe for many goroutines. They block: for a disk, or
+// for a service until its time is up, which is bounded; then the error is ErrUnavailable, and what was to be changed may be changed or not.
+// All of them find only what the owner has: for all others it is not there (ErrNotFound).
+type Store interface {
+	// Watch tells what there is to do, at once and until ctx ends; an error says that it can't. It is called once.
+	Watch(ctx context.Context, tell func(News)) error
+	// Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, answers, and responses. It returns how many.
+	Sweep(now time.Time) (int, error)
+	// Bytes is what all bodies take.
+	Bytes() int64
+	// Fits says why n bytes more of an owner's, and a response, can't be kept now; nil: they can, as far as is known.
+	Fits(owner string, n int64) error
+	// Close ends the use of the store. Nothing may be called afterwards.
+	Close() error
+
+	Files
+	Batches
+	Laters
+	Responses
 }
 
-// Close ends the use of the store. Nothing may be called afterwards.
-func (s *Store) Close() error { return s.db.Close() }
-
-// repair counts what there is, and removes bodies that no record has.
-func (s *Store) repair() error {
-	known := map[string]bool{} // paths below Dir
-	err := s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{bucketFiles, bucketBatches, bucketLater, bucketLines, bucketResponses} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		return errors.Join(
-			each(tx, bucketFiles, func(f *File) { known[filepath.Join(dirFiles, f.ID)] = true; s.count(f.Owner, f.Bytes) }),
-			each(tx, bucketBatches, func(b *Batch) {
-				if b.Ended() {
-					return
-				}
-				for _, p := range b.parts() {
-					known[p.path], known[filepath.Join(dirFiles, p.file)] = true, true
-				}
-				s.count(b.Owner, b.OutBytes+b.ErrBytes)
-			}),
-			each(tx, bucketLater, func(l *Later) {
-				known[l.in()], known[l.out()] = !l.Done(), l.Done()
-				s.count(l.Owner, l.Bytes)
-			}),
-			each(tx, bucketResponses, func(r *Response) {
-				known[r.place()] = true
-				s.count(r.Owner, r.bytes())
-				s.responses[r.Owner]++
-			}),
-		)
-	})
-	if err != nil {
-		return full(err)
-	}
-	for _, dir := range []string{dirTmp, dirFiles, dirParts, dirLater, dirResponses} {
-		entries, err := os.ReadDir(s.path(dir))
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if name := filepath.Join(dir, e.Name()); !known[name] {
-				if err := os.RemoveAll(s.path(name)); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
+// Files are those of a store.
+type Files interface {
+	// NewUpload begins to write a file. [Upload.Commit] or [Upload.Discard] ends it.
+	NewUpload(owner string) (Upload, error)
+	File(owner, id string) (File, error)
+	// OpenFile opens the body of a file.
+	OpenFile(owner, id string) (Body, File, error)
+	// Files lists files of an owner, those of a purpose where one is given. more says whether there are others behind them: a store may list fewer
+	// than are asked for. A Query.After that is not there is ErrNotFound.
+	Files(owner, purpose string, q Query) (all []File, more bool, err error)
+	// DeleteFile deletes a file, unless a batch still reads it (ErrInUse).
+	DeleteFile(owner, id string) error
 }
 
-func (s *Store) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
-
-// Bytes is what all bodies take.
-func (s *Store) Bytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all
+// Upload is a file that is being written. It belongs to one goroutine.
+type Upload interface {
+	// Write implements [io.Writer]. The error wraps [ErrFull] where there is no room.
+	io.Writer
+	// Bytes is how many were written.
+	Bytes() int64
+	// Commit makes the file. keep is how long; 0: as long as the store keeps things. After an error there is none.
+	Commit(name, purpose string, keep time.Duration) (File, error)
+	// Discard forgets what was written. It must not follow a Commit.
+	Discard()
 }
 
-// count adds to what an owner has, without a limit.
-func (s *Store) count(owner string, n int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all += n
-	if s.used[owner] += n; s.used[owner] <= 0 {
-		delete(s.used, owner)
-	}
+// Body is what is kept. [Body.ReadAt] is safe for many goroutines, the others are not.
+type Body interface {
+	io.ReadSeekCloser
+	io.ReaderAt
 }
 
-// take adds to what an owner has, or says why it can't.
-func (s *Store) take(owner string, n int64) error {
-	if left, known := free(s.cfg.Dir); known && left < n+s.cfg.Spare {
-		return fmt.Errorf("%w: the disk has no room left", ErrFull)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.all+n > s.cfg.MaxBytes:
-		return fmt.Errorf("%w: all files together may take %d bytes: delete some, or wait until they expire", ErrFull, s.cfg.MaxBytes)
-	case owner != s.cfg.Shared && s.used[owner]+n > s.cfg.MaxBytes/2:
-		return fmt.Errorf("%w for this tenant: its files may take %d bytes: delete some, or wait until they expire", ErrFull, s.cfg.MaxBytes/2)
-	}
-	s.all += n
-	s.used[owner] += n
-	return nil
+// Batches are those of a store.
+type Batches interface {
+	// NewBatch takes in a batch whose input, endpoint, window, caller and metadata are set. The error is ErrNotFound where the owner has no such file.
+	NewBatch(b Batch, window time.Duration) (Batch, error)
+	Batch(owner, id string) (Batch, error)
+	// Batches lists batches of an owner: those of messages, or the others. See [Files.Files].
+	Batches(owner string, messages bool, q Query) (all []Batch, more bool, err error)
+	// CancelBatch asks for the end of a batch. One that has ended, or is about to, is ErrState; asked twice it does nothing.
+	CancelBatch(owner, id string) (Batch, error)
+	// DeleteBatch forgets a batch that has ended (else ErrState), and its output.
+	DeleteBatch(owner, id string) error
+	// Claim gives a batch to who runs it from now on. done are the lines that are done. [Claim.Close] or [Claim.Finish] ends it. ErrState: it has
+	// ended. ErrHeld: another runs it.
+	Claim(owner, id string) (c Claim, done map[int]bool, err error)
 }
 
-// ids are written with an alphabet that keeps their order: so records of an owner lie in the order in which they came.
-var ids = base32.HexEncoding.WithPadding(base32.NoPadding)
-
-// newID is an id that nobody can guess, and its time. Ids of a store grow.
-func (s *Store) newID(prefix string) (string, time.Time) {
-	now := time.Now()
-	for {
-		last := s.last.Load()
-		next := max(last+1, now.UnixNano())
-		if s.last.CompareAndSwap(last, next) {
-			var at [8]byte
-			binary.BigEndian.PutUint64(at[:], uint64(next)) //nolint:gosec // it is after 1970
-			return prefix + strings.ToLower(ids.EncodeToString(at[:])) + strings.ToLower(crand.Text()), now
-		}
-	}
+// Claim is the right to run a batch, until another follows: from then on all is ErrFenced. It belongs to one goroutine.
+type Claim interface {
+	// Batch is its record as the claim knows it.
+	Batch() Batch
+	// Change changes the batch's record. A batch whose cancellation was asked for meanwhile has that state before do.
+	Change(do func(*Batch)) error
+	// Record adds results. After nil all of them are there for good, each line once. After an error none counts, or, where that is ErrUnavailable, it is
+	// to be called again with the same results, and others behind them. ErrFenced: another has the batch, or a line has a result already.
+	Record(results []Result) error
+	// Finish ends the batch with a status and makes files of its output. It can be called again after an error.
+	Finish(status string, faults []Fault) error
+	// Close ends the use of the claim; another may follow.
+	Close()
 }
 
-// key is that of a record. Ids of clients may be anything: they are only compared.
-func key(owner, id string) []byte { return []byte(owner + "\x00" + id) }
-
-// get reads a record.
-func get[T any](tx *bolt.Tx, bucket []byte, owner, id string) (*T, error) {
-	raw := tx.Bucket(bucket).Get(key(owner, id))
-	if raw == nil {
-		return nil, ErrNotFound
-	}
-	v := new(T)
-	if err := json.Unmarshal(raw, v); err != nil {
-		return nil, fmt.Errorf("read the record of %s: %w", id, err)
-	}
-	return v, nil
+// Laters are requests that are answered later.
+type Laters interface {
+	// NewLater takes in a request. One that asks for a response has its id already.
+	NewLater(l Later, body []byte, patience time.Duration) (Later, error)
+	Later(owner, id string) (Later, error)
+	// ClaimLater gives a request to who serves it from now on, with its body, which the caller closes. ErrState: it was answered. ErrHeld: another
+	// serves it, unless it is taken from that one.
+	ClaimLater(owner, id string, take bool) (Later, Body, error)
+	// LeaveLater gives a claim back: another may follow.
+	LeaveLater(claim Later)
+	// Asked reads the body of a request that has no answer yet.
+	Asked(l Later) ([]byte, error)
+	// FinishLater keeps the answer of a claimed request. After an error there is none, and ErrFenced says that nobody waits for this one.
+	FinishLater(claim Later, status int, header http.Header, body []byte) error
+	// Answer opens the answer of a request.
+	Answer(l Later) (Body, error)
+	// DeleteLater forgets a request and its answer.
+	DeleteLater(owner, id string) error
 }
 
-// put writes a record.
-func put[T any](tx *bolt.Tx, bucket []byte, owner, id string, v *T) error {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return tx.Bucket(bucket).Put(key(owner, id), raw)
-}
-
-// each calls do for all records.
-func each[T any](tx *bolt.Tx, bucket []byte, do func(*T)) error {
-	return tx.Bucket(bucket).ForEach(func(k, raw []byte) error {
-		v := new(T)
-		if err := json.Unmarshal(raw, v); err != nil {
-			return fmt.Errorf("read the record of %q: %w", k, err)
-		}
-		do(v)
-		return nil
-	})
-}
-
-// one reads a record in a transaction of its own.
-func one[T any](s *Store, bucket []byte, owner, id string) (v *T, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		v, err = get[T](tx, bucket, owner, id)
-		return err
-	})
-	return v, err
-}
-
-// change changes a record.
-func change[T any](s *Store, bucket []byte, owner, id string, do func(*T) error) (v *T, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
-		if v, err = get[T](tx, bucket, owner, id); err != nil {
-			return err
-		}
-		if err = do(v); err != nil {
-			return err
-		}
-		return put(tx, bucket, owner, id, v)
-	})
-	return v, full(err)
-}
-
-// Query says which part of a list is wanted.
-type Query struct {
-	// After is the id of the last one that was seen; empty: from the beginning.
-	After string
-	// Limit is how many.
-	Limit int
-	// Oldest has the oldest ones first; else the newest are.
-	Oldest bool
-}
-
-// list reads records of an owner that match. more says whether there are others behind them. An After that is not there is ErrNotFound.
-func list[T any](s *Store, bucket []byte, owner string, q Query, match func(*T) bool) (all []T, more bool, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		c, prefix := tx.Bucket(bucket).Cursor(), string(key(owner, ""))
-		next := c.Prev
-		var k, raw []byte
-		switch {
-		case q.After != "":
-			if k, _ = c.Seek(key(owner, q.After)); string(k) != string(key(owner, q.After)) {
-				return ErrNotFound
-			}
-			if q.Oldest {
-				next = c.Next
-			}
-			k, raw = next()
-		case q.Oldest:
-			next = c.Next
-			k, raw = c.Seek([]byte(prefix))
-		default: // the last one before what comes after the owner's
-			if k, _ = c.Seek([]byte(owner + "\x01")); k == nil {
-				k, raw = c.Last()
-			} else {
-				k, raw = c.Prev()
-			}
-		}
-		for ; k != nil && strings.HasPrefix(string(k), prefix); k, raw = next() {
-			v := new(T)
-			if err := json.Unmarshal(raw, v); err != nil {
-				return fmt.Errorf("read the record of %q: %w", k, err)
-			}
-			if match != nil && !match(v) {
-				continue
-			}
-			if len(all) == q.Limit {
-				more = true
-				return nil
-			}
-			all = append(all, *v)
-		}
-		return nil
-	})
-	return all, more, err
+// Responses are those that clients want to find again.
+type Responses interface {
+	// NewResponseID is the id of a response that is to be kept, and its time. It is not kept yet.
+	NewResponseID() (string, time.Time)
+	// KeepResponse keeps a response whose id, owner, status and time are set, with what was asked and answered: not at all after an error, but for
+	// ErrUnavailable. The responses that it goes on from are kept for as long as it is. claim is that of the request that it answers, which is done
+	// then; nil: there is none. ErrFenced says that nobody waits for this one.
+	KeepResponse(r Response, before []string, input, answer []byte, claim *Later) error
+	Response(owner, id string) (Response, error)
+	// ReadResponse reads what was asked and answered.
+	ReadResponse(r Response) (input, answer []byte, err error)
+	DeleteResponse(owner, id string) error
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
@@ -27,6 +28,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/memlimit"
+	"github.com/rouse-dev/rouse/internal/s3"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -108,8 +110,8 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.peers, "trusted-peers", "", "`addresses` of clients whose priority, service_tier and X-Rouse-Tenant count (default: none)")
 	s.StringVar(&f.maxEvent, "max-event", "1Mi", "`memory` that an event of a stream may take while it is kept back until it is whole; a longer one is passed on in pieces")
 	s.StringVar(&f.keys, "keys", "", "`file` with the keys that clients must have (rouse keys create); it is read again on change (default: none is needed)")
-	s.StringVar(&f.store, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept (default: they are not taken)")
-	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` on the disk that the files in it may take")
+	s.StringVar(&f.store, "store", "", "`folder` in which files, batches, stored responses and answers of Prefer: respond-async are kept, or s3://BUCKET/PREFIX of an S3 service (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID …), which several servers may share (default: they are not taken)")
+	s.StringVar(&f.storeSize, "store-size", "10Gi", "`space` that the files in it may take")
 	s.DurationVar(&f.storeKeep, "store-keep", 30*24*time.Hour, "how long they are kept, unless a client says less")
 	s.StringVar(&f.recordSize, "record-size", "50M", "`space` on the disk that the record of what is decided may take (rouse replay); 0: nothing is recorded")
 	s.StringVar(&f.clusters, "clusters", "", "`file` that makes this server a front door of other clusters, and says which")
@@ -321,16 +323,20 @@ func recordBytes(text string) (int64, error) {
 }
 
 // storeConfig is the store of --store; without one it is empty.
-func (f *upFlags) storeConfig() (store.Config, error) {
+func (f *upFlags) storeConfig() (place.Config, error) {
 	if f.store == "" {
-		return store.Config{}, nil
+		return place.Config{}, nil
 	}
 	size, err := api.ParseBytes(f.storeSize)
 	if err != nil || size == 0 {
-		return store.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
+		return place.Config{}, fmt.Errorf("--store-size %q: want an amount such as 10Gi", f.storeSize)
 	}
 	if f.storeKeep < time.Minute {
-		return store.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
+		return place.Config{}, fmt.Errorf("--store-keep %s: want a minute or more", f.storeKeep)
 	}
-	return store.Config{Dir: f.store, MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, nil
+	cfg := place.Config{At: f.store, Limits: store.Limits{MaxBytes: int64(size), Keep: f.storeKeep, Shared: activator.Anonymous}, S3: s3.Environment(os.Getenv)}
+	if err := cfg.Validate(); err != nil {
+		return place.Config{}, fmt.Errorf("--store %w", err)
+	}
+	return cfg, nil
 }

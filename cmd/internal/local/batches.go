@@ -16,7 +16,7 @@ func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	if s.store == nil {
 		return nil
 	}
-	var limits batch.Config
+	limits := batch.Config{Gather: s.cfg.Store.Gather()}
 	if s.cfg.Clusters != nil {
 		limits.Gathering = time.Minute
 	}

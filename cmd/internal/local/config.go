@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
@@ -62,8 +62,8 @@ type Config struct {
 	AdminToken func() (string, error)
 	// Keys is the file with the keys that clients must have; empty: they need none.
 	Keys string
-	// Store is where files, batches, later answers and responses are kept; its Dir empty: they are not.
-	Store store.Config
+	// Store is where files, batches, later answers and responses are kept; its At empty: they are not.
+	Store place.Config
 	// Clusters, if not nil, makes the server a front door of clusters, Join one of another's.
 	Clusters *joining.Front
 	Join     *clusteragent.Config

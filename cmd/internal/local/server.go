@@ -42,6 +42,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/batch"
 	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/activator/joining"
@@ -101,7 +102,7 @@ type server struct {
 	applied  map[api.FunctionName]*applied // those of front doors
 
 	keys    *keys.Store   // nil: clients need none
-	store   *store.Store  // nil: there is none
+	store   store.Store   // nil: there is none
 	batches *batch.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
@@ -143,8 +144,8 @@ func Run(ctx context.Context, cfg Config) error {
 	if !at.IP.IsLoopback() || s.keys != nil {
 		s.lists = s.mayList
 	}
-	if cfg.Store.Dir != "" {
-		if s.store, err = store.Open(cfg.Store); err != nil {
+	if cfg.Store.At != "" {
+		if s.store, err = place.Open(cfg.Store, cfg.Logger); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
 		defer func() {

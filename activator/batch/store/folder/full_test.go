@@ -1,6 +1,6 @@
 //go:build linux
 
-package store
+package folder
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/storetest"
 )
 
 // TestFullDisk fills a small disk: what does not fit is refused, what is there stays, and room comes back.
@@ -28,8 +31,8 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	first := upload(t, s, "a", strings.Repeat("x", 100<<10))
-	c := batch(t, s, first.ID)
+	first := storetest.Upload(t, s, "a", strings.Repeat("x", 100<<10))
+	c := storetest.Batch(t, s, first.ID)
 	before := s.Bytes()
 	u, err := s.NewUpload("a")
 	if err != nil {
@@ -39,17 +42,17 @@ func TestFullDisk(t *testing.T) {
 	if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("fill the disk: %v", err)
 	}
-	if _, err = u.Write([]byte("x")); !errors.Is(err, ErrFull) {
+	if _, err = u.Write([]byte("x")); !errors.Is(err, store.ErrFull) {
 		t.Fatalf("a file on a full disk: %v, want ErrFull", err)
 	}
-	if _, err := s.NewLater(Later{Owner: "a"}, []byte("asked"), time.Minute); !errors.Is(err, ErrFull) {
+	if _, err := s.NewLater(store.Later{Owner: "a"}, []byte("asked"), time.Minute); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a request meanwhile: %v, want ErrFull", err)
 	}
-	r := Response{ID: "resp_1", Owner: "a", Created: time.Now()}
-	if err := s.KeepResponse(r, nil, []byte("asked"), []byte("answered"), nil); !errors.Is(err, ErrFull) || len(files(t, s, dirResponses))+len(s.responses) != 0 {
+	r := store.Response{ID: "resp_1", Owner: "a", Created: time.Now()}
+	if err := s.KeepResponse(r, nil, []byte("asked"), []byte("answered"), nil); !errors.Is(err, store.ErrFull) || len(files(t, s, dirResponses))+s.room.Responses("a") != 0 {
 		t.Errorf("a response meanwhile: %v, want ErrFull", err)
 	}
-	if err := c.Record([]Result{result(0, true)}); !errors.Is(err, ErrFull) {
+	if err := c.Record([]store.Result{storetest.Result(0, true)}); !errors.Is(err, store.ErrFull) {
 		t.Errorf("a result meanwhile: %v, want ErrFull", err)
 	}
 	if err := os.Remove(filler); err != nil {
@@ -59,13 +62,13 @@ func TestFullDisk(t *testing.T) {
 	if got := s.Bytes(); got != before {
 		t.Errorf("%d bytes are counted, want %d", got, before)
 	}
-	if err := c.Record([]Result{result(0, true)}); err != nil {
+	if err := c.Record([]store.Result{storetest.Result(0, true)}); err != nil {
 		t.Errorf("a result once there is room: %v", err)
 	}
-	if err := c.Finish(Completed, nil); err != nil {
+	if err := c.Finish(store.Completed, nil); err != nil {
 		t.Error(err)
 	}
-	if got := read(t, s, "a", first.ID); len(got) != 100<<10 {
+	if got := storetest.Read(t, s, "a", first.ID); len(got) != 100<<10 {
 		t.Errorf("the first file has %d bytes", len(got))
 	}
 	if err := s.DeleteFile("a", first.ID); err != nil {
@@ -102,7 +105,7 @@ func TestFullWithoutSpare(t *testing.T) {
 		}
 		f, err := u.Commit("f", "batch", 0)
 		if err != nil {
-			if !errors.Is(err, ErrFull) {
+			if !errors.Is(err, store.ErrFull) {
 				t.Errorf("not said to be full: %v", err)
 			}
 			failures++
@@ -121,7 +124,7 @@ func TestFullWithoutSpare(t *testing.T) {
 	}
 	defer s.Close()
 	for _, id := range kept {
-		if got := read(t, s, "a", id); len(got) != 5000 {
+		if got := storetest.Read(t, s, "a", id); len(got) != 5000 {
 			t.Errorf("%s has %d bytes", id, len(got))
 		}
 	}

@@ -1,4 +1,4 @@
-package store
+package folder
 
 import (
 	"encoding/binary"
@@ -9,21 +9,22 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
 // Claim is the right to run a batch. It belongs to one goroutine.
 type Claim struct {
-	// Batch is its record as the claim knows it.
-	Batch
+	batch store.Batch // as the claim knows it
 	s     *Store
 	parts [2]*os.File
 }
 
 // Claim gives a batch to who runs it from now on. done are the lines that are done. [Claim.Close] or [Claim.Finish] ends it.
-func (s *Store) Claim(owner, id string) (c *Claim, done map[int]bool, err error) {
-	b, err := change(s, bucketBatches, owner, id, func(b *Batch) error {
+func (s *Store) Claim(owner, id string) (_ store.Claim, done map[int]bool, err error) {
+	b, err := change(s, bucketBatches, owner, id, func(b *store.Batch) error {
 		if b.Ended() {
-			return ErrState
+			return store.ErrState
 		}
 		b.Epoch++
 		return nil
@@ -31,7 +32,7 @@ func (s *Store) Claim(owner, id string) (c *Claim, done map[int]bool, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &Claim{Batch: *b, s: s}
+	c := &Claim{batch: *b, s: s}
 	done = map[int]bool{}
 	err = s.db.View(func(tx *bolt.Tx) error {
 		prefix := lineKey(b.ID, 0)
@@ -50,7 +51,10 @@ func lineKey(batch string, line int) []byte {
 	return binary.BigEndian.AppendUint32([]byte(batch+"\x00"), uint32(line)) //nolint:gosec // lines are bounded
 }
 
-// Close ends the use of the claim; another may follow.
+// Batch implements [store.Claim].
+func (c *Claim) Batch() store.Batch { return c.batch }
+
+// Close implements [store.Claim].
 func (c *Claim) Close() {
 	for k, f := range c.parts {
 		if f != nil {
@@ -61,49 +65,35 @@ func (c *Claim) Close() {
 }
 
 // Change changes the batch's record. A batch whose cancellation was asked for meanwhile has that state before do.
-func (c *Claim) Change(do func(*Batch)) error {
-	return c.update(func(_ *bolt.Tx, b *Batch) error { do(b); return nil })
+func (c *Claim) Change(do func(*store.Batch)) error {
+	return c.update(func(_ *bolt.Tx, b *store.Batch) error { do(b); return nil })
 }
 
 // update changes the record in a transaction that checks the epoch. After an error the claim knows what it knew.
-func (c *Claim) update(do func(*bolt.Tx, *Batch) error) error {
-	var b *Batch
+func (c *Claim) update(do func(*bolt.Tx, *store.Batch) error) error {
+	var b *store.Batch
 	err := c.s.db.Update(func(tx *bolt.Tx) (err error) {
-		if b, err = get[Batch](tx, bucketBatches, c.Owner, c.ID); errors.Is(err, ErrNotFound) {
-			return ErrFenced
+		if b, err = get[store.Batch](tx, bucketBatches, c.batch.Owner, c.batch.ID); errors.Is(err, store.ErrNotFound) {
+			return store.ErrFenced
 		} else if err != nil {
 			return err
 		}
-		if b.Epoch != c.Epoch || b.Ended() {
-			return ErrFenced
+		if b.Epoch != c.batch.Epoch || b.Ended() {
+			return store.ErrFenced
 		}
 		if err := do(tx, b); err != nil {
 			return err
 		}
-		return put(tx, bucketBatches, c.Owner, c.ID, b)
+		return put(tx, bucketBatches, c.batch.Owner, c.batch.ID, b)
 	})
 	if err == nil {
-		c.Batch = *b
+		c.batch = *b
 	}
 	return full(err)
 }
 
-// Result is what became of a line.
-type Result struct {
-	// Line is its number, from 0.
-	Line int
-	// OK says that it was answered, with 2xx.
-	OK bool
-	// Text is its line in the output, or where it is not OK among the errors, with its end.
-	Text   []byte
-	Tokens Tokens
-	// Abandoned says that it was not answered when the batch ended.
-	Abandoned bool
-}
-
-// Record adds results. After nil all of them are there for good, each line once; after an error none is. ErrFenced: another has the batch,
-// or a line has a result already.
-func (c *Claim) Record(results []Result) error {
+// Record implements [store.Claim].
+func (c *Claim) Record(results []store.Result) error {
 	var texts [2][]byte
 	for _, r := range results {
 		k := 1
@@ -113,25 +103,25 @@ func (c *Claim) Record(results []Result) error {
 		texts[k] = append(texts[k], r.Text...)
 	}
 	n := int64(len(texts[0]) + len(texts[1]))
-	if err := c.s.take(c.Owner, n); err != nil {
+	if err := c.s.take(c.batch.Owner, n); err != nil {
 		return err
 	}
-	err := c.update(func(tx *bolt.Tx, b *Batch) error {
+	err := c.update(func(tx *bolt.Tx, b *store.Batch) error {
 		if err := c.write(b, texts); err != nil {
 			return err
 		}
 		return add(tx, b, results, texts)
 	})
 	if err != nil {
-		c.s.count(c.Owner, -n)
-		return fmt.Errorf("record %d lines of %s: %w", len(results), c.ID, err)
+		c.s.room.Count(c.batch.Owner, -n)
+		return fmt.Errorf("record %d lines of %s: %w", len(results), c.batch.ID, err)
 	}
 	return nil
 }
 
 // write writes texts behind the committed ends of the parts. It is called in a transaction that has checked the epoch, so that no other claim writes there.
-func (c *Claim) write(b *Batch, texts [2][]byte) error {
-	for k, p := range b.parts() {
+func (c *Claim) write(b *store.Batch, texts [2][]byte) error {
+	for k, p := range parts(b) {
 		if len(texts[k]) == 0 {
 			continue
 		}
@@ -156,29 +146,20 @@ func (c *Claim) write(b *Batch, texts [2][]byte) error {
 }
 
 // add marks lines as done, and moves the ends of the parts behind their texts.
-func add(tx *bolt.Tx, b *Batch, results []Result, texts [2][]byte) error {
+func add(tx *bolt.Tx, b *store.Batch, results []store.Result, texts [2][]byte) error {
 	lines := tx.Bucket(bucketLines)
 	for _, r := range results {
 		k, v := lineKey(b.ID, r.Line), []byte{0}
 		if lines.Get(k) != nil {
-			return ErrFenced
+			return store.ErrFenced
 		}
 		if r.OK {
 			v[0] = 1
-			b.Completed++
-		} else {
-			b.Failed++
-			if r.Abandoned {
-				b.Abandoned++
-			}
 		}
 		if err := lines.Put(k, v); err != nil {
 			return err
 		}
-		b.Tokens.Input += r.Tokens.Input
-		b.Tokens.Cached += r.Tokens.Cached
-		b.Tokens.Output += r.Tokens.Output
-		b.Tokens.Reasoning += r.Tokens.Reasoning
+		b.Add(r)
 	}
 	b.OutBytes += int64(len(texts[0]))
 	b.ErrBytes += int64(len(texts[1]))
@@ -186,24 +167,20 @@ func add(tx *bolt.Tx, b *Batch, results []Result, texts [2][]byte) error {
 }
 
 // Finish ends the batch with a status and makes files of its output. It can be called again after an error.
-func (c *Claim) Finish(status string, faults []Fault) error {
+func (c *Claim) Finish(status string, faults []store.Fault) error {
 	defer c.Close()
 	now := time.Now()
-	return c.update(func(tx *bolt.Tx, b *Batch) error {
-		for _, p := range b.parts() {
+	return c.update(func(tx *bolt.Tx, b *store.Batch) error {
+		for _, p := range parts(b) {
 			if err := c.publish(p); err != nil {
-				return fmt.Errorf("finish %s: %w", c.ID, err)
+				return fmt.Errorf("finish %s: %w", c.batch.ID, err)
 			}
 		}
-		keep := c.s.cfg.Keep
-		if b.KeepOutput > 0 {
-			keep = min(keep, b.KeepOutput)
-		}
-		for _, p := range b.parts() {
+		for _, p := range parts(b) {
 			if *p.bytes == 0 {
 				continue
 			}
-			f := File{ID: p.file, Owner: b.Owner, Name: p.name, Purpose: b.purpose(), Bytes: *p.bytes, Created: now, Expires: now.Add(keep)}
+			f := store.File{ID: p.file, Owner: b.Owner, Name: p.name, Purpose: b.Purpose(), Bytes: *p.bytes, Created: now, Expires: b.Expiry(now, c.s.cfg.Keep)}
 			if err := put(tx, bucketFiles, f.Owner, f.ID, &f); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package store
+package folder
 
 import (
 	"bufio"
@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/storetest"
 )
 
 const (
@@ -38,7 +41,7 @@ func work(dir string, out io.Writer) error {
 		return err
 	}
 	defer s.Close()
-	all, _, err := s.Batches("a", false, Query{Limit: 1})
+	all, _, err := s.Batches("a", false, store.Query{Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -51,23 +54,23 @@ func work(dir string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		b, err := s.NewBatch(Batch{Owner: "a", Input: f.ID}, time.Hour)
+		b, err := s.NewBatch(store.Batch{Owner: "a", Input: f.ID}, time.Hour)
 		if err != nil {
 			return err
 		}
-		all = []Batch{b}
+		all = []store.Batch{b}
 	}
 	c, done, err := s.Claim("a", all[0].ID)
 	if err != nil {
 		return err
 	}
-	var group []Result
+	var group []store.Result
 	for n := range killedLines {
 		if done[n] {
 			continue
 		}
-		r := result(n, n%3 != 0)
-		r.Text = fmt.Appendf(nil, `{"line":%d,"epoch":%d,"filler":%q}`+"\n", n, c.Epoch, strings.Repeat("x", rand.IntN(5000)))
+		r := storetest.Result(n, n%3 != 0)
+		r.Text = fmt.Appendf(nil, `{"line":%d,"epoch":%d,"filler":%q}`+"\n", n, c.Batch().Epoch, strings.Repeat("x", rand.IntN(5000)))
 		if group = append(group, r); len(group) < 1+rand.IntN(4) && n < killedLines-1 {
 			continue
 		}
@@ -82,7 +85,7 @@ func work(dir string, out io.Writer) error {
 	if err := c.Record(group); err != nil {
 		return err
 	}
-	return c.Finish(Completed, nil)
+	return c.Finish(store.Completed, nil)
 }
 
 // beside leaves a file, a request and a response.
@@ -98,11 +101,11 @@ func beside(s *Store, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.NewLater(Later{Owner: "a"}, []byte("asked"), time.Hour)
+	l, err := s.NewLater(store.Later{Owner: "a"}, []byte("asked"), time.Hour)
 	if err != nil {
 		return err
 	}
-	r := Response{Owner: "a", Status: Completed}
+	r := store.Response{Owner: "a", Status: store.Completed}
 	r.ID, r.Created = s.NewResponseID()
 	if err := s.KeepResponse(r, nil, []byte("asked"), bytes.Repeat([]byte("z"), 1+rand.IntN(10_000)), nil); err != nil {
 		return err
@@ -155,12 +158,12 @@ func TestKilled(t *testing.T) {
 	}
 	s := open(t, Config{Dir: dir})
 	for id, n := range said {
-		if got := read(t, s, "a", id); int64(len(got)) != n {
+		if got := storetest.Read(t, s, "a", id); int64(len(got)) != n {
 			t.Errorf("the file %s has %d bytes, want %d", id, len(got), n)
 		}
 	}
 	for _, id := range asked {
-		if _, body, err := s.ClaimLater("a", id); err != nil {
+		if _, body, err := s.ClaimLater("a", id, false); err != nil {
 			t.Errorf("the request %s: %v", id, err)
 		} else if raw, _ := io.ReadAll(body); string(raw) != "asked" {
 			t.Errorf("the request %s has the body %q", id, raw)
@@ -175,8 +178,8 @@ func TestKilled(t *testing.T) {
 			t.Errorf("the response %s has the input %q, %v", id, input, err)
 		}
 	}
-	if got := len(files(t, s, dirResponses)); got != s.responses["a"] || got < len(kept) {
-		t.Errorf("%d responses are on disk, %d are counted, %d were said to be kept", got, s.responses["a"], len(kept))
+	if got := len(files(t, s, dirResponses)); got != s.room.Responses("a") || got < len(kept) {
+		t.Errorf("%d responses are on disk, %d are counted, %d were said to be kept", got, s.room.Responses("a"), len(kept))
 	}
 	checkOutput(t, s, kills)
 }
@@ -184,16 +187,16 @@ func TestKilled(t *testing.T) {
 // checkOutput: each line is in the output of the only batch once, and nothing else is on disk than what records say.
 func checkOutput(t *testing.T, s *Store, kills int) {
 	t.Helper()
-	all, _, err := s.Batches("a", false, Query{Limit: 9})
+	all, _, err := s.Batches("a", false, store.Query{Limit: 9})
 	if err != nil || len(all) != 1 {
 		t.Fatalf("batches: %v, %v", all, err)
 	}
 	b := all[0]
-	if b.Status != Completed || b.Completed+b.Failed != killedLines || int(b.Epoch) != kills+1 {
+	if b.Status != store.Completed || b.Completed+b.Failed != killedLines || int(b.Epoch) != kills+1 {
 		t.Errorf("after %d kills the batch is %+v", kills, b)
 	}
 	seen := map[int]int{}
-	for text := range strings.Lines(read(t, s, "a", b.OutID) + read(t, s, "a", b.ErrID)) {
+	for text := range strings.Lines(storetest.Read(t, s, "a", b.OutID) + storetest.Read(t, s, "a", b.ErrID)) {
 		var l struct{ Line, Epoch int }
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatalf("a line of the output: %v: %.100q", err, text)
@@ -205,7 +208,7 @@ func checkOutput(t *testing.T, s *Store, kills int) {
 			t.Errorf("line %d is there %d times", n, seen[n])
 		}
 	}
-	list, _, err := s.Files("a", "", Query{Limit: 10_000})
+	list, _, err := s.Files("a", "", store.Query{Limit: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +218,7 @@ func checkOutput(t *testing.T, s *Store, kills int) {
 	if left := append(files(t, s, dirTmp), files(t, s, dirParts)...); len(left) != 0 {
 		t.Errorf("%v is left", left)
 	}
-	if _, err := s.Later("a", "async_0"); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Later("a", "async_0"); !errors.Is(err, store.ErrNotFound) {
 		t.Error(err)
 	}
 }

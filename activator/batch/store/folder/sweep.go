@@ -1,30 +1,32 @@
-package store
+package folder
 
 import (
 	"errors"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
 // Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, answers, and responses. It returns how many.
 func (s *Store) Sweep(now time.Time) (n int, err error) {
-	var files []*File
-	var batches []*Batch
-	var laters []*Later
+	var files []*store.File
+	var batches []*store.Batch
+	var laters []*store.Later
 	err = s.db.View(func(tx *bolt.Tx) error {
 		return errors.Join(
-			each(tx, bucketFiles, func(f *File) {
+			each(tx, bucketFiles, func(f *store.File) {
 				if !now.Before(f.Expires) && !reads(tx, f.Owner, f.ID) {
 					files = append(files, f)
 				}
 			}),
-			each(tx, bucketBatches, func(b *Batch) {
+			each(tx, bucketBatches, func(b *store.Batch) {
 				if b.Ended() && now.Sub(b.Ended_) >= s.cfg.Keep {
 					batches = append(batches, b)
 				}
 			}),
-			each(tx, bucketLater, func(l *Later) {
+			each(tx, bucketLater, func(l *store.Later) {
 				if l.Done() && !now.Before(l.Expires) {
 					laters = append(laters, l)
 				}
@@ -34,7 +36,7 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 		switch {
 		case e == nil:
 			n++
-		case !errors.Is(e, ErrNotFound) && !errors.Is(e, ErrInUse):
+		case !errors.Is(e, store.ErrNotFound) && !errors.Is(e, store.ErrInUse):
 			err = errors.Join(err, e)
 		}
 	}

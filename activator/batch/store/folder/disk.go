@@ -1,4 +1,4 @@
-package store
+package folder
 
 import (
 	"errors"
@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
 // full is err as an [ErrFull] where the disk is used up.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("%w: the disk has no room left: %w", ErrFull, err)
+		return fmt.Errorf("%w: the disk has no room left: %w", store.ErrFull, err)
 	}
 	return err
 }
@@ -61,3 +63,14 @@ func (s *Store) rename(from, name string) error {
 
 // remove removes a body whose record is gone. One that stays is removed by the next [Open].
 func (s *Store) remove(name string) { _ = os.Remove(s.path(name)) }
+
+// body opens a body. It can be read to its end though it is deleted meanwhile.
+func (s *Store) body(name string) (store.Body, error) {
+	f, err := os.Open(s.path(name))
+	if errors.Is(err, os.ErrNotExist) { // it was deleted just now
+		return nil, store.ErrNotFound
+	} else if err != nil {
+		return nil, err
+	}
+	return f, nil
+}

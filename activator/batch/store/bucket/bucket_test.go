@@ -1,0 +1,64 @@
+package bucket
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator/batch/store"
+	"github.com/rouse-dev/rouse/activator/batch/store/storetest"
+	"github.com/rouse-dev/rouse/internal/s3"
+	"github.com/rouse-dev/rouse/internal/s3/s3test"
+)
+
+// quick is a configuration that does not keep a test waiting.
+func quick(service s3.Service, l store.Limits) Config {
+	return Config{Service: service, Bucket: "bucket", Prefix: "a/b", Limits: l, Poll: 20 * time.Millisecond, Lease: time.Minute, Survey: 1, Piece: 100_000, Merge: 20_000}
+}
+
+func open(t testing.TB, cfg Config) *Store {
+	t.Helper()
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestStore: the suite of all stores, on a service in memory and on a real one.
+func TestStore(t *testing.T) {
+	suite := func(serve func(*testing.T) s3.Service) func(*testing.T) {
+		return func(t *testing.T) {
+			storetest.Run(t, func(t *testing.T, l store.Limits) func() store.Store {
+				cfg := quick(serve(t), l)
+				var s *Store
+				return func() store.Store {
+					if s != nil {
+						if err := s.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					s = open(t, cfg)
+					return s
+				}
+			})
+		}
+	}
+	t.Run("fake", suite(func(t *testing.T) s3.Service { return s3test.Serve(t, s3test.NewFake()) }))
+	t.Run("gateway", suite(func(t *testing.T) s3.Service { return s3test.Gateway(t) }))
+}
+
+// TestNotAStore: what can't be one is found out when it is opened.
+func TestNotAStore(t *testing.T) {
+	ignoring, refusing := s3test.NewFake(), s3test.NewFake()
+	ignoring.IgnoreConditions, refusing.RefuseConditions = true, true
+	for _, f := range []*s3test.Fake{ignoring, refusing} {
+		if _, err := Open(quick(s3test.Serve(t, f), store.Limits{})); !errors.Is(err, errConditions) {
+			t.Errorf("a service without conditions: %v", err)
+		}
+		if keys := f.Keys(); len(keys) != 0 {
+			t.Errorf("the objects %v are left", keys)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// Package s3test has S3 services for tests: a [Fake] in memory, a real one ([Gateway]), and a proxy that fails ([Faulty]).
+package s3test
+
+import (
+	"crypto/md5" //nolint:gosec // entity tags of S3 are this
+	"encoding/hex"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/s3"
+)
+
+// Fake is a service in memory, with one bucket that is there from the beginning: "bucket". It checks no signatures.
+type Fake struct {
+	// IgnoreConditions has it write whatever the conditions say, as old services do; RefuseConditions has it say that it has no such thing.
+	IgnoreConditions, RefuseConditions bool
+
+	mu      sync.Mutex // guards what follows
+	objects map[string]object
+	asked   map[string]int // requests, by method
+}
+
+type object struct {
+	text     []byte
+	etag     string
+	modified time.Time
+}
+
+// NewFake makes one.
+func NewFake() *Fake { return &Fake{objects: map[string]object{}, asked: map[string]int{}} }
+
+// Serve serves a handler until the test ends, as a service.
+func Serve(t testing.TB, h http.Handler) s3.Service {
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return s3.Service{Endpoint: srv.URL, AccessKey: "key", SecretKey: "secret"}
+}
+
+// Keys are those of all objects, in order.
+func (f *Fake) Keys() (keys []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range f.objects {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Asked is how many requests there were with a method, since it was asked last.
+func (f *Fake) Asked(method string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.asked[method]
+	f.asked[method] = 0
+	return n
+}
+
+func fail(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>so it is</Message></Error>", code)
+}
+
+// ServeHTTP implements [http.Handler].
+func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client has left
+	}
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked[r.Method]++
+	have, there := f.objects[key]
+	switch {
+	case bucket != "bucket":
+		fail(w, http.StatusNotFound, "NoSuchBucket")
+	case r.Method == http.MethodGet && key == "":
+		f.list(w, r.URL.Query())
+	case r.Method == http.MethodPut:
+		none, match := r.Header.Get("If-None-Match"), r.Header.Get("If-Match")
+		switch {
+		case f.RefuseConditions && none+match != "":
+			fail(w, http.StatusNotImplemented, "NotImplemented")
+			return
+		case f.IgnoreConditions:
+		case none != "" && there, match != "" && (!there || match != have.etag):
+			fail(w, http.StatusPreconditionFailed, "PreconditionFailed")
+			return
+		}
+		sum := md5.Sum(body) //nolint:gosec // entity tags of S3 are this
+		f.objects[key] = object{text: body, etag: `"` + hex.EncodeToString(sum[:]) + `"`, modified: time.Now()}
+		w.Header().Set("ETag", f.objects[key].etag)
+	case r.Method == http.MethodDelete:
+		delete(f.objects, key)
+		w.WriteHeader(http.StatusNoContent)
+	case !there:
+		fail(w, http.StatusNotFound, "NoSuchKey")
+	case r.Method == http.MethodGet:
+		w.Header().Set("ETag", have.etag)
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(string(have.text)))
+	default:
+		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+	}
+}
+
+// perList is how many objects are in a list: fewer than those of a real service, so that lists have parts.
+const perList = 7
+
+func (f *Fake) list(w http.ResponseWriter, q url.Values) {
+	var keys []string
+	for k := range f.objects {
+		if strings.HasPrefix(k, q.Get("prefix")) && k > q.Get("continuation-token") {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	var l struct {
+		XMLName   xml.Name `xml:"ListBucketResult"`
+		Truncated bool     `xml:"IsTruncated"`
+		Next      string   `xml:"NextContinuationToken,omitempty"`
+		Encoding  string   `xml:"EncodingType"`
+		Contents  []s3.Entry
+	}
+	l.Encoding = "url"
+	if l.Truncated = len(keys) > perList; l.Truncated {
+		keys = keys[:perList]
+		l.Next = keys[perList-1]
+	}
+	for _, k := range keys {
+		o := f.objects[k]
+		l.Contents = append(l.Contents, s3.Entry{Key: url.QueryEscape(k), Size: int64(len(o.text)), ETag: o.etag, Modified: o.modified.UTC()})
+	}
+	_ = xml.NewEncoder(w).Encode(l) // the client may have left
+}

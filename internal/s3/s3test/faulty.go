@@ -1,0 +1,98 @@
+package s3test
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/s3"
+)
+
+// Faulty is a proxy in front of a service, which fails now and then: before a request, or after it, when it has happened.
+type Faulty struct {
+	proxy  *httputil.ReverseProxy
+	rate   atomic.Uint32 // of a thousand requests
+	down   atomic.Bool
+	Faults atomic.Int64 // that there were
+}
+
+// NewFaulty serves a proxy until the test ends. It fails nothing yet.
+func NewFaulty(t testing.TB, service s3.Service) (*Faulty, s3.Service) {
+	at, err := url.Parse(service.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &Faulty{proxy: &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = at.Scheme, at.Host
+		r.Out.Host = r.In.Host
+	}, ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}}
+	service.Endpoint = Serve(t, f).Endpoint
+	return f, service
+}
+
+// Fail has so many of a thousand requests fail.
+func (f *Faulty) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
+
+// Down has all of them fail, as those to a machine that is not there.
+func (f *Faulty) Down(down bool) { f.down.Store(down) }
+
+// ServeHTTP implements [http.Handler].
+func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if f.down.Load() {
+		f.Faults.Add(1)
+		panic(http.ErrAbortHandler)
+	}
+	if rand.Uint32N(1000) >= f.rate.Load() {
+		f.proxy.ServeHTTP(w, r)
+		return
+	}
+	f.Faults.Add(1)
+	switch rand.N(6) {
+	case 0:
+		fail(w, http.StatusInternalServerError, "InternalError")
+	case 1:
+		fail(w, http.StatusServiceUnavailable, "SlowDown")
+	case 2: // nothing has happened
+		panic(http.ErrAbortHandler)
+	case 3: // it has, and nobody is told
+		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		panic(http.ErrAbortHandler)
+	case 4: // the answer is cut
+		f.proxy.ServeHTTP(&cut{ResponseWriter: w, left: rand.N(64)}, r)
+		panic(http.ErrAbortHandler)
+	default: // it takes longer than anybody waits
+		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
+		select {
+		case <-r.Context().Done():
+		case <-time.After(time.Minute):
+		}
+	}
+}
+
+// swallowed is an answer that nobody gets.
+type swallowed struct{ header http.Header }
+
+func (s *swallowed) Header() http.Header         { return s.header }
+func (s *swallowed) Write(p []byte) (int, error) { return len(p), nil }
+func (s *swallowed) WriteHeader(int)             {}
+
+// cut is an answer whose body ends early.
+type cut struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cut) Write(p []byte) (int, error) {
+	if len(p) <= c.left {
+		c.left -= len(p)
+		return c.ResponseWriter.Write(p)
+	}
+	_, _ = c.ResponseWriter.Write(p[:c.left])
+	c.left = 0
+	return 0, io.ErrShortWrite
+}

@@ -1,0 +1,78 @@
+package s3test
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/s3"
+)
+
+// GatewayProgram is the program of a real service: Versity's gateway (github.com/versity/versitygw), which keeps objects in a folder and does
+// conditional writes. "make s3-gateway" builds it. Empty: it is not there.
+func GatewayProgram() string {
+	if p := os.Getenv("ROUSE_S3_GATEWAY"); p != "" {
+		return p
+	}
+	if p, err := exec.LookPath("versitygw"); err == nil {
+		return p
+	}
+	if cache, err := os.UserCacheDir(); err == nil {
+		if all, err := filepath.Glob(filepath.Join(cache, "rouse/tools/s3-*/versitygw")); err == nil && len(all) > 0 {
+			return all[len(all)-1]
+		}
+	}
+	return ""
+}
+
+// Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test where there is none.
+func Gateway(t testing.TB) s3.Service {
+	t.Helper()
+	program := GatewayProgram()
+	if program == "" {
+		t.Skip("there is no real S3 service: make s3-gateway builds one")
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bucket"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	_ = l.Close()
+	service := s3.Service{Endpoint: "http://" + at, AccessKey: "gateway", SecretKey: "gateway-secret"}
+	cmd := exec.Command(program, "--quiet", "--port", at, "posix", dir)
+	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY_ID="+service.AccessKey, "ROOT_SECRET_ACCESS_KEY="+service.SecretKey)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1) // of the process; sent once
+	go func() { ended <- cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-ended
+	})
+	b := s3.NewBucket(service, "bucket")
+	defer b.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		if _, _, err = b.List(ctx, "", ""); err == nil {
+			return service
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case end := <-ended:
+			ended <- end
+			t.Fatalf("the S3 service has ended: %v", end)
+		case <-ctx.Done():
+			t.Fatalf("the S3 service does not answer: %v", err)
+		}
+	}
+}

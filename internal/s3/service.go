@@ -1,0 +1,157 @@
+package s3
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+)
+
+// Service is how buckets are looked up.
+type Service struct {
+	// Endpoint of a service other than Amazon's, with the bucket in the path; "": Amazon's.
+	Endpoint string
+	// Region; "": us-east-1, or the one that the service answers with.
+	Region string
+	// AccessKey, SecretKey and Token are credentials; empty: CredentialsFile is used.
+	AccessKey, SecretKey, Token string
+	// CredentialsFile is an AWS shared credentials file, read at each use. A file
+	// that does not exist is no error: buckets are asked anonymously.
+	CredentialsFile string
+	// Profile is the file's section; "": default.
+	Profile string
+}
+
+// Environment is the service that the environment's variables ask for, by the names that AWS's tools know. getenv is os.Getenv, or a test's.
+func Environment(getenv func(string) string) Service {
+	file := getenv("AWS_SHARED_CREDENTIALS_FILE")
+	if home := getenv("HOME"); file == "" && home != "" {
+		file = filepath.Join(home, ".aws/credentials")
+	}
+	return Service{
+		Endpoint:        cmp.Or(getenv("AWS_ENDPOINT_URL_S3"), getenv("AWS_ENDPOINT_URL")),
+		Region:          cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION")),
+		AccessKey:       getenv("AWS_ACCESS_KEY_ID"),
+		SecretKey:       getenv("AWS_SECRET_ACCESS_KEY"),
+		Token:           getenv("AWS_SESSION_TOKEN"),
+		CredentialsFile: file,
+		Profile:         getenv("AWS_PROFILE"),
+	}
+}
+
+// NoProfileError is the error of credentials whose file does not have the profile that was asked for.
+type NoProfileError struct{ File, Profile string }
+
+// Error implements error.
+func (e *NoProfileError) Error() string { return e.File + " has no profile " + e.Profile }
+
+// Credentials are those that are valid now; empty ones mean none.
+func (s *Service) Credentials() (aws.Credentials, error) {
+	if s.AccessKey != "" {
+		return aws.Credentials{AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey, SessionToken: s.Token}, nil
+	}
+	if s.CredentialsFile == "" {
+		return aws.Credentials{}, nil
+	}
+	f, err := os.Open(s.CredentialsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return aws.Credentials{}, nil
+	}
+	if err != nil {
+		return aws.Credentials{}, fmt.Errorf("read the credentials of s3: %w", err)
+	}
+	defer f.Close()
+	profile := cmp.Or(s.Profile, "default")
+	var c aws.Credentials
+	section, found := "", false
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
+			section = strings.TrimSpace(strings.TrimPrefix(strings.Trim(line, "[]"), "profile "))
+			found = found || section == profile
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok || section != profile || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		switch value = strings.TrimSpace(value); strings.TrimSpace(key) {
+		case "aws_access_key_id":
+			c.AccessKeyID = value
+		case "aws_secret_access_key":
+			c.SecretAccessKey = value
+		case "aws_session_token":
+			c.SessionToken = value
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return aws.Credentials{}, fmt.Errorf("read the credentials of s3: %w", err)
+	}
+	if s.Profile != "" && !found {
+		return aws.Credentials{}, &NoProfileError{File: s.CredentialsFile, Profile: s.Profile}
+	}
+	return c, nil
+}
+
+// Sign signs a request (Signature Version 4) whose body has a SHA-256, in hexadecimal, unless there are no credentials.
+func (s *Service) Sign(ctx context.Context, req *http.Request, sum, region string) error {
+	c, err := s.Credentials()
+	if err != nil || c.AccessKeyID == "" {
+		return err
+	}
+	req.Header.Set("X-Amz-Content-Sha256", sum)
+	return signer.NewSigner().SignHTTP(ctx, c, req, sum, "s3", region, time.Now(), func(o *signer.SignerOptions) { o.DisableURIPathEscaping = true })
+}
+
+// EmptySum is the SHA-256 of no content.
+const EmptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+// errAddress says that an endpoint is no URL. It does not show it: there may be a password in it.
+var errAddress = errors.New("the address of the S3 service is malformed")
+
+// URL is the address of a key of a bucket, or with key "" of the bucket.
+func (s *Service) URL(bucket, key, region string, query url.Values) (*url.URL, error) {
+	base, where := s.Endpoint, "/"+key
+	switch {
+	case base != "":
+		where = "/" + bucket + where
+	case strings.Contains(bucket, "."): // no certificate is good for such a host
+		base, where = "https://s3."+region+".amazonaws.com", "/"+bucket+where
+	default:
+		base = "https://" + bucket + ".s3." + region + ".amazonaws.com"
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return nil, errAddress
+	}
+	u.RawPath = strings.TrimRight(u.EscapedPath(), "/") + escapeKey(where)
+	u.Path = strings.TrimRight(u.Path, "/") + where
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // as it is signed
+	return u, nil
+}
+
+// escapeKey escapes a key as signatures want it: all but unreserved characters and slashes.
+func escapeKey(key string) string {
+	var s strings.Builder
+	for i := range len(key) {
+		switch ch := key[i]; {
+		case 'a' <= ch && ch <= 'z', 'A' <= ch && ch <= 'Z', '0' <= ch && ch <= '9', strings.IndexByte("-_.~/", ch) >= 0:
+			s.WriteByte(ch)
+		default:
+			fmt.Fprintf(&s, "%%%02X", ch)
+		}
+	}
+	return s.String()
+}
