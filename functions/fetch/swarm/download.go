@@ -153,13 +153,19 @@ func (d *download) run(ctx context.Context) error {
 		case f := <-d.work:
 			f()
 		case <-ticker.C:
-			if d.dead != nil && len(d.flights) == 0 && time.Since(d.moved) > hopeless {
+			if d.dead != nil && len(d.flights) == 0 && d.hopeless() {
 				return d.dead
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// hopeless says whether nobody but the source could bring what lacks.
+func (d *download) hopeless() bool {
+	someone := slices.ContainsFunc(d.peers, func(p *peer) bool { return p.usable() })
+	return d.settled(time.Now()) && !someone || time.Since(d.moved) > hopeless
 }
 
 // do has f done by the owner.

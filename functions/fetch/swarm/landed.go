@@ -171,7 +171,7 @@ func (d *download) failedPeer(f *flight, err error) {
 	case errors.Is(err, errBusy):
 		p.until = time.Now().Add(tick)
 	case errors.Is(err, errNothing):
-		if cl := &p.claims[f.chunk]; cl.there {
+		if cl := &p.claims[f.chunk]; cl.there && cl.sum == f.sum {
 			cl.there = false
 			d.holders[f.chunk]--
 		}
