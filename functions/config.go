@@ -75,6 +75,9 @@ type Config struct {
 	Models string
 	// ModelsLimit bounds what fetched models take together; 0: no bound.
 	ModelsLimit api.Bytes
+	// Share is with whom models' files are fetched together; empty fields are what the environment says
+	// (ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS, ROUSE_SHARE_LISTEN).
+	Share fetch.Share
 	// HubTokenFile holds the token for hf:// references; empty: what the environment
 	// says (HF_TOKEN, HF_TOKEN_PATH). It is read at each use.
 	HubTokenFile string

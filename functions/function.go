@@ -247,6 +247,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	var failed, handled error
 	parts.Go(func() { f.watchLoad(alive) })
 	parts.Go(func() { f.watchBrought(alive) })
+	parts.Go(func() { f.models.share(alive, f.cfg.Logger) })
 	if f.kv != nil {
 		parts.Go(func() { f.kv.Run(alive) })
 	}

@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,11 @@ func cacheOf(cfg Config) (*fetch.Cache, error) {
 			return nil, fmt.Errorf("the file with the hub's token: %w", err)
 		}
 		from.Hub.TokenFile = cfg.HubTokenFile
+	}
+	from.Share.SecretFile = cmp.Or(cfg.Share.SecretFile, from.Share.SecretFile)
+	from.Share.Listen = cmp.Or(cfg.Share.Listen, from.Share.Listen)
+	if len(cfg.Share.Peers) > 0 {
+		from.Share.Peers = cfg.Share.Peers
 	}
 	from.Limit, from.Logger = cfg.ModelsLimit, cfg.Logger
 	return openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")

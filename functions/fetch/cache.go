@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch/swarm"
 )
 
 // Cache is a folder of models. It is safe for many goroutines, and its folder for
@@ -20,6 +21,7 @@ type Cache struct {
 	cfg    Config
 	uid    uint32       // of its files
 	client *http.Client // cfg.Client, with redirects that carry no credentials away
+	node   *swarm.Node  // its part in sharing files; nil: none
 }
 
 // New returns a cache in cfg.Dir, which it makes if need be, or in a folder of
@@ -38,6 +40,9 @@ func New(cfg Config) (*Cache, error) {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, d), 0o755); err != nil {
 			return nil, fileError("make the model cache's folder", err)
 		}
+	}
+	if c.node, err = c.newNode(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

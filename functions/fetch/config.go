@@ -52,6 +52,8 @@ type Config struct {
 	// DockerConfig is a docker config file with the credentials of registries, read
 	// at each use; "": registries are asked anonymously. A file that does not exist is no error.
 	DockerConfig string
+	// Share is with whom files are fetched together; zero: with nobody.
+	Share Share
 
 	// Logger; nil: none.
 	Logger *slog.Logger
@@ -80,7 +82,8 @@ type Ollama struct {
 // Environment is the configuration that the environment's variables ask for, with
 // the names that the tools of each source know: ROUSE_CACHE, XDG_CACHE_HOME,
 // HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*,
-// DOCKER_CONFIG, OLLAMA_REGISTRY. getenv is os.Getenv, or a test's.
+// DOCKER_CONFIG, OLLAMA_REGISTRY; and ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS (separated by commas) and
+// ROUSE_SHARE_LISTEN. getenv is os.Getenv, or a test's.
 func Environment(getenv func(string) string) Config {
 	under := func(dir, name string) string {
 		if dir == "" {
@@ -100,6 +103,12 @@ func Environment(getenv func(string) string) Config {
 		},
 		S3:     s3.Environment(getenv),
 		Ollama: Ollama{Endpoint: getenv("OLLAMA_REGISTRY")},
+		Share:  Share{SecretFile: getenv("ROUSE_SHARE_SECRET_FILE"), Listen: getenv("ROUSE_SHARE_LISTEN")},
+	}
+	for peer := range strings.SplitSeq(getenv("ROUSE_SHARE_PEERS"), ",") {
+		if peer = strings.TrimSpace(peer); peer != "" {
+			c.Share.Peers = append(c.Share.Peers, peer)
+		}
 	}
 	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment goes before the one of a login
 		c.Hub.Token = token

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"crypto/sha1"
@@ -30,6 +31,7 @@ type part struct {
 	git   hash.Hash // nil: not wanted
 	md5   hash.Hash // nil: not wanted
 	whole api.Bytes // the size that the file's listing says; -1: none
+	sum   string    // its SHA-256, where sha has not seen all of it
 }
 
 // said is what the server told of the file with the first byte. It is stored beside the part.
@@ -79,7 +81,15 @@ func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 		return nil, fileError("look at a download", err)
 	}
 	resumable := f.sums.any() || (c.ours(path) && p.said.validator() != "" && p.said.Boot == bootID())
-	if info.Size() == 0 || !resumable || (f.size >= 0 && api.Bytes(info.Size()) > f.size) {
+	gaps := fileSize(path+chunksSuffix) >= 0
+	if gaps && c.shares(f) { // its journal says what there is
+		p.hashes(f)
+		return p, nil
+	}
+	if gaps {
+		discard(path + chunksSuffix)
+	}
+	if info.Size() == 0 || gaps || !resumable || (f.size >= 0 && api.Bytes(info.Size()) > f.size) {
 		err = p.restart(f)
 	} else {
 		err = p.rehash(ctx, f)
@@ -204,6 +214,7 @@ func (p *part) check(f file) error {
 // discard removes the part.
 func (p *part) discard() {
 	discard(p.path + ".json")
+	discard(p.path + chunksSuffix)
 	discard(p.path)
 }
 
@@ -225,7 +236,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	if err := f.receive(ctx, p, file); err != nil {
 		return stored{}, err
 	}
-	sum := hex.EncodeToString(p.sha.Sum(nil))
+	sum := cmp.Or(p.sum, hex.EncodeToString(p.sha.Sum(nil)))
 	if err := p.lock.file.Sync(); err != nil {
 		return stored{}, f.c.writeError(err, 0)
 	}
@@ -234,6 +245,10 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	}
 	_ = p.lock.file.Chmod(0o444) // the model's users share it
 	discard(p.path + ".json")
+	discard(p.path + chunksSuffix)
+	if p.sum == "" {
+		f.offer(file, sum)
+	}
 	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
 }
 
@@ -271,6 +286,9 @@ func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 		}
 		f.meter.got(file.name, p.size)
 		return p.check(file)
+	}
+	if done, err := f.together(ctx, p, file); done || err != nil {
+		return err
 	}
 	wrong, failures := false, 0
 	for {

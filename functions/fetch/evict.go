@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -160,7 +162,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 		} else {
 			arrived := api.Bytes(0)
 			if info := v.parts[part]; info != nil {
-				arrived = min(size, api.Bytes(info.Size()))
+				arrived = min(size, arrivedOf(info))
 			}
 			keep += arrived
 			need += size - arrived
@@ -184,6 +186,15 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 		}
 	}
 	return f.diskRoom(v, need)
+}
+
+// arrivedOf is what of a part is on the disk: one that came in chunks has gaps.
+func arrivedOf(info fs.FileInfo) api.Bytes {
+	arrived := api.Bytes(info.Size())
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		arrived = min(arrived, 512*api.Bytes(st.Blocks))
+	}
+	return arrived
 }
 
 // diskRoom is room on the disk itself.

@@ -52,12 +52,15 @@ type file struct {
 	name   string    // in the model's tree; for an archive, what progress calls it
 	size   api.Bytes // -1: not known
 	sums   sums
-	from   string       // where it comes from, redacted: for messages
-	id     string       // what names the download where no SHA-256 does
-	unpack bool         // a tar archive, perhaps compressed, to be unpacked
-	md5    bool         // the server may say an MD5 with the content
-	hint   hint         // may be nil
-	client *http.Client // nil: the cache's
+	from   string // where it comes from, redacted: for messages
+	id     string // what names the download where no SHA-256 does
+	unpack bool   // a tar archive, perhaps compressed, to be unpacked
+	md5    bool   // the server may say an MD5 with the content
+	// credential is what the source is asked with, "" if nothing: who has it may have the file from other caches. nil: the file
+	// is not shared.
+	credential *string
+	hint       hint         // may be nil
+	client     *http.Client // nil: the cache's
 	// get makes the request for the whole file; it is called for each attempt. nil: data is the content.
 	get  func(context.Context) (*http.Request, error)
 	data []byte

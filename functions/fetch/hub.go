@@ -67,10 +67,14 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 	if files, err = h.pick(files); err != nil {
 		return nil, err
 	}
+	token, err := h.c.cfg.Hub.token()
+	if err != nil {
+		return nil, err
+	}
 	for i := range files {
 		f := &files[i]
 		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + escapePath(f.name)
-		f.from, f.id, f.get, f.hint = address, address, h.get(address), h.hint
+		f.from, f.id, f.get, f.hint, f.credential = address, address, h.get(address), h.hint, &token
 		switch {
 		case f.name == h.ref.path:
 			f.name = path.Base(f.name)

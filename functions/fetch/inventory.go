@@ -29,10 +29,11 @@ func (c *Cache) inventory() (*inventory, error) {
 	if v.parts, err = regularFiles(c.partPath("")); err != nil {
 		return nil, fileError("look at the model cache", err)
 	}
-	for _, files := range []map[string]fs.FileInfo{v.blobs, v.parts} {
-		for _, info := range files {
-			v.used += api.Bytes(info.Size())
-		}
+	for _, info := range v.blobs {
+		v.used += api.Bytes(info.Size())
+	}
+	for _, info := range v.parts {
+		v.used += arrivedOf(info)
 	}
 	for _, e := range v.entries {
 		for _, f := range e.Files {
@@ -153,21 +154,22 @@ func (v *inventory) drop(sum string) {
 	if v.refs[sum] > 0 || !there || os.Remove(v.c.blobPath(sum)) != nil {
 		return
 	}
+	v.c.dropShares(sum)
 	v.used -= api.Bytes(info.Size())
 	delete(v.blobs, sum)
 }
 
 // dropPart removes a download, if nobody works on it.
 func (v *inventory) dropPart(name string) {
-	base := strings.TrimSuffix(name, ".json")
+	base := strings.TrimSuffix(strings.TrimSuffix(name, ".json"), chunksSuffix)
 	l, err := tryLock(v.c.partPath(base), true)
 	if err != nil || l == nil {
 		return
 	}
 	defer l.release()
-	for _, n := range []string{base + ".json", base} {
+	for _, n := range []string{base + ".json", base + chunksSuffix, base} {
 		if err := os.Remove(v.c.partPath(n)); err == nil && v.parts[n] != nil {
-			v.used -= api.Bytes(v.parts[n].Size())
+			v.used -= arrivedOf(v.parts[n])
 			delete(v.parts, n)
 		}
 	}

@@ -104,8 +104,25 @@ func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Auth
 	if err != nil {
 		return nil, err
 	}
+	credential, err := credentialOf(ctx, auth)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.files {
+		p.files[i].credential = &credential
+	}
 	p.revision = desc.Digest.String()
 	return p, nil
+}
+
+// credentialOf is what a registry is asked with, "" if nothing.
+func credentialOf(ctx context.Context, auth authn.Authenticator) (string, error) {
+	a, err := authn.Authorization(ctx, auth)
+	if err != nil || a == nil || *a == (authn.AuthConfig{}) {
+		return "", err
+	}
+	text, err := json.Marshal(*a)
+	return string(text), err
 }
 
 func transportOf(client *http.Client) http.RoundTripper {

@@ -22,7 +22,10 @@ func (w *web) plan(ctx context.Context) (*plan, error) {
 	if safeName(base) != nil {
 		base = "model"
 	}
-	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: w.get, hint: w.hint}
+	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: w.get, hint: w.hint, credential: new(string)}
+	if w.ref.url.User != nil || w.ref.url.RawQuery != "" { // who has the same URL may have the file
+		*f.credential = w.ref.url.String()
+	}
 	if w.ref.url.Scheme == "http" && w.ref.sha256 == "" {
 		w.c.cfg.Logger.Warn("a model over http is what the network makes of it: use https, or #sha256=…", "ref", w.ref.String())
 	}

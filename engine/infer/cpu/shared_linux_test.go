@@ -1,0 +1,136 @@
+package cpu_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rouse-dev/rouse/engine/gguf"
+	"github.com/rouse-dev/rouse/engine/infer"
+	"github.com/rouse-dev/rouse/engine/infer/cpu"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
+)
+
+// TestTilesShared: processes that serve one file have its weights in memory once: what four of them hold of it, each page
+// divided by those who map it, is what one held alone.
+func TestTilesShared(t *testing.T) {
+	if path := os.Getenv("CPU_TEST_SHARED"); path != "" {
+		serveShared(t, path)
+		return
+	}
+	path := infertest.File(t, infertest.Spec{Type: gguf.Q8_0, Untied: true, Dim: 256, Layers: 12, FFN: 1024})
+	dir := filepath.Join(t.TempDir(), "tiles")
+	open(t, path, cpu.Config{TileDir: dir, TileFrom: 1}) // the file is made, and mapped here too
+	files, err := filepath.Glob(filepath.Join(dir, "*.tiles"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("tile files: %v, %v", files, err)
+	}
+	size := fileKiB(t, files[0])
+	var all []*sharer
+	for range 3 {
+		all = append(all, startSharer(t, path, dir))
+	}
+	total := mapped(t, "self", files[0])
+	for _, s := range all {
+		pss := mapped(t, fmt.Sprint(s.Process.Pid), files[0])
+		if pss.rss < size*9/10 {
+			t.Errorf("a process has %d KiB of the %d KiB of weights in memory: it shares nothing yet", pss.rss, size)
+		}
+		total.pss += pss.pss
+		total.private += pss.private
+	}
+	if total.pss > size*11/10 {
+		t.Errorf("four processes hold %d KiB of weights of %d KiB", total.pss, size)
+	}
+	if total.private > size/10 {
+		t.Errorf("%d KiB of weights are some process's own", total.private)
+	}
+}
+
+// serveShared is one of the processes: it computes once, and holds the model until its input ends.
+func serveShared(t *testing.T, path string) {
+	r := open(t, path, cpu.Config{Threads: 1, TileDir: os.Getenv("CPU_TEST_TILES"), TileFrom: 1})
+	forward(t, r, infer.Item{Tokens: tokens(4, 400, 1), Blocks: blocks(0, 1), Want: infer.Last})
+	fmt.Println("ready")
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+type sharer struct{ *exec.Cmd }
+
+func startSharer(t *testing.T, path, dir string) *sharer {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTilesShared$")
+	cmd.Env = append(os.Environ(), "CPU_TEST_SHARED="+path, "CPU_TEST_TILES="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "ready") {
+			return &sharer{cmd}
+		}
+	}
+	t.Fatalf("a process ends before it is ready: %v", lines.Err())
+	return nil
+}
+
+func fileKiB(t *testing.T, path string) int64 {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Size() >> 10
+}
+
+// held is what a process has in memory of a mapped file, in KiB.
+type held struct{ rss, pss, private int64 }
+
+// mapped reads /proc/PID/smaps.
+func mapped(t *testing.T, pid, file string) held {
+	t.Helper()
+	f, err := os.Open("/proc/" + pid + "/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var h held
+	of := false
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		var n int64
+		switch key, rest, _ := strings.Cut(line, ":"); {
+		case strings.Contains(key, "-") && strings.Contains(line, " "):
+			of = strings.HasSuffix(line, file)
+		case !of:
+		case key == "Rss" || key == "Pss" || key == "Private_Clean" || key == "Private_Dirty":
+			if _, err := fmt.Sscanf(rest, "%d kB", &n); err != nil {
+				t.Fatal(err)
+			}
+			switch key {
+			case "Rss":
+				h.rss += n
+			case "Pss":
+				h.pss += n
+			default:
+				h.private += n
+			}
+		}
+	}
+	return h
+}

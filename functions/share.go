@@ -1,0 +1,44 @@
+package functions
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// share answers other caches of models until ctx ends, if this instance's takes part. Where its port is taken the instance goes on
+// without: it still fetches from others.
+func (m *models) share(ctx context.Context, log *slog.Logger) {
+	if !m.fetches() {
+		return
+	}
+	cache, err := m.open()
+	if err != nil {
+		return // the start says it
+	}
+	handler, at := cache.Peers()
+	if handler == nil {
+		return
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
+	if err != nil {
+		log.Warn("other caches of models get nothing from this one", "listen", at, "error", err)
+		return
+	}
+	s := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := s.Serve(l); err != http.ErrServerClosed {
+			log.Warn("other caches of models get nothing from this one any more", "error", err)
+		}
+	}()
+	<-ctx.Done()
+	_ = s.Close() // who asks has others to ask
+	<-served
+}
