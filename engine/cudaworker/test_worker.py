@@ -1,4 +1,4 @@
-"""Runs the worker on the CPU: python3 -m unittest in this folder. Needs torch and numpy."""
+"""Runs the worker, on the CPU or ROUSE_TEST_DEVICE: python3 -m unittest in this folder. Needs torch and numpy."""
 import json
 import os
 import socket
@@ -8,6 +8,8 @@ import unittest
 
 import wire
 
+# Where the worker computes. On a CUDA device in float32 too: what is compared are tokens, and halves are close to each other.
+DEVICE = os.environ.get("ROUSE_TEST_DEVICE", "cpu")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 try:
@@ -67,7 +69,7 @@ class TestWorker(unittest.TestCase):
         self.addCleanup(ours.close)
         ours.sendall(wire.json_frame(wire.HELLO, {"protocol": 1, "depth": depth}))
         self.assertEqual(wire.recv_frame(ours)[0], wire.HELLO)
-        return self.op("load", load={"model": model, "sequences": 4, "context": 128, "options": {"device": "cpu"}} | load)
+        return self.op("load", load={"model": model, "sequences": 4, "context": 128, "options": {"device": DEVICE, "dtype": "float32"}} | load)
 
     def op(self, verb, **more):
         self.sock.sendall(wire.json_frame(wire.OP, {"id": 1, "op": verb} | more))
@@ -147,7 +149,40 @@ class TestWorker(unittest.TestCase):
         self.assertIn("has not begun", self.output()[2][0]["error"])
         self.sock.sendall(batch(2, [(78, begin([1, 2], [999]))]))
         self.assertIn("blocks", self.output()[2][0]["error"])
+        self.assertEqual(self.generate([1, 2, 3], 4), want)
         self.assertIn("no shape", self.op("load", load={"model": "random:none"})["error"])
+
+    def test_halves(self):
+        import gguf
+        import model
+        want = torch.randn(4, 32)
+        for kind, dtype in ((1, torch.float16), (30, torch.bfloat16)):
+            bits = want.to(dtype).view(torch.int16).numpy().tobytes()
+            f = gguf.File.__new__(gguf.File)
+            f.tensors, f.base, f.data = {"x": ([32, 4], kind, 0)}, 0, bits
+            got = model.read_tensor(f, "x")
+            self.assertEqual(got.dtype, dtype)
+            self.assertTrue(torch.equal(got, want.to(dtype)))
+        self.assertIsNone(model.read_tensor(f, "y"))
+
+    def test_sizes(self):
+        self.start("random:4e6")
+        held = self.op("stats")["memory"]
+        self.assertGreater(held, 2e6)
+        self.assertLess(held, 12e6)
+        want = self.generate([1, 2, 3], 4)
+        # A load that fails leaves the model as it was; weights that are not pinned are the same.
+        for model in ("random:5", "random:1e99", "/nowhere.gguf"):
+            self.assertIn("error", self.op("load", load={"model": model}))
+        self.assertEqual(self.generate([1, 2, 3], 4), want)
+        self.sock.close()
+        self.start("random:4e6", options={"device": DEVICE, "dtype": "float32", "pin": False})
+        for _ in range(2):
+            self.assertNotIn("error", self.op("sleep", level=1))
+            self.assertEqual(self.op("stats").get("memory", 0), 0)
+            self.assertNotIn("error", self.op("wake"))
+            self.assertEqual(self.generate([1, 2, 3], 4), want)
+        self.sock.close()
 
 
 if __name__ == "__main__":
