@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin are in 
 
 import torch
 
+import blocks
 import sampling
 import wire
 from model import BLOCK, Model, find_paged
@@ -60,7 +61,7 @@ class Worker:
         self.sock, self.lock = sock, threading.Lock()
         self.frames = queue.SimpleQueue()
         self.pending = collections.deque()
-        self.model = self.cache = self.load = None
+        self.model = self.cache = self.load = self.kept = None
         self.level, self.depth, self.blocks = 0, 1, 0
 
     # -- the connection
@@ -135,15 +136,22 @@ class Worker:
             verb = op.get("op")
             if verb == "load":
                 self.open(op.get("load") or {})
-                reply["info"] = {"model": self.model.shape.json() | {"Context": self.context}, "blocks": self.blocks, "block_size": BLOCK}
+                reply["info"] = {"model": self.model.shape.json() | {"Context": self.context}, "blocks": self.blocks, "block_size": BLOCK,
+                                 "keeps": True, "saves": True, "block_bytes": self.block_bytes(), "layout": blocks.layout(self.model.dtype)}
             elif self.load is None:
                 raise ValueError("no model is loaded: send load first")
             elif verb == "sleep":
-                self.sleep(op.get("level", 1))
+                self.sleep(op.get("level", 1), op.get("keep") or [])
             elif verb == "wake":
                 self.wake()
             elif verb == "stats":
                 reply["memory"] = self.memory()
+            elif verb == "save_blocks":
+                reply["sums"] = blocks.save(op.get("file"), self.blocks, self.contents)
+            elif verb == "load_blocks":
+                if self.cache is None:
+                    raise ValueError("the model is asleep")
+                blocks.load(op.get("file"), self.cache)
             elif verb in ("load_adapter", "unload_adapter"):
                 raise ValueError("adapters are not supported by the CUDA worker: use the CPU's, or merge the adapter into the model")
             else:
@@ -171,8 +179,8 @@ class Worker:
 
     def room(self):
         """Makes the cache, the pool and the graphs. How many blocks there are is decided once: the engine counts on them."""
-        m, s = self.model, self.model.shape
-        each = 2 * s.layers * BLOCK * s.kv * s.head * (2 if m.dtype == torch.bfloat16 else 4)
+        m = self.model
+        each = self.block_bytes()
         if not self.blocks:
             most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
             wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
@@ -186,6 +194,18 @@ class Worker:
         self.free = list(range(255, -1, -1))
         self.graphs = {}
 
+    def block_bytes(self):
+        s = self.model.shape
+        return 2 * s.layers * BLOCK * s.kv * s.head * torch.finfo(self.model.dtype).bits // 8
+
+    def contents(self, ids):
+        """The contents of blocks; asleep, of those that were kept."""
+        if self.cache is not None:
+            return blocks.gather(self.cache, ids)
+        if self.kept is None:
+            raise ValueError("the model is asleep, and keeps no blocks")
+        return self.kept.gather(ids)
+
     def memory(self):
         if self.level:
             return 0
@@ -194,15 +214,18 @@ class Worker:
         seen = {id(h[k]): h[k].numel() * h[k].element_size() for h, k in self.model.tensors()}
         return sum(seen.values()) + sum(c.numel() * c.element_size() for c in self.cache)
 
-    def sleep(self, level):
-        """Level 1 moves the weights to the host's memory, level 2 drops them. If it fails nothing has changed."""
+    def sleep(self, level, keep=()):
+        """Level 1 moves the weights, and the contents of blocks, to the host's memory, level 2 drops all. If it fails nothing has changed."""
         if level <= self.level:
             self.trim()  # of a wake that failed
             return
         if level == 1:
-            self.move(lambda x: self.on_host(x))
+            blocks.check({"path": "-", "blocks": keep}, self.blocks)
+            kept = blocks.Kept(self.cache, keep, self.pin) if keep else None
+            self.move(self.on_host)
+            self.kept = kept
         else:
-            self.model = None
+            self.model = self.kept = None
         self.cache, self.graphs, self.seqs = None, {}, {}
         self.level = level
         self.trim()
@@ -229,19 +252,21 @@ class Worker:
             holder[key] = moved[id(holder[key])]
 
     def wake(self):
-        """The same blocks as before, empty. If it fails the model sleeps as before."""
+        """The same blocks as before, empty but for what was kept. If it fails the model sleeps as before, and nothing is kept."""
         if self.level == 2:
             self.open(self.load)
         elif self.level == 1:
             try:
                 self.room()
                 self.move(lambda x: x.to(self.model.device, non_blocking=True))
+                if self.kept:
+                    self.kept.put_back(self.cache)
                 if self.model.device.type == "cuda":
                     torch.cuda.synchronize()  # who asked is told when it is true
             except Exception:
-                self.cache, self.graphs = None, {}
+                self.cache, self.graphs, self.kept = None, {}, None
                 raise
-        self.level = 0
+        self.level, self.kept = 0, None
 
     # -- steps
 
