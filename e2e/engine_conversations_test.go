@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +15,16 @@ import (
 // TestEngineConversations: a conversation goes on after sleeps of both levels and after a new start as if there had been none,
 // and what was computed of it is there; not for another tenant's salt, and not after the model's file was changed.
 func TestEngineConversations(t *testing.T) {
+	inGo := []string{"--worker", "process", "--threads", "1"}
+	t.Run("in Go", func(t *testing.T) { conversationsGoOn(t, inGo, nil) })
+	t.Run("in torch", func(t *testing.T) {
+		conversationsGoOn(t, []string{"--device", "cuda", "--python", withTorch(t), "--threads", "1"}, inGo)
+	})
+}
+
+// conversationsGoOn has them with an engine of options how. Where there are options of other, an engine with these finds nothing in
+// its files.
+func conversationsGoOn(t *testing.T, how, other []string) {
 	t.Parallel()
 	p, err := newPlace()
 	if err != nil {
@@ -25,7 +36,8 @@ func TestEngineConversations(t *testing.T) {
 		}
 	})
 	model := infertest.File(t, infertest.Spec{Context: 1024})
-	args := []string{"--model", model, "--name", "m", "--worker", "process", "--threads", "1", "--conversation-folder", t.TempDir()}
+	same := []string{"--model", model, "--name", "m", "--conversation-folder", t.TempDir()}
+	args := slices.Concat(how, same)
 	body := func(salt string) string {
 		return fmt.Sprintf(`{"model":"m","prompt":%q,"temperature":0,"max_tokens":12,"ignore_eos":true,"cache_salt":%q}`,
 			strings.Repeat("what was said before. ", 20), salt)
@@ -99,6 +111,13 @@ func TestEngineConversations(t *testing.T) {
 		t.Errorf("%v blocks are recalled, %v", n, err)
 	}
 	e.stop(t)
+	if other != nil {
+		e = p.engine(t, slices.Concat(other, same)...)
+		if _, cached := turn("a"); cached > 0 {
+			t.Errorf("another kind of worker finds %d tokens", cached)
+		}
+		e.stop(t)
+	}
 	raw, err := os.ReadFile(model)
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico/corpus"
 )
 
-// withTorch finds a Python that has torch, or skips: it is a gigabyte, and nothing else here needs it.
+// withTorch finds a Python that has torch, or skips: it is two thirds of a gigabyte, and nothing else here needs it.
 func withTorch(t *testing.T) string {
 	t.Helper()
 	said := "there is no python3"

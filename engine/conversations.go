@@ -99,6 +99,9 @@ func (e *Engine) openStore(ctx context.Context) (wait func()) {
 func (e *Engine) useStore(model [32]byte) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%x\n%+v\n%d %d\n", format, model, e.info.Model, e.info.BlockSize, e.info.BlockBytes)
+	if e.info.Layout != "" {
+		fmt.Fprintln(h, e.info.Layout)
+	}
 	k := &e.cfg.Keep
 	s, err := keep.Open(keep.Config{Dir: k.Dir, Limit: k.Limit, Age: k.Age, Key: [32]byte(h.Sum(nil)), BlockBytes: e.info.BlockBytes, Log: k.Log})
 	if err != nil {

@@ -57,14 +57,14 @@ func Engine(ctx context.Context, cfg Config, load wire.Load, l Load) (Speed, err
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1) // Run sends its end
 	go func() { done <- e.Run(running) }()
-	s, err := drive(ctx, e, l)
+	s, err := Drive(ctx, e, l)
 	stop()
 	return s, errors.Join(err, <-done)
 }
 
-// drive sends the load and waits for its end. What counts is the time in which all sequences decode: from when each has
-// its first token.
-func drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
+// Drive sends the load to an engine that runs, and waits for its end. What counts is the time in which all sequences decode:
+// from when each has its first token.
+func Drive(ctx context.Context, e *engine.Engine, l Load) (Speed, error) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var (
 		wg       sync.WaitGroup

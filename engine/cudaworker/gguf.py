@@ -1,4 +1,4 @@
-"""Reads GGUF files, version 2 and 3: metadata, and tensors as numpy arrays of float32 or as torch would read them."""
+"""Reads GGUF files, version 2 and 3: metadata, and tensors as numpy arrays."""
 import mmap
 import struct
 
@@ -54,7 +54,7 @@ class File:
         return self.meta.get(key, default)
 
     def tensor(self, name):
-        """A tensor as float32, [rows, cols] or [n]."""
+        """A tensor, [rows, cols] or [n]: F16 as float16, BF16 as the int16 of the same bits, all else as float32."""
         if name not in self.tensors:
             raise ValueError(f"tensor {name!r} is missing")
         dims, kind, offset = self.tensors[name]
@@ -74,9 +74,9 @@ def _decode(label, raw, size):
     if label == "F32":
         return raw.copy().view("<f4")
     if label == "F16":
-        return _half(raw)
+        return raw.copy().view("<f2")
     if label == "BF16":
-        return (raw.copy().view("<u2").astype(np.uint32) << 16).view(np.float32)
+        return raw.copy().view("<i2")
     b = raw.reshape(-1, size)
     if label == "Q8_0":
         return (_half(b[:, :2]) * b[:, 2:].view(np.int8).astype(np.float32)).ravel()

@@ -49,6 +49,28 @@ RANDOM = {
 }
 
 
+def sized(weights, width):
+    """A dense shape whose weights, of width bytes each, take about so many bytes: "random:8e9"."""
+    for dim, head, kv, ffn, vocab in ((4096, 128, 8, 12288, 32000), (1024, 64, 4, 3072, 8192), (192, 32, 2, 576, 1024)):
+        each = dim * (2 * dim + 2 * kv * head) + 3 * ffn * dim
+        layers = round((weights / width - vocab * dim) / each)
+        if layers > 1:
+            break
+    return dict(arch="qwen3", layers=max(layers, 1), dim=dim, heads=dim // head, kv=kv, head=head, ffn=ffn, vocab=vocab, context=4096, rope_base=1e6)
+
+
+def random_shape(name, dtype):
+    if name in RANDOM:
+        return Shape(name=name, **RANDOM[name])
+    try:
+        weights = float(name)
+    except ValueError:
+        weights = 0
+    if not 1e6 <= weights <= 1e13:
+        raise ValueError(f"no shape {name!r}; there are {', '.join(RANDOM)}, and numbers of bytes such as 8e9")
+    return Shape(name=name, **sized(weights, torch.finfo(dtype).bits // 8))
+
+
 def read_shape(f):
     arch = f.get("general.architecture")
     if arch not in ("llama", "qwen2", "qwen3", "qwen3moe"):
@@ -67,6 +89,14 @@ def read_shape(f):
         experts=g("expert_count", 0), used=g("expert_used_count", 0), expert_ffn=g("expert_feed_forward_length", 0))
 
 
+def read_tensor(f, name):
+    """A tensor of a file as torch has it: halves stay halves, and get their type on the device. None: there is none of that name."""
+    if name not in f.tensors:
+        return None
+    x = torch.from_numpy(f.tensor(name))
+    return x.view(torch.bfloat16) if x.dtype == torch.int16 else x
+
+
 class Model:
     def __init__(self, shape, device, dtype, context):
         self.shape, self.device, self.dtype = shape, torch.device(device), dtype
@@ -80,16 +110,14 @@ class Model:
     def load(cls, path, device, dtype, context=0):
         if path.startswith("random:"):
             name = path[7:]
-            if name not in RANDOM:
-                raise ValueError(f"no shape {name!r}; there are {', '.join(RANDOM)}")
-            shape = Shape(name=name, **RANDOM[name])
+            shape = random_shape(name, dtype)
             m = cls(shape, device, dtype, min(context or shape.context, shape.context))
             m._fill(m._random)
             return m
         f = File(path)
         shape = read_shape(f)
         m = cls(shape, device, dtype, min(context or shape.context, shape.context))
-        m._fill(lambda name, *dims: torch.from_numpy(f.tensor(name)) if name in f.tensors else None)
+        m._fill(lambda name, *dims: read_tensor(f, name))
         return m
 
     def _random(self, name, *dims):

@@ -1,13 +1,16 @@
-"""Runs the worker on the CPU: python3 -m unittest in this folder. Needs torch and numpy."""
+"""Runs the worker, on the CPU or ROUSE_TEST_DEVICE: python3 -m unittest in this folder. Needs torch and numpy."""
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import wire
 
+# Where the worker computes. On a CUDA device in float32 too: what is compared are tokens, and halves are close to each other.
+DEVICE = os.environ.get("ROUSE_TEST_DEVICE", "cpu")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 try:
@@ -67,7 +70,7 @@ class TestWorker(unittest.TestCase):
         self.addCleanup(ours.close)
         ours.sendall(wire.json_frame(wire.HELLO, {"protocol": 1, "depth": depth}))
         self.assertEqual(wire.recv_frame(ours)[0], wire.HELLO)
-        return self.op("load", load={"model": model, "sequences": 4, "context": 128, "options": {"device": "cpu"}} | load)
+        return self.op("load", load={"model": model, "sequences": 4, "context": 128, "options": {"device": DEVICE, "dtype": "float32"}} | load)
 
     def op(self, verb, **more):
         self.sock.sendall(wire.json_frame(wire.OP, {"id": 1, "op": verb} | more))
@@ -147,7 +150,85 @@ class TestWorker(unittest.TestCase):
         self.assertIn("has not begun", self.output()[2][0]["error"])
         self.sock.sendall(batch(2, [(78, begin([1, 2], [999]))]))
         self.assertIn("blocks", self.output()[2][0]["error"])
+        self.assertEqual(self.generate([1, 2, 3], 4), want)
         self.assertIn("no shape", self.op("load", load={"model": "random:none"})["error"])
+
+    def next(self, prompt, first, id=6):
+        """The token after a prompt of which the first 16 positions are in a block already."""
+        self.sock.sendall(batch(1, [(id, begin(prompt, [first, 5], pos=16))]) + batch(2, [], ends=[id]))
+        step, error, items = self.output()
+        self.assertEqual((error, items[0].get("error", "")), ("", ""))
+        self.output()
+        return items[0]["tokens"]
+
+    def test_kept_blocks(self):
+        info = self.start()["info"]
+        self.assertTrue(info["keeps"] and info["saves"] and "float32" in info["layout"])
+        prompt = list(range(3, 24))
+        want = self.generate(prompt, 1)  # in blocks 1 and 2
+        self.assertEqual(self.next(prompt, 1), want)
+        with tempfile.NamedTemporaryFile() as f:
+            file = {"path": f.name, "offset": 24, "blocks": [2, 1]}
+            sums = self.op("save_blocks", file=file)["sums"]
+            self.assertEqual(os.path.getsize(f.name), 24 + 2 * info["block_bytes"])
+            # A sleep keeps what it is told to keep, and a file is written asleep as awake.
+            self.assertNotIn("error", self.op("sleep", level=1, keep=[2, 1]))
+            self.assertEqual(self.op("save_blocks", file=file)["sums"], sums)
+            self.assertIn("not kept", self.op("save_blocks", file=file | {"blocks": [3]})["error"])
+            self.assertIn("asleep", self.op("load_blocks", file=file | {"sums": sums})["error"])
+            self.assertNotIn("error", self.op("wake"))
+            self.assertEqual(self.next(prompt, 1), want)
+            # Nothing is left after level 2, nor after a sleep that keeps nothing; the file has it.
+            for level in (2, 1):
+                self.assertNotIn("error", self.op("sleep", level=level))
+                self.assertIn("asleep", self.op("save_blocks", file=file)["error"])
+                self.assertNotIn("error", self.op("wake"))
+                self.assertNotEqual(self.op("save_blocks", file=file | {"path": os.devnull})["sums"], sums)
+                self.assertNotIn("error", self.op("load_blocks", file=file | {"blocks": [4, 6], "sums": sums}))
+                self.assertEqual(self.next(prompt, 6), want)
+            # What is not as it was written is refused, and so is what is not there.
+            for change, word in (({"sums": sums[::-1]}, "not as it was"), ({"sums": sums[:1]}, "not as it was"), ({"offset": 25, "sums": sums}, "not as it was"),
+                                 ({"offset": 24 + info["block_bytes"], "sums": sums[1:]}, "ends in it"), ({"blocks": [0, 99999], "sums": sums}, "outside"),
+                                 ({"blocks": [-1], "sums": sums}, "outside"), ({"path": ""}, "no file"), ({"offset": -1}, "no file"), ({"path": f.name + "x"}, "No such file")):
+                self.assertIn(word, self.op("load_blocks", file=file | change)["error"], change)
+            self.assertIn("no file", self.op("save_blocks")["error"])
+            self.assertIn("No such file", self.op("save_blocks", file=file | {"path": "/nowhere/x"})["error"])
+        # A sleep that names what is not there fails, and changes nothing.
+        self.assertIn("outside", self.op("sleep", level=1, keep=[99999])["error"])
+        self.assertEqual(self.next(prompt, 6), want)
+        self.sock.close()
+
+    def test_halves(self):
+        import gguf
+        import model
+        want = torch.randn(4, 32)
+        for kind, dtype in ((1, torch.float16), (30, torch.bfloat16)):
+            bits = want.to(dtype).view(torch.int16).numpy().tobytes()
+            f = gguf.File.__new__(gguf.File)
+            f.tensors, f.base, f.data = {"x": ([32, 4], kind, 0)}, 0, bits
+            got = model.read_tensor(f, "x")
+            self.assertEqual(got.dtype, dtype)
+            self.assertTrue(torch.equal(got, want.to(dtype)))
+        self.assertIsNone(model.read_tensor(f, "y"))
+
+    def test_sizes(self):
+        self.start("random:4e6")
+        held = self.op("stats")["memory"]
+        self.assertGreater(held, 2e6)
+        self.assertLess(held, 12e6)
+        want = self.generate([1, 2, 3], 4)
+        # A load that fails leaves the model as it was; weights that are not pinned are the same.
+        for model in ("random:5", "random:1e99", "/nowhere.gguf"):
+            self.assertIn("error", self.op("load", load={"model": model}))
+        self.assertEqual(self.generate([1, 2, 3], 4), want)
+        self.sock.close()
+        self.start("random:4e6", options={"device": DEVICE, "dtype": "float32", "pin": False})
+        for _ in range(2):
+            self.assertNotIn("error", self.op("sleep", level=1))
+            self.assertEqual(self.op("stats").get("memory", 0), 0)
+            self.assertNotIn("error", self.op("wake"))
+            self.assertEqual(self.generate([1, 2, 3], 4), want)
+        self.sock.close()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin are in 
 
 import torch
 
+import blocks
 import sampling
 import wire
 from model import BLOCK, Model, find_paged
@@ -42,13 +43,17 @@ class Sequence:
 
 
 class Pending:
-    """A batch whose tokens are on their way to the host."""
+    """A batch whose tokens are on their way to the host. start and end are events on the device, None where it is the processor."""
 
-    def __init__(self, step, began, rows, host, event, items):
-        self.step, self.began, self.rows, self.host, self.event, self.items = step, began, rows, host, event, items
+    def __init__(self, step, start, took, rows, host, end, items):
+        self.step, self.start, self.took, self.rows, self.host, self.end, self.items = step, start, took, rows, host, end, items
 
     def done(self):
-        return self.event is None or self.event.query()
+        return self.end is None or self.end.query()
+
+    def busy(self):
+        """Nanoseconds of the device between its first and its last work for the batch, which is done."""
+        return self.took if self.end is None else int(self.start.elapsed_time(self.end) * 1e6)
 
 
 class Worker:
@@ -56,8 +61,8 @@ class Worker:
         self.sock, self.lock = sock, threading.Lock()
         self.frames = queue.SimpleQueue()
         self.pending = collections.deque()
-        self.model = self.cache = self.load = None
-        self.level, self.depth = 0, 1
+        self.model = self.cache = self.load = self.kept = None
+        self.level, self.depth, self.blocks = 0, 1, 0
 
     # -- the connection
 
@@ -131,15 +136,22 @@ class Worker:
             verb = op.get("op")
             if verb == "load":
                 self.open(op.get("load") or {})
-                reply["info"] = {"model": self.model.shape.json() | {"Context": self.context}, "blocks": self.blocks, "block_size": BLOCK}
+                reply["info"] = {"model": self.model.shape.json() | {"Context": self.context}, "blocks": self.blocks, "block_size": BLOCK,
+                                 "keeps": True, "saves": True, "block_bytes": self.block_bytes(), "layout": blocks.layout(self.model.dtype)}
             elif self.load is None:
                 raise ValueError("no model is loaded: send load first")
             elif verb == "sleep":
-                self.sleep(op.get("level", 1))
+                self.sleep(op.get("level", 1), op.get("keep") or [])
             elif verb == "wake":
                 self.wake()
             elif verb == "stats":
                 reply["memory"] = self.memory()
+            elif verb == "save_blocks":
+                reply["sums"] = blocks.save(op.get("file"), self.blocks, self.contents)
+            elif verb == "load_blocks":
+                if self.cache is None:
+                    raise ValueError("the model is asleep")
+                blocks.load(op.get("file"), self.cache)
             elif verb in ("load_adapter", "unload_adapter"):
                 raise ValueError("adapters are not supported by the CUDA worker: use the CPU's, or merge the adapter into the model")
             else:
@@ -149,33 +161,50 @@ class Worker:
         return reply
 
     def open(self, load):
+        """Loads a model. If it fails what was there is as before."""
         if load.get("of", 0) > 1:
             raise ValueError("shards are not supported by the CUDA worker: give it a device that holds the model")
         options = load.get("options") or {}
         device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = torch.bfloat16 if device != "cpu" else torch.float32
+        dtype = torch.bfloat16 if device != "cpu" and options.get("dtype") != "float32" else torch.float32
         if load.get("threads"):
             torch.set_num_threads(load["threads"])
-        self.load, self.model = load, Model.load(load["model"], device, dtype, load.get("context", 0))
+        model = Model.load(load["model"], device, dtype, load.get("context", 0))
+        if load is not self.load:
+            self.blocks = self.level = 0
+        self.load, self.model, self.pin = load, model, options.get("pin", True)
         self.context = min(load.get("context") or self.model.shape.context, self.model.shape.context)
         print(find_paged(self.model), file=sys.stderr)
         self.room()
 
     def room(self):
-        """Makes the cache, the pool and the graphs."""
-        m, s = self.model, self.model.shape
-        each = 2 * s.layers * BLOCK * s.kv * s.head * (2 if m.dtype == torch.bfloat16 else 4)
-        most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
-        wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
-        # One block more than the engine knows of: what graphs write for the rows that they fill up with.
-        self.blocks = min(wanted, most // each - 1)
-        if self.blocks < 1:
-            raise ValueError(f"the cache needs {2 * each} bytes at least, and may have {most}")
+        """Makes the cache, the pool and the graphs. How many blocks there are is decided once: the engine counts on them."""
+        m = self.model
+        each = self.block_bytes()
+        if not self.blocks:
+            most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
+            wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
+            # One block more than the engine knows of: what graphs write for the rows that they fill up with.
+            self.blocks = min(wanted, most // each - 1)
+            if self.blocks < 1:
+                raise ValueError(f"the cache needs {2 * each} bytes at least, and may have {most}")
         self.cache = m.make_cache(self.blocks + 1)
         self.seqs, self.free = {}, []
         self.pool = torch.zeros(256, dtype=torch.int64, device=m.device)
         self.free = list(range(255, -1, -1))
         self.graphs = {}
+
+    def block_bytes(self):
+        s = self.model.shape
+        return 2 * s.layers * BLOCK * s.kv * s.head * torch.finfo(self.model.dtype).bits // 8
+
+    def contents(self, ids):
+        """The contents of blocks; asleep, of those that were kept."""
+        if self.cache is not None:
+            return blocks.gather(self.cache, ids)
+        if self.kept is None:
+            raise ValueError("the model is asleep, and keeps no blocks")
+        return self.kept.gather(ids)
 
     def memory(self):
         if self.level:
@@ -185,39 +214,59 @@ class Worker:
         seen = {id(h[k]): h[k].numel() * h[k].element_size() for h, k in self.model.tensors()}
         return sum(seen.values()) + sum(c.numel() * c.element_size() for c in self.cache)
 
-    def sleep(self, level):
+    def sleep(self, level, keep=()):
+        """Level 1 moves the weights, and the contents of blocks, to the host's memory, level 2 drops all. If it fails nothing has changed."""
         if level <= self.level:
+            self.trim()  # of a wake that failed
             return
+        if level == 1:
+            blocks.check({"path": "-", "blocks": keep}, self.blocks)
+            kept = blocks.Kept(self.cache, keep, self.pin) if keep else None
+            self.move(self.on_host)
+            self.kept = kept
+        else:
+            self.model = self.kept = None
         self.cache, self.graphs, self.seqs = None, {}, {}
-        moved = {}
-        for holder, key in self.model.tensors():
-            x = holder[key]
-            if level == 1 and self.level == 0:
-                if id(x) not in moved:
-                    host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda)
-                    host.copy_(x)
-                    moved[id(x)] = (x, host)
-                holder[key] = moved[id(x)][1]
-        if level == 2:
-            self.model = None
         self.level = level
+        self.trim()
+
+    def trim(self):
+        """Gives back the device's memory that nothing refers to any more."""
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
+    def on_host(self, x):
+        """A copy in the host's memory, pinned unless the options say not: pinning is slow the first time, torch keeps what it has pinned."""
+        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda and self.pin)
+        return host.copy_(x)
+
+    def move(self, to):
+        """Puts to(x) into each place of a weight x, all or none. Weights that are in two places are moved once."""
+        places = list(self.model.tensors())
+        moved = {}
+        for holder, key in places:
+            x = holder[key]
+            if id(x) not in moved:
+                moved[id(x)] = to(x)
+        for holder, key in places:
+            holder[key] = moved[id(holder[key])]
+
     def wake(self):
+        """The same blocks as before, empty but for what was kept. If it fails the model sleeps as before, and nothing is kept."""
         if self.level == 2:
-            self.level = 0
             self.open(self.load)
-            return
-        if self.level == 1:
-            moved = {}
-            for holder, key in self.model.tensors():
-                x = holder[key]
-                if id(x) not in moved:
-                    moved[id(x)] = (x, x.to(self.model.device, non_blocking=True))
-                holder[key] = moved[id(x)][1]
-            self.room()
-            self.level = 0
+        elif self.level == 1:
+            try:
+                self.room()
+                self.move(lambda x: x.to(self.model.device, non_blocking=True))
+                if self.kept:
+                    self.kept.put_back(self.cache)
+                if self.model.device.type == "cuda":
+                    torch.cuda.synchronize()  # who asked is told when it is true
+            except Exception:
+                self.cache, self.graphs, self.kept = None, {}, None
+                raise
+        self.level, self.kept = 0, None
 
     # -- steps
 
@@ -255,10 +304,18 @@ class Worker:
                     out = {"id": it["id"]}
                     outs.append(out)
                 out["error"] = str(e)
-        rows, host, event = [], None, None
-        if shares:
-            rows, host, event = self.compute(shares)
-        self.pending.append(Pending(b["step"], began, rows, host, event, outs))
+        start = self.mark()
+        rows, host = self.compute(shares) if shares else ([], None)
+        end = self.mark()
+        self.pending.append(Pending(b["step"], start, time.monotonic_ns() - began, rows, host, end, outs))
+
+    def mark(self):
+        """An event at the end of what the device was told so far."""
+        if self.model.device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def take(self, it):
         q = self.seqs.get(it["id"])
@@ -293,7 +350,7 @@ class Worker:
         return t
 
     def compute(self, shares):
-        """Runs the forward pass and chooses; returns (rows of tokens, host copy, event)."""
+        """Runs the forward pass and chooses; returns (rows of tokens, host copy)."""
         if all(it["count"] == 1 and it.get("sample") and sampling.plain(q.spec) and "mask" not in it and not q.spec.get("logprobs") and not q.spec.get("min_tokens")
                and "draft" not in it and not it.get("score") for it, q, _ in shares):
             return self.decode(shares)
@@ -342,7 +399,7 @@ class Worker:
             if it.get("sample"):
                 chosen.append((q, out, self.sample(it, q, out, mine)))
         if not chosen:
-            return [], None, None
+            return [], None
         return self.ship([(q, out, len(t)) for q, out, t in chosen], torch.cat([t for _, _, t in chosen]))
 
     def sample(self, it, q, out, hidden):
@@ -378,12 +435,10 @@ class Worker:
     def ship(self, rows, tokens):
         """Begins the copy of chosen tokens to the host. rows: (sequence, output, number of tokens)."""
         if not tokens.is_cuda:
-            return rows, tokens, None
+            return rows, tokens
         host = torch.empty(len(tokens), dtype=torch.int64, pin_memory=True)
         host.copy_(tokens, non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        return rows, host, event
+        return rows, host
 
     def decode(self, shares):
         """One token for each sequence, greedily: ids from the pool, all on the device, as a graph where there can be one."""
@@ -431,8 +486,8 @@ class Worker:
     def finish(self):
         """Sends the output of the oldest batch, which it waits for."""
         p = self.pending.popleft()
-        if p.event is not None:
-            p.event.synchronize()
+        if p.end is not None:
+            p.end.synchronize()
         tokens = p.host.tolist() if p.host is not None else []
         at = 0
         for q, out, n in p.rows:
@@ -441,8 +496,7 @@ class Worker:
             if len(q.tokens) + n <= q.length:  # drafts' tokens are there already
                 q.tokens += mine
             out["tokens"] = out.pop("scored", None) or [{"Token": t} for t in mine]
-        busy = time.monotonic_ns() - p.began
-        self.send(wire.frame(wire.OUTPUT, wire.encode_output({"step": p.step, "busy": busy, "items": p.items})))
+        self.send(wire.frame(wire.OUTPUT, wire.encode_output({"step": p.step, "busy": p.busy(), "items": p.items})))
 
 
 def main():

@@ -51,7 +51,7 @@ type File struct {
 	Path   string  `json:"path"`
 	Offset int64   `json:"offset"`
 	Blocks []int32 `json:"blocks"`
-	// Sums are the blocks' 64-bit xxHashes. A block that has another is not loaded.
+	// Sums are the blocks' sums, 64-bit hashes that the kind of worker chooses. A block that has another is not loaded.
 	Sums []uint64 `json:"sums,omitempty"`
 }
 
@@ -100,6 +100,9 @@ type Info struct {
 	Keeps      bool  `json:"keeps,omitempty"`
 	Saves      bool  `json:"saves,omitempty"`
 	BlockBytes int64 `json:"block_bytes,omitempty"`
+	// Layout says how a block's bytes and its sum are made, where that is not as the worker in Go does it: files of one
+	// layout are of no use to another.
+	Layout string `json:"layout,omitempty"`
 }
 
 // Reply answers an [Op].

@@ -1,0 +1,215 @@
+// Command gpu measures what only a machine with a CUDA device can show, and writes docs/bench/gpu.json:
+//
+//	make gpu
+//	make gpu ARGS=--small     # the same code on the processor, in a minute
+//
+// What it does, each a part that ran, that was skipped for a reason, or that failed:
+//
+//  1. vectors: the tests of the engine's CUDA worker, on the device; and pico's answers by it, beside those of the
+//     worker in Go.
+//  2. decode: tokens a second of random weights that fill a good part of the device, 1 to 128 sequences at once, each
+//     batch made beside the one before it (async) or after it (sync); beside what the memory's bandwidth allows.
+//  3. naps: sleep and wake of 8 and 30 GB of weights, pinned and not, and of level 2; beside the bus.
+//  4. ledger: what `rouse up` says is held of a device, beside nvidia-smi, awake, asleep and unloaded.
+//  5. vllm: vLLM through `rouse up`: the first sleep and later ones, both levels, wake and first token.
+//
+// Limits are measured by the same run (probe.py). With --small, or --device cpu, torch computes on the processor, the sizes are
+// small, and the simulator stands for vLLM, nvidia-smi and the device of the last two parts; where there is no torch
+// either, the first three are skipped. It fails where a part fails, not where one is skipped.
+//
+// It starts processes that end with it, and leaves nothing behind but generated models in the user's cache.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+//go:embed probe.py
+var probe string
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "gpu:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is a run.
+type bench struct {
+	out, rouse, sim, python, device, only string
+	small                                 bool
+	weights, fileWeights, vllmWeights     float64
+	sizes                                 []float64
+	vllmModel, models, dir                string
+	facts                                 Device
+	noTorch                               error // why torch is missing, nil if it is there
+}
+
+func (b *bench) flags() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	flag.StringVar(&b.out, "o", "", "`file` for the results (default: docs/bench/gpu.json, with --small bin/gpu-small.json)")
+	flag.StringVar(&b.rouse, "rouse", "bin/rouse", "the `program`")
+	flag.StringVar(&b.sim, "sim", "", "the simulator of vLLM, a `program` (default: built)")
+	flag.StringVar(&b.python, "python", "", "Python `interpreter` that has torch (default: the first of python3 and /usr/bin/python3 that does)")
+	flag.StringVar(&b.device, "device", "cuda", "what computes: cuda, or cpu, which means --small")
+	flag.BoolVar(&b.small, "small", false, "small sizes, on the processor")
+	flag.StringVar(&b.only, "only", "", "run only these `parts`, with commas between them")
+	flag.Float64Var(&b.weights, "weights", 40e9, "most `bytes` of the weights of the part decode; it takes half of the device's free memory at most")
+	flag.Float64Var(&b.fileWeights, "file-weights", 8e9, "`bytes` of the model file of level 2, which is generated; 0: none")
+	flag.Float64Var(&b.vllmWeights, "vllm-weights", 8e9, "`bytes` of the generated model that vLLM serves")
+	flag.StringVar(&b.vllmModel, "vllm-model", "", "`model` that vLLM serves, a folder or a name (default: one of random weights is generated)")
+	flag.StringVar(&b.models, "models", filepath.Join(cache, "rouse", "bench-models"), "`folder` for generated models")
+	flag.Parse()
+	b.sizes = []float64{8e9, 30e9}
+	if b.device == "cpu" {
+		b.small = true
+	}
+	if b.small {
+		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6, 12e6}
+	}
+	if b.out == "" {
+		b.out = filepath.Join("docs", "bench", "gpu.json")
+		if b.small {
+			b.out = filepath.Join("bin", "gpu-small.json")
+		}
+	}
+	if b.device != "cuda" && b.device != "cpu" {
+		return fmt.Errorf("device %q: want cuda or cpu", b.device)
+	}
+	return nil
+}
+
+func run(ctx context.Context) error {
+	b := &bench{}
+	if err := b.flags(); err != nil {
+		return err
+	}
+	var err error
+	if b.rouse, err = filepath.Abs(b.rouse); err != nil {
+		return err
+	}
+	if _, err := os.Stat(b.rouse); err != nil {
+		return fmt.Errorf("%w: run make build", err)
+	}
+	if b.dir, err = os.MkdirTemp("", "gpu-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	if err := b.look(ctx); err != nil {
+		return err
+	}
+	about := report.New(strings.TrimSpace("go run ./e2e/bench/gpu " + strings.Join(os.Args[1:], " ")))
+	r := &Report{Command: about.Command, At: about.At, Machine: about.Machine, Device: b.facts, Small: b.small}
+	return b.parts(ctx, r)
+}
+
+// parts runs them one after the other.
+func (b *bench) parts(ctx context.Context, r *Report) error {
+	var failed []string
+	for _, p := range []struct {
+		name, what string
+		run        func(context.Context, *Part) error
+	}{
+		{"vectors", "the tests of the engine's CUDA worker on the device, and what pico answers by it and by the worker in Go", b.vectors},
+		{"decode", "random weights, prompts of 16 tokens: tokens a second of 1 to 128 sequences at once, the time of a step, and the share of it in which the device has nothing to do", b.decode},
+		{"naps", "seconds of a sleep and of a wake with its first token, of weights of so many bytes", b.naps},
+		{"ledger", "what rouse up says is held of the device, beside nvidia-smi", b.ledger},
+		{"vllm", "vLLM through rouse up: seconds of sleeps, and from a request to its first byte", b.vllm},
+	} {
+		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), p.name) {
+			continue
+		}
+		fmt.Println(p.name + ": " + p.what)
+		part, began := Part{Name: p.name, What: p.what}, time.Now()
+		part.end(began, p.run(ctx, &part))
+		if part.Status == Failed {
+			failed = append(failed, p.name)
+		}
+		r.Parts = append(r.Parts, part)
+		if err := r.write(b.out); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	fmt.Println("written to", b.out)
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// look finds torch and the device, and measures the limits. It fails where there is no device, and none is done without.
+func (b *bench) look(ctx context.Context) error {
+	size := 1 << 30
+	if b.small {
+		size = 16 << 20
+	}
+	names := []string{"python3", "/usr/bin/python3"}
+	if b.python != "" {
+		names = []string{b.python}
+	}
+	for _, name := range names {
+		cmd := exec.CommandContext(ctx, name, "-c", probe, b.device, fmt.Sprint(size))
+		out, err := cmd.Output()
+		if err == nil {
+			err = json.Unmarshal(out, &b.facts)
+		}
+		if err == nil {
+			b.python = name
+			b.noTorch = nil
+			break
+		}
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = errors.New(lastLine(string(exit.Stderr)))
+		}
+		b.noTorch = errors.Join(b.noTorch, fmt.Errorf("%s: %w", name, err))
+	}
+	if b.small {
+		return nil
+	}
+	if b.noTorch != nil {
+		return fmt.Errorf("torch can't be used: %w; name an interpreter that has it with --python, or run with --small", b.noTorch)
+	}
+	if !b.facts.HasCUDA {
+		return fmt.Errorf("torch %s of %s finds no CUDA device: run with --small", b.facts.Torch, b.python)
+	}
+	if out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0").Output(); err == nil {
+		b.facts.Driver = strings.TrimSpace(string(out))
+	}
+	return nil
+}
+
+// torch is why a part that needs it is skipped.
+func (b *bench) torch() error {
+	if b.noTorch == nil {
+		return nil
+	}
+	return lacks("torch is not there: %s", strings.ReplaceAll(b.noTorch.Error(), "\n", "; "))
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}

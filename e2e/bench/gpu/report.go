@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+// Report is the file that a run writes.
+type Report struct {
+	// Command makes the report, from the root of the module.
+	Command string         `json:"command"`
+	At      time.Time      `json:"at"`
+	Machine report.Machine `json:"machine"`
+	Device  Device         `json:"device"`
+	// Small says that it is no measurement of a GPU: the same code ran on the processor, with little data.
+	Small bool   `json:"small"`
+	Parts []Part `json:"parts"`
+}
+
+// Device is what computed, and with what. Of a processor there are no name, driver and memory.
+type Device struct {
+	Name       string `json:"name,omitempty"`
+	Driver     string `json:"driver,omitempty"`
+	Capability string `json:"capability,omitempty"`
+	// Total and Free are bytes on the device, Free before anything ran.
+	Total int64 `json:"total,omitempty"`
+	Free  int64 `json:"free,omitempty"`
+	// HostFree is bytes.
+	HostFree int64  `json:"hostFree,omitempty"`
+	Torch    string `json:"torch,omitempty"`
+	Python   string `json:"python,omitempty"`
+	CUDA     string `json:"cuda,omitempty"`
+	Triton   string `json:"triton,omitempty"`
+	VLLM     string `json:"vllm,omitempty"`
+	LMCache  string `json:"lmcache,omitempty"`
+	HasCUDA  bool   `json:"hasCuda"`
+	// Rates are bytes a second: the limits that the parts are compared with.
+	Rates Rates `json:"rates"`
+}
+
+// Rates are bytes a second of copies, measured by this run. Of one on the device, what is read and written counts.
+type Rates struct {
+	Device         float64 `json:"device,omitempty"`
+	ToDevice       float64 `json:"toDevice,omitempty"` // from memory that is not pinned
+	ToDevicePinned float64 `json:"toDevicePinned,omitempty"`
+	ToHost         float64 `json:"toHost,omitempty"`
+	ToHostPinned   float64 `json:"toHostPinned,omitempty"`
+}
+
+// Status says what became of a part.
+type Status string
+
+// Statuses.
+const (
+	Ran     Status = "ran"
+	Skipped Status = "skipped" // Why says what is missing
+	Failed  Status = "failed"  // Why is the error
+)
+
+// Part is one thing that the run shows.
+type Part struct {
+	Name    string   `json:"name"`
+	What    string   `json:"what"`
+	Status  Status   `json:"status"`
+	Why     string   `json:"why,omitempty"`
+	Seconds float64  `json:"seconds"`
+	Figures []Figure `json:"figures,omitempty"`
+	// Notes say what was left out of the part, and what a reader has to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Figure is one number.
+type Figure struct {
+	Name  string  `json:"name"`
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
+	// Limit is what bounds it or what it is compared with, in the same unit, and Of says which; no Of: there is none.
+	Limit float64 `json:"limit,omitempty"`
+	Of    string  `json:"of,omitempty"`
+}
+
+func (p *Part) add(name, unit string, value float64) {
+	p.beside(name, unit, value, 0, "")
+}
+
+// beside adds a figure with what bounds it.
+func (p *Part) beside(name, unit string, value, limit float64, of string) {
+	f := Figure{Name: name, Unit: unit, Value: report.Round(value), Limit: report.Round(limit), Of: of}
+	p.Figures = append(p.Figures, f)
+	fmt.Println("  " + f.line())
+}
+
+func (p *Part) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+	fmt.Println("  " + p.Notes[len(p.Notes)-1])
+}
+
+func (f Figure) line() string {
+	line := fmt.Sprintf("%-60s %12.3f %s", f.Name, f.Value, f.Unit)
+	if f.Of == "" {
+		return line
+	}
+	line += fmt.Sprintf("; %s %.3f", f.Of, f.Limit)
+	if f.Limit != 0 {
+		line += fmt.Sprintf(" (%.2fx)", f.Value/f.Limit)
+	}
+	return line
+}
+
+// missing is an error that says what a part lacks: it is skipped.
+type missing struct{ what string }
+
+func (m missing) Error() string { return m.what }
+
+func lacks(format string, args ...any) error { return missing{fmt.Sprintf(format, args...)} }
+
+// end says what became of a part.
+func (p *Part) end(began time.Time, err error) {
+	p.Seconds = report.Round(time.Since(began).Seconds())
+	var m missing
+	switch {
+	case err == nil:
+		p.Status = Ran
+	case errors.As(err, &m):
+		p.Status, p.Why = Skipped, m.what
+	default:
+		p.Status, p.Why = Failed, err.Error()
+	}
+	line := "  " + string(p.Status)
+	if p.Why != "" {
+		line += ": " + strings.ReplaceAll(p.Why, "\n", "\n    ")
+	}
+	fmt.Printf("%s (%.1f s)\n", line, p.Seconds)
+}
+
+// write writes the file. A run that is cut off leaves what it has.
+func (r *Report) write(path string) error {
+	r.Machine.LoadAfter = report.LoadAverage()
+	var raw bytes.Buffer
+	enc := json.NewEncoder(&raw)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw.Bytes(), 0o644))
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/engine/pico/corpus"
+)
+
+// testsRan is unittest's last word but one.
+var testsRan = regexp.MustCompile(`Ran (\d+) tests?`)
+
+// vectors runs the tests of the Python worker on the device, and compares pico's answers by the two workers.
+func (b *bench) vectors(ctx context.Context, p *Part) error {
+	if err := b.torch(); err != nil {
+		return err
+	}
+	for _, module := range []string{"test_wire", "test_worker"} {
+		cmd := exec.CommandContext(ctx, b.python, "-B", "-m", "unittest", module)
+		cmd.Dir = filepath.Join("engine", "cudaworker")
+		cmd.Env = append(os.Environ(), "ROUSE_TEST_DEVICE="+b.device)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", module, err, out)
+		}
+		if m := testsRan.FindSubmatch(out); m != nil {
+			n, _ := strconv.Atoi(string(m[1])) // it is digits
+			p.add(module+": tests that passed", "tests", float64(n))
+		}
+	}
+	return b.equal(ctx, p)
+}
+
+// questions are what pico is certain of: texts that it has not seen in training, of the kinds that it is best at.
+func questions() (list []string) {
+	g := corpus.New(20, corpus.HeldOut)
+	for i := range 20 {
+		list = append(list, g.SampleOf([]corpus.Skill{corpus.Echo, corpus.Upper, corpus.Reverse, corpus.Count}[i%4]).Prompt())
+	}
+	return list
+}
+
+// equal asks both workers the same. In halves the last bits differ, so the questions are ones whose answer is certain.
+func (b *bench) equal(ctx context.Context, p *Part) error {
+	var answers [2][]string
+	asked := questions()
+	for i, args := range [][]string{nil, {"--device", "cuda", "--python", b.python, "--threads", "1"}} {
+		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--name", "m"}, args...)...)
+		if err != nil {
+			return err
+		}
+		for _, q := range asked {
+			text, err := e.chat(ctx, q)
+			if err != nil {
+				e.stop()
+				return err
+			}
+			answers[i] = append(answers[i], text)
+		}
+		e.stop()
+	}
+	same := 0
+	var differ []string
+	for i, q := range asked {
+		if answers[0][i] == answers[1][i] {
+			same++
+		} else {
+			differ = append(differ, fmt.Sprintf("%q: in Go %q, in torch %q", q, answers[0][i], answers[1][i]))
+		}
+	}
+	p.beside("pico: answers that are equal", "answers", float64(same), float64(len(asked)), "of")
+	if len(differ) > 0 {
+		return fmt.Errorf("answers differ: %s", strings.Join(differ, "; "))
+	}
+	return nil
+}
