@@ -12,7 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Policy is what decides, and its setting.
+// Policy is what decides, and its setting. What is declared for a function ([Model.Declared]) comes before what is said here, except where Keep is
+// given, which is for all; Rouse and the dual pods take notice of SleepAfter, Rouse of the rest.
 type Policy struct {
 	// Name is one of [Names].
 	Name string
@@ -31,14 +32,27 @@ type Policy struct {
 	Rehearse string
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
 	SleeperLimit int
+
+	each bool // Keep is nobody's wish
 }
 
 // keep is how long m stays.
 func (p Policy) keep(m *Model) time.Duration {
+	if p.each && m.Declared != nil {
+		return m.Declared.SleepAfter
+	}
 	if p.KeepSlow > 0 && m.Wake[api.Level1] > p.Quick {
 		return p.KeepSlow
 	}
 	return p.Keep
+}
+
+// withDefaults fills in the keep.
+func (p Policy) withDefaults() Policy {
+	if p.Keep == 0 {
+		p.Keep, p.each = defaultKeep[p.Name], true
+	}
+	return p
 }
 
 // Forever is a [Policy.Keep] that never ends.
@@ -74,6 +88,8 @@ type Result struct {
 	ColdHits int `json:"cold_hits"`
 	// Refused is how many requests were refused.
 	Refused int `json:"refused"`
+	// Broken is how many requests ended without all of their answer, because a node left.
+	Broken int `json:"broken,omitempty"`
 	// Swaps is how often an instance gave way to another function.
 	Swaps int `json:"swaps"`
 
@@ -89,6 +105,8 @@ type Result struct {
 	// models that take longer to wake than the target, where it was another one.
 	KeepSeconds     float64 `json:"keep_seconds"`
 	KeepSlowSeconds float64 `json:"keep_slow_seconds,omitempty"`
+	// KeepDeclared says that functions stayed as long as is declared for them, and KeepSeconds only where nothing is.
+	KeepDeclared bool `json:"keep_declared,omitempty"`
 	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
 	// HeldShare is GPUHours over the hours that there were.
@@ -113,9 +131,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 	if !found {
 		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, Names)
 	}
-	if p.Keep == 0 {
-		p.Keep = defaultKeep[p.Name]
-	}
+	p = p.withDefaults()
 	w := newWorld(cfg)
 	w.controller = newController(w, p)
 	if err := w.run(ctx, trace, horizon); err != nil {
@@ -132,14 +148,15 @@ func (w *world) result(p Policy) Result {
 	}
 	slices.Sort(w.first)
 	r := Result{
-		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Swaps: w.swaps,
+		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Broken: w.broken, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
 		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99),
-		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),
+		HeldShare: w.held().Hours() / w.hours(),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}
 	cold := w.firstOf(func(k int) bool { return w.answers[k].cold })
 	r.Cold, r.ColdP95 = len(cold), quantile(cold, 0.95)
+	r.KeepDeclared = p.each && p.sleeps() && slices.ContainsFunc(w.cfg.Models, func(m Model) bool { return m.Declared != nil })
 	if p.KeepSlow == p.Keep {
 		r.KeepSlowSeconds = 0
 	}
@@ -174,6 +191,9 @@ func Rows(results []Result) [][]string {
 	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
 	for _, r := range results {
 		keep := sayKeep(r.KeepSeconds)
+		if r.KeepDeclared {
+			keep = "declared"
+		}
 		if r.KeepSlowSeconds != 0 {
 			keep += ", " + sayKeep(r.KeepSlowSeconds)
 		}

@@ -40,9 +40,7 @@ func play(t *testing.T, c Config, trace Trace, horizon time.Duration, p Policy) 
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p.Keep == 0 {
-		p.Keep = defaultKeep[p.Name]
-	}
+	p = p.withDefaults()
 	w := newWorld(c)
 	w.controller = controllers[p.Name](w, p)
 	if err := w.run(context.Background(), trace, horizon); err != nil {

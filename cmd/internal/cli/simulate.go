@@ -81,6 +81,7 @@ type simulateFlags struct {
 	policies     []string
 	keep, target time.Duration
 	unload       time.Duration
+	churn        time.Duration
 	noPrewake    bool
 	rehearse     string
 	sleeperLimit int
@@ -132,6 +133,9 @@ generated.`,
 	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
 	f.BoolVar(&s.noPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
 	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
+	f.BoolVar(&s.cfg.SlowSleep, "slow-sleep", false, "every second model takes 10 s and 0.5 s a GiB for each sleep")
+	f.BoolVar(&s.cfg.Shared, "share-gpus", false, "models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)")
+	f.DurationVar(&s.churn, "churn", 0, "about once in this time a machine leaves, and ten minutes later another one comes, without models' files")
 	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
 	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
@@ -169,6 +173,9 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	trace, horizon, err := s.read(cmd)
 	if err != nil {
 		return err
+	}
+	if s.churn > 0 && s.cfg.Nodes > 1 {
+		s.cfg.Changes = simulate.Churn(s.cfg.Nodes, horizon, s.churn, away, s.shape.Seed)
 	}
 	policies, err := s.configure(trace)
 	if err != nil {
@@ -257,6 +264,8 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
 	case s.keep > 0 && s.target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
+	case s.churn < 0 || s.churn > 0 && (s.churn < time.Minute || s.cfg.Nodes < 2):
+		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.churn)
 	case s.sleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", s.sleeperLimit)
 	}
@@ -303,14 +312,13 @@ func (s *simulateFlags) sizes(trace simulate.Trace) error {
 		if err != nil {
 			return fmt.Errorf("--weights %s: %w", value, err)
 		}
-		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
-		if s.cfg.Pinned {
-			m = m.PinnedSleep()
-		}
-		s.cfg.Models = append(s.cfg.Models, m)
+		s.cfg.Models = append(s.cfg.Models, s.cfg.NewModel(k, name, v))
 	}
 	return nil
 }
+
+// away is how long it takes until another machine is there.
+const away = 10 * time.Minute
 
 // mostHold is as long as a request may wait in virtual time: who is never served counts as one that took so long.
 const mostHold = 24 * time.Hour
