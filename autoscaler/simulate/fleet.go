@@ -126,18 +126,12 @@ func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
 // start makes an instance of f on devices, which is awake after delay and the
 // model's load time; done is called then.
 func (w *world) start(f *function, devices []int, delay time.Duration, done func(*unit)) *unit {
-	w.units++
-	u := &unit{number: w.units, f: f, devices: devices, state: gone, since: w.now, lastUse: w.now, loaded: f.m.Load}
+	u := w.create(f, devices)
+	u.loaded = f.m.Load
 	node := &w.nodes[w.devices[devices[0]].node]
-	if node.gone && w.err == nil {
-		w.err = fmt.Errorf("at %s %s is to start on node %d, which has left", w.now, f.m.Name, w.devices[devices[0]].node)
-	}
 	if node.cold && !node.files[f] {
 		u.loaded += f.m.Fetch
 	}
-	u.batch.m = f.m
-	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
-	f.units = append(f.units, u)
 	w.become(u, rising)
 	w.account(u, f.m.Host, f.m.Device)
 	w.starts++
@@ -148,6 +142,40 @@ func (w *world) start(f *function, devices []int, delay time.Duration, done func
 		w.rise(u, done)
 	})
 	return u
+}
+
+// create makes an instance that is nothing yet.
+func (w *world) create(f *function, devices []int) *unit {
+	if n := w.devices[devices[0]].node; w.nodes[n].gone && w.err == nil {
+		w.err = fmt.Errorf("at %s %s is to start on node %d, which has left", w.now, f.m.Name, n)
+	}
+	w.units++
+	u := &unit{number: w.units, f: f, devices: devices, state: gone, since: w.now, lastUse: w.now}
+	u.batch.m = f.m
+	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
+	f.units = append(f.units, u)
+	return u
+}
+
+// raise brings u up in took, where a policy has means of its own to do that; host is what it takes of the host then. hot says that it
+// counts as a wake.
+func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func(*unit)) {
+	u.closed = false
+	w.become(u, rising)
+	w.account(u, host, u.f.m.Device)
+	if hot {
+		w.wakes++
+	} else {
+		w.starts++
+	}
+	w.after(took, func() { w.rise(u, done) })
+}
+
+// park has u be asleep at once, with so much in use, where a policy has means of its own to do that. It has no requests.
+func (w *world) park(u *unit, host, dev api.Bytes) {
+	u.closed = true
+	w.become(u, asleep)
+	w.account(u, host, dev)
 }
 
 // wake brings a sleeper up, after delay and what its level takes.

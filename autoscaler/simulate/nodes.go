@@ -174,3 +174,44 @@ func (w *world) crowd(u *unit) {
 		}
 	}
 }
+
+// pause takes out of u what it has begun to answer, and back into the queue what it has not.
+func (w *world) pause(u *unit) []*request {
+	f, b := u.f, &u.batch
+	f.count(w.now)
+	b.advance(w.now)
+	paused := b.decode
+	for _, r := range paused {
+		r.mark -= b.tokens
+	}
+	f.running -= len(b.prefill)
+	f.queue = append(slices.Clone(b.prefill), f.queue...)
+	b.decode, b.prefill, u.running = nil, nil, 0
+	b.timer.stop()
+	w.renew(f)
+	w.crowd(u)
+	return paused
+}
+
+// resume has u go on with what was paused.
+func (w *world) resume(u *unit, paused []*request) {
+	u.batch.advance(w.now)
+	for _, r := range paused {
+		r.mark += u.batch.tokens
+		u.batch.push(r)
+	}
+	if u.running += len(paused); u.running > 0 {
+		w.crowd(u)
+		u.batch.arm()
+	}
+}
+
+// breakOff ends requests of f that have begun and are lost.
+func (w *world) breakOff(f *function, rs []*request) {
+	f.count(w.now)
+	for _, r := range rs {
+		w.end(r)
+		w.broken++
+	}
+	f.running -= len(rs)
+}

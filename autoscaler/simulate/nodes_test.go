@@ -29,7 +29,7 @@ func TestHarshWorlds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, c := range harsh(seed) {
-			for _, policy := range Names {
+			for _, policy := range All {
 				w, r := play(t, c, trace, time.Hour, Policy{Name: policy})
 				if r.Served+r.Refused+r.Broken != len(trace) || len(w.first) != len(trace) || w.open != 0 {
 					t.Errorf("%s, %s, seed %d: %d served, %d refused, %d broken, %d with a first token, %d open; want %d in all",
@@ -80,7 +80,7 @@ func TestNodeLeavesByHand(t *testing.T) {
 	c := tinyConfig(2, "a")
 	c.Nodes, c.Seed = 2, 1                                    // by which chance begins with node 0
 	c.Models[0].Fetch, c.Models[0].Prefill = 5*time.Second, 1 // a prompt of one token takes a second
-	for _, name := range Names {
+	for _, name := range All[:len(All)-1] {                   // the planner comes ten seconds later
 		c.Changes = []Change{{At: 11500 * time.Millisecond, Node: 0, Leaves: true}, {At: 12 * time.Second, Node: 0}}
 		w, r := play(t, c, Trace{ask(0, "a"), ask(0, "a")}, 40*time.Second, Policy{Name: name})
 		if r.Broken != 1 || r.Served != 1 || r.Starts != 2 {

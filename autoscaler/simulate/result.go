@@ -15,7 +15,7 @@ import (
 // Policy is what decides, and its setting. What is declared for a function ([Model.Declared]) comes before what is said here, except where Keep is
 // given, which is for all; Rouse and the dual pods take notice of SleepAfter, Rouse of the rest.
 type Policy struct {
-	// Name is one of [Names].
+	// Name is one of [All].
 	Name string
 	// Keep is how long what nobody needs stays: Rouse's and the dual pods' time awake before
 	// the sleep, Knative's time before the last pod goes, Ollama's keep-alive. 0 takes the
@@ -58,12 +58,17 @@ func (p Policy) withDefaults() Policy {
 // Forever is a [Policy.Keep] that never ends.
 const Forever time.Duration = math.MaxInt64
 
-// Names are the policies, in the order in which they are shown.
-var Names = []string{"rouse", "knative", "keepalive", "random"}
+// Names are the policies that are shown unless others are asked for, in their order; Peers are more, and All is both.
+var (
+	Names = []string{"rouse", "knative", "keepalive", "random"}
+	Peers = []string{"tokens", "prewarm", "planner"}
+	All   = slices.Concat(Names, Peers)
+)
 
 // controllers make them.
 var controllers = map[string]func(*world, Policy) controller{
 	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
+	"tokens": newTokens, "prewarm": newPrewarm, "planner": newPlanner,
 }
 
 // defaultKeep is what policies do where nobody says otherwise.
@@ -72,6 +77,9 @@ var defaultKeep = map[string]time.Duration{
 	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
 	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
 	"random":    time.Minute,     // the same as ours: its source leaves it to the scaler of the requesters
+	"tokens":    time.Minute,     // the same: its source has a pool that is held for ever
+	"prewarm":   time.Minute,     // the same
+	"planner":   time.Minute,     // the same
 }
 
 // Result is what one policy made of a trace.
@@ -94,6 +102,8 @@ type Result struct {
 	Swaps int `json:"swaps"`
 
 	P99 float64 `json:"ttft_p99_ms"`
+	// WholeP95 is of the times from arrival to last token, of those that were served.
+	WholeP95 float64 `json:"whole_p95_ms"`
 	// Cold is how many requests found no instance awake, ColdP95 their time to first token.
 	Cold    int     `json:"cold"`
 	ColdP95 float64 `json:"cold_ttft_p95_ms"`
@@ -129,7 +139,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 	}
 	newController, found := controllers[p.Name]
 	if !found {
-		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, Names)
+		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, All)
 	}
 	p = p.withDefaults()
 	w := newWorld(cfg)
@@ -147,10 +157,11 @@ func (w *world) result(p Policy) Result {
 		}
 	}
 	slices.Sort(w.first)
+	slices.Sort(w.ends)
 	r := Result{
 		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Broken: w.broken, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
-		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99),
+		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99), WholeP95: quantile(w.ends, 0.95),
 		HeldShare: w.held().Hours() / w.hours(),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}

@@ -80,6 +80,7 @@ type world struct {
 	refused    int
 	broken     int             // requests whose instance was lost after their first token
 	cold       int             // requests that found no instance of their function awake
+	ends       []time.Duration // times to last token, of those that were served
 	first      []time.Duration // times to first token; of the refused, what they were bound to
 	answers    []answer        // the same in the order of the trace
 	spans      []span
@@ -224,6 +225,7 @@ func (w *world) work(u *unit) {
 	for _, r := range done {
 		w.end(r)
 		w.served++
+		w.ends = append(w.ends, w.now-r.at)
 	}
 	u.f.count(w.now)
 	u.f.running -= len(done)

@@ -101,6 +101,12 @@ and swaps side by side:
   keepalive   Ollama: load on demand, unload what was used longest ago
   random      llm-d's dual pods: GPUs are picked without knowing who sleeps where
 
+and where they are asked for with --policy:
+
+  tokens      Aegaeon: models take turns on GPUs, between two tokens
+  prewarm     WarmServe: the weights of models that are foreseen to be wanted are on idle GPUs
+  planner     Logos: a planner reassigns memory every ten seconds
+
 Nothing is started and nothing is asked: no server has to run. GPU-hours are the
 time for which GPUs are held by instances that are awake, rise, drain or go to
 sleep. With --target-p95 the knob of each policy (how long what is idle stays) is
@@ -127,7 +133,7 @@ generated.`,
 	f.StringArrayVar(&s.weights, "weights", nil, "`size` of a model's weights; repeat it, models take them in turn (default: 15Gi, 15Gi, 28Gi, 62Gi)")
 	f.IntVar(&s.cfg.MaxScale, "max-scale", 4, "most instances of a model")
 	f.DurationVar(&s.cfg.Hold, "hold", 5*time.Minute, "how long a request may wait before it is refused")
-	f.StringArrayVar(&s.policies, "policy", nil, "rouse, knative, keepalive or random (repeatable; default: all)")
+	f.StringArrayVar(&s.policies, "policy", nil, "one of the policies above (repeatable; default: the first four)")
 	f.DurationVar(&s.keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
 	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
 	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
@@ -139,7 +145,7 @@ generated.`,
 	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
 	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
-	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.Names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	cmd.AddCommand(generateCommand())
 	return cmd
@@ -272,8 +278,8 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	var policies []string
 	for _, p := range s.policies {
 		switch {
-		case !slices.Contains(simulate.Names, p):
-			return nil, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.Names, ", "))
+		case !slices.Contains(simulate.All, p):
+			return nil, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
 		case !slices.Contains(policies, p):
 			policies = append(policies, p)
 		}

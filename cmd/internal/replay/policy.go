@@ -31,8 +31,8 @@ type WhatIf struct {
 // WhatIf simulates policies on the record.
 func (r *Record) WhatIf(ctx context.Context, policies []string) (WhatIf, error) {
 	for _, p := range policies {
-		if !slices.Contains(simulate.Names, p) {
-			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.Names, ", "))
+		if !slices.Contains(simulate.All, p) {
+			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
 		}
 	}
 	t, err := r.Traffic(ctx)
