@@ -24,9 +24,11 @@ type batch struct {
 	tokens float64
 	at     time.Duration
 	timer  timer
+	// crowd is how many instances are at work on its GPU, which share its time; 0 is 1.
+	crowd int
 }
 
-// pace is the time of one step with n requests in the batch.
+// pace is the time of one step with n requests in the batch, alone on the GPU.
 func (m *Model) pace(n int) time.Duration {
 	return m.Step + time.Duration(m.Slope*float64(m.Step)*float64(max(0, n-1)))
 }
@@ -34,9 +36,22 @@ func (m *Model) pace(n int) time.Duration {
 // advance brings tokens up to now.
 func (b *batch) advance(now time.Duration) {
 	if n := len(b.decode); n > 0 {
-		b.tokens += float64(now-b.at) / float64(b.m.pace(n))
+		b.tokens += float64(now-b.at) / float64(b.pace(n))
 	}
 	b.at = now
+}
+
+// pace is the time of one step with n requests in the batch.
+func (b *batch) pace(n int) time.Duration { return b.m.pace(n) * time.Duration(max(1, b.crowd)) }
+
+// share has b share its GPU with all in all n that are at work.
+func (b *batch) share(n int, now time.Duration) {
+	if old := max(1, b.crowd); old != n {
+		b.advance(now)
+		b.ready = now + max(0, b.ready-now)*time.Duration(n)/time.Duration(old)
+		b.crowd = n
+		b.arm()
+	}
 }
 
 // add takes a request in.
@@ -50,7 +65,7 @@ func (b *batch) add(r *request, now time.Duration) {
 
 // prompt is the time that r's prompt takes.
 func (b *batch) prompt(r *request) time.Duration {
-	return time.Duration(float64(r.prompt) / b.m.Prefill * float64(time.Second))
+	return time.Duration(float64(r.prompt)/b.m.Prefill*float64(time.Second)) * time.Duration(max(1, b.crowd))
 }
 
 // arm sets the timer to when something ends.
@@ -60,7 +75,7 @@ func (b *batch) arm() {
 		at = b.ready
 	}
 	if n := len(b.decode); n > 0 {
-		left := max(0, b.decode[0].mark-b.tokens) * float64(b.m.pace(n))
+		left := max(0, b.decode[0].mark-b.tokens) * float64(b.pace(n))
 		at = min(at, b.at+time.Duration(math.Ceil(left)))
 	}
 	if at == math.MaxInt64 {
@@ -83,7 +98,7 @@ func (b *batch) step(now time.Duration, first func(r *request, d time.Duration))
 		b.prefill = b.prefill[1:]
 		r.mark = b.tokens + float64(max(1, r.output))
 		b.push(r)
-		first(r, b.m.pace(len(b.decode)))
+		first(r, b.pace(len(b.decode)))
 		if len(b.prefill) > 0 {
 			b.ready = now + b.prompt(b.prefill[0])
 		}

@@ -12,7 +12,7 @@ func BenchmarkDay(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, name := range Names {
+	for _, name := range All {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				if _, err := Run(context.Background(), Config{Devices: 40, HostMemory: 4 << 40}, trace, 24*time.Hour, Policy{Name: name}); err != nil {

@@ -6,8 +6,10 @@
 // owner loop keeps ([decide.Function], [decide.Instance]) and asks the very
 // decision code of production what to do. The others are written from their
 // documentation, each in a file of its own that names its source: Knative's
-// concurrency rule (knative.go), Ollama's keep-alive (keepalive.go) and the random
-// placement of dual pods (random.go).
+// concurrency rule (knative.go), Ollama's keep-alive (keepalive.go), the random
+// placement of dual pods (random.go), and of the newest, simplified, Aegaeon's turns
+// between tokens (tokens.go), WarmServe's copies of weights that are foreseen to be wanted
+// (prewarm.go) and a planner that reassigns memory every ten seconds, as Logos has (planner.go).
 //
 // What all of them share is the world, and only that: the trace, the GPUs, how
 // long a model takes to load, to sleep and to wake, how fast it answers, and how
@@ -22,6 +24,7 @@
 //     (fleet.go), which takes the time that the model takes ([Model]).
 //  5. A request that has waited for [Config.Hold] is refused. Every request ends
 //     exactly once.
+//  6. Nodes leave with what they had, and others come without models' files (nodes.go).
 //
 // GPU-hours are the time for which GPUs are held, whatever they do: a GPU counts
 // from when an instance on it is told to start or to wake until the last one on it

@@ -16,6 +16,7 @@ type device struct {
 	holders int
 	since   time.Duration // when the first of them came
 	held    time.Duration // for how long it was held before
+	gone    bool          // its node has left
 }
 
 // state is what an instance is about.
@@ -47,6 +48,7 @@ type unit struct {
 	lastUse   time.Duration // when it last had a request
 	slept     bool          // its process has been asleep
 	rest      time.Duration // what its last sleep took
+	loaded    time.Duration // what its start takes, without the pod
 }
 
 // span is a piece of a unit's life, for pictures.
@@ -124,20 +126,63 @@ func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
 // start makes an instance of f on devices, which is awake after delay and the
 // model's load time; done is called then.
 func (w *world) start(f *function, devices []int, delay time.Duration, done func(*unit)) *unit {
+	u := w.create(f, devices)
+	u.loaded = f.m.Load
+	node := &w.nodes[w.devices[devices[0]].node]
+	if node.cold && !node.files[f] {
+		u.loaded += f.m.Fetch
+	}
+	w.become(u, rising)
+	w.account(u, f.m.Host, f.m.Device)
+	w.starts++
+	w.after(delay+u.loaded, func() {
+		if node.cold && u.state == rising {
+			node.files[f] = true
+		}
+		w.rise(u, done)
+	})
+	return u
+}
+
+// create makes an instance that is nothing yet.
+func (w *world) create(f *function, devices []int) *unit {
+	if n := w.devices[devices[0]].node; w.nodes[n].gone && w.err == nil {
+		w.err = fmt.Errorf("at %s %s is to start on node %d, which has left", w.now, f.m.Name, n)
+	}
 	w.units++
 	u := &unit{number: w.units, f: f, devices: devices, state: gone, since: w.now, lastUse: w.now}
 	u.batch.m = f.m
 	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
 	f.units = append(f.units, u)
-	w.become(u, rising)
-	w.account(u, f.m.Host, f.m.Device)
-	w.starts++
-	w.after(delay+f.m.Load, func() { w.rise(u, done) })
 	return u
+}
+
+// raise brings u up in took, where a policy has means of its own to do that; host is what it takes of the host then. hot says that it
+// counts as a wake.
+func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func(*unit)) {
+	u.closed = false
+	w.become(u, rising)
+	w.account(u, host, u.f.m.Device)
+	if hot {
+		w.wakes++
+	} else {
+		w.starts++
+	}
+	w.after(took, func() { w.rise(u, done) })
+}
+
+// park has u be asleep at once, with so much in use, where a policy has means of its own to do that. It has no requests.
+func (w *world) park(u *unit, host, dev api.Bytes) {
+	u.closed = true
+	w.become(u, asleep)
+	w.account(u, host, dev)
 }
 
 // wake brings a sleeper up, after delay and what its level takes.
 func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
+	if u.state == gone {
+		return
+	}
 	took := u.f.m.Wake[u.level]
 	u.closed = false
 	w.become(u, rising)
@@ -157,8 +202,11 @@ func (w *world) rise(u *unit, done func(*unit)) {
 	w.feed(u.f)
 }
 
-// drain lets u take no more requests, and calls then when it has none.
+// drain lets u take no more requests, and calls then when it has none. Of one that is gone nothing is heard.
 func (w *world) drain(u *unit, then func()) {
+	if u.state == gone {
+		return
+	}
 	u.closed = true
 	w.become(u, falling)
 	if u.running > 0 {
@@ -179,6 +227,9 @@ func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 	}
 	w.drain(u, func() {
 		w.after(took, func() {
+			if u.state == gone {
+				return
+			}
 			u.level, u.slept, u.rest = level, true, took
 			w.become(u, asleep)
 			w.account(u, u.f.m.HostResidue[level], u.f.m.Residue[level])
@@ -187,13 +238,21 @@ func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 	})
 }
 
+// remove takes u out of the world.
+func (w *world) remove(u *unit) {
+	w.become(u, gone)
+	w.account(u, 0, 0)
+	u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
+}
+
 // stop lets u finish what it has and ends it; done is called then.
 func (w *world) stop(u *unit, done func(*unit)) {
 	w.drain(u, func() {
 		w.after(u.f.m.Stop, func() {
-			w.become(u, gone)
-			w.account(u, 0, 0)
-			u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
+			if u.state == gone {
+				return
+			}
+			w.remove(u)
 			done(u)
 		})
 	})

@@ -36,6 +36,17 @@ func (k *keepalive) changed(f *function) {
 	k.load() // an instance may be idle now
 }
 
+// left forgets what was on a node; its machine has an Ollama of its own, and others go on.
+func (k *keepalive) left(_ int, lost []*unit) {
+	for _, u := range lost {
+		delete(k.going, u)
+		k.want(u.f)
+	}
+	k.load()
+}
+
+func (k *keepalive) joined(int) { k.load() }
+
 // want queues f if it has something to do and nothing to do it with.
 func (k *keepalive) want(f *function) {
 	if len(f.queue) == 0 || slices.Contains(k.queue, f) ||

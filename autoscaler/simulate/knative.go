@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -146,6 +147,16 @@ func (k *knative) arrived(f *function) {
 }
 
 func (k *knative) changed(f *function) { k.functions[f.number].busy = k.w.now }
+
+// left is what the node controller does: pods of a node that is gone are deleted, and others are made for them.
+func (k *knative) left(_ int, lost []*unit) {
+	for _, a := range k.functions {
+		a.pods = slices.DeleteFunc(a.pods, func(p *kpaPod) bool { return p.u != nil && slices.Contains(lost, p.u) })
+		k.reconcile(a)
+	}
+}
+
+func (k *knative) joined(int) { k.schedule() }
 
 // ready is how many pods take requests.
 func (a *kpa) ready() int {

@@ -23,6 +23,10 @@ type Model struct {
 	Stop  time.Duration
 	// FirstSleep is Sleep of a process that has not slept before; 0 is the same.
 	FirstSleep time.Duration
+	// Fetch is what a start takes beside Load on a node that has not got the model's files. Nodes that are there at the beginning have all files.
+	Fetch time.Duration
+	// Declared is what is declared for the function, where policies leave that to it; nil: nothing. See [Policy].
+	Declared *Declared
 	// GPUs is how many an instance needs, Device what it takes of each while awake.
 	GPUs   int
 	Device api.Bytes
@@ -38,6 +42,16 @@ type Model struct {
 	// it each further request lengthens the step.
 	Step  time.Duration
 	Slope float64
+}
+
+// Declared is what people declare for a function, as in [api.Function].
+type Declared struct {
+	// SleepAfter is how long it stays awake unused, [Forever] that it does so until others need its memory.
+	SleepAfter time.Duration
+	// UnloadAfter is how long it sleeps, 0 until its memory is wanted.
+	UnloadAfter time.Duration
+	NoPrewake   bool
+	Rehearse    string
 }
 
 // Sizes are the weights of the models that stand in for those of which only the
@@ -86,6 +100,25 @@ func (m Model) PinnedSleep() Model {
 	return m
 }
 
+// Shared gives m what it needs of a GPU instead of nine tenths: the weights, a seventh of them and 3 GiB for the runtime and its KV cache,
+// as vLLM does with a gpu_memory_utilization of its own for each model. Several fit on one GPU, and what is at work there shares its time evenly, as time
+// slicing does. A model of more than one GPU stays as it is.
+func (m Model) Shared() Model {
+	if m.GPUs == 1 {
+		weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
+		m.Device = min(m.Device, weights+weights/7+3*api.GiB)
+	}
+	return m
+}
+
+// SlowSleep makes each sleep of m take 10 s and 0.5 s a GiB: weights that are copied to host memory that is not pinned, with adapters to
+// unload first (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
+func (m Model) SlowSleep() Model {
+	weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
+	m.Sleep = time.Duration((10 + 0.5*gib(weights)) * float64(time.Second))
+	return m
+}
+
 // Config is the world. Zero fields take the default.
 type Config struct {
 	// Models are the functions. Those of the trace that are missing are made by [NewModel].
@@ -107,8 +140,11 @@ type Config struct {
 	Hop time.Duration
 	// Seed is for policies that choose at random.
 	Seed uint64
-	// Pinned gives models that are made the sleep times of [Model.PinnedSleep].
-	Pinned bool
+	// Pinned gives models that are made the sleep times of [Model.PinnedSleep], SlowSleep gives every second of them those of
+	// [Model.SlowSleep], Shared gives them the memory of [Model.Shared].
+	Pinned, SlowSleep, Shared bool
+	// Changes are the nodes that leave and come, in the order of their times; see [Churn].
+	Changes []Change
 	// Record keeps what [SVG] draws.
 	Record bool
 }
@@ -125,15 +161,29 @@ func (c Config) WithDefaults(trace Trace) Config {
 	}
 	for _, name := range trace.Models() {
 		if !known[name] {
-			m := NewModel(name, Sizes[len(models)%len(Sizes)], c.DeviceMemory)
-			if c.Pinned {
-				m = m.PinnedSleep()
-			}
-			models = append(models, m)
+			models = append(models, c.NewModel(len(models), name, Sizes[len(models)%len(Sizes)]))
 		}
 	}
 	c.Models = models
 	return c
+}
+
+// NewModel is the kth model of the world, of the given weights, as c says that models are.
+func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
+	m := NewModel(name, weights, c.DeviceMemory)
+	if c.Pinned {
+		m = m.PinnedSleep()
+	}
+	if c.SlowSleep && k%2 == 0 {
+		m = m.SlowSleep()
+	}
+	if c.Shared {
+		m = m.Shared()
+	}
+	if len(c.Changes) > 0 {
+		m.Fetch = time.Duration(gib(weights) / fetchRate * float64(time.Second))
+	}
+	return m
 }
 
 // Validate says what is wrong with a configuration whose defaults are filled in: with the
@@ -150,6 +200,7 @@ func (c Config) Validate() error {
 	wrong(c.DeviceMemory < 0 || c.HostMemory < 0, "memory: want at least 0 (have %s of each device, %s of each host)", c.DeviceMemory, c.HostMemory)
 	wrong(c.MaxScale < 1, "scale: want at least 1 (have %d)", c.MaxScale)
 	wrong(c.Hold < 0 || c.Pod < 0 || c.Hop < 0, "times: want at least 0 (have hold %s, pod %s, hop %s)", c.Hold, c.Pod, c.Hop)
+	wrong(len(errs) == 0 && !possible(c.Changes, c.Nodes), "changes: want times in order, nodes that are there to leave, and others to come, and one always there")
 	for _, m := range c.Models {
 		if len(errs) > 0 { // it would be said of each
 			break

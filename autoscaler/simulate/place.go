@@ -8,7 +8,7 @@ func (w *world) free(m *Model, pick func(n int) int) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	var fit []int
 	for d := range w.devices {
-		if dv := &w.devices[d]; dv.holders == 0 {
+		if dv := &w.devices[d]; dv.holders == 0 && !dv.gone {
 			nodes[dv.node] = append(nodes[dv.node], d)
 		}
 	}
@@ -45,7 +45,7 @@ func (w *world) room(m *Model) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	for d := range w.devices {
 		dv := &w.devices[d]
-		if dv.used+m.Device <= w.cfg.DeviceMemory && w.hosts[dv.node]+m.Host <= w.cfg.HostMemory {
+		if !dv.gone && dv.used+m.Device <= w.cfg.DeviceMemory && w.hosts[dv.node]+m.Host <= w.cfg.HostMemory {
 			nodes[dv.node] = append(nodes[dv.node], d)
 		}
 	}

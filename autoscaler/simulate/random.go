@@ -24,6 +24,7 @@ type random struct {
 	rng       *rand.Rand
 	functions []*randomFunction
 	pending   []*randomFunction // requesters without a GPU, the oldest first
+	claims    []*claim          // requesters with GPUs and without an instance
 	deadline  timer
 }
 
@@ -32,6 +33,13 @@ type randomFunction struct {
 	wanted int             // requesters that wait or rise
 	needed []time.Duration // when n+1 instances were last needed
 	before int             // how many were at the last change
+}
+
+// claim is a requester's hold on GPUs for which there is no instance yet.
+type claim struct {
+	rf      *randomFunction
+	devices []int
+	lost    bool // with its node
 }
 
 func newRandom(w *world, p Policy) controller {
@@ -110,11 +118,33 @@ func (r *random) land(rf *randomFunction, devices []int) {
 		}
 	}
 	r.w.hold(devices) // the requester's claim, while there is no instance
-	r.clear(rf, devices)
+	c := &claim{rf: rf, devices: devices}
+	r.claims = append(r.claims, c)
+	r.clear(c)
 }
 
-// clear ends sleepers until a new instance may start on devices.
-func (r *random) clear(rf *randomFunction, devices []int) {
+// left deletes the requesters of a node, and others are made for them.
+func (r *random) left(node int, _ []*unit) {
+	r.claims = slices.DeleteFunc(r.claims, func(c *claim) bool {
+		c.lost = r.w.devices[c.devices[0]].node == node
+		if c.lost {
+			c.rf.wanted--
+		}
+		return c.lost
+	})
+	for _, rf := range r.functions {
+		r.changed(rf.f)
+	}
+}
+
+func (r *random) joined(int) { r.schedule() }
+
+// clear ends sleepers until a new instance may start on the devices of c.
+func (r *random) clear(c *claim) {
+	if c.lost {
+		return
+	}
+	rf, devices := c.rf, c.devices
 	m, w := rf.f.m, r.w
 	node := w.devices[devices[0]].node
 	var victim *unit
@@ -136,16 +166,17 @@ func (r *random) clear(rf *randomFunction, devices []int) {
 			}
 		}
 		if victim == nil { // all of it is awake: wait until somebody sleeps
-			w.after(time.Second, func() { r.clear(rf, devices) })
+			w.after(time.Second, func() { r.clear(c) })
 			return
 		}
 	}
 	if victim != nil {
 		w.swaps++
-		w.stop(victim, func(*unit) { r.clear(rf, devices) })
+		w.stop(victim, func(*unit) { r.clear(c) })
 		return
 	}
 	w.release(devices)
+	r.claims = slices.DeleteFunc(r.claims, func(d *claim) bool { return d == c })
 	rf.wanted--
 	w.start(rf.f, devices, w.cfg.Pod, func(*unit) {})
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Policy is what decides, and its setting.
+// Policy is what decides, and its setting. What is declared for a function ([Model.Declared]) comes before what is said here, except where Keep is
+// given, which is for all; Rouse and the dual pods take notice of SleepAfter, Rouse of the rest.
 type Policy struct {
-	// Name is one of [Names].
+	// Name is one of [All].
 	Name string
 	// Keep is how long what nobody needs stays: Rouse's and the dual pods' time awake before
 	// the sleep, Knative's time before the last pod goes, Ollama's keep-alive. 0 takes the
@@ -31,25 +32,43 @@ type Policy struct {
 	Rehearse string
 	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
 	SleeperLimit int
+
+	each bool // Keep is nobody's wish
 }
 
 // keep is how long m stays.
 func (p Policy) keep(m *Model) time.Duration {
+	if p.each && m.Declared != nil {
+		return m.Declared.SleepAfter
+	}
 	if p.KeepSlow > 0 && m.Wake[api.Level1] > p.Quick {
 		return p.KeepSlow
 	}
 	return p.Keep
 }
 
+// withDefaults fills in the keep.
+func (p Policy) withDefaults() Policy {
+	if p.Keep == 0 {
+		p.Keep, p.each = defaultKeep[p.Name], true
+	}
+	return p
+}
+
 // Forever is a [Policy.Keep] that never ends.
 const Forever time.Duration = math.MaxInt64
 
-// Names are the policies, in the order in which they are shown.
-var Names = []string{"rouse", "knative", "keepalive", "random"}
+// Names are the policies that are shown unless others are asked for, in their order; Peers are more, and All is both.
+var (
+	Names = []string{"rouse", "knative", "keepalive", "random"}
+	Peers = []string{"tokens", "prewarm", "planner"}
+	All   = slices.Concat(Names, Peers)
+)
 
 // controllers make them.
 var controllers = map[string]func(*world, Policy) controller{
 	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
+	"tokens": newTokens, "prewarm": newPrewarm, "planner": newPlanner,
 }
 
 // defaultKeep is what policies do where nobody says otherwise.
@@ -58,6 +77,9 @@ var defaultKeep = map[string]time.Duration{
 	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
 	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
 	"random":    time.Minute,     // the same as ours: its source leaves it to the scaler of the requesters
+	"tokens":    time.Minute,     // the same: its source has a pool that is held for ever
+	"prewarm":   time.Minute,     // the same
+	"planner":   time.Minute,     // the same
 }
 
 // Result is what one policy made of a trace.
@@ -74,10 +96,14 @@ type Result struct {
 	ColdHits int `json:"cold_hits"`
 	// Refused is how many requests were refused.
 	Refused int `json:"refused"`
+	// Broken is how many requests ended without all of their answer, because a node left.
+	Broken int `json:"broken,omitempty"`
 	// Swaps is how often an instance gave way to another function.
 	Swaps int `json:"swaps"`
 
 	P99 float64 `json:"ttft_p99_ms"`
+	// WholeP95 is of the times from arrival to last token, of those that were served.
+	WholeP95 float64 `json:"whole_p95_ms"`
 	// Cold is how many requests found no instance awake, ColdP95 their time to first token.
 	Cold    int     `json:"cold"`
 	ColdP95 float64 `json:"cold_ttft_p95_ms"`
@@ -89,6 +115,8 @@ type Result struct {
 	// models that take longer to wake than the target, where it was another one.
 	KeepSeconds     float64 `json:"keep_seconds"`
 	KeepSlowSeconds float64 `json:"keep_slow_seconds,omitempty"`
+	// KeepDeclared says that functions stayed as long as is declared for them, and KeepSeconds only where nothing is.
+	KeepDeclared bool `json:"keep_declared,omitempty"`
 	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
 	// HeldShare is GPUHours over the hours that there were.
@@ -111,11 +139,9 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 	}
 	newController, found := controllers[p.Name]
 	if !found {
-		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, Names)
+		return Result{}, fmt.Errorf("policy %q: want one of %v", p.Name, All)
 	}
-	if p.Keep == 0 {
-		p.Keep = defaultKeep[p.Name]
-	}
+	p = p.withDefaults()
 	w := newWorld(cfg)
 	w.controller = newController(w, p)
 	if err := w.run(ctx, trace, horizon); err != nil {
@@ -131,15 +157,17 @@ func (w *world) result(p Policy) Result {
 		}
 	}
 	slices.Sort(w.first)
+	slices.Sort(w.ends)
 	r := Result{
-		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Swaps: w.swaps,
+		Name: p.Name, GPUHours: w.held().Hours(), ColdHits: w.cold, Refused: w.refused, Served: w.served, Broken: w.broken, Swaps: w.swaps,
 		Starts: w.starts, Wakes: w.wakes, SleeperGiBHours: w.sleepers, TargetMet: true,
-		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99),
-		HeldShare: w.held().Hours() / (w.now.Hours() * float64(len(w.devices))),
+		KeepSeconds: inSeconds(p.Keep), KeepSlowSeconds: inSeconds(p.KeepSlow), P50: quantile(w.first, 0.5), P95: quantile(w.first, 0.95), P99: quantile(w.first, 0.99), WholeP95: quantile(w.ends, 0.95),
+		HeldShare: w.held().Hours() / w.hours(),
 		spans:     w.spans, waits: w.waits, length: w.now,
 	}
 	cold := w.firstOf(func(k int) bool { return w.answers[k].cold })
 	r.Cold, r.ColdP95 = len(cold), quantile(cold, 0.95)
+	r.KeepDeclared = p.each && p.sleeps() && slices.ContainsFunc(w.cfg.Models, func(m Model) bool { return m.Declared != nil })
 	if p.KeepSlow == p.Keep {
 		r.KeepSlowSeconds = 0
 	}
@@ -174,6 +202,9 @@ func Rows(results []Result) [][]string {
 	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
 	for _, r := range results {
 		keep := sayKeep(r.KeepSeconds)
+		if r.KeepDeclared {
+			keep = "declared"
+		}
 		if r.KeepSlowSeconds != 0 {
 			keep += ", " + sayKeep(r.KeepSlowSeconds)
 		}

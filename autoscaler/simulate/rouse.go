@@ -57,11 +57,8 @@ func newRouse(w *world, policy Policy) controller {
 	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
 	p.deadline = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
-	p.devices = fleetOf(w.cfg)
+	p.findDevices()
 	p.world = decide.NewWorld(decide.Policy{}, p.devices)
-	for d := range w.devices {
-		p.index[deviceID(d)] = d
-	}
 	for _, f := range w.functions {
 		rf := &rouseFunction{f: f}
 		rf.Spec = specOf(w.cfg, f.m, policy)
@@ -73,36 +70,14 @@ func newRouse(w *world, policy Policy) controller {
 	return p
 }
 
-// deviceID names a GPU.
-func deviceID(d int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%04d", d)) }
-
-// fleetOf are the devices as the autoscaler knows them.
-func fleetOf(c Config) []inventory.Device {
-	node := func(n int) string {
-		if c.Nodes == 1 {
-			return ""
-		}
-		return fmt.Sprintf("node-%03d", n)
-	}
-	var ds []inventory.Device
-	for n := range c.Nodes {
-		id := api.HostMemory
-		if c.Nodes > 1 {
-			id = api.DeviceID(node(n)) + "/" + api.HostMemory
-		}
-		ds = append(ds, inventory.Device{ID: id, Node: node(n), Name: "host memory", Capacity: c.HostMemory, Total: c.HostMemory})
-	}
-	for d := range c.Devices {
-		ds = append(ds, inventory.Device{ID: deviceID(d), Node: node(d * c.Nodes / c.Devices), Name: "GPU", Capacity: c.DeviceMemory, Total: c.DeviceMemory})
-	}
-	return ds
-}
-
 // specOf declares a model as people do.
 func specOf(c Config, m *Model, p Policy) api.Function {
 	sleepAfter := p.keep(m)
 	if sleepAfter == Forever {
 		sleepAfter = 0
+	}
+	if d := m.Declared; d != nil && p.each {
+		p.UnloadAfter, p.NoPrewake, p.Rehearse = d.UnloadAfter, d.NoPrewake, d.Rehearse
 	}
 	return api.Function{
 		Name: api.NewFunctionName("", string(m.Name)), Concurrency: m.Concurrency, MaxScale: c.MaxScale,
@@ -300,6 +275,7 @@ func (p *rouse) start(a *decide.Action) {
 	i := &rouseInstance{f: f}
 	i.Status = api.InstanceStatus{Instance: api.InstanceID(fmt.Sprintf("%s-%06d", a.Function.Name(), f.number)),
 		Function: a.Function, State: api.Starting, Devices: a.Devices, Concurrency: f.Spec.Concurrency}
+	i.Status.Node = p.nodeName(p.w.devices[p.index[a.Devices[0]]].node)
 	i.Since, i.From, i.Ahead = p.now(), inventory.Stopped, a.Ahead
 	devices := make([]int, len(a.Devices))
 	for k, id := range a.Devices {
@@ -320,7 +296,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	if s == api.Awake {
 		// Who reports awake has memory already; the world accounts for it before it calls.
 		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
-		i.Status.LoadTime = p.w.cfg.Pod + m.Load
+		i.Status.LoadTime = p.w.cfg.Pod + i.u.loaded
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
 	i.Status.SleepTime = i.u.rest

@@ -187,7 +187,7 @@ func TestSVG(t *testing.T) {
 	trace[0].Model = `<a & "b">`
 	cfg := Config{Devices: 40, Record: true}.WithDefaults(trace)
 	var results []Result
-	for _, name := range Names {
+	for _, name := range All {
 		r, err := Run(t.Context(), cfg, trace, time.Hour, Policy{Name: name})
 		if err != nil {
 			t.Fatal(err)

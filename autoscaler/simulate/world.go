@@ -53,6 +53,11 @@ type controller interface {
 	changed(f *function)
 	// begin is called once, at the beginning.
 	begin()
+	// left is called when a node has left with what was on it: lost are those instances, which are gone. Of what was to happen with
+	// them nothing is heard. changed is called afterwards for each of their functions.
+	left(node int, lost []*unit)
+	// joined is called when there is a new node in the place of one that left.
+	joined(node int)
 }
 
 // world is one run.
@@ -62,6 +67,8 @@ type world struct {
 	controller controller
 	functions  []*function
 	devices    []device
+	nodes      []node
+	shares     bool        // GPUs may have several instances awake
 	hosts      []api.Bytes // in use, by node
 	units      int         // that ever were
 	open       int         // requests that have not ended
@@ -71,7 +78,9 @@ type world struct {
 	sleepers   float64
 	served     int
 	refused    int
+	broken     int             // requests whose instance was lost after their first token
 	cold       int             // requests that found no instance of their function awake
+	ends       []time.Duration // times to last token, of those that were served
 	first      []time.Duration // times to first token; of the refused, what they were bound to
 	answers    []answer        // the same in the order of the trace
 	spans      []span
@@ -92,7 +101,7 @@ type mark struct {
 }
 
 func newWorld(cfg Config) *world {
-	w := &world{cfg: cfg, devices: make([]device, cfg.Devices), hosts: make([]api.Bytes, cfg.Nodes)}
+	w := &world{cfg: cfg, devices: make([]device, cfg.Devices), nodes: make([]node, cfg.Nodes), hosts: make([]api.Bytes, cfg.Nodes)}
 	for d := range w.devices {
 		w.devices[d].node = d * cfg.Nodes / cfg.Devices
 	}
@@ -100,6 +109,10 @@ func newWorld(cfg Config) *world {
 		f := &function{number: k, m: &cfg.Models[k]}
 		f.expiry = timer{c: &w.clock, do: func() { w.expire(f) }}
 		w.functions = append(w.functions, f)
+		w.shares = w.shares || 2*f.m.Device <= cfg.DeviceMemory
+	}
+	for _, c := range cfg.Changes {
+		w.at(c.At, func() { w.change(c) })
 	}
 	return w
 }
@@ -179,7 +192,9 @@ func (w *world) dispatch(f *function) {
 		r := f.queue[sent]
 		sent++
 		f.running++
-		to.running++
+		if to.running++; to.running == 1 {
+			w.crowd(to)
+		}
 		to.lastUse = w.now
 		to.batch.advance(w.now)
 		to.batch.add(r, w.now)
@@ -210,10 +225,13 @@ func (w *world) work(u *unit) {
 	for _, r := range done {
 		w.end(r)
 		w.served++
+		w.ends = append(w.ends, w.now-r.at)
 	}
 	u.f.count(w.now)
 	u.f.running -= len(done)
-	u.running -= len(done)
+	if u.running -= len(done); u.running == 0 {
+		w.crowd(u)
+	}
 	u.lastUse = w.now
 	w.feed(u.f)
 	if then := u.drained; u.running == 0 && then != nil {

@@ -40,9 +40,7 @@ func play(t *testing.T, c Config, trace Trace, horizon time.Duration, p Policy) 
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if p.Keep == 0 {
-		p.Keep = defaultKeep[p.Name]
-	}
+	p = p.withDefaults()
 	w := newWorld(c)
 	w.controller = controllers[p.Name](w, p)
 	if err := w.run(context.Background(), trace, horizon); err != nil {
@@ -68,7 +66,7 @@ func TestEveryRequestEndsOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, name := range Names {
+			for _, name := range All {
 				for _, c := range []Config{
 					{Devices: 2, Seed: seed},
 					{Devices: 4, Nodes: 2, HostMemory: 160 * api.GiB, Hold: 30 * time.Second, Seed: seed},
@@ -101,7 +99,7 @@ func TestSameSeedSameResult(t *testing.T) {
 		}
 		return r
 	}
-	for _, name := range Names {
+	for _, name := range All {
 		if a, b := run(name, 1), run(name, 1); !reflect.DeepEqual(a, b) {
 			t.Errorf("%s: two runs of one seed differ:\n%+v\n%+v", name, a, b)
 		}

@@ -51,7 +51,7 @@ record, and what it has to assume for that.`,
 	}
 	cmd.Flags().StringVar(&f.at, "at", "", "a `time` in the record, such as 03:12 or 2026-11-24T03:12:30 (default: its end)")
 	cmd.Flags().StringArrayVar(&f.policies, "policy", nil, "rouse, knative, keepalive or random: what it would have cost (repeatable)")
-	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.Names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	return cmd
 }

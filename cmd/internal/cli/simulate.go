@@ -81,6 +81,7 @@ type simulateFlags struct {
 	policies     []string
 	keep, target time.Duration
 	unload       time.Duration
+	churn        time.Duration
 	noPrewake    bool
 	rehearse     string
 	sleeperLimit int
@@ -99,6 +100,12 @@ and swaps side by side:
   knative     stock Knative: the concurrency rule of its autoscaler, a GPU for each pod
   keepalive   Ollama: load on demand, unload what was used longest ago
   random      llm-d's dual pods: GPUs are picked without knowing who sleeps where
+
+and where they are asked for with --policy:
+
+  tokens      Aegaeon: models take turns on GPUs, between two tokens
+  prewarm     WarmServe: the weights of models that are foreseen to be wanted are on idle GPUs
+  planner     Logos: a planner reassigns memory every ten seconds
 
 Nothing is started and nothing is asked: no server has to run. GPU-hours are the
 time for which GPUs are held by instances that are awake, rise, drain or go to
@@ -126,16 +133,19 @@ generated.`,
 	f.StringArrayVar(&s.weights, "weights", nil, "`size` of a model's weights; repeat it, models take them in turn (default: 15Gi, 15Gi, 28Gi, 62Gi)")
 	f.IntVar(&s.cfg.MaxScale, "max-scale", 4, "most instances of a model")
 	f.DurationVar(&s.cfg.Hold, "hold", 5*time.Minute, "how long a request may wait before it is refused")
-	f.StringArrayVar(&s.policies, "policy", nil, "rouse, knative, keepalive or random (repeatable; default: all)")
+	f.StringArrayVar(&s.policies, "policy", nil, "one of the policies above (repeatable; default: the first four)")
 	f.DurationVar(&s.keep, "keep", 0, "how long what is idle stays, for every policy (default: the policy's own)")
 	f.DurationVar(&s.target, "target-p95", 0, "set each policy's knob so that the p95 of the time to first token is at most this")
 	f.DurationVar(&s.unload, "unload-after", 0, "how long a sleeper stays, for rouse (default: until its memory is wanted)")
 	f.BoolVar(&s.noPrewake, "no-prewake", false, "wake and start only for requests that are there, for rouse")
 	f.BoolVar(&s.cfg.Pinned, "pinned-sleep", false, "the first sleep of a process is slow and others are quick, as published for vLLM with pinned host memory")
+	f.BoolVar(&s.cfg.SlowSleep, "slow-sleep", false, "every second model takes 10 s and 0.5 s a GiB for each sleep")
+	f.BoolVar(&s.cfg.Shared, "share-gpus", false, "models take what they need of a GPU, so that several are awake on one (default: nine tenths of it)")
+	f.DurationVar(&s.churn, "churn", 0, "about once in this time a machine leaves, and ten minutes later another one comes, without models' files")
 	f.StringVar(&s.rehearse, "rehearse", api.RehearseMeasured, "whether first sleeps are rehearsed, for rouse: measured, always or never")
 	f.IntVar(&s.sleeperLimit, "sleeper-limit", 2, "most sleepers on a GPU, for random")
 	f.StringVar(&s.svg, "svg", "", "write a picture to this `file`")
-	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.Names, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
+	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	cmd.AddCommand(generateCommand())
 	return cmd
@@ -169,6 +179,9 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	trace, horizon, err := s.read(cmd)
 	if err != nil {
 		return err
+	}
+	if s.churn > 0 && s.cfg.Nodes > 1 {
+		s.cfg.Changes = simulate.Churn(s.cfg.Nodes, horizon, s.churn, away, s.shape.Seed)
 	}
 	policies, err := s.configure(trace)
 	if err != nil {
@@ -257,14 +270,16 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 		return nil, fmt.Errorf("--hold %s: want more than 0 and at most %s", s.cfg.Hold, mostHold)
 	case s.keep > 0 && s.target > 0:
 		return nil, errors.New("--keep and --target-p95: give one of them; the target is held by searching for what to keep")
+	case s.churn < 0 || s.churn > 0 && (s.churn < time.Minute || s.cfg.Nodes < 2):
+		return nil, fmt.Errorf("--churn %s: want a minute or more, and --nodes of 2 or more", s.churn)
 	case s.sleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", s.sleeperLimit)
 	}
 	var policies []string
 	for _, p := range s.policies {
 		switch {
-		case !slices.Contains(simulate.Names, p):
-			return nil, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.Names, ", "))
+		case !slices.Contains(simulate.All, p):
+			return nil, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
 		case !slices.Contains(policies, p):
 			policies = append(policies, p)
 		}
@@ -303,14 +318,13 @@ func (s *simulateFlags) sizes(trace simulate.Trace) error {
 		if err != nil {
 			return fmt.Errorf("--weights %s: %w", value, err)
 		}
-		m := simulate.NewModel(name, v, s.cfg.DeviceMemory)
-		if s.cfg.Pinned {
-			m = m.PinnedSleep()
-		}
-		s.cfg.Models = append(s.cfg.Models, m)
+		s.cfg.Models = append(s.cfg.Models, s.cfg.NewModel(k, name, v))
 	}
 	return nil
 }
+
+// away is how long it takes until another machine is there.
+const away = 10 * time.Minute
 
 // mostHold is as long as a request may wait in virtual time: who is never served counts as one that took so long.
 const mostHold = 24 * time.Hour

@@ -31,8 +31,8 @@ type WhatIf struct {
 // WhatIf simulates policies on the record.
 func (r *Record) WhatIf(ctx context.Context, policies []string) (WhatIf, error) {
 	for _, p := range policies {
-		if !slices.Contains(simulate.Names, p) {
-			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.Names, ", "))
+		if !slices.Contains(simulate.All, p) {
+			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
 		}
 	}
 	t, err := r.Traffic(ctx)
@@ -49,11 +49,7 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (WhatIf, error) 
 	}
 	w.Requests, w.Models = len(trace), len(trace.Models())
 	for _, p := range policies {
-		policy := simulate.Policy{Name: p}
-		if p == "rouse" {
-			policy.Keep = t.keep(&w)
-		}
-		result, err := simulate.Run(ctx, cfg, trace, t.To.Sub(t.From), policy)
+		result, err := simulate.Run(ctx, cfg, trace, t.To.Sub(t.From), simulate.Policy{Name: p})
 		if err != nil {
 			return w, err
 		}
@@ -172,6 +168,9 @@ func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model
 		m.Residue[level], m.HostResidue[level] = min(m.Residue[level], m.Device), min(m.HostResidue[level], cfg.HostMemory)
 		m.Wake[level] = cmp.Or(l.Wake[level], m.Wake[level])
 	}
+	m.Declared = &simulate.Declared{SleepAfter: cmp.Or(f.Function.SleepAfter, simulate.Forever), UnloadAfter: f.Function.UnloadAfter,
+		NoPrewake: f.Function.NoPrewake, Rehearse: f.Function.Rehearse}
+	m.FirstSleep = l.FirstSleep
 	m.Load, m.Sleep = cmp.Or(l.Load, m.Load), cmp.Or(l.Sleep, m.Sleep)
 	if l.PromptRate > 0 {
 		m.Prefill = l.PromptRate
@@ -180,22 +179,4 @@ func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model
 		m.Step = time.Duration(float64(time.Second) / l.TokenRate)
 	}
 	return m, l.Load > 0 && l.Wake[api.Level1] > 0 && l.PromptRate > 0 && l.TokenRate > 0
-}
-
-// keep is how long most functions stay awake unused, which the simulator has one number for.
-func (t *Traffic) keep(w *WhatIf) time.Duration {
-	count := make(map[time.Duration]int)
-	for _, f := range t.Functions {
-		count[f.Function.SleepAfter]++
-	}
-	var most time.Duration
-	for d, n := range count {
-		if n > count[most] || n == count[most] && d < most {
-			most = d
-		}
-	}
-	if len(count) > 1 {
-		w.assume("all functions sleep after %s, as most do; there are %d different times", cmp.Or(most, simulate.Forever), len(count))
-	}
-	return cmp.Or(most, simulate.Forever)
 }

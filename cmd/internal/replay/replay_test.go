@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
 // machine has GPUs on which everything that is asked for works: it is the effects of an autoscaler.
@@ -242,5 +244,21 @@ func TestWhatIf(t *testing.T) {
 	}
 	if _, err := r.WhatIf(t.Context(), []string{"best"}); err == nil {
 		t.Error("an unknown policy is taken")
+	}
+}
+
+// TestModelsKeepWhatIsDeclared: a function is simulated with its own times.
+func TestModelsKeepWhatIsDeclared(t *testing.T) {
+	f := admin.Function{Function: api.Function{Name: api.NewFunctionName("", "a"), UnloadAfter: time.Hour, NoPrewake: true, Rehearse: api.RehearseNever},
+		Need: api.Memory{Host: api.GiB, Devices: 1, PerDevice: 10 * api.GiB}, Learned: admin.Learned{Sleep: time.Second, FirstSleep: 9 * time.Second}}
+	for after, want := range map[time.Duration]time.Duration{20 * time.Second: 20 * time.Second, 0: simulate.Forever} {
+		f.Function.SleepAfter = after
+		m, _ := model(f, true, simulate.Config{DeviceMemory: 80 * api.GiB, HostMemory: api.TiB})
+		if got := *m.Declared; got != (simulate.Declared{SleepAfter: want, UnloadAfter: time.Hour, NoPrewake: true, Rehearse: api.RehearseNever}) {
+			t.Errorf("sleep-after %s: %+v", after, got)
+		}
+		if m.Sleep != time.Second || m.FirstSleep != 9*time.Second {
+			t.Errorf("sleeps of %s and %s, want those that were measured", m.Sleep, m.FirstSleep)
+		}
 	}
 }

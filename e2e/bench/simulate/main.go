@@ -9,9 +9,11 @@
 //	 2. The share of hot starts of 12 models on 4 GPUs, on the same Zipf traces, beside the random
 //	    placement of dual pods in the same run, with several limits on its sleepers.
 //	 3. The same for the other loads of the generator, without a gate.
-//	 4. How long a simulation takes.
+//	 4. Times to first token and GPU-hours on harsh days (harsh.go), each policy with its defaults: at most the p95 of stock Knative.
+//	 5. The same on ordinary days beside the newest peers (peers.go), without a gate.
+//	 6. How long a simulation takes.
 //
-// Everything but 4 is virtual time, and the same on every machine.
+// Everything but 6 is virtual time, and the same on every machine.
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,20 +44,32 @@ type bench struct {
 	day   time.Duration
 }
 
+type part struct {
+	name string
+	run  func(context.Context) ([]report.Measurement, error)
+}
+
 func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
 	b := bench{day: 24 * time.Hour}
 	flags.IntVar(&b.seeds, "seeds", 3, "traces of each kind")
+	only := flags.String("only", "", "`part` to run: hours, hot, harsh, peers or speed (default: all)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if b.seeds < 1 {
 		return fmt.Errorf("-seeds %d: want at least 1", b.seeds)
 	}
+	parts := []part{{"hours", b.hours}, {"hot", b.hot}, {"harsh", b.harsh}, {"peers", b.peers}, {"speed", b.speed}}
+	if *only != "" {
+		if parts = slices.DeleteFunc(parts, func(p part) bool { return p.name != *only }); len(parts) == 0 {
+			return fmt.Errorf("-only %s: there is no such part", *only)
+		}
+	}
 	r := report.New("go run ./e2e/bench/simulate -o docs/bench/simulate.json")
-	for _, part := range []func(context.Context) ([]report.Measurement, error){b.hours, b.hot, b.speed} {
-		ms, err := part(ctx)
+	for _, p := range parts {
+		ms, err := p.run(ctx)
 		if err != nil {
 			return err
 		}
@@ -205,7 +220,7 @@ func (b *bench) hot(ctx context.Context) ([]report.Measurement, error) {
 	return ms, nil
 }
 
-// speed is 4.
+// speed is 6.
 func (b *bench) speed(ctx context.Context) ([]report.Measurement, error) {
 	var ms []report.Measurement
 	for _, s := range []struct{ functions, gpus, nodes int }{{12, 4, 1}, {100, 40, 5}} {

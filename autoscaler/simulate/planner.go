@@ -1,0 +1,255 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+func asBytes(n int) api.Bytes { return api.Bytes(n) }
+
+// planner is the kind of Logos (github.com/ls1intum/edutelligence): a planner that looks at all models every 10 s, with a ledger of each device and
+// each host, and reassigns their memory by demand. A request finds a sleeper that fits at once and wakes it; all else waits for the plan.
+//
+//  1. A model's score is its requests, those of the last 10 s counting most: it falls by a sixth with each plan.
+//  2. What was not used for Keep falls asleep.
+//  3. Models with requests and without an instance, the highest score first: a sleeper is woken where there is room; an instance is
+//     started where there is room; else what is idle makes way, the lowest score first, and after a minute what is busy and has a lower score.
+//     The plan comes back to them.
+//  4. Models that need more instances than they have get them where there is room.
+//
+// It was written from that description and not from the code: the scores and the minute are ours. Sleepers stay until their memory is wanted.
+type planner struct {
+	w         *world
+	p         Policy
+	functions []*planned
+}
+
+const (
+	plannerTick    = 10 * time.Second
+	plannerFade    = 5.0 / 6
+	plannerPatient = time.Minute
+)
+
+type planned struct {
+	f       *function
+	score   float64
+	arrived int
+}
+
+func newPlanner(w *world, p Policy) controller {
+	c := &planner{w: w, p: p}
+	for _, f := range w.functions {
+		c.functions = append(c.functions, &planned{f: f})
+	}
+	return c
+}
+
+func (c *planner) begin() { c.w.after(plannerTick, c.plan) }
+
+func (c *planner) joined(int) {}
+
+func (c *planner) left(int, []*unit) {}
+
+func (c *planner) changed(*function) {}
+
+// arrived wakes a sleeper where it fits.
+func (c *planner) arrived(f *function) {
+	c.functions[f.number].arrived++
+	if len(f.queue) > 0 && f.live() == 0 {
+		c.wakeFree(f)
+	}
+}
+
+// live counts what is awake and takes requests, or rises.
+func (f *function) live() (n int) {
+	for _, u := range f.units {
+		if u.state == rising || u.state == awake && !u.closed {
+			n++
+		}
+	}
+	return n
+}
+
+// wakeFree wakes a sleeper of f that fits.
+func (c *planner) wakeFree(f *function) bool {
+	for _, u := range f.units {
+		if u.state != asleep {
+			continue
+		}
+		fits := c.w.hosts[c.w.devices[u.devices[0]].node]-u.host+f.m.Host <= c.w.cfg.HostMemory
+		for _, d := range u.devices {
+			fits = fits && c.w.devices[d].used-u.dev+f.m.Device <= c.w.cfg.DeviceMemory
+		}
+		if fits {
+			c.w.wake(u, c.w.cfg.Hop, func(*unit) {})
+			return true
+		}
+	}
+	return false
+}
+
+// plan is one plan.
+func (c *planner) plan() {
+	order := slices.Clone(c.functions)
+	for _, v := range order { // 1
+		v.score = v.score*plannerFade + float64(v.arrived)
+		v.arrived = 0
+		c.sleepIdle(v.f) // 2
+	}
+	slices.SortStableFunc(order, func(a, b *planned) int { return cmp.Compare(b.score, a.score) })
+	for _, v := range order {
+		if len(v.f.queue) > 0 && v.f.live() == 0 { // 3
+			c.bring(v)
+		}
+	}
+	for _, v := range order {
+		for n := v.f.live(); n > 0 && n < min(v.f.demand(), c.w.cfg.MaxScale) && (c.wakeFree(v.f) || c.startFree(v.f)); n++ { // 4
+		}
+	}
+	c.w.after(plannerTick, c.plan)
+}
+
+func (c *planner) sleepIdle(f *function) {
+	for _, u := range slices.Clone(f.units) {
+		if u.state == awake && !u.closed && u.running == 0 && c.p.Keep != Forever && c.w.now-u.lastUse >= c.p.Keep {
+			c.w.sleep(u, api.Level1, func(*unit) {})
+		}
+	}
+}
+
+func (c *planner) startFree(f *function) bool {
+	devices := c.w.room(f.m)
+	if devices != nil {
+		c.w.start(f, devices, c.w.cfg.Pod, func(*unit) {})
+	}
+	return devices != nil
+}
+
+// bring finds a place for v, or makes one.
+func (c *planner) bring(v *planned) {
+	if c.wakeFree(v.f) || c.startFree(v.f) {
+		return
+	}
+	var best []*unit
+	lost := func(us []*unit) (s float64) {
+		for _, u := range us {
+			s += c.functions[u.f.number].score + 1e-9
+			if u.state == asleep && u.f == v.f {
+				s += 1e6 // its own sleeper goes last
+			}
+		}
+		return s
+	}
+	consider := func(devices []int) {
+		if us, enough := c.victims(v, devices); enough && (best == nil || lost(us) < lost(best)) {
+			best = us
+		}
+	}
+	for _, u := range v.f.units { // a sleeper's GPUs before others
+		if u.state == asleep {
+			consider(u.devices)
+		}
+	}
+	if best == nil {
+		for d := 0; d+v.f.m.GPUs <= len(c.w.devices); d++ {
+			devices := make([]int, v.f.m.GPUs)
+			for k := range devices {
+				devices[k] = d + k
+			}
+			if c.w.devices[d].node == c.w.devices[d+v.f.m.GPUs-1].node {
+				consider(devices)
+			}
+		}
+	}
+	for _, u := range best {
+		c.w.swaps++
+		if u.state == asleep {
+			c.w.stop(u, func(*unit) {})
+			continue
+		}
+		c.w.sleep(u, api.Level1, func(*unit) { c.again(v) })
+	}
+}
+
+// again brings v up when what made way for it is gone.
+func (c *planner) again(v *planned) {
+	if len(v.f.queue) > 0 && v.f.live() == 0 && !c.wakeFree(v.f) {
+		c.startFree(v.f)
+	}
+}
+
+// victims are what has to make way on devices for v: instances that are awake, the lowest score first, and where that is not enough
+// sleepers. enough is false where not all of it is, or something there is on its way already.
+func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
+	w, m := c.w, v.f.m
+	node := w.devices[devices[0]].node
+	if w.nodes[node].gone {
+		return nil, false
+	}
+	var cands []*unit
+	host := w.hosts[node] + m.Host - w.cfg.HostMemory // what is too much
+	over := make([]api.Bytes, len(devices))
+	for k, d := range devices {
+		over[k] = w.devices[d].used + m.Device - w.cfg.DeviceMemory
+	}
+	for _, f := range w.functions {
+		for _, u := range f.units {
+			here := slices.ContainsFunc(u.devices, func(d int) bool { return slices.Contains(devices, d) })
+			switch {
+			case here && (u.state == falling || u.state == rising):
+				return nil, false
+			case here && u.f == v.f && u.state == asleep && slices.Equal(u.devices, devices): // it is the one to be woken
+				host -= u.host
+				for k := range over {
+					over[k] -= u.dev
+				}
+			case u.state == asleep && w.devices[u.devices[0]].node == node, here && u.state == awake && c.mayTake(v, u):
+				cands = append(cands, u)
+			}
+		}
+	}
+	slices.SortStableFunc(cands, func(a, b *unit) int {
+		return cmp.Or(cmp.Compare(b2i(b.state == awake), b2i(a.state == awake)), cmp.Compare(c.functions[a.f.number].score, c.functions[b.f.number].score))
+	})
+	for _, u := range cands {
+		freesHost, frees := u.host, u.dev
+		if u.state == awake {
+			freesHost, frees = u.host-u.f.m.HostResidue[api.Level1], u.dev-u.f.m.Residue[api.Level1]
+		}
+		useful := host > 0 && freesHost > 0
+		for k, d := range devices {
+			useful = useful || over[k] > 0 && slices.Contains(u.devices, d)
+		}
+		if !useful {
+			continue
+		}
+		host -= freesHost
+		for k, d := range devices {
+			if slices.Contains(u.devices, d) {
+				over[k] -= frees
+			}
+		}
+		us = append(us, u)
+	}
+	return us, host <= 0 && !slices.ContainsFunc(over, func(b api.Bytes) bool { return b > 0 })
+}
+
+// mayTake says whether u, which is awake, may make way for v.
+func (c *planner) mayTake(v *planned, u *unit) bool {
+	if u.closed || u.f == v.f {
+		return false
+	}
+	return u.running == 0 && len(u.f.queue) == 0 ||
+		c.w.now-v.f.queue[0].at >= plannerPatient && c.functions[u.f.number].score < v.score ||
+		c.w.now-v.f.queue[0].at >= 2*plannerPatient // nobody waits for ever
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

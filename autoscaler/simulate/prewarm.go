@@ -1,0 +1,295 @@
+package simulate
+
+import (
+	"slices"
+	"time"
+)
+
+// prewarm is WarmServe (Lou et al., "WarmServe: Enabling One-for-Many GPU Prewarming for Multi-LLM Serving", arXiv 2512.09472),
+// simplified. Loads repeat from day to day, so it foresees for each window of five minutes how many instances a model will need, and
+// copies the weights of the models that will need one to GPUs on which nothing runs, several to one: one-for-many. Which of them is asked for
+// first takes the GPU within a third of a second, and the others' weights are given up.
+//
+//  1. Each window: what was needed in the window before, and in the same one yesterday, is what will be needed, the greater of the two.
+//  2. Models that need more than they have get copies, on the worker where the fewest others are expected, so that they don't evict
+//     each other; what is not expected makes way, the one that was used longest ago first.
+//  3. A request without an instance takes a worker with a copy, else a free one, to which the weights are copied then; else the worker that has
+//     been idle for longest; else it waits for one.
+//  4. An instance that was not used for Keep gives its GPU free, and its weights stay.
+//
+// Copies do not hold a GPU here, as sleepers do not; their memory is in [Result.SleeperGiBHours]. Simplified: a GPU on which something
+// runs gets no copies, where its source lends parts of its KV cache.
+type prewarm struct {
+	w         *world
+	p         Policy
+	caches    *caches
+	workers   []*universal
+	functions []*foreseen // by the world's number
+	window    int         // counted from the beginning
+	pending   []*function // that found no worker
+}
+
+const (
+	prewarmWindow  = 5 * time.Minute
+	prewarmWindows = int(24 * time.Hour / prewarmWindow)
+	// prewarmSwitch is how long an instance takes whose weights are there.
+	prewarmSwitch = 300 * time.Millisecond
+)
+
+// foreseen is what is known of a function.
+type foreseen struct {
+	f *function
+	// need is the most instances that were needed at once, by the window of the day; now is that of the window that lasts.
+	need [prewarmWindows]int
+	last int
+	now  int
+	// expected is what is foreseen for this window.
+	expected int
+}
+
+// universal is a worker with copies of weights.
+type universal struct {
+	worker
+	copies []*weightsCopy
+}
+
+type weightsCopy struct {
+	u     *unit
+	ready time.Duration
+}
+
+func newPrewarm(w *world, p Policy) controller {
+	c := &prewarm{w: w, p: p, caches: newCaches(w)}
+	for _, k := range workersOf(w) {
+		c.workers = append(c.workers, &universal{worker: *k})
+	}
+	for _, f := range w.functions {
+		c.functions = append(c.functions, &foreseen{f: f})
+	}
+	return c
+}
+
+func (c *prewarm) begin() { c.w.after(prewarmWindow, c.turnWindow) }
+
+func (c *prewarm) joined(int) { c.retry() }
+
+func (c *prewarm) left(node int, _ []*unit) {
+	c.caches.forget(node)
+	for _, k := range c.workers {
+		if k.node == node {
+			k.u, k.copies = nil, nil
+		}
+	}
+}
+
+func (c *prewarm) arrived(f *function) { c.changed(f) }
+
+func (c *prewarm) changed(f *function) {
+	c.functions[f.number].now = max(c.functions[f.number].now, min(f.demand(), c.w.cfg.MaxScale))
+	c.serve(f)
+	for _, k := range c.workers {
+		if k.u != nil && k.u.f == f && k.u.state == awake && k.u.running == 0 {
+			c.expire(k)
+			c.retry()
+		}
+	}
+}
+
+// turnWindow is 1 and 2.
+func (c *prewarm) turnWindow() {
+	slot := c.window % prewarmWindows
+	c.window++
+	var short []*foreseen
+	for _, v := range c.functions {
+		v.last, v.need[slot] = v.now, v.now
+		v.now = min(v.f.demand(), c.w.cfg.MaxScale)
+		v.expected = max(v.last, v.need[c.window%prewarmWindows])
+		if v.expected > c.has(v.f) {
+			short = append(short, v)
+		}
+	}
+	slices.SortStableFunc(short, func(a, b *foreseen) int { return (b.expected - c.has(b.f)) - (a.expected - c.has(a.f)) })
+	for _, v := range short {
+		for c.has(v.f) < v.expected && c.copy(v) {
+		}
+	}
+	c.w.after(prewarmWindow, c.turnWindow)
+}
+
+// has counts instances and copies of f.
+func (c *prewarm) has(f *function) (n int) {
+	for _, k := range c.workers {
+		if k.u != nil && k.u.f == f || k.copyOf(f) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func (k *universal) copyOf(f *function) *weightsCopy {
+	for _, w := range k.copies {
+		if w.u.f == f {
+			return w
+		}
+	}
+	return nil
+}
+
+// others counts the copies on k that are expected to be wanted, but for that of f.
+func (c *prewarm) others(k *universal, f *function) (n int) {
+	for _, w := range k.copies {
+		if w.u.f != f && c.functions[w.u.f.number].expected > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// best is the worker on which nothing runs, of those that may be, with the fewest copies that are expected to be wanted; nil if there is none.
+func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universal) {
+	for _, k := range c.workers {
+		if k.u == nil && !c.w.nodes[k.node].gone && may(k) && (best == nil || c.others(k, f) < c.others(best, f)) {
+			best = k
+		}
+	}
+	return best
+}
+
+// copy makes a copy for v, and says whether there was a place.
+func (c *prewarm) copy(v *foreseen) bool {
+	m := v.f.m
+	size := m.weights()/max(1, asBytes(m.GPUs)) + m.Residue[1]
+	k := c.best(v.f, func(k *universal) bool {
+		if k.copyOf(v.f) != nil {
+			return false
+		}
+		used := size // beside what can't make way
+		for _, w := range k.copies {
+			if c.functions[w.u.f.number].expected > 0 {
+				used += w.u.dev
+			}
+		}
+		return used <= c.w.cfg.DeviceMemory
+	})
+	if k == nil || size > c.w.cfg.DeviceMemory {
+		return false
+	}
+	for {
+		used := size
+		for _, w := range k.copies {
+			used += w.u.dev
+		}
+		if used <= c.w.cfg.DeviceMemory {
+			break
+		}
+		c.drop(k, c.oldest(k))
+	}
+	took, _ := c.caches.load(v.f, k.node, 0)
+	u := c.w.create(v.f, k.on(m))
+	c.w.park(u, 0, size)
+	k.copies = append(k.copies, &weightsCopy{u: u, ready: c.w.now + took})
+	return true
+}
+
+// oldest is the copy on k that is not expected to be wanted and was used longest ago.
+func (c *prewarm) oldest(k *universal) *weightsCopy {
+	var oldest *weightsCopy
+	for _, w := range k.copies {
+		if c.functions[w.u.f.number].expected == 0 && (oldest == nil || w.u.lastUse < oldest.u.lastUse) {
+			oldest = w
+		}
+	}
+	return oldest
+}
+
+// drop gives a copy up.
+func (c *prewarm) drop(k *universal, w *weightsCopy) {
+	c.w.remove(w.u)
+	k.copies = slices.DeleteFunc(k.copies, func(o *weightsCopy) bool { return o == w })
+}
+
+// serve is 3.
+func (c *prewarm) serve(f *function) {
+	live := 0
+	for _, u := range f.units {
+		if u.state <= awake {
+			live++
+		}
+	}
+	for len(f.queue) > 0 && live < min(f.demand(), c.w.cfg.MaxScale) {
+		k := c.best(f, func(k *universal) bool { return k.copyOf(f) != nil })
+		if k == nil {
+			k = c.best(f, func(*universal) bool { return true })
+		}
+		if k == nil && live == 0 {
+			k = c.longestIdle()
+		}
+		if k == nil {
+			if live == 0 && !slices.Contains(c.pending, f) {
+				c.pending = append(c.pending, f)
+			}
+			return
+		}
+		c.run(f, k)
+		live++
+	}
+}
+
+// longestIdle is the worker whose instance has been without work for longest, free now; nil if all work.
+func (c *prewarm) longestIdle() (oldest *universal) {
+	for _, k := range c.workers {
+		if k.u != nil && k.u.state == awake && k.u.running == 0 && (oldest == nil || k.u.lastUse < oldest.u.lastUse) {
+			oldest = k
+		}
+	}
+	if oldest != nil {
+		c.w.swaps++
+		c.w.remove(oldest.u)
+		oldest.u = nil
+	}
+	return oldest
+}
+
+// run has an instance of f on k.
+func (c *prewarm) run(f *function, k *universal) {
+	own := k.copyOf(f)
+	for _, w := range slices.Clone(k.copies) {
+		if w != own {
+			c.drop(k, w)
+		}
+	}
+	k.copies = nil
+	if own == nil {
+		took, hot := c.caches.load(f, k.node, engineHost)
+		k.u = c.w.create(f, k.on(f.m))
+		c.w.raise(k.u, took, engineHost, hot, func(*unit) {})
+		return
+	}
+	k.u = own.u
+	c.caches.spare(k.node, engineHost)
+	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, engineHost, true, func(*unit) {})
+}
+
+// expire is 4.
+func (c *prewarm) expire(k *universal) {
+	if c.p.Keep == Forever {
+		return
+	}
+	u, idle := k.u, k.u.lastUse
+	c.w.at(idle+c.p.Keep, func() {
+		if k.u == u && u.state == awake && u.running == 0 && u.lastUse == idle {
+			c.w.park(u, 0, u.f.m.weights()/max(1, asBytes(u.f.m.GPUs))+u.f.m.Residue[1])
+			k.u, k.copies = nil, []*weightsCopy{{u: u}}
+			c.retry()
+		}
+	})
+}
+
+// retry serves who waits, the oldest first.
+func (c *prewarm) retry() {
+	pending := c.pending
+	c.pending = nil
+	for _, f := range pending {
+		c.serve(f)
+	}
+}

@@ -1,0 +1,66 @@
+package simulate
+
+import (
+	"fmt"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+)
+
+// nodeName is what a node is called: each machine that comes in another's place has a new name. One that is alone has none.
+func (p *rouse) nodeName(n int) string {
+	switch of := p.w.nodes[n].number; {
+	case p.w.cfg.Nodes == 1:
+		return ""
+	case of > 0:
+		return fmt.Sprintf("node-%03d.%d", n, of)
+	}
+	return fmt.Sprintf("node-%03d", n)
+}
+
+// deviceID names a GPU.
+func (p *rouse) deviceID(d int) api.DeviceID {
+	if of := p.w.nodes[p.w.devices[d].node].number; of > 0 {
+		return api.DeviceID(fmt.Sprintf("GPU-%04d.%d", d, of))
+	}
+	return api.DeviceID(fmt.Sprintf("GPU-%04d", d))
+}
+
+// findDevices lists the devices that there are, as the autoscaler knows them.
+func (p *rouse) findDevices() {
+	w := p.w
+	p.devices = nil
+	clear(p.index)
+	for n := range w.nodes {
+		if !w.nodes[n].gone {
+			name := p.nodeName(n)
+			p.devices = append(p.devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "host memory", Capacity: w.cfg.HostMemory, Total: w.cfg.HostMemory})
+		}
+	}
+	for d := range w.devices {
+		if dv := &w.devices[d]; !dv.gone {
+			id := p.deviceID(d)
+			p.index[id] = d
+			p.devices = append(p.devices, inventory.Device{ID: id, Node: p.nodeName(dv.node), Name: "GPU", Capacity: w.cfg.DeviceMemory, Total: w.cfg.DeviceMemory})
+		}
+	}
+}
+
+// left is what the loop takes in when a node's instances are reported as gone, and then its devices.
+func (p *rouse) left(_ int, lost []*unit) {
+	for _, u := range lost {
+		for _, known := range p.of[u.f.number].Instances {
+			if i := p.instances[known.Status.Instance]; i.u == u {
+				p.drop(i)
+				break
+			}
+		}
+	}
+	p.joined(0)
+}
+
+func (p *rouse) joined(int) {
+	p.findDevices()
+	p.world.SetDevices(p.devices)
+	p.tell()
+}

@@ -1,0 +1,107 @@
+package simulate
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// worker is a GPU, or as many GPUs of a node as the largest model needs, on which one instance runs at a time. It is what the policies
+// that bring engines of their own ("tokens", "prewarm") place models on.
+type worker struct {
+	node    int
+	devices []int
+	u       *unit // what runs on it, or did last; nil: nothing
+}
+
+// workersOf divides the GPUs among workers. What is left over of a node is not used.
+func workersOf(w *world) []*worker {
+	size := 1
+	for _, f := range w.functions {
+		size = max(size, f.m.GPUs)
+	}
+	var ws []*worker
+	var of []int
+	for d := range w.devices {
+		if len(of) > 0 && w.devices[of[0]].node != w.devices[d].node {
+			of = nil
+		}
+		if of = append(of, d); len(of) == size {
+			ws = append(ws, &worker{node: w.devices[d].node, devices: of})
+			of = nil
+		}
+	}
+	return ws
+}
+
+// on are the GPUs of k that m uses.
+func (k *worker) on(m *Model) []int { return k.devices[:m.GPUs:m.GPUs] }
+
+// weights are what m's weights take of a host.
+func (m *Model) weights() api.Bytes {
+	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
+}
+
+// engineHost is what a worker's process takes of the host, beside weights.
+const engineHost = 4 * api.GiB
+
+// caches are the models' weights in the hosts' memories, once a node, from where a worker copies them to its GPU. Who was used longest
+// ago goes for others.
+type caches struct {
+	w     *world
+	nodes []map[*function]time.Duration // when it was last used
+}
+
+func newCaches(w *world) *caches {
+	c := &caches{w: w, nodes: make([]map[*function]time.Duration, len(w.nodes))}
+	for n := range c.nodes {
+		c.nodes[n] = make(map[*function]time.Duration)
+	}
+	return c
+}
+
+// forget forgets what a node had, which has left.
+func (c *caches) forget(node int) {
+	for f := range c.nodes[node] {
+		c.w.hosts[node] -= f.m.weights()
+	}
+	clear(c.nodes[node])
+}
+
+// load says how long it takes until f is on a GPU of node: from its host's memory, or where it is not there the way that a start takes. It
+// is there afterwards, if it fits; room is what the process of the worker takes besides.
+func (c *caches) load(f *function, node int, room api.Bytes) (took time.Duration, hot bool) {
+	cached := c.nodes[node]
+	if _, hot = cached[f]; hot {
+		cached[f] = c.w.now
+		c.spare(node, room)
+		return f.m.Wake[api.Level1], true
+	}
+	took = f.m.Load
+	if n := &c.w.nodes[node]; n.cold && !n.files[f] {
+		took += f.m.Fetch
+		n.files[f] = true
+	}
+	if need := f.m.weights(); c.spare(node, need+room) {
+		cached[f] = c.w.now
+		c.w.hosts[node] += need
+	}
+	return took, false
+}
+
+// spare makes room in a host's memory, and says whether there is as much.
+func (c *caches) spare(node int, room api.Bytes) bool {
+	cached := c.nodes[node]
+	for c.w.hosts[node]+room > c.w.cfg.HostMemory && len(cached) > 0 {
+		var oldest *function
+		for g, at := range cached {
+			if oldest == nil || cmp.Or(cmp.Compare(at, cached[oldest]), cmp.Compare(g.number, oldest.number)) < 0 {
+				oldest = g
+			}
+		}
+		delete(cached, oldest)
+		c.w.hosts[node] -= oldest.m.weights()
+	}
+	return c.w.hosts[node]+room <= c.w.cfg.HostMemory
+}
