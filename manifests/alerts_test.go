@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,6 +67,9 @@ func fromSource(t *testing.T) map[string][]string {
 		{"rouse_cluster_agents", "activator/clusters/metrics.go", `Name: "rouse_cluster_agents"`, []string{"cluster"}},
 		{"rouse_cluster_double_executions_total", "activator/clusters/metrics.go", `Name: "rouse_cluster_double_executions_total"`, []string{"cluster"}},
 		{"rouse_relay_stale_targets", "autoscaler/replicas/metrics.go", `Name: "rouse_relay_stale_targets"`, nil},
+		{"rouse_function_restarts_total", "functions/metrics/state.go", `{"restarts_total", `, nil},
+		{"rouse_function_canary_mismatches_total", "functions/metrics/state.go", `{"canary_mismatches_total", `, nil},
+		{"rouse_function_errors_total", "functions/metrics/metrics.go", `counter("rouse_function_errors_total"`, []string{"code"}},
 		{"rouse_batch_ended_total", "activator/batch/metrics.go", `counter("batch", "ended_total"`, []string{"status"}},
 	} {
 		raw, err := os.ReadFile(filepath.Join("..", m.file))
@@ -78,6 +82,9 @@ func fromSource(t *testing.T) map[string][]string {
 			}
 		}
 		all[m.name] = m.labels
+		if strings.HasPrefix(m.name, "rouse_function_") { // whose it is the PodMonitors say
+			all[m.name] = append(m.labels, "function")
+		}
 	}
 	return all
 }
@@ -227,7 +234,8 @@ func TestAlertRules(t *testing.T) {
 // TestPodMonitor: each program of ours that has a port for metrics is read.
 func TestPodMonitor(t *testing.T) {
 	all := rendered(t, "default", "monitoring", "any-image", "relay", "agent")
-	monitor := of[*podMonitor](all)[0]
+	monitors := of[*podMonitor](all)
+	monitor := monitors[slices.IndexFunc(monitors, func(m *podMonitor) bool { return m.Name == "rouse" })]
 	found := 0
 	for _, d := range of[*appsv1.Deployment](all) {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -242,5 +250,28 @@ func TestPodMonitor(t *testing.T) {
 	}
 	if found < 4 {
 		t.Errorf("%d programs with metrics: the test looks in the wrong place", found)
+	}
+}
+
+// TestPodMonitorsOfInstances: they read the port that instances have, of pods of functions and of no others, and say whose it is; a Prometheus
+// without the operator does as well.
+func TestPodMonitorsOfInstances(t *testing.T) {
+	at := "$1:" + strconv.Itoa(control.FunctionMetricsPort)
+	for _, m := range of[*podMonitor](rendered(t, "default", "monitoring")) {
+		if m.Name == "rouse" {
+			continue
+		}
+		e := m.Spec.PodMetricsEndpoints[0]
+		targets := map[string]string{}
+		for _, r := range e.Relabelings {
+			targets[r.TargetLabel] = r.Replacement
+		}
+		if _, says := targets["function"]; e.Port != "user-port" || targets["__address__"] != at || !says || m.Spec.NamespaceSelector == nil || !m.Spec.NamespaceSelector.Any {
+			t.Errorf("%s reads %+v of %+v", m.Name, e, m.Spec.NamespaceSelector)
+		}
+	}
+	text := string(read(t, "components/monitoring/prometheus.yml"))
+	if !strings.Contains(text, "replacement: "+at+"\n") || !strings.Contains(text, "target_label: function") {
+		t.Errorf("prometheus.yml does not read instances at %s", at)
 	}
 }

@@ -41,11 +41,22 @@ type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
+		NamespaceSelector *struct {
+			Any bool `json:"any"`
+		} `json:"namespaceSelector"`
 		Selector            metav1.LabelSelector `json:"selector"`
 		PodMetricsEndpoints []struct {
-			Port     string `json:"port"`
-			Path     string `json:"path"`
-			Interval string `json:"interval"`
+			Port        string `json:"port"`
+			Path        string `json:"path"`
+			Interval    string `json:"interval"`
+			Relabelings []struct {
+				SourceLabels []string `json:"sourceLabels"`
+				Separator    string   `json:"separator"`
+				Regex        string   `json:"regex"`
+				Action       string   `json:"action"`
+				TargetLabel  string   `json:"targetLabel"`
+				Replacement  string   `json:"replacement"`
+			} `json:"relabelings"`
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
 }
