@@ -62,6 +62,7 @@ const (
 	CodeNotAllowed = "not_allowed"         // the key may not do that
 	CodeRateLimit  = "rate_limit_exceeded" // of the key
 	CodeNoIssuer   = "issuer_unavailable"  // which has to say whether a token is valid
+	CodeSignIn     = "sign_in"             // the page's session has ended, or there is none
 )
 
 // StatusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.

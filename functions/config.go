@@ -88,6 +88,9 @@ type Config struct {
 	// OpenMetrics lets everybody read /metrics, as endpoint pickers and Prometheus do;
 	// else it is the control plane's.
 	OpenMetrics bool
+	// MetricsListen is a second address, "host:port", where everybody may read /metrics, and nothing else is. It is for
+	// Prometheus: the network says who reaches it. Where it can't be had the instance serves without. Empty: none.
+	MetricsListen string
 	// Version is what /version says; empty: "dev".
 	Version string
 	// Workers is a folder that several functions of one host share to run one

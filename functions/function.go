@@ -257,6 +257,9 @@ func (f *function) run(ctx context.Context, door serving) error {
 	if f.handler != nil {
 		parts.Go(func() { handled = f.handler.Run(alive) })
 	}
+	if f.cfg.MetricsListen != "" {
+		parts.Go(func() { f.serveMetrics(alive) })
+	}
 	select {
 	case err := <-door.served:
 		failed = fmt.Errorf("serve: %w", err)

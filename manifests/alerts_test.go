@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,7 +73,11 @@ func documented(t *testing.T) map[string][]string {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[2], -1) {
 			labels = append(labels, m[1])
 		}
-		all[strings.TrimSuffix(name, "`")] = labels
+		name = strings.TrimSuffix(name, "`")
+		if strings.HasPrefix(name, "rouse_function_") { // whose it is the PodMonitors say
+			labels = append(labels, "function")
+		}
+		all[name] = labels
 	}
 	if len(all) < 90 {
 		t.Fatalf("%d metrics in docs/metrics.md: the test does not understand it", len(all))
@@ -222,7 +227,8 @@ func TestAlertRules(t *testing.T) {
 // TestPodMonitor: each program of ours that has a port for metrics is read.
 func TestPodMonitor(t *testing.T) {
 	all := rendered(t, "default", "monitoring", "any-image", "relay", "agent")
-	monitor := of[*podMonitor](all)[0]
+	monitors := of[*podMonitor](all)
+	monitor := monitors[slices.IndexFunc(monitors, func(m *podMonitor) bool { return m.Name == "rouse" })]
 	found := 0
 	for _, d := range of[*appsv1.Deployment](all) {
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -237,5 +243,28 @@ func TestPodMonitor(t *testing.T) {
 	}
 	if found < 4 {
 		t.Errorf("%d programs with metrics: the test looks in the wrong place", found)
+	}
+}
+
+// TestPodMonitorsOfInstances: they read the port that instances have, of pods of functions and of no others, and say whose it is; a Prometheus
+// without the operator does as well.
+func TestPodMonitorsOfInstances(t *testing.T) {
+	at := "$1:" + strconv.Itoa(control.FunctionMetricsPort)
+	for _, m := range of[*podMonitor](rendered(t, "default", "monitoring")) {
+		if m.Name == "rouse" {
+			continue
+		}
+		e := m.Spec.PodMetricsEndpoints[0]
+		targets := map[string]string{}
+		for _, r := range e.Relabelings {
+			targets[r.TargetLabel] = r.Replacement
+		}
+		if _, says := targets["function"]; e.Port != "user-port" || targets["__address__"] != at || !says || m.Spec.NamespaceSelector == nil || !m.Spec.NamespaceSelector.Any {
+			t.Errorf("%s reads %+v of %+v", m.Name, e, m.Spec.NamespaceSelector)
+		}
+	}
+	text := string(read(t, "components/monitoring/prometheus.yml"))
+	if !strings.Contains(text, "replacement: "+at+"\n") || !strings.Contains(text, "target_label: function") {
+		t.Errorf("prometheus.yml does not read instances at %s", at)
 	}
 }

@@ -41,11 +41,22 @@ type podMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
+		NamespaceSelector *struct {
+			Any bool `json:"any"`
+		} `json:"namespaceSelector"`
 		Selector            metav1.LabelSelector `json:"selector"`
 		PodMetricsEndpoints []struct {
-			Port     string `json:"port"`
-			Path     string `json:"path"`
-			Interval string `json:"interval"`
+			Port        string `json:"port"`
+			Path        string `json:"path"`
+			Interval    string `json:"interval"`
+			Relabelings []struct {
+				SourceLabels []string `json:"sourceLabels"`
+				Separator    string   `json:"separator"`
+				Regex        string   `json:"regex"`
+				Action       string   `json:"action"`
+				TargetLabel  string   `json:"targetLabel"`
+				Replacement  string   `json:"replacement"`
+			} `json:"relabelings"`
 		} `json:"podMetricsEndpoints"`
 	} `json:"spec"`
 }
@@ -151,13 +162,13 @@ func TestOverlaysAreRouseOnly(t *testing.T) {
 			t.Run(overlay+"+"+strings.Join(components, ","), func(t *testing.T) {
 				all := rendered(t, overlay, components...)
 				want := 2
-				for _, more := range []string{"relay", "agent", "any-image"} {
+				for _, more := range []string{"relay", "agent", "any-image", "page"} {
 					if slices.Contains(components, more) || overlay == more {
 						want++
 					}
 				}
 				if n := len(of[*appsv1.Deployment](all)); n != want {
-					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's, the agent's and the injector's where they are", n)
+					t.Errorf("%d Deployments, want the activator's and the autoscaler's, and the relay's, the agent's, the injector's and the page's where they are", n)
 				}
 				for _, o := range all {
 					what := fmt.Sprintf("%T %s/%s", o, o.GetNamespace(), o.GetName())
@@ -241,7 +252,7 @@ func TestRenderRefuses(t *testing.T) {
 
 // TestPodsAreHardened is what a namespace of the level "restricted" wants, and a read-only root.
 func TestPodsAreHardened(t *testing.T) {
-	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "any-image", "relay")) {
+	for _, d := range of[*appsv1.Deployment](rendered(t, "agent", "any-image", "page", "relay")) {
 		pod := d.Spec.Template.Spec
 		s := pod.SecurityContext
 		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {

@@ -45,6 +45,7 @@ const (
 	MetricsPort         = 9091                                          // /metrics of activator and autoscaler, /healthz and /readyz of the autoscaler
 	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc" // where instances join
 	DefaultFunctionPort = 8080
+	FunctionMetricsPort = 9089 // /metrics of an instance, and nothing else: for Prometheus
 )
 
 // RegisterRequest is how an instance introduces itself.

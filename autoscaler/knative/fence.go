@@ -28,8 +28,8 @@ const (
 	labelMonitoring = "rouse.dev/monitoring"
 )
 
-// queueMetrics are the ports at which the queue-proxy has metrics, its own and of requests.
-var queueMetrics = []int32{9090, 9091}
+// metricsPorts are those at which the queue-proxy has metrics, its own and of requests, and the instance.
+var metricsPorts = []int32{9090, 9091, control.FunctionMetricsPort}
 
 // fenceAgain is how often a fence is written anew that may have been changed.
 const fenceAgain = 10 * time.Minute
@@ -56,7 +56,7 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 		{NamespaceSelector: byLabel(labelReach, "true")},
 	}
 	metrics := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: byLabel(labelMonitoring, "true")}}}
-	for _, port := range queueMetrics {
+	for _, port := range metricsPorts {
 		metrics.Ports = append(metrics.Ports, networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))})
 	}
 	fence := func(name, label string, rules ...networkingv1.NetworkPolicyIngressRule) *networkingv1.NetworkPolicy {
@@ -72,7 +72,7 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	all := []*networkingv1.NetworkPolicy{fence(rev.Name+"-rouse", serving.RevisionLabelKey, networkingv1.NetworkPolicyIngressRule{From: from}, metrics)}
 	if dual, err := strconv.ParseBool(rev.Annotations[api.AnnotationDualPods]); err == nil && dual {
 		requesters := networkingv1.NetworkPolicyPeer{PodSelector: byLabel(serving.RevisionLabelKey, rev.Name)}
-		all = append(all, fence(rev.Name+"-rouse-provider", dualpod.LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}))
+		all = append(all, fence(rev.Name+"-rouse-provider", dualpod.LabelProvider, networkingv1.NetworkPolicyIngressRule{From: append(from, requesters)}, metrics))
 	}
 	return all
 }

@@ -180,6 +180,9 @@ func TestAPodJoins(t *testing.T) {
 			if got.Function.Name != "team/chat-00002" || got.Function.Service != "team/chat" || got.Instance != "chat-00002-x" || len(got.Devices) != 1 || got.Devices[0] != "GPU-a" {
 				t.Errorf("function %s of %s, instance %s, devices %q", got.Function.Name, got.Function.Service, got.Instance, got.Devices)
 			}
+			if got.MetricsListen != ":9089" {
+				t.Errorf("metrics are at %q", got.MetricsListen)
+			}
 			if diff := cmp.Diff(tt.want, j.Merge(tt.says)); diff != "" {
 				t.Errorf("function (-want +got):\n%s", diff)
 			}
@@ -198,6 +201,14 @@ func TestAPodJoins(t *testing.T) {
 		if got, err := parsed(t, tt.env, tt.args...); err != nil || got.Join != nil {
 			t.Errorf("%s: join %+v, %v", name, got.Join, err)
 		}
+	}
+	for value, want := range map[string]string{"none": "", "127.0.0.1:99": "127.0.0.1:99", ":0": ":0"} {
+		if got, err := parsed(t, append(pod, "ROUSE_METRICS_LISTEN="+value)); err != nil || got.MetricsListen != want {
+			t.Errorf("metrics at %s: %q, %v", value, got.MetricsListen, err)
+		}
+	}
+	if got, err := parsed(t, append(pod, "ROUSE_METRICS_LISTEN=9")); err == nil {
+		t.Errorf("metrics at %q", got.MetricsListen)
 	}
 	if got, err := parsed(t, pod, "--control", "http://c:1", "--namespace", "other"); err != nil || got.Join.Control != "http://c:1" || got.Join.Namespace != "other" {
 		t.Errorf("named: %+v, %v", got.Join, err)

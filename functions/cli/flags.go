@@ -57,6 +57,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.DurationVar(&f.cfg.ProbeInterval, "probe-interval", 0, "time between health probes of an idle runtime; negative: none (default 30s)")
 	s.DurationVar(&f.cfg.ProbeTimeout, "probe-timeout", 0, "how long a health probe may take before the runtime counts as hung (default 30s)")
 	s.BoolVar(&f.cfg.OpenMetrics, "open-metrics", false, "let everybody read /metrics, not only the control plane")
+	s.StringVar(&f.cfg.MetricsListen, "metrics-listen", "", fmt.Sprintf("`address` where everybody may read /metrics and nothing else is, or none (default in a cluster :%d, elsewhere none)", control.FunctionMetricsPort))
 	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
 	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
 	s.BoolVar(&f.shim, "shim", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1 or with --exit-with-parent)")
@@ -87,6 +88,16 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	}
 	if err := f.join(told, args, env, changed); err != nil {
 		return err
+	}
+	switch at := f.cfg.MetricsListen; {
+	case at == "" && f.cfg.Join != nil:
+		f.cfg.MetricsListen = fmt.Sprintf(":%d", control.FunctionMetricsPort)
+	case at == alone:
+		f.cfg.MetricsListen = ""
+	case at != "":
+		if f.cfg.MetricsListen, err = api.ListenAddress(at); err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
 	}
 	f.identity(env)
 	f.cfg.Function = f.function

@@ -90,7 +90,7 @@ func schema() string {
 
 // alone are the components that only add objects, which nothing else changes: they are rendered by themselves, for each
 // further one doubles the work. The tests render them together with others.
-var alone = []string{"any-image", "monitoring", "relay"}
+var alone = []string{"any-image", "monitoring", "page", "relay"}
 
 // choice is one of the things that a user may choose: an overlay and the set of components.
 type choice struct {

@@ -57,7 +57,7 @@ model is woken, and the request is answered.
 	for group, commands := range map[string][]*cobra.Command{
 		"serve": {upCommand(), applyCommand(), removeCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), adaptersCommand(), keysCommand(), clustersCommand(), serviceCommand(), functionCommand(), engineCommand()},
 		"use":   {runCommand(), pullCommand(), benchCommand(), modelsCommand(), simulateCommand()},
-		"watch": {listCommand(), uiCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage(), shared.Record(), replayCommand()},
+		"watch": {listCommand(), uiCommand(), pageCommand(), describeCommand(), shared.Logs(), shared.Events(), shared.Why(), traceCommand(), shared.Usage(), shared.Record(), replayCommand()},
 		"":      {render.VersionCommand("rouse", version())},
 	} {
 		for _, c := range commands {

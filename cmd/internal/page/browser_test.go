@@ -30,6 +30,24 @@ func TestBench(t *testing.T) {
 // server's process, and more.
 func script(t *testing.T, program string, more ...string) {
 	t.Helper()
+	chromium := browserFor(t)
+	address, pid, _ := serve(t)
+	node(t, append([]string{program, chromium, address, pid}, more...)...)
+}
+
+// node runs a program of Node.js.
+func node(t *testing.T, args ...string) {
+	t.Helper()
+	said, err := exec.CommandContext(t.Context(), "node", args...).CombinedOutput()
+	t.Logf("%s", said)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// browserFor is a Chromium for programs in test; where there is none, or nothing to drive it with, the test is skipped.
+func browserFor(t *testing.T) string {
+	t.Helper()
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		t.Skip("there is no chromium: apt-get install chromium")
@@ -37,17 +55,12 @@ func script(t *testing.T, program string, more ...string) {
 	if _, err := os.Stat("node_modules/playwright-core"); err != nil {
 		t.Skip("playwright-core is not installed: make page")
 	}
-	address, pid := serve(t)
-	browser := exec.CommandContext(t.Context(), "node", append([]string{program, chromium, address, pid}, more...)...)
-	said, err := browser.CombinedOutput()
-	t.Logf("%s", said)
-	if err != nil {
-		t.Error(err)
-	}
+	return chromium
 }
 
-// serve runs a server with simulated GPUs, two models that take turns on one of them, and pico.
-func serve(t *testing.T) (address, pid string) {
+// serve runs a server with simulated GPUs, two models that take turns on one of them, and pico. rouse, with the environment that it
+// returns, finds the server.
+func serve(t *testing.T) (address, pid string, rouse *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rouse-page-") // short: sockets are in it
 	if err != nil {
@@ -55,7 +68,7 @@ func serve(t *testing.T) (address, pid string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	bin := filepath.Join(dir, "bin") // the server has a folder rouse
-	rouse := filepath.Join(bin, "rouse")
+	program := filepath.Join(bin, "rouse")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +86,7 @@ func serve(t *testing.T) (address, pid string) {
 	if gpu.Env = env; gpu.Run() != nil {
 		t.Fatal("the simulator makes no GPU")
 	}
-	server := exec.Command(rouse, "up", "--no-gpu=false", "-f", "test/functions.yaml", "--listen", "127.0.0.1:0", "--log-format", "text")
+	server := exec.Command(program, "up", "--no-gpu=false", "-f", "test/functions.yaml", "--listen", "127.0.0.1:0", "--log-format", "text")
 	server.Env = env
 	out, err := server.StdoutPipe()
 	if err != nil {
@@ -98,11 +111,11 @@ func serve(t *testing.T) (address, pid string) {
 		for lines.Scan() {
 		}
 	}()
-	ui := exec.Command(rouse, "ui")
+	ui := exec.Command(program, "ui")
 	ui.Env = env
 	printed, err := ui.Output()
 	if err != nil {
 		t.Fatalf("rouse ui: %v", err)
 	}
-	return strings.TrimSpace(string(printed)), strconv.Itoa(server.Process.Pid)
+	return strings.TrimSpace(string(printed)), strconv.Itoa(server.Process.Pid), &exec.Cmd{Path: program, Env: env}
 }

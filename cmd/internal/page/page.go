@@ -7,6 +7,7 @@
 package page
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -36,24 +37,52 @@ func Index() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") })
 }
 
+// SignedIn serves the page itself to browsers whose right is a session in a cookie: it offers to sign in at [PathSignIn], and out.
+func SignedIn() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, signedIn) })
+}
+
+// Where the page signs in (GET, in a browser), and where it asks whose the session is (GET) and ends it (DELETE).
+const (
+	PathSignIn  = "/rouse/signin"
+	PathSession = "/rouse/session"
+)
+
+// signedIn is the name of the index that signs in, which is made of the other.
+const signedIn = "signed-in.html"
+
 // Files serves what is below [Prefix].
 func Files() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, strings.TrimPrefix(r.URL.Path, Prefix)) })
 }
 
-func serve(w http.ResponseWriter, r *http.Request, name string) {
-	h := w.Header()
+// Protect has a browser load nothing for an answer but the page's own files.
+func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+}
+
+// read is a file of the page.
+func read(name string) ([]byte, error) {
+	if name != signedIn {
+		return built.ReadFile("built/" + name)
+	}
+	raw, err := built.ReadFile("built/index.html")
+	return bytes.Replace(raw, []byte("<html "), []byte("<html data-sign-in "), 1), err
+}
+
+func serve(w http.ResponseWriter, r *http.Request, name string) {
+	h := w.Header()
+	Protect(h)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "the page is for GET", http.StatusMethodNotAllowed)
 		return
 	}
-	raw, err := built.ReadFile("built/" + name)
+	raw, err := read(name)
 	kind := types[path.Ext(name)]
 	if err != nil || kind == "" {
 		http.NotFound(w, r)

@@ -58,26 +58,38 @@ const (
 
 // Handler serves what a Remote is.
 func (m Remote) Handler() http.Handler {
-	index, files, admin, front := Index(), Files(), m.Admin.proxy(), m.Front.proxy()
+	all := m.Behind(Index(), m.withToken)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) {
+			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
+			return
+		}
+		all.ServeHTTP(w, r)
+	})
+}
+
+// Behind serves the page, and what it asks behind a guard, which lets a request through to next or answers it. The guard is all
+// that keeps others out: m.Token is not asked for.
+func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Handler) http.Handler {
+	files, admin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
-		case !isLoopback(r.Host):
-			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, fmt.Sprintf("this page is not known as %.100q: ask http://127.0.0.1", r.Host))
 		case path == "/":
 			index.ServeHTTP(w, r)
 		case strings.HasPrefix(path, Prefix):
 			files.ServeHTTP(w, r)
-		case !Own(r):
-			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own")
 		case asksAdmin(r.Method, path):
-			m.pass(w, r, admin, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-		case strings.HasPrefix(path, "/v1/"):
-			m.pass(w, r, front, r.Header.Get(HeaderToken))
+			admin.ServeHTTP(w, r)
+		case strings.HasPrefix(path, pathClients):
+			front.ServeHTTP(w, r)
 		default:
 			refuse(w, r, http.StatusNotFound, api.CodeUnknownPath, r.Method+" "+path+": there is no such path for the page")
 		}
 	})
 }
+
+// pathClients is what paths of clients begin with.
+const pathClients = "/v1/"
 
 // asksAdmin says whether something is what the page asks of the administrative API.
 func asksAdmin(method, path string) bool {
@@ -91,19 +103,36 @@ func asksAdmin(method, path string) bool {
 	return false
 }
 
-// pass lets through who has the token. The body is read before it is sent, so that an answer that comes early cuts nothing.
-func (m Remote) pass(w http.ResponseWriter, r *http.Request, to http.Handler, token string) {
-	if m.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(m.Token)) != 1 {
-		refuse(w, r, http.StatusUnauthorized, "", "this wants the token that is in the address of the page")
-		return
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
-	if err != nil {
-		refuse(w, r, http.StatusRequestEntityTooLarge, "", fmt.Sprintf("the request can't be read: %v; it may have %d MiB", err, mostBody>>20))
-		return
-	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	to.ServeHTTP(w, r)
+// withToken lets through who has the token, from no other page.
+func (m Remote) withToken(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !Own(r) {
+			refuse(w, r, http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own")
+			return
+		}
+		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if strings.HasPrefix(r.URL.Path, pathClients) {
+			token = r.Header.Get(HeaderToken)
+		}
+		if m.Token == "" || subtle.ConstantTimeCompare([]byte(token), []byte(m.Token)) != 1 {
+			refuse(w, r, http.StatusUnauthorized, "", "this wants the token that is in the address of the page")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// whole reads a body before it is sent, so that an answer that comes early cuts nothing.
+func whole(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
+		if err != nil {
+			refuse(w, r, http.StatusRequestEntityTooLarge, "", fmt.Sprintf("the request can't be read: %v; it may have %d MiB", err, mostBody>>20))
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // proxy passes requests on to t.

@@ -12,6 +12,11 @@ export function takeToken(): void {
   }
 }
 
+// signsIn says that the right is a session in a cookie, which `rouse page` gives to who has signed in.
+export const signsIn = document.documentElement.hasAttribute('data-sign-in')
+// credentials are sent to no page's server but that one: cookies of a machine know no ports.
+export const credentials: RequestCredentials = signsIn ? 'same-origin' : 'omit'
+
 export const token = () => sessionStorage.getItem(tokenKey) ?? ''
 export const setToken = (t: string) => sessionStorage.setItem(tokenKey, t)
 export const clientKey = () => sessionStorage.getItem(keyKey) ?? ''
@@ -44,7 +49,7 @@ export async function refusal(resp: Response): Promise<Refused> {
 export async function call(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers)
   if (token()) headers.set('Authorization', 'Bearer ' + token())
-  const resp = await fetch(path, { ...init, headers, cache: 'no-store', credentials: 'omit' })
+  const resp = await fetch(path, { ...init, headers, cache: 'no-store', credentials })
   if (!resp.ok) throw await refusal(resp)
   return resp
 }

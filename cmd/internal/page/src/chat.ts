@@ -1,7 +1,7 @@
 // Conversations of the playground: what is asked of /v1/chat/completions, and how its stream becomes turns.
 import { signal, type Signal } from '@preact/signals'
 import { clientKey, events, refusal, Refused, token } from './api'
-import { info } from './store'
+import { again, info } from './store'
 
 export interface Call { id: string; name: string; args: string; result?: string }
 
@@ -81,7 +81,10 @@ export async function ask(p: Pane, model: string, s: Settings, said?: Turn) {
     await stream(turn, { model, messages: messages(before, s.system), temperature: s.temperature, ...(s.most > 0 && { max_tokens: s.most }),
       ...(s.tools.length && { tools: s.tools, tool_choice: s.choice }), stream: true, stream_options: { include_usage: true } }, abort.signal, show)
   } catch (err) {
-    if (err instanceof Refused && err.status === 401) needsKey.value = true
+    if (err instanceof Refused && err.status === 401) {
+      if (err.fault.code === 'sign_in') again()
+      else needsKey.value = true
+    }
     turn.error = abort.signal.aborted ? { message: 'stopped by you' } : err instanceof Refused ? { ...err.fault, message: err.message, status: err.status } : { message: (err as Error).message }
   } finally {
     turn.times!.end = performance.now() - turn.times!.began

@@ -1,9 +1,9 @@
-import { computed, signal } from '@preact/signals'
+import { computed, signal, useSignal } from '@preact/signals'
 import { render, type ComponentChildren, type JSX } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
-import { setToken, takeToken, token } from './api'
+import { call, setToken, signsIn, takeToken, token } from './api'
 import { clock } from './format'
-import { again, connection, follow, info, lostAt, note, ready, said } from './store'
+import { again, connection, follow, info, lostAt, note, ready, said, say } from './store'
 import { Clusters } from './views/clusters'
 import { Decisions } from './views/decisions'
 import { FunctionView } from './views/function'
@@ -13,7 +13,12 @@ import { Playground } from './views/playground'
 import { Requests } from './views/requests'
 import { UsageView } from './views/usage'
 
+// here keeps the view while a browser is at the provider.
+const here = 'rouse-view'
+
 takeToken()
+if (signsIn && !location.hash) history.replaceState(null, '', location.pathname + (sessionStorage.getItem(here) ?? ''))
+sessionStorage.removeItem(here)
 
 const hash = signal(location.hash)
 addEventListener('hashchange', () => {
@@ -78,6 +83,7 @@ function Header() {
       <span class={'live ' + connection.value} title={info.value ? `rouse ${info.value.version} at ${info.value.url}` : ''}>
         <i aria-hidden="true" />{state}
       </span>
+      {signsIn && <Person />}
       <ThemeButton />
     </header>
   )
@@ -87,8 +93,35 @@ function Banner({ children, bad }: { children: ComponentChildren; bad?: boolean 
   return <div class={'banner' + (bad ? ' bad' : '')} role={bad ? 'alert' : 'status'}>{children}</div>
 }
 
+// Person is who has signed in, and the way out, after which this tab knows nothing any more.
+function Person() {
+  const who = useSignal('')
+  const live = connection.value === 'live'
+  useEffect(() => {
+    if (live) call('/rouse/session').then((r) => r.json()).then((s) => (who.value = s.email || s.name || s.subject), () => {})
+  }, [live])
+  if (!live || !who.value) return null
+  const out = () => call('/rouse/session', { method: 'DELETE' }).then(() => location.reload(), (err) => say(err.message, true))
+  return <button class="quiet" onClick={out} aria-label={'Sign out ' + who.value} title={'Signed in as ' + who.value}>Sign out</button>
+}
+
+// SignIn leads to the provider.
+function SignIn() {
+  return (
+    <section class="door">
+      <h1>This page is for those who run these models</h1>
+      <p><a class="main" href="/rouse/signin" onClick={() => sessionStorage.setItem(here, location.hash)}>Sign in</a></p>
+    </section>
+  )
+}
+
 // Door asks for the right to administer.
 function Door() {
+  if (signsIn) return <SignIn />
+  return <TokenDoor />
+}
+
+function TokenDoor() {
   const field = useRef<HTMLInputElement>(null)
   return (
     <section class="door">
@@ -126,7 +159,7 @@ function View() {
     else main.current?.focus() // a screen reader goes on with the new view
   }, [hash.value])
   let body: JSX.Element
-  if (name !== 'play' && connection.value === 'denied') body = <Door />
+  if ((name !== 'play' || signsIn) && connection.value === 'denied') body = <Door />
   else if (name !== 'play' && !ready.value) body = <p class="empty">{connection.value === 'lost' ? 'The server does not answer. Trying again …' : 'One moment …'}</p>
   else if (name === 'f' && a && b) body = <FunctionView key={a + '/' + b} name={a + '/' + b} />
   else if (v) body = <v.view at={a} />

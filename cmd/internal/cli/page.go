@@ -1,0 +1,273 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
+	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
+)
+
+// pageFlags are those of rouse page.
+type pageFlags struct {
+	listen, front, secretFile, caFile string
+	signin.Config
+}
+
+func pageCommand() *cobra.Command {
+	var f pageFlags
+	cmd := &cobra.Command{
+		Use:   "page",
+		Short: "Serve the page of a server or a cluster to people who sign in",
+		Long: `Serve the page of a server or a cluster (--server, --token-file) to people who sign in by OpenID Connect, until Ctrl-C. Who has
+one of the groups, or a verified address of e-mail, that --allow-group and --allow-email name has all that the page shows
+and may do; nobody else is shown anything. For yourself alone there are rouse ui and kn rouse ui, which need none of this.
+
+At the provider, Rouse is a client of the authorization-code flow with PKCE, whose redirect URI is URL` + signin.PathCallback + `.
+What --url, the provider and who may are can also be in the environment, as ROUSE_PAGE_URL, _ISSUER, _CLIENT_ID, _SCOPES,
+_GROUPS_CLAIM, _ALLOW_GROUPS, _ALLOW_EMAILS and _SESSION. Sessions are in memory: they end with the program. TLS is for what stands in front: an ingress, or a proxy, which passes on the
+Host header as it is.`,
+		Example: `  rouse page --server http://rouse-autoscaler.knative-serving --front http://rouse.knative-serving --token-file token \
+    --listen :8090 --url https://rouse.example.com --oidc-issuer https://id.example.com --oidc-client-id rouse --allow-group llm-operators`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+			defer stop()
+			cmd.SetContext(ctx)
+			if err := pageEnvironment(cmd); err != nil {
+				return err
+			}
+			return f.run(cmd)
+		},
+	}
+	s := cmd.Flags()
+	s.StringVar(&f.listen, "listen", "127.0.0.1:8090", "`address` where it listens, without TLS")
+	s.StringVar(&f.URL, "url", "", "the page's own `URL`, as browsers have it: https, or http on this machine (default: that of --listen, on loopback)")
+	s.StringVar(&f.front, "front", "", "`URL` of the front door, which the playground asks (default: that of --server)")
+	s.StringVar(&f.Issuer, "oidc-issuer", "", "`URL` of the provider (required)")
+	s.StringVar(&f.ClientID, "oidc-client-id", "", "Rouse's `name` at the provider (required)")
+	s.StringVar(&f.secretFile, "oidc-client-secret-file", "", "`file` with the client's secret, read at each sign-in; without it, or where it is not there, PKCE alone is used")
+	s.StringVar(&f.caFile, "oidc-ca-file", "", "`file` with certificates that sign the provider's, besides the system's; it may be missing")
+	s.StringSliceVar(&f.Scopes, "oidc-scope", []string{"email", "profile"}, "`scopes` that are asked for besides openid; some providers want groups")
+	s.StringVar(&f.GroupsClaim, "oidc-groups-claim", signin.DefaultGroupsClaim, "the `claim` of the ID token that has a person's groups")
+	s.StringSliceVar(&f.Groups, "allow-group", nil, "`group` whose members may sign in (repeatable)")
+	s.StringSliceVar(&f.Emails, "allow-email", nil, "`address` that may sign in where the provider has verified it; @HOST is all of a host (repeatable)")
+	s.DurationVar(&f.Session, "session", signin.DefaultSession, "how long a session lasts; a group is looked at when one begins")
+	return cmd
+}
+
+// pageVariables are variables of the environment that stand for flags which are not given.
+var pageVariables = map[string]string{
+	"ROUSE_PAGE_URL": "url", "ROUSE_PAGE_ISSUER": "oidc-issuer", "ROUSE_PAGE_CLIENT_ID": "oidc-client-id", "ROUSE_PAGE_SCOPES": "oidc-scope", "ROUSE_PAGE_GROUPS_CLAIM": "oidc-groups-claim",
+	"ROUSE_PAGE_ALLOW_GROUPS": "allow-group", "ROUSE_PAGE_ALLOW_EMAILS": "allow-email", "ROUSE_PAGE_SESSION": "session",
+}
+
+func pageEnvironment(cmd *cobra.Command) error {
+	for name, flag := range pageVariables {
+		value := strings.TrimSpace(os.Getenv(name))
+		if value == "" || cmd.Flags().Changed(flag) {
+			continue
+		}
+		if err := cmd.Flags().Set(flag, value); err != nil {
+			return fmt.Errorf("$%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// How the page's server bounds who calls it, and how long answers may take to end when it does.
+const (
+	pageHeaderTime = 10 * time.Second
+	pageIdle       = 2 * time.Minute
+	pageHeader     = 64 << 10
+	pageDrain      = 25 * time.Second
+)
+
+func (f *pageFlags) run(cmd *cobra.Command) error {
+	f.Log = slog.New(slog.NewJSONHandler(cmd.OutOrStdout(), nil))
+	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", f.listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	defer l.Close()
+	if at, err := netip.ParseAddrPort(l.Addr().String()); err == nil && f.URL == "" && at.Addr().IsLoopback() {
+		f.URL = fmt.Sprintf("http://localhost:%d", at.Port())
+	}
+	handler, err := f.handler(cmd)
+	if err != nil {
+		return err
+	}
+	f.Log.Info("the page is served", "url", f.URL, "listen", l.Addr().String())
+	return servePage(cmd.Context(), l, handler)
+}
+
+// servePage serves until ctx ends. What is followed ends then, and questions of the playground may finish.
+func servePage(ctx context.Context, l net.Listener, handler http.Handler) error {
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: pageHeaderTime, IdleTimeout: pageIdle, MaxHeaderBytes: pageHeader, ErrorLog: log.New(io.Discard, "", 0)}
+	ended := make(chan error, 1) // sent to once
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve the page: %w", err)
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageDrain)
+	defer cancel()
+	if s.Shutdown(patience) != nil {
+		_ = s.Close()
+	}
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the page: %w", err)
+	}
+	return nil
+}
+
+// handler is the page behind its sign-in, and what says that the program lives.
+func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
+	remote, err := f.remote(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if f.Client, err = f.client(); err != nil {
+		return nil, err
+	}
+	if f.secretFile != "" {
+		f.Secret = f.secret
+	}
+	door, err := signin.New(context.WithoutCancel(cmd.Context()), f.Config)
+	if err != nil {
+		return nil, err
+	}
+	all := door.Handler(remote.Behind(page.SignedIn(), func(next http.Handler) http.Handler { return door.Guard(untilEnd(cmd.Context(), next)) }))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" || r.URL.Path == "/readyz" {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		all.ServeHTTP(w, r)
+	}), nil
+}
+
+// untilEnd ends what is followed of the administration with ctx.
+func untilEnd(ctx context.Context, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/rouse/") {
+			own, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(ctx, cancel)()
+			r = r.WithContext(own)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// secret is the client's; empty: there is none.
+func (f *pageFlags) secret() (string, error) {
+	raw, err := os.ReadFile(f.secretFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(raw)), err
+}
+
+// client reaches the provider.
+func (f *pageFlags) client() (*http.Client, error) {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if f.caFile != "" {
+		pem, err := os.ReadFile(f.caFile)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil:
+			return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+		default:
+			roots, err := x509.SystemCertPool()
+			if err != nil {
+				roots = x509.NewCertPool()
+			}
+			if !roots.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("--oidc-ca-file %s: there is no certificate in it", f.caFile)
+			}
+			t.TLSClientConfig.RootCAs = roots
+		}
+	}
+	return &http.Client{Transport: t, Timeout: pageHeaderTime}, nil
+}
+
+// remote is the server whose page it is.
+func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
+	c, err := dial(cmd)
+	if err != nil {
+		return page.Remote{}, err
+	}
+	front := c.endpoint
+	if f.front != "" {
+		if front, err = api.ParseEndpoint(f.front); err != nil {
+			return page.Remote{}, fmt.Errorf("--front: %w", err)
+		}
+	} else if front, err = c.frontDoor(cmd.Context()); err != nil {
+		return page.Remote{}, err
+	}
+	admin, err := url.Parse(c.endpoint.URL(""))
+	if err != nil {
+		return page.Remote{}, fmt.Errorf("--server: %w", err)
+	}
+	door, err := url.Parse(front.URL(""))
+	if err != nil {
+		return page.Remote{}, fmt.Errorf("--front: %w", err)
+	}
+	file, _ := cmd.Flags().GetString("token-file")
+	return page.Remote{
+		Admin: page.Target{URL: admin, Transport: bearer{c.HTTP.Transport, file}, Refused: refusedToken},
+		Front: page.Target{URL: door, Transport: api.NewTransport(256), KeyHeader: "X-Api-Key"},
+	}, nil
+}
+
+// bearer adds the token that a file has now.
+type bearer struct {
+	http.RoundTripper
+
+	file string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b.file == "" {
+		return b.RoundTripper.RoundTrip(r)
+	}
+	raw, err := os.ReadFile(b.file)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's token: %w", err)
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(raw)))
+	return b.RoundTripper.RoundTrip(r)
+}
+
+// refusedToken reads an answer that the page would take for its own: its person has a right, and this program has none.
+func refusedToken(resp *http.Response, _ string, body []byte) error {
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+		return errors.New("the server does not take the token of --token-file")
+	case bytes.Contains(body, []byte(api.CodeUnknownPath)):
+		return errors.New("the server has no administrative API there: --server names the autoscaler in a cluster, and a server with --admin-token-file elsewhere")
+	}
+	return nil
+}

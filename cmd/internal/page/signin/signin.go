@@ -1,0 +1,262 @@
+// Package signin lets people at the page of a server by OpenID Connect: the authorization-code flow with PKCE, in a browser,
+// against a provider that the operator names. Who is allowed has a session, and with it the page's right to administer.
+//
+// The life of a sign-in:
+//
+//  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and sends it to the provider. State, nonce and the verifier of
+//     PKCE are made of that secret with a key of this process, so that nothing is kept here of who only begins.
+//  2. The provider sends the browser back. The answer must fit the cookie, which ends with it, and come within ten minutes.
+//  3. The code is redeemed, and the ID token verified: signature, issuer, audience, time, nonce.
+//  4. The token's groups or its verified address of e-mail must be among those that are allowed ([Config]); nobody is by default.
+//  5. A session begins: a random text in a cookie that scripts can't read and that no other site has sent. It ends at a fixed
+//     time, when its owner signs out, and with this process. What it follows ends with it.
+//
+// A request of the page needs a session, and where it changes something, the page's own origin ([Server.Guard]). A browser is
+// sent to the provider and to the page, and nowhere else: no parameter says where to.
+//
+// The package knows nothing of what the page asks. A [Server] is safe for many goroutines, and starts none that outlives its context.
+package signin
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/page"
+)
+
+// PathCallback is where the provider sends browsers back to.
+const PathCallback = page.PathSignIn + "/callback"
+
+// Config is how people sign in. URL, Issuer and ClientID are required, and somebody who is allowed.
+type Config struct {
+	// URL is the page's own, as browsers have it: https://HOST, or http where the host is this machine.
+	URL string
+	// Issuer is the provider's URL: https, or http where the host is this machine.
+	Issuer string
+	// ClientID is Rouse's at the provider.
+	ClientID string
+	// Secret is the client's. It is asked for at each sign-in. Nil: there is none, PKCE alone proves that who redeems a code began.
+	Secret func() (string, error)
+	// Scopes are asked for besides openid. Default: email, profile.
+	Scopes []string
+	// GroupsClaim names the claim with a person's groups. Default: groups.
+	GroupsClaim string
+	// Groups are allowed, of that claim.
+	Groups []string
+	// Emails are allowed, where the provider says that they are verified; @HOST is all of a host.
+	Emails []string
+	// Session is how long a session lasts. Default: 8 h.
+	Session time.Duration
+	// Client reaches the provider. Default: one that waits 10 s.
+	Client *http.Client
+	// Log is told who signs in, who may not, and who changes what. Required.
+	Log *slog.Logger
+}
+
+// Defaults of a [Config].
+const (
+	DefaultSession     = 8 * time.Hour
+	DefaultGroupsClaim = "groups"
+	providerTimeout    = 10 * time.Second
+)
+
+// Validate reports what is wrong, and names it as flags do.
+func (c Config) Validate() error {
+	switch {
+	case c.Log == nil:
+		return errors.New("signing in: no log")
+	case c.ClientID == "":
+		return errors.New("--oidc-client-id: want the name that the provider has for this page")
+	case len(c.Groups)+len(c.Emails) == 0:
+		return errors.New("nobody may sign in: name groups with --allow-group, or addresses with --allow-email")
+	case c.Session < 0 || c.Session > 0 && c.Session < time.Minute:
+		return fmt.Errorf("--session %v: want a minute at least", c.Session)
+	}
+	for _, e := range c.Emails {
+		if name, host, found := strings.Cut(e, "@"); !found || host == "" || strings.ContainsAny(name+host, "@* ") {
+			return fmt.Errorf("--allow-email %q: want an address, or @HOST for all of a host", e)
+		}
+	}
+	for _, g := range c.Groups {
+		if strings.TrimSpace(g) == "" {
+			return errors.New("--allow-group: want the name of a group")
+		}
+	}
+	if err := checkURL("--url", c.URL, false); err != nil {
+		return err
+	}
+	return checkURL("--oidc-issuer", c.Issuer, true)
+}
+
+// checkURL reports why text is no URL to which a browser may be sent with a secret.
+func checkURL(flag, text string, path bool) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("%s %q: want a URL such as https://rouse.example.com", flag, text)
+	case u.Scheme == "http" && !ownMachine(u.Hostname()):
+		return fmt.Errorf("%s %s: want https: over http others on the way could read what signs people in", flag, text)
+	case !path && strings.Trim(u.Path, "/") != "":
+		return fmt.Errorf("%s %s: the page has a host of its own: want no path", flag, text)
+	}
+	return nil
+}
+
+func ownMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// Server signs people in.
+type Server struct {
+	cfg      Config
+	origin   string // of the page
+	key      [32]byte
+	provider provider
+	sessions sessions
+	cookies  cookies
+}
+
+// New makes a Server. Nobody is asked for anything yet. All sessions end with ctx.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.GroupsClaim == "" {
+		cfg.GroupsClaim = DefaultGroupsClaim
+	}
+	if cfg.Session == 0 {
+		cfg.Session = DefaultSession
+	}
+	if cfg.Scopes == nil {
+		cfg.Scopes = []string{"email", "profile"}
+	}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{Timeout: providerTimeout}
+	}
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("--url: %w", err)
+	}
+	s := &Server{cfg: cfg, origin: origin(u), cookies: newCookies(u)}
+	_, _ = rand.Read(s.key[:]) // never fails
+	s.provider = newProvider(ctx, cfg, s.origin+PathCallback)
+	s.sessions.init(ctx)
+	return s, nil
+}
+
+// origin is what a browser calls the origin of a page at u.
+func origin(u *url.URL) string {
+	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	if name, port, err := net.SplitHostPort(host); err == nil && (scheme == "https" && port == "443" || scheme == "http" && port == "80") {
+		host = name
+		if strings.Contains(name, ":") {
+			host = "[" + name + "]"
+		}
+	}
+	return scheme + "://" + host
+}
+
+// Handler serves the paths of signing in and out, and leaves all others to next.
+func (s *Server) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case page.PathSignIn:
+			s.get(w, r, s.begin)
+		case PathCallback:
+			s.get(w, r, s.finish)
+		case page.PathSession:
+			s.session(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// get serves what a browser navigates to.
+func (s *Server) get(w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+	page.Protect(w.Header())
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		say(w, http.StatusMethodNotAllowed, "People sign in here, with a browser.")
+		return
+	}
+	serve(w, r)
+}
+
+// Guard lets through to next who has a session; where a request may change something, from the page itself only. It ends
+// with the session.
+func (s *Server) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		held := s.admitted(w, r)
+		if held == nil {
+			return
+		}
+		if !reads(r) {
+			s.cfg.Log.Info("a person asks for a change", "subject", held.who.Subject, "email", held.who.Email, "method", r.Method, "path", r.URL.Path)
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(held.ctx, cancel)()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// admitted is the session of a request; nil: it has been refused.
+func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
+	if !s.own(r) {
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own, %s", s.origin))
+		return nil
+	}
+	held := s.sessions.find(s.cookies.read(r, s.cookies.session))
+	if held == nil {
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusUnauthorized, api.CodeSignIn, "nobody is signed in, or the session has ended: sign in at %s%s", s.origin, page.PathSignIn))
+	}
+	return held
+}
+
+func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// own says whether a request comes from the page itself; a reading one may also come from no page.
+func (s *Server) own(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && (site != "none" || !reads(r)) {
+		return false
+	}
+	list := r.Header["Origin"]
+	if len(list) == 0 {
+		return reads(r)
+	}
+	return len(list) == 1 && strings.EqualFold(list[0], s.origin)
+}
+
+// session says whose the session is, and ends it.
+func (s *Server) session(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	held := s.admitted(w, r)
+	if held == nil {
+		return
+	}
+	switch r.Method {
+	case http.MethodGet:
+		api.WriteJSON(w, http.StatusOK, map[string]any{"subject": held.who.Subject, "email": held.who.Email, "name": held.who.Name, "ends": held.ends})
+	case http.MethodDelete:
+		held.end()
+		s.cookies.clear(w, s.cookies.session)
+		s.cfg.Log.Info("a person has signed out", "subject", held.who.Subject, "email", held.who.Email)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		w.Header().Set("Allow", "GET, DELETE")
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusMethodNotAllowed, api.CodeUnknownPath, "a session is for GET and DELETE"))
+	}
+}

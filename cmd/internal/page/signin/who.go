@@ -1,0 +1,68 @@
+package signin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// who is a person, as the provider says.
+type who struct {
+	Subject, Name, Email string
+	verified             bool // the address is the person's own
+	groups               []string
+}
+
+// read takes from claims what is known of the person that they are of.
+func (c Config) read(subject string, all map[string]any) (who, error) {
+	text := func(name string) string {
+		s, _ := all[name].(string)
+		return clip(s)
+	}
+	w := who{Subject: subject, Name: text("name"), Email: text("email"), groups: texts(all[c.GroupsClaim])}
+	switch v := all["email_verified"].(type) {
+	case bool:
+		w.verified = v
+	case string: // of some providers
+		w.verified = v == "true"
+	}
+	if w.Subject == "" {
+		return who{}, fmt.Errorf("%w: its token names nobody", errRefused)
+	}
+	if party := text("azp"); party != "" && party != c.ClientID { // the library looks at the audience alone
+		return who{}, fmt.Errorf("%w: its token is for %s", errRefused, party)
+	}
+	return w, nil
+}
+
+// mostText bounds what is kept of one thing that the provider says of a person.
+const mostText = 256
+
+// texts are those of a claim that is a list of texts, or one.
+func texts(claim any) (list []string) {
+	switch v := claim.(type) {
+	case string:
+		return []string{v}
+	case []any:
+		for _, one := range v {
+			if s, is := one.(string); is {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// allows says whether a person may administer.
+func (c Config) allows(w who) bool {
+	if slices.ContainsFunc(w.groups, func(g string) bool { return slices.Contains(c.Groups, g) }) {
+		return true
+	}
+	name, host, found := strings.Cut(w.Email, "@")
+	return w.verified && found && name != "" && !strings.Contains(host, "@") && slices.ContainsFunc(c.Emails, func(allowed string) bool {
+		if whole, is := strings.CutPrefix(allowed, "@"); is {
+			return strings.EqualFold(whole, host)
+		}
+		return strings.EqualFold(allowed, w.Email)
+	})
+}
