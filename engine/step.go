@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/wire"
@@ -61,11 +60,10 @@ func (e *Engine) resume(q *sequence) (over bool, err error) {
 func (e *Engine) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
-	key := block.Key{Salt: r.Salt}
-	if r.adapter != nil {
-		key.Adapter = r.adapter.identity
+	tokens, root := q.known(), r.root()
+	if len(r.Resume) > 0 && e.store != nil {
+		e.store.Refresh() // who had it before us may have written its blocks a moment ago
 	}
-	tokens, root := append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), key.Root()
 	if !r.ScorePrompt && r.Embed == "" { // who wants something of every position does not ask the cache
 		e.recall(tokens, root)
 	}
