@@ -212,6 +212,11 @@ func (c *call) failed(s *slot, err error) error {
 		return err
 	}
 	c.f.giveBack(s, failed.Code)
+	c.sent.last = failed.Code
+	if failed.Code == api.CodeMoved {
+		c.gaveWay(s)
+		return nil
+	}
 	if failed.Given {
 		c.sent.given++
 	}
@@ -241,7 +246,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	c.reply.resumes = c.sent.resumed < maxResumed
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
 	c.reply.answered, c.reply.instance = status, s.instance.ID
-	if errors.Is(err, errGoesOn) {
+	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
 		answer.Close()
 		c.elsewhere(s, err)
 		return false

@@ -23,7 +23,7 @@ type Answer struct {
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
 	usage  *relay.Usage  // nil: nobody counts
-	state  *State        // of the stream; nil: nobody asked for it
+	state  *relay.State  // of the stream; nil: nobody asked for it
 	header headerMemory
 	number int // of the next event, once it was copied
 }
@@ -202,7 +202,7 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	events := relay.NewEvents(a.from, kind)
 	defer func() { a.number = events.Number() }()
 	if a.state != nil {
-		events.Rewrite = a.state.take
+		events.Rewrite = a.state.Take
 	}
 	for {
 		p, end := events.Next()

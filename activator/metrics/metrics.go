@@ -172,7 +172,7 @@ func (f *Function) Retried(code string) {
 // reasons bounds the label: the code comes from an instance's header.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
-	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true,
+	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true,
 }
 
 func reason(code string) string {
