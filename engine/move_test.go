@@ -95,4 +95,3 @@ func (k *talk) part(r engine.Request, n int) (tokens []int32, cut bool) {
 		return tokens, cut
 	}
 }
-

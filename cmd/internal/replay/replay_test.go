@@ -65,7 +65,7 @@ func (m *machine) Fence(_ context.Context, s api.InstanceStatus, epoch uint64) (
 	return m.become(s, s.State, s.Level), nil
 }
 
-func (m *machine) Stop(context.Context, api.InstanceStatus, api.Drain) error  { return nil }
+func (m *machine) Stop(context.Context, api.InstanceStatus, api.Drain) error      { return nil }
 func (m *machine) Adapt(context.Context, api.InstanceStatus, []api.Adapter) error { return nil }
 func (m *machine) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	return s, nil
