@@ -237,8 +237,10 @@ func (c *call) failed(s *slot, err error) error {
 // answer hands the instance's answer to the client and gives the slot back. done is false where the answer
 // was cut, and the request goes to another instance that goes on with it.
 func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
-	if c.sent.resumed == 0 {
-		c.f.metrics.Timing(c.reply.timing)
+	if t := c.reply.timing; c.reply.answered == 0 {
+		c.f.metrics.Timing(t)
+	} else {
+		c.f.metrics.Waited(t.Since(c.sent.before))
 	}
 	status := answer.Status()
 	started := c.reply.comment.stop()

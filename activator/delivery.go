@@ -15,12 +15,13 @@ import (
 
 // delivery is what went to instances for one request.
 type delivery struct {
-	attempts    int          // times that it was sent
-	given       int          // of these, times that a runtime may have seen it
-	resumed     int          // of these, times that the answer went on where that of another instance was cut
-	moved       int          // of these, times that its instance gave way
-	last        string       // the code of the last attempt that did not answer it; empty: none
-	speculative *speculative // nil: nothing was sent to an instance that is being woken
+	attempts    int            // times that it was sent
+	given       int            // of these, times that a runtime may have seen it
+	resumed     int            // of these, times that the answer went on where that of another instance was cut
+	moved       int            // of these, times that its instance gave way
+	before      forward.Timing // when the last answer was cut that goes on
+	last        string         // the code of the last attempt that did not answer it; empty: none
+	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer.

@@ -42,6 +42,7 @@ func (c *call) restartable() bool {
 // elsewhere has a stream go on that its instance has cut, or that gives way: the slot is given back, and the request waits for another. It may
 // wait as long as one that has just come.
 func (c *call) elsewhere(s *slot, err error) {
+	c.sent.before = c.reply.timing
 	c.wait.since, c.wait.paused, c.wait.entry = time.Time{}, 0, nil
 	c.reply.comment.again()
 	if errors.Is(err, errMoved) {

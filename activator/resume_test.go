@@ -239,3 +239,22 @@ func TestWholeRequestsMove(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitsOfResumptionsCount: what a stream waits for another instance is in the histogram of holds, each time.
+func TestWaitsOfResumptionsCount(t *testing.T) {
+	b := startBench(t, nil)
+	fn := b.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 1 })
+	f := &resumable{cuts: []string{sent(0, 1), moves(1, 2)}}
+	b.instance(fn, "m-0", api.Awake).chat = f.chat
+	if resp, got := b.post(chatPath, `{"model":"m","stream":true}`); resp.StatusCode != http.StatusOK || got != whole() {
+		t.Fatalf("got %s %q", resp.Status, got)
+	}
+	for _, want := range []string{
+		`rouse_activator_hold_seconds_count{function="default/m"} 2`, `rouse_activator_retries_total{function="default/m",reason="stream_cut"} 1`,
+		`rouse_activator_retries_total{function="default/m",reason="moved"} 1`, `rouse_activator_ttft_seconds_count{function="default/m"} 1`,
+	} {
+		if got := b.metrics(); !strings.Contains(got, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, got)
+		}
+	}
+}

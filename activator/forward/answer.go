@@ -260,6 +260,11 @@ type Timing struct {
 	First time.Duration // from the last dispatch to the first byte
 }
 
+// Since is what t has waited more than it had before.
+func (t Timing) Since(before Timing) Timing {
+	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
+}
+
 // String writes the value of a Server-Timing header (W3C), in milliseconds.
 func (t Timing) String() string {
 	b := make([]byte, 0, 80)

@@ -131,6 +131,11 @@ func (f *Function) Done(status int, took time.Duration) {
 // Timing notes where the time of an answered request went.
 func (f *Function) Timing(t forward.Timing) {
 	f.first.Observe(t.First.Seconds())
+	f.Waited(t)
+}
+
+// Waited notes how long a request waited for an instance, also one whose stream goes on.
+func (f *Function) Waited(t forward.Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
 		f.wake.Observe(t.Wake.Seconds())
