@@ -44,7 +44,7 @@ func TestMove(t *testing.T) {
 				read := to.e.Stats().Recalled
 				if cut {
 					moved++
-					r.Resume = begun
+					r.Resume = [][]int32{begun}
 					rest, _ := to.part(r, tokens)
 					if diff := cmp.Diff(want, rest); diff != "" {
 						t.Fatalf("moved behind token %d (-whole +moved):\n%s", len(begun), diff)

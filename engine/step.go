@@ -25,23 +25,37 @@ func (e *Engine) admit(s *Stream) {
 		for _, q := range group {
 			e.live[q.id], q.live = q, true
 		}
-		over, err := e.resume(group[0])
-		if err == nil && !over {
-			err = e.schedule(group)
-		}
-		if err != nil {
+		if err := e.admitGroup(group); err != nil {
 			e.fail(s, err)
 			return
 		}
 	}
 }
 
+// admitGroup hands the sequences of one request to the scheduler, each by itself where they go on from tokens of their own.
+func (e *Engine) admitGroup(group []*sequence) error {
+	if len(group[0].request.Resume) == 0 {
+		return e.schedule(group)
+	}
+	for i, q := range group {
+		over, err := e.resume(q)
+		if err == nil && !over {
+			err = e.schedule(group[i : i+1])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // resume makes the events of what was made of a sequence elsewhere, and says whether that is all of it. Nothing follows
 // an event that ends the text.
 func (e *Engine) resume(q *sequence) (over bool, err error) {
-	for i, t := range q.request.Resume {
+	tokens := q.request.Resume[q.nth]
+	for i, t := range tokens {
 		if over {
-			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(q.request.Resume)-i)
+			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(tokens)-i)
 		}
 		ev := e.newEvent(q.stream)
 		if err := q.next(ev, &sample.Choice{Token: t}, e); err != nil {

@@ -39,7 +39,10 @@ func (s subject) moves(ctx context.Context, o options, add func(report.Measureme
 	again := took["computed again"]
 	m := report.Compare(report.Measurement{Name: of("planned move, one folder"), What: after + ", whose engine gives way to one with the same folder", Unit: "ms", Against: "without a folder"},
 		took["handed over"], again)
-	add(m.Gated(m.Rouse.P50 <= 50, "at most 50 ms"))
+	if s.spec.Dim >= 896 { // the goal is that of a model of half a billion
+		m = m.Gated(m.Rouse.P50 <= 50, "at most 50 ms")
+	}
+	add(m)
 	add(report.Measurement{Name: of("planned move, no folder"), What: after + ", whose engine gives way to one that computes it again", Unit: "ms", N: len(again), Rouse: report.Summarise(again)})
 	add(report.Compare(report.Measurement{Name: of("kill -9"), What: after + ", whose engine is killed; another one, awake, computes it again", Unit: "ms", Against: "a planned move, no folder"},
 		took["killed"], again))
