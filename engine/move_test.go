@@ -32,6 +32,8 @@ func TestMove(t *testing.T) {
 			to.begin()
 			defer to.end()
 			if test.broken {
+				from.turn(engine.Request{Prompt: history(0)}) // both have opened it by then
+				to.turn(engine.Request{Prompt: history(0)})
 				if err := os.RemoveAll(cfg.Keep.Dir); err != nil {
 					t.Fatal(err)
 				}
