@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-conversations bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -162,6 +162,9 @@ bench-conversations: build ## what a sleep between two turns of a conversation c
 # ARGS=--small runs the same on the processor; docs/gpu.md says what there is.
 gpu: build ## what only a machine with a CUDA device can show, into docs/bench/gpu.json; needs Python with torch; ARGS=--small without
 	$(GO) run ./e2e/bench/gpu -rouse bin/rouse $(ARGS)
+
+bench-move: build ## what a stream pauses that goes on at another instance
+	$(GO) run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 
 bench-route: build ## how instances are chosen: the time it takes, and what of prompts is found in caches of engines
 	$(GO) run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json

@@ -79,6 +79,9 @@ func (c *call) logAccess() {
 	if n := c.sent.resumed; n > 0 {
 		attrs = append(attrs, slog.Int("resumed", n))
 	}
+	if n := c.sent.moved; n > 0 {
+		attrs = append(attrs, slog.Int("moved", n))
+	}
 	c.writeAccess(log, ended, attrs)
 }
 

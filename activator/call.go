@@ -212,6 +212,11 @@ func (c *call) failed(s *slot, err error) error {
 		return err
 	}
 	c.f.giveBack(s, failed.Code)
+	c.sent.last = failed.Code
+	if failed.Code == api.CodeMoved {
+		c.gaveWay(s)
+		return nil
+	}
 	if failed.Given {
 		c.sent.given++
 	}
@@ -232,8 +237,10 @@ func (c *call) failed(s *slot, err error) error {
 // answer hands the instance's answer to the client and gives the slot back. done is false where the answer
 // was cut, and the request goes to another instance that goes on with it.
 func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
-	if c.sent.resumed == 0 {
-		c.f.metrics.Timing(c.reply.timing)
+	if t := c.reply.timing; c.reply.answered == 0 {
+		c.f.metrics.Timing(t)
+	} else {
+		c.f.metrics.Waited(t.Since(c.sent.before))
 	}
 	status := answer.Status()
 	started := c.reply.comment.stop()
@@ -241,7 +248,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	c.reply.resumes = c.sent.resumed < maxResumed
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
 	c.reply.answered, c.reply.instance = status, s.instance.ID
-	if errors.Is(err, errGoesOn) {
+	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
 		answer.Close()
 		c.elsewhere(s, err)
 		return false

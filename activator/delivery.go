@@ -10,14 +10,18 @@ import (
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // delivery is what went to instances for one request.
 type delivery struct {
-	attempts    int          // times that it was sent
-	given       int          // of these, times that a runtime may have seen it
-	resumed     int          // of these, times that the answer went on where that of another instance was cut
-	speculative *speculative // nil: nothing was sent to an instance that is being woken
+	attempts    int            // times that it was sent
+	given       int            // of these, times that a runtime may have seen it
+	resumed     int            // of these, times that the answer went on where that of another instance was cut
+	moved       int            // of these, times that its instance gave way
+	before      forward.Timing // when the last answer was cut that goes on
+	last        string         // the code of the last attempt that did not answer it; empty: none
+	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
 // try sends the request to one instance and waits for the first bytes of its answer.
@@ -42,11 +46,15 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
 		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
-	if l.resumes && c.resumable() {
+	switch {
+	case !l.resumes:
+	case c.resumable():
 		if c.reply.state == nil {
-			c.reply.state = &forward.State{}
+			c.reply.state = &relay.State{}
 		}
 		attempt.State = c.reply.state
+	case c.restartable():
+		attempt.Movable = true
 	}
 	if idle := l.idle; idle > 0 {
 		attempt.Idle, attempt.Paused = idle, func() { c.tooLate(idle, pausedTooLong) }

@@ -77,7 +77,7 @@ type picks struct {
 
 // add keeps the choice of s for c.
 func (p *picks) add(c *call, s *slot) {
-	one := api.Pick{Request: c.req.id, Function: c.f.name, Instance: s.instance.ID, Activator: c.a.cfg.Name, At: time.Now(), Choice: s.why}
+	one := api.Pick{Request: c.req.id, Function: c.f.name, Instance: s.instance.ID, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Choice: s.why}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ring) < maxPicks {

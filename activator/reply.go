@@ -38,7 +38,7 @@ type reply struct {
 	code     string // of the error; empty: there is none
 
 	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
-	state   *forward.State
+	state   *relay.State
 	resumes bool
 
 	unread relay.WriteDeadline
@@ -61,6 +61,9 @@ var errAbort = errors.New("abort the client's connection")
 
 // errGoesOn marks an answer that was cut, and that another instance can go on with.
 var errGoesOn = errors.New("the stream goes on elsewhere")
+
+// errMoved marks an answer that its instance has ended to give way, and that another one can go on with.
+var errMoved = errors.New("the stream is moved")
 
 // copy writes the answer of an instance; started says that the header is sent. The error wraps an
 // *[api.Error] if the answer was cut, [errAbort] too if the client does not know yet, and is another if
@@ -106,8 +109,13 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
 	}
-	if r.resumes && r.state != nil && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
-		return errors.Join(errGoesOn, err)
+	if r.state != nil && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+		switch {
+		case r.state.Moved():
+			return errors.Join(errMoved, err)
+		case r.resumes:
+			return errors.Join(errGoesOn, err)
+		}
 	}
 	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", r.id)
 	if cause := context.Cause(ctx); cause != nil {

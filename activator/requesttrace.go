@@ -45,7 +45,7 @@ func (c *call) traceRequest() {
 			span.Provider = "" // nobody knows
 		}
 	}
-	span.Resumed = c.sent.resumed
+	span.Resumed, span.Moved = c.sent.resumed, c.sent.moved
 	if answer.answered != 0 {
 		used := answer.used(r.Input)
 		span.Input, span.Cached, span.Output = used.input, used.cached, used.output

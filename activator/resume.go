@@ -1,6 +1,9 @@
 package activator
 
 import (
+	"errors"
+	"time"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -25,11 +28,39 @@ func (c *call) resumable() bool {
 	return c.req.via == nil && !c.atOnce // 3
 }
 
-// elsewhere has a stream go on that its instance has cut: the slot is given back, and the request waits for another.
+// mostRestarted is how often a request that is no stream may be tried again whole because its instance gives way: what it had computed is lost.
+const mostRestarted = 2
+
+// restartable says whether a request can be tried again whole, if its instance gives way before it has answered: its client has not refused
+// that, it asks for something that a model computes and that changes nothing, nobody before us decides where it goes, and it has not been
+// tried again too often.
+func (c *call) restartable() bool {
+	return c.req.in.Header.Get(control.HeaderResume) != "off" && !c.req.Stream && operations[c.req.in.URL.Path] != "" &&
+		c.req.via == nil && !c.atOnce && c.sent.moved < mostRestarted
+}
+
+// elsewhere has a stream go on that its instance has cut, or that gives way: the slot is given back, and the request waits for another. It may
+// wait as long as one that has just come.
 func (c *call) elsewhere(s *slot, err error) {
+	c.sent.before = c.reply.timing
+	c.wait.since, c.wait.paused, c.wait.entry = time.Time{}, 0, nil
+	c.reply.comment.again()
+	if errors.Is(err, errMoved) {
+		c.f.giveBack(s, api.CodeMoved)
+		c.gaveWay(s)
+		return
+	}
 	c.sent.resumed++
+	c.sent.last = api.CodeStreamCut
 	c.f.giveBack(s, api.CodeStreamCut)
 	c.f.metrics.Retried(api.CodeStreamCut)
 	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "times", c.sent.resumed, "error", err)
-	c.reply.comment.again()
+}
+
+// gaveWay counts that the instance of s has given way, and the request with it.
+func (c *call) gaveWay(s *slot) {
+	c.sent.moved++
+	c.sent.last = api.CodeMoved
+	c.f.metrics.Retried(api.CodeMoved)
+	c.a.log.Info("its instance gives way, and it goes on elsewhere", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "times", c.sent.moved)
 }

@@ -166,3 +166,95 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	defer l.mu.Unlock()
 	return l.w.Write(p)
 }
+
+// moves is what an instance that gives way sends behind the first n events.
+func moves(from, n int) string { return sent(from, n) + control.MovedComment + "\n\n" }
+
+// TestStreamsMove: an instance gives way behind each event, more often than a stream may be cut, and the client gets each event once. The
+// instance's part in it is known to who asks.
+func TestStreamsMove(t *testing.T) {
+	var log bytes.Buffer
+	var mu sync.Mutex
+	b := startBench(t, nil, func(d *Deps) { d.Access = slog.New(slog.NewJSONHandler(&lockedWriter{&mu, &log}, nil)) })
+	f := streamed(b, "m", api.RuntimeEngine, nil)
+	for n := 1; n < len(words); n++ {
+		f.mu.Lock()
+		f.cuts = []string{moves(0, n)}
+		f.mu.Unlock()
+		if resp, got := b.post(chatPath, `{"model":"m","stream":true}`); resp.StatusCode != http.StatusOK || got != whole() {
+			t.Fatalf("moved behind event %d: got %s %q", n, resp.Status, got)
+		}
+	}
+	f.mu.Lock()
+	f.cuts = []string{moves(0, 1), moves(1, 2), moves(2, 2), moves(2, 3), moves(3, 5)}
+	f.mu.Unlock()
+	resp, got := b.post(chatPath, `{"model":"m","stream":true}`, "X-Request-Id", "often")
+	if resp.StatusCode != http.StatusOK || got != whole() {
+		t.Fatalf("moved five times: got %s %q", resp.Status, got)
+	}
+	picks := b.a.Picks("often")
+	if len(picks) != 6 || picks[0].After != "" || picks[5].After != api.CodeMoved {
+		t.Errorf("the choices: %+v", picks)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if line := log.String(); !strings.Contains(line, `"moved":5`) || strings.Contains(line, `"resumed"`) {
+		t.Errorf("the access log: %s", line)
+	}
+}
+
+// TestWholeRequestsMove: a request that is no stream is tried again whole where its instance gives way, unless its client has refused
+// that, and not too often: then its instance is told that it must answer.
+func TestWholeRequestsMove(t *testing.T) {
+	b := startBench(t, nil)
+	fn := b.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 2 })
+	var mu sync.Mutex
+	var told []string
+	for i := range 2 {
+		b.instance(fn, "m-"+strconv.Itoa(i), api.Awake).chat = func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			state := r.Header.Get(control.HeaderState)
+			mu.Lock()
+			told = append(told, state)
+			mu.Unlock()
+			if state == "" {
+				_, _ = io.WriteString(w, `{"ok":true}`)
+				return
+			}
+			w.Header().Set(control.HeaderRefused, api.CodeMoved)
+			api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeMoved, "it gives way"))
+		}
+	}
+	for _, test := range []struct {
+		header []string
+		want   string
+	}{{nil, "new new "}, {[]string{control.HeaderResume, "off"}, ""}} {
+		told = nil
+		resp, got := b.post(chatPath, `{"model":"m"}`, test.header...)
+		if resp.StatusCode != http.StatusOK || got != `{"ok":true}` {
+			t.Errorf("got %s %q", resp.Status, got)
+		}
+		if got := strings.Join(told, " "); got != test.want {
+			t.Errorf("instances were told %q, want %q", got, test.want)
+		}
+	}
+}
+
+// TestWaitsOfResumptionsCount: what a stream waits for another instance is in the histogram of holds, each time.
+func TestWaitsOfResumptionsCount(t *testing.T) {
+	b := startBench(t, nil)
+	fn := b.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 1 })
+	f := &resumable{cuts: []string{sent(0, 1), moves(1, 2)}}
+	b.instance(fn, "m-0", api.Awake).chat = f.chat
+	if resp, got := b.post(chatPath, `{"model":"m","stream":true}`); resp.StatusCode != http.StatusOK || got != whole() {
+		t.Fatalf("got %s %q", resp.Status, got)
+	}
+	for _, want := range []string{
+		`rouse_activator_hold_seconds_count{function="default/m"} 2`, `rouse_activator_retries_total{function="default/m",reason="stream_cut"} 1`,
+		`rouse_activator_retries_total{function="default/m",reason="moved"} 1`, `rouse_activator_ttft_seconds_count{function="default/m"} 1`,
+	} {
+		if got := b.metrics(); !strings.Contains(got, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, got)
+		}
+	}
+}

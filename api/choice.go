@@ -34,6 +34,8 @@ type Pick struct {
 	Function  FunctionName `json:"function"`
 	Instance  InstanceID   `json:"instance"`
 	Activator string       `json:"activator,omitempty"`
-	At        time.Time    `json:"at"`
+	// After is why the one before did not answer it to the end: a code; empty where there was none before.
+	After string    `json:"after,omitempty"`
+	At    time.Time `json:"at"`
 	Choice
 }

@@ -48,6 +48,7 @@ const (
 	CodeRuntimeFailed  = "runtime_failed"
 	CodeRuntimeError   = "runtime_error" // what a runtime says of itself, with 5xx or in mid-stream; the two around it are what we say of it
 	CodeStreamCut      = "stream_cut"
+	CodeMoved          = "moved" // the instance gives way, and the request goes on at another one
 	CodeTooLarge       = "body_too_large"
 	CodeShutdown       = "shutting_down"
 	CodeUnknownPath    = "unknown_path"

@@ -330,3 +330,7 @@ func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Al
 // ExitModel is the status that a model server ends with which can't use its model, now or in another
 // try: EX_DATAERR of sysexits.h.
 const ExitModel = 65
+
+// Resumes says whether a request to an instance of f can go on at another one: the runtime tells the state of streams, and nobody is between it
+// and the activator.
+func (f Function) Resumes() bool { return f.Runtime.Kind == RuntimeEngine && len(f.Handler) == 0 }

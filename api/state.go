@@ -199,3 +199,11 @@ func (s InstanceStatus) OnItsWay() bool {
 func (s InstanceStatus) Unplaced() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StageUnschedulable)
 }
+
+// Drain says how an instance that gives way ends the requests that it has.
+type Drain struct {
+	// Limit is how long they may take to finish.
+	Limit time.Duration
+	// Move ends them at once, where all of them can go on at another instance.
+	Move bool
+}

@@ -114,7 +114,7 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	}
 	a.takeBack(i, epoch)
 	limit := act.Drain + i.f.Spec.WakeTimeout + a.cfg.Policy.Slack
-	level, drain := act.Level, act.Drain
+	level, drain := act.Level, api.Drain{Limit: act.Drain, Move: act.Move}
 	a.begin(i, decide.DoingSleep, call{Kind: callSleep, Limit: limit}, func(ctx context.Context) returned {
 		s, err := a.fx.Sleep(ctx, s, level, epoch, drain)
 		return returned{Status: s, Err: newFailure(err)}
@@ -126,8 +126,8 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
 	a.takeBack(i, s.Epoch)
-	drain := act.Drain
-	a.begin(i, decide.DoingStop, call{Kind: callStop, Limit: drain + a.cfg.StopTimeout}, func(ctx context.Context) returned {
+	drain := api.Drain{Limit: act.Drain, Move: act.Move}
+	a.begin(i, decide.DoingStop, call{Kind: callStop, Limit: act.Drain + a.cfg.StopTimeout}, func(ctx context.Context) returned {
 		return returned{Err: newFailure(a.fx.Stop(ctx, s, drain))}
 	})
 }

@@ -32,7 +32,7 @@ func (s signals) Wake(_ context.Context, i api.InstanceStatus, _ api.Grant) (api
 	return i, nil
 }
 
-func (s signals) Sleep(_ context.Context, i api.InstanceStatus, l api.Level, _ uint64, _ time.Duration) (api.InstanceStatus, error) {
+func (s signals) Sleep(_ context.Context, i api.InstanceStatus, l api.Level, _ uint64, _ api.Drain) (api.InstanceStatus, error) {
 	i.State, i.Level = api.Asleep, l
 	i.Memory.Host = 1
 	i.Seq++

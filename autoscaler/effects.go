@@ -3,7 +3,6 @@ package autoscaler
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -21,17 +20,17 @@ type Effects interface {
 	// Wake wakes a sleeping instance and returns when it is awake. [ErrElsewhere] says that it
 	// sleeps on, and was sent no order: another of its function comes up in its place.
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
-	// Sleep drains an instance for at most drain, puts it to sleep, or deeper, and returns when
+	// Sleep drains an instance as drain says, puts it to sleep, or deeper, and returns when
 	// it sleeps. Grants with a lower epoch are worth nothing from then on. Where i.Spare is not nil, the pod of a sleeper
 	// gives that up, if Kubernetes lets it: the status that is returned says what it has.
-	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error)
+	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error)
 	// Fence makes every grant and order with a lower epoch worthless at the instance, those on
 	// their way included, and returns the status that it has after that. It changes nothing else.
 	Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error)
-	// Stop drains an instance for at most drain and ends it. nil says that no process is left,
+	// Stop drains an instance as drain says and ends it. nil says that no process is left,
 	// be it that there was none. i.Epoch is that of this order. [ErrEnding] says that it can't be kept from ending any
 	// more and is not gone yet: it is reported as [api.Gone] when it is, and until then holds what it held.
-	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
+	Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error
 	// Adapt makes the adapters that an instance has of its function's declaration those of list. An
 	// *[api.Error] with status 501 says that only an instance that is started anew can have them.
 	Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error

@@ -101,7 +101,7 @@ func (w *fleet) wakeUp(_ context.Context, id api.InstanceID, g api.Grant) (api.I
 }
 
 // Sleep is part of [Effects].
-func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
+func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("sleep %s %d", s.Instance, level)
@@ -117,7 +117,7 @@ func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	if i.s.State == api.Asleep && i.s.Level >= level {
 		return i.s, nil
 	}
-	w.drain(i, drain)
+	w.drain(i, drain.Limit)
 	w.mu.Unlock()
 	select {
 	case <-time.After(i.f.sleep):
@@ -150,13 +150,13 @@ func (w *fleet) drain(i *fakeInstance, limit time.Duration) {
 }
 
 // Stop is part of [Effects].
-func (w *fleet) Stop(_ context.Context, s api.InstanceStatus, drain time.Duration) error {
+func (w *fleet) Stop(_ context.Context, s api.InstanceStatus, drain api.Drain) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("stop %s", s.Instance)
 	if i := w.instances[s.Instance]; i != nil {
 		if i.s.State == api.Awake {
-			w.drain(i, drain)
+			w.drain(i, drain.Limit)
 		}
 		if !i.dead {
 			w.to(i, api.Gone, 0)

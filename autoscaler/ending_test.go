@@ -12,7 +12,7 @@ import (
 // lasting is a fleet in which what is stopped goes on, and is gone a minute later.
 type lasting struct{ *fleet }
 
-func (w lasting) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
+func (w lasting) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	w.wg.Go(func() {
 		time.Sleep(time.Minute)
 		_ = w.fleet.Stop(context.WithoutCancel(ctx), i, drain)

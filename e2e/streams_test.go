@@ -122,3 +122,72 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 		t.Logf("%d of %d streams went on elsewhere", n, 3*len(forms))
 	}
 }
+
+// TestBusyVictimMoves: a request of a higher priority needs the memory of an instance in the middle of its streams. It gives way at once, the
+// streams go on at its next turn as if nothing had been, and the autoscaler's record of it replays.
+func TestBusyVictimMoves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	manifest := filepath.Join(dir, "two.yaml")
+	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})
+	service := func(name, model string, priority int, more string) []byte {
+		return fmt.Appendf(nil, `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: %s}
+spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory: 256Mi, rouse.dev/priority: "%d"}}, spec: {containers: [{image: a, args: [--threads=1%s]}]}}}
+---
+`, name, model, priority, more)
+	}
+	if err := os.WriteFile(manifest, append(service("slow", model, -1, ""), service("urgent", "pico", 1, "")...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newServer(t, "-f", manifest, "--memory", "300Mi")
+	form := `{"model":"slow","prompt":"a stream that moves","stream":true,"ignore_eos":true,"temperature":1.1,"seed":3,"logprobs":1,"max_tokens":460}`
+	want, whole := choicesOf(t, p.server.url, form, func(int) {})
+	if !whole {
+		t.Fatal("the undisturbed stream is not whole")
+	}
+	ask := func() error {
+		resp, err := http.Post(p.server.url+"/v1/completions", "application/json", strings.NewReader(`{"model":"urgent","prompt":"now","max_tokens":4}`))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("urgent: %s", resp.Status)
+		}
+		return nil
+	}
+	if err := ask(); err != nil { // how long it takes to come is known from then on
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1) // of urgent, once
+	got, whole := choicesOf(t, p.server.url, form, func(n int) {
+		if n == 20 {
+			go func() { answered <- ask() }()
+		}
+	})
+	if diff := cmp.Diff(want, got); diff != "" || !whole {
+		t.Errorf("whole %v (-undisturbed +moved):\n%s", whole, diff)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(p.server.output(), "it goes on elsewhere") {
+		t.Error("the stream was not moved")
+	}
+	why, err := p.rouse("why", "slow")
+	if err != nil || !strings.Contains(why, "moves its requests, or drains") {
+		t.Errorf("why: %v\n%s", err, why)
+	}
+	record := filepath.Join(dir, "a.flight")
+	if _, err := p.rouse("record", record); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := p.rouse("replay", record); err != nil || !strings.Contains(out, "each is decided again as it was, to the byte") {
+		t.Errorf("replay: %v\n%s", err, out)
+	}
+}

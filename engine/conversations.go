@@ -148,6 +148,11 @@ func (e *Engine) save(ctx context.Context) {
 		return
 	}
 	ids, names := e.pool.Newest(e.pool.Count())
+	e.write(ctx, ids, names)
+}
+
+// write writes blocks, by their names, to a file, but for those that are in one.
+func (e *Engine) write(ctx context.Context, ids []int32, names []block.Hash) {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	n, err := e.store.Save(ctx, names, func(path string, offset int64, numbers []int) ([]uint64, error) {
@@ -171,17 +176,49 @@ func (e *Engine) saveLast(ctx context.Context) {
 	if e.store == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime)
+	if ctx = context.WithoutCancel(ctx); e.land(ctx) {
+		e.save(ctx)
+	}
+}
+
+// land waits until nothing is in flight, and says whether that is so.
+func (e *Engine) land(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	for len(e.flights) > 0 {
 		select {
 		case ev := <-e.worker.Events():
 			e.handle(ev)
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
-	e.save(ctx)
+	return true
+}
+
+// handOver writes the blocks of what runs to a file, so that another engine with the same folder goes on without computing them. What
+// was made until then is sent. Without a folder, or where writing fails, the other one computes them.
+func (e *Engine) handOver(ctx context.Context) {
+	if e.store == nil || e.down || !e.unchanged() || !e.land(ctx) || e.down {
+		return
+	}
+	e.flush()
+	var ids []int32
+	var names []block.Hash
+	seen := map[block.Hash]bool{}
+	for _, q := range e.live {
+		for _, name := range block.Chain(nil, q.request.root(), q.known(), e.pool.Size()) {
+			id, ok := e.pool.Lookup(name)
+			if !ok {
+				break
+			}
+			if !seen[name] {
+				seen[name] = true
+				ids, names = append(ids, id), append(names, name)
+			}
+		}
+	}
+	e.write(ctx, ids, names)
 }
 
 // recall reads blocks that tokens begin with, and that are in files alone, into the cache. What does not fit, or can't be

@@ -66,9 +66,9 @@ type Request struct {
 	// Embed asks for a vector instead of a text: one event without a token, with [Event.Embedding].
 	// It goes with no other field but Prompt, Priority, Tenant, Salt and Adapter.
 	Embed Pooling
-	// Resume is what was made of the text before, elsewhere: its events come at once, and the text goes on behind it. It counts
-	// for MaxTokens and the like. With the same seed the text is what it would have been. N must be 1.
-	Resume []int32
+	// Resume is what was made of each of the N texts before, elsewhere: its events come at once, and the text goes on behind it. It counts
+	// for MaxTokens and the like. With the same seed the text is what it would have been. nil: all begin.
+	Resume [][]int32
 	// NoDraft computes one token a step, though the engine would guess more from the text so far.
 	// What is generated does not depend on it.
 	NoDraft bool
@@ -129,8 +129,13 @@ func (e *Engine) check(r *accepted) error {
 	} else if err := e.checkLength(&r.Request); err != nil {
 		return err
 	}
-	if len(r.Resume) > 0 && (r.N != 1 || r.Embed != "" || r.NoTokens || len(r.Resume) > r.MaxTokens) {
-		return invalid("resume", "%d tokens to go on from, %d texts, at most %d tokens: want one text, and no more tokens than it may have", len(r.Resume), r.N, r.MaxTokens)
+	if len(r.Resume) > 0 && (r.N != len(r.Resume) || r.Embed != "" || r.NoTokens) {
+		return invalid("resume", "%d texts to go on from, %d texts: want each, and texts with tokens", len(r.Resume), r.N)
+	}
+	for _, tokens := range r.Resume {
+		if len(tokens) > r.MaxTokens {
+			return invalid("resume", "%d tokens to go on from, at most %d tokens: want no more tokens than a text may have", len(tokens), r.MaxTokens)
+		}
 	}
 	if r.MinTokens < 0 || r.MinTokens > r.MaxTokens {
 		return invalid("min_tokens", "min_tokens is %d: want 0 to max_tokens, which is %d", r.MinTokens, r.MaxTokens)
@@ -149,9 +154,11 @@ func (e *Engine) checkTokens(r *Request) error {
 			return invalid("prompt", "prompt token %d is %d: the vocabulary has the tokens 0 to %d", i, t, vocab-1)
 		}
 	}
-	for _, t := range r.Resume {
-		if t < 0 || int(t) >= vocab {
-			return invalid("resume", "token %d to go on from: the vocabulary has the tokens 0 to %d", t, vocab-1)
+	for _, tokens := range r.Resume {
+		for _, t := range tokens {
+			if t < 0 || int(t) >= vocab {
+				return invalid("resume", "token %d to go on from: the vocabulary has the tokens 0 to %d", t, vocab-1)
+			}
 		}
 	}
 	for _, t := range r.StopTokens {

@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 
+	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
@@ -74,6 +75,21 @@ func (r *accepted) endTokens(ends []int32) []int32 {
 		return r.StopTokens
 	}
 	return append(ends[:len(ends):len(ends)], r.StopTokens...)
+}
+
+// known is the prompt's tokens and those that were made.
+func (q *sequence) known() []int32 {
+	prompt := q.request.Prompt
+	return append(prompt[:len(prompt):len(prompt)], q.made...)
+}
+
+// root is where the names of the blocks of a request's prompt begin.
+func (r *accepted) root() block.Hash {
+	key := block.Key{Salt: r.Salt}
+	if r.adapter != nil {
+		key.Adapter = r.adapter.identity
+	}
+	return key.Root()
 }
 
 // spec is what the worker must know of the sequence besides its tokens.

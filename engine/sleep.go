@@ -28,6 +28,7 @@ type SleepMode string
 const (
 	SleepWait   SleepMode = "wait"   // they are finished first, and nothing new is accepted
 	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
+	SleepMove   SleepMode = "move"   // as SleepAbort, for other engines to go on with: what is computed of them goes to a file first, if there is a folder
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
@@ -49,11 +50,11 @@ func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
 		return invalid("level", "sleep level %d: want 1 or 2", level)
 	}
-	if mode != SleepWait && mode != SleepAbort && mode != SleepRefuse {
-		return invalid("mode", "sleep mode %q: want %q, %q or %q", mode, SleepWait, SleepAbort, SleepRefuse)
+	if mode != SleepWait && mode != SleepAbort && mode != SleepMove && mode != SleepRefuse {
+		return invalid("mode", "sleep mode %q: want %q, %q, %q or %q", mode, SleepWait, SleepAbort, SleepMove, SleepRefuse)
 	}
 	s := &sleeper{level: level, done: make(chan error, 1)}
-	if !e.send(func(context.Context) { e.beginSleep(s, mode) }) {
+	if !e.send(func(ctx context.Context) { e.beginSleep(ctx, s, mode) }) {
 		return ErrStopped
 	}
 	select {
@@ -66,12 +67,15 @@ func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 }
 
 // beginSleep starts the drain.
-func (e *Engine) beginSleep(s *sleeper, mode SleepMode) {
+func (e *Engine) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 	if mode == SleepRefuse && len(e.live) > 0 {
 		s.done <- fmt.Errorf("%w: %d sequences", ErrBusy, len(e.live))
 		return
 	}
-	if mode == SleepAbort {
+	if mode == SleepMove {
+		e.handOver(ctx)
+	}
+	if mode == SleepMove || mode == SleepAbort {
 		e.failAll(ErrInterrupted)
 	}
 	e.sleepers = append(e.sleepers, s)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 
-	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/engine/sched"
 	"github.com/rouse-dev/rouse/engine/wire"
@@ -26,23 +25,37 @@ func (e *Engine) admit(s *Stream) {
 		for _, q := range group {
 			e.live[q.id], q.live = q, true
 		}
-		over, err := e.resume(group[0])
-		if err == nil && !over {
-			err = e.schedule(group)
-		}
-		if err != nil {
+		if err := e.admitGroup(group); err != nil {
 			e.fail(s, err)
 			return
 		}
 	}
 }
 
+// admitGroup hands the sequences of one request to the scheduler, each by itself where they go on from tokens of their own.
+func (e *Engine) admitGroup(group []*sequence) error {
+	if len(group[0].request.Resume) == 0 {
+		return e.schedule(group)
+	}
+	for i, q := range group {
+		over, err := e.resume(q)
+		if err == nil && !over {
+			err = e.schedule(group[i : i+1])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // resume makes the events of what was made of a sequence elsewhere, and says whether that is all of it. Nothing follows
 // an event that ends the text.
 func (e *Engine) resume(q *sequence) (over bool, err error) {
-	for i, t := range q.request.Resume {
+	tokens := q.request.Resume[q.nth]
+	for i, t := range tokens {
 		if over {
-			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(q.request.Resume)-i)
+			return true, invalid("resume", "%d tokens to go on from follow the end of the text", len(tokens)-i)
 		}
 		ev := e.newEvent(q.stream)
 		if err := q.next(ev, &sample.Choice{Token: t}, e); err != nil {
@@ -61,11 +74,10 @@ func (e *Engine) resume(q *sequence) (over bool, err error) {
 func (e *Engine) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
-	key := block.Key{Salt: r.Salt}
-	if r.adapter != nil {
-		key.Adapter = r.adapter.identity
+	tokens, root := q.known(), r.root()
+	if len(r.Resume) > 0 && e.store != nil {
+		e.store.Refresh() // who had it before us may have written its blocks a moment ago
 	}
-	tokens, root := append(r.Prompt[:len(r.Prompt):len(r.Prompt)], q.made...), key.Root()
 	if !r.ScorePrompt && r.Embed == "" { // who wants something of every position does not ask the cache
 		e.recall(tokens, root)
 	}

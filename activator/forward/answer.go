@@ -23,7 +23,7 @@ type Answer struct {
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
 	usage  *relay.Usage  // nil: nobody counts
-	state  *State        // of the stream; nil: nobody asked for it
+	state  *relay.State  // of the stream; nil: nobody asked for it
 	header headerMemory
 	number int // of the next event, once it was copied
 }
@@ -202,7 +202,7 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	events := relay.NewEvents(a.from, kind)
 	defer func() { a.number = events.Number() }()
 	if a.state != nil {
-		events.Rewrite = a.state.take
+		events.Rewrite = a.state.Take
 	}
 	for {
 		p, end := events.Next()
@@ -258,6 +258,11 @@ type Timing struct {
 	Wake  time.Duration // the part of Hold in which no instance was awake
 	Queue time.Duration // the rest of Hold: waiting for a free slot
 	First time.Duration // from the last dispatch to the first byte
+}
+
+// Since is what t has waited more than it had before.
+func (t Timing) Since(before Timing) Timing {
+	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
 }
 
 // String writes the value of a Server-Timing header (W3C), in milliseconds.

@@ -14,7 +14,7 @@
 //     on whole, each flushed at once, and their end is judged (package relay): a stream that is
 //     cut, or that ends without saying that it is complete, is an error. What is kept back of
 //     an event has a bound and is charged to the client, as a large header is.
-//     [State] keeps what an instance says of a stream for another one that goes on with it; the client does not see that.
+//     [relay.State] keeps what an instance says of a stream for another one that goes on with it; the client does not see that.
 //  4. [Answer.Close] lets go of the instance; before the end it cancels the
 //     request there, so that the runtime stops generating.
 //
@@ -74,7 +74,9 @@ type Call struct {
 	// Usage counts the tokens of the answer; nil: nobody does.
 	Usage *relay.Usage
 	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
-	State *State
+	State *relay.State
+	// Movable says that the request is no stream, and can be tried again whole where its instance gives way.
+	Movable bool
 	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
 	Memory Memory
 }
@@ -208,8 +210,11 @@ func (call Call) ours(h http.Header) {
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}
 	}
-	if call.State != nil {
+	switch {
+	case call.State != nil:
 		h[control.HeaderState] = []string{call.State.Header()}
+	case call.Movable:
+		h[control.HeaderState] = []string{control.StateNew}
 	}
 	h[HeaderID] = []string{call.ID}
 	if host, _, err := net.SplitHostPort(call.In.RemoteAddr); err == nil {

@@ -131,6 +131,11 @@ func (f *Function) Done(status int, took time.Duration) {
 // Timing notes where the time of an answered request went.
 func (f *Function) Timing(t forward.Timing) {
 	f.first.Observe(t.First.Seconds())
+	f.Waited(t)
+}
+
+// Waited notes how long a request waited for an instance, also one whose stream goes on.
+func (f *Function) Waited(t forward.Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
 		f.wake.Observe(t.Wake.Seconds())
@@ -172,7 +177,7 @@ func (f *Function) Retried(code string) {
 // reasons bounds the label: the code comes from an instance's header.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
-	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true,
+	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true,
 }
 
 func reason(code string) string {

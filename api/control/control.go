@@ -62,6 +62,8 @@ type SleepRequest struct {
 	Epoch uint64 `json:"epoch"`
 	// Drain is how long running requests may take to finish; 0 means no bound.
 	Drain time.Duration `json:"drain"`
+	// Move ends running requests at once, where all of them can go on at another instance.
+	Move bool `json:"move,omitempty"`
 }
 
 // FenceRequest changes nothing but what an instance obeys: orders and grants with a lower
@@ -80,6 +82,8 @@ type AdaptersRequest struct {
 type StopRequest struct {
 	// Drain is how long running requests may take to finish; 0 means that they are cut at once.
 	Drain time.Duration `json:"drain"`
+	// Move is as in [SleepRequest].
+	Move bool `json:"move,omitempty"`
 }
 
 // Client calls instances. The zero value is not usable: see [New].

@@ -16,10 +16,13 @@ const HeaderTrusted = "X-Rouse-Trusted"
 // HeaderState asks a runtime that can go on with a stream of another instance for the stream's state, or
 // has it. Only the activator says so. Its value is [StateNew], or the pieces of a state in their order, with semicolons
 // between them. Of each event of such a stream the state is a comment in front of it, a line that begins with [StateComment].
+// An instance that gives way ends such a stream with [MovedComment]: the connection's end behind it is no failure.
+// Of a request that is no stream the header says that it can be tried again whole.
 const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
+	MovedComment = ": rouse-moved"
 )
 
 // HeaderResume is the client's: with the value "off" a stream ends with an error where its instance ends.

@@ -23,9 +23,9 @@ import (
 type Effects interface {
 	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
-	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error)
+	Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error)
 	Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error)
-	Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error
+	Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error
 	State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error)
 }
 
@@ -40,7 +40,7 @@ type World struct {
 }
 
 // drain is more than an instance takes that has no requests.
-const drain = time.Minute
+var drain = api.Drain{Limit: time.Minute}
 
 // Run runs the suite. in makes a world, calls test with it, and takes it down.
 func Run(t *testing.T, in func(t *testing.T, test func(t *testing.T, w World))) {

@@ -41,6 +41,8 @@ type Action struct {
 	Expires time.Time
 	// Drain is how long running requests may take, for Sleep and Stop.
 	Drain time.Duration
+	// Move says that they are ended at once where all of them can go on at another instance, for Sleep and Stop.
+	Move bool
 	// Ahead says that a request is foreseen, for Start and Wake: none waits.
 	Ahead bool
 	// Rehearsal says that it is one, for Sleep and the Wake that follows.

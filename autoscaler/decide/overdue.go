@@ -92,13 +92,13 @@ func (p *plan) giveUp(i *Instance, fault string) {
 
 // stop ends an instance; running requests may take drain to finish.
 func (p *plan) stop(i *Instance, drain time.Duration, reason string) {
-	p.do(i.f, i, Action{Kind: Stop, Drain: drain, For: p.gainer, Reason: reason})
+	p.do(i.f, i, Action{Kind: Stop, Drain: drain, Move: p.moves, For: p.gainer, Reason: reason})
 	p.leave(i, nil)
 }
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
 func (p *plan) sleep(i *Instance, level api.Level, reason string) {
-	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, For: p.gainer, Reason: reason})
+	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Move: p.moves, For: p.gainer, Reason: reason})
 	stays := p.alloc(len(i.at))
 	p.w.fill(stays, i.at, i.past().Residue(level))
 	p.leave(i, stays)

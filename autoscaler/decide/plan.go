@@ -145,7 +145,9 @@ type plan struct {
 	// elected are the variants that get an instance for requests to their model, one entry each.
 	elected []*Function
 	// gainer is the function that room is being made for, empty for none.
-	gainer  api.FunctionName
+	gainer api.FunctionName
+	// moves says that what gives way ends its requests, which go on elsewhere.
+	moves   bool
 	actions []Action
 }
 

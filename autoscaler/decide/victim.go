@@ -365,11 +365,22 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
 }
 
+// moves says whether v, whose requests can go on at another instance, need not wait for their end:
+//
+//  1. Its function has others awake for them.
+//  2. They wait for its next turn, as dm does now: only for a function of a higher priority.
+func moves(dm *demand, v *victim) bool {
+	if v.i.phase != phaseAwake || !v.i.f.Spec.Resumes() {
+		return false
+	}
+	return v.kind == surplus || v.kind == busy && dm.f.Spec.Priority > priority(v.i)
+}
+
 // evict makes v give way to dm.
 func (p *plan) evict(dm *demand, v *victim, lack string) {
 	v.i.f.gives = true
-	p.gainer = dm.f.Spec.Name
-	defer func() { p.gainer = "" }()
+	p.gainer, p.moves = dm.f.Spec.Name, moves(dm, v)
+	defer func() { p.gainer, p.moves = "", false }()
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", dm.f.Spec.Name, lack)
 	switch {
 	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
@@ -389,6 +400,9 @@ func (p *plan) evict(dm *demand, v *victim, lack string) {
 		reason = fmt.Sprintf("idle for %s; %s", short(p.now.Sub(p.usedUntil(v.i, 1))), reason)
 	case v.i.phase == phaseAsleep:
 		reason = fmt.Sprintf("asleep for %s; %s", short(p.now.Sub(v.i.Since)), reason)
+	}
+	if p.moves {
+		reason += "; moves its requests, or drains"
 	}
 	if v.to == inventory.Stopped {
 		p.stop(v.i, p.pol.Drain, reason)

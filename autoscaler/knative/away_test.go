@@ -58,7 +58,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			epoch := uint64(10 * (minute + 1))
-			if got, err := c.fleet.Sleep(t.Context(), s, api.Level1, epoch, time.Second); err != nil || got.State != api.Asleep {
+			if got, err := c.fleet.Sleep(t.Context(), s, api.Level1, epoch, api.Drain{Limit: time.Second}); err != nil || got.State != api.Asleep {
 				t.Errorf("minute %d: sleep: %s, %v", minute, got.State, err)
 			}
 			if _, err := c.fleet.Fence(t.Context(), s, epoch+1); err != nil {
@@ -76,7 +76,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 			}
 			cancel()
 			ctx, cancel = context.WithTimeout(t.Context(), 30*time.Second)
-			if err := c.fleet.Stop(ctx, s, 0); err == nil {
+			if err := c.fleet.Stop(ctx, s, api.Drain{}); err == nil {
 				t.Errorf("minute %d: a stop without the API server succeeded", minute)
 			}
 			cancel()
@@ -86,7 +86,7 @@ func TestTheAPIServerIsAway(t *testing.T) {
 		}
 		away.Store(false)
 		time.Sleep(10 * time.Second)
-		if err := c.fleet.Stop(t.Context(), s, 0); err != nil {
+		if err := c.fleet.Stop(t.Context(), s, api.Drain{}); err != nil {
 			t.Errorf("stop, with the API server back: %v", err)
 		}
 		if id, err := c.begin("tiny-00001-0003", api.Grant{Epoch: 99})(); err != nil || id == "" {

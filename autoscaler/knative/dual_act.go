@@ -274,7 +274,7 @@ func (f *Fleet) putDown(ctx context.Context, p, requester *pod) {
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
-	_, err := f.Sleep(ctx, i, level, epoch, drain)
+	_, err := f.Sleep(ctx, i, level, epoch, api.Drain{Limit: drain})
 	f.mu.Lock()
 	p.pair.busy = false
 	if err != nil && !p.ended {

@@ -142,7 +142,7 @@ func (c *cluster) bound(name string) string {
 
 func (c *cluster) sleepNow(id api.InstanceID) {
 	c.t.Helper()
-	if _, err := c.fleet.Sleep(c.t.Context(), api.InstanceStatus{Instance: id, Function: tiny}, api.Level1, 8, time.Second); err != nil {
+	if _, err := c.fleet.Sleep(c.t.Context(), api.InstanceStatus{Instance: id, Function: tiny}, api.Level1, 8, api.Drain{Limit: time.Second}); err != nil {
 		c.t.Fatal(err)
 	}
 	synctest.Wait()

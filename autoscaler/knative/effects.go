@@ -100,10 +100,10 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 }
 
 // Sleep is part of [autoscaler.Effects].
-func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
+func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
 	f.ordered(i.Instance, epoch)
 	s, err := f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
-		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
+		return c.Sleep(ctx, e, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 	})
 	if err != nil || i.Spare == nil || s.State != api.Asleep {
 		return s, err
@@ -209,13 +209,13 @@ func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) 
 // memory; see [Fleet.finish]. While another is on its way up that Kubernetes
 // would take first, it waits; see [Fleet.yields]. Where Kubernetes took another all the same,
 // that is an error, and this pod lives on.
-func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Duration) error {
+func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.isExpiring(i.Instance)
 	f.mu.Unlock()
 	switch {
 	case p == nil && old != nil:
-		return f.finish(ctx, old, drain)
+		return f.finish(ctx, old, drain.Limit)
 	case p == nil:
 		return nil
 	}
@@ -247,7 +247,7 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain time.Durat
 	}
 	select {
 	case <-p.gone:
-		return f.finish(ctx, p, drain)
+		return f.finish(ctx, p, drain.Limit)
 	case <-p.swapped:
 		return f.unheld(p, errors.New("another pod of the revision was taken by Kubernetes instead"))
 	case <-ctx.Done():
@@ -288,19 +288,18 @@ func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*re
 }
 
 // empty drains an instance and has it give up its memory, where it can be asked.
-func (f *Fleet) empty(ctx context.Context, p *pod, epoch uint64, drain time.Duration) {
+func (f *Fleet) empty(ctx context.Context, p *pod, epoch uint64, drain api.Drain) {
 	f.mu.Lock()
 	client, endpoint, s := p.client, p.endpoint, p.status
 	f.mu.Unlock()
 	if client == nil || s.State != api.Awake && s.State != api.Draining && !(s.State == api.Asleep && s.Level < api.Level2) {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, drain+emptyTimeout, errors.New("it takes longer than draining may"))
+	ctx, cancel := context.WithTimeoutCause(ctx, drain.Limit+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
-	if drain == 0 {
-		drain = time.Millisecond // zero would be no bound
-	}
-	if _, err := client.Sleep(ctx, endpoint, control.SleepRequest{Level: api.Level2, Epoch: epoch, Drain: drain}); err != nil {
+	_, err := client.Sleep(ctx, endpoint, control.SleepRequest{Level: api.Level2, Epoch: epoch, Move: drain.Move,
+		Drain: max(drain.Limit, time.Millisecond)}) // zero would be no bound
+	if err != nil {
 		f.log.Debug("an instance that is to end did not fall asleep", "instance", p.id, "error", err)
 	}
 }

@@ -107,7 +107,7 @@ func TestAProcessThatOutlivesItsStop(t *testing.T) {
 		c.linger = true
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if err := c.fleet.Stop(ctx, c.last("pod-1"), 0); !errors.Is(err, autoscaler.ErrEnding) {
+		if err := c.fleet.Stop(ctx, c.last("pod-1"), api.Drain{}); !errors.Is(err, autoscaler.ErrEnding) {
 			t.Errorf("got %v, want that it is ending", err)
 		}
 		if s := c.last("pod-1"); s.State == api.Gone {
@@ -143,7 +143,7 @@ func TestANewLeaderCountsWhatIsEnding(t *testing.T) {
 				c.linger = true
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				if err := c.fleet.Stop(ctx, c.last("pod-1"), 0); !errors.Is(err, autoscaler.ErrEnding) {
+				if err := c.fleet.Stop(ctx, c.last("pod-1"), api.Drain{}); !errors.Is(err, autoscaler.ErrEnding) {
 					t.Fatalf("got %v, want that it is ending", err)
 				}
 				c.stop()
@@ -164,7 +164,7 @@ func TestANewLeaderCountsWhatIsEnding(t *testing.T) {
 				}
 				ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				if err := c.fleet.Stop(ctx, s, 0); !errors.Is(err, autoscaler.ErrEnding) {
+				if err := c.fleet.Stop(ctx, s, api.Drain{}); !errors.Is(err, autoscaler.ErrEnding) {
 					t.Errorf("a stop of it: got %v, want that it is ending", err)
 				}
 				end(t, c)

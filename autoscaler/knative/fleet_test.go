@@ -167,7 +167,7 @@ func TestStopTakesTheVeryPod(t *testing.T) {
 		c.two()
 		var levels []api.Level
 		c.instances["10.0.0.2:8080"] = sleeper("pod-2", &levels)
-		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), time.Second); err != nil {
+		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), api.Drain{Limit: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -177,7 +177,7 @@ func TestStopTakesTheVeryPod(t *testing.T) {
 		if c.replicas() != 1 || c.last("pod-2").State != api.Gone || c.last("pod-1").State != api.Awake {
 			t.Errorf("got %d replicas, pod-1 %s and pod-2 %s", c.replicas(), c.last("pod-1").State, c.last("pod-2").State)
 		}
-		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), time.Second); err != nil || c.replicas() != 1 {
+		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), api.Drain{Limit: time.Second}); err != nil || c.replicas() != 1 {
 			t.Errorf("again: got %v and %d replicas, want nothing", err, c.replicas())
 		}
 	})
@@ -187,7 +187,7 @@ func TestStopWhereKubernetesTakesAnother(t *testing.T) {
 	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.two()
 		c.backwards = true
-		err := c.fleet.Stop(t.Context(), c.last("pod-2"), time.Second)
+		err := c.fleet.Stop(t.Context(), c.last("pod-2"), api.Drain{Limit: time.Second})
 		if err == nil || !strings.Contains(err.Error(), "another pod") {
 			t.Errorf("got %v, want that another pod was taken", err)
 		}
@@ -196,7 +196,7 @@ func TestStopWhereKubernetesTakesAnother(t *testing.T) {
 			t.Errorf("got pod-1 %s, pod-2 %s and %d replicas", c.last("pod-1").State, c.last("pod-2").State, c.replicas())
 		}
 		// It is the last one now, and can be stopped.
-		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), time.Second); err != nil || c.replicas() != 0 {
+		if err := c.fleet.Stop(t.Context(), c.last("pod-2"), api.Drain{Limit: time.Second}); err != nil || c.replicas() != 0 {
 			t.Errorf("then: got %v and %d replicas, want none", err, c.replicas())
 		}
 	})

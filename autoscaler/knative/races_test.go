@@ -142,7 +142,9 @@ func TestAStartWhileAnotherIsStopped(t *testing.T) {
 		stopped := make(chan error, 1) // one answer
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		go func() { stopped <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: "pod-1", Function: tiny}, 0) }()
+		go func() {
+			stopped <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: "pod-1", Function: tiny}, api.Drain{})
+		}()
 		synctest.Wait()
 		wait := c.begin("tiny-00001-0001", api.Grant{Epoch: 3})
 		c.follow(10)
@@ -172,7 +174,9 @@ func TestAStopWhileAnotherStarts(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		stopped := make(chan error, 1) // one answer
-		go func() { stopped <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: "pod-1", Function: tiny}, 0) }()
+		go func() {
+			stopped <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: "pod-1", Function: tiny}, api.Drain{})
+		}()
 		synctest.Wait()
 		c.follow(10)
 		if id, err := wait(); id != "pod-2" || err != nil {

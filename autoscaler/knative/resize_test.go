@@ -153,7 +153,7 @@ func (c *cluster) shrinks() api.InstanceStatus {
 	if d := cmp.Diff(api.Requests{"cpu": 521, "memory": 908 << 20}, s.Spare); d != "" || s.Shrunk {
 		c.t.Fatalf("it can spare, -want +got:\n%s", d)
 	}
-	s, err := c.fleet.Sleep(c.t.Context(), s, api.Level1, 9, 0)
+	s, err := c.fleet.Sleep(c.t.Context(), s, api.Level1, 9, api.Drain{})
 	if err != nil || s.State != api.Asleep {
 		c.t.Fatalf("it is %s, %v; want it asleep as before", s.State, err)
 	}

@@ -48,14 +48,14 @@ func TestWorkOfAStartAndAStop(t *testing.T) {
 			t.Errorf("of the pod that was made the core was told %v, want %v", c.steps, want)
 		}
 		c.work = nil
-		if err := c.fleet.Stop(c.traced(t.Context()), c.last("pod-2"), time.Second); err != nil {
+		if err := c.fleet.Stop(c.traced(t.Context()), c.last("pod-2"), api.Drain{Limit: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		c.worked("API write: deletion cost of pod-2", "API write: scale of tiny-00001-deployment to 1", "victim's end: pod-2 begins")
 		c.end("pod-2")
 		c.worked("victim's end: pod-2")
-		if err := c.fleet.Stop(t.Context(), c.last("pod-1"), time.Second); err != nil {
+		if err := c.fleet.Stop(t.Context(), c.last("pod-1"), api.Drain{Limit: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()

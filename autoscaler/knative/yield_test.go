@@ -17,7 +17,7 @@ func (c *cluster) halt(name string) (wait func() error, cancel context.CancelFun
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	done := make(chan error, 1) // one answer
 	go func() {
-		done <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: api.InstanceID(name), Function: tiny}, 0)
+		done <- c.fleet.Stop(ctx, api.InstanceStatus{Instance: api.InstanceID(name), Function: tiny}, api.Drain{})
 	}()
 	synctest.Wait()
 	return func() error { defer cancel(); return <-done }, cancel

@@ -241,6 +241,15 @@ func (s *Store) add(name string, f *file) {
 	}
 }
 
+// Refresh finds the files that others have written since.
+func (s *Store) Refresh() {
+	for _, f := range s.list() {
+		if s.files[f.name] == nil && strings.HasPrefix(f.name, s.prefix) && strings.HasSuffix(f.name, suffix) {
+			s.take(f)
+		}
+	}
+}
+
 // Run is blocks that lie in a file one after the other.
 type Run struct {
 	Path   string

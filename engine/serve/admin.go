@@ -32,7 +32,7 @@ func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]bool{"is_sleeping": state == engine.Asleep || state == engine.Waking})
 }
 
-// sleep answers POST /sleep?level=1|2&mode=wait|abort|refuse, when the model is
+// sleep answers POST /sleep?level=1|2&mode=wait|abort|move|refuse, when the model is
 // asleep. The default is level 1 and wait. A client that leaves before gives the sleep up.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()

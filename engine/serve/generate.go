@@ -17,7 +17,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 		return err
 	}
 	if state != nil {
-		state.begin(e, &requests[0])
+		state.begin(e, requests)
 	}
 	stream, err := s.engine.Add(r.Context(), requests...)
 	if err != nil {
@@ -66,12 +66,11 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	first = !g.begun[ev.Index]
 	g.begun[ev.Index] = true
 	if first && g.firsts[ev.Index] {
-		g.usage.cached += ev.Cached
-		if g.state != nil && len(g.state.tokens) == 0 {
-			g.state.cached = ev.Cached
-		} else if g.state != nil {
-			g.usage.cached = g.state.cached // what it was at first
+		cached := ev.Cached
+		if g.state != nil {
+			cached = g.state.cached(ev.Index, cached) // what it was at first
 		}
+		g.usage.cached += cached
 	}
 	return ev, first, nil
 }
@@ -121,7 +120,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 	for ; err == nil; ev, first, err = g.next() {
 		replayed := g.state != nil && g.state.add(&ev)
 		if frame = frame[:0]; g.state != nil {
-			frame = g.state.line(frame)
+			frame = g.state.line(frame, ev.Index, g.firsts[ev.Index])
 		}
 		frame = append(frame, head...)
 		n := len(frame)
@@ -133,7 +132,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 			return nil // the client left, or does not read
 		}
 		if g.state != nil {
-			g.state.sent()
+			g.state.sent(ev.Index)
 		}
 	}
 	if !errors.Is(err, io.EOF) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -21,6 +22,9 @@ import (
 //
 // A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed,
 // how much of the prompt was in the cache, and the mark of the model, each with a colon behind it. Another model does not go on with it. The event with the usage has the piece usagePiece.
+//
+// Where a request asks for several texts, each piece begins with the number of its text and an equals sign. Behind it, in the first piece of each prompt's
+// first text, is how much of that prompt was in the cache, and a slash.
 const (
 	stateHeader  = "X-Rouse-Stream-State"
 	stateNew     = "new"
@@ -33,26 +37,36 @@ type state struct {
 	id      string
 	created int64
 	seed    *int64
-	cached  int
 	mark    string
-	tokens  []int32 // made before, by another server
-	usage   bool    // the usage was sent, too
-
-	skip    int     // tokens whose events were sent before
-	pending []int32 // tokens since the last event that was sent
-	begun   bool    // the first piece was sent
+	texts   []known
+	resumed bool // it goes on with what another server has made
+	usage   bool // the usage was sent, too
+	begun   bool // the first piece was sent
 }
 
-// streamState reads the header of a request. Only one text can go on.
+// known is what is known of one text.
+type known struct {
+	tokens  []int32 // made before, by another server
+	cached  int     // of its prompt, if it is the first text of that
+	skip    int     // tokens whose events were sent before
+	pending []int32 // tokens since the last event that was sent
+	begun   bool    // its first piece was sent
+}
+
+// streamState reads the header of a request.
 func (s *Server) streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
 	text := r.Header.Get(stateHeader)
-	if text == "" || !o.Stream || len(requests) != 1 || requests[0].N != 1 || requests[0].NoTokens {
+	if text == "" || !o.Stream || slices.ContainsFunc(requests, func(q engine.Request) bool { return q.NoTokens }) {
 		return nil, nil
 	}
-	if text == stateNew {
-		return &state{mark: s.mark}, nil
+	texts := 0
+	for i := range requests {
+		texts += requests[i].N
 	}
-	known, ok := parseState(text)
+	if text == stateNew {
+		return &state{mark: s.mark, texts: make([]known, texts)}, nil
+	}
+	known, ok := parseState(text, texts)
 	switch {
 	case !ok:
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
@@ -62,13 +76,13 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	return known, nil
 }
 
-// parseState reads the pieces of a state.
-func parseState(text string) (s *state, ok bool) {
+// parseState reads the pieces of a state of so many texts.
+func parseState(text string, texts int) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
 	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsAny(head[0], `"\;,`) {
 		return nil, false
 	}
-	s = &state{id: head[0], mark: head[4], begun: true}
+	s = &state{id: head[0], mark: head[4], begun: true, resumed: true, texts: make([]known, texts)}
 	var err error
 	if s.created, err = strconv.ParseInt(head[1], 10, 64); err != nil {
 		return nil, false
@@ -80,65 +94,127 @@ func parseState(text string) (s *state, ok bool) {
 		}
 		s.seed = &seed
 	}
-	if s.cached, err = strconv.Atoi(head[3]); err != nil || s.cached < 0 {
+	cached, err := strconv.Atoi(head[3])
+	if err != nil || cached < 0 {
 		return nil, false
 	}
+	s.texts[0].cached = cached
 	for piece := range strings.SplitSeq(head[5], ";") {
-		if s.usage {
-			return nil, false // nothing follows it
-		}
-		if piece == usagePiece {
-			s.usage = true
-			continue
-		}
-		for word := range strings.SplitSeq(piece, ",") {
-			n, err := strconv.ParseInt(word, 10, 32)
-			if err != nil || n < 0 {
-				return nil, false
-			}
-			s.tokens = append(s.tokens, int32(n))
+		if s.usage || !s.piece(piece) {
+			return nil, false // nothing follows the usage
 		}
 	}
-	s.skip = len(s.tokens)
-	return s, len(s.tokens) > 0
+	return s, !s.usage || !slices.ContainsFunc(s.texts, func(k known) bool { return !k.begun })
 }
 
-// begin gives the request what the stream has, or takes from it what the stream is to have.
-func (s *state) begin(e *envelope, r *engine.Request) {
-	r.Sampling = r.Sampling.WithSeed()
-	if len(s.tokens) == 0 {
-		s.id, s.created, s.seed = e.id, e.created, r.Sampling.Seed
-		return
+// piece takes in one piece.
+func (s *state) piece(piece string) bool {
+	if piece == usagePiece {
+		s.usage = true
+		return s.texts[0].begun
 	}
-	e.id, e.created, r.Resume = s.id, s.created, slices.Clone(s.tokens)
-	if s.seed != nil {
-		r.Sampling.Seed = s.seed
+	k := &s.texts[0]
+	if len(s.texts) > 1 {
+		number, rest, found := strings.Cut(piece, "=")
+		i, err := strconv.Atoi(number)
+		if !found || err != nil || i < 0 || i >= len(s.texts) {
+			return false
+		}
+		k, piece = &s.texts[i], rest
+		if number, rest, found := strings.Cut(piece, "/"); found {
+			if k.cached, err = strconv.Atoi(number); err != nil || k.cached < 0 || k.begun {
+				return false
+			}
+			piece = rest
+		}
 	}
+	for word := range strings.SplitSeq(piece, ",") {
+		n, err := strconv.ParseInt(word, 10, 32)
+		if err != nil || n < 0 {
+			return false
+		}
+		k.tokens = append(k.tokens, int32(n))
+	}
+	k.skip, k.begun = len(k.tokens), true
+	return true
+}
+
+// begin gives the requests what the stream has, or takes from them what the stream is to have. A seed that is drawn is another one for each prompt.
+func (s *state) begin(e *envelope, requests []engine.Request) {
+	if s.resumed {
+		e.id, e.created = s.id, s.created
+	} else {
+		s.id, s.created = e.id, e.created
+		if s.seed = requests[0].Sampling.WithSeed().Seed; s.seed != nil && requests[0].Sampling.Seed == nil && len(requests) > 1 {
+			seed := rand.Int64() >> 1 // so that it can be counted up
+			s.seed = &seed
+		}
+	}
+	texts := s.texts
+	for i := range requests {
+		r := &requests[i]
+		if r.Sampling.Seed == nil && s.seed != nil {
+			r.Sampling.Seed = seedOf(*s.seed, i)
+		}
+		if s.resumed {
+			for _, k := range texts[:r.N] {
+				r.Resume = append(r.Resume, slices.Clone(k.tokens))
+			}
+		}
+		texts = texts[r.N:]
+	}
+}
+
+// seedOf is the seed of the ith prompt.
+func seedOf(first int64, i int) *int64 {
+	seed := first + int64(i)
+	return &seed
+}
+
+// cached is how much of a prompt was in the cache when its first text, whose first event says so much, began.
+func (s *state) cached(text, now int) int {
+	k := &s.texts[text]
+	if !s.resumed || !k.begun {
+		k.cached = now
+	}
+	return k.cached
 }
 
 // add takes an event's token. replayed says that the event was sent before.
 func (s *state) add(ev *engine.Event) (replayed bool) {
-	if s.skip > 0 {
-		s.skip--
+	k := &s.texts[ev.Index]
+	if k.skip > 0 {
+		k.skip--
 		return true
 	}
-	s.pending = append(s.pending, ev.Token)
+	k.pending = append(k.pending, ev.Token)
 	return false
 }
 
-// line appends the comment that goes in front of the next event.
-func (s *state) line(dst []byte) []byte {
+// line appends the comment that goes in front of the next event, which is of a text; first says that it is the first one of its prompt.
+func (s *state) line(dst []byte, text int, first bool) []byte {
+	k := &s.texts[text]
 	dst = append(dst, stateComment...)
 	if !s.begun {
+		cached := 0
+		if len(s.texts) == 1 {
+			cached = k.cached
+		}
 		dst = append(append(dst, s.id...), ':')
 		dst = append(strconv.AppendInt(dst, s.created, 10), ':')
 		if s.seed != nil {
 			dst = strconv.AppendInt(dst, *s.seed, 10)
 		}
-		dst = append(strconv.AppendInt(append(dst, ':'), int64(s.cached), 10), ':')
+		dst = append(strconv.AppendInt(append(dst, ':'), int64(cached), 10), ':')
 		dst = append(append(dst, s.mark...), ':')
 	}
-	for i, t := range s.pending {
+	if len(s.texts) > 1 {
+		dst = append(strconv.AppendInt(dst, int64(text), 10), '=')
+		if first && !k.begun {
+			dst = append(strconv.AppendInt(dst, int64(k.cached), 10), '/')
+		}
+	}
+	for i, t := range k.pending {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
@@ -147,5 +223,8 @@ func (s *state) line(dst []byte) []byte {
 	return append(dst, '\n')
 }
 
-// sent says that the event behind the line was sent.
-func (s *state) sent() { s.begun, s.pending = true, s.pending[:0] }
+// sent says that the event of a text behind the line was sent.
+func (s *state) sent(text int) {
+	k := &s.texts[text]
+	s.begun, k.begun, k.pending = true, true, k.pending[:0]
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,25 +14,41 @@ import (
 // FuzzState: a state that is read gives the same when it is written and read again; everything else is refused.
 func FuzzState(f *testing.F) {
 	for _, s := range []string{"id:1::0::1", "cmpl-A:17::3:m1:1,2;3;u", "a:1:-5:0:m:0", "a:1:x:0:m:1", "a:1::0:m:", "a:1::0:m:1;u;2", ":::::", "a:1::0:m:99999999999"} {
-		f.Add(s)
+		f.Add(s, byte(1))
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		s, ok := parseState(text)
+	for _, s := range []string{"a:1::0:m:0=5/1;1=2,3;0=4;u", "a:1::0:m:1=2", "a:1::0:m:2=2", "a:1::0:m:0=1/2;0=1/2", "a:1::0:m:0=1;u", "a:1::0:m:1"} {
+		f.Add(s, byte(2))
+	}
+	f.Fuzz(func(t *testing.T, text string, texts byte) {
+		texts = max(1, texts)
+		s, ok := parseState(text, int(texts))
 		if !ok {
 			return
 		}
-		if s.id == "" || strings.ContainsAny(s.id, "\":;,") || len(s.tokens) == 0 || s.skip != len(s.tokens) || s.cached < 0 {
+		if s.id == "" || strings.ContainsAny(s.id, "\":;,") || len(s.texts) != int(texts) || !s.resumed {
 			t.Fatalf("%q: %+v", text, s)
 		}
-		again := &state{id: s.id, created: s.created, seed: s.seed, cached: s.cached, mark: s.mark, pending: s.tokens}
-		line := strings.TrimSuffix(strings.TrimPrefix(string(again.line(nil)), stateComment), "\n")
-		o, ok := parseState(line)
-		if !ok || o.id != s.id || o.created != s.created || o.cached != s.cached || o.mark != s.mark || (o.seed == nil) != (s.seed == nil) || len(o.tokens) != len(s.tokens) {
+		again := &state{id: s.id, created: s.created, seed: s.seed, mark: s.mark, texts: make([]known, texts)}
+		var pieces []string
+		for i, k := range s.texts {
+			if k.skip != len(k.tokens) || k.begun != (len(k.tokens) > 0) || k.cached < 0 {
+				t.Fatalf("%q: text %d: %+v", text, i, k)
+			}
+			if !k.begun {
+				continue
+			}
+			again.texts[i] = known{cached: k.cached, pending: k.tokens}
+			pieces = append(pieces, strings.TrimSuffix(strings.TrimPrefix(string(again.line(nil, i, true)), stateComment), "\n"))
+			again.sent(i)
+		}
+		line := strings.Join(pieces, ";")
+		o, ok := parseState(line, int(texts))
+		if !ok || o.id != s.id || o.created != s.created || o.mark != s.mark || (o.seed == nil) != (s.seed == nil) {
 			t.Fatalf("%q: %+v, written %q: %+v", text, s, line, o)
 		}
-		for i := range s.tokens {
-			if s.tokens[i] != o.tokens[i] || s.tokens[i] < 0 {
-				t.Fatalf("%q: token %d", text, i)
+		for i, k := range s.texts {
+			if got := o.texts[i]; !slices.Equal(got.tokens, k.tokens) || slices.ContainsFunc(got.tokens, func(n int32) bool { return n < 0 }) || k.begun && got.cached != k.cached {
+				t.Fatalf("%q, written %q: text %d: %+v, it was %+v", text, line, i, got, k)
 			}
 		}
 	})
@@ -50,9 +67,9 @@ func TestStreamOfAnotherModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.id, first.pending = "cmpl-1", []int32{7, 8}
-	piece := strings.TrimSuffix(strings.TrimPrefix(string(first.line(nil)), stateComment), "\n")
-	if again, err := read(&Server{mark: "m1"}, piece); err != nil || again.mark != "m1" || len(again.tokens) != 2 {
+	first.id, first.texts[0].pending = "cmpl-1", []int32{7, 8}
+	piece := strings.TrimSuffix(strings.TrimPrefix(string(first.line(nil, 0, true)), stateComment), "\n")
+	if again, err := read(&Server{mark: "m1"}, piece); err != nil || again.mark != "m1" || len(again.texts[0].tokens) != 2 {
 		t.Errorf("the same model: %v, %+v", err, again)
 	}
 	_, err = read(&Server{mark: "m2"}, piece)

@@ -39,6 +39,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
+	x.moves(false)
 	x.header(resp)
 	if from.Err() != nil {
 		x.unread.Buffered = serverBuffer // it is the last write, and nothing is flushed
@@ -116,6 +117,9 @@ type readCloser struct {
 // brokenBeforeFirstByte answers for a runtime whose answer broke off before any
 // of it was sent.
 func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
+	if ctx.Err() == nil && x.giveWay() {
+		return
+	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	} else {

@@ -32,6 +32,14 @@ type Gate interface {
 	Unreachable()
 }
 
+// Moves is a [Gate] that can have requests go on at other instances.
+type Moves interface {
+	// Movable says of a request that has entered whether it can; one of which it was said is not any more when it leaves.
+	Movable(is bool)
+	// Moving says whether those that can are being ended for that.
+	Moving() bool
+}
+
 // Dialect is how the runtime's HTTP differs from the clients', see runtime.Dialect.
 type Dialect interface {
 	Request(path string, body []byte) ([]byte, *api.Error)
@@ -102,6 +110,7 @@ type Outcome struct {
 type Proxy struct {
 	cfg        Config
 	load       load
+	moves      Moves             // nil: requests stay
 	everything http.RoundTripper // to a runtime that is no model server
 }
 
@@ -117,6 +126,7 @@ func New(cfg Config) *Proxy {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	p := &Proxy{cfg: cfg}
+	p.moves, _ = cfg.Gate.(Moves)
 	if cfg.Everything {
 		p.everything = newTransports()
 	}
@@ -162,6 +172,8 @@ type exchange struct {
 	live    live
 	joins   bool // the answer is asked for as a stream, and the client wants none
 	stated  bool // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere
+	state   relay.State
+	movable bool // the gate knows that the request can go on elsewhere
 	unread  relay.WriteDeadline
 }
 
@@ -223,6 +235,7 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, validated 
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
 	defer x.live.end()
 	x.outcome.Sent = time.Since(x.began)
+	defer x.moves(false)
 	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
 	if err != nil {
 		x.unanswered(ctx, err)
@@ -234,6 +247,9 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, validated 
 			x.refuse(refused)
 			return
 		}
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable && x.giveWay() {
+		return
 	}
 	x.outcome.Status = resp.StatusCode
 	x.meter.Style = x.path.Stream
@@ -307,7 +323,7 @@ func (x *exchange) unheld(ctx context.Context, err error) {
 }
 
 // unanswered deals with a request that got no answer: 1. it was speculative and cut off; 2. the client left or its
-// time is up; 3. there was no connection, so the runtime has not seen it; 4. the
+// time is up; 3. it gives way; 4. there was no connection, so the runtime has not seen it; 5. the
 // runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
 	var refused *api.Error
@@ -316,6 +332,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 		x.refuse(refused)
 	case ctx.Err() != nil:
 		x.fail(ctx.Err())
+	case x.giveWay():
 	case relay.Unreachable(err):
 		x.proxy.cfg.Gate.Unreachable()
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the runtime can't be reached"))
@@ -330,7 +347,11 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http.Request {
 	h := x.r.Header
 	localhttp.DropConnection(h)
-	x.stated = x.tellsState() && h[control.HeaderState] != nil
+	if state := h[control.HeaderState]; x.tellsState() && len(state) > 0 {
+		x.stated = true
+		x.state.From(state[0])
+		x.moves(true)
+	}
 	x.private(h)
 	if x.path.Describes {
 		delete(h, "Accept-Encoding") // the answer is read here

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -50,6 +51,9 @@ func (e *events) pass(resp *http.Response, p []byte) bool {
 		return true
 	}
 	e.live.generated(e.meter.See(p, time.Since(e.began)))
+	if e.stated {
+		e.moves(e.state.See(p))
+	}
 	if !e.sent {
 		e.header(resp)
 		e.sent = true
@@ -171,6 +175,11 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		failure = api.AsError(ctx.Err())
 	}
 	x.outcome.Code = failure.Code
+	if x.stated && failure.Code == api.CodeStreamCut && x.giving() {
+		x.outcome.Code, x.outcome.abort = api.CodeMoved, true
+		x.send([]byte(control.MovedComment + "\n\n"))
+		return
+	}
 	if x.stated && failure.Code == api.CodeStreamCut {
 		x.log("stream cut, for another instance to go on with", err)
 		x.outcome.abort = true

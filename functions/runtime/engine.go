@@ -144,6 +144,12 @@ func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) err
 	return err
 }
 
+// Move implements [Mover].
+func (r *engine) Move(ctx context.Context, e api.Endpoint, level api.Level) error {
+	_, err := r.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=move", level), nil)
+	return err
+}
+
 // Wake has the token that the engine generates before it answers, which costs no
 // further call.
 func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {

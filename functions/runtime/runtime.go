@@ -99,6 +99,12 @@ type Runtime interface {
 	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 }
 
+// Mover is a [Runtime] whose requests can go on at another instance, where who sent them has asked for it ([control.HeaderState]).
+type Mover interface {
+	// Move is Sleep for a server with such requests: it ends them between two steps, and sleeps.
+	Move(ctx context.Context, e api.Endpoint, level api.Level) error
+}
+
 // Publisher is a [Runtime] whose server publishes what its prefix cache has.
 type Publisher interface {
 	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.

@@ -22,6 +22,7 @@ type call struct {
 	trace api.Trace     // of a wake
 	epoch uint64        // of a wake or sleep
 	drain time.Duration // of a sleep or stop
+	move  bool          // of a sleep or stop: see Supervisor.moves
 	leave bool          // of a stop: the runtime goes on
 	fence bool          // only the epoch counts
 	// answer gets nil or the refusal, from the owner, once; one place, so that
@@ -38,9 +39,10 @@ func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus,
 
 // Sleep drains the runtime and puts it to sleep, or deepens its sleep. When the
 // running requests take longer than r.Drain it stays awake (409 busy); a caller
-// who leaves during the drain ends it too.
+// who leaves during the drain ends it too. With r.Move it does not wait for them once all
+// can go on at another instance, and the runtime is a [runtime.Mover]: they are ended.
 func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain})
+	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
 }
 
 // Fence has every wake and sleep with an epoch below r.Epoch refused from now on, those that
@@ -51,9 +53,9 @@ func (s *Supervisor) Fence(ctx context.Context, r control.FenceRequest) (api.Ins
 }
 
 // Stop drains the runtime and ends it, and with it Run. Requests that take longer
-// than r.Drain are cut. A caller who leaves does not stop it.
+// than r.Drain are cut; r.Move is as in Sleep. A caller who leaves does not stop it.
 func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
-	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain})
+	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
 }
 
 // Leave drains the runtime's requests as Stop does and ends Run, but leaves the
@@ -154,7 +156,7 @@ func stale(format string, args ...any) *api.Error {
 }
 
 func (s *Supervisor) takeWake(c *call) {
-	s.want = goal{state: api.Awake}
+	s.want, s.moves = goal{state: api.Awake}, false
 	s.coming.causedBy(c.trace)
 	if s.phase == awake || s.phase == draining {
 		s.callers.answer(api.Asleep, stale("a wake with epoch %d overtook the sleep", c.epoch))
@@ -175,7 +177,7 @@ func (s *Supervisor) takeSleep(c *call) {
 	if s.want.state == api.Asleep {
 		c.goal.level = max(c.goal.level, s.want.level)
 	}
-	s.want = c.goal
+	s.want, s.moves = c.goal, c.move && s.mover() != nil
 	s.drainUntil = time.Time{}
 	if c.drain > 0 {
 		s.drainUntil = time.Now().Add(c.drain)
@@ -189,6 +191,7 @@ func (s *Supervisor) takeStop(c *call) {
 		s.drainUntil = until
 	}
 	s.leaving = c.leave && (s.leaving || s.want.state != api.Gone)
+	s.moves = c.move && s.mover() != nil && !s.leaving
 	s.want = goal{state: api.Gone}
 	s.callers.answer(api.Asleep, refusal(api.Gone, false))
 	s.callers.answer(api.Awake, refusal(api.Gone, false))

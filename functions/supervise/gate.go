@@ -30,9 +30,12 @@ type Gate struct {
 	back       reopening   // when it is expected to be open again
 	validation *validation // lets in who came behind a wake; nil: nobody
 	running    int
+	movables   int  // of these, requests that can go on elsewhere
+	moving     bool // they are being ended for that
 	entered    uint64
 	turned     chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
 	idle       chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
+	settled    chan struct{} // closed when all that run can go on elsewhere; nil while nobody waits for it
 }
 
 // reopening is when a closed gate is expected to be open: after the time from
@@ -185,6 +188,55 @@ func (g *Gate) Leave() {
 	if g.running == 0 && g.idle != nil {
 		close(g.idle)
 	}
+	g.settle()
+}
+
+// Movable says of a request that has entered whether it can go on at another instance. A caller that has said true says false before Leave.
+func (g *Gate) Movable(is bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if is {
+		g.movables++
+	} else {
+		g.movables--
+	}
+	g.settle()
+}
+
+// Moving says whether the requests that can go on elsewhere are being ended for that.
+func (g *Gate) Moving() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.moving
+}
+
+// settle tells who waits that all can go on elsewhere. g.mu is held.
+func (g *Gate) settle() {
+	if g.settled != nil && g.running <= g.movables {
+		close(g.settled)
+		g.settled = nil
+	}
+}
+
+// movable is closed once all requests in a gate that is shut can go on elsewhere. It may not be so any more when that is seen.
+func (g *Gate) movable() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	settled := g.settled
+	if settled == nil {
+		settled = make(chan struct{})
+		g.settled = settled
+	}
+	g.settle()
+	return settled
+}
+
+// move says that the requests in a gate that is shut are ended, so that they go on elsewhere; not where one can't.
+func (g *Gate) move() (running int, moved bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.moving = g.base == "" && g.running <= g.movables
+	return g.running, g.moving
 }
 
 // Moved says that the runtime has sent a part of an answer: it does not hang.
@@ -225,7 +277,7 @@ func (g *Gate) traffic() traffic {
 func (g *Gate) open(e api.Endpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.base, g.refusal, g.idle = e.URL(""), nil, nil
+	g.base, g.refusal, g.idle, g.moving = e.URL(""), nil, nil, false
 	g.last = g.base
 	g.endValidation(nil)
 	g.turn()

@@ -46,6 +46,7 @@ type operation struct {
 	busy      bool             // of a probe: requests run
 	run       func()           // starts the goroutine; begin calls it where nothing is left to be set
 	drained   bool             // an end, of a runtime that was awake and has nothing to do
+	moves     bool             // a sleep or an end: it ends requests, which go on elsewhere
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
 	serves    func()           // of a wake: the runtime takes requests again; nil: none may come early
@@ -69,6 +70,7 @@ func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer}
 	op.startup = s.coming.startup
+	op.moves = s.gate.Moving()
 	s.op = op
 	child, launch, level := s.proc.child, s.proc.launch, s.proc.level
 	if k == opWake { // a start is told by its stages: probes before it can answer say nothing
@@ -124,12 +126,19 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		if s.cfg.Leave != nil && level == api.LevelAwake {
 			s.cfg.Leave(ctx, launch.Endpoint)
 		}
-		err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
+		if op.moves {
+			err = s.mover().Move(ctx, launch.Endpoint, op.level)
+		} else {
+			err = s.cfg.Runtime.Sleep(ctx, launch.Endpoint, op.level)
+		}
 	case opProbe:
 		err = s.sendProbe(ctx, op, child, launch)
 	case opEnd:
 		if s.cfg.Leave != nil && op.drained {
 			s.cfg.Leave(ctx, launch.Endpoint)
+		}
+		if op.moves {
+			s.moveOut(ctx, launch)
 		}
 		child.Stop(op.grace)
 	}
@@ -137,6 +146,18 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		err = fmt.Errorf("%w (%w)", context.Cause(ctx), err)
 	}
 	return err
+}
+
+// moveTimeout bounds how long a runtime that is to end may take to end its requests first.
+const moveTimeout = 10 * time.Second
+
+// moveOut has a runtime that is about to end give way. Where that fails the end of its process is the requests', which go on elsewhere all the same.
+func (s *Supervisor) moveOut(ctx context.Context, launch runtime.Launch) {
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	if err := s.mover().Move(ctx, launch.Endpoint, api.Level2); err != nil {
+		s.cfg.Logger.Warn("the runtime did not give way before its end", "error", err)
+	}
 }
 
 // limits is how long an operation may take; a fetch and an end have their own bounds.

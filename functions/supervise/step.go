@@ -213,6 +213,20 @@ func (s *Supervisor) reopen() {
 	s.settle()
 }
 
+// mover is the runtime, if its requests can go on elsewhere.
+func (s *Supervisor) mover() runtime.Mover {
+	m, _ := s.cfg.Runtime.(runtime.Mover)
+	return m
+}
+
+// move goes on though requests run, as all of them can go on elsewhere: the runtime ends them.
+func (s *Supervisor) move() {
+	if running, moved := s.gate.move(); moved {
+		s.cfg.Logger.Info("gives way: what runs goes on elsewhere", "running", running)
+		s.drained()
+	}
+}
+
 // drained goes on after the last request has left.
 func (s *Supervisor) drained() {
 	if s.want.state == api.Asleep && s.cfg.Runtime.Traits().Sleeps {

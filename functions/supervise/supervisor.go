@@ -51,6 +51,7 @@ type Supervisor struct {
 	op         *operation      // nil: none
 	idle       <-chan struct{} // closed when a shut gate has no requests left
 	drainUntil time.Time       // zero: no bound
+	moves      bool            // the drain ends requests that can go on elsewhere, once no others are left
 	leaving    bool            // the runtime is left to whoever adopts it
 	hard       bool            // end at once, no SIGTERM first
 }
@@ -99,9 +100,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			break
 		}
 		timer.Reset(s.untilNext())
-		var idle <-chan struct{}
+		var idle, movable <-chan struct{}
 		if s.phase == draining {
 			idle = s.idle
+			if s.moves {
+				movable = s.gate.movable()
+			}
 		}
 		select {
 		case c := <-s.callers.calls:
@@ -125,6 +129,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.proc.poll()
 		case <-idle:
 			s.drained()
+		case <-movable:
+			s.move()
 		case <-timer.C:
 			s.due(time.Now())
 		case <-cancelled:

@@ -23,6 +23,7 @@ const (
 	keyCached    = attribute.Key("gen_ai.usage.cache_read.input_tokens")
 	keyOutput    = attribute.Key("gen_ai.usage.output_tokens")
 	keyResumed   = attribute.Key("rouse.resumed")
+	keyMoved     = attribute.Key("rouse.moved")
 	keyServer    = attribute.Key("server.address")
 	keyStatus    = attribute.Key("http.response.status_code")
 	keyError     = attribute.Key("error.type")
@@ -43,6 +44,7 @@ type Request struct {
 	Input, Output api.Tokens // 0 where they are not known
 	Cached        api.Tokens // those of Input that were in the cache
 	Resumed       int        // times that its stream went on at another instance
+	Moved         int        // times that its instance gave way
 	Began, Ended  time.Time
 }
 
@@ -61,6 +63,9 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 	}
 	if r.Resumed > 0 {
 		span.SetAttributes(keyResumed.Int(r.Resumed))
+	}
+	if r.Moved > 0 {
+		span.SetAttributes(keyMoved.Int(r.Moved))
 	}
 	if r.Output > 0 {
 		span.SetAttributes(keyOutput.Int64(int64(r.Output)))

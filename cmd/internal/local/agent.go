@@ -107,8 +107,8 @@ func (a *agent) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (ap
 }
 
 // Sleep drains an instance and puts it to sleep.
-func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
-	return a.control.Sleep(ctx, s.Endpoint, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain})
+func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
+	return a.control.Sleep(ctx, s.Endpoint, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
 // Fence makes every order and grant with a lower epoch worthless.
@@ -117,7 +117,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 }
 
 // Stop drains an instance, ends it, and returns when its process and all that it started are gone. When ctx ends first they are killed.
-func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Duration) error {
+func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	a.mu.Lock()
 	i := a.instances[s.Instance]
 	a.mu.Unlock()
@@ -126,7 +126,7 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain time.Durat
 	}
 	told := false
 	if s.Endpoint != "" { // else it has not reported yet
-		_, err := a.control.Stop(ctx, s.Endpoint, control.StopRequest{Drain: drain})
+		_, err := a.control.Stop(ctx, s.Endpoint, control.StopRequest{Drain: drain.Limit, Move: drain.Move})
 		if told = err == nil; !told && ctx.Err() == nil {
 			a.log.Debug("an instance did not take the order to stop; ending its process", "instance", i.id, "error", err)
 		}

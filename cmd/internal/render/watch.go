@@ -52,12 +52,25 @@ func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 // Picks prints why instances were chosen for a request, one a line.
 func Picks(w io.Writer, picks []api.Pick) error {
 	for _, p := range picks {
-		_, err := fmt.Fprintf(w, "%s  %s went to %s: %s\n", p.At.Local().Format(time.TimeOnly), p.Request, p.Instance, choice(p.Choice))
+		_, err := fmt.Fprintf(w, "%s  %s went to %s%s: %s\n", p.At.Local().Format(time.TimeOnly), p.Request, p.Instance, after(p.After), choice(p.Choice))
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// after says why a request that had an instance got another one.
+func after(code string) string {
+	switch code {
+	case "":
+		return ""
+	case api.CodeMoved:
+		return ", as the one before gave way"
+	case api.CodeStreamCut:
+		return ", as the one before had cut the stream"
+	}
+	return fmt.Sprintf(", as the one before did not answer it (%s)", code)
 }
 
 // choice says why an instance was chosen.

@@ -56,7 +56,7 @@ func (m *machine) Wake(_ context.Context, s api.InstanceStatus, g api.Grant) (ap
 	return m.become(s, api.Awake, 0), nil
 }
 
-func (m *machine) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, _ time.Duration) (api.InstanceStatus, error) {
+func (m *machine) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, _ api.Drain) (api.InstanceStatus, error) {
 	time.Sleep(500 * time.Millisecond)
 	s.Epoch = epoch
 	return m.become(s, api.Asleep, level), nil
@@ -67,7 +67,7 @@ func (m *machine) Fence(_ context.Context, s api.InstanceStatus, epoch uint64) (
 	return m.become(s, s.State, s.Level), nil
 }
 
-func (m *machine) Stop(context.Context, api.InstanceStatus, time.Duration) error  { return nil }
+func (m *machine) Stop(context.Context, api.InstanceStatus, api.Drain) error      { return nil }
 func (m *machine) Adapt(context.Context, api.InstanceStatus, []api.Adapter) error { return nil }
 func (m *machine) State(_ context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	return s, nil

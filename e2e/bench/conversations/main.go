@@ -3,6 +3,10 @@
 // models have random weights.
 //
 //	go run ./e2e/bench/conversations -rouse bin/rouse -o docs/bench/conversations.json
+//
+// With -move it measures what a stream pauses that goes on at another engine.
+//
+//	go run ./e2e/bench/conversations -rouse bin/rouse -move -tokens 1000 -o docs/bench/move.json
 package main
 
 import (
@@ -55,13 +59,18 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.reps, "reps", 3, "repetitions")
 	only := flag.String("only", "", "measure only models whose names begin so")
 	flag.IntVar(&o.tokens, "tokens", history, "tokens of a conversation")
+	move := flag.Bool("move", false, "measure streams that go on at another engine instead")
 	flag.Parse()
 	r := report.New("go run ./e2e/bench/conversations " + strings.Join(os.Args[1:], " "))
 	for _, s := range subjects() {
 		if !strings.HasPrefix(s.name, *only) {
 			continue
 		}
-		if err := s.measure(ctx, o, func(m report.Measurement) {
+		measure := s.measure
+		if *move {
+			measure = s.moves
+		}
+		if err := measure(ctx, o, func(m report.Measurement) {
 			fmt.Println(m.Line())
 			r.Measurements = append(r.Measurements, m)
 		}); err != nil {
@@ -76,14 +85,15 @@ func run(ctx context.Context) error {
 
 // subject is a generated model.
 type subject struct {
-	name string
-	spec infertest.Spec
+	name   string
+	length int // tokens of a stream that is moved: so many that it does not end before
+	spec   infertest.Spec
 }
 
 func subjects() []subject {
 	return []subject{
-		{"15M Q8_0", infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 8192, Std: 0.02, Type: gguf.Q8_0}},
-		{"0.5B Q8_0", infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}},
+		{"15M Q8_0", 400, infertest.Spec{Arch: "llama", Dim: 288, Layers: 6, Heads: 6, FFN: 768, Vocab: 32000, Context: 8192, Std: 0.02, Type: gguf.Q8_0}},
+		{"0.5B Q8_0", 64, infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHeads: 2, FFN: 4864, Vocab: 151936, Context: 32768, Std: 0.02, Type: gguf.Q8_0}},
 	}
 }
 
@@ -147,6 +157,7 @@ type talk struct {
 	model, folder string
 	keeps, drops  *server
 	took          series
+	length        int
 }
 
 func (x *talk) end() {

@@ -49,6 +49,10 @@ func (s *server) stop() {
 }
 
 func (s *server) send(ctx context.Context, path string, body any) (*http.Response, error) {
+	return s.sendWith(ctx, path, http.Header{}, body)
+}
+
+func (s *server) sendWith(ctx context.Context, path string, header http.Header, body any) (*http.Response, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -57,6 +61,7 @@ func (s *server) send(ctx context.Context, path string, body any) (*http.Respons
 	if err != nil {
 		return nil, err
 	}
+	req.Header = header
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -131,7 +131,7 @@ func (f *fleet) Wake(_ context.Context, s api.InstanceStatus, g api.Grant) (api.
 	return f.order(s.Instance, g.Epoch, func(s api.InstanceStatus) api.InstanceStatus { return f.become(s, api.Awake, 0) })
 }
 
-func (f *fleet) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, _ time.Duration) (api.InstanceStatus, error) {
+func (f *fleet) Sleep(_ context.Context, s api.InstanceStatus, level api.Level, epoch uint64, _ api.Drain) (api.InstanceStatus, error) {
 	return f.order(s.Instance, epoch, func(s api.InstanceStatus) api.InstanceStatus { return f.become(s, api.Asleep, level) })
 }
 
@@ -143,7 +143,7 @@ func (f *fleet) State(_ context.Context, s api.InstanceStatus) (api.InstanceStat
 	return f.order(s.Instance, s.Epoch, func(s api.InstanceStatus) api.InstanceStatus { return s })
 }
 
-func (f *fleet) Stop(_ context.Context, s api.InstanceStatus, _ time.Duration) error {
+func (f *fleet) Stop(_ context.Context, s api.InstanceStatus, _ api.Drain) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.instances, s.Instance)

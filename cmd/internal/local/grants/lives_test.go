@@ -183,8 +183,8 @@ func (c *core) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (api
 }
 
 // Sleep is part of [autoscaler.Effects].
-func (c *core) Sleep(ctx context.Context, s api.InstanceStatus, _ api.Level, epoch uint64, drain time.Duration) (api.InstanceStatus, error) {
-	return c.call("sleep", s.Instance, func(i *server) (api.InstanceStatus, error) { return i.order(ctx, epoch, api.Asleep, drain) })
+func (c *core) Sleep(ctx context.Context, s api.InstanceStatus, _ api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
+	return c.call("sleep", s.Instance, func(i *server) (api.InstanceStatus, error) { return i.order(ctx, epoch, api.Asleep, drain.Limit) })
 }
 
 // Fence is part of [autoscaler.Effects].
@@ -193,7 +193,7 @@ func (c *core) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (a
 }
 
 // Stop is part of [autoscaler.Effects].
-func (c *core) Stop(_ context.Context, s api.InstanceStatus, _ time.Duration) error {
+func (c *core) Stop(_ context.Context, s api.InstanceStatus, _ api.Drain) error {
 	if !c.w.pass(c, nil, "%s: stop %s", c.name, s.Instance) {
 		return errDead
 	}
