@@ -45,6 +45,10 @@ e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## black-box tests, with the 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
 
+.PHONY: s3-gateway
+s3-gateway: ## the real S3 service that the tests run, built once; without it they skip what needs it
+	@e2e/s3gateway/build
+
 cluster: ## a real Kubernetes with Knative on this machine; needs Linux and root
 	@$(GO) run ./e2e/cluster/cmd/cluster up $(ARGS)
 

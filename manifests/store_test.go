@@ -82,3 +82,35 @@ func storesAlone(t *testing.T, d *appsv1.Deployment, claim *corev1.PersistentVol
 		t.Errorf("%s: bodies may take %s of %s: records want room too", with, env["ROUSE_STORE_SIZE"], size.String())
 	}
 }
+
+// TestBucketStore: without the component there are several activators, and the Secret rouse-store, where there is one, says which bucket they share; with the component, the volume is
+// the store whatever the Secret says.
+func TestBucketStore(t *testing.T) {
+	for _, components := range [][]string{nil, {"store"}} {
+		all := rendered(t, "default", components...)
+		for _, d := range of[*appsv1.Deployment](all) {
+			c := d.Spec.Template.Spec.Containers[0]
+			if d.Name != "rouse-activator" {
+				if len(c.EnvFrom) != 0 {
+					t.Errorf("%s has the store's credentials", d.Name)
+				}
+				continue
+			}
+			if len(c.EnvFrom) != 1 || c.EnvFrom[0].SecretRef == nil || c.EnvFrom[0].SecretRef.Name != "rouse-store" || !*c.EnvFrom[0].SecretRef.Optional {
+				t.Errorf("the activator's environment is from %+v", c.EnvFrom)
+			}
+			own := false
+			for _, e := range c.Env {
+				own = own || e.Name == "ROUSE_STORE"
+			}
+			if folder := len(components) > 0; own != folder || (d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType) != folder {
+				t.Errorf("with %v: ROUSE_STORE is its own: %v, and the strategy %v", components, own, d.Spec.Strategy)
+			}
+		}
+		for _, h := range of[*autoscalingv2.HorizontalPodAutoscaler](all) {
+			if h.Name == "rouse-activator" && (h.Spec.MaxReplicas > 1) != (len(components) == 0) {
+				t.Errorf("with %v there are up to %d activators", components, h.Spec.MaxReplicas)
+			}
+		}
+	}
+}

@@ -157,7 +157,9 @@ func TestStoredElsewhere(t *testing.T) {
 	}
 	for _, b := range servers {
 		b.front.answer = answer
-		b.handler = b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { b.front.ServeLater(w, r, activator.Caller{}, activator.Terms{}) }))
+		b.handler = b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b.front.ServeLater(w, r, activator.Caller{}, activator.Terms{})
+		}))
 	}
 	one, two := servers[0], servers[1]
 	first := want[stored](one, http.StatusOK, one.respond("a", `{"model":"m","input":[1],"store":true}`))

@@ -154,6 +154,7 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, bucket: s3.NewBucket(cfg.Service, cfg.Bucket), member: strings.ToLower(rand.Text()), room: store.NewRoom(limits), log: cfg.Logger,
 		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.silent.Store(true) // one attempt: a server begins as fast without its service
 	err := s.prepare()
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		s.close()
@@ -205,7 +206,10 @@ func (s *Store) probe() error {
 	err := s.try(0, func(ctx context.Context, _ bool) error {
 		key := s.cfg.Prefix + "probe/" + rand.Text()
 		err := s.conditions(ctx, key)
-		return errors.Join(err, s.bucket.Delete(ctx, key))
+		if gone := s.bucket.Delete(ctx, key); err == nil {
+			err = gone
+		}
+		return err
 	})
 	if err != nil {
 		return err
