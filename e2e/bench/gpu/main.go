@@ -84,7 +84,7 @@ func (b *bench) flags() error {
 		b.small = true
 	}
 	if b.small {
-		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6, 12e6}
+		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
 	}
 	if b.out == "" {
 		b.out = filepath.Join("docs", "bench", "gpu.json")
