@@ -215,7 +215,8 @@ class TestWorker(unittest.TestCase):
         self.start("random:4e6")
         held = self.op("stats")["memory"]
         self.assertGreater(held, 2e6)
-        self.assertLess(held, 12e6)
+        if DEVICE == "cpu":  # libraries have workspaces on a GPU
+            self.assertLess(held, 12e6)
         want = self.generate([1, 2, 3], 4)
         # A load that fails leaves the model as it was; weights that are not pinned are the same.
         for model in ("random:5", "random:1e99", "/nowhere.gguf"):
