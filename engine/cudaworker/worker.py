@@ -10,7 +10,7 @@ The life of a batch:
     awaited, its output encoded and sent, while the device computes.
 
 Sequences that need their own tokens to choose the next one (penalties), masks and log probabilities take a slow way, which waits.
-Adapters are not supported.
+Batches with adapters go without a graph.
 """
 import argparse
 import collections
@@ -29,6 +29,7 @@ import torch
 import blocks
 import sampling
 import wire
+from adapters import Adapter
 from model import BLOCK, Model, find_paged
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -63,6 +64,7 @@ class Worker:
         self.pending = collections.deque()
         self.model = self.cache = self.load = self.kept = None
         self.level, self.depth, self.blocks = 0, 1, 0
+        self.adapters = {}
 
     # -- the connection
 
@@ -152,8 +154,10 @@ class Worker:
                 if self.cache is None:
                     raise ValueError("the model is asleep")
                 blocks.load(op.get("file"), self.cache)
-            elif verb in ("load_adapter", "unload_adapter"):
-                raise ValueError("adapters are not supported by the CUDA worker: use the CPU's, or merge the adapter into the model")
+            elif verb == "load_adapter":
+                self.load_adapter(op.get("adapter") or {})
+            elif verb == "unload_adapter":
+                self.adapters.pop((op.get("adapter") or {}).get("id"), None)
             else:
                 raise ValueError(f"op {verb!r} is unknown")
         except Exception as e:  # a failed op is an answer; the worker goes on
@@ -172,7 +176,10 @@ class Worker:
         model = Model.load(load["model"], device, dtype, load.get("context", 0))
         if load is not self.load:
             self.blocks = self.level = 0
+            self.adapters = {}
         self.load, self.model, self.pin = load, model, options.get("pin", True)
+        for a in self.adapters.values():
+            a.place(model.device)
         self.context = min(load.get("context") or self.model.shape.context, self.model.shape.context)
         print(find_paged(self.model), file=sys.stderr)
         self.room()
@@ -193,6 +200,16 @@ class Worker:
         self.pool = torch.zeros(256, dtype=torch.int64, device=m.device)
         self.free = list(range(255, -1, -1))
         self.graphs = {}
+
+    def load_adapter(self, spec):
+        if not spec.get("id") or not spec.get("path"):
+            raise ValueError("an adapter needs a number and a path")
+        if self.model is None:
+            raise ValueError("the model is asleep")
+        a = Adapter(spec["path"], self.model)
+        if not self.level:
+            a.place(self.model.device)
+        self.adapters[spec["id"]] = a
 
     def block_bytes(self):
         s = self.model.shape
@@ -226,6 +243,8 @@ class Worker:
             self.kept = kept
         else:
             self.model = self.kept = None
+        for a in self.adapters.values():
+            a.place(None)
         self.cache, self.graphs, self.seqs = None, {}, {}
         self.level = level
         self.trim()
@@ -259,6 +278,8 @@ class Worker:
             try:
                 self.room()
                 self.move(lambda x: x.to(self.model.device, non_blocking=True))
+                for a in self.adapters.values():
+                    a.place(self.model.device)
                 if self.kept:
                     self.kept.put_back(self.cache)
                 if self.model.device.type == "cuda":
@@ -331,8 +352,8 @@ class Worker:
             raise ValueError(f"sequence {it['id']} has {q.length} tokens, one is to be chosen after {known}: an earlier step failed")
         if max(q.blocks, default=0) >= self.blocks or -(-(it["pos"] + it["count"]) // BLOCK) > len(q.blocks):
             raise ValueError(f"sequence {it['id']} names blocks that are not there, or too few")
-        if q.spec.get("adapter"):
-            raise ValueError("adapters are not supported by the CUDA worker")
+        if q.spec.get("adapter") and q.spec["adapter"] not in self.adapters:
+            raise ValueError(f"adapter {q.spec['adapter']} is not loaded")
         return q
 
     def slot(self):
@@ -352,6 +373,7 @@ class Worker:
     def compute(self, shares):
         """Runs the forward pass and chooses; returns (rows of tokens, host copy)."""
         if all(it["count"] == 1 and it.get("sample") and sampling.plain(q.spec) and "mask" not in it and not q.spec.get("logprobs") and not q.spec.get("min_tokens")
+               and not q.spec.get("adapter")
                and "draft" not in it and not it.get("score") for it, q, _ in shares):
             return self.decode(shares)
         slow = [s for s in shares if s[0].get("mask") or sampling.needs_tokens(s[1].spec)]
@@ -378,8 +400,17 @@ class Worker:
         width = max(len(q.blocks) for _, q, _ in shares)
         seqs = {"tables": self.device([q.blocks + [0] * (width - len(q.blocks)) for _, q, _ in shares]), "lengths": self.device(lengths),
                 "host_lengths": lengths, "counts": [it["count"] for it, _, _ in shares]}
-        hidden = self.model.forward(ids, self.device(pos), self.device(slots), seqs, self.cache)
+        hidden = self.model.forward(ids, self.device(pos), self.device(slots), seqs, self.cache, self.changes(shares))
         return self.choose(shares, hidden)
+
+    def changes(self, shares):
+        """The adapters of a batch, each with the rows of its tokens."""
+        rows, at = {}, 0
+        for it, q, _ in shares:
+            if q.spec.get("adapter"):
+                rows.setdefault(q.spec["adapter"], []).extend(range(at, at + it["count"]))
+            at += it["count"]
+        return [(self.device(r), self.adapters[a]) for a, r in rows.items()]
 
     def choose(self, shares, hidden):
         chosen, at = [], 0

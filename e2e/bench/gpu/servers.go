@@ -110,9 +110,9 @@ func (b *bench) startEngine(ctx context.Context, args ...string) (*child, error)
 	return c, nil
 }
 
-// chat asks for a greedy answer.
-func (c *child) chat(ctx context.Context, question string) (string, error) {
-	body, err := json.Marshal(map[string]any{"model": "m", "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}}})
+// chat asks a model for a greedy answer.
+func (c *child) chat(ctx context.Context, model, question string) (string, error) {
+	body, err := json.Marshal(map[string]any{"model": model, "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}}})
 	if err != nil {
 		return "", err
 	}

@@ -50,7 +50,7 @@ func questions() (list []string) {
 	return list
 }
 
-// equal asks both workers the same. In halves the last bits differ, so the questions are ones whose answer is certain.
+// equal asks both workers the same, with pico and with its adapters. In halves the last bits differ, so the questions are ones whose answer is certain.
 func (b *bench) equal(ctx context.Context, p *Part) error {
 	var answers [2][]string
 	asked := questions()
@@ -58,12 +58,12 @@ func (b *bench) equal(ctx context.Context, p *Part) error {
 		asked = asked[:8]
 	}
 	for i, args := range [][]string{nil, {"--device", "cuda", "--python", b.python, "--threads", "1"}} {
-		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--name", "m"}, args...)...)
+		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}, args...)...)
 		if err != nil {
 			return err
 		}
-		for _, q := range asked {
-			text, err := e.chat(ctx, q)
+		for k, q := range asked {
+			text, err := e.chat(ctx, []string{"pico", "shout", "pirate"}[k%3], q)
 			if err != nil {
 				e.stop()
 				return err
@@ -81,7 +81,7 @@ func (b *bench) equal(ctx context.Context, p *Part) error {
 			differ = append(differ, fmt.Sprintf("%q: in Go %q, in torch %q", q, answers[0][i], answers[1][i]))
 		}
 	}
-	p.beside("pico: answers that are equal", "answers", float64(same), float64(len(asked)), "of")
+	p.beside("pico and its adapters: answers that are equal", "answers", float64(same), float64(len(asked)), "of")
 	if len(differ) > 0 {
 		return fmt.Errorf("answers differ: %s", strings.Join(differ, "; "))
 	}
