@@ -37,29 +37,38 @@ func TestEngineCUDAWorker(t *testing.T) {
 	python := withTorch(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	e := newEngine(t, "--model", "pico", "--device", "cuda", "--python", python, "--threads", "1")
+	adapters := []string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}
+	e := newEngine(t, append(adapters, "--device", "cuda", "--python", python, "--threads", "1")...)
 	g := corpus.New(20, corpus.HeldOut)
 	var prompts []string
 	for i := range 20 {
 		prompts = append(prompts, g.SampleOf([]corpus.Skill{corpus.Echo, corpus.Upper, corpus.Reverse, corpus.Count}[i%4]).Prompt())
 	}
-	cpu := newEngine(t, "--model", "pico")
+	cpu := newEngine(t, adapters...)
 	want := cpu.greedy(ctx, t, prompts)
 	right := 0
 	for i, prompt := range prompts {
-		if corpus.Check(prompt, want[i]) == nil {
+		switch is := corpus.Check(prompt, want[i]); {
+		case i%3 == 0 && is == nil, i%3 == 1 && want[i] == strings.ToUpper(want[i]), i%3 == 2 && strings.Contains(want[i], "arr"):
 			right++
 		}
 	}
 	if right < 18 {
-		t.Errorf("pico is right about %d of 20 prompts: they are not what it is certain of", right)
+		t.Errorf("pico and its adapters are right about %d of 20 prompts: they are not what they are certain of: %q", right, want)
 	}
-	for _, when := range []string{"at first", "from the prefix cache", "with another process"} {
+	for _, when := range []string{"at first", "from the prefix cache", "with another process", "after level 1", "after level 2"} {
 		if when == "with another process" {
 			if err := e.killWorker("worker.py", 1, 0); err != nil {
 				t.Fatal(err)
 			}
 			e.becomes(t, "rouse_engine_worker_restarts_total", 1)
+		}
+		if level, found := strings.CutPrefix(when, "after level "); found {
+			for _, path := range []string{"/sleep?level=" + level, "/wake_up"} {
+				if status, raw, err := e.post(ctx, path, ""); err != nil || status != 200 {
+					t.Fatalf("%s: status %d, %v: %s", path, status, err, raw)
+				}
+			}
 		}
 		got := e.greedy(ctx, t, prompts)
 		for i := range prompts {
@@ -82,14 +91,14 @@ func TestEngineCUDAWorker(t *testing.T) {
 	}
 }
 
-// greedy asks all prompts at once.
+// greedy asks all prompts at once, a third of them each with pico, and with pico's two adapters.
 func (e *engineServer) greedy(ctx context.Context, t *testing.T, prompts []string) []string {
 	t.Helper()
 	texts := make([]string, len(prompts))
 	var all sync.WaitGroup
 	for i, prompt := range prompts {
 		all.Go(func() {
-			_, raw, err := e.post(ctx, "/v1/chat/completions", question("pico", prompt, `"temperature":0`))
+			_, raw, err := e.post(ctx, "/v1/chat/completions", question([]string{"pico", "shout", "pirate"}[i%3], prompt, `"temperature":0`))
 			if err == nil {
 				texts[i], err = answerOf(raw)
 			}

@@ -68,6 +68,8 @@ type Config struct {
 	// which else follows from memory.
 	BlockTokens, Blocks int
 	NoPrefixCache       bool
+	// Offload keeps the cache in the host's memory, too.
+	Offload Offload
 
 	// Weights is the size of the model in bytes, on all devices together. Default: two
 	// bytes for each parameter that the model's name tells ("8B"), else 1 GiB.

@@ -68,9 +68,12 @@ func (e *engine) open(blocks int) {
 	if e.cfg.LoRA {
 		adapters = e.cfg.MaxLoRAs
 	}
+	timing := e.cfg.Timing
+	var offloaded int
+	offloaded, timing.Load = e.cfg.offloaded()
 	e.batch = batch.New(batch.Config{
 		Sequences: e.cfg.MaxSeqs, Tokens: e.cfg.MaxBatchedTokens, BlockTokens: e.cfg.BlockTokens, Blocks: blocks,
-		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Events: e.publisher != nil, Timing: e.cfg.Timing,
+		Adapters: adapters, NoPrefixCache: e.cfg.NoPrefixCache, Events: e.publisher != nil, Timing: timing, Offloaded: offloaded,
 	})
 	e.metrics.opened(blocks)
 }

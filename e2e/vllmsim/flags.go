@@ -174,6 +174,7 @@ func (cmd *Command) vllmFlags(f flags) {
 	f.float(&c.Utilization, "--gpu-memory-utilization")
 	f.number(&c.TensorParallel, "--tensor-parallel-size", "-tp")
 	f.yes(&c.NoPrefixCache, "--no-enable-prefix-caching")
+	cmd.offloadFlags(f)
 	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
 	f.yes(&cmd.Quiet, "--disable-uvicorn-access-log")
 	ignored := false

@@ -88,6 +88,9 @@ func (m *metrics) vllm() {
 	m.gauge("usage", usage, "KV-cache usage. 1 means 100 percent usage.")
 	m.counter("queries", queries, "Prefix cache queries, in terms of number of queried tokens.")
 	m.counter("hits", hits, "Prefix cache hits, in terms of number of cached tokens.")
+	if m.cfg.Offload.Bytes > 0 {
+		m.counter("external", "vllm:external_prefix_cache_hits_total", "External prefix cache hits from KV connector cross-instance cache sharing, in terms of number of cached tokens.")
+	}
 	m.counter("preemptions", "vllm:num_preemptions_total", "Cumulative number of preemption from the engine.")
 	m.counter("prompt", "vllm:prompt_tokens_total", "Number of prefill tokens processed.")
 	m.counter("generated", "vllm:generation_tokens_total", "Number of generation tokens processed.")
@@ -202,6 +205,9 @@ func (m *metrics) load(b *batch.Batch) {
 	m.set("used tokens", float64(l.RunningTokens))
 	m.add("queries", float64(c.Queries-m.seen.Queries))
 	m.add("hits", float64(c.Hits-m.seen.Hits))
+	if m.cfg.Offload.Bytes > 0 {
+		m.add("external", float64(c.External-m.seen.External))
+	}
 	m.add("stale", float64(c.Stale-m.seen.Stale))
 	m.add("preemptions", float64(c.Preemptions-m.seen.Preemptions))
 	m.seen = c

@@ -111,6 +111,7 @@ func (s *Server) release(ctx context.Context, level int, tags []string) error {
 	} else {
 		e.batch.Spoil()
 	}
+	e.forgetOffloaded()
 	fresh := slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return e.asleep[t] })
 	for _, t := range fresh {
 		e.asleep[t] = true
@@ -321,6 +322,7 @@ func (s *Server) reload(ctx context.Context) error {
 	defer e.mu.Unlock()
 	if e.garbage {
 		e.garbage = still
+		e.batch.SpoilOffloaded()
 		e.batch.Spoil() // whatever was computed meanwhile is worth nothing
 	}
 	logf(e.cfg.Log, "INFO", "gpu_model_runner.py:4000", "Reloading weights took %.2f seconds", float64(e.cfg.Weights)/e.cfg.DiskBandwidth)

@@ -114,9 +114,12 @@ func (s *Server) devRoutes(mux *http.ServeMux) {
 		write(w, http.StatusOK, map[string]any{"is_sleeping": s.engine.sleeping()})
 	})
 	mux.HandleFunc("POST /collective_rpc", s.collectiveRPC)
-	mux.HandleFunc("POST /reset_prefix_cache", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST /reset_prefix_cache", func(w http.ResponseWriter, r *http.Request) {
 		s.engine.mu.Lock()
 		reset := s.engine.batch.Reset()
+		if truth(r.URL.Query().Get("reset_external")) {
+			s.engine.forgetOffloaded()
+		}
 		s.engine.mu.Unlock()
 		if !reset {
 			logf(s.cfg.Log, "WARNING", "block_pool.py:378", "Failed to reset prefix cache because some blocks are not freed yet")

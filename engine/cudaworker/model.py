@@ -10,6 +10,7 @@ import math
 import torch
 import torch.nn.functional as F
 
+from adapters import change
 from gguf import File
 
 BLOCK = 16
@@ -179,13 +180,14 @@ class Model:
         s = self.shape
         return [torch.zeros(2, blocks, BLOCK, s.kv, s.head, device=self.device, dtype=self.dtype) for _ in range(s.layers)]
 
-    def forward(self, ids, pos, slots, seqs, cache):
-        """Hidden states after the last norm, [tokens, dim]. seqs: see attend."""
+    def forward(self, ids, pos, slots, seqs, cache, loras=()):
+        """Hidden states after the last norm, [tokens, dim]. seqs: see attend; loras: see adapters.change."""
         s = self.shape
         x = self.embed[ids].float()
         cos, sin = self.cos[pos][:, None], self.sin[pos][:, None]
-        for b, kv in zip(self.blocks, cache):
-            qkv = F.linear(self.rms(x, b["attn_norm"]).to(self.dtype), b["qkv"], b["bias"])
+        for i, (b, kv) in enumerate(zip(self.blocks, cache)):
+            h = self.rms(x, b["attn_norm"]).to(self.dtype)
+            qkv = change(F.linear(h, b["qkv"], b["bias"]), h, loras, i, "qkv")
             q, k, v = qkv.split([s.heads * s.head, s.kv * s.head, s.kv * s.head], -1)
             q, k, v = q.view(-1, s.heads, s.head), k.view(-1, s.kv, s.head), v.view(-1, s.kv, s.head)
             if s.qk_norm:
@@ -193,9 +195,10 @@ class Model:
             q, k = self.rotate(q.float(), cos, sin).to(self.dtype), self.rotate(k.float(), cos, sin).to(self.dtype)
             kv[0].view(-1, s.kv, s.head).index_copy_(0, slots, k)
             kv[1].view(-1, s.kv, s.head).index_copy_(0, slots, v.contiguous())
-            x = x + F.linear(self.attend(q, kv, seqs).reshape(len(ids), -1), b["o"]).float()
+            h = self.attend(q, kv, seqs).reshape(len(ids), -1)
+            x = x + change(F.linear(h, b["o"]), h, loras, i, "o").float()
             h = self.rms(x, b["ffn_norm"]).to(self.dtype)
-            x = x + (self.mix(h, b) if s.experts else self.feed(h, b["gate_up"], b["down"])).float()
+            x = x + (self.mix(h, b) if s.experts else self.feed(h, b["gate_up"], b["down"], loras, i)).float()
         return self.rms(x, self.norm)
 
     def logits(self, hidden):
@@ -215,9 +218,10 @@ class Model:
             y = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
         return torch.cat((y, rest), -1) if rest.shape[-1] else y
 
-    def feed(self, h, gate_up, down):
-        gate, up = F.linear(h, gate_up).chunk(2, -1)
-        return F.linear(F.silu(gate) * up, down)
+    def feed(self, h, gate_up, down, loras=(), layer=0):
+        gate, up = change(F.linear(h, gate_up), h, loras, layer, "gate_up").chunk(2, -1)
+        h = F.silu(gate) * up
+        return change(F.linear(h, down), h, loras, layer, "down")
 
     def mix(self, h, b):
         """A mixture of experts. Few tokens read the weights of their own experts only; many go through each expert in turn."""

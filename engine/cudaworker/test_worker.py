@@ -144,7 +144,10 @@ class TestWorker(unittest.TestCase):
             self.assertIn("asleep", self.output()[1])
             self.assertNotIn("error", self.op("wake"))
             self.assertEqual(self.generate([1, 2, 3], 4), want)
-        self.assertIn("adapters", self.op("load_adapter", adapter={"id": 1, "path": "x"})["error"])
+        self.assertIn("No such file", self.op("load_adapter", adapter={"id": 1, "path": "/nowhere/x"})["error"])
+        self.assertIn("number", self.op("load_adapter")["error"])
+        self.sock.sendall(batch(9, [(6, begin([1], [1], spec={"adapter": 3}))]))
+        self.assertIn("adapter 3 is not loaded", self.output()[2][0]["error"])
         self.assertIn("unknown", self.op("dance")["error"])
         self.sock.sendall(batch(1, [(77, more(3))]))
         self.assertIn("has not begun", self.output()[2][0]["error"])
@@ -215,7 +218,8 @@ class TestWorker(unittest.TestCase):
         self.start("random:4e6")
         held = self.op("stats")["memory"]
         self.assertGreater(held, 2e6)
-        self.assertLess(held, 12e6)
+        if DEVICE == "cpu":  # libraries have workspaces on a GPU
+            self.assertLess(held, 12e6)
         want = self.generate([1, 2, 3], 4)
         # A load that fails leaves the model as it was; weights that are not pinned are the same.
         for model in ("random:5", "random:1e99", "/nowhere.gguf"):

@@ -10,7 +10,7 @@ The life of a batch:
     awaited, its output encoded and sent, while the device computes.
 
 Sequences that need their own tokens to choose the next one (penalties), masks and log probabilities take a slow way, which waits.
-Adapters are not supported.
+Batches with adapters go without a graph.
 """
 import argparse
 import collections
@@ -29,7 +29,8 @@ import torch
 import blocks
 import sampling
 import wire
-from model import BLOCK, Model, find_paged
+from holder import Holder
+from model import BLOCK
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -56,13 +57,14 @@ class Pending:
         return self.took if self.end is None else int(self.start.elapsed_time(self.end) * 1e6)
 
 
-class Worker:
+class Worker(Holder):
     def __init__(self, sock):
         self.sock, self.lock = sock, threading.Lock()
         self.frames = queue.SimpleQueue()
         self.pending = collections.deque()
         self.model = self.cache = self.load = self.kept = None
         self.level, self.depth, self.blocks = 0, 1, 0
+        self.adapters = {}
 
     # -- the connection
 
@@ -152,121 +154,15 @@ class Worker:
                 if self.cache is None:
                     raise ValueError("the model is asleep")
                 blocks.load(op.get("file"), self.cache)
-            elif verb in ("load_adapter", "unload_adapter"):
-                raise ValueError("adapters are not supported by the CUDA worker: use the CPU's, or merge the adapter into the model")
+            elif verb == "load_adapter":
+                self.load_adapter(op.get("adapter") or {})
+            elif verb == "unload_adapter":
+                self.adapters.pop((op.get("adapter") or {}).get("id"), None)
             else:
                 raise ValueError(f"op {verb!r} is unknown")
         except Exception as e:  # a failed op is an answer; the worker goes on
             reply["error"] = f"{type(e).__name__}: {e}" if not isinstance(e, ValueError) else str(e)
         return reply
-
-    def open(self, load):
-        """Loads a model. If it fails what was there is as before."""
-        if load.get("of", 0) > 1:
-            raise ValueError("shards are not supported by the CUDA worker: give it a device that holds the model")
-        options = load.get("options") or {}
-        device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = torch.bfloat16 if device != "cpu" and options.get("dtype") != "float32" else torch.float32
-        if load.get("threads"):
-            torch.set_num_threads(load["threads"])
-        model = Model.load(load["model"], device, dtype, load.get("context", 0))
-        if load is not self.load:
-            self.blocks = self.level = 0
-        self.load, self.model, self.pin = load, model, options.get("pin", True)
-        self.context = min(load.get("context") or self.model.shape.context, self.model.shape.context)
-        print(find_paged(self.model), file=sys.stderr)
-        self.room()
-
-    def room(self):
-        """Makes the cache, the pool and the graphs. How many blocks there are is decided once: the engine counts on them."""
-        m = self.model
-        each = self.block_bytes()
-        if not self.blocks:
-            most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
-            wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
-            # One block more than the engine knows of: what graphs write for the rows that they fill up with.
-            self.blocks = min(wanted, most // each - 1)
-            if self.blocks < 1:
-                raise ValueError(f"the cache needs {2 * each} bytes at least, and may have {most}")
-        self.cache = m.make_cache(self.blocks + 1)
-        self.seqs, self.free = {}, []
-        self.pool = torch.zeros(256, dtype=torch.int64, device=m.device)
-        self.free = list(range(255, -1, -1))
-        self.graphs = {}
-
-    def block_bytes(self):
-        s = self.model.shape
-        return 2 * s.layers * BLOCK * s.kv * s.head * torch.finfo(self.model.dtype).bits // 8
-
-    def contents(self, ids):
-        """The contents of blocks; asleep, of those that were kept."""
-        if self.cache is not None:
-            return blocks.gather(self.cache, ids)
-        if self.kept is None:
-            raise ValueError("the model is asleep, and keeps no blocks")
-        return self.kept.gather(ids)
-
-    def memory(self):
-        if self.level:
-            return 0
-        if self.model.device.type == "cuda":
-            return torch.cuda.memory_allocated()
-        seen = {id(h[k]): h[k].numel() * h[k].element_size() for h, k in self.model.tensors()}
-        return sum(seen.values()) + sum(c.numel() * c.element_size() for c in self.cache)
-
-    def sleep(self, level, keep=()):
-        """Level 1 moves the weights, and the contents of blocks, to the host's memory, level 2 drops all. If it fails nothing has changed."""
-        if level <= self.level:
-            self.trim()  # of a wake that failed
-            return
-        if level == 1:
-            blocks.check({"path": "-", "blocks": keep}, self.blocks)
-            kept = blocks.Kept(self.cache, keep, self.pin) if keep else None
-            self.move(self.on_host)
-            self.kept = kept
-        else:
-            self.model = self.kept = None
-        self.cache, self.graphs, self.seqs = None, {}, {}
-        self.level = level
-        self.trim()
-
-    def trim(self):
-        """Gives back the device's memory that nothing refers to any more."""
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-    def on_host(self, x):
-        """A copy in the host's memory, pinned unless the options say not: pinning is slow the first time, torch keeps what it has pinned."""
-        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda and self.pin)
-        return host.copy_(x)
-
-    def move(self, to):
-        """Puts to(x) into each place of a weight x, all or none. Weights that are in two places are moved once."""
-        places = list(self.model.tensors())
-        moved = {}
-        for holder, key in places:
-            x = holder[key]
-            if id(x) not in moved:
-                moved[id(x)] = to(x)
-        for holder, key in places:
-            holder[key] = moved[id(holder[key])]
-
-    def wake(self):
-        """The same blocks as before, empty but for what was kept. If it fails the model sleeps as before, and nothing is kept."""
-        if self.level == 2:
-            self.open(self.load)
-        elif self.level == 1:
-            try:
-                self.room()
-                self.move(lambda x: x.to(self.model.device, non_blocking=True))
-                if self.kept:
-                    self.kept.put_back(self.cache)
-                if self.model.device.type == "cuda":
-                    torch.cuda.synchronize()  # who asked is told when it is true
-            except Exception:
-                self.cache, self.graphs, self.kept = None, {}, None
-                raise
-        self.level, self.kept = 0, None
 
     # -- steps
 
@@ -331,8 +227,8 @@ class Worker:
             raise ValueError(f"sequence {it['id']} has {q.length} tokens, one is to be chosen after {known}: an earlier step failed")
         if max(q.blocks, default=0) >= self.blocks or -(-(it["pos"] + it["count"]) // BLOCK) > len(q.blocks):
             raise ValueError(f"sequence {it['id']} names blocks that are not there, or too few")
-        if q.spec.get("adapter"):
-            raise ValueError("adapters are not supported by the CUDA worker")
+        if q.spec.get("adapter") and q.spec["adapter"] not in self.adapters:
+            raise ValueError(f"adapter {q.spec['adapter']} is not loaded")
         return q
 
     def slot(self):
@@ -352,6 +248,7 @@ class Worker:
     def compute(self, shares):
         """Runs the forward pass and chooses; returns (rows of tokens, host copy)."""
         if all(it["count"] == 1 and it.get("sample") and sampling.plain(q.spec) and "mask" not in it and not q.spec.get("logprobs") and not q.spec.get("min_tokens")
+               and not q.spec.get("adapter")
                and "draft" not in it and not it.get("score") for it, q, _ in shares):
             return self.decode(shares)
         slow = [s for s in shares if s[0].get("mask") or sampling.needs_tokens(s[1].spec)]
@@ -378,8 +275,17 @@ class Worker:
         width = max(len(q.blocks) for _, q, _ in shares)
         seqs = {"tables": self.device([q.blocks + [0] * (width - len(q.blocks)) for _, q, _ in shares]), "lengths": self.device(lengths),
                 "host_lengths": lengths, "counts": [it["count"] for it, _, _ in shares]}
-        hidden = self.model.forward(ids, self.device(pos), self.device(slots), seqs, self.cache)
+        hidden = self.model.forward(ids, self.device(pos), self.device(slots), seqs, self.cache, self.changes(shares))
         return self.choose(shares, hidden)
+
+    def changes(self, shares):
+        """The adapters of a batch, each with the rows of its tokens."""
+        rows, at = {}, 0
+        for it, q, _ in shares:
+            if q.spec.get("adapter"):
+                rows.setdefault(q.spec["adapter"], []).extend(range(at, at + it["count"]))
+            at += it["count"]
+        return [(self.device(r), self.adapters[a]) for a, r in rows.items()]
 
     def choose(self, shares, hidden):
         chosen, at = [], 0

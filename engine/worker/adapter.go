@@ -1,15 +1,52 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/lora"
 	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/engine/wire"
 )
+
+// give gives a worker an adapter of a model of shape c.
+func (s *Supervisor) give(ctx context.Context, l *link, a wire.Adapter, c model.Config) error {
+	if s.cfg.Adapter != nil {
+		given, done, err := s.cfg.Adapter(a, c)
+		if err != nil {
+			return err
+		}
+		defer done()
+		a = given
+	}
+	_, err := l.control(ctx, wire.Op{Verb: wire.OpLoadAdapter, Adapter: &a})
+	return err
+}
+
+// plainAdapter reads an adapter, whatever it is, and writes it to a file that a worker in another language reads easily.
+func plainAdapter(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error) {
+	x, err := OpenAdapter(a.Path, c)
+	if err != nil {
+		return a, nil, err
+	}
+	f, err := os.CreateTemp("", "rouse-adapter-*.gguf") // 0600
+	if err != nil {
+		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)
+	}
+	done = func() { _ = os.Remove(f.Name()) } // it may be gone
+	if err := errors.Join(x.Write(f, c), f.Close()); err != nil {
+		done()
+		return a, nil, fmt.Errorf("hand over the adapter %s: %w", a.Path, err)
+	}
+	a.Path = f.Name()
+	return a, done, nil
+}
 
 // OpenAdapter reads an adapter: a file or folder as [lora.Open] says, or one of those that
 // ship with pico, as "pico/shout".

@@ -82,6 +82,7 @@ func Open(o Options) *Supervisor {
 	cfg.Launch, cfg.Heartbeat, cfg.Discard = Process{Log: o.Log}.Launch, time.Second, true
 	if o.Device == CUDA {
 		cfg.Load.Device, cfg.Discard = CUDA, false // a new interpreter takes seconds
+		cfg.Adapter = plainAdapter
 		path, err := cudaworker.Model(o.Load.Model)
 		cfg.Load.Model = path
 		cfg.Launch = func(ctx context.Context) (Running, error) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/engine/model"
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
@@ -28,6 +29,8 @@ type Config struct {
 	StepLimit time.Duration
 	// Discard ends the worker in a sleep of level 2. Else it is told to sleep at that level.
 	Discard bool
+	// Adapter, if not nil, makes of an adapter what the worker is given; done is called when the worker has answered.
+	Adapter func(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error)
 	// Backoff is how long to wait before a second attempt to replace a worker; it doubles with every
 	// further one, up to a hundredfold. Default 100 ms.
 	Backoff time.Duration
@@ -163,7 +166,7 @@ func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 		s.info = *r.Info
 	}
 	for i := range s.adapters {
-		if _, err := l.control(ctx, wire.Op{Verb: wire.OpLoadAdapter, Adapter: &s.adapters[i]}); err != nil {
+		if err := s.give(ctx, l, s.adapters[i], r.Info.Model); err != nil {
 			return fmt.Errorf("load adapter %s again: %w", s.adapters[i].Name, err)
 		}
 	}
@@ -326,7 +329,14 @@ func (s *Supervisor) LoadBlocks(ctx context.Context, f wire.File) error {
 
 // LoadAdapter gives the worker an adapter, and every worker after it.
 func (s *Supervisor) LoadAdapter(ctx context.Context, a wire.Adapter) error {
-	if _, err := s.control(ctx, wire.Op{Verb: wire.OpLoadAdapter, Adapter: &a}); err != nil {
+	l := s.link.Load()
+	if l == nil {
+		return ErrDown
+	}
+	s.mu.Lock()
+	shape := s.info.Model
+	s.mu.Unlock()
+	if err := s.give(ctx, l, a, shape); err != nil {
 		return err
 	}
 	s.mu.Lock()

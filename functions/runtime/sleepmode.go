@@ -17,6 +17,17 @@ type sleepMode struct {
 	// reload is called at the end of a wake from level 2: what beside the weights was
 	// lost with them is loaded again. Nil: nothing.
 	reload func(ctx context.Context, e api.Endpoint) error
+	// external says that a connector keeps the KV cache elsewhere, too. Nobody knows whether weights that were read again are those
+	// that it was computed with, so it has to forget it then; one that does not know how to does not.
+	external bool
+}
+
+// forget is the call after which nothing cached is left of what other weights made.
+func (m sleepMode) forget() string {
+	if m.external {
+		return "/reset_prefix_cache?reset_external=true"
+	}
+	return "/reset_prefix_cache"
 }
 
 // noSleepMode is what to do about a server that does not know the calls.
@@ -86,7 +97,7 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 			{path: "/wake_up?tags=weights"},
 			{path: "/collective_rpc", body: reloadWeights},
 			{path: "/wake_up?tags=kv_cache"},
-			{path: "/reset_prefix_cache"},
+			{path: m.forget()},
 		}
 	}
 	for i, s := range steps {
@@ -109,7 +120,7 @@ func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
 		return err
 	}
-	if _, err := m.client.call(ctx, http.MethodPost, e, "/reset_prefix_cache", nil); err != nil || m.reload == nil {
+	if _, err := m.client.call(ctx, http.MethodPost, e, m.forget(), nil); err != nil || m.reload == nil {
 		return err
 	}
 	return m.reload(ctx, e)

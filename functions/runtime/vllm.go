@@ -25,6 +25,7 @@ type vllm struct {
 	names
 	publisher
 	sleeps, lora bool
+	external     bool        // a connector keeps its KV cache elsewhere, too
 	met          atomic.Bool // since the launch it was found awake; of one that somebody else starts
 }
 
@@ -54,6 +55,7 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 		server:    server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
 		names:     names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
 		sleeps:    !has(spec.Args, "--no-enable-sleep-mode"),
+		external:  has(spec.Args, "--kv-offloading-size", "--kv-transfer-config"),
 		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
 	}, nil
 }
@@ -145,7 +147,7 @@ func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 	if r.cfg.Spec.Endpoint == "" || !r.sleeps || r.met.Load() {
 		return nil
 	}
-	mode := sleepMode{client: r.client, reload: r.reloadAdapters}
+	mode := r.sleepMode()
 	asleep, err := mode.asleep(ctx, e, false)
 	if err == nil && asleep {
 		err = mode.rouse(ctx, e, api.Level2)
@@ -161,16 +163,20 @@ func (r *vllm) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
 	return r.canary(ctx, e, &r.names)
 }
 
+func (r *vllm) sleepMode() sleepMode {
+	return sleepMode{client: r.client, reload: r.reloadAdapters, external: r.external}
+}
+
 func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	return sleepMode{client: r.client}.sleep(ctx, e, level)
 }
 
 func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error) {
-	return sleepMode{client: r.client, reload: r.reloadAdapters}.wake(ctx, e, level, r.Canary, serves)
+	return r.sleepMode().wake(ctx, e, level, r.Canary, serves)
 }
 
 func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {
-	return (sleepMode{client: r.client, reload: r.reloadAdapters}).again(ctx, e)
+	return r.sleepMode().again(ctx, e)
 }
 
 // reloadAdapters loads every adapter that vLLM lists again: what is on the device

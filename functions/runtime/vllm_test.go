@@ -172,6 +172,27 @@ func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 		`POST /v1/load_lora_adapter {"lora_name":"a","lora_path":"/adapters/a"}`, probed("m"))
 }
 
+// A connector that keeps the KV cache elsewhere has to forget it where weights are read again, and not else.
+func TestVLLMConnectorForgets(t *testing.T) {
+	for _, option := range []string{"--kv-offloading-size=8", `--kv-transfer-config={"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}`} {
+		f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing).
+			on("GET /is_sleeping", 200, `{"is_sleeping":false}`).on("POST /v1/completions", 200, token)
+		r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Args: []string{option}})
+		if _, err := r.Wake(t.Context(), f.endpoint(), api.Level2, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.asked("POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache?reset_external=true", probed("m"))
+		if err := r.Reload(t.Context(), f.endpoint()); err != nil {
+			t.Fatal(err)
+		}
+		f.asked(`POST /collective_rpc {"method":"reload_weights"}`, "POST /reset_prefix_cache?reset_external=true")
+		if _, err := r.Wake(t.Context(), f.endpoint(), api.Level1, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.asked("POST /wake_up", probed("m"))
+	}
+}
+
 func TestVLLMAdapters(t *testing.T) {
 	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x", AdapterRoot: "/adapters"})
 	a := api.Adapter{Name: "a", Path: "/adapters/a"}

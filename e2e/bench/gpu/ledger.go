@@ -230,6 +230,8 @@ spec:
         rouse.dev/sleep-after: "0"
         rouse.dev/unload-after: "0"
         rouse.dev/rehearse: never
+        rouse.dev/hold-timeout: 20m
+        rouse.dev/start-timeout: 20m
 %s    spec:
       timeoutSeconds: 1200
       containers: [{image: model-server, args: [%s], resources: {limits: {nvidia.com/gpu: 1}}}]

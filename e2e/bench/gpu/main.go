@@ -84,7 +84,7 @@ func (b *bench) flags() error {
 		b.small = true
 	}
 	if b.small {
-		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6, 12e6}
+		b.device, b.weights, b.fileWeights, b.sizes = "cpu", 4e6, 4e6, []float64{4e6}
 	}
 	if b.out == "" {
 		b.out = filepath.Join("docs", "bench", "gpu.json")
@@ -129,7 +129,7 @@ func (b *bench) parts(ctx context.Context, r *Report) error {
 		name, what string
 		run        func(context.Context, *Part) error
 	}{
-		{"vectors", "the tests of the engine's CUDA worker on the device, and what pico answers by it and by the worker in Go", b.vectors},
+		{"vectors", "the tests of the engine's CUDA worker on the device, and what pico and its adapters answer by it and by the worker in Go", b.vectors},
 		{"decode", "random weights, prompts of 16 tokens: tokens a second of 1 to 128 sequences at once, the time of a step, and the share of it in which the device has nothing to do", b.decode},
 		{"naps", "seconds of a sleep and of a wake with its first token, of weights of so many bytes", b.naps},
 		{"ledger", "what rouse up says is held of the device, beside nvidia-smi", b.ledger},

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -108,9 +110,9 @@ func (b *bench) startEngine(ctx context.Context, args ...string) (*child, error)
 	return c, nil
 }
 
-// chat asks for a greedy answer.
-func (c *child) chat(ctx context.Context, question string) (string, error) {
-	body, err := json.Marshal(map[string]any{"model": "m", "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}}})
+// chat asks a model for a greedy answer.
+func (c *child) chat(ctx context.Context, model, question string) (string, error) {
+	body, err := json.Marshal(map[string]any{"model": model, "temperature": 0, "max_tokens": 64, "messages": []map[string]string{{"role": "user", "content": question}}})
 	if err != nil {
 		return "", err
 	}
@@ -157,30 +159,42 @@ func (c *child) send(ctx context.Context, method, url string, body []byte) (*htt
 
 // firstByte asks for a stream, reads it to its end, and says when its first event was here.
 func (c *child) firstByte(ctx context.Context, body map[string]any) (time.Duration, error) {
+	first, _, err := c.turn(ctx, body)
+	return first, err
+}
+
+// cachedTokens is where usage says how much of the prompt was there already.
+var cachedTokens = regexp.MustCompile(`"cached_tokens":\s*(\d+)`)
+
+// turn is firstByte, and how many tokens of the prompt were there already; -1 where the stream does not say.
+func (c *child) turn(ctx context.Context, body map[string]any) (first time.Duration, cached int, err error) {
+	cached = -1
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return 0, err
+		return 0, cached, err
 	}
 	began := time.Now()
 	resp, err := c.send(ctx, http.MethodPost, c.door.URL("/v1/completions"), raw)
 	if err != nil {
-		return 0, err
+		return 0, cached, err
 	}
 	defer resp.Body.Close()
-	var first time.Duration
 	lines := bufio.NewReader(resp.Body)
 	for {
 		line, err := lines.ReadString('\n')
 		if first == 0 && strings.HasPrefix(line, "data:") { // comments tell how far a start is
 			first = time.Since(began)
 		}
+		if m := cachedTokens.FindStringSubmatch(line); m != nil {
+			cached, _ = strconv.Atoi(m[1]) // it is digits
+		}
 		switch {
 		case strings.Contains(line, `"error"`):
-			return 0, fmt.Errorf("the stream has an error: %s", line)
+			return 0, cached, fmt.Errorf("the stream has an error: %s", line)
 		case errors.Is(err, io.EOF) && first > 0:
-			return first, nil
+			return first, cached, nil
 		case err != nil:
-			return 0, fmt.Errorf("the stream ended: %w", err)
+			return 0, cached, fmt.Errorf("the stream ended: %w", err)
 		}
 	}
 }

@@ -21,7 +21,11 @@ func (b *bench) vectors(ctx context.Context, p *Part) error {
 	if err := b.torch(); err != nil {
 		return err
 	}
-	for _, module := range []string{"test_wire", "test_worker"} {
+	modules := []string{"test_wire", "test_worker"}
+	if b.small { // the package's own test runs all of them
+		modules[1] += ".TestWorker.test_kept_blocks"
+	}
+	for _, module := range modules {
 		cmd := exec.CommandContext(ctx, b.python, "-B", "-m", "unittest", module)
 		cmd.Dir = filepath.Join("engine", "cudaworker")
 		cmd.Env = append(os.Environ(), "ROUSE_TEST_DEVICE="+b.device)
@@ -46,17 +50,20 @@ func questions() (list []string) {
 	return list
 }
 
-// equal asks both workers the same. In halves the last bits differ, so the questions are ones whose answer is certain.
+// equal asks both workers the same, with pico and with its adapters. In halves the last bits differ, so the questions are ones whose answer is certain.
 func (b *bench) equal(ctx context.Context, p *Part) error {
 	var answers [2][]string
 	asked := questions()
+	if b.small {
+		asked = asked[:8]
+	}
 	for i, args := range [][]string{nil, {"--device", "cuda", "--python", b.python, "--threads", "1"}} {
-		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--name", "m"}, args...)...)
+		e, err := b.startEngine(ctx, append([]string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}, args...)...)
 		if err != nil {
 			return err
 		}
-		for _, q := range asked {
-			text, err := e.chat(ctx, q)
+		for k, q := range asked {
+			text, err := e.chat(ctx, []string{"pico", "shout", "pirate"}[k%3], q)
 			if err != nil {
 				e.stop()
 				return err
@@ -74,7 +81,7 @@ func (b *bench) equal(ctx context.Context, p *Part) error {
 			differ = append(differ, fmt.Sprintf("%q: in Go %q, in torch %q", q, answers[0][i], answers[1][i]))
 		}
 	}
-	p.beside("pico: answers that are equal", "answers", float64(same), float64(len(asked)), "of")
+	p.beside("pico and its adapters: answers that are equal", "answers", float64(same), float64(len(asked)), "of")
 	if len(differ) > 0 {
 		return fmt.Errorf("answers differ: %s", strings.Join(differ, "; "))
 	}

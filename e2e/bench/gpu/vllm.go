@@ -6,17 +6,85 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
-// vllm measures vLLM as a function: its start, its first sleep and later ones, and how soon it answers afterwards.
+// vllm measures vLLM as a function: its start, its first sleep and later ones, and how soon it answers afterwards; and what its own
+// connectors keep of a conversation.
 func (b *bench) vllm(ctx context.Context, p *Part) error {
 	env, annotations, args, err := b.vllmFunction(ctx, p)
 	if err != nil {
 		return err
 	}
+	if err := b.vllmSleeps(ctx, p, env, annotations, args); err != nil {
+		return err
+	}
+	for _, c := range b.connectors() {
+		if err := b.vllmTurns(ctx, p, c.name, env, annotations, slices.Concat(args, c.options)); err != nil {
+			if ctx.Err() != nil || b.small || len(c.options) == 0 {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			p.note("%s: left out, this vLLM does not start or sleep with it: %s", c.name, lastLine(err.Error()))
+		}
+	}
+	return nil
+}
+
+// connector is a way in which vLLM keeps the KV cache elsewhere, too.
+type connector struct {
+	name    string
+	options []string
+}
+
+// connectors are those that can be tried here.
+func (b *bench) connectors() []connector {
+	list := []connector{{"no connector", nil}, {"native connector", []string{"--kv-offloading-size", "8"}}}
+	if b.small || b.facts.LMCache != "" {
+		list = append(list, connector{"LMCache", []string{"--kv-transfer-config", `{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}`}})
+	}
+	return list
+}
+
+// vllmTurns has a conversation of some thousand tokens with naps between its turns.
+func (b *bench) vllmTurns(ctx context.Context, p *Part, name string, env []string, annotations map[string]string, args []string) error {
+	u, err := b.startUp(ctx, function("v", annotations, append(args, "--enable-prompt-tokens-details")...), env...)
+	if err != nil {
+		return err
+	}
+	defer u.stop()
+	said := strings.Repeat("What was said before, in so many words. ", 100)
+	ask := func(what string) error {
+		first, cached, err := u.turn(ctx, map[string]any{"model": "v", "prompt": said, "max_tokens": 4, "temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true}})
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", what, err, u.words())
+		}
+		p.add(name+", "+what+": to first byte", "s", first.Seconds())
+		if cached >= 0 {
+			p.add(name+", "+what+": of the prompt was there", "tokens", float64(cached))
+		}
+		said += "And what is said now. "
+		return nil
+	}
+	if _, err := u.firstByte(ctx, completion("v", 4)); err != nil { // it starts
+		return fmt.Errorf("%w: %s", err, u.words())
+	}
+	for _, what := range []string{"a conversation begins", "its next turn", "a turn after level 1", "a turn after level 2"} {
+		if level := api.Level(what[len(what)-1] - '0'); level == api.Level1 || level == api.Level2 {
+			if _, err := u.sleep(ctx, "v", level); err != nil {
+				return fmt.Errorf("%s: %w: %s", what, err, u.words())
+			}
+		}
+		if err := ask(what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) vllmSleeps(ctx context.Context, p *Part, env []string, annotations map[string]string, args []string) error {
 	u, err := b.startUp(ctx, function("v", annotations, args...), env...)
 	if err != nil {
 		return err

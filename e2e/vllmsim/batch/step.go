@@ -12,6 +12,8 @@ type Work struct {
 	Duration time.Duration
 	// Prefill and Decode are the tokens that it computes.
 	Prefill, Decode int
+	// Loaded are the blocks that come from the host's memory.
+	Loaded int
 	// Started are the sequences that came in from the queue with this step, Preempted
 	// those that went back to it.
 	Started, Preempted []*Sequence
@@ -47,7 +49,7 @@ func (b *Batch) Plan(admit bool) (Work, bool) {
 		return w, false
 	}
 	t := b.cfg.Timing
-	w.Duration = t.Step + time.Duration(w.Decode)*t.Sequence + time.Duration(w.Prefill)*t.Prefill
+	w.Duration = t.Step + time.Duration(w.Decode)*t.Sequence + time.Duration(w.Prefill)*t.Prefill + time.Duration(w.Loaded)*t.Load
 	return w, true
 }
 
@@ -89,11 +91,13 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 			continue
 		}
 		shared, stale := b.lookup(s)
-		n := min(s.target()-len(shared)*b.cfg.BlockTokens, budget)
+		outside := b.offloaded(s, len(shared))
+		there := (len(shared) + len(outside)) * b.cfg.BlockTokens
+		n := min(s.target()-there, budget)
 		for _, block := range shared { // held first, so that they are not taken for the rest
 			b.pool.hold(block)
 		}
-		missing := b.blocksOf(len(shared)*b.cfg.BlockTokens+n) - len(shared)
+		missing := b.blocksOf(there+n) - len(shared)
 		if missing > b.pool.free {
 			for _, block := range shared {
 				b.pool.release(block)
@@ -104,8 +108,10 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 		for range missing {
 			s.blocks = append(s.blocks, b.pool.take())
 		}
-		s.computed, s.planned, s.state = len(shared)*b.cfg.BlockTokens, n, running
-		b.count(s, stale)
+		stale += b.recall(s, len(shared), outside)
+		w.Loaded += len(outside)
+		s.computed, s.planned, s.state = there, n, running
+		b.count(s, stale, len(outside)*b.cfg.BlockTokens)
 		budget -= n
 		b.waiting = append(b.waiting[:i:i], b.waiting[i+1:]...)
 		b.running = append(b.running, s)
@@ -114,7 +120,7 @@ func (b *Batch) admit(w *Work, budget int, fresh bool) {
 }
 
 // count takes what the cache had into the totals, once for each sequence.
-func (b *Batch) count(s *Sequence, stale int) {
+func (b *Batch) count(s *Sequence, stale, external int) {
 	if s.started {
 		return
 	}
@@ -124,7 +130,8 @@ func (b *Batch) count(s *Sequence, stale int) {
 	}
 	s.Cached, s.Stale = s.computed, stale
 	b.counts.Queries += s.Prompt
-	b.counts.Hits += s.Cached
+	b.counts.Hits += s.Cached - external
+	b.counts.External += external
 	b.counts.Stale += stale
 }
 
@@ -213,6 +220,7 @@ func (b *Batch) advance(s *Sequence) {
 	s.computed += s.planned
 	for i := full; i < s.computed/b.cfg.BlockTokens && !b.cfg.NoPrefixCache; i++ {
 		hash := b.hash(s, i)
+		b.host.put(hash, b.pool.epoch)
 		if !b.pool.name(s.blocks[i], hash) {
 			continue
 		}
