@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // link matches a link or an image of a page, and notes the target.
@@ -100,6 +101,23 @@ func TestLinks(t *testing.T) {
 			if other, is := pages[to]; anchor != "" && is && !other.anchors[anchor] {
 				t.Errorf("%s:%s links to %s, and %s has no such heading", path, line, target, to)
 			}
+		}
+	}
+}
+
+// TestReadme: the first page is short, and fits into a terminal.
+func TestReadme(t *testing.T) {
+	raw, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(raw), "\n"), "\n")
+	if len(lines) > 150 {
+		t.Errorf("README.md has %d lines, want at most 150", len(lines))
+	}
+	for n, line := range lines {
+		if columns := utf8.RuneCountInString(line); columns > 120 {
+			t.Errorf("README.md:%d: %d columns, want at most 120", n+1, columns)
 		}
 	}
 }
