@@ -69,20 +69,47 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	for i := range requests {
 		texts += requests[i].N
 	}
+	mark, ok := s.markFor(requests)
+	if !ok {
+		return nil, nil
+	}
 	if text == stateNew {
-		return &state{mark: s.mark, texts: make([]known, texts)}, nil
+		return &state{mark: mark, texts: make([]known, texts)}, nil
 	}
 	text, replay := strings.CutPrefix(text, replayPrefix)
 	known, ok := parseState(text, texts)
 	switch {
 	case !ok:
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
-	case known.mark != s.mark:
-		return nil, errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+	case known.mark != mark:
+		return nil, anotherModel()
 	case replay:
 		known.replay()
 	}
 	return known, nil
+}
+
+func anotherModel() *Error {
+	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+}
+
+// markFor is the mark of what computes the answer: the model, and the adapter by its contents, which the requests ask for from now on. Of an
+// adapter whose contents nobody knows no stream goes on.
+func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
+	name := requests[0].Adapter
+	if name == "" {
+		return s.mark, true
+	}
+	for _, a := range s.engine.Adapters() {
+		if a.Name != name || a.Digest == "" {
+			continue
+		}
+		for i := range requests {
+			requests[i].AdapterDigest = a.Digest
+		}
+		return s.mark + "-" + a.Digest[:16], true
+	}
+	return "", false
 }
 
 // replay has all that is known sent again.
