@@ -40,6 +40,7 @@ type reply struct {
 	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
 	state   *relay.State
 	resumes bool
+	passes  bool // the front door that holds the request has asked for the state: it has the stream go on
 	next    int // the number of the event that comes, where a stream has gone on
 
 	unread relay.WriteDeadline
@@ -109,6 +110,9 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
+	}
+	if r.passes && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+		return errors.Join(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, for the front door to have it go on"), err, errAbort)
 	}
 	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
 		r.next = answer.Next()
