@@ -292,7 +292,7 @@ func (c *call) refuse(err error) {
 	started, h := c.reply.comment.stop(), c.reply.w.Header()
 	if started {
 		h.Set(headerTiming, c.reply.timing.String())
-		_ = c.reply.event(e, 0) // the client may have left: nothing to do about it
+		_ = c.reply.event(e, c.reply.next) // the client may have left: nothing to do about it
 		return
 	}
 	if reason := dropped[e.Code]; reason != "" {

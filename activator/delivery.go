@@ -10,6 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -48,6 +49,9 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
 	switch {
 	case !l.resumes:
+	case c.atOnce:
+		attempt.Passed = c.req.in.Header.Get(control.HeaderState)
+		c.reply.passes = attempt.Passed != ""
 	case c.resumable():
 		if c.reply.state == nil {
 			c.reply.state = &relay.State{}

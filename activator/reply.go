@@ -40,6 +40,8 @@ type reply struct {
 	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
 	state   *relay.State
 	resumes bool
+	passes  bool // the front door that holds the request has asked for the state: it has the stream go on
+	next    int // the number of the event that comes, where a stream has gone on
 
 	unread relay.WriteDeadline
 }
@@ -91,7 +93,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	switch {
 	case answer.Status()/100 != 2:
 		e = answer.Error()
-	case !answer.Events():
+	case !answer.Events() && !(r.answered != 0 && lines(r.w.Header()) && answer.Lines()):
 		e = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered a stream with something that is no event stream")
 	case r.answered != 0: // it goes on
 		return r.end(ctx, answer, answer.Copy(r))
@@ -101,7 +103,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 		}
 		return r.end(ctx, answer, answer.Copy(r))
 	}
-	return r.event(e, 0)
+	return r.event(e, r.next)
 }
 
 // end turns the end of a copied answer into an error, and sends it to a client that reads events.
@@ -109,7 +111,14 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
 	}
-	if r.state != nil && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+	if r.passes && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+		return errors.Join(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, for the front door to have it go on"), err, errAbort)
+	}
+	if r.state != nil && (answer.Events() || answer.Lines()) && r.state.Known() && errors.Is(err, relay.ErrCut) && context.Cause(ctx) == nil {
+		r.next = answer.Next()
+		if r.ollama && lines(r.w.Header()) {
+			r.style = api.StreamLines
+		}
 		switch {
 		case r.state.Moved():
 			return errors.Join(errMoved, err)
@@ -129,7 +138,7 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	case !answer.Events():
 		return errors.Join(e, err, errAbort)
 	}
-	return errors.Join(e, err, r.event(e, answer.Next()))
+	return errors.Join(e, err, r.event(e, max(r.next, answer.Next())))
 }
 
 // event writes an error as the last event of a stream, with the number next.

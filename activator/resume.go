@@ -6,15 +6,21 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // maxResumed is how often one stream may go on at another instance: a request that ends instances must not end them all.
 const maxResumed = 3
 
+// streams are the paths whose streams can go on at another instance.
+var streams = map[string]bool{
+	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true, "/api/chat": true, "/api/generate": true,
+}
+
 // resumable says whether a stream that is cut may go on at another instance, which generates what is left of it:
 //
 //  1. Its client has not refused that.
-//  2. It is a stream of OpenAI's completions as they are: an API that the instance translates has events of its own.
+//  2. It is a stream of an API whose state the instance tells.
 //  3. Nobody before us decides where the request goes.
 //
 // That the instances can do it is for the function's runtime to say.
@@ -22,10 +28,19 @@ func (c *call) resumable() bool {
 	switch {
 	case c.req.in.Header.Get(control.HeaderResume) == "off": // 1
 		return false
-	case !c.req.Stream, c.req.in.URL.Path != "/v1/chat/completions" && c.req.in.URL.Path != "/v1/completions": // 2
+	case !streams[c.req.in.URL.Path] || !c.streamed(): // 2
 		return false
 	}
 	return c.req.via == nil && !c.atOnce // 3
+}
+
+// streamed says whether the client wants a stream. In Ollama's API it does unless it says otherwise.
+func (c *call) streamed() bool {
+	if c.req.Stream || !c.req.ollama {
+		return c.req.Stream
+	}
+	said, found := jsonfield.Find(c.req.body.Bytes(), "stream")
+	return !found || string(said) != "false"
 }
 
 // mostRestarted is how often a request that is no stream may be tried again whole because its instance gives way: what it had computed is lost.
@@ -35,7 +50,7 @@ const mostRestarted = 2
 // that, it asks for something that a model computes and that changes nothing, nobody before us decides where it goes, and it has not been
 // tried again too often.
 func (c *call) restartable() bool {
-	return c.req.in.Header.Get(control.HeaderResume) != "off" && !c.req.Stream && operations[c.req.in.URL.Path] != "" &&
+	return c.req.in.Header.Get(control.HeaderResume) != "off" && !c.streamed() && operations[c.req.in.URL.Path] != "" &&
 		c.req.via == nil && !c.atOnce && c.sent.moved < mostRestarted
 }
 

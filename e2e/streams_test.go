@@ -3,10 +3,13 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -189,5 +192,90 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 	}
 	if out, err := p.rouse("replay", record); err != nil || !strings.Contains(out, "each is decided again as it was, to the byte") {
 		t.Errorf("replay: %v\n%s", err, out)
+	}
+}
+
+// drawn are what an answer tells of its time, its ids, and what of its prompt was in a cache.
+var drawn = regexp.MustCompile(`"(created_at|created|completed_at|[a-z_]+_duration|input_tokens|cache_read_input_tokens|cached_tokens)":("[^"]*"|\d+)|"[a-z]*(_|-)?[A-Z0-9]{26}(_\d+)?"`)
+
+// streamOf reads a whole stream and calls seen behind each of its lines. Times and ids are left out.
+func streamOf(t *testing.T, url, path, body string, seen func(n int)) (text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines, n := bufio.NewReader(resp.Body), 0
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "\n" && !strings.HasPrefix(line, ":") && !strings.Contains(line, "ping") {
+			text += drawn.ReplaceAllString(line, `"$1":0`)
+			n++
+			seen(n)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%s: %v", path, err)
+			}
+			return text
+		}
+	}
+}
+
+// TestTranslatedStreamsOutliveTheirInstance is TestStreamsOutliveTheirInstance for the APIs that the function translates.
+func TestTranslatedStreamsOutliveTheirInstance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	t.Parallel()
+	manifest := filepath.Join(t.TempDir(), "slow.yaml")
+	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})
+	if err := os.WriteFile(manifest, fmt.Appendf(nil, `apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: slow}
+spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory: 256Mi}}, spec: {containers: [{image: a, args: [--threads=1]}]}}}
+`, model), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newServer(t, "-f", manifest)
+	for path, test := range map[string]struct {
+		body string
+		at   []int // lines behind which the runtime is killed; 0: the half
+	}{
+		"/v1/messages":  {`{"model":"slow","max_tokens":64,"stream":true,"temperature":0,"messages":[{"role":"user","content":"go on"}]}`, []int{1, 0}},
+		"/v1/responses": {`{"model":"slow","max_output_tokens":64,"stream":true,"temperature":0,"input":"go on"}`, []int{0}},
+		"/api/chat":     {`{"model":"slow","options":{"num_predict":64,"temperature":0},"messages":[{"role":"user","content":"go on"}]}`, []int{0}},
+		"/api/generate": {`{"model":"slow","options":{"num_predict":64,"temperature":1,"seed":4},"prompt":"go on"}`, []int{5}},
+	} {
+		body := test.body
+		want := streamOf(t, p.server.url, path, body, func(int) {})
+		all := strings.Count(want, "\n")
+		for _, at := range test.at {
+			if at == 0 {
+				at = all / 2
+			}
+			got := streamOf(t, p.server.url, path, body, func(n int) {
+				if n != at {
+					return
+				}
+				i, err := p.instanceNow("slow")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = syscall.Kill(i.PID, syscall.SIGKILL)
+			})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("%s, killed behind line %d of %d (-undisturbed +killed):\n%s", path, at, all, diff)
+			}
+		}
+	}
+	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n < 2 {
+		t.Errorf("%d of 5 streams were cut: the others had been generated before the kills", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 var (
 	ErrNoAdapter     = errors.New("no such adapter is loaded")
 	ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
+	ErrAdapterOther  = errors.New("the adapter of this name is another one")
 	ErrAdaptersFull  = errors.New("as many adapters are loaded as may be at once")
 )
 
@@ -21,12 +22,15 @@ var (
 type Adapter struct {
 	Name string
 	Path string
+	// Digest is of its contents; empty: they are not known.
+	Digest string
 }
 
 // adapter is one that is loaded or about to be. Engine.mu guards its fields.
 type adapter struct {
 	wire.Adapter
 	identity  string        // nothing else computes what it does
+	digest    string        // of its contents; empty: not known
 	ready     bool          // requests may use it
 	unloading bool          // no new request may
 	users     int           // sequences accepted and not finished
@@ -42,16 +46,18 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	if err != nil {
 		return fmt.Errorf("load adapter %q: %w", name, err)
 	}
-	before := e.contents(path)
+	before := contents(path)
 	err = e.worker.LoadAdapter(ctx, a.Adapter)
-	after := e.contents(path)
+	after := contents(path)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil {
 		delete(e.adapters, name)
 		return fmt.Errorf("load adapter %q from %s: %w", name, path, err)
 	}
-	a.identity = e.identify(a.ID, before, after)
+	if a.identity = e.identify(a.ID, before, after); a.identity == after {
+		a.digest = after
+	}
 	a.ready = true
 	return nil
 }
@@ -127,7 +133,7 @@ func (e *Engine) Adapters() []Adapter {
 	var list []Adapter
 	for name, a := range e.adapters {
 		if a.ready && !a.unloading {
-			list = append(list, Adapter{Name: name, Path: a.Path})
+			list = append(list, Adapter{Name: name, Path: a.Path, Digest: a.digest})
 		}
 	}
 	slices.SortFunc(list, func(a, b Adapter) int { return cmp.Compare(a.Name, b.Name) })
@@ -144,6 +150,9 @@ func (e *Engine) findAdapter(r *accepted) error {
 	r.adapter = e.adapters[r.Adapter]
 	if r.adapter == nil || !r.adapter.ready || r.adapter.unloading {
 		return noAdapter(r.Adapter)
+	}
+	if r.AdapterDigest != "" && r.AdapterDigest != r.adapter.digest {
+		return fmt.Errorf("%w: %q", ErrAdapterOther, r.Adapter)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -11,11 +12,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine/block"
 	"github.com/rouse-dev/rouse/engine/keep"
+	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/wire"
 	"github.com/rouse-dev/rouse/engine/worker"
 )
@@ -276,26 +279,28 @@ func (e *Engine) identify(id int32, before, after string) string {
 // maxAdapterFiles bounds what is read of a folder.
 const maxAdapterFiles = 64
 
-// contents is a digest of an adapter's file or folder; "": nobody needs it, or it can't be read.
-func (e *Engine) contents(path string) string {
-	if !e.cfg.Keep.files() {
-		return ""
+// contents is a digest of an adapter's file or folder, which may be one that ships with pico; "": it can't be read.
+func contents(path string) string {
+	dir, root := filepath.Split(filepath.Clean(path))
+	from := os.DirFS(cmp.Or(dir, "."))
+	if name, ok := strings.CutPrefix(path, pico.Name+"/"); ok && pico.AdapterPaths[name] != "" {
+		from, root = pico.Adapters, pico.AdapterPaths[name]
 	}
 	h := sha256.New()
 	files := 0
-	err := filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(from, root, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		if files++; files > maxAdapterFiles {
 			return errors.New("too many files")
 		}
-		f, err := os.Open(name)
+		f, err := from.Open(name)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		rel, _ := filepath.Rel(path, name)
+		rel, _ := filepath.Rel(root, name)
 		fmt.Fprintf(h, "%q\n", rel)
 		n, err := io.Copy(h, f)
 		fmt.Fprintf(h, "\n%d\n", n)

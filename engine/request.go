@@ -60,6 +60,8 @@ type Request struct {
 	Salt string
 	// Adapter is the name of a loaded adapter; "" is the model as it is.
 	Adapter string
+	// AdapterDigest is what the adapter's contents must be; "": anything. Where they are not, Add fails with [ErrAdapterOther].
+	AdapterDigest string
 	// Grammar, if not nil, says which tokens may come: the text is a sentence of it. It must be made
 	// for this engine's tokenizer.
 	Grammar constrain.Grammar

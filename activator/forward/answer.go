@@ -89,8 +89,8 @@ func (a *Answer) Status() int { return a.resp.StatusCode }
 // Events says whether the body is a stream of server-sent events that we can read.
 func (a *Answer) Events() bool { return a.media == "text/event-stream" }
 
-// lines says whether the body is a generation in lines of JSON, as in Ollama's own API.
-func (a *Answer) lines() bool {
+// Lines says whether the body is a generation in lines of JSON, as in Ollama's own API.
+func (a *Answer) Lines() bool {
 	return a.resp.StatusCode == http.StatusOK && a.media == "application/x-ndjson"
 }
 
@@ -170,7 +170,7 @@ func (a *Answer) Copy(sink Sink) error {
 	switch {
 	case a.Events():
 		return a.copyEvents(sink, a.kind)
-	case a.lines():
+	case a.Lines():
 		if a.usage != nil {
 			a.usage.Style = api.StreamLines
 		}

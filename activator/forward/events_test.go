@@ -55,7 +55,7 @@ func TestEndsOfStreams(t *testing.T) {
 		defer a.Close()
 		client := &sink{}
 		if err := a.Copy(client); errors.Is(err, relay.ErrCut) {
-			if a.lines() {
+			if a.Lines() {
 				kind = api.StreamLines
 			}
 			client.Write(kind.Error(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "cut"), a.Next()))

@@ -75,6 +75,8 @@ type Call struct {
 	Usage *relay.Usage
 	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
 	State *relay.State
+	// Passed is the state that the front door which holds the request asks for; empty: it does not. What is said of it goes to the front door.
+	Passed string
 	// Movable says that the request is no stream, and can be tried again whole where its instance gives way.
 	Movable bool
 	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
@@ -213,6 +215,8 @@ func (call Call) ours(h http.Header) {
 	switch {
 	case call.State != nil:
 		h[control.HeaderState] = []string{call.State.Header()}
+	case call.Passed != "":
+		h[control.HeaderState] = []string{call.Passed}
 	case call.Movable:
 		h[control.HeaderState] = []string{control.StateNew}
 	}

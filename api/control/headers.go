@@ -22,6 +22,7 @@ const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
+	StateReplay  = "replay:" // before a state: the events that it stands for are to come again
 	MovedComment = ": rouse-moved"
 )
 

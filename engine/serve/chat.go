@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
@@ -168,6 +169,15 @@ func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *e
 	}
 	if p.state != answering && (req.Grammar != nil || most != nil) {
 		req.Grammar = t.first(prompt, or(most, -1), req.Grammar)
+	}
+}
+
+// nameCalls gives calls ids that follow from the answer's: another server that goes on with it has to know them.
+func (a *chatAnswer) nameCalls(id string) {
+	for i := range a.choices {
+		if t := a.choices[i].tools; t != nil {
+			t.seed = id + "/" + strconv.Itoa(i)
+		}
 	}
 }
 

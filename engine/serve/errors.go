@@ -39,6 +39,8 @@ func toError(err error) *Error {
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(codeAsleep, err)
+	case errors.Is(err, engine.ErrAdapterOther): // in between it was replaced
+		return anotherModel()
 	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
 		return unavailable(codeBusy, err)
 	case errors.Is(err, engine.ErrStopped):

@@ -23,6 +23,9 @@ import (
 // A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed,
 // how much of the prompt was in the cache, and the mark of the model, each with a colon behind it. Another model does not go on with it. The event with the usage has the piece usagePiece.
 //
+// Who makes other events of these, and must see all of them to go on, asks with replayPrefix in front of the pieces: then
+// the events of what is known are sent too.
+//
 // Where a request asks for several texts, each piece begins with the number of its text and an equals sign. Behind it, in the first piece of each prompt's
 // first text, is how much of that prompt was in the cache, and a slash.
 const (
@@ -30,6 +33,7 @@ const (
 	stateNew     = "new"
 	stateComment = ": rouse-state "
 	usagePiece   = "u"
+	replayPrefix = "replay:"
 )
 
 // state is that of one stream; nil: nobody asks for it.
@@ -51,6 +55,8 @@ type known struct {
 	skip    int     // tokens whose events were sent before
 	pending []int32 // tokens since the last event that was sent
 	begun   bool    // its first piece was sent
+
+	replayed bool // it is sent again
 }
 
 // streamState reads the header of a request.
@@ -63,17 +69,57 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	for i := range requests {
 		texts += requests[i].N
 	}
-	if text == stateNew {
-		return &state{mark: s.mark, texts: make([]known, texts)}, nil
+	mark, ok := s.markFor(requests)
+	if !ok {
+		return nil, nil
 	}
+	if text == stateNew {
+		return &state{mark: mark, texts: make([]known, texts)}, nil
+	}
+	text, replay := strings.CutPrefix(text, replayPrefix)
 	known, ok := parseState(text, texts)
 	switch {
 	case !ok:
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
-	case known.mark != s.mark:
-		return nil, errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+	case known.mark != mark:
+		return nil, anotherModel()
+	case replay:
+		known.replay()
 	}
 	return known, nil
+}
+
+func anotherModel() *Error {
+	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
+}
+
+// markFor is the mark of what computes the answer: the model, and the adapter by its contents, which the requests ask for from now on. Of an
+// adapter whose contents nobody knows no stream goes on.
+func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
+	name := requests[0].Adapter
+	if name == "" {
+		return s.mark, true
+	}
+	for _, a := range s.engine.Adapters() {
+		if a.Name != name || a.Digest == "" {
+			continue
+		}
+		for i := range requests {
+			requests[i].AdapterDigest = a.Digest
+		}
+		return s.mark + "-" + a.Digest[:16], true
+	}
+	return "", false
+}
+
+// replay has all that is known sent again.
+func (s *state) replay() {
+	s.begun, s.usage = false, false
+	for i := range s.texts {
+		s.texts[i].skip = 0
+		s.texts[i].replayed = s.texts[i].begun
+		s.texts[i].begun = false
+	}
 }
 
 // parseState reads the pieces of a state of so many texts.
@@ -150,6 +196,9 @@ func (s *state) begin(e *envelope, requests []engine.Request) {
 			s.seed = &seed
 		}
 	}
+	if chat, is := e.answer.(*chatAnswer); is {
+		chat.nameCalls(s.id)
+	}
 	texts := s.texts
 	for i := range requests {
 		r := &requests[i]
@@ -174,7 +223,7 @@ func seedOf(first int64, i int) *int64 {
 // cached is how much of a prompt was in the cache when its first text, whose first event says so much, began.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
-	if !s.resumed || !k.begun {
+	if !s.resumed || !k.begun && !k.replayed {
 		k.cached = now
 	}
 	return k.cached

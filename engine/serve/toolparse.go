@@ -2,6 +2,9 @@ package serve
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -31,8 +34,9 @@ type toolParser struct {
 	raw     strings.Builder // of a call that is not certain: it may be text
 	certain bool            // the call under way has been told
 	calls   int
-	spoken  bool // there was text
-	since   bool // there was text behind the last call
+	spoken  bool   // there was text
+	since   bool   // there was text behind the last call
+	seed    string // of the calls' ids; empty: they are drawn
 	out     []toolPart
 }
 
@@ -258,10 +262,15 @@ func (p *toolParser) tell() {
 }
 
 func (p *toolParser) newID() string {
-	if p.format.shortIDs {
-		return rand.Text()[:9]
+	text := rand.Text()
+	if p.seed != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d", p.seed, p.calls))
+		text = base32.StdEncoding.EncodeToString(sum[:])
 	}
-	return "call_" + rand.Text()[:24]
+	if p.format.shortIDs {
+		return text[:9]
+	}
+	return "call_" + text[:24]
 }
 
 // giveUp makes what looked like a call text.

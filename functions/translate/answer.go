@@ -22,6 +22,8 @@ type shape struct {
 	events func(*bytes.Buffer) events
 	// ping is what the stream has for a comment that keeps the connection open; nil: the comment.
 	ping []byte
+	// scored says that the end of a stream has the scores of all its tokens, where they are asked for.
+	scored bool
 	// lines says that the stream is one of lines of JSON, without comments.
 	lines bool
 }
@@ -43,6 +45,7 @@ type writer struct {
 	r  *http.Request // the client's
 	to shape
 
+	told   *teller
 	status int // 0: nothing was written
 	stream *stream
 	whole  bytes.Buffer
@@ -79,7 +82,7 @@ func (o *writer) WriteHeader(status int) {
 		}
 		o.w.WriteHeader(status)
 		o.stream = newStream(o.w, o.to.events)
-		o.stream.silent, o.stream.ping = o.to.lines, o.to.ping
+		o.stream.silent, o.stream.ping, o.stream.told = o.to.lines, o.to.ping, o.told
 	}
 }
 

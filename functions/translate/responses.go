@@ -40,6 +40,7 @@ func fromResponses(body []byte) ([]byte, shape, error) {
 	asked, err := json.Marshal(in)
 	return asked, shape{
 		names:  responsesNames,
+		scored: true,
 		answer: whole(func(c *completion) any { return said.response(c) }),
 		events: func(out *bytes.Buffer) events { return &responseEvents{text: out, response: said} },
 	}, err

@@ -27,6 +27,8 @@ type stream struct {
 	line []byte        // the beginning of a line whose end has not come
 	over bool          // the answer has ended, or an error has
 
+	told *teller // how its state is told; nil: it is not
+
 	silent bool   // comments are not for the client
 	ping   []byte // is told in the place of a comment; nil: the comment
 }
@@ -94,6 +96,7 @@ func (s *stream) close() {
 func (s *stream) see(line []byte) {
 	if bytes.HasPrefix(line, []byte(":")) { // a comment that keeps the connection open
 		switch {
+		case s.told.takes(line, s.text):
 		case s.silent:
 		case s.ping != nil:
 			if !s.over {
@@ -110,11 +113,13 @@ func (s *stream) see(line []byte) {
 		return
 	}
 	data = bytes.TrimSpace(data)
+	before := s.text.Len()
 	if string(data) == "[DONE]" {
 		if err := s.to.end(); err != nil {
 			s.fail(err)
 		}
 		s.over = true
+		s.told.last(s.text, before)
 		return
 	}
 	var c completion
@@ -127,6 +132,7 @@ func (s *stream) see(line []byte) {
 		if err := s.to.chunk(&c); err != nil {
 			s.fail(err)
 		}
+		s.told.chunk(s.text, before)
 	}
 }
 

@@ -58,7 +58,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		api.WriteErrorTo(w, r, api.AsError(err))
 		return
 	}
-	out := &writer{w: w, r: r, to: to}
+	out := &writer{w: w, r: r, to: to, told: newTeller(r.Header, asked, to)}
 	h.Next.ServeHTTP(out, to.of.request(r, asked))
 	out.finish()
 }

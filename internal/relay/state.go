@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -16,6 +17,7 @@ const nearly = MaxState - 4<<10
 // it. It belongs to the goroutine that copies the answer. The zero value is that of a stream that begins.
 type State struct {
 	pieces []byte
+	piece  []byte // of the event that comes; nil: none has come
 	kept   []byte // memory of events without their comments
 	size   int    // of all pieces, where they are only counted
 	passed bool   // the client has got something
@@ -47,27 +49,32 @@ func (s *State) Take(p []byte) []byte {
 	if !bytes.HasSuffix(p, []byte("\n")) && len(p) > 0 {
 		s.lost = true // a part of an event that is too large
 	}
-	if !bytes.Contains(p, []byte(control.StateComment)) && !bytes.Contains(p, []byte(control.MovedComment)) {
+	if s.piece == nil && !bytes.Contains(p, []byte(control.StateComment)) && !bytes.Contains(p, []byte(control.MovedComment)) {
 		s.passed = s.passed || len(p) > 0
 		return p
 	}
 	out := s.kept[:0]
-	var piece []byte
+	told := len(out) // what stands before it is whole
 	for line := range bytes.Lines(p) {
 		if bytes.HasPrefix(line, []byte(control.MovedComment)) {
 			s.moved = true
 			break // it is the last
 		}
 		if text, found := bytes.CutPrefix(line, []byte(control.StateComment)); found {
-			piece = bytes.TrimRight(text, "\r\n")
+			s.piece = append([]byte{}, bytes.TrimRight(text, "\r\n")...)
 			continue
 		}
-		if piece != nil && bytes.HasPrefix(line, []byte("data:")) {
-			s.add(piece)
-			piece = nil
-		}
 		out = append(out, line...)
+		if bytes.HasPrefix(line, []byte("event:")) {
+			continue // without its data it is no event
+		}
+		told = len(out)
+		if s.piece != nil && (bytes.HasPrefix(line, []byte("data:")) || line[0] == '{') {
+			s.add(s.piece)
+			s.piece = nil
+		}
 	}
+	out = out[:told]
 	s.kept, s.passed = out, s.passed || len(out) > 0
 	return out
 }
@@ -85,7 +92,7 @@ func (s *State) add(piece []byte) {
 
 // From begins to count the state of a stream that was asked for with header.
 func (s *State) From(header string) {
-	if header != control.StateNew {
+	if header != control.StateNew && !strings.HasPrefix(header, control.StateReplay) { // of what comes again each is seen
 		s.size = len(header)
 	}
 }
