@@ -56,7 +56,7 @@ func Gateway(t testing.TB) s3.Service {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		<-ended
+		_ = <-ended // it was killed
 	})
 	b := s3.NewBucket(service, "bucket")
 	defer b.Close()

@@ -62,3 +62,17 @@ func TestNotAStore(t *testing.T) {
 		}
 	}
 }
+
+// TestParseURL: a bucket and what keys begin with, and nothing that would lead elsewhere.
+func TestParseURL(t *testing.T) {
+	for at, want := range map[string][2]string{"s3://abc": {"abc", ""}, "s3://abc/": {"abc", ""}, "s3://a.b-c/x/y_z/": {"a.b-c", "x/y_z"}} {
+		if name, prefix, err := ParseURL(at); err != nil || name != want[0] || prefix != want[1] {
+			t.Errorf("%s: %q, %q, %v", at, name, prefix, err)
+		}
+	}
+	for _, at := range []string{"", "s3:", "s3://", "s3://ab", "s3://abc/../x", "s3://abc//x", "s3://abc/ü", "s3://key:secret@abc", "S3://abc", "s3://abc?x=y", "/folder"} {
+		if name, prefix, err := ParseURL(at); err == nil {
+			t.Errorf("%s is taken, as %q, %q", at, name, prefix)
+		}
+	}
+}

@@ -62,15 +62,14 @@ func (s *Store) Later(owner, id string) (store.Later, error) {
 
 // ClaimLater implements [store.Laters].
 func (s *Store) ClaimLater(owner, id string, take bool) (store.Later, store.Body, error) {
-	l, _, err := find[laterRecord](s, kindLater, owner, id)
-	if err != nil {
+	if _, _, err := find[laterRecord](s, kindLater, owner, id); err != nil {
 		return store.Later{}, nil, err
 	}
 	if err := s.join(); err != nil {
 		return store.Later{}, nil, err
 	}
 	before := ""
-	l, _, err = change(s, keyOf(kindLater, owner, id), func(l *laterRecord) error {
+	l, _, err := change(s, keyOf(kindLater, owner, id), func(l *laterRecord) error {
 		switch {
 		case l.Becomes != nil:
 			return store.ErrNotFound

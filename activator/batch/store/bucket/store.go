@@ -57,7 +57,7 @@ func (c Config) withDefaults() Config {
 func ParseURL(at string) (bucket, prefix string, err error) {
 	rest, found := strings.CutPrefix(at, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
-	prefix = strings.Trim(prefix, "/")
+	prefix = strings.TrimSuffix(prefix, "/")
 	for part := range strings.SplitSeq(prefix, "/") {
 		found = found && part != "." && part != ".." && (part != "" || prefix == "")
 	}
@@ -83,7 +83,6 @@ type Store struct {
 	cfg    Config
 	bucket *s3.Bucket
 	member string // the name of this user of the store
-	shared string // the owner of everybody, as it is in keys
 	ids    store.IDs
 	room   *store.Room
 	log    *slog.Logger
