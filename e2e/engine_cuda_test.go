@@ -35,7 +35,7 @@ func withTorch(t *testing.T) string {
 func TestEngineCUDAWorker(t *testing.T) {
 	t.Parallel()
 	python := withTorch(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 	defer cancel()
 	adapters := []string{"--model", "pico", "--lora", "shout=pico/shout", "--lora", "pirate=pico/pirate"}
 	e := newEngine(t, append(adapters, "--device", "cuda", "--python", python, "--threads", "1")...)
