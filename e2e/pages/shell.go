@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -92,9 +93,9 @@ func (s *Shell) run(line string) (text, status string, err error) {
 	if _, err := fmt.Fprintf(s.in, "%s\necho '%s' $?\n", line, mark); err != nil {
 		return "", "", fmt.Errorf("%w: %w", errShell, err)
 	}
-	late := false
+	var late atomic.Bool
 	ended := time.AfterFunc(s.cfg.Patience, func() {
-		late = true
+		late.Store(true)
 		_ = s.process.Process.Kill()
 		_ = s.outFile.Close()
 	})
@@ -108,7 +109,7 @@ func (s *Shell) run(line string) (text, status string, err error) {
 			break
 		}
 		if err != nil {
-			return "", "", fmt.Errorf("%w (too late: %v): %s\nit has printed:\n%s", errShell, late, line, got.String())
+			return "", "", fmt.Errorf("%w (too late: %v): %s\nit has printed:\n%s", errShell, late.Load(), line, got.String())
 		}
 		got.WriteString(l)
 	}
