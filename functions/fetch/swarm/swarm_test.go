@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,6 +111,19 @@ func (p *party) meet() {
 	for _, m := range p.nodes {
 		m.settle = time.Minute
 	}
+}
+
+// began says whether all members have begun to fetch.
+func (p *party) began() bool {
+	return !slices.ContainsFunc(p.nodes, func(m *member) bool {
+		h := m.held(m.ID(NewRight(p.src.sum(), "")))
+		if h == nil {
+			return true
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.entries) == 0
+	})
 }
 
 func (m *member) addr() string { return strings.TrimPrefix(m.server.URL, "http://") }
@@ -251,7 +265,7 @@ func TestKilled(t *testing.T) {
 	ctx, kill := context.WithCancel(within(t))
 	var served atomic.Int64
 	die := func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/log") || served.Add(1) < 6 {
+		if strings.HasSuffix(r.URL.Path, "/log") || served.Add(1) < 6 || !p.began() {
 			return false
 		}
 		kill()
