@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -156,6 +156,9 @@ bench-record: ## what the record of an autoscaler's inputs and decisions costs: 
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
 	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
+
+bench-files: ## a file fetched by eight caches at once beside one alone; the memory of four instances of one model beside one's
+	$(GO) run ./e2e/bench/files -o docs/bench/files.json
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static
 	$(GO) run ./e2e/bench/neon -o docs/bench/neon.json

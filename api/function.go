@@ -218,6 +218,13 @@ type Memory struct {
 	Assumed bool `json:"-"`
 }
 
+// SharedMemory is a file in memory, which all processes of a node that map it have in common.
+type SharedMemory struct {
+	// File names it on its node; nowhere else does it mean anything.
+	File  string `json:"file"`
+	Bytes Bytes  `json:"bytes"`
+}
+
 // Target says when one more instance is wanted beside those that are awake. Zero fields
 // take the default.
 type Target struct {

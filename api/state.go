@@ -71,6 +71,9 @@ type InstanceStatus struct {
 	StepsSpan string `json:"stepsSpan,omitempty"`
 	// Memory is what the instance uses now, as measured. Where its PerDevice is 0, what it uses of GPUs is not known.
 	Memory Memory `json:"memory"`
+	// Shared is what of Memory.Host is a file that other instances of its node may have in memory too, all of it. Zero: nothing that is
+	// known.
+	Shared SharedMemory `json:"shared,omitzero"`
 	// Measuring says that what it holds of GPUs in this state is being measured: a report of it follows.
 	Measuring bool `json:"measuring,omitempty"`
 	// DeviceUse is how much of its GPUs, of the fullest one, was in use by whomever when it had fallen asleep, as its

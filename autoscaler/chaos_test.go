@@ -34,6 +34,7 @@ func chaos(w *fleet, r *rand.Rand) {
 			f.wake = time.Duration(1+r.IntN(800)) * time.Millisecond
 			f.sleep = time.Duration(1+r.IntN(400)) * time.Millisecond
 			f.asleep = f.awake * api.Bytes(r.IntN(50)) / 100
+			f.shared = f.awake * api.Bytes(k%3) / 3 // what its instances have in common; of some nothing
 			f.spec.MaxScale = 1 + r.IntN(3)
 			f.spec.SleepAfter = time.Duration(1+r.IntN(20)) * time.Second
 			f.spec.UnloadAfter = time.Duration(1+r.IntN(60)) * time.Second

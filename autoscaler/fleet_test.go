@@ -51,7 +51,8 @@ type fakeFunction struct {
 	spec              api.Function
 	load, wake, sleep time.Duration
 	awake, asleep     api.Bytes
-	failStarts        int // so many starts fail
+	shared            api.Bytes // of awake: what all its instances have in common
+	failStarts        int       // so many starts fail
 	failWakes         int
 	failSleeps        int
 	unloads           bool   // its process ends when it sleeps
@@ -177,10 +178,15 @@ func (w *fleet) transcript() string {
 // weigh checks the truth: what is awake or on the way never exceeds the machine.
 func (w *fleet) weigh() {
 	var sum api.Bytes
+	common := map[*fakeFunction]bool{}
 	for _, i := range w.instances {
-		if i.up {
-			sum += i.f.awake
+		if !i.up {
+			continue
 		}
+		if sum += i.f.awake; common[i.f] {
+			sum -= i.f.shared
+		}
+		common[i.f] = true
 	}
 	if w.peak = max(w.peak, sum); sum > w.capacity {
 		w.t.Errorf("at %s: %s are in use of %s\n%s", time.Since(w.from), sum, w.capacity, strings.Join(w.calls, "\n"))
@@ -232,8 +238,11 @@ func (w *fleet) measure(i *fakeInstance, seq uint64) {
 	switch i.s.State {
 	case api.Awake:
 		i.s.Memory.Host = i.f.awake
+		if i.f.shared > 0 {
+			i.s.Shared = api.SharedMemory{File: string(i.f.spec.Name), Bytes: i.f.shared}
+		}
 	case api.Asleep:
-		i.s.Memory.Host = i.f.asleep
+		i.s.Memory.Host, i.s.Shared = i.f.asleep, api.SharedMemory{}
 	default:
 		return
 	}

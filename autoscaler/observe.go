@@ -168,6 +168,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	a.complete(i.f, &s, old)
 	i.Status, i.reported = s, true
+	a.share(i, old)
 	if old.OnItsWay() && !s.OnItsWay() {
 		i.Since = now // the limit of its start counts from here
 	}
@@ -232,6 +233,7 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
 	i := a.addInstance(f, s, now)
+	a.share(i, api.InstanceStatus{Node: s.Node})
 	i.reported, i.From = true, inventory.Stopped
 	if !s.Since.IsZero() && s.Since.Before(now) {
 		i.Since = s.Since

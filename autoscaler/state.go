@@ -104,6 +104,7 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	a.usage.Drop(time.Now(), id)
 	a.history.Drop(time.Now(), id)
 	i.f.Drop(&i.Instance)
+	a.common(i.Status.Node, i.Status.Shared)
 	a.tombstones.Add(id, tombstone.Final, time.Time{})
 	i.f.Observe(now)
 	a.forgetFunction(i.f)

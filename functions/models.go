@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type models struct {
 	spec     api.Runtime
 	open     func() (*fetch.Cache, error) // opens the cache, once
 	progress func(fetch.Progress)         // nil: nobody
+	placed   bool                         // somebody has said where the cache is
 
 	mu   sync.Mutex             // guards held
 	held map[string]fetch.Model // by reference: what may not be evicted; nil: the instance has ended
@@ -42,6 +44,7 @@ func (m *models) fetches() bool {
 func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
 	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
+	m.placed = cfg.Models != "" || environ.Value(slices.Concat(cfg.Env, spec.Env), "ROUSE_CACHE") != ""
 	m.open = sync.OnceValues(func() (*fetch.Cache, error) { return cacheOf(cfg) })
 	if !m.fetches() {
 		return m, nil
@@ -55,6 +58,20 @@ func newModels(cfg Config) (*models, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// tiles is the folder of weights that our own engine has repacked: in the cache of models, where somebody has said where that is. So
+// instances that have the cache in common, and no others, have the weights in memory once, and they stay when the instances go.
+// "": the engine's own folder, for its user, also where there is no cache to be had and none is needed.
+func (m *models) tiles() string {
+	if m.spec.Kind != api.RuntimeEngine || !m.placed {
+		return ""
+	}
+	cache, err := m.open()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache.Dir(), "tiles")
 }
 
 // cacheOf opens the cache of an instance.

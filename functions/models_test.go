@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -52,6 +54,37 @@ func TestModelsAtOnce(t *testing.T) {
 	for _, e := range list {
 		if e.InUse {
 			t.Errorf("%s is held after the end", e.Ref)
+		}
+	}
+}
+
+// TestTilesPlace: repacked weights lie in the cache of models, where somebody has said where that is: only who has it in common
+// has them, and another user's instances have a folder of their own.
+func TestTilesPlace(t *testing.T) {
+	dir, theirs := t.TempDir(), t.TempDir()
+	if err := os.Chmod(theirs, 0o777); err != nil { // #nosec G302 -- what is tested
+		t.Fatal(err)
+	}
+	own := filepath.Join(theirs, "user-"+strconv.Itoa(os.Getuid()), "tiles")
+	for name, c := range map[string]struct {
+		cfg  Config
+		kind string
+		want string
+	}{
+		"by flag":           {Config{Models: dir}, api.RuntimeEngine, filepath.Join(dir, "tiles")},
+		"by environment":    {Config{Env: []string{"ROUSE_CACHE=" + dir}}, api.RuntimeEngine, filepath.Join(dir, "tiles")},
+		"others write":      {Config{Models: theirs}, api.RuntimeEngine, own},
+		"nowhere":           {Config{Env: []string{"ROUSE_CACHE="}}, api.RuntimeEngine, ""},
+		"no place":          {Config{Models: "/dev/null/x"}, api.RuntimeEngine, ""},
+		"another's weights": {Config{Models: dir}, api.RuntimeVLLM, ""},
+	} {
+		c.cfg.Function.Runtime = api.Runtime{Kind: c.kind, Model: "/models/m.gguf"}
+		m, err := newModels(c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.tiles(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"knative.dev/pkg/apis"
 	knative "knative.dev/serving/pkg/apis/config"
 	serving "knative.dev/serving/pkg/apis/serving/v1"
@@ -167,5 +168,33 @@ func TestDockerfiles(t *testing.T) {
 		if !strings.Contains(content, `ENTRYPOINT ["/usr/local/bin/rouse-function"]`) {
 			t.Errorf("%s does not run the function", e.Name())
 		}
+	}
+}
+
+// TestFilesExample: what functions share files by is of their namespace, and says on which port as the function's default does.
+func TestFilesExample(t *testing.T) {
+	all := decode(t, read(t, "examples/files/files.yaml"))
+	services, policies := of[*corev1.Service](all), of[*networkingv1.NetworkPolicy](all)
+	if len(services) != 1 || len(policies) != 1 || len(all) != 2 {
+		t.Fatalf("%d objects: want a Service and a NetworkPolicy", len(all))
+	}
+	s := services[0]
+	if s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || s.Spec.Ports[0].Port != 8013 || s.Namespace != "" {
+		t.Errorf("%+v", s.Spec)
+	}
+	p := policies[0]
+	for _, rule := range p.Spec.Ingress {
+		for _, port := range rule.Ports {
+			first, last := port.Port.IntVal, port.Port.IntVal
+			if port.EndPort != nil {
+				last = *port.EndPort
+			}
+			if first <= 8013 && 8013 <= last && len(rule.From) == 0 {
+				t.Error("everybody reaches the files")
+			}
+		}
+	}
+	if p.Spec.PodSelector.MatchLabels["rouse.dev/files"] != s.Spec.Selector["rouse.dev/files"] {
+		t.Error("the policy and the Service are of different pods")
 	}
 }

@@ -56,9 +56,14 @@ func (w *World) hold(i *Instance, now time.Time) {
 	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved() {
 		copy(i.held, i.up)
 	}
+	if len(i.at) > 0 { // the first is the host
+		i.held[0] -= min(i.Borne, i.held[0])
+		i.up[0] -= min(i.Borne, i.up[0])
+	}
 	switch {
 	case i.phase == phaseLeaving:
 		copy(i.leaves, i.held)
+		i.keepCommon()
 	case i.phase == phaseFalling && !f.Undeclared:
 		w.lessening(i, f.Past.Residue(max(i.Level, api.Level1)))
 	case i.Doing == DoingRevoke:
@@ -74,6 +79,14 @@ func (w *World) lessening(i *Instance, stays api.Memory) {
 	w.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
 		i.leaves[k] = i.held[k] - min(i.leaves[k], i.held[k])
+	}
+	i.keepCommon()
+}
+
+// keepCommon takes out of what is on its way back what others have in common with i.
+func (i *Instance) keepCommon() {
+	if len(i.leaves) > 0 {
+		i.leaves[0] -= min(i.Common, i.leaves[0])
 	}
 }
 

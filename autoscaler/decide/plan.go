@@ -196,6 +196,9 @@ func (p *plan) leave(i *Instance, stays bytes) {
 		if stays != nil {
 			c -= min(stays[k], c)
 		}
+		if k == 0 {
+			c -= min(i.Common, c)
+		}
 		p.spend(d, 0, c)
 	}
 }

@@ -161,6 +161,9 @@ type Instance struct {
 	Lost string
 	// Doubt says why what it keeps asleep is not believed, so that it has to end; empty if it is.
 	Doubt string
+	// Borne is what of its host memory another instance's account bears, because both have one file in memory; and Common is what
+	// it bears for others, so that it is not free when this one ends. See [Share].
+	Borne, Common api.Bytes
 	// Failures counts calls that failed at this instance, since the last that succeeded.
 	Failures int
 	// RetryAt is when the next call may be made.

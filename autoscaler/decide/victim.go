@@ -291,10 +291,21 @@ func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
-			add(victim{i: i, kind: kind, to: to, regret: weigh(to), ready: ready}, p.minus(held, p.residue(i, to)))
+			add(victim{i: i, kind: kind, to: to, regret: weigh(to), ready: ready}, p.frees(i, p.minus(held, p.residue(i, to))))
 		}
 	}
-	add(victim{i: i, kind: kind, to: inventory.Stopped, regret: weigh(inventory.Stopped), ready: ready}, held)
+	add(victim{i: i, kind: kind, to: inventory.Stopped, regret: weigh(inventory.Stopped), ready: ready}, p.frees(i, held))
+}
+
+// frees is b, which i gives back, less what others have in common with it.
+func (p *plan) frees(i *Instance, b bytes) bytes {
+	if i.Common == 0 || len(b) == 0 {
+		return b
+	}
+	c := p.alloc(len(b))
+	copy(c, b)
+	c[0] -= min(i.Common, c[0])
+	return c
 }
 
 // minus is a less b, at least 0.

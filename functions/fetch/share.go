@@ -32,6 +32,8 @@ type Share struct {
 	// Listen is where the caches' questions are answered, host:port; "": 127.0.0.1:8013. The cache does not listen itself:
 	// see [Cache.Peers].
 	Listen string
+	// Client asks the other caches; nil: one of its own, without a proxy.
+	Client *http.Client
 }
 
 // defaultShare is where questions of other caches are answered unless the configuration says so.
@@ -68,7 +70,7 @@ func (c *Cache) newNode() (*swarm.Node, error) {
 		return nil, fileError("make the model cache's folder", err)
 	}
 	return swarm.New(swarm.Config{
-		Group: []byte(strings.TrimSpace(string(text))), Peers: c.lookup, Find: c.shared, Logger: c.cfg.Logger,
+		Group: []byte(strings.TrimSpace(string(text))), Peers: c.lookup, Find: c.shared, Client: s.Client, Logger: c.cfg.Logger,
 	})
 }
 

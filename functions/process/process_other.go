@@ -61,4 +61,6 @@ func (*Held) Ended() bool { return true }
 func (*Held) Close() {}
 
 // Memory is supported on Linux only.
-func (p *Process) Memory() (api.Bytes, error) { return 0, errLinux }
+func (p *Process) Memory() (api.Bytes, api.SharedMemory, error) {
+	return 0, api.SharedMemory{}, errLinux
+}

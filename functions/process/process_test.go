@@ -345,12 +345,12 @@ func TestMemoryIsMeasured(t *testing.T) {
 	}
 	pids := ids(t, file)
 	defer func() { _ = syscall.Kill(pids[1], syscall.SIGKILL) }() // this test does not adopt
-	both, err := p.Memory()
+	both, _, err := p.Memory()
 	if err != nil || both < 1<<20 {
 		t.Errorf("memory of the runtime and its grandchild: %v, %v; want at least 1 MiB", both, err)
 	}
 	p.Stop(0)
-	if _, err := p.Memory(); err == nil {
+	if _, _, err := p.Memory(); err == nil {
 		t.Error("memory of a process that has gone: no error")
 	}
 }

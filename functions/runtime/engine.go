@@ -108,6 +108,9 @@ func (r *engine) Launch(model string) (Launch, error) {
 	if r.cfg.MaxBody > 0 {
 		args = append(args, "--max-body", strconv.FormatInt(int64(r.cfg.MaxBody), 10))
 	}
+	if r.cfg.Tiles != "" {
+		args = append(args, "--tile-dir", r.cfg.Tiles) // what the function declares comes after it, and wins
+	}
 	args = append(args, conversations(r.cfg.Spec.Conversations)...)
 	return Launch{
 		Path:     r.cfg.Engine,

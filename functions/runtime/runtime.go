@@ -149,6 +149,8 @@ type Config struct {
 	CanaryTokens int
 	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
 	Engine string
+	// Tiles is the folder in which our own engine keeps repacked weights, which its processes share; "": the engine's default.
+	Tiles string
 	// Env is the environment that the runtime inherits; Spec.Env is added to it.
 	Env []string
 	// Transport reaches every [api.Endpoint].

@@ -59,9 +59,12 @@ func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) } 
 const askTime = 30 * time.Second
 
 // Memory is as that of a process.Process.
-func (c *Child) Memory() (api.Bytes, error) {
+func (c *Child) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	m, err := c.ask(callMemory)
-	return api.Bytes(m.Bytes), err
+	if m.Shared != nil {
+		shared = *m.Shared
+	}
+	return api.Bytes(m.Bytes), shared, err
 }
 
 // CPU is as that of a process.Process.

@@ -155,8 +155,8 @@ func (s *server) measure(p *peer, m message) error {
 		if m.Call == callCPU {
 			answer.Time, err = child.CPU()
 		} else {
-			bytes, failed := child.Memory()
-			answer.Bytes, err = int64(bytes), failed
+			bytes, shared, failed := child.Memory()
+			answer.Bytes, answer.Shared, err = int64(bytes), &shared, failed
 		}
 		if err != nil {
 			answer.Error = err.Error()

@@ -207,7 +207,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	if line := <-lines; line != "fake runtime starts" {
 		t.Errorf("the first line is %q, want what it wrote before", line)
 	}
-	if used, err := child.Memory(); err != nil || used < api.MiB {
+	if used, _, err := child.Memory(); err != nil || used < api.MiB {
 		t.Errorf("memory %v, %v; want more than a MiB", used, err)
 	}
 	if _, err := child.(*shim.Child).CPU(); err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
 // maxMessage bounds a message: an environment and a command line are by far the
@@ -19,7 +21,7 @@ const (
 	callStart  = "start"  // Spec: answered with PID
 	callStop   = "stop"   // PID, Grace; no answer, an Exit comes
 	callKill   = "kill"   // PID; no answer
-	callMemory = "memory" // PID: answered with Bytes
+	callMemory = "memory" // PID: answered with Bytes and Shared
 	callCPU    = "cpu"    // PID: answered with Time
 	callNote   = "note"   // Note; no answer
 	callEnd    = "end"    // the instance is over: answered, and all are told
@@ -44,6 +46,8 @@ type message struct {
 	Bytes int64         `json:"bytes,omitempty"`
 	Time  time.Duration `json:"time,omitempty"`
 	Hello *hello        `json:"hello,omitempty"`
+
+	Shared *api.SharedMemory `json:"shared,omitempty"`
 
 	// Events.
 	Line  *string `json:"line,omitempty"`  // of the runtime's output

@@ -57,7 +57,7 @@ func TestNonsense(t *testing.T) {
 	if _, err := io.ReadFull(conn, answer); err != nil {
 		t.Errorf("an unknown call: %v, want an answer", err)
 	}
-	if _, err := child.Memory(); err != nil {
+	if _, _, err := child.Memory(); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
 	if got := child.Status(); got != "" {

@@ -19,7 +19,7 @@ type Child interface {
 	Status() string
 	Stop(grace time.Duration)
 	Kill()
-	Memory() (api.Bytes, error)
+	Memory() (all api.Bytes, shared api.SharedMemory, err error)
 }
 
 // Config of a [Supervisor].

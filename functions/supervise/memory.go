@@ -36,8 +36,10 @@ type measurement struct {
 	phase phase // when it began
 	gpus  bool
 	held  api.Bytes
-	found bool // it was among those who hold something of GPUs
-	err   error
+	// shared is what of held is a file that others may have in memory too; of the host.
+	shared api.SharedMemory
+	found  bool // it was among those who hold something of GPUs
+	err    error
 }
 
 func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *reports) *meter {
@@ -70,7 +72,7 @@ func (m *meter) start(p *proc, now phase) {
 	gpus := host
 	m.running++
 	go func() {
-		host.held, host.err = host.child.Memory()
+		host.held, host.shared, host.err = host.child.Memory()
 		m.measured <- host
 	}()
 	if m.cut = func() {}; !m.looks(p) {
@@ -122,8 +124,9 @@ func (m *meter) take(r measurement, p *proc, now phase) {
 	}
 	if r.gpus {
 		m.takeGPUs(r, p, now)
-	} else if r.err == nil && r.child == p.child && differs(m.reports.read().Memory.Host, r.held) {
-		m.reports.send(m.reports.change(func(st *api.InstanceStatus) { st.Memory.Host = r.held }))
+	} else if old := m.reports.read(); r.err == nil && r.child == p.child &&
+		(differs(old.Memory.Host, r.held) || old.Shared.File != r.shared.File || differs(old.Shared.Bytes, r.shared.Bytes)) {
+		m.reports.send(m.reports.change(func(st *api.InstanceStatus) { st.Memory.Host, st.Shared = r.held, r.shared }))
 	}
 	if m.running == 0 && m.again {
 		m.again = false

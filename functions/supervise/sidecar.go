@@ -25,6 +25,6 @@ func (c *sidecar) Stop(time.Duration)      { c.Kill() }
 func (c *sidecar) Kill()                   { c.once.Do(func() { close(c.left) }) }
 
 // Memory is not known: the processes of another container are not ours to read.
-func (c *sidecar) Memory() (api.Bytes, error) {
-	return 0, fmt.Errorf("measure the memory of a sidecar: %w", errors.ErrUnsupported)
+func (c *sidecar) Memory() (api.Bytes, api.SharedMemory, error) {
+	return 0, api.SharedMemory{}, fmt.Errorf("measure the memory of a sidecar: %w", errors.ErrUnsupported)
 }

@@ -414,6 +414,9 @@ func TestMemoryIsReported(t *testing.T) {
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		time.Sleep(2 * second)
 		synctest.Wait()
+		if got := s.Status().Shared; got != weights {
+			t.Errorf("it has %+v in common with others, want %+v", got, weights)
+		}
 		if got := s.Status().Memory.Host; got != api.MiB {
 			t.Errorf("memory %v a second after it is awake, want 1 MiB", got)
 		}

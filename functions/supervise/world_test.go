@@ -56,12 +56,18 @@ type child struct {
 	status string
 }
 
-func (c *child) PID() int                   { return c.pid }
-func (c *child) Exited() <-chan struct{}    { return c.exited }
-func (c *child) Status() string             { return c.status }
-func (c *child) Memory() (api.Bytes, error) { return api.MiB, nil }
-func (c *child) Kill()                      { c.end("signal: killed") }
-func (c *child) end(status string)          { c.once.Do(func() { c.status = status; close(c.exited) }) }
+func (c *child) PID() int                { return c.pid }
+func (c *child) Exited() <-chan struct{} { return c.exited }
+func (c *child) Status() string          { return c.status }
+
+// weights are what each child has in common with others.
+var weights = api.SharedMemory{File: "fd:01 77", Bytes: 512 * api.KiB}
+
+func (c *child) Memory() (api.Bytes, api.SharedMemory, error) {
+	return api.MiB, weights, nil
+}
+func (c *child) Kill()             { c.end("signal: killed") }
+func (c *child) end(status string) { c.once.Do(func() { c.status = status; close(c.exited) }) }
 func (c *child) Stop(grace time.Duration) {
 	c.w.call(fmt.Sprintf("stop %d after %v", c.pid, grace))
 	c.end("signal: terminated")

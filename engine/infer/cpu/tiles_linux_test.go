@@ -76,6 +76,11 @@ func TestTileFile(t *testing.T) {
 	f.check(t)
 	f.expectLog(t, "")
 	file := f.files(t)[0]
+	for path, want := range map[string]os.FileMode{file: 0o600, f.cfg.TileDir: 0o700} { // nobody else may read weights
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", path, st.Mode(), err, want)
+		}
+	}
 	good, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

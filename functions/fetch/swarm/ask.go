@@ -1,6 +1,7 @@
 package swarm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -47,7 +48,7 @@ func (n *Node) ask(ctx context.Context, addr string, key Key, path, question str
 	default:
 		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
-	sealed, err := readAll(&lively{resp.Body, stall, n.cfg.Stall}, most+64)
+	sealed, err := readAll(&lively{resp.Body, stall, n.cfg.Stall}, resp.ContentLength, most+64)
 	if err != nil {
 		return nil, why(ctx, err)
 	}
@@ -77,12 +78,20 @@ func (l *lively) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func readAll(r io.Reader, most int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(b)) > most {
+// readAll reads an answer of a length, -1 if it does not say, that has most bytes at most.
+func readAll(r io.Reader, length, most int64) ([]byte, error) {
+	if length > most {
 		return nil, fmt.Errorf("its answer is longer than %d bytes", most)
 	}
-	return b, err
+	var b bytes.Buffer
+	if length > 0 {
+		b.Grow(int(length) + bytes.MinRead)
+	}
+	n, err := b.ReadFrom(io.LimitReader(r, most+1))
+	if err == nil && n > most {
+		return nil, fmt.Errorf("its answer is longer than %d bytes", most)
+	}
+	return b.Bytes(), err
 }
 
 // askLog asks for what is new in a peer's log of a file; it waits at the peer until there is something, for waitLog.

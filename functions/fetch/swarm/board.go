@@ -123,6 +123,18 @@ func weight(name string, chunk int) uint64 {
 	return xxhash.Sum64(append([]byte(name), byte(chunk>>24), byte(chunk>>16), byte(chunk>>8), byte(chunk)))
 }
 
+// slots is how many chunks this node fetches from the source at once: most alone, fewer where others fetch too, so that each
+// chunk is here sooner and passed on; two at least, so that one comes while the other is asked for.
+func (b *board) slots(most int) int {
+	nodes := 1
+	for _, p := range b.peers {
+		if p.usable() && !p.whole {
+			nodes++
+		}
+	}
+	return min(most, max(2, most/nodes))
+}
+
 // open says whether another transfer of chunk i may begin: there is none, or the first one is late.
 func (b *board) open(i int, now time.Time, late time.Duration) bool {
 	c := &b.chunks[i]
@@ -158,7 +170,7 @@ func (b *board) fromPeer(p *peer, now time.Time, late time.Duration) int {
 //  1. what nodes disagree about
 //  2. where the whole is wrong, anything that came from a peer
 //  3. what is this node's to fetch, and no peer has
-//  4. what is others' to fetch, and they have not begun, if this node has had nothing to do for idle: each of the others in
+//  4. what is others' to fetch, and they have not begun, if this node has fetched nothing for idle: each of the others in
 //     turn waits for another patience, so that one of them takes it
 //  5. what peers have, and do not bring
 func (b *board) fromSource(now time.Time, late, idle, patience time.Duration) int {

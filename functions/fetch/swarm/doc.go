@@ -11,7 +11,7 @@
 //  2. The peers are looked up, and each one's log is followed: a question waits at the peer
 //     until there is something new.
 //  3. Each chunk has one node that fetches it from the source, the one with the highest hash
-//     of node and chunk. A node that has had nothing to do for a while takes those that others have not
+//     of node and chunk. A node that has fetched its own takes those that others have not
 //     begun. So the source sends about one copy of the file to all nodes together.
 //  4. What a peer has comes from the peer, the rarest chunk first. It must have the sum
 //     that the peer's log says, and that somebody vouches for: a node vouches for what came to it from the

@@ -73,8 +73,10 @@ type download struct {
 	work  chan func()
 	err   error
 	done  bool
+	met   bool // settled
 	began time.Time
 	moved time.Time // when something last came
+	asked time.Time // when the source was last asked, or answered
 	wg    sync.WaitGroup
 }
 
@@ -106,7 +108,7 @@ func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 		return Result{}, fmt.Errorf("a file of %d bytes is not shared", job.Size)
 	}
 	d := &download{
-		n: n, job: job, flights: map[*flight]struct{}{}, work: make(chan func()), hash: sha256.New(), began: time.Now(), moved: time.Now(),
+		n: n, job: job, flights: map[*flight]struct{}{}, work: make(chan func()), hash: sha256.New(), began: time.Now(), moved: time.Now(), asked: time.Now(),
 		board: board{name: n.name, chunks: make([]chunk, l.count()), missing: l.count(), holders: make([]int, l.count()), disputes: map[int]bool{},
 			rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))},
 	}
@@ -128,12 +130,12 @@ func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 }
 
 // tick is how often it is looked what takes long; settle is how long peers may take to say what they have before the
-// source is asked, patience how long one waits for what others are to fetch, and hopeless how long nothing may come where the
+// source is asked, patience how long a node that fetches nothing from the source leaves to others what is theirs, and hopeless how long nothing may come where the
 // source is asked no more.
 const (
-	tick     = 250 * time.Millisecond
+	tick     = 100 * time.Millisecond
 	settle   = 500 * time.Millisecond
-	patience = 500 * time.Millisecond
+	patience = 250 * time.Millisecond
 	hopeless = 30 * time.Second
 )
 
@@ -193,12 +195,15 @@ func (d *download) dispatch(ctx context.Context) {
 			}
 		}
 	}
-	for d.dead == nil && !d.retries && d.sources < d.n.cfg.FromSource && d.settled(now) {
-		i := d.fromSource(now, late, now.Sub(d.moved), max(patience, d.mean))
+	for d.dead == nil && !d.retries && d.sources < d.slots(d.n.cfg.FromSource) && d.settled(now) {
+		idle := time.Duration(0)
+		if d.sources == 0 {
+			idle = now.Sub(d.asked)
+		}
+		i := d.fromSource(now, late, idle, max(d.n.patience, d.mean/4))
 		if i < 0 {
 			break
 		}
-		d.moved = now
 		if !d.chunks[i].have {
 			d.mine.say(i, begun, Sum{})
 		}
@@ -212,10 +217,9 @@ func (d *download) late() time.Duration { return max(2*time.Second, 4*d.mean) }
 
 // settled says whether the peers have said what they have, or had time to.
 func (d *download) settled(now time.Time) bool {
-	if now.Sub(d.began) > settle {
-		return true
-	}
-	return d.peers != nil && !slices.ContainsFunc(d.peers, func(p *peer) bool { return !p.alive && !p.convicted })
+	d.met = d.met || now.Sub(d.began) > d.n.settle ||
+		d.peers != nil && !slices.ContainsFunc(d.peers, func(p *peer) bool { return !p.alive && !p.convicted })
+	return d.met
 }
 
 // fly begins a transfer.
@@ -233,6 +237,7 @@ func (d *download) fly(ctx context.Context, f *flight) {
 		f.peer.busy++
 	} else {
 		d.sources++
+		d.asked = f.began
 	}
 	d.wg.Go(func() {
 		defer cancel()

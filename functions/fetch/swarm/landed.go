@@ -17,6 +17,7 @@ func (d *download) landed(ctx context.Context, f *flight, b []byte, sum Sum, err
 		f.peer.busy--
 	} else {
 		d.sources--
+		d.asked = time.Now()
 	}
 	if f.void {
 		return

@@ -24,7 +24,8 @@ type Config struct {
 	// Find returns a whole file that another process, or an earlier one, has left, by the name that [File.ID] gives it;
 	// nil: there is none. It may be nil.
 	Find func(id string) *File
-	// Uploads is how many chunks are sent at once; 0: 16. Others are told to come back.
+	// Uploads is how many chunks are sent at once; 0: 4: few, so that each is soon somewhere else and passed on from there.
+	// Others wait for a moment, and are then told to come back.
 	Uploads int
 	// FromSource is how many chunks of a file are fetched from its source at once, and FromPeer from each peer; 0: 4 and 2.
 	FromSource, FromPeer int
@@ -38,21 +39,24 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// waitLog is how long a question for news waits at a peer, avoidFor how long who has lied is not asked in other downloads,
+// waitLog is how long a question for news waits at a peer, waitTurn one for a chunk, avoidFor how long who has lied is not asked in other downloads,
 // and maxWaiting how many questions may wait.
 const (
 	waitLog    = 5 * time.Second
+	waitTurn   = time.Second
 	avoidFor   = 10 * time.Minute
 	maxWaiting = 256
 )
 
 // Node is one process among those that share files.
 type Node struct {
-	cfg     Config
-	name    string
-	mux     *http.ServeMux
-	uploads chan struct{} // a place for each chunk that is being sent
-	waiting chan struct{} // a place for each question that waits
+	cfg  Config
+	name string
+	mux  *http.ServeMux
+	// settle and patience are the constants of these names, but for tests.
+	settle, patience time.Duration
+	uploads          chan struct{} // a place for each chunk that is being sent
+	waiting          chan struct{} // a place for each question that waits
 
 	mu    sync.Mutex // guards below
 	files map[string]*held
@@ -67,7 +71,7 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Uploads < 0 || cfg.FromSource < 0 || cfg.FromPeer < 0 || cfg.Chunk < 0 || cfg.Stall < 0 {
 		return nil, errors.New("swarm: negative numbers in the configuration")
 	}
-	cfg.Uploads, cfg.FromSource, cfg.FromPeer = cmp.Or(cfg.Uploads, 16), cmp.Or(cfg.FromSource, 4), cmp.Or(cfg.FromPeer, 2)
+	cfg.Uploads, cfg.FromSource, cfg.FromPeer = cmp.Or(cfg.Uploads, 4), cmp.Or(cfg.FromSource, 4), cmp.Or(cfg.FromPeer, 2)
 	cfg.Stall = cmp.Or(cfg.Stall, 10*time.Second)
 	if cfg.Peers == nil {
 		cfg.Peers = func(context.Context) ([]string, error) { return nil, nil }
@@ -81,7 +85,7 @@ func New(cfg Config) (*Node, error) {
 	client := *cfg.Client
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	cfg.Client = &client
-	n := &Node{cfg: cfg, name: randomID(), files: map[string]*held{}, bad: map[string]time.Time{}, mux: http.NewServeMux(),
+	n := &Node{cfg: cfg, name: randomID(), files: map[string]*held{}, bad: map[string]time.Time{}, mux: http.NewServeMux(), settle: settle, patience: patience,
 		uploads: make(chan struct{}, cfg.Uploads), waiting: make(chan struct{}, maxWaiting)}
 	n.mux.HandleFunc("GET "+Prefix+"{id}/{what}", n.answer)
 	return n, nil
@@ -206,11 +210,15 @@ func (n *Node) answerChunk(w http.ResponseWriter, r *http.Request, h *held) {
 		http.NotFound(w, r)
 		return
 	}
+	turn := time.NewTimer(waitTurn)
+	defer turn.Stop()
 	select {
 	case n.uploads <- struct{}{}:
 		defer func() { <-n.uploads }()
-	default:
+	case <-turn.C:
 		http.Error(w, "too many ask", http.StatusServiceUnavailable)
+		return
+	case <-r.Context().Done():
 		return
 	}
 	b, err := h.read(i, sum)
