@@ -89,6 +89,7 @@ func (p *functionPut) apply(a *Autoscaler) {
 		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
 	}
 	f.Spec, f.Undeclared = spec, false
+	a.recallRhythm(f, p.Recalled)
 	for _, i := range f.Instances {
 		a.adapt(a.instances[i.Status.Instance])
 	}

@@ -1,26 +1,30 @@
 package autoscaler
 
 import (
+	"context"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
 // Memory is what was learned of functions before this process began: how long their instances take to start, to wake and to
-// sleep. It is called by the owner loop, and must not block.
+// sleep, and when they are wanted. It is called by the owner loop, and must not block.
 type Memory interface {
 	// Recall returns what was learned of a function that runs the same; the zero value where nothing was.
 	Recall(f api.Function) Times
 }
 
-// Times are durations that were measured; 0 is one that was not.
+// Times are durations that were measured, 0 is one that was not; and the times at which a function is wanted.
 type Times struct {
 	Load  time.Duration                 `json:"load,omitempty"`
 	Wake  [api.Level2 + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                 `json:"sleep,omitempty"`
 	// FirstSleep is that of a process that had not slept before, where another was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
+	// Rhythm is [rhythm.Rhythm.Text]; empty: nothing was learned.
+	Rhythm string `json:"rhythm,omitempty"`
 }
 
 // mostTime bounds what is believed: nothing that takes longer is waited for.
@@ -44,6 +48,40 @@ func (t Times) experience() (e inventory.Experience) {
 		e.Wake[level] = believed(t.Wake[level])
 	}
 	return e
+}
+
+// recallRhythm gives f what was learned of when it is wanted, where nothing has been learned since.
+func (a *Autoscaler) recallRhythm(f *function, t Times) {
+	if t.Rhythm == "" || f.Rhythm != nil || f.Spec.NoPrewake {
+		return
+	}
+	r, err := rhythm.Parse(t.Rhythm, a.now)
+	if err != nil {
+		a.log.Warn("what was learned of when a function is wanted can't be read, and is learned again", "function", f.Spec.Name, "error", err)
+		return
+	}
+	f.Rhythm = r
+}
+
+// Rhythms is what was learned of when functions are wanted, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without those of which
+// nothing is known. It waits like [Autoscaler.List].
+func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
+	states, _ := ask(context.Background(), a, func() map[api.FunctionName]*rhythm.State {
+		states := make(map[api.FunctionName]*rhythm.State)
+		for _, f := range a.order {
+			if !f.Undeclared && f.Rhythm != nil {
+				states[f.Spec.Name] = f.Rhythm.State()
+			}
+		}
+		return states
+	})
+	texts := make(map[api.FunctionName]string, len(states)) // not made by the loop
+	for name, s := range states {
+		if text := s.Rhythm().Text(); text != "" {
+			texts[name] = text
+		}
+	}
+	return texts
 }
 
 func believed(d time.Duration) time.Duration {

@@ -1,10 +1,13 @@
 package autoscaler
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
 // remembered recalls the same of every function.
@@ -21,5 +24,43 @@ func TestRecalled(t *testing.T) {
 	}
 	if got := (&Autoscaler{}).recall(api.Function{}).experience(); got.Load != 0 {
 		t.Errorf("without a memory it begins with %+v", got)
+	}
+}
+
+// TestRhythmsAreKept: what one process has learned of when a function is wanted, the next one acts upon; what is no rhythm is learned again.
+func TestRhythmsAreKept(t *testing.T) {
+	var text string
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		a := w.add("a", api.GiB, nil)
+		for range 8 {
+			w.request(a, 1, time.Second)
+			pass(5 * time.Minute)
+		}
+		text = w.a.Rhythms()[a.spec.Name]
+		if text == "" || len(text) > rhythm.MostText {
+			t.Fatalf("what was learned is %q", text)
+		}
+	})
+	for name, tc := range map[string]struct {
+		text  string
+		known bool
+	}{"kept": {text, true}, "cut": {text[:len(text)/2], false}, "empty": {"", false}} {
+		a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}}, Memory: remembered{Rhythm: tc.text}}, nil, nil, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.enter(time.Date(2000, 1, 1, 0, 37, 0, 0, time.UTC), 0) // two minutes after the last of them: a bubble's clock begins with the century
+		spec := api.Function{Name: "default/a", SleepAfter: time.Minute}.WithDefaults()
+		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a)
+		r := a.functions[spec.Name].Rhythm
+		if _, known := r.Next(a.now); known != tc.known || r.Trusted() != tc.known {
+			t.Errorf("%s: a request is foreseen: %t, trusted: %t; want %t", name, known, r.Trusted(), tc.known)
+		}
+		spec.NoPrewake = true
+		spec.Name = "default/b"
+		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a)
+		if a.functions[spec.Name].Rhythm != nil {
+			t.Errorf("%s: what is not to be foreseen has a rhythm", name)
+		}
 	}
 }

@@ -132,7 +132,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 
 		"services/proxy": {"http:" + control.AutoscalerName + ":http", "http:" + control.FrontDoorName + ":http"}, // as package kn calls it
 	}
-	names["configmaps"] = takeover.ConfigMaps()
+	names["configmaps"] = append(takeover.ConfigMaps(), control.LearnedConfigMap)
 	knative := knativeNames(t)
 	knative["secrets/"+netcfg.ServingRoutingCertName] = true // made where system-internal-tls is on
 	for _, r := range rules(t) {

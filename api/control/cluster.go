@@ -38,6 +38,8 @@ const (
 	ControlSecretKey    = "token"
 	KeysSecret          = "rouse-keys" // Secret with the keys of clients (config/apikey), in the key "keys.yaml"
 	KeysSecretKey       = "keys.yaml"
+	LearnedConfigMap    = "rouse-learned" // ConfigMap with what leaders have learned of when functions are wanted, in the key "rhythms.json"; it may be emptied
+	LearnedKey          = "rhythms.json"
 	FrontDoorName       = "rouse"                                       // Service of the front door
 	LabelLeader         = "rouse.dev/leader"                            // "true" on the pod of the autoscaler that decides; its Service selects it
 	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80

@@ -45,19 +45,25 @@ type demand struct {
 //  4. the longer starvation
 //  5. the name, and the number where a function has several, so that the order is always the same
 func (p *plan) meetDemands() {
-	var ds []demand
+	ds := p.demands[:0]
 	for _, f := range p.fs {
 		ds = p.demandsOf(f, ds)
 	}
-	slices.SortFunc(ds, func(a, b demand) int { return a.compare(&b) })
+	order := p.order[:0] // a demand is large, and is not moved
 	for k := range ds {
-		dm := &ds[k]
+		order = append(order, &ds[k])
+	}
+	slices.SortFunc(order, (*demand).compare)
+	p.demands, p.order = ds, order
+	for _, dm := range order {
 		if dm.class != first {
 			p.bookDeferred()
 		}
 		p.serve(dm)
 	}
 	p.bookDeferred()
+	clear(ds) // functions that are removed are not kept
+	clear(order)
 }
 
 // compare orders demands, those that are served first before others.
@@ -252,11 +258,15 @@ func (p *plan) wait(dm *demand, reason string) {
 // still be a guess. An instance is on one node, so the largest one counts.
 func (p *plan) impossible(f *Function) (string, *api.Error) {
 	need, largest := f.Need, p.w.largest
-	there, of, show := "there are "+largest.String(), "", "shows"
+	of, show := "", "shows"
 	if len(p.w.nodes) > 1 {
-		there, of, show = "the largest node has "+largest.String(), " on one node", "shows, on its largest node,"
+		of, show = " on one node", "shows, on its largest node,"
 	}
 	if f.Certain && need.Host > largest {
+		there := "there are " + largest.String()
+		if of != "" {
+			there = "the largest node has " + largest.String()
+		}
 		return fmt.Sprintf("needs %s of host memory%s, %s", need.Host, of, there),
 			noCapacity("%s needs %s of host memory for one instance and may use %s: %s, or lower %s",
 				f.Spec.Name, need.Host, largest, p.pol.Advice.Memory, api.AnnotationMemory)

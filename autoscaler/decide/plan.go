@@ -65,6 +65,8 @@ type functionState struct {
 	inLedger bool
 	entered  []*Instance
 	until    time.Time
+	// removed says that the world has forgotten it.
+	removed bool
 	// edition counts how often it or its instances have changed.
 	edition uint64
 	// active says that the next plan looks at it, hot that the one after has to as well.
@@ -136,6 +138,9 @@ type plan struct {
 	journal      []entry
 	takenOnes    []*Instance
 	noted        []*Function
+	// demands and order are what meetDemands works on; they are kept for their room.
+	demands []demand
+	order   []*demand
 	// deferred is what demands need that wait and have not booked yet.
 	deferred []amounts
 	slab     bytes                 // what alloc cuts from
@@ -149,6 +154,7 @@ type plan struct {
 	// moves says that what gives way ends its requests, which go on elsewhere.
 	moves   bool
 	actions []Action
+	most    int // how many actions the last plan had
 }
 
 // entry is one booking.
@@ -167,7 +173,8 @@ type amounts struct {
 func (p *plan) reset(now time.Time) {
 	p.pol, p.now = &p.w.pol, now
 	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
-	p.slab, p.gainer, p.actions, p.elected = nil, "", nil, p.elected[:0]
+	p.slab, p.gainer, p.elected = nil, "", p.elected[:0]
+	p.actions = make([]Action, 0, p.most) // the caller's
 }
 
 // alloc returns n zeros. They live as long as the plan.

@@ -144,6 +144,7 @@ func (w *World) Remove(name api.FunctionName) {
 	delete(w.pending, f)
 	w.deadlines.Set(&f.deadline, f, time.Time{})
 	delete(w.fns, name)
+	f.removed = true
 }
 
 // activate has the next plan look at f.
@@ -188,7 +189,7 @@ func (w *World) begin(now time.Time) *plan {
 			w.markNode(i)
 		}
 	}
-	w.active = slices.DeleteFunc(w.active, func(f *Function) bool { return w.fns[f.Spec.Name] != f }) // it was removed
+	w.active = slices.DeleteFunc(w.active, func(f *Function) bool { return f.removed })
 	slices.SortFunc(w.active, func(a, b *Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
 	w.active = slices.Compact(w.active)
 	p := w.scratch
@@ -242,6 +243,9 @@ func (w *World) end(p *plan) ([]Action, time.Time) {
 		}
 	}
 	actions := p.actions
-	p.actions = nil
+	p.actions, p.most = nil, len(actions)
+	if p.most == 0 {
+		actions = nil
+	}
 	return actions, w.deadlines.First()
 }

@@ -37,6 +37,7 @@ type leader struct {
 	sink       *cloudevent.Sender // nil: none
 	fleet      *knative.Fleet
 	core       *autoscaler.Autoscaler
+	learned    *learned
 	started    time.Time
 }
 
@@ -91,9 +92,10 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	}
 	policy := l.cfg.Policy
 	policy.Advice = knative.Advice()
+	l.learned = readLearned(ctx, l.kube, l.log)
 	record := l.cfg.Record
 	record.Version = l.cfg.Version
-	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy,
+	l.core, err = autoscaler.New(autoscaler.Config{Term: l.term, Devices: l.fleet.Devices(), Source: l.source(), Policy: policy, Memory: l.learned,
 		Traces: l.cfg.Traces, Record: record}, l.fleet, l.events, l.log, l.registry)
 	if err != nil {
 		return err
@@ -115,6 +117,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("fleet", l.fleet.Run)
 	run("activators", l.activators.Run)
 	run("usage", l.watchUsage)
+	run("learned", func(ctx context.Context) error { return l.learned.keep(ctx, l.core.Rhythms) })
 	run("token", l.token.keep)
 	run("internal TLS", l.peers.keep)
 	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.reconciler.Trigger) })

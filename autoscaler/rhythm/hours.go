@@ -37,7 +37,13 @@ func (h *hours) visit(now time.Time) {
 		}
 	}
 	h.often[slot%slots] += gain * (1 - h.often[slot%slots])
-	h.slot, h.begun, h.any = slot, true, false
+	h.slot, h.begun = slot, true
+	h.count()
+}
+
+// count works out any.
+func (h *hours) count() {
+	h.any = false
 	for s := range int64(slots) {
 		h.any = h.any || h.chance(s) >= usual
 	}

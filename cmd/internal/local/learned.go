@@ -26,8 +26,8 @@ import (
 
 // Bounds of the file of what was learned, and how often it is written.
 const (
-	mostLearned   = 1000
-	mostLearnedAt = 1 << 20 // bytes
+	mostLearned   = 2000    // two for a function
+	mostLearnedAt = 2 << 20 // bytes: more than as many functions with all that is learned of them
 	learnedFor    = 90 * 24 * time.Hour
 	learnedEvery  = 30 * time.Second
 )
@@ -35,7 +35,7 @@ const (
 // learnedVersion is that of the file; another one is not read.
 const learnedVersion = 1
 
-// learned is what starts and wakes of functions took, kept in a file over restarts. It helps and is never needed: a file that is
+// learned is what starts and wakes of functions took, and when they are wanted, kept in a file over restarts. It helps and is never needed: a file that is
 // gone is as good as empty, and one that can't be read is said in a line and written anew. Several servers share one file: each
 // adds what it has measured to what is there. Its methods are safe for many goroutines.
 type learned struct {
@@ -124,7 +124,9 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 	key := learnedKey(f)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.entries[key].Times
+	t := l.entries[key].Times
+	t.Rhythm = l.entries[string(f.Name)].Rhythm // clients come when they come, whatever it runs
+	return t
 }
 
 // observe learns from what an instance of f reports.
@@ -132,7 +134,11 @@ func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	if l.path == "" || t == (autoscaler.Times{}) {
 		return
 	}
-	key := learnedKey(f)
+	l.note(learnedKey(f), t)
+}
+
+// note notes t under a key.
+func (l *learned) note(key string, t autoscaler.Times) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.entries[key].Times != t {
@@ -215,5 +221,10 @@ func (s *server) collectLearned() {
 			t.FirstSleep = v.Learned.FirstSleep
 		}
 		s.learned.observe(v.Function, t)
+	}
+	if s.learned.path != "" {
+		for name, text := range s.autoscaler.Rhythms() {
+			s.learned.note(string(name), autoscaler.Times{Rhythm: text})
+		}
 	}
 }

@@ -41,6 +41,12 @@ func TestLearned(t *testing.T) {
 	if got := again.Recall(other); got != (autoscaler.Times{}) {
 		t.Errorf("of another model %+v is known", got)
 	}
+	// When it is wanted is of the function, whatever it runs.
+	one.note(string(chat.Name), autoscaler.Times{Rhythm: "text"})
+	one.write()
+	if got, moved := open().Recall(chat), open().Recall(other); got.Load != times.Load || got.Rhythm != "text" || moved != (autoscaler.Times{Rhythm: "text"}) {
+		t.Errorf("with a rhythm %+v is known, and of another model %+v", got, moved)
+	}
 	path := filepath.Join(dir, "learned.json")
 	if raw, err := os.ReadFile(path); err != nil || bytes.Contains(raw, []byte("hunter2")) {
 		t.Errorf("the file has a secret: %s, %v", raw, err)

@@ -1,0 +1,118 @@
+package rhythm
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"time"
+)
+
+// keptVersion is that of what [Rhythm.Text] writes; another one is not read.
+const keptVersion = 1
+
+// MostText bounds the length of what [Rhythm.Text] writes.
+const MostText = 1200
+
+// Text is r for a file: about 400 bytes for one that has learned much, with a checksum. It is less exact than r, by a millisecond. It is
+// empty where r has learned nothing.
+func (r *Rhythm) Text() string {
+	if r == nil || len(r.visits) == 0 {
+		return ""
+	}
+	b := []byte{keptVersion, byte(len(r.visits))}
+	last := int64(0)
+	for _, v := range r.visits {
+		b = binary.AppendVarint(b, ms(v)-last)
+		last = ms(v)
+	}
+	known := int64(0)
+	if r.known {
+		known = 1
+	}
+	for _, v := range []int64{known, ms(r.next.From.UnixNano()) - last, ms(r.next.Until.UnixNano()) - last, r.next.Period.Milliseconds(), int64(r.next.Times),
+		int64(min(r.judged, 1000)), r.hours.slot} {
+		b = binary.AppendVarint(b, v)
+	}
+	b = append(b, r.verdicts)
+	for _, share := range r.hours.often {
+		b = append(b, byte(math.Round(255*float64(share))))
+	}
+	return base64.RawStdEncoding.EncodeToString(binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
+}
+
+func ms(ns int64) int64 { return ns / int64(time.Millisecond) }
+
+// Parse reads what [Rhythm.Text] wrote; nil for an empty text. An error says why it is not one of that. A window that is over at now says nothing:
+// nobody has seen whether a request came. What has been learned after now, by another clock, is not believed.
+func Parse(text string, now time.Time) (*Rhythm, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > MostText {
+		return nil, fmt.Errorf("a rhythm of %d bytes: want at most %d", len(text), MostText)
+	}
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("a rhythm: %w", err)
+	}
+	if len(b) < 6 || crc32.ChecksumIEEE(b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
+		return nil, errors.New("a rhythm is damaged: its checksum is another one")
+	}
+	if b[0] != keptVersion {
+		return nil, fmt.Errorf("a rhythm has the version %d, and this program reads %d", b[0], keptVersion)
+	}
+	r := &Rhythm{}
+	if !r.parse(b[1:len(b)-4]) || r.visits[len(r.visits)-1] > now.UnixNano() {
+		return nil, errors.New("a rhythm is not one that was learned")
+	}
+	r.known = r.known && now.Before(r.next.Until)
+	return r, nil
+}
+
+// parse reads all behind the version, and says whether it can have been learned.
+func (r *Rhythm) parse(b []byte) bool {
+	ok := len(b) > 0
+	number := func() int64 {
+		v, n := binary.Varint(b)
+		if ok = ok && n > 0; ok {
+			b = b[n:]
+		}
+		return v
+	}
+	const latest = math.MaxInt64 / int64(time.Millisecond) / 2 // sums of two are numbers
+	n := 0
+	if ok {
+		n, b = int(b[0]), b[1:]
+	}
+	last := int64(0)
+	for k := 0; k < n && ok; k++ {
+		v := number()
+		if ok = ok && (k == 0 || v >= 0) && v > -latest && v < latest && last+v < latest && last+v > 0; ok {
+			last += v
+			r.visits = append(r.visits, last*int64(time.Millisecond))
+		}
+	}
+	var v [7]int64
+	for k := range v {
+		v[k] = number()
+		ok = ok && v[k] > -latest && v[k] < latest
+	}
+	if !ok || n == 0 || n > mostVisits || len(b) != 1+slots {
+		return false
+	}
+	r.known = v[0] == 1
+	if r.known {
+		r.next = Window{From: time.UnixMilli(last + v[1]), Until: time.UnixMilli(last + v[2]), Period: time.Duration(v[3]) * time.Millisecond, Times: int(v[4])}
+	}
+	r.judged, r.verdicts = int(v[5]), b[0]
+	r.hours.slot, r.hours.begun = v[6], true
+	for k := range r.hours.often {
+		r.hours.often[k] = float32(b[1+k]) / 255
+	}
+	r.hours.count()
+	sound := !r.known || v[2] > v[1] && v[1] > 0 && v[2]-v[1] < int64(24*time.Hour/time.Millisecond) && v[3] > 0 && v[4] >= leastSupport && v[4] <= mostSupport
+	return sound && r.judged >= 0 && r.judged <= 1000 && r.hours.slot >= 0 && r.hours.slot <= slotOf(time.Unix(0, r.visits[n-1]))
+}
