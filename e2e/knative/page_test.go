@@ -33,7 +33,7 @@ func TestPage(t *testing.T) {
 	if _, missing := os.Stat(modules); err != nil || missing != nil {
 		t.Skip("there is no chromium, or nothing to drive it with: apt-get install chromium, make page")
 	}
-	create(t, "on-the-page", functionImage, quick)
+	create(t, "signed-in", functionImage, quick)
 	dir := t.TempDir()
 	issuer := fmt.Sprintf("https://%s:%d/", cluster.HostIP, freePort(t))
 	certificate := filepath.Join(dir, "ca.crt")
