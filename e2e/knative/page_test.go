@@ -95,7 +95,7 @@ func serveProvider(t *testing.T, issuer, redirect, certificate, key string) {
 	})
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // it asks only whether it is there
 	eventually(t, "the provider", func() string {
-		resp, err := client.Get(issuer + ".well-known/openid-configuration") //nolint:noctx // it is this machine
+		resp, err := client.Get(issuer + ".well-known/openid-configuration")
 		if err != nil {
 			return err.Error()
 		}
