@@ -17,6 +17,8 @@ const (
 	// LabelProvider is the revision on a provider's pod. None of Knative's labels is on it:
 	// its Services, Deployments and counts pass it over.
 	LabelProvider = "rouse.dev/provider"
+	// LabelInjected is on a provider's pod whose image has no function: one is brought into it, as into the requester's.
+	LabelInjected = api.AnnotationInjected
 	// AnnotationDevices are the GPUs of a provider, or of a pod that is to go, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
 	// AnnotationBound is the name of the other pod of a pair that is bound.
@@ -32,7 +34,11 @@ const (
 )
 
 // sidecar is the container that Knative adds to a revision's pods.
-const sidecar = "queue-proxy"
+const (
+	sidecar = "queue-proxy"
+	// injected is the init container that brings the function into other images (package autoscaler/inject).
+	injected = "rouse-function"
+)
 
 // ProviderPod is what a provider's pod is made with.
 type ProviderPod struct {
@@ -74,6 +80,10 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 		},
 		Spec: *from.Spec.DeepCopy(),
 	}
+	if port := from.Annotations[api.AnnotationInjected]; port != "" { // the function was brought into it, and is into this one
+		out.Annotations[api.AnnotationInjected] = port
+		out.Labels[LabelInjected] = "true"
+	}
 	if p.Requester != "" {
 		out.Annotations[AnnotationBound] = p.Requester
 		out.Finalizers = []string{Finalizer}
@@ -91,6 +101,9 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for k := range list {
 			c := &list[k]
+			if c.Name == injected { // it is held to what it is
+				continue
+			}
 			c.Lifecycle = nil // it asks Knative's container whether it may end
 			for _, resources := range []corev1.ResourceList{c.Resources.Limits, c.Resources.Requests} {
 				for name := range resources {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,27 @@ func TestDerive(t *testing.T) {
 	}
 	if _, still := from.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"]; !still || len(from.Spec.Containers) != 2 {
 		t.Error("the requester's own pod was written to")
+	}
+}
+
+// TestDeriveOfAnyImage: what brings the function into the requester's pod brings it into the provider's, unchanged.
+func TestDeriveOfAnyImage(t *testing.T) {
+	from := requesterPod()
+	if o, err := Derive(from, place); err != nil || o.Labels[LabelInjected] != "" {
+		t.Errorf("an image with the function: %v %v", o.Labels, err)
+	}
+	from.Annotations[api.AnnotationInjected] = "8014"
+	bring := corev1.Container{Name: injected, Image: "rouse-function:v1", Command: []string{"/rouse-function"}, Args: []string{"install", "/.rouse"}}
+	from.Spec.InitContainers = []corev1.Container{bring, {Name: "mine", Image: "image"}}
+	o, err := Derive(from, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Labels[LabelInjected] != "true" || o.Annotations[api.AnnotationInjected] != "8014" {
+		t.Errorf("labels %v, annotations %v", o.Labels, o.Annotations)
+	}
+	if diff := cmp.Diff(bring, o.Spec.InitContainers[0]); diff != "" || value(o.Spec.InitContainers[1].Env, EnvRole) == "" {
+		t.Errorf("the init containers are %+v\n%s", o.Spec.InitContainers, diff)
 	}
 }
 

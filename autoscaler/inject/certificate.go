@@ -9,18 +9,19 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
-	"slices"
 	"time"
 
 	admission "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rouse-dev/rouse/api/control"
 )
@@ -171,7 +172,7 @@ var rules = []admission.RuleWithOperations{{
 
 func scope(s admission.ScopeType) *admission.ScopeType { return &s }
 
-// configure changes our webhook, where that changes anything. Where somebody has removed the configuration nothing is done.
+// configure changes our webhooks, where that changes anything. Where somebody has removed the configuration nothing is done.
 func (s *server) configure(ctx context.Context, change func(*admission.MutatingWebhook)) error {
 	all := s.cfg.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	c, err := all.Get(ctx, injectorName, metav1.GetOptions{})
@@ -181,17 +182,44 @@ func (s *server) configure(ctx context.Context, change func(*admission.MutatingW
 	if err != nil {
 		return fmt.Errorf("read the MutatingWebhookConfiguration %s: %w", injectorName, err)
 	}
-	k := slices.IndexFunc(c.Webhooks, func(w admission.MutatingWebhook) bool { return w.Name == webhookName })
-	if k < 0 {
+	next, found, changed := c.DeepCopy(), false, false
+	for k := range next.Webhooks {
+		w, old := &next.Webhooks[k], &c.Webhooks[k]
+		if w.Name != webhookName && w.Name != providersName {
+			continue
+		}
+		change(w)
+		found = found || w.Name == webhookName
+		changed = changed || !bytes.Equal(w.ClientConfig.CABundle, old.ClientConfig.CABundle) || len(w.Rules) != len(old.Rules)
+	}
+	if !found {
 		return fmt.Errorf("the MutatingWebhookConfiguration %s has no webhook %s: apply it again", injectorName, webhookName)
 	}
-	next := c.DeepCopy()
-	change(&next.Webhooks[k])
-	if bytes.Equal(next.Webhooks[k].ClientConfig.CABundle, c.Webhooks[k].ClientConfig.CABundle) && len(next.Webhooks[k].Rules) == len(c.Webhooks[k].Rules) {
+	if !changed {
 		return nil
 	}
 	if _, err := all.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("write the MutatingWebhookConfiguration %s: %w", injectorName, err)
+	}
+	return nil
+}
+
+// announce says at our service account which image brings the function: the admission policy of dual pods lets no other do so.
+func (s *server) announce(ctx context.Context) error {
+	accounts := s.cfg.Clients.CoreV1().ServiceAccounts(control.SystemNamespace)
+	a, err := accounts.Get(ctx, injectorName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the ServiceAccount %s: %w", injectorName, err)
+	}
+	if a.Annotations[annotationImage] == s.image.name {
+		return nil
+	}
+	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotationImage: s.image.name}}})
+	if err != nil {
+		return fmt.Errorf("write the image's name: %w", err)
+	}
+	if _, err := accounts.Patch(ctx, injectorName, types.MergePatchType, change, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("write the ServiceAccount %s: %w", injectorName, err)
 	}
 	return nil
 }

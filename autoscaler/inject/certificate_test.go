@@ -37,7 +37,8 @@ func replica(t *testing.T, kube *fake.Clientset, revisions ...runtime.Object) *s
 func installedObjects() *fake.Clientset {
 	return fake.NewClientset(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: injectorName}},
-		&admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: injectorName}, Webhooks: []admission.MutatingWebhook{{Name: webhookName}}})
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: injectorName}},
+		&admission.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: injectorName}, Webhooks: []admission.MutatingWebhook{{Name: webhookName}, {Name: "of.another"}, {Name: providersName}}})
 }
 
 func webhookOf(t *testing.T, kube *fake.Clientset) admission.MutatingWebhook {
@@ -161,4 +162,54 @@ func TestReview(t *testing.T) {
 	if resp.Body.Close(); resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("half a review is answered with %d", resp.StatusCode)
 	}
+}
+
+// TestProviders: the second of dual pods is given the function as the first is, one that has it already gets today's image of it, and
+// the account says which that is. Both webhooks are kept in order, and no other.
+func TestProviders(t *testing.T) {
+	kube := installedObjects()
+	s := replica(t, kube, &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "chat-00001", Annotations: map[string]string{api.AnnotationClass: api.Class, api.AnnotationModel: "m", api.AnnotationDualPods: "true"}}})
+	for range 2 {
+		if err := errors.Join(s.announce(t.Context()), s.authorize(t.Context(), time.Now())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := kube.CoreV1().ServiceAccounts(control.SystemNamespace).Get(t.Context(), injectorName, metav1.GetOptions{})
+	if err != nil || a.Annotations[annotationImage] != from.name {
+		t.Errorf("the account says %v (%v)", a.Annotations, err)
+	}
+	c, err := kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), injectorName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range c.Webhooks {
+		if ours := w.Name != "of.another"; ours != (len(w.Rules) == 1) || ours != (len(w.ClientConfig.CABundle) > 0) {
+			t.Errorf("the webhook %s has %d rules", w.Name, len(w.Rules))
+		}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{labelProvider: "chat-00001"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "user-container", Image: "vllm/vllm-openai:v1", Ports: []corev1.ContainerPort{{Name: servingv1.UserPortName, ContainerPort: 8080}}}}}}
+	try := func(want string) {
+		t.Helper()
+		change, _, err := s.change(t.Context(), pod, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := json.Marshal(change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(raw); (want == "") != (len(change) == 0) || !strings.Contains(got, want) {
+			t.Errorf("changed by %s, want %q", got, want)
+		}
+	}
+	try(`{"op":"add","path":"/metadata/labels/rouse.dev~1injected","value":"true"}`)
+	pod.Annotations = map[string]string{api.AnnotationInjected: "8080"}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "mine", Image: "x"}, {Name: volume, Image: from.name}}
+	try("")
+	pod.Spec.InitContainers[1].Image = "rouse-function:old"
+	try(`[{"op":"add","path":"/spec/initContainers/1/image","value":"` + from.name + `"}]`)
+	delete(pod.Labels, labelProvider)
+	pod.Labels["serving.knative.dev/revision"] = "chat-00001"
+	try("") // it is Knative's to renew
 }

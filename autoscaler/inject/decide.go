@@ -104,9 +104,6 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 	if err != nil {
 		return verdict{}, err
 	}
-	if annotations[api.AnnotationDualPods] == "true" {
-		return verdict{}, fmt.Errorf("the image %s has no function in it, and a function with %s needs one that has: the second pod is held to the images of the first's revision (docs/functions.md)", c.Image, api.AnnotationDualPods)
-	}
 	p.container = index
 	return verdict{plan: p}, nil
 }

@@ -148,7 +148,7 @@ func TestWhatBecomesOfAContainer(t *testing.T) {
 		"nothing to start":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, config: &v1.Config{}, refused: "set the container's command"},
 		"an unknown runtime":        {image: "reg/mine", container: `command: [a]`, annotations: map[string]string{api.AnnotationRuntime: "vlm"}, refused: `the runtime "vlm"`},
 		"an option without a value": {image: "vllm/vllm-openai", container: `args: [--model]`, refused: "the option --model has no value"},
-		"of dual pods":              {image: "vllm/vllm-openai", annotations: map[string]string{api.AnnotationDualPods: "true"}, refused: "needs one that has"},
+		"of dual pods":              {image: "vllm/vllm-openai", annotations: map[string]string{api.AnnotationDualPods: "true"}, args: vllm},
 		"it can't be read":          {image: "reg/mine" + digest, annotations: map[string]string{api.AnnotationRuntime: "http"}, err: errUnread, missing: "the registry is away"},
 		"a server's, unread":        {image: "reg/rouse-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm"}, err: errUnread, missing: "the registry is away"},
 		"a server's, told":          {image: "reg/mine-vllm" + digest, annotations: map[string]string{api.AnnotationRuntime: "vllm", api.AnnotationInject: "true"}, err: errUnread, args: vllm},

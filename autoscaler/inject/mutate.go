@@ -98,7 +98,28 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	out.set([]string{installed}, at+"/command") // 2.
 	out.set(flags, at+"/args")
 	out.mark(pod, api.AnnotationInjected, strconv.Itoa(int(port)))
+	if pod.Labels[labelProvider] != "" { // by it the policy of such pods knows that it may have our container
+		out.set("true", "/metadata/labels/"+strings.ReplaceAll(api.AnnotationInjected, "/", "~1"))
+	}
 	return out.all, nil
+}
+
+// labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we don't need for more than that).
+const labelProvider = "rouse.dev/provider"
+
+// renewed is the change of a provider's pod that was made after one with another image of ours, before an upgrade for instance: it gets
+// today's, which is the only one that it may have.
+func renewed(pod *corev1.Pod, from image) []operation {
+	var out patch
+	if pod.Labels[labelProvider] == "" {
+		return nil
+	}
+	for k, c := range pod.Spec.InitContainers {
+		if c.Name == volume && c.Image != from.name {
+			out.set(from.name, fmt.Sprintf("/spec/initContainers/%d/image", k))
+		}
+	}
+	return out.all
 }
 
 // missing is the change that leaves a pod as it is and says why.

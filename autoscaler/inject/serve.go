@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -30,7 +31,11 @@ import (
 const (
 	injectorName = "rouse-injector"
 	webhookName  = "functions.rouse.dev"
-	serviceHost  = injectorName + "." + control.SystemNamespace + ".svc"
+	// providersName is the webhook for pods of functions that the autoscaler makes.
+	providersName = "providers.rouse.dev"
+	// annotationImage is on the injector's account: the image that brings the function.
+	annotationImage = "rouse.dev/function-image"
+	serviceHost     = injectorName + "." + control.SystemNamespace + ".svc"
 )
 
 // Config is what a replica has to know.
@@ -127,7 +132,7 @@ func (s *server) keep(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
 		next := lookAgain
-		err := s.authorize(ctx, time.Now())
+		err := errors.Join(s.announce(ctx), s.authorize(ctx, time.Now()))
 		s.ready.Store(s.own.Load() != nil)
 		if err != nil && ctx.Err() == nil {
 			next = lookSoon
@@ -206,7 +211,7 @@ func (s *server) review(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 
 // change is what is changed of a pod.
 func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) (change []operation, result string, err error) {
-	revision := pod.Labels[serving.RevisionLabelKey]
+	revision := cmp.Or(pod.Labels[serving.RevisionLabelKey], pod.Labels[labelProvider])
 	if revision == "" {
 		return nil, "other", nil
 	}
@@ -227,7 +232,7 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	case v.missing != "":
 		return missing(pod, v.missing), "unknown", nil
 	case v.plan == nil:
-		return nil, "function", nil
+		return renewed(pod, s.image), "function", nil
 	}
 	change, err = mutate(pod, v.plan, s.image)
 	return change, "injected", err

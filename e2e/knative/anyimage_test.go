@@ -72,6 +72,7 @@ func TestAnyImage(t *testing.T) {
 	inject(t, c)
 	t.Run("a model server", aModelServersImage)
 	t.Run("any server", anyServersImage)
+	t.Run("two pods", twoPodsOfAnyImage)
 	t.Run("without the injector", withoutTheInjector)
 }
 

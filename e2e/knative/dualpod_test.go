@@ -2,6 +2,7 @@ package knative
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,6 +16,12 @@ import (
 
 // dualPods makes functions that claim a GPU by one pod and use it by another.
 func dualPods(t *testing.T, names ...string) []*function {
+	t.Helper()
+	return dualPodsOf(t, "dev.local/rouse-vllmsim:v1", names...)
+}
+
+// dualPodsOf makes them of an image.
+func dualPodsOf(t *testing.T, image string, names ...string) []*function {
 	t.Helper()
 	c := node(t)
 	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 2, Replicas: 1, MemoryMB: 8192}); err != nil {
@@ -33,7 +40,7 @@ func dualPods(t *testing.T, names ...string) []*function {
 	}
 	var all []*function
 	for _, name := range names {
-		all = append(all, create(t, name, "dev.local/rouse-vllmsim:v1",
+		all = append(all, create(t, name, image,
 			[]string{"rouse.dev/runtime=vllm", "rouse.dev/model=sim/tiny-1b", "rouse.dev/dual-pods=true", "rouse.dev/device-memory=5Gi",
 				"rouse.dev/sleep-after=2s", "rouse.dev/gone-after=0", "rouse.dev/memory=64Mi"},
 			"--limit", "nvidia.com/gpu=1", "--env", "VLLMSIM_FLAGS=--time-scale 0 --residue 256MiB --gpu-memory-utilization 0.6"))
@@ -198,6 +205,48 @@ func TestTheAutoscalerIsKilledWithDualPods(t *testing.T) {
 		t.Errorf("the providers are %v after a restart of the autoscaler, before there were %v", now, before)
 	}
 	f.rests()
+}
+
+// twoPodsOfAnyImage: the image of a model server, as it is published, in both pods. The autoscaler may bring nothing else into
+// the second one than the injector's image.
+func twoPodsOfAnyImage(t *testing.T) {
+	f := dualPodsOf(t, anyVLLM, "dual-any")[0]
+	f.mustComplete("the first request")
+	first := f.providers()
+	if len(first) != 1 {
+		t.Fatalf("the providers are %v", first)
+	}
+	f.rests()
+	f.wakesHot(first)
+	raw, err := f.c.Kubectl(t.Context(), "get", "pod", first[0], "-o", "json")
+	if err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	for _, tt := range []struct{ from, to, why string }{
+		{"dev.local/rouse-function:v1", "dev.local/rouse-activator:v1", ""}, // the injector puts its own in that place
+		{`"/rouse-function"`, `"/rouse"`, "the injector's own image"},
+		{`"rouse.dev/injected": "true"`, `"rouse.dev/other": "true"`, "containers are those of its revision"},
+	} {
+		var pod struct {
+			Metadata map[string]any `json:"metadata"`
+			Spec     map[string]any `json:"spec"`
+		}
+		text := strings.ReplaceAll(raw, tt.from, tt.to)
+		if err := json.Unmarshal([]byte(text), &pod); err != nil || text == raw {
+			t.Fatalf("%s is not in the pod (%v)", tt.from, err)
+		}
+		delete(pod.Spec, "nodeName")
+		delete(pod.Spec, "priority")
+		made := object(t, map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": pod.Spec, "metadata": map[string]any{"name": "rights-any", "namespace": pod.Metadata["namespace"],
+			"labels": pod.Metadata["labels"], "annotations": pod.Metadata["annotations"], "ownerReferences": pod.Metadata["ownerReferences"]}})
+		if tt.why != "" {
+			refusedTo(t, f.c, tt.why, "create", "--dry-run=server", "-f", made)
+			continue
+		}
+		if out, err := asAutoscaler(t, f.c, "create", "--dry-run=server", "-f", made, "-o", "jsonpath={.spec.initContainers[*].image}"); err != nil || !strings.Contains(out, tt.from) {
+			t.Errorf("with another image: %v: %s", err, out)
+		}
+	}
 }
 
 // dualPodsSwap has three functions take turns on two GPUs that Kubernetes gives to

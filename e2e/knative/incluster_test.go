@@ -26,7 +26,10 @@ func TestTheShortWay(t *testing.T) {
 	f := &function{t: t, c: c, name: "short-way"}
 	_, _ = c.Kn(t.Context(), "service", "delete", f.name)
 	t.Cleanup(f.remove)
-	out, err := c.Kn(t.Context(), "rouse", "create", f.name, "--model", "pico", "--sleep-after", "1h", "--env", "WORDS=two words", "--memory", "64Mi")
+	_, _ = c.Kubectl(t.Context(), "create", "secret", "generic", "short-way", "--from-literal=token=of a hub")
+	t.Cleanup(func() { kubectl(t, c, "delete", "secret", "short-way", "--ignore-not-found") })
+	out, err := c.Kn(t.Context(), "rouse", "create", f.name, "--model", "pico", "--sleep-after", "1h", "--env", "WORDS=two words", "--memory", "64Mi",
+		"--env-value-from", "HF_TOKEN=secret:short-way:token", "--env-from", "secret:short-way", "--mount", "/etc/hub=secret:short-way", "--volume", "cache=emptyDir:cache:size=64Mi", "--mount", "/tmp/cache=cache")
 	if err != nil || !strings.Contains(out, "is ready: http://"+f.host()) {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -66,11 +69,14 @@ func templateOf(t *testing.T, raw []byte) map[string]any {
 				} `json:"metadata"`
 				Spec struct {
 					Containers []struct {
-						Image     string              `json:"image"`
-						Args      []string            `json:"args"`
-						Env       []map[string]string `json:"env"`
-						Resources map[string]any      `json:"resources"`
+						Image        string           `json:"image"`
+						Args         []string         `json:"args"`
+						Env          []map[string]any `json:"env"`
+						EnvFrom      []map[string]any `json:"envFrom"`
+						VolumeMounts []map[string]any `json:"volumeMounts"`
+						Resources    map[string]any   `json:"resources"`
 					} `json:"containers"`
+					Volumes []map[string]any `json:"volumes"`
 				} `json:"spec"`
 			} `json:"template"`
 		} `json:"spec"`
@@ -87,7 +93,7 @@ func templateOf(t *testing.T, raw []byte) map[string]any {
 	if len(annotations) == 0 || len(s.Spec.Template.Spec.Containers) != 1 {
 		t.Fatalf("%s declares no function", raw)
 	}
-	return map[string]any{"annotations": annotations, "container": s.Spec.Template.Spec.Containers[0]}
+	return map[string]any{"annotations": annotations, "container": s.Spec.Template.Spec.Containers[0], "volumes": s.Spec.Template.Spec.Volumes}
 }
 
 // TestTheClusterIsChecked: kn rouse install --check finds nothing missing in the cluster of the tests.

@@ -40,34 +40,73 @@ home: https://github.com/rouse-dev/rouse
 sources: [https://github.com/rouse-dev/rouse]
 keywords: [llm, serverless, scale-to-zero, gpu, knative, vllm]
 `, strings.TrimPrefix(version, "v"), version),
-		"values.yaml":          fmt.Sprintf(values, registry, choices(manifests.Overlays()), choices(components)),
+		"values.yaml":          fmt.Sprintf(values, registry, described(manifests.Overlays()), described(components)),
 		"values.schema.json":   schema(),
 		"templates/rouse.yaml": templates,
 		"templates/NOTES.txt":  notes,
 	}, nil
 }
 
-const values = `# Where the images rouse-activator, rouse-autoscaler and rouse-function lie, and which. An empty tag is the chart's own version.
+const values = `# Where the images rouse-activator, rouse-autoscaler and rouse-function lie, and which. An empty tag is the chart's own version; one that
+# looks like a number stands in quotes.
 registry: %s
 tag: ""
 # Names of Secrets in knative-serving with which the images are pulled, as [{name: mine}].
 imagePullSecrets: []
-# How GPUs are shared: %s.
-overlay: default
-# What is added: any of %s.
-components: []
+# What the cluster is, one of:
+%soverlay: default
+# What is added, any of:
+%scomponents: []
 `
 
-const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving in knative-serving.
+// meaning says of each overlay and component what it is, for values.yaml.
+var meaning = map[string]string{
+	"agent":        "the cluster serves front doors elsewhere too; it takes no components",
+	"default":      "functions keep the GPU of their pod while they sleep",
+	"dev":          "one of each, small: for one's own machine",
+	"dual-pods":    "GPUs that one pod has alone are given back while a function sleeps",
+	"time-slicing": "as default, with the configuration by which NVIDIA's device plugin shares GPUs",
+	"alerts":       "rules for the Prometheus operator, each with a runbook",
+	"any-image":    "images that have no function in them are given one",
+	"dcgm":         "what NVIDIA's DCGM exporter says of GPUs' memory counts",
+	"front":        "agents of clusters elsewhere come to the front door",
+	"monitoring":   "the Prometheus operator reads metrics; a dashboard for Grafana",
+	"page":         "the page, for people who sign in by OpenID Connect",
+	"picker":       "Rouse picks endpoints for gateways of the Gateway API",
+	"relay":        "replica counts of another autoscaler are carried out",
+	"store":        "files, batches and responses stay on a volume",
+	"traces":       "wakes and requests are exported by OTLP",
+}
 
-  kn rouse status          what there is, and what is missing
-  kn rouse keys create ME  a key for a client: without one, all requests are refused
-  kn service create chat --image ... --annotation-revision autoscaling.knative.dev/class=rouse.rouse.dev
+// described is a line of each, as comments.
+func described(all []string) string {
+	var b strings.Builder
+	for _, name := range all {
+		fmt.Fprintf(&b, "#   %-13s %s\n", name, meaning[name])
+	}
+	return b.String()
+}
 
-To take Rouse out again run "kn rouse uninstall" before "helm uninstall": it gives requests back to Knative's own activator first.
+const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving in knative-serving, whatever the release's namespace is: there is one in a cluster.
+
+  kn rouse install --check         what there is, and what is missing
+  kn rouse keys create ME          a key for a client: without one, all requests are refused
+  kn rouse create NAME --model REF a function, by the command of kn that it prints
+
+To take Rouse out again run "kn rouse uninstall" before "helm uninstall": it gives requests back to Knative's own activator first, so
+that none is lost. After "helm uninstall" alone Knative's services that are scaled to zero are not reached until it has run.
 `
 
-func choices(all []string) string { return strings.Join(all, ", ") }
+// once refuses a second release: objects have their names in one namespace, and there is one data path. Where nothing can be looked
+// up, as by helm template, nothing is there.
+const once = `{{- with lookup "apps/v1" "Deployment" "knative-serving" "rouse-autoscaler" }}
+{{- $by := get (default (dict) .metadata.annotations) "meta.helm.sh/release-name" }}
+{{- $in := get (default (dict) .metadata.annotations) "meta.helm.sh/release-namespace" }}
+{{- if and $by (or (ne $by $.Release.Name) (ne $in $.Release.Namespace)) }}
+{{- fail (printf "this cluster has Rouse already, as the release %s in the namespace %s: there is one in a cluster; upgrade that one, or uninstall it first" $by $in) }}
+{{- end }}
+{{- end }}
+`
 
 // schema has Helm refuse values that mean nothing.
 func schema() string {
@@ -78,9 +117,9 @@ func schema() string {
   "additionalProperties": false,
   "properties": {
     "global": {"type": "object"},
-    "registry": {"type": "string", "minLength": 1},
-    "tag": {"type": "string"},
-    "imagePullSecrets": {"type": "array", "items": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+    "registry": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._:/-]*$", "not": {"pattern": "://"}},
+    "tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"},
+    "imagePullSecrets": {"type": "array", "items": {"type": "object", "required": ["name"], "additionalProperties": false, "properties": {"name": {"type": "string", "minLength": 1}}}},
     "overlay": {"enum": [%s]},
     "components": {"type": "array", "uniqueItems": true, "items": {"enum": [%s]}}
   }
@@ -163,6 +202,7 @@ func objects() (string, error) {
 	}
 	var out strings.Builder
 	out.WriteString("{{- /* Made from the manifests by cmd/internal/chart. */ -}}\n")
+	out.WriteString(once)
 	out.WriteString(`{{- if and (eq .Values.overlay "agent") .Values.components }}{{ fail "the overlay agent takes no components" }}{{ end }}` + "\n")
 	for _, o := range list {
 		o.write(&out, choices)
@@ -268,7 +308,7 @@ func templated(text string) string {
 	var out []string
 	for line := range strings.SplitSeq(text, "\n") {
 		for _, name := range programs {
-			line = strings.ReplaceAll(line, placeholder+name+":tag", "{{ $.Values.registry }}/"+name+":{{ $.Values.tag | default $.Chart.AppVersion }}")
+			line = strings.ReplaceAll(line, placeholder+name+":tag", "{{ $.Values.registry | trimSuffix \"/\" }}/"+name+":{{ $.Values.tag | default $.Chart.AppVersion }}")
 		}
 		out = append(out, line)
 		if trimmed := strings.TrimLeft(line, " "); strings.HasPrefix(trimmed, "serviceAccountName: ") {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -80,18 +82,26 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var there any // the Deployment that is in the cluster
+	registry := "reg.example/x"
 	tmpl := template.Must(template.New("").Funcs(template.FuncMap{ // those of Helm's that the templates use
-		"has":     func(s string, all []string) bool { return slices.Contains(all, s) },
-		"list":    func(all ...string) []string { return all },
-		"default": func(or, s string) string { return map[bool]string{true: or, false: s}[s == ""] },
-		"toJson":  func(v any) string { raw, _ := json.Marshal(v); return string(raw) },
-		"fail":    func(why string) (string, error) { return "", errors.New(why) },
+		"has":        func(s string, all []string) bool { return slices.Contains(all, s) },
+		"list":       func(all ...string) []string { return all },
+		"default":    func(or, v any) any { return map[bool]any{true: or, false: v}[v == nil || v == ""] },
+		"toJson":     func(v any) string { raw, _ := json.Marshal(v); return string(raw) },
+		"lookup":     func(_, _, _, _ string) any { return there },
+		"get":        func(m any, key string) string { all, _ := m.(map[string]any); s, _ := all[key].(string); return s },
+		"dict":       func() map[string]any { return map[string]any{} },
+		"printf":     fmt.Sprintf,
+		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
+		"fail":       func(why string) (string, error) { return "", errors.New(why) },
 	}).Parse(files["templates/rouse.yaml"]))
 	execute := func(overlay string, components []string, secrets ...any) (string, error) {
 		var out bytes.Buffer
 		err := tmpl.Execute(&out, map[string]any{
-			"Values": map[string]any{"registry": "reg.example/x", "tag": "", "imagePullSecrets": secrets, "overlay": overlay, "components": components},
-			"Chart":  map[string]any{"AppVersion": version},
+			"Values":  map[string]any{"registry": registry, "tag": "", "imagePullSecrets": secrets, "overlay": overlay, "components": components},
+			"Chart":   map[string]any{"AppVersion": version},
+			"Release": map[string]any{"Name": "rouse", "Namespace": "ns"},
 		})
 		return out.String(), err
 	}
@@ -107,9 +117,57 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	if _, err := execute("agent", []string{"relay"}); err == nil {
 		t.Error("an agent with components is taken")
 	}
+	for by, want := range map[string]string{"rouse ns": "", " ": "", "rouse other": "as the release rouse in the namespace other", "mine ns": "as the release mine"} {
+		name, in, _ := strings.Cut(by, " ")
+		there = map[string]any{"metadata": map[string]any{"annotations": map[string]any{"meta.helm.sh/release-name": name, "meta.helm.sh/release-namespace": in}}}
+		if _, err := execute("default", nil); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("where there is %q: %v, want %q", by, err, want)
+		}
+	}
+	there = map[string]any{"metadata": map[string]any{}}
+	registry = "reg.example/x/"
+	if out, err := execute("default", nil); err != nil || !strings.Contains(out, "image: reg.example/x/rouse-activator:"+version) {
+		t.Errorf("a registry with a slash at its end: %v", err)
+	}
+	there, registry = nil, "reg.example/x"
 	with, err := execute("default", nil, map[string]string{"name": "mine"})
 	if err != nil || strings.Count(with, `imagePullSecrets: [{"name":"mine"}]`) != 2 {
 		t.Errorf("Secrets for images are in %d pods (%v), want 2", strings.Count(with, "imagePullSecrets:"), err)
+	}
+}
+
+// TestWhatTheChartSays: each value that can be chosen says what it is, and the notes name what there is.
+func TestWhatTheChartSays(t *testing.T) {
+	for _, name := range append(manifests.Overlays(), components...) {
+		if meaning[name] == "" {
+			t.Errorf("values.yaml does not say what %s is", name)
+		}
+	}
+	for name := range meaning {
+		if !slices.Contains(manifests.Overlays(), name) && !slices.Contains(components, name) {
+			t.Errorf("there is no overlay and no component %s", name)
+		}
+	}
+	commands, err := os.ReadFile("../../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`kn rouse [a-z]+( create)?`).FindAllString(notes, -1)
+	if len(found) < 4 {
+		t.Errorf("the notes name %q", found)
+	}
+	for _, c := range found {
+		if !strings.Contains(string(commands), "### "+c+"\n") {
+			t.Errorf("the notes name %s, which is no command", c)
+		}
+	}
+	files, err := chart(version, "reg.example/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(files["values.yaml"]), &v); err != nil || v["registry"] != "reg.example/x" || v["overlay"] != "default" {
+		t.Errorf("values.yaml: %v, %v", v, err)
 	}
 }
 
@@ -139,7 +197,7 @@ func TestHelm(t *testing.T) {
 			t.Fatalf("%s with %v is not what kustomize makes of it:\n%s", c.overlay, c.names(), diff)
 		}
 	}
-	for _, wrong := range []string{"overlay=x", "components={x}", "registri=x"} {
+	for _, wrong := range []string{"overlay=x", "components={x}", "registri=x", "registry=https://reg.example", "registry=a b", "tag=a:b", "imagePullSecrets[0].nme=x", "components={page,page}"} {
 		if out, err := exec.Command(helm, "template", "rouse", dir, "--kube-version", "1.34.0", "--set", wrong).CombinedOutput(); err == nil {
 			t.Errorf("--set %s is taken: %.200s", wrong, out)
 		}

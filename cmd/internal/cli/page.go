@@ -217,7 +217,7 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	if err != nil {
 		return page.Remote{}, err
 	}
-	front := c.endpoint
+	var front api.Endpoint
 	if f.front != "" {
 		if front, err = api.ParseEndpoint(f.front); err != nil {
 			return page.Remote{}, fmt.Errorf("--front: %w", err)

@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 		}
 	}()
 	for path, want := range map[string]int{"/": 200, "/healthz": 204, "/readyz": 204, "/rouse/page/page.js": 200, "/rouse/v1/functions": 401, "/v1/models": 401, "/rouse/signin": 503, "/metrics": 404} {
-		resp, err := http.Get(first.URL + path) //nolint:noctx // it is this machine
+		resp, err := http.Get(first.URL + path)
 		if err != nil {
 			t.Fatal(err)
 		}

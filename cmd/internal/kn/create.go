@@ -34,6 +34,9 @@ type wanted struct {
 	sleepAfter, unloadAfter     string
 	minScale, maxScale          int
 	env, args, annotations      []string
+	envFrom, envValueFrom       []string
+	volumes, mounts             []string
+	serviceAccount, pullSecret  string
 	noCheck, noWait, print, dry bool
 	timeout                     time.Duration
 }
@@ -46,12 +49,15 @@ func createCommand() *cobra.Command {
 		Long: `Make a function that serves a model: the short way to the ` + "`kn service create`" + ` that
 it prints. What serves the model follows from the reference, unless --runtime says it:
 GGUF files and the model that ships with Rouse are the engine's, ollama://NAME is
-Ollama's, ORG/NAME of a hub is vLLM's. Whatever kn can say besides (a Secret, a volume,
-a node) is added to the printed command, or to the Service by ` + "`kn service update`" + `.`,
+Ollama's, ORG/NAME of a hub is vLLM's. Secrets, ConfigMaps and volumes are named as kn
+names them. Whatever kn can say besides (a node, a probe) is added to the printed command,
+or to the Service by ` + "`kn service update`" + `.`,
 		Example: `  kn rouse create tiny --model pico
   kn rouse create qwen --model hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:q8_0 --memory 2Gi
   # vLLM on a GPU that others use too
   kn rouse create chat --model Qwen/Qwen3-0.6B --gpu-memory 12Gi --memory 16Gi --sleep-after 5m
+  # a gated model, with the token of a Secret, kept on a volume
+  kn rouse create llama --model meta-llama/Llama-3.2-1B --env-value-from HF_TOKEN=secret:hub:token --mount /root/.cache/huggingface=pvc:models
   # only the command
   kn rouse create llama --model ollama://llama3.2:1b --print`,
 		Args: cobra.ExactArgs(1),
@@ -85,9 +91,15 @@ a node) is added to the printed command, or to the Service by ` + "`kn service u
 	f.IntVar(&w.minScale, "scale-min", 0, "`instances` that stay awake")
 	f.IntVar(&w.maxScale, "scale-max", 0, "`instances` at most (default: 1)")
 	f.StringArrayVarP(&w.env, "env", "e", nil, "environment of the container: `NAME=VALUE` (repeatable)")
+	f.StringArrayVar(&w.envFrom, "env-from", nil, "environment of all that a Secret or a ConfigMap has: `secret:NAME` or cm:NAME (repeatable)")
+	f.StringArrayVar(&w.envValueFrom, "env-value-from", nil, "a variable of one key of a Secret or a ConfigMap: `NAME=secret:SECRET:KEY`, such as HF_TOKEN=secret:hub:token, or cm: (repeatable)")
+	f.StringArrayVar(&w.volumes, "volume", nil, "a volume: `NAME=pvc:CLAIM`, or secret:, cm:, emptyDir:NAME:size=SIZE,type=Memory (repeatable)")
+	f.StringArrayVar(&w.mounts, "mount", nil, "where a volume is in the container: `PATH=VOLUME`, or PATH=pvc:CLAIM, secret:, cm:, emptyDir: without --volume; /PATH behind it is a part of it (repeatable)")
+	f.StringVar(&w.serviceAccount, "service-account", "", "the `account` that its pods run as")
+	f.StringVar(&w.pullSecret, "pull-secret", "", "the `Secret` with which the image is pulled")
 	f.StringArrayVar(&w.args, "arg", nil, "an `argument` of the container, in the words of its image (repeatable)")
 	f.StringArrayVarP(&w.annotations, "annotation", "a", nil, "another annotation of the revision: `KEY=VALUE` (repeatable)")
-	f.BoolVar(&w.noCheck, "no-check", false, "make it though the cluster has no such GPU, or no webhook for the image")
+	f.BoolVar(&w.noCheck, "no-check", false, "make it though the cluster has no such GPU or Secret, or no webhook for the image")
 	f.BoolVar(&w.noWait, "no-wait", false, "do not wait until the Service is ready")
 	f.BoolVar(&w.print, "print", false, "print the command of kn and change nothing")
 	f.BoolVar(&w.dry, "dry-run", false, "print the command of kn, and let the cluster check the Service without making it")
@@ -108,8 +120,8 @@ func (c *creator) note(format string, args ...any) {
 // create makes a function:
 //
 //  1. What is it? Nobody is asked for that, but where Rouse's own image is.
-//  2. Would the autoscaler serve it, can the image be a function, and is there a GPU of the size? What this person may not
-//     look at is not checked, and told.
+//  2. Would the autoscaler serve it, can the image be a function, is there a GPU of the size, and what the container is given? What
+//     this person may not look at is not checked, and told.
 //  3. The command of kn is printed.
 //  4. The Service is made. One of that name that is there stays as it is.
 //  5. It is waited for: a Service that can't become ready says why.
@@ -127,6 +139,9 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 			return err
 		}
 		if err := c.checkCluster(ctx, f); err != nil {
+			return err
+		}
+		if err := c.checkParts(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -171,6 +186,9 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 		if name, _, found := strings.Cut(e, "="); !found || name == "" {
 			return nil, "", fmt.Errorf("--env %s: want NAME=VALUE", e)
 		}
+	}
+	if err := n.parts(w); err != nil {
+		return nil, "", err
 	}
 	n.describe(kind, model)
 	for _, a := range [][2]string{{api.AnnotationServedName, w.servedName}, {api.AnnotationDeviceMemory, w.gpuMemory}, {api.AnnotationSleepAfter, w.sleepAfter}, {api.AnnotationUnloadAfter, w.unloadAfter}} {

@@ -106,6 +106,71 @@ Service models/chat is ready: http://chat.example.com
 	}
 }
 
+// TestCreateWithParts: Secrets, ConfigMaps and volumes, in kn's words, in the command and in the Service.
+func TestCreateWithParts(t *testing.T) {
+	c := gpuCluster(t)
+	c.conditionOf("True", "")
+	for _, kind := range []string{"Secret hub", "Secret all", "Secret pull", "ConfigMap settings", "PersistentVolumeClaim models", "ServiceAccount runner"} {
+		kind, name, _ := strings.Cut(kind, " ")
+		c.put("apiVersion: v1\nkind: " + kind + "\nmetadata: {name: " + name + ", namespace: default}")
+	}
+	out, err := c.run("create", "chat", "--model", "org/name", "--env", "A=1", "--env-value-from", "HF_TOKEN=secret:hub:token", "--env-value-from", "B=cm:settings:b", "--env-from", "secret:all", "--env-from", "config-map:settings",
+		"--volume", "cache=emptyDir:cache:size=1Gi", "--mount", "/models=pvc:models/llama", "--mount", "/etc/x=sc:all", "--mount", "/tmp/cache=cache", "--service-account", "runner", "--pull-secret", "pull")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := `  --limit nvidia.com/gpu=1 \
+  --volume cache=emptyDir:cache:size=1Gi \
+  --volume models=persistentVolumeClaim:models \
+  --volume etc-x=secret:all \
+  --volume shm=emptyDir:shm:size=8Gi,type=Memory \
+  --mount /models=models/llama \
+  --mount /etc/x=etc-x \
+  --mount /tmp/cache=cache \
+  --mount /dev/shm=shm \
+  --env A=1 \
+  --env-value-from HF_TOKEN=secret:hub:token \
+  --env-value-from B=config-map:settings:b \
+  --env-from secret:all \
+  --env-from config-map:settings \
+  --service-account runner \
+  --pull-secret pull
+`
+	if !strings.Contains(out, want) {
+		t.Errorf("printed\n%s\nwant in it\n%s", out, want)
+	}
+	made := c.object("/apis/serving.knative.dev/v1/namespaces/default/services/chat")
+	spec, _ := made["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	container, _ := spec["containers"].([]any)[0].(map[string]any)
+	delete(container, "resources")
+	wantSpec := map[string]any{
+		"serviceAccountName": "runner", "imagePullSecrets": []any{map[string]any{"name": "pull"}},
+		"containers": []any{map[string]any{
+			"image": "vllm/vllm-openai:v0.30.0",
+			"env": []any{map[string]any{"name": "A", "value": "1"},
+				map[string]any{"name": "HF_TOKEN", "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": "hub", "key": "token"}}},
+				map[string]any{"name": "B", "valueFrom": map[string]any{"configMapKeyRef": map[string]any{"name": "settings", "key": "b"}}}},
+			"envFrom": []any{map[string]any{"secretRef": map[string]any{"name": "all"}}, map[string]any{"configMapRef": map[string]any{"name": "settings"}}},
+			"volumeMounts": []any{map[string]any{"name": "models", "mountPath": "/models", "subPath": "llama"}, map[string]any{"name": "etc-x", "mountPath": "/etc/x", "readOnly": true},
+				map[string]any{"name": "cache", "mountPath": "/tmp/cache"}, map[string]any{"name": "shm", "mountPath": "/dev/shm"}},
+		}},
+		"volumes": []any{map[string]any{"name": "cache", "emptyDir": map[string]any{"sizeLimit": "1Gi"}}, map[string]any{"name": "models", "persistentVolumeClaim": map[string]any{"claimName": "models"}},
+			map[string]any{"name": "etc-x", "secret": map[string]any{"secretName": "all"}}, map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": "8Gi"}}},
+	}
+	if diff := cmp.Diff(wantSpec, spec); diff != "" {
+		t.Errorf("made (-want +got):\n%s", diff)
+	}
+	out, err = c.run("create", "m", "--print", "--model", "org/name", "--mount", "/dev/shm=emptyDir:mine", "--mount", "/a=ed:x", "--mount", "/A=ed:y")
+	if err != nil || strings.Contains(out, "8Gi") || !strings.Contains(out, "--volume a=emptyDir:x") || !strings.Contains(out, "--volume a-2=emptyDir:y") {
+		t.Errorf("a /dev/shm of one's own: %v\n%s", err, out)
+	}
+	c.deny = func(_, resource, _ string) bool { return resource == "secrets" }
+	var printed, notes bytes.Buffer
+	if err := kn.Execute(t.Context(), []string{"create", "m", "--print", "--model", "org/name", "--env-from", "secret:gone", "--kubeconfig", c.kubeconfig}, &printed, &notes); err != nil || !strings.Contains(notes.String(), "note: whether there is the secret default/gone was not seen") {
+		t.Errorf("without the right to look: %v\n%s", err, &notes)
+	}
+}
+
 // TestCreateByReference: what serves a model follows from what it is.
 func TestCreateByReference(t *testing.T) {
 	c := gpuCluster(t)
@@ -179,6 +244,21 @@ func TestCreateRefuses(t *testing.T) {
 		{"nearly an annotation", nil, "m --model pico -a rouse.dev/slep-after=5m", []string{"did you mean rouse.dev/sleep-after"}},
 		{"no value", nil, "m --model pico --sleep-after soon", []string{"rouse.dev/sleep-after"}},
 		{"no environment", nil, "m --model pico --env X", []string{"NAME=VALUE"}},
+		{"no such Secret", nil, "m --model pico --env-value-from HF_TOKEN=secret:gone:token", []string{"there is no secret default/gone", "--no-check"}},
+		{"no such claim", nil, "m --model pico --mount /models=pvc:gone", []string{"there is no persistentVolumeClaim default/gone"}},
+		{"no such account", nil, "m --model pico --service-account gone", []string{"there is no serviceAccount default/gone"}},
+		{"no key", nil, "m --model pico --env-value-from HF_TOKEN=secret:hub", []string{"want a key of hub"}},
+		{"no kind", nil, "m --model pico --env-value-from HF_TOKEN=vault:hub:token", []string{"vault:hub", "secret"}},
+		{"a volume of no kind", nil, "m --model pico --volume v=hostPath:/", []string{"--volume v=", "persistentVolumeClaim"}},
+		{"environment of a claim", nil, "m --model pico --env-from pvc:x", []string{"--env-from", "secret:NAME"}},
+		{"a mount of no volume", nil, "m --model pico --mount /x=v", []string{`there is no volume "v"`, "--volume v="}},
+		{"a path that is none", nil, "m --model pico --mount x=pvc:v", []string{"--mount", "PATH=VOLUME"}},
+		{"the root", nil, "m --model pico --mount /=pvc:v", []string{"--mount"}},
+		{"a path twice", nil, "m --model pico --mount /x=ed:v --mount /x=ed:w", []string{"given twice"}},
+		{"a volume twice", nil, "m --model pico --volume v=ed:v --volume v=ed:w", []string{"given twice"}},
+		{"a size that is none", nil, "m --model pico --volume v=ed:v:size=much", []string{`the size "much"`}},
+		{"a size of a claim", nil, "m --model pico --volume v=pvc:v:size=1Gi", []string{"an emptyDir has"}},
+		{"no name of an account", nil, "m --model pico --service-account A_b", []string{"--service-account"}},
 		{"no image", nil, "m --model app:app --runtime ray-serve", []string{"say --image"}},
 		{"no GPU of the size", nil, "m --model org/name --gpu-memory 100Gi", []string{"no GPU has 100 GiB", "b/gpu-0 (H100 of b) with 80 GiB", "--no-check"}},
 		{"no node with so many", nil, "m --model org/name --gpus 2 --gpu-memory 40Gi", []string{"no node has 2 GPUs of 40 GiB", "b has the most, 1"}},

@@ -27,8 +27,12 @@ type creation struct {
 	memory, cpu string
 	gpus        int
 	gpuResource string
-	// shm gives the container a /dev/shm of more than the usual 64 MiB.
-	shm bool
+	// What the cluster has that the container gets, and as whom it runs.
+	envFrom                    []source
+	envValueFrom               []variable
+	volumes                    []volume
+	mounts                     []mount
+	serviceAccount, pullSecret string
 }
 
 // shmSize is the size of /dev/shm: tensor parallelism and weights that sleep use it.
@@ -62,7 +66,9 @@ func (n *creation) describe(kind, model string) {
 		add(api.AnnotationStartTimeout, slow)
 		add(api.AnnotationHoldTimeout, slow)
 	}
-	n.shm = n.gpus > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang)
+	if n.gpus > 0 && (kind == api.RuntimeVLLM || kind == api.RuntimeSGLang) {
+		n.sharedMemory()
+	}
 }
 
 // annotate adds annotations; one that is there already gets another value.
@@ -104,11 +110,24 @@ func (n *creation) command() string {
 	if n.gpus > 0 {
 		add("--limit", fmt.Sprintf("%s=%d", n.gpuResource, n.gpus))
 	}
-	if n.shm {
-		add("--volume", "shm=emptyDir:shm:size="+shmSize+",type=Memory")
-		add("--mount", "/dev/shm=shm")
+	for _, v := range n.volumes {
+		add("--volume", v.spell())
+	}
+	for _, m := range n.mounts {
+		add("--mount", m.spell())
 	}
 	add("--env", n.env...)
+	for _, v := range n.envValueFrom {
+		add("--env-value-from", v.name+"="+v.kind+":"+v.source.name+":"+v.key)
+	}
+	for _, s := range n.envFrom {
+		add("--env-from", s.kind+":"+s.name)
+	}
+	for _, f := range [][2]string{{"--service-account", n.serviceAccount}, {"--pull-secret", n.pullSecret}} {
+		if f[1] != "" {
+			add(f[0], f[1])
+		}
+	}
 	for _, a := range n.args {
 		lines = append(lines, quoted("--arg="+a))
 	}
@@ -141,19 +160,36 @@ func (n *creation) service() *unstructured.Unstructured {
 	if len(resources) > 0 {
 		container["resources"] = resources
 	}
-	for _, e := range n.env {
-		name, value, _ := strings.Cut(e, "=")
-		all, _ := container["env"].([]any)
-		container["env"] = append(all, map[string]any{"name": name, "value": value})
+	env, from := n.environment()
+	if env != nil {
+		container["env"] = env
+	}
+	if from != nil {
+		container["envFrom"] = from
 	}
 	for _, a := range n.args {
 		all, _ := container["args"].([]any)
 		container["args"] = append(all, a)
 	}
+	return n.around(container, annotations)
+}
+
+// around is the Service of a container.
+func (n *creation) around(container, annotations map[string]any) *unstructured.Unstructured {
 	spec := map[string]any{}
-	if n.shm {
-		container["volumeMounts"] = []any{map[string]any{"name": "shm", "mountPath": "/dev/shm"}}
-		spec["volumes"] = []any{map[string]any{"name": "shm", "emptyDir": map[string]any{"medium": "Memory", "sizeLimit": shmSize}}}
+	for _, m := range n.mounts {
+		all, _ := container["volumeMounts"].([]any)
+		container["volumeMounts"] = append(all, n.mountObject(m))
+	}
+	for _, v := range n.volumes {
+		all, _ := spec["volumes"].([]any)
+		spec["volumes"] = append(all, v.object())
+	}
+	if n.serviceAccount != "" {
+		spec["serviceAccountName"] = n.serviceAccount
+	}
+	if n.pullSecret != "" {
+		spec["imagePullSecrets"] = []any{map[string]any{"name": n.pullSecret}}
 	}
 	spec["containers"] = []any{container}
 	return &unstructured.Unstructured{Object: map[string]any{

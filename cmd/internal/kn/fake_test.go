@@ -25,6 +25,7 @@ var resources = []struct {
 	{"v1", "secrets", "Secret", true},
 	{"v1", "services", "Service", true},
 	{"v1", "configmaps", "ConfigMap", true},
+	{"v1", "persistentvolumeclaims", "PersistentVolumeClaim", true},
 	{"v1", "serviceaccounts", "ServiceAccount", true},
 	{"v1", "nodes", "Node", false},
 	{"storage.k8s.io/v1", "storageclasses", "StorageClass", false},

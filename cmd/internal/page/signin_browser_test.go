@@ -69,7 +69,7 @@ func TestSignInInABrowser(t *testing.T) {
 func until(t *testing.T, url string) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if resp, err := http.Get(url); err == nil { //nolint:noctx // it is this machine
+		if resp, err := http.Get(url); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
 				return

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
@@ -43,6 +46,27 @@ func TestUnitIsUnderstood(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("rouse.service:")) {
 			t.Errorf("system %v: %v\n%s\n%s", system, err, out, service.Unit(o))
 		}
+	}
+}
+
+// TestUnitIsClosed has systemd weigh the sandbox of the system's unit: 2.4 of 10, of which most is that it serves a network and has devices.
+func TestUnitIsClosed(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze")
+	}
+	o := options()
+	o.System = true
+	path := filepath.Join(t.TempDir(), "rouse.service")
+	if err := os.WriteFile(path, []byte(service.Unit(o)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(analyze, "security", "--no-pager", "--offline=true", "--threshold=25", path).CombinedOutput()
+	if bytes.Contains(out, []byte("unrecognized option")) {
+		t.Skip("this systemd weighs no files")
+	}
+	if err != nil || !bytes.Contains(out, []byte("Overall exposure level for rouse.service: 2.")) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -96,6 +120,34 @@ func TestPlist(t *testing.T) {
 		if !slices.Contains(words, want) {
 			t.Errorf("lacks %q: %q", want, words)
 		}
+	}
+}
+
+// TestPlistIsUnderstood has Python's parser of property lists read the agent, as launchd would.
+func TestPlistIsUnderstood(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	o := options("--model", `<a>&"b" '50%' é`, "--memory", "2Gi")
+	o.Dir = "/Users/ann/my models"
+	read := exec.Command(python, "-c", "import json, plistlib, sys; json.dump(plistlib.loads(sys.stdin.buffer.read(), fmt=plistlib.FMT_XML), sys.stdout)")
+	read.Stdin = strings.NewReader(service.Plist(o, "/Users/ann/Library/Logs"))
+	out, err := read.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, service.Plist(o, "/Users/ann/Library/Logs"))
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"Label": service.Label, "ProgramArguments": []any{"/bin/true", "up", "--watch", "--log-format", "json", "--model", `<a>&"b" '50%' é`, "--memory", "2Gi"},
+		"WorkingDirectory": "/Users/ann/my models", "RunAtLoad": true, "KeepAlive": map[string]any{"SuccessfulExit": false}, "ExitTimeOut": 50.0, "ProcessType": "Interactive",
+		"StandardOutPath": "/Users/ann/Library/Logs/rouse.log", "StandardErrorPath": "/Users/ann/Library/Logs/rouse.log",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the agent (-want +got):\n%s", diff)
 	}
 }
 
