@@ -52,8 +52,9 @@ func Gateway(t testing.TB) s3.Service {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1) // of the process; sent once
-	go func() { ended <- cmd.Wait() }()
+	var end error // of the process; set before ended is closed
+	ended := make(chan struct{})
+	go func() { end = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = <-ended // it was killed
@@ -68,8 +69,7 @@ func Gateway(t testing.TB) s3.Service {
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
-		case end := <-ended:
-			ended <- end
+		case <-ended:
 			t.Fatalf("the S3 service has ended: %v", end)
 		case <-ctx.Done():
 			t.Fatalf("the S3 service does not answer: %v", err)
