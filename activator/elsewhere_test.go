@@ -44,7 +44,7 @@ func TestStreamsGoOnInAnotherCluster(t *testing.T) {
 	front := startBench(t, nil)
 	fn := front.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 2 })
 	var mu sync.Mutex
-	dies := -1 // behind so many bytes does the next cluster that is asked
+	dies := -1        // behind so many bytes does the next cluster that is asked
 	f := &resumable{} // the instances of both clusters
 	for i := range 2 {
 		cluster := startBench(t, nil)

@@ -41,7 +41,7 @@ type reply struct {
 	state   *relay.State
 	resumes bool
 	passes  bool // the front door that holds the request has asked for the state: it has the stream go on
-	next    int // the number of the event that comes, where a stream has gone on
+	next    int  // the number of the event that comes, where a stream has gone on
 
 	unread relay.WriteDeadline
 }

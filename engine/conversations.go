@@ -299,7 +299,7 @@ func contents(path string) string {
 		if err != nil {
 			return err
 		}
-		defer f.Close()
+		defer f.Close() //nolint:errcheck // it was only read
 		rel, _ := filepath.Rel(root, name)
 		fmt.Fprintf(h, "%q\n", rel)
 		n, err := io.Copy(h, f)
