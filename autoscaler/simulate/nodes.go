@@ -149,8 +149,8 @@ func (w *world) hours() float64 {
 	return sum.Hours()
 }
 
-// crowd has those that are at work on u's GPUs share their time, after u began or ended its work.
-func (w *world) crowd(u *unit) {
+// crowd has those that are at work on a GPU share its time, after one of them began or ended its work.
+func (w *world) crowd() {
 	if !w.shares {
 		return
 	}
@@ -189,7 +189,7 @@ func (w *world) pause(u *unit) []*request {
 	b.decode, b.prefill, u.running = nil, nil, 0
 	b.timer.stop()
 	w.renew(f)
-	w.crowd(u)
+	w.crowd()
 	return paused
 }
 
@@ -201,7 +201,7 @@ func (w *world) resume(u *unit, paused []*request) {
 		u.batch.push(r)
 	}
 	if u.running += len(paused); u.running > 0 {
-		w.crowd(u)
+		w.crowd()
 		u.batch.arm()
 	}
 }

@@ -193,7 +193,7 @@ func (w *world) dispatch(f *function) {
 		sent++
 		f.running++
 		if to.running++; to.running == 1 {
-			w.crowd(to)
+			w.crowd()
 		}
 		to.lastUse = w.now
 		to.batch.advance(w.now)
@@ -230,7 +230,7 @@ func (w *world) work(u *unit) {
 	u.f.count(w.now)
 	u.f.running -= len(done)
 	if u.running -= len(done); u.running == 0 {
-		w.crowd(u)
+		w.crowd()
 	}
 	u.lastUse = w.now
 	w.feed(u.f)
