@@ -123,6 +123,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 	known := resources(t)
 	names := map[string][]string{
 		"mutatingwebhookconfigurations": {"rouse-injector"},
+		"serviceaccounts":               {"rouse-injector"},
 
 		"secrets":     {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
 		"services":    {takeover.Service, control.AutoscalerName},
