@@ -56,7 +56,9 @@ func (s *server) adminHandler() http.Handler {
 }
 
 // Routes are the administrative API on one machine, with nothing behind it: for lists of what there is.
-func Routes() *mux.Router { return (&server{admin: adminserver.New(adminserver.Config{})}).adminRoutes() }
+func Routes() *mux.Router {
+	return (&server{admin: adminserver.New(adminserver.Config{})}).adminRoutes()
+}
 
 func (s *server) adminRoutes() *mux.Router {
 	r := mux.NewRouter()
