@@ -57,7 +57,7 @@ func Gateway(t testing.TB) s3.Service {
 	go func() { end = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = <-ended // it was killed
+		<-ended // it was killed
 	})
 	b := s3.NewBucket(service, "bucket")
 	defer b.Close()
