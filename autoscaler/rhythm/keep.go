@@ -28,12 +28,11 @@ func (r *Rhythm) Text() string {
 		b = binary.AppendVarint(b, ms(v)-last)
 		last = ms(v)
 	}
-	known := int64(0)
+	window := [5]int64{}
 	if r.known {
-		known = 1
+		window = [5]int64{1, ms(r.next.From.UnixNano()) - last, ms(r.next.Until.UnixNano()) - last, r.next.Period.Milliseconds(), int64(r.next.Times)}
 	}
-	for _, v := range []int64{known, ms(r.next.From.UnixNano()) - last, ms(r.next.Until.UnixNano()) - last, r.next.Period.Milliseconds(), int64(r.next.Times),
-		int64(min(r.judged, 1000)), r.hours.slot} {
+	for _, v := range append(window[:], int64(min(r.judged, 1000)), r.hours.slot) {
 		b = binary.AppendVarint(b, v)
 	}
 	b = append(b, r.verdicts)

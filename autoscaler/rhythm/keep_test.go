@@ -2,6 +2,7 @@ package rhythm
 
 import (
 	"encoding/base64"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,34 @@ func TestTextAndParse(t *testing.T) {
 	}
 	if r, err := Parse("", start); r != nil || err != nil {
 		t.Errorf("of nothing %v, %v", r, err)
+	}
+}
+
+// TestAllThatIsLearnedIsRead: after each visit, whatever came before it, what is written is read, and is written the same.
+func TestAllThatIsLearnedIsRead(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(11, seed))
+		var r Rhythm
+		at := start
+		for k := range 100 {
+			idle := time.Duration(random.ExpFloat64() * float64(time.Hour))
+			if seed%2 == 0 {
+				idle = 10*time.Minute + time.Duration(random.Int64N(int64(3*time.Second)))
+			}
+			if random.IntN(20) == 0 {
+				idle = time.Duration(random.Int64N(int64(pause)))
+			}
+			at = at.Add(idle)
+			r.Visit(at, idle, pause, widest)
+			text := r.Text()
+			got, err := Parse(text, at)
+			if err != nil {
+				t.Fatalf("seed %d, after %d visits: %v", seed, k+1, err)
+			}
+			if got.known == r.known && got.Text() != text {
+				t.Fatalf("seed %d, after %d visits: what was read is written as another", seed, k+1)
+			}
+		}
 	}
 }
 
