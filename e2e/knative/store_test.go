@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/e2e/cluster"
+	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
 // storing is the default with the component store, on a volume that the test has made, small and quick to be ready.
@@ -45,9 +46,50 @@ func TestAStoreInACluster(t *testing.T) {
 	c := node(t)
 	f := create(t, "stored", functionImage, lasting)
 	withStore(t, c)
-	_, _ = c.Kn(t.Context(), "rouse", "keys", "revoke", "client-of-stored") // of a run that was killed; usually there is none
-	key := []string{"Authorization", "Bearer " + makeKey(t, f, "client-of-stored", "--tenant", "stored")}
-	t.Cleanup(func() { _, _ = c.Kn(context.WithoutCancel(t.Context()), "rouse", "keys", "revoke", "client-of-stored") })
+	keepsWhatIsLeft(t, f, func() {
+		kubectl(t, c, "-n", "knative-serving", "delete", "pod", "-l", "app=rouse-activator", "--grace-period=1", "--timeout=3m")
+	})
+}
+
+// TestABucketInACluster has all activators keep what clients leave in one bucket of a real S3 service on this machine, over the sudden end of one of them.
+func TestABucketInACluster(t *testing.T) {
+	c := node(t)
+	f := create(t, "in-a-bucket", functionImage, lasting)
+	service := s3test.GatewayAt(t, cluster.HostIP)
+	secret := []string{"-n", "knative-serving", "create", "secret", "generic", "rouse-store", "--from-literal=ROUSE_STORE=s3://bucket/rouse", "--from-literal=AWS_ENDPOINT_URL=" + service.Endpoint,
+		"--from-literal=AWS_ACCESS_KEY_ID=" + service.AccessKey, "--from-literal=AWS_SECRET_ACCESS_KEY=" + service.SecretKey}
+	kubectl(t, c, "-n", "knative-serving", "delete", "secret", "rouse-store", "--ignore-not-found") // of a run that was killed
+	kubectl(t, c, secret...)
+	again := func() {
+		kubectl(t, c, "-n", "knative-serving", "rollout", "restart", "deployment/rouse-activator")
+		kubectl(t, c, "-n", "knative-serving", "rollout", "status", "deployment/rouse-activator", "--timeout=180s")
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			keep(t, c)
+		}
+		kubectl(t, c, "-n", "knative-serving", "delete", "secret", "rouse-store")
+		again()
+	})
+	again()
+	eventually(t, "there are two activators", func() string {
+		if n := len(pods(t, c, "app=rouse-activator", "-n", "knative-serving")); n != 2 {
+			return fmt.Sprintf("%d activators", n)
+		}
+		return ""
+	})
+	keepsWhatIsLeft(t, f, func() {
+		kill(t, c, pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name)
+	})
+}
+
+// keepsWhatIsLeft leaves a response and a batch, ends an activator in the middle of the batch, and finds both again.
+func keepsWhatIsLeft(t *testing.T, f *function, end func()) {
+	t.Helper()
+	c, client := f.c, "client-of-"+f.name
+	_, _ = c.Kn(t.Context(), "rouse", "keys", "revoke", client) // of a run that was killed; usually there is none
+	key := []string{"Authorization", "Bearer " + makeKey(t, f, client, "--tenant", "stored")}
+	t.Cleanup(func() { _, _ = c.Kn(context.WithoutCancel(t.Context()), "rouse", "keys", "revoke", client) })
 	ask := func(path string, body any, header ...string) (status int, object map[string]any) {
 		t.Helper()
 		eventually(t, path, func() string {
@@ -75,7 +117,7 @@ func TestAStoreInACluster(t *testing.T) {
 	if batch == "" {
 		t.Fatalf("the batch is %v", made)
 	}
-	kubectl(t, c, "-n", "knative-serving", "delete", "pod", "-l", "app=rouse-activator", "--grace-period=1", "--timeout=3m") // it ends in the middle of what it does
+	end() // in the middle of what it does
 	eventually(t, "the batch goes on", func() string {
 		_, b := ask("/v1/messages/batches/"+batch, nil)
 		counts, _ := b["request_counts"].(map[string]any)
@@ -85,7 +127,7 @@ func TestAStoreInACluster(t *testing.T) {
 		return ""
 	})
 	if _, again := ask("/v1/responses/"+id, nil); again["id"] != id || again["status"] != "completed" {
-		t.Errorf("after its pod was replaced the response is %v", again)
+		t.Errorf("after that the response is %v", again)
 	}
 	if _, next := ask("/v1/responses", map[string]any{"model": f.name, "input": "echo blue", "previous_response_id": id, "temperature": 0}); next["previous_response_id"] != id || next["status"] != "completed" {
 		t.Errorf("what goes on from it is %v", next)

@@ -32,6 +32,12 @@ func GatewayProgram() string {
 // Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test where there is none.
 func Gateway(t testing.TB) s3.Service {
 	t.Helper()
+	return GatewayAt(t, "127.0.0.1")
+}
+
+// GatewayAt is [Gateway] at an address of this machine.
+func GatewayAt(t testing.TB, host string) s3.Service {
+	t.Helper()
 	program := GatewayProgram()
 	if program == "" {
 		t.Skip("there is no real S3 service: make s3-gateway builds one")
@@ -40,7 +46,7 @@ func Gateway(t testing.TB) s3.Service {
 	if err := os.Mkdir(filepath.Join(dir, "bucket"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
