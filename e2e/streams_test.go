@@ -71,15 +71,10 @@ func choicesOf(t *testing.T, url, body string, seen func(n int), header ...strin
 	return choices, false
 }
 
-// TestStreamsOutliveTheirInstance kills what generates a stream, runtime or function, in the middle: the client
-// gets what it would have got.
-func TestStreamsOutliveTheirInstance(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes some seconds")
-	}
-	t.Parallel()
-	dir := t.TempDir()
-	manifest := filepath.Join(dir, "slow.yaml")
+// slow is the manifest of a function whose streams take long enough to be cut in the middle.
+func slow(t *testing.T) string {
+	t.Helper()
+	manifest := filepath.Join(t.TempDir(), "slow.yaml")
 	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})
 	if err := os.WriteFile(manifest, fmt.Appendf(nil, `apiVersion: serving.knative.dev/v1
 kind: Service
@@ -88,6 +83,17 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 `, model), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return manifest
+}
+
+// TestStreamsOutliveTheirInstance kills what generates a stream, runtime or function, in the middle: the client
+// gets what it would have got.
+func TestStreamsOutliveTheirInstance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	t.Parallel()
+	manifest := slow(t)
 	p := newServer(t, "-f", manifest)
 	body := func(more string) string {
 		return `{"model":"slow","prompt":"a stream that goes on","stream":true,"ignore_eos":true` + more + `}`
@@ -233,15 +239,7 @@ func TestTranslatedStreamsOutliveTheirInstance(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	t.Parallel()
-	manifest := filepath.Join(t.TempDir(), "slow.yaml")
-	model := infertest.File(t, infertest.Spec{Dim: 512, Layers: 16, Vocab: 4000, Context: 512})
-	if err := os.WriteFile(manifest, fmt.Appendf(nil, `apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: slow}
-spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory: 256Mi}}, spec: {containers: [{image: a, args: [--threads=1]}]}}}
-`, model), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	manifest := slow(t)
 	p := newServer(t, "-f", manifest)
 	for path, test := range map[string]struct {
 		body string

@@ -267,7 +267,7 @@ func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) e
 	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &to, &total); err != nil || first != at || to != last || api.Bytes(total) != file.size {
 		return permanentf("%s answers with another part than asked for, or has another size than its listing says", file.from)
 	}
-	if n, err := io.ReadFull(&lively{resp.Body, stall, f.c.cfg.Stall}, b); err != nil {
+	if n, err := io.ReadFull(&swarm.Lively{Reader: resp.Body, Stall: stall, Limit: f.c.cfg.Stall}, b); err != nil {
 		return cause(ctx, fmt.Errorf("%s broke off after %d of %d bytes: %w", file.from, n, len(b), err))
 	}
 	return nil

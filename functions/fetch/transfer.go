@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch/swarm"
 )
 
 // maxAnswer bounds the answers of sources that are read whole: listings and manifests.
@@ -55,22 +56,7 @@ func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 	if err := f.begin(p, file, resp); err != nil {
 		return err
 	}
-	return f.take(ctx, p, file, &lively{resp.Body, stall, f.c.cfg.Stall})
-}
-
-// lively is the body of an answer, each part of which puts off the end for want of any.
-type lively struct {
-	io.Reader
-	stall *time.Timer
-	limit time.Duration
-}
-
-func (l *lively) Read(b []byte) (int, error) {
-	n, err := l.Reader.Read(b)
-	if n > 0 {
-		l.stall.Reset(l.limit)
-	}
-	return n, err
+	return f.take(ctx, p, file, &swarm.Lively{Reader: resp.Body, Stall: stall, Limit: f.c.cfg.Stall})
 }
 
 // take appends the body of an answer to p.

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -144,12 +140,5 @@ func (p *Part) end(began time.Time, err error) {
 // write writes the file. A run that is cut off leaves what it has.
 func (r *Report) write(path string) error {
 	r.Machine.LoadAfter = report.LoadAverage()
-	var raw bytes.Buffer
-	enc := json.NewEncoder(&raw)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		return err
-	}
-	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw.Bytes(), 0o644))
+	return report.Write(path, r)
 }

@@ -145,11 +145,16 @@ func (r *Report) Finish(path string) error {
 	if path == "" {
 		return nil
 	}
+	return Write(path, r)
+}
+
+// Write writes a report of any form to a file, as JSON for people.
+func Write(path string, report any) error {
 	var raw bytes.Buffer
 	enc := json.NewEncoder(&raw)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
+	if err := enc.Encode(report); err != nil {
 		return err
 	}
 	return errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, raw.Bytes(), 0o644))

@@ -48,7 +48,7 @@ func (n *Node) ask(ctx context.Context, addr string, key Key, path, question str
 	default:
 		return nil, fmt.Errorf("it answers %s", resp.Status)
 	}
-	sealed, err := readAll(&lively{resp.Body, stall, n.cfg.Stall}, resp.ContentLength, most+64)
+	sealed, err := readAll(&Lively{resp.Body, stall, n.cfg.Stall}, resp.ContentLength, most+64)
 	if err != nil {
 		return nil, why(ctx, err)
 	}
@@ -63,17 +63,19 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// lively is the body of an answer, each part of which puts off the end for want of any.
-type lively struct {
+// Lively is the body of an answer, each part of which puts off the end for want of any.
+type Lively struct {
 	io.Reader
-	stall *time.Timer
-	limit time.Duration
+	// Stall ends the request, and is set to Limit again by each part.
+	Stall *time.Timer
+	Limit time.Duration
 }
 
-func (l *lively) Read(b []byte) (int, error) {
+// Read implements [io.Reader].
+func (l *Lively) Read(b []byte) (int, error) {
 	n, err := l.Reader.Read(b)
 	if n > 0 {
-		l.stall.Reset(l.limit)
+		l.Stall.Reset(l.Limit)
 	}
 	return n, err
 }
