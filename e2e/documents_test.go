@@ -4,7 +4,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/rouse-dev/rouse/e2e/pages"
@@ -19,42 +18,19 @@ func TestDocuments(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a network of its own needs root")
 	}
-	var files []string
-	for _, pattern := range []string{"../README.md", "../docs/*.md", "../docs/tutorials/*.md", "../docs/howto/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, found...)
+	files, err := pages.Files("..", false)
+	if err != nil {
+		t.Fatal(err)
 	}
-	followed := 0
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, err := pages.Parse(string(raw))
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-		if !page.Runs(false) {
-			continue
-		}
-		followed++
-		name := strings.TrimSuffix(strings.TrimPrefix(filepath.ToSlash(file), "../"), ".md")
-		t.Run(strings.ReplaceAll(name, "/", "."), func(t *testing.T) {
-			text, err := page.Follow(newReader(t), false)
-			if err != nil {
+	for _, f := range files {
+		t.Run(f.Name, func(t *testing.T) {
+			if err := f.Check(newReader(t), false); err != nil {
 				t.Error(err)
-			} else if *update {
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
 			}
 		})
 	}
-	if followed < 12 {
-		t.Errorf("%d pages have commands that are run: the test looks in the wrong place", followed)
+	if len(files) < 12 {
+		t.Errorf("%d pages have commands that are run: the test looks in the wrong place", len(files))
 	}
 }
 
