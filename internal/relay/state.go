@@ -92,6 +92,7 @@ func (s *State) add(piece []byte) {
 
 // From begins to count the state of a stream that was asked for with header.
 func (s *State) From(header string) {
+	header = strings.TrimPrefix(header, control.StateScores)
 	if header != control.StateNew && !strings.HasPrefix(header, control.StateReplay) { // of what comes again each is seen
 		s.size = len(header)
 	}
