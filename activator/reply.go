@@ -104,6 +104,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 		}
 		return r.end(ctx, answer, answer.Copy(r))
 	}
+	r.code = e.Code
 	return r.event(e, r.next)
 }
 

@@ -35,6 +35,10 @@ type resumable struct {
 	mu     sync.Mutex // guards what follows
 	cuts   []string   // of the next answers: what is sent before the end of the connection, "" for a whole one
 	states []string   // the headers that came
+
+	before   func()                                        // is called before an answer is cut; nil: nobody
+	goesOn   func(http.ResponseWriter, *http.Request) bool // answers what goes on, unless it says false; nil: nobody
+	encoding string                                        // that answers are said to have
 }
 
 // sent is the first n events as an instance sends them.
@@ -59,8 +63,17 @@ func (f *resumable) chat(w http.ResponseWriter, r *http.Request) {
 		cut, f.cuts = f.cuts[0], f.cuts[1:]
 	}
 	f.mu.Unlock()
+	if f.goesOn != nil && state != "" && state != control.StateNew && f.goesOn(w, r) {
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	if f.encoding != "" {
+		w.Header().Set("Content-Encoding", f.encoding)
+	}
 	if cut != "" {
+		if f.before != nil {
+			f.before()
+		}
 		_, _ = io.WriteString(w, cut)
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
