@@ -173,6 +173,11 @@ func (c *call) run() {
 			c.refuse(err)
 			return
 		}
+		if c.reply.answered != 0 && !s.limits.resumes { // the function was changed, or it is another variant: the client would get the whole answer again
+			c.f.finish(s, false, c.req.Input, 0)
+			c.refuse(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, and the function that is there now does not go on with it (request %s)", c.req.id))
+			return
+		}
 		if s.trace != nil {
 			c.trace, c.woken = s.trace, s.trace.root.Trace()
 		}
@@ -247,7 +252,9 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	c.reply.ends, c.trace = c.trace, nil
 	c.reply.resumes = c.sent.resumed < maxResumed
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
-	c.reply.answered, c.reply.instance = status, s.instance.ID
+	if c.reply.answered/100 != 2 { // else the client has a part of an answer, whatever came of the rest
+		c.reply.answered, c.reply.instance = status, s.instance.ID
+	}
 	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
 		answer.Close()
 		c.elsewhere(s, err)
@@ -261,7 +268,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	used := c.reply.used(c.req.Input)
 	c.f.finish(s, true, used.input, used.output)
 	c.f.countPrompt(&c.req, api.Tokens(c.reply.usage.Prompt))
-	c.spend(s.instance.ID, used)
+	c.spend(c.reply.instance, used)
 	var e *api.Error
 	if errors.As(err, &e) {
 		status, c.reply.code = e.Status, e.Code
@@ -287,6 +294,9 @@ func (c *call) refuse(err error) {
 		m = c.f.metrics
 	}
 	c.reply.status, c.reply.code = e.Status, e.Code
+	if c.reply.answered != 0 { // what the client has got of a stream that was to go on counts
+		c.spend(c.reply.instance, c.reply.used(c.req.Input))
+	}
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

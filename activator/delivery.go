@@ -49,6 +49,7 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 		Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
 	switch {
 	case !l.resumes:
+		c.reply.handled = l.handled
 	case c.atOnce:
 		attempt.Passed = c.req.in.Header.Get(control.HeaderState)
 		c.reply.passes = attempt.Passed != ""

@@ -40,6 +40,7 @@ type reply struct {
 	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
 	state   *relay.State
 	resumes bool
+	handled bool // it can't, as a program of the function's is before its runtime
 	passes  bool // the front door that holds the request has asked for the state: it has the stream go on
 	next    int  // the number of the event that comes, where a stream has gone on
 
@@ -103,6 +104,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 		}
 		return r.end(ctx, answer, answer.Copy(r))
 	}
+	r.code = e.Code
 	return r.event(e, r.next)
 }
 
@@ -126,7 +128,7 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 			return errors.Join(errGoesOn, err)
 		}
 	}
-	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut (request %s)", r.id)
+	e := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut%s (request %s)", r.stays(answer), r.id)
 	if cause := context.Cause(ctx); cause != nil {
 		if !errors.As(cause, &e) {
 			return cause // the client left
@@ -139,6 +141,21 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 		return errors.Join(e, err, errAbort)
 	}
 	return errors.Join(e, err, r.event(e, max(r.next, answer.Next())))
+}
+
+// stays says why a stream that was cut does not go on elsewhere; empty where nobody has expected that it does.
+func (r *reply) stays(answer *forward.Answer) string {
+	switch {
+	case r.handled:
+		return ", and does not go on elsewhere: the function has a handler"
+	case r.state == nil || !answer.Events() && !answer.Lines():
+		return ""
+	case r.state.Known():
+		return ", and has gone on elsewhere too often"
+	case r.state.Told():
+		return ", and is too long to go on elsewhere"
+	}
+	return ", and its instance has not told how another could go on"
 }
 
 // event writes an error as the last event of a stream, with the number next.

@@ -35,6 +35,10 @@ type resumable struct {
 	mu     sync.Mutex // guards what follows
 	cuts   []string   // of the next answers: what is sent before the end of the connection, "" for a whole one
 	states []string   // the headers that came
+
+	before   func()                                        // is called before an answer is cut; nil: nobody
+	goesOn   func(http.ResponseWriter, *http.Request) bool // answers what goes on, unless it says false; nil: nobody
+	encoding string                                        // that answers are said to have
 }
 
 // sent is the first n events as an instance sends them.
@@ -59,8 +63,17 @@ func (f *resumable) chat(w http.ResponseWriter, r *http.Request) {
 		cut, f.cuts = f.cuts[0], f.cuts[1:]
 	}
 	f.mu.Unlock()
+	if f.goesOn != nil && state != "" && state != control.StateNew && f.goesOn(w, r) {
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	if f.encoding != "" {
+		w.Header().Set("Content-Encoding", f.encoding)
+	}
 	if cut != "" {
+		if f.before != nil {
+			f.before()
+		}
 		_, _ = io.WriteString(w, cut)
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
@@ -125,20 +138,21 @@ func TestStreamsThatDoNotGoOn(t *testing.T) {
 		header     []string
 		cuts       []string
 		states     []string // that instances are told
+		why        string   // it does not go on; empty: the client knows, or it never does
 	}{
 		"off":       {kind: api.RuntimeEngine, header: []string{control.HeaderResume, "off"}, cuts: []string{two}, states: []string{""}},
 		"vllm":      {kind: api.RuntimeVLLM, cuts: []string{two}, states: []string{""}},
-		"handler":   {kind: api.RuntimeEngine, change: func(f *api.Function) { f.Handler = []string{"x"} }, cuts: []string{two}, states: []string{""}},
-		"no state":  {kind: api.RuntimeEngine, cuts: []string{"data: " + words[0] + "\n\n"}, states: []string{"new"}},
-		"too often": {kind: api.RuntimeEngine, cuts: []string{two, sent(2, 3), control.StateComment + "x", sent(3, 3) + ": \n\n"}, states: []string{"new", "id:1::0:11;12", "id:1::0:11;12;13,14", "id:1::0:11;12;13,14"}},
+		"handler":   {kind: api.RuntimeEngine, change: func(f *api.Function) { f.Handler = []string{"x"} }, cuts: []string{two}, states: []string{""}, why: "the function has a handler"},
+		"no state":  {kind: api.RuntimeEngine, cuts: []string{"data: " + words[0] + "\n\n"}, states: []string{"new"}, why: "has not told how"},
+		"too often": {kind: api.RuntimeEngine, cuts: []string{two, sent(2, 3), control.StateComment + "x", sent(3, 3) + ": \n\n"}, states: []string{"new", "id:1::0:11;12", "id:1::0:11;12;13,14", "id:1::0:11;12;13,14"}, why: "too often"},
 		"forged":    {kind: api.RuntimeVLLM, header: []string{control.HeaderState, "id:1::0:11"}, cuts: []string{two}, states: []string{""}},
-		"too long":  {kind: api.RuntimeEngine, cuts: []string{control.StateComment + strings.Repeat("1,", 30<<10) + "\ndata: " + words[0] + "\n\n"}, states: []string{"new"}},
+		"too long":  {kind: api.RuntimeEngine, cuts: []string{control.StateComment + strings.Repeat("1,", 30<<10) + "\ndata: " + words[0] + "\n\n"}, states: []string{"new"}, why: "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := streamed(b, strings.ReplaceAll(name, " ", "-"), test.kind, test.change)
 			f.cuts = test.cuts
 			_, got := b.post(chatPath, `{"model":"`+strings.ReplaceAll(name, " ", "-")+`","stream":true}`, test.header...)
-			if !strings.HasPrefix(got, "data: "+words[0]) && !strings.HasPrefix(got, control.StateComment) || !strings.Contains(got, `"code":"stream_cut"`) || strings.Contains(got, "[DONE]") {
+			if !strings.HasPrefix(got, "data: "+words[0]) && !strings.HasPrefix(got, control.StateComment) || !strings.Contains(got, `"code":"stream_cut"`) || strings.Contains(got, "[DONE]") || !strings.Contains(got, test.why) {
 				t.Errorf("got %.2000q", got)
 			}
 			f.mu.Lock()

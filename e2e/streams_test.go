@@ -241,16 +241,18 @@ func TestTranslatedStreamsOutliveTheirInstance(t *testing.T) {
 	t.Parallel()
 	manifest := slow(t)
 	p := newServer(t, "-f", manifest)
-	for path, test := range map[string]struct {
+	for path, test := range map[string]struct { // what follows a blank is no part of a path
 		body string
 		at   []int // lines behind which the runtime is killed; 0: the half
 	}{
-		"/v1/messages":  {`{"model":"slow","max_tokens":64,"stream":true,"temperature":0,"messages":[{"role":"user","content":"go on"}]}`, []int{1, 0}},
-		"/v1/responses": {`{"model":"slow","max_output_tokens":64,"stream":true,"temperature":0,"input":"go on"}`, []int{0}},
-		"/api/chat":     {`{"model":"slow","options":{"num_predict":64,"temperature":0},"messages":[{"role":"user","content":"go on"}]}`, []int{0}},
-		"/api/generate": {`{"model":"slow","options":{"num_predict":64,"temperature":1,"seed":4},"prompt":"go on"}`, []int{5}},
+		"/v1/messages":              {`{"model":"slow","max_tokens":64,"stream":true,"temperature":0,"messages":[{"role":"user","content":"go on"}]}`, []int{1, 0}},
+		"/v1/responses":             {`{"model":"slow","max_output_tokens":64,"stream":true,"temperature":0,"input":"go on"}`, []int{0}},
+		"/v1/responses with scores": {`{"model":"slow","max_output_tokens":64,"stream":true,"temperature":1,"seed":2,"input":"go on","include":["message.output_text.logprobs"],"top_logprobs":2}`, []int{0}},
+		"/api/chat":                 {`{"model":"slow","options":{"num_predict":64,"temperature":0},"messages":[{"role":"user","content":"go on"}]}`, []int{0}},
+		"/api/generate":             {`{"model":"slow","options":{"num_predict":64,"temperature":1,"seed":4},"prompt":"go on"}`, []int{5}},
 	} {
 		body := test.body
+		path, _, _ := strings.Cut(path, " ")
 		want := streamOf(t, p.server.url, path, body, func(int) {})
 		all := strings.Count(want, "\n")
 		for _, at := range test.at {
@@ -274,6 +276,6 @@ func TestTranslatedStreamsOutliveTheirInstance(t *testing.T) {
 		}
 	}
 	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n < 2 {
-		t.Errorf("%d of 5 streams were cut: the others had been generated before the kills", n)
+		t.Errorf("%d of 6 streams were cut: the others had been generated before the kills", n)
 	}
 }

@@ -78,13 +78,14 @@ func (e *Engine) schedule(group []*sequence) error {
 	if len(r.Resume) > 0 && e.store != nil {
 		e.store.Refresh() // who had it before us may have written its blocks a moment ago
 	}
-	if !r.ScorePrompt && r.Embed == "" { // who wants something of every position does not ask the cache
+	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // one that goes on has sent them before
+	if !score && r.Embed == "" { // who wants something of every position does not ask the cache
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
 		ID: q.id, Prompt: tokens, Max: len(r.Prompt) + r.MaxTokens,
 		Priority: r.Priority, Tenant: r.Tenant, Root: root, Siblings: len(group),
-		Score: r.ScorePrompt && len(r.scores) < len(r.Prompt)-1, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
+		Score: score, Pool: r.Embed != "", Lockstep: q.matcher != nil, NoDraft: r.NoDraft,
 	})
 	if errors.Is(err, sched.ErrTooLong) {
 		return &RequestError{Param: "prompt", TooLong: true, Message: err.Error()}

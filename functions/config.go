@@ -67,7 +67,8 @@ type Config struct {
 	ProbeTimeout time.Duration
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
-	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none.
+	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none. One that makes other events of a stream's, holds
+	// them back, or asks for something else the second time must take the header control.HeaderState out of the requests that it passes on.
 	Wrap func(http.Handler) http.Handler
 	// Models is the folder that models are fetched into; empty: $ROUSE_CACHE, else the
 	// first that can be written to of rouse/models in the user's cache, the temporary

@@ -17,12 +17,14 @@ const HeaderTrusted = "X-Rouse-Trusted"
 // has it. Only the activator says so. Its value is [StateNew], or the pieces of a state in their order, with semicolons
 // between them. Of each event of such a stream the state is a comment in front of it, a line that begins with [StateComment].
 // An instance that gives way ends such a stream with [MovedComment]: the connection's end behind it is no failure.
+// [StateScores] in front of all has the state say the log probabilities of its tokens too, for events that come again with theirs.
 // Of a request that is no stream the header says that it can be tried again whole.
 const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
 	StateReplay  = "replay:" // before a state: the events that it stands for are to come again
+	StateScores  = "scores:" // before these: with log probabilities
 	MovedComment = ": rouse-moved"
 )
 

@@ -142,9 +142,13 @@ type entry struct {
 func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event) []byte {
 	var entries []entry
 	if a.echo && !a.begun[index] && len(events) > 0 {
-		entries = append(entries, entry{Choice: sample.Choice{Token: a.prompts[index/a.n].tokens[0]}, none: true})
-		for _, c := range events[0].Prompt {
+		prompt, scores := a.prompts[index/a.n].tokens, events[0].Prompt
+		entries = append(entries, entry{Choice: sample.Choice{Token: prompt[0]}, none: true})
+		for _, c := range scores {
 			entries = append(entries, entry{Choice: c})
+		}
+		for _, t := range prompt[min(1+len(scores), len(prompt)):] { // of an event that was sent before, by another server
+			a.offsets[index] += utf8.RuneCount(a.words.Piece(t))
 		}
 	}
 	a.begun[index] = true

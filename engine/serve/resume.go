@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/sample"
 )
 
 // A stream that is cut because its server ends can go on at another one, if whoever passes it on asks for it with
@@ -24,7 +25,8 @@ import (
 // how much of the prompt was in the cache, and the mark of the model, each with a colon behind it. Another model does not go on with it. The event with the usage has the piece usagePiece.
 //
 // Who makes other events of these, and must see all of them to go on, asks with replayPrefix in front of the pieces: then
-// the events of what is known are sent too.
+// the events of what is known are sent too. If these events are to have their log probabilities, scoresPrefix is in front of all, from the
+// stream's beginning on. Then each token of a piece has its log probability behind it, and its alternatives, see appendScores.
 //
 // Where a request asks for several texts, each piece begins with the number of its text and an equals sign. Behind it, in the first piece of each prompt's
 // first text, is how much of that prompt was in the cache, and a slash.
@@ -34,6 +36,7 @@ const (
 	stateComment = ": rouse-state "
 	usagePiece   = "u"
 	replayPrefix = "replay:"
+	scoresPrefix = "scores:"
 )
 
 // state is that of one stream; nil: nobody asks for it.
@@ -43,6 +46,7 @@ type state struct {
 	seed    *int64
 	mark    string
 	texts   []known
+	scored  bool // pieces have log probabilities
 	resumed bool // it goes on with what another server has made
 	usage   bool // the usage was sent, too
 	begun   bool // the first piece was sent
@@ -50,11 +54,12 @@ type state struct {
 
 // known is what is known of one text.
 type known struct {
-	tokens  []int32 // made before, by another server
-	cached  int     // of its prompt, if it is the first text of that
-	skip    int     // tokens whose events were sent before
-	pending []int32 // tokens since the last event that was sent
-	begun   bool    // its first piece was sent
+	made    []sample.Choice // before, by another server
+	cached  int             // of its prompt, if it is the first text of that
+	seen    int             // events
+	skip    int             // of these, those that were sent before
+	pending []sample.Choice // since the last event that was sent
+	begun   bool            // its first piece was sent
 
 	replayed bool // it is sent again
 }
@@ -73,11 +78,12 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	if !ok {
 		return nil, nil
 	}
+	text, scored := strings.CutPrefix(text, scoresPrefix)
 	if text == stateNew {
-		return &state{mark: mark, texts: make([]known, texts)}, nil
+		return &state{mark: mark, scored: scored, texts: make([]known, texts)}, nil
 	}
 	text, replay := strings.CutPrefix(text, replayPrefix)
-	known, ok := parseState(text, texts)
+	known, ok := parseState(text, texts, scored)
 	switch {
 	case !ok:
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
@@ -122,13 +128,13 @@ func (s *state) replay() {
 	}
 }
 
-// parseState reads the pieces of a state of so many texts.
-func parseState(text string, texts int) (s *state, ok bool) {
+// parseState reads the pieces of a state of so many texts. scored says that their tokens have log probabilities.
+func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
 	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsAny(head[0], `"\;,`) {
 		return nil, false
 	}
-	s = &state{id: head[0], mark: head[4], begun: true, resumed: true, texts: make([]known, texts)}
+	s = &state{id: head[0], mark: head[4], begun: true, resumed: true, scored: scored, texts: make([]known, texts)}
 	var err error
 	if s.created, err = strconv.ParseInt(head[1], 10, 64); err != nil {
 		return nil, false
@@ -175,13 +181,13 @@ func (s *state) piece(piece string) bool {
 		}
 	}
 	for word := range strings.SplitSeq(piece, ",") {
-		n, err := strconv.ParseInt(word, 10, 32)
-		if err != nil || n < 0 {
+		c, ok := parseChoice(word, s.scored)
+		if !ok {
 			return false
 		}
-		k.tokens = append(k.tokens, int32(n))
+		k.made = append(k.made, c)
 	}
-	k.skip, k.begun = len(k.tokens), true
+	k.skip, k.begun = len(k.made), true
 	return true
 }
 
@@ -207,7 +213,7 @@ func (s *state) begin(e *envelope, requests []engine.Request) {
 		}
 		if s.resumed {
 			for _, k := range texts[:r.N] {
-				r.Resume = append(r.Resume, slices.Clone(k.tokens))
+				r.Resume = append(r.Resume, k.tokens())
 			}
 		}
 		texts = texts[r.N:]
@@ -229,14 +235,25 @@ func (s *state) cached(text, now int) int {
 	return k.cached
 }
 
-// add takes an event's token. replayed says that the event was sent before.
+// tokens are those that were made before.
+func (k *known) tokens() []int32 {
+	tokens := make([]int32, len(k.made))
+	for i := range k.made {
+		tokens[i] = k.made[i].Token
+	}
+	return tokens
+}
+
+// add takes an event's token, and gives the event the log probabilities that are known of it. replayed says that the event was sent before.
 func (s *state) add(ev *engine.Event) (replayed bool) {
 	k := &s.texts[ev.Index]
-	if k.skip > 0 {
-		k.skip--
+	if s.scored && k.seen < len(k.made) {
+		ev.Choice = k.made[k.seen]
+	}
+	if k.seen++; k.seen <= k.skip {
 		return true
 	}
-	k.pending = append(k.pending, ev.Token)
+	k.pending = append(k.pending, ev.Choice)
 	return false
 }
 
@@ -263,11 +280,14 @@ func (s *state) line(dst []byte, text int, first bool) []byte {
 			dst = append(strconv.AppendInt(dst, int64(k.cached), 10), '/')
 		}
 	}
-	for i, t := range k.pending {
+	for i := range k.pending {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = strconv.AppendInt(dst, int64(t), 10)
+		c := &k.pending[i]
+		if dst = strconv.AppendInt(dst, int64(c.Token), 10); s.scored {
+			dst = appendScores(dst, c)
+		}
 	}
 	return append(dst, '\n')
 }

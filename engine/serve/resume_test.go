@@ -70,32 +70,50 @@ func TestStreamsGoOn(t *testing.T) {
 		"least words": {"/v1/completions", `{"model":"parrot","prompt":"a b\n","stream":true,"temperature":0,"min_tokens":6,"max_tokens":9,"stop":["b"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one, two := start(t, serve.Config{}, 0), start(t, serve.Config{}, 0)
-			want, pieces := one.stated(test.path, test.body, "new")
-			if len(want) < 4 || want[len(want)-1] != "[DONE]" {
-				t.Fatalf("the whole stream: %q", want)
-			}
-			if at := slices.Index(pieces, ""); at != len(pieces)-1 {
-				t.Fatalf("event %d of %d has no state", at, len(pieces))
-			}
-			for n := 1; n < len(want); n++ {
-				got, more := two.stated(test.path, test.body, strings.Join(pieces[:n], ";"))
-				if diff := cmp.Diff(byText(want[n:]), byText(got)); diff != "" {
-					t.Fatalf("cut behind event %d of %d (-whole +rest):\n%s", n, len(want), diff)
-				}
-				if again, _ := two.stated(test.path, test.body, "replay:"+strings.Join(pieces[:n], ";")); n == 1 || n == len(want)/2 || n == len(want)-1 {
-					if diff := cmp.Diff(byText(want), byText(again)); diff != "" && !strings.Contains(test.body, "logprobs") {
-						t.Fatalf("cut behind event %d of %d and replayed (-whole +replayed):\n%s", n, len(want), diff)
-					}
-				}
-				if diff := cmp.Diff(byText(pieces[n:]), byText(more)); diff != "" {
-					t.Fatalf("cut behind event %d of %d, the state (-whole +rest):\n%s", n, len(want), diff)
-				}
-			}
-			if plain, none := one.stated(test.path, test.body, ""); strings.Join(none, "") != "" || plain[len(plain)-1] != "[DONE]" {
-				t.Errorf("without the header: %d events, the state %q; want none", len(plain), none)
-			}
+			goesOn(t, test.path, test.body, func() *client { return start(t, serve.Config{}, 0) })
 		})
+	}
+}
+
+// goesOn cuts a stream behind each of its events and has another server go on.
+func goesOn(t *testing.T, path, body string, server func() *client) {
+	t.Helper()
+	one, two := server(), server()
+	scores := ""
+	if strings.Contains(body, "logprobs") {
+		scores = "scores:"
+	}
+	want, pieces := one.stated(path, body, "new")
+	if len(want) < 4 || want[len(want)-1] != "[DONE]" {
+		t.Fatalf("the whole stream: %q", want)
+	}
+	if at := slices.Index(pieces, ""); at != len(pieces)-1 {
+		t.Fatalf("event %d of %d has no state", at, len(pieces))
+	}
+	for n := 1; n < len(want); n++ {
+		got, more := two.stated(path, body, strings.Join(pieces[:n], ";"))
+		if diff := cmp.Diff(byText(want[n:]), byText(got)); diff != "" {
+			t.Fatalf("cut behind event %d of %d (-whole +rest):\n%s", n, len(want), diff)
+		}
+		if diff := cmp.Diff(byText(pieces[n:]), byText(more)); diff != "" {
+			t.Fatalf("cut behind event %d of %d, the state (-whole +rest):\n%s", n, len(want), diff)
+		}
+	}
+	if scores != "" && strings.Contains(body, `"echo"`) {
+		return // nobody asks for the prompt's scores again
+	}
+	want, pieces = one.stated(path, body, scores+"new")
+	for _, n := range []int{1, len(want) / 2, len(want) - 1} {
+		again, told := two.stated(path, body, scores+"replay:"+strings.Join(pieces[:n], ";"))
+		if diff := cmp.Diff(byText(want), byText(again)); diff != "" {
+			t.Fatalf("cut behind event %d of %d and replayed (-whole +replayed):\n%s", n, len(want), diff)
+		}
+		if diff := cmp.Diff(byText(pieces), byText(told)); diff != "" {
+			t.Fatalf("cut behind event %d of %d and replayed, the state (-whole +replayed):\n%s", n, len(want), diff)
+		}
+	}
+	if plain, none := one.stated(path, body, ""); strings.Join(none, "") != "" || plain[len(plain)-1] != "[DONE]" {
+		t.Errorf("without the header: %d events, the state %q; want none", len(plain), none)
 	}
 }
 

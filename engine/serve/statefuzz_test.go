@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -9,48 +10,59 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine"
+	"github.com/rouse-dev/rouse/engine/sample"
 )
 
 // FuzzState: a state that is read gives the same when it is written and read again; everything else is refused.
 func FuzzState(f *testing.F) {
 	for _, s := range []string{"id:1::0::1", "cmpl-A:17::3:m1:1,2;3;u", "a:1:-5:0:m:0", "a:1:x:0:m:1", "a:1::0:m:", "a:1::0:m:1;u;2", ":::::", "a:1::0:m:99999999999"} {
-		f.Add(s, byte(1))
+		f.Add(s, byte(1), false)
 	}
 	for _, s := range []string{"a:1::0:m:0=5/1;1=2,3;0=4;u", "a:1::0:m:1=2", "a:1::0:m:2=2", "a:1::0:m:0=1/2;0=1/2", "a:1::0:m:0=1;u", "a:1::0:m:1"} {
-		f.Add(s, byte(2))
+		f.Add(s, byte(2), false)
 	}
-	f.Fuzz(func(t *testing.T, text string, texts byte) {
+	for _, s := range []string{"a:1::0:m:1*2,3*zz*4*5", "a:1::0:m:1*1z141z3*1*0;u", "a:1::0:m:1*", "a:1::0:m:1*1*2", "a:1::0:m:1*1*-2*3", "a:1::0:m:1*zzzzzzzz"} {
+		f.Add(s, byte(1), true)
+	}
+	f.Fuzz(func(t *testing.T, text string, texts byte, scored bool) {
 		texts = max(1, texts)
-		s, ok := parseState(text, int(texts))
+		s, ok := parseState(text, int(texts), scored)
 		if !ok {
 			return
 		}
 		if s.id == "" || strings.ContainsAny(s.id, "\":;,") || len(s.texts) != int(texts) || !s.resumed {
 			t.Fatalf("%q: %+v", text, s)
 		}
-		again := &state{id: s.id, created: s.created, seed: s.seed, mark: s.mark, texts: make([]known, texts)}
+		again := &state{id: s.id, created: s.created, seed: s.seed, mark: s.mark, scored: scored, texts: make([]known, texts)}
 		var pieces []string
 		for i, k := range s.texts {
-			if k.skip != len(k.tokens) || k.begun != (len(k.tokens) > 0) || k.cached < 0 {
+			if k.skip != len(k.made) || k.begun != (len(k.made) > 0) || k.cached < 0 {
 				t.Fatalf("%q: text %d: %+v", text, i, k)
 			}
 			if !k.begun {
 				continue
 			}
-			again.texts[i] = known{cached: k.cached, pending: k.tokens}
+			again.texts[i] = known{cached: k.cached, pending: k.made}
 			pieces = append(pieces, strings.TrimSuffix(strings.TrimPrefix(string(again.line(nil, i, true)), stateComment), "\n"))
 			again.sent(i)
 		}
 		line := strings.Join(pieces, ";")
-		o, ok := parseState(line, int(texts))
+		o, ok := parseState(line, int(texts), scored)
 		if !ok || o.id != s.id || o.created != s.created || o.mark != s.mark || (o.seed == nil) != (s.seed == nil) {
 			t.Fatalf("%q: %+v, written %q: %+v", text, s, line, o)
 		}
 		for i, k := range s.texts {
-			if got := o.texts[i]; !slices.Equal(got.tokens, k.tokens) || slices.ContainsFunc(got.tokens, func(n int32) bool { return n < 0 }) || k.begun && got.cached != k.cached {
+			if got := o.texts[i]; !sameChoices(got.made, k.made) || slices.ContainsFunc(got.tokens(), func(n int32) bool { return n < 0 }) || k.begun && got.cached != k.cached {
 				t.Fatalf("%q, written %q: text %d: %+v, it was %+v", text, line, i, got, k)
 			}
 		}
+	})
+}
+
+// sameChoices compares to the bit.
+func sameChoices(a, b []sample.Choice) bool {
+	return slices.EqualFunc(a, b, func(a, b sample.Choice) bool {
+		return a.Token == b.Token && bytes.Equal(appendScores(nil, &a), appendScores(nil, &b))
 	})
 }
 
@@ -67,9 +79,9 @@ func TestStreamOfAnotherModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first.id, first.texts[0].pending = "cmpl-1", []int32{7, 8}
+	first.id, first.texts[0].pending = "cmpl-1", []sample.Choice{{Token: 7}, {Token: 8}}
 	piece := strings.TrimSuffix(strings.TrimPrefix(string(first.line(nil, 0, true)), stateComment), "\n")
-	if again, err := read(&Server{mark: "m1"}, piece); err != nil || again.mark != "m1" || len(again.texts[0].tokens) != 2 {
+	if again, err := read(&Server{mark: "m1"}, piece); err != nil || again.mark != "m1" || len(again.texts[0].made) != 2 {
 		t.Errorf("the same model: %v, %+v", err, again)
 	}
 	_, err = read(&Server{mark: "m2"}, piece)

@@ -6,6 +6,7 @@ import "encoding/json"
 type completion struct {
 	ID      string `json:"id"`
 	Model   string `json:"model"`
+	Created int64  `json:"created"` // seconds; 0: it does not say
 	Choices []struct {
 		Message said            `json:"message"`
 		Delta   said            `json:"delta"`

@@ -109,7 +109,10 @@ func tokenScores(logprobs json.RawMessage) []json.RawMessage {
 
 // begin is the response at its beginning.
 func (r response) begin(c *completion) response {
-	r.ID, r.Model, r.Created, r.Status = "resp_"+strings.TrimPrefix(c.ID, "chatcmpl-"), c.Model, time.Now().Unix(), "in_progress"
+	r.ID, r.Model, r.Created, r.Status = "resp_"+strings.TrimPrefix(c.ID, "chatcmpl-"), c.Model, c.Created, "in_progress" // the runtime's time: whoever goes on with a stream knows it
+	if r.Created == 0 {
+		r.Created = time.Now().Unix()
+	}
 	for _, raw := range []*json.RawMessage{&r.Instructions, &r.MaxTokens, &r.Temperature, &r.TopP, &r.User} {
 		if len(*raw) == 0 {
 			*raw = json.RawMessage("null")

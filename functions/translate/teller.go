@@ -39,12 +39,13 @@ func newTeller(h http.Header, asked []byte, to shape) *teller {
 	if state == "" || to.events == nil {
 		return nil
 	}
-	if to.scored && bytes.Contains(asked, []byte(`"logprobs":true`)) { // they are told again at the end, and of what comes again there are none
-		h.Del(control.HeaderState)
-		return nil
+	scores := ""
+	if to.scored && bytes.Contains(asked, []byte(`"logprobs":true`)) { // they are told again at the end
+		scores = control.StateScores
 	}
 	t := &teller{lines: to.lines}
 	if state == control.StateNew {
+		h.Set(control.HeaderState, scores+control.StateNew)
 		return t
 	}
 	var known []string
@@ -59,7 +60,7 @@ func newTeller(h http.Header, asked []byte, to shape) *teller {
 			t.chunks, t.events = t.chunks+1, 1
 		}
 	}
-	h.Set(control.HeaderState, control.StateReplay+strings.Join(known, ";"))
+	h.Set(control.HeaderState, scores+control.StateReplay+strings.Join(known, ";"))
 	return t
 }
 

@@ -23,6 +23,7 @@ type State struct {
 	passed bool   // the client has got something
 	lost   bool   // the stream can't go on elsewhere
 	moved  bool   // the instance gives way
+	told   bool   // there was a piece, be it lost again
 }
 
 // Header is the value of [control.HeaderState] for an instance: that it is to tell the state, or the state to go on from.
@@ -35,6 +36,9 @@ func (s *State) Header() string {
 
 // Known says whether another instance can go on: all that the client has got is known, be it nothing.
 func (s *State) Known() bool { return !s.lost && (len(s.pieces) > 0 || !s.passed) }
+
+// Told says whether an instance has told any of it.
+func (s *State) Told() bool { return s.told }
 
 // Moved says whether the instance has ended the stream because it gives way, and forgets that.
 func (s *State) Moved() bool {
@@ -80,6 +84,7 @@ func (s *State) Take(p []byte) []byte {
 }
 
 func (s *State) add(piece []byte) {
+	s.told = true
 	if s.lost || len(s.pieces)+1+len(piece) > MaxState {
 		s.lost, s.pieces = true, nil
 		return
@@ -92,6 +97,7 @@ func (s *State) add(piece []byte) {
 
 // From begins to count the state of a stream that was asked for with header.
 func (s *State) From(header string) {
+	header = strings.TrimPrefix(header, control.StateScores)
 	if header != control.StateNew && !strings.HasPrefix(header, control.StateReplay) { // of what comes again each is seen
 		s.size = len(header)
 	}
