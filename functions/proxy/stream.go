@@ -171,6 +171,9 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		return
 	}
 	failure := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete") // 4.
+	if x.untold != "" {
+		failure.Message += ", and another instance does not go on with it: " + x.untold
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		failure = api.AsError(ctx.Err())
 	}
