@@ -141,11 +141,11 @@ func TestStreamsThatDoNotGoOn(t *testing.T) {
 		why        string   // it does not go on; empty: the client knows, or it never does
 	}{
 		"off":       {kind: api.RuntimeEngine, header: []string{control.HeaderResume, "off"}, cuts: []string{two}, states: []string{""}},
-		"vllm":      {kind: api.RuntimeVLLM, cuts: []string{two}, states: []string{""}},
+		"sglang":    {kind: api.RuntimeSGLang, cuts: []string{two}, states: []string{""}},
 		"handler":   {kind: api.RuntimeEngine, change: func(f *api.Function) { f.Handler = []string{"x"} }, cuts: []string{two}, states: []string{""}, why: "the function has a handler"},
 		"no state":  {kind: api.RuntimeEngine, cuts: []string{"data: " + words[0] + "\n\n"}, states: []string{"new"}, why: "has not told how"},
 		"too often": {kind: api.RuntimeEngine, cuts: []string{two, sent(2, 3), control.StateComment + "x", sent(3, 3) + ": \n\n"}, states: []string{"new", "id:1::0:11;12", "id:1::0:11;12;13,14", "id:1::0:11;12;13,14"}, why: "too often"},
-		"forged":    {kind: api.RuntimeVLLM, header: []string{control.HeaderState, "id:1::0:11"}, cuts: []string{two}, states: []string{""}},
+		"forged":    {kind: api.RuntimeSGLang, header: []string{control.HeaderState, "id:1::0:11"}, cuts: []string{two}, states: []string{""}},
 		"too long":  {kind: api.RuntimeEngine, cuts: []string{control.StateComment + strings.Repeat("1,", 30<<10) + "\ndata: " + words[0] + "\n\n"}, states: []string{"new"}, why: "too long"},
 	} {
 		t.Run(name, func(t *testing.T) {

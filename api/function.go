@@ -338,6 +338,11 @@ func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Al
 // try: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes says whether a request to an instance of f can go on at another one: the runtime tells the state of streams, and nobody is between it
+// Resumes says whether a stream of an instance of f can go on at another one: its state can be told, and nobody is between the runtime
 // and the activator.
-func (f Function) Resumes() bool { return f.Runtime.Kind == RuntimeEngine && len(f.Handler) == 0 }
+func (f Function) Resumes() bool {
+	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == RuntimeVLLM) && len(f.Handler) == 0
+}
+
+// Moves says whether an instance of f that gives way can end its requests so that they go on at another one.
+func (f Function) Moves() bool { return f.Runtime.Kind == RuntimeEngine && f.Resumes() }

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 	"github.com/rouse-dev/rouse/functions/registration"
+	"github.com/rouse-dev/rouse/functions/resume"
 	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/functions/supervise"
@@ -175,6 +176,7 @@ func (f *function) makeProxy() (err error) {
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
 		Everything: f.plain(),
 	}
+	f.tellStreams(&direct)
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
 		inner := direct
 		inner.Gate, inner.Observe, inner.Timeout, inner.Inside = inside{gate}, nil, 0, true
@@ -198,6 +200,24 @@ func (f *function) makeProxy() (err error) {
 		f.clients = f.cfg.Wrap(f.clients)
 	}
 	return nil
+}
+
+// tellStreams has the state of streams told where the runtime can't do it itself, and can go on with them all the same.
+func (f *function) tellStreams(cfg *proxy.Config) {
+	t, is := f.runtime.(runtime.Tellable)
+	if !is || !f.cfg.Function.Resumes() {
+		return
+	}
+	spec := f.cfg.Function.Runtime
+	cfg.States = true
+	cfg.Transport = resume.New(resume.Config{
+		Next: cfg.Transport, Logger: f.cfg.Logger,
+		Model: func() resume.Model {
+			path, times := t.Started()
+			return resume.Model{Name: spec.Model, Path: path, Starts: times, Args: spec.Args, Env: spec.Env, Attached: spec.Endpoint != ""}
+		},
+		Adapter: func(name string) (string, bool) { return f.adapters.Path(api.ModelName(name)) },
+	})
 }
 
 // plain says that the runtime is no model server: all of its paths are its clients'.

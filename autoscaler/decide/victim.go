@@ -381,7 +381,7 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 //  1. Its function has others awake for them.
 //  2. They wait for its next turn, as dm does now: only for a function of a higher priority.
 func moves(dm *demand, v *victim) bool {
-	if v.i.phase != phaseAwake || !v.i.f.Spec.Resumes() {
+	if v.i.phase != phaseAwake || !v.i.f.Spec.Moves() {
 		return false
 	}
 	return v.kind == surplus || v.kind == busy && dm.f.Spec.Priority > priority(v.i)

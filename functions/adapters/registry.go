@@ -180,6 +180,16 @@ func (r *Registry) List() []Adapter {
 	return slices.Clone(r.adapters)
 }
 
+// Path is where an adapter lies as the runtime knows it, empty where that is not known.
+func (r *Registry) Path(name api.ModelName) (path string, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := r.find(name); i >= 0 {
+		return r.adapters[i].path, true
+	}
+	return "", false
+}
+
 // Empty says that a runtime that wakes is to load and unload nothing.
 func (r *Registry) Empty() bool {
 	r.mu.Lock()

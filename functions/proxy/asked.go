@@ -67,8 +67,10 @@ func salt(tenant string, own []byte) []byte {
 	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
 }
 
-// tellsState says whether the runtime is ours and can go on with a stream of another instance, and nobody is between it and the activator.
-func (x *exchange) tellsState() bool { return x.proxy.cfg.Tenants && !x.proxy.cfg.Inside }
+// tellsState says whether the runtime can go on with a stream of another instance, and nobody is between it and the activator.
+func (x *exchange) tellsState() bool {
+	return (x.proxy.cfg.Tenants || x.proxy.cfg.States) && !x.proxy.cfg.Inside
+}
 
 // private takes out of a request's header what the runtime is not to know.
 func (x *exchange) private(h http.Header) {

@@ -23,7 +23,8 @@
 //  6. An answer that breaks off is never a clean one: a stream gets an error event
 //     of its own style (code stream_cut), anything else an aborted connection, or a
 //     reset stream of HTTP/2. What a runtime says of its own failures is put into those words there too. What makes a stream whole is package relay's to say.
-//     Where the activator has asked our own runtime for the stream's state (control.HeaderState), the connection is aborted, and the stream goes on elsewhere.
+//     Where the activator has asked for the stream's state (control.HeaderState), and our own runtime or a transport like that of package resume tells it, the
+//     connection is aborted, and the stream goes on elsewhere. Where a transport says why it does not, the error event says so.
 //  7. The client leaves: the request to the runtime is cancelled, which ends its
 //     generation. Its place is given back when the runtime's answer is closed. One
 //     that takes nothing of its answer for a minute has left.

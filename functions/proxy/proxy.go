@@ -64,6 +64,9 @@ type Config struct {
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
 	// Tenants says that the runtime is ours and may know whose a request is (control.HeaderTenant).
 	Tenants bool
+	// States says that the transport has the runtime go on with streams (control.HeaderState). In that header of an answer it says why the
+	// state of one is not told.
+	States bool
 	// Prefixes is how the runtime keeps clients' prompts apart.
 	Prefixes Prefixes
 	// Credentials says that the runtime gets those of clients.
@@ -170,8 +173,9 @@ type exchange struct {
 	outcome Outcome
 	meter   relay.Usage
 	live    live
-	joins   bool // the answer is asked for as a stream, and the client wants none
-	stated  bool // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere
+	joins   bool   // the answer is asked for as a stream, and the client wants none
+	stated  bool   // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere
+	untold  string // why it does not; empty: nobody has said
 	state   relay.State
 	movable bool // the gate knows that the request can go on elsewhere
 	unread  relay.WriteDeadline
@@ -247,6 +251,10 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, validated 
 			x.refuse(refused)
 			return
 		}
+	}
+	if why := resp.Header.Get(control.HeaderState); why != "" && x.stated {
+		x.stated, x.untold = false, why
+		x.moves(false)
 	}
 	if resp.StatusCode == http.StatusServiceUnavailable && x.giveWay() {
 		return

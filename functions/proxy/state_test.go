@@ -20,12 +20,16 @@ func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 		state string
 		cfg   func(*proxy.Config)
 		told  string // the runtime
+		why   string // what it does not tell
 		event bool   // the cut is told by an event
 	}{
-		"ours":           {"new", func(c *proxy.Config) { c.Tenants = true }, "new", false},
-		"ours, not told": {"", func(c *proxy.Config) { c.Tenants = true }, "", true},
-		"another":        {"new", func(*proxy.Config) {}, "", true},
-		"a handler's":    {"new", func(c *proxy.Config) { c.Tenants, c.Inside = true, true }, "", true},
+		"ours":           {"new", func(c *proxy.Config) { c.Tenants = true }, "new", "", false},
+		"ours, not told": {"", func(c *proxy.Config) { c.Tenants = true }, "", "", true},
+		"another":        {"new", func(*proxy.Config) {}, "", "", true},
+		"a handler's":    {"new", func(c *proxy.Config) { c.Tenants, c.Inside = true, true }, "", "", true},
+		"a transport":    {"new", func(c *proxy.Config) { c.States = true }, "new", "", false},
+		"it says no":     {"new", func(c *proxy.Config) { c.States = true }, "new", "the field stop does not allow that", true},
+		"another's no":   {"new", func(*proxy.Config) {}, "", "a word of its own", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := make(chan string, 1)
@@ -33,6 +37,9 @@ func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 				told <- r.Header.Get(control.HeaderState)
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.Header().Set("Content-Type", "text/event-stream")
+				if test.why != "" {
+					w.Header().Set(control.HeaderState, test.why)
+				}
 				_, _ = io.WriteString(w, event)
 				w.(http.Flusher).Flush()
 				panic(http.ErrAbortHandler)
@@ -58,6 +65,8 @@ func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 				t.Errorf("got %q", raw)
 			case test.event && (err != nil || !strings.Contains(rest, api.CodeStreamCut) || strings.Contains(rest, "has a handler") != (name == "a handler's")):
 				t.Errorf("got %q, %v; want an error event", rest, err)
+			case test.told != "" && !strings.Contains(rest, test.why), test.told == "" && test.why != "" && strings.Contains(rest, test.why), resp.Header.Get(control.HeaderState) != "":
+				t.Errorf("got %v %q, want it with the reason %q if it is one", resp.Header, rest, test.why)
 			case !test.event && (!errors.Is(err, io.ErrUnexpectedEOF) || rest != ""):
 				t.Errorf("got %q, %v; want an answer that breaks off", rest, err)
 			}

@@ -171,7 +171,10 @@ func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 		return
 	}
 	failure := api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete") // 4.
-	if x.proxy.cfg.Inside && x.proxy.cfg.Tenants {
+	switch {
+	case x.untold != "":
+		failure.Message += ", and does not go on elsewhere: " + x.untold
+	case x.proxy.cfg.Inside && x.proxy.cfg.Tenants:
 		failure.Message += ", and does not go on elsewhere: the function has a handler"
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -105,6 +105,12 @@ type Mover interface {
 	Move(ctx context.Context, e api.Endpoint, level api.Level) error
 }
 
+// Tellable is a [Runtime] whose server can tell the ids of tokens, and takes ids as a prompt, so that its streams can go on at another instance.
+type Tellable interface {
+	// Started is the model that the server was last started with, and how often it was started; empty: this process has not started it.
+	Started() (model string, times uint64)
+}
+
 // Publisher is a [Runtime] whose server publishes what its prefix cache has.
 type Publisher interface {
 	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.

@@ -27,6 +27,7 @@ type vllm struct {
 	sleeps, lora bool
 	external     bool        // a connector keeps its KV cache elsewhere, too
 	met          atomic.Bool // since the launch it was found awake; of one that somebody else starts
+	started      atomic.Pointer[started]
 }
 
 var vllmReserved = reserved{
@@ -92,6 +93,7 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
+	r.started.Store(&started{model: model, times: r.started.Load().next()})
 	model, revision := hub(model)
 	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--uds", path})
 	if revision != "" {
@@ -108,6 +110,28 @@ func (r *vllm) Launch(model string) (Launch, error) {
 		args = append(args, "--tensor-parallel-size", strconv.Itoa(r.cfg.Devices))
 	}
 	return r.launch(e, args, env)
+}
+
+// started is a start of a server.
+type started struct {
+	model string
+	times uint64
+}
+
+func (s *started) next() uint64 {
+	if s == nil {
+		return 1
+	}
+	return s.times + 1
+}
+
+// Started implements [Tellable].
+func (r *vllm) Started() (model string, times uint64) {
+	s := r.started.Load()
+	if s == nil {
+		return "", 0
+	}
+	return s.model, s.times
 }
 
 // hub splits a reference of the Hugging Face hub, hf://org/name@revision, into what

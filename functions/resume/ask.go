@@ -1,0 +1,135 @@
+package resume
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// maxAnswer bounds what vLLM answers here: a prompt's ids mostly.
+const maxAnswer = 16 << 20
+
+// ask asks vLLM something of our own. An answer other than 200 is returned.
+func (x *exchange) ask(path string, body []byte, into any) (refused *http.Response, err error) {
+	resp, err := x.send(path, body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read vLLM's answer at %s: %w", path, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, fmt.Errorf("read vLLM's answer at %s: %w", path, err)
+	}
+	return nil, nil
+}
+
+// prompt are the tokens of the request's prompt, and what vLLM says of them in its usage. An answer is one in its place.
+func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, instead *http.Response, err error) {
+	body := x.body
+	for _, name := range []string{"stream_options", "max_completion_tokens", "min_tokens", "stream_interval"} {
+		body = jsonfield.Delete(body, name)
+	}
+	for name, value := range map[string]string{"stream": "false", "max_tokens": "1", "return_token_ids": "true"} {
+		body = jsonfield.Set(body, name, []byte(value))
+	}
+	var answer struct {
+		Prompt  []int64 `json:"prompt_token_ids"`
+		Choices []struct {
+			Prompt []int64 `json:"prompt_token_ids"`
+		} `json:"choices"`
+		Usage struct {
+			Details json.RawMessage `json:"prompt_tokens_details"`
+		} `json:"usage"`
+	}
+	if instead, err = x.ask(x.in.URL.Path, body, &answer); instead != nil || err != nil {
+		return nil, nil, instead, err
+	}
+	tokens = answer.Prompt
+	if len(tokens) == 0 && len(answer.Choices) > 0 {
+		tokens = answer.Choices[0].Prompt
+	}
+	switch {
+	case len(tokens) == 0:
+		return nil, nil, x.refuse(notTold), nil
+	case len(tokens) != s.prompt || digest(tokens) != s.digest:
+		return nil, nil, x.refuse("its prompt reads otherwise now, as with a chat template that has the date in it"), nil
+	}
+	return tokens, answer.Usage.Details, nil, nil
+}
+
+const (
+	window       = 16 // tokens whose text shows whether they end within a character
+	maxCharacter = 8  // tokens that one character may have
+)
+
+// incomplete is how many of the last tokens, of which made are the answer's, are the beginning of a character: a detokenizer tells their text as a
+// replacement character, and vLLM holds that back. Negative: too many.
+func (x *exchange) incomplete(tokens []int64, made int) (int, error) {
+	for n := range min(made, maxCharacter) {
+		end := len(tokens) - n
+		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]}) // numbers and a text always marshal
+		var answer struct {
+			Prompt string `json:"prompt"`
+		}
+		refused, err := x.ask("/detokenize", body, &answer)
+		if refused != nil {
+			refused.Body.Close()
+			err = fmt.Errorf("vLLM's answer at /detokenize: %s", refused.Status)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if !strings.HasSuffix(answer.Prompt, "\uFFFD") {
+			return n, nil
+		}
+	}
+	if made < maxCharacter {
+		return made, nil
+	}
+	return -1, nil
+}
+
+// left is how many tokens the answer may still have.
+func (x *exchange) left(s *stream) (int, error) {
+	if x.asked.most >= 0 {
+		return x.asked.most - len(s.tokens), nil
+	}
+	r := *x
+	r.in = x.in.Clone(x.in.Context())
+	r.in.Method = http.MethodGet
+	var list struct {
+		Data []struct {
+			Length int `json:"max_model_len"`
+		} `json:"data"`
+	}
+	refused, err := r.ask("/v1/models", nil, &list)
+	if refused != nil {
+		refused.Body.Close()
+		err = fmt.Errorf("vLLM's answer at /v1/models: %s", refused.Status)
+	}
+	length := 0
+	for _, m := range list.Data {
+		length = max(length, m.Length)
+	}
+	if err == nil && length == 0 {
+		err = fmt.Errorf("vLLM does not say how long the model's context is")
+	}
+	if err != nil {
+		return 0, err
+	}
+	most := length - s.prompt
+	if x.model.most > 0 {
+		most = min(most, x.model.most)
+	}
+	return most - len(s.tokens), nil
+}

@@ -1,0 +1,221 @@
+package resume
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Model is what a function knows of the model that its vLLM serves.
+type Model struct {
+	// Name is the reference that was declared, and Path what vLLM was started with: a folder of files, or a name that it knows itself.
+	Name, Path string
+	// Starts is how often vLLM was started.
+	Starts uint64
+	// Args and Env are the options of the user's.
+	Args, Env []string
+	// Attached says that somebody else starts vLLM, with options that nobody knows.
+	Attached bool
+}
+
+// model is what follows of a [Model] for a request.
+type model struct {
+	mark  string
+	most  int  // tokens of an answer where the request does not say; 0: as many as fit
+	usage bool // every stream ends with its usage
+}
+
+// parsers are options of vLLM that put something between tokens and text, or hide the options that do.
+var parsers = []string{"--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning", "--reasoning-config", "--config", "--override-generation-config", "--logits-processors", "--return-tokens-as-token-ids"}
+
+// model says what a request's tokens depend on besides itself; why says why its stream does not go on:
+//
+//  1. Nobody knows how vLLM was started.
+//  2. An option has a parser of thoughts, or may have.
+//  3. The model's own defaults have a penalty that counts the answer alone.
+//  4. Nobody knows how long the answer may be: the request does not say, and the model's files are vLLM's alone.
+//  5. Nobody knows what its adapter has in it.
+func (t *Transport) model(a *asked) (m model, why string) {
+	known := t.cfg.Model()
+	if known.Attached || known.Path == "" {
+		return m, "somebody else has started this vLLM, and what it serves is not known" // 1
+	}
+	if name := firstOf(known.Args, parsers); name != "" {
+		return m, "the option " + name + " of vLLM does not allow that" // 2
+	}
+	own, why := defaults(known)
+	switch {
+	case why != "":
+		return m, why
+	case own.Presence != 0 || own.Frequency != 0:
+		return m, "the model's generation_config.json has a penalty that counts the answer alone" // 3
+	case a.most < 0 && !own.read:
+		return m, "how long the answer may be is not known: say max_tokens" // 4
+	}
+	m.most, m.usage = own.Most, firstOf(known.Args, []string{"--enable-force-include-usage"}) != ""
+	h := sha256.New()
+	env := slices.DeleteFunc(slices.Sorted(slices.Values(known.Env)), func(kv string) bool { return !strings.HasPrefix(kv, "VLLM_") })
+	content, err := t.content(known)
+	if err != nil {
+		return m, "the model's files have changed, or can't be read"
+	}
+	fmt.Fprintf(h, "%q %q %q %x\n", known.Name, known.Args, env, content)
+	if t.cfg.Adapter != nil && a.model != "" {
+		switch path, found := t.cfg.Adapter(a.model); {
+		case !found:
+		case !filepath.IsAbs(path) || files(h, path) != nil:
+			return m, "what its adapter has in it is not known" // 5
+		}
+	}
+	m.mark = hex.EncodeToString(h.Sum(nil)[:12])
+	return m, ""
+}
+
+// firstOf is the first option of args that is one of names, with either spelling of vLLM's.
+func firstOf(args, names []string) string {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(arg, "=")
+		name, _, _ = strings.Cut(name, ".") // an option's part, as --reasoning-config.x
+		if name = strings.ReplaceAll(name, "_", "-"); slices.Contains(names, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// generation is what counts of a model's generation_config.json.
+type generation struct {
+	Most      int     `json:"max_new_tokens"`
+	Presence  float64 `json:"presence_penalty"`
+	Frequency float64 `json:"frequency_penalty"`
+	read      bool
+}
+
+// defaults reads it, from where vLLM does.
+func defaults(known Model) (g generation, why string) {
+	for i, arg := range known.Args {
+		name, value, given := strings.Cut(arg, "=")
+		if strings.ReplaceAll(name, "_", "-") != "--generation-config" {
+			continue
+		}
+		if !given && i+1 < len(known.Args) {
+			value = known.Args[i+1]
+		}
+		switch value {
+		case "vllm":
+			return generation{read: true}, ""
+		case "auto":
+		default:
+			return g, "the option --generation-config of vLLM does not allow that"
+		}
+	}
+	if !filepath.IsAbs(known.Path) {
+		return g, ""
+	}
+	raw, err := os.ReadFile(filepath.Join(known.Path, "generation_config.json"))
+	switch {
+	case os.IsNotExist(err):
+		return generation{read: true}, ""
+	case err != nil || json.Unmarshal(raw, &g) != nil:
+		return g, "the model's generation_config.json can't be read"
+	}
+	g.read = true
+	return g, ""
+}
+
+// seen is what was seen of the files that vLLM was started with.
+type seen struct {
+	starts  uint64
+	path    string
+	stats   string // names, sizes and times
+	content []byte
+}
+
+// content names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
+func (t *Transport) content(known Model) ([]byte, error) {
+	if !filepath.IsAbs(known.Path) {
+		return nil, nil
+	}
+	now, err := stats(known.Path)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := &t.seen; s.starts == known.Starts && s.path == known.Path {
+		if s.stats != now {
+			return nil, errors.New("the model's files have changed")
+		}
+		return s.content, nil
+	}
+	h := sha256.New()
+	if err := files(h, known.Path); err != nil {
+		return nil, err
+	}
+	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil)}
+	return t.seen.content, nil
+}
+
+// stats are names, sizes and times of files.
+func stats(root string) (string, error) {
+	var b strings.Builder
+	err := each(root, func(name, _ string, info fs.FileInfo) error {
+		_, err := fmt.Fprintf(&b, "%q %d %d\n", name, info.Size(), info.ModTime().UnixNano())
+		return err
+	})
+	return b.String(), err
+}
+
+const (
+	maxFiles = 4096
+	edge     = 64 << 10 // of a file at each end
+)
+
+// files adds to h what is seen of files without reading them whole: names, sizes, and the bytes at both ends.
+func files(h hash.Hash, root string) error {
+	return each(root, func(name, path string, info fs.FileInfo) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fmt.Fprintf(h, "%q %d\n", name, info.Size())
+		if _, err := io.Copy(h, io.NewSectionReader(f, 0, edge)); err != nil {
+			return err
+		}
+		_, err = io.Copy(h, io.NewSectionReader(f, max(edge, info.Size()-edge), edge))
+		return err
+	})
+}
+
+// each calls see with each file below root, in their order. Links are followed.
+func each(root string, see func(name, path string, info fs.FileInfo) error) error {
+	root, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return err
+	}
+	n := 0
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if n++; n > maxFiles {
+			return fmt.Errorf("more than %d files", maxFiles)
+		}
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		name, _ := filepath.Rel(root, path) // path begins with it
+		return see(name, path, info)
+	})
+}

@@ -1,0 +1,185 @@
+package resume
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+)
+
+// The paths whose streams can go on.
+const (
+	pathChat = "/v1/chat/completions"
+	pathText = "/v1/completions"
+)
+
+// asked is a request whose stream can go on.
+type asked struct {
+	chat  bool
+	model string
+	usage bool // the stream ends with its usage
+	least int  // min_tokens
+	most  int  // max_tokens; -1: the request has none
+	rest  map[string]json.RawMessage
+}
+
+// kind is what a field of a request is to a stream that goes on.
+type kind int
+
+const (
+	unknown kind = iota // with a value, the stream does not go on
+	prompt              // it counts for the prompt alone, whose tokens are known, or for nothing
+	goes                // both paths have it, and it means the same from any token on
+	own                 // see qualify
+	zero                // only with a value that means nothing: null, false, 0, an empty text or list
+)
+
+// fields are those that requests may have.
+var fields = map[string]kind{
+	"model": own, "stream": own, "stream_options": own, "max_tokens": own, "max_completion_tokens": own, "min_tokens": own, "messages": own, "prompt": own,
+	"n": own, "best_of": own, "seed": own, "temperature": own, "tools": own, "tool_choice": own, "functions": zero, "response_format": own,
+
+	"top_p": goes, "top_k": goes, "min_p": goes, "repetition_penalty": goes, "ignore_eos": goes, "stop_token_ids": goes, "include_stop_str_in_output": goes,
+	"skip_special_tokens": goes, "spaces_between_special_tokens": goes, "logit_bias": goes, "allowed_token_ids": goes, "priority": goes, "user": goes,
+	"cache_salt": goes, "stream_interval": goes,
+
+	"presence_penalty": zero, "frequency_penalty": zero, "logprobs": zero, "top_logprobs": zero, "echo": zero, "suffix": zero, "stop": zero, "use_beam_search": zero,
+	"return_token_ids": zero, "return_tokens_as_token_ids": zero, "bad_words": zero, "continue_final_message": zero,
+
+	"add_generation_prompt": prompt, "add_special_tokens": prompt, "chat_template": prompt, "chat_template_kwargs": prompt, "documents": prompt,
+	"reasoning_effort": prompt, "parallel_tool_calls": prompt, "metadata": prompt, "store": prompt, "service_tier": prompt, "safety_identifier": prompt,
+	"prompt_cache_key": prompt, "prompt_cache_retention": prompt, "request_id": prompt, "length_penalty": prompt,
+}
+
+// qualify decides whether the stream of a request can go on exactly; why says why not:
+//
+//  1. It is a stream of one text, and of text alone.
+//  2. Nothing reads the answer for calls or thoughts: no tool may be called. (That no parser of thoughts is there is the function's to know, see [Config].)
+//  3. A token depends on nothing but those before it: no penalty that counts the answer alone, no grammar, no seed but where nothing is drawn.
+//  4. No text is held back but that of incomplete characters, and nothing but text is told of tokens.
+//  5. All else is known to mean the same for a prompt of ids.
+//
+// vLLM itself judges what is wrong with a request.
+func qualify(path string, body []byte) (a *asked, why string) {
+	all := map[string]json.RawMessage{}
+	if json.Unmarshal(body, &all) != nil || string(all["stream"]) != "true" {
+		return nil, "it is no stream"
+	}
+	a = &asked{chat: path == pathChat, most: -1, rest: map[string]json.RawMessage{}}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		value := all[name]
+		if string(value) == "null" {
+			continue
+		}
+		switch fields[name] {
+		case prompt:
+		case own:
+			if !a.takes(name, value, all) {
+				return nil, "this value of the field " + name + " does not allow that"
+			}
+		case goes:
+			a.rest[name] = value
+		case zero:
+			if !slices.Contains([]string{"false", "0", "0.0", `""`, "[]"}, string(value)) {
+				return nil, "the field " + name + " does not allow that"
+			}
+		case unknown:
+			return nil, "the field " + fmt.Sprintf("%.60q", name) + " does not allow that"
+		}
+	}
+	if !a.chat && a.most < 0 {
+		a.most = 16 // what the API says
+	}
+	return a, ""
+}
+
+// takes takes in a field that has a rule of its own, and says whether the stream can go on with it.
+func (a *asked) takes(name string, value json.RawMessage, all map[string]json.RawMessage) bool {
+	switch name {
+	case "model":
+		return json.Unmarshal(value, &a.model) == nil
+	case "n", "best_of":
+		return string(value) == "1"
+	case "max_completion_tokens":
+		return a.chat && json.Unmarshal(value, &a.most) == nil && a.most > 0
+	case "max_tokens":
+		if other := string(all["max_completion_tokens"]); a.chat && other != "" && other != "null" {
+			return true // that one counts
+		}
+		return json.Unmarshal(value, &a.most) == nil && a.most > 0
+	case "min_tokens":
+		return json.Unmarshal(value, &a.least) == nil && a.least >= 0
+	case "seed":
+		var drawn *float64
+		return json.Unmarshal(all["temperature"], &drawn) == nil && drawn != nil && *drawn == 0
+	case "temperature":
+		a.rest[name] = value
+	case "response_format":
+		kind, _ := jsonfield.Find(value, "type")
+		return string(kind) == `"text"`
+	case "tools":
+		return string(value) == "[]" || string(all["tool_choice"]) == `"none"`
+	case "tool_choice":
+		return string(value) == `"none"` || string(value) == `"auto"` && len(all["tools"]) == 0
+	case "stream_options":
+		return a.options(value)
+	case "messages":
+		return a.chat && textOnly(value)
+	case "prompt":
+		return !a.chat && onePrompt(value)
+	}
+	return true
+}
+
+// options are those of the stream.
+func (a *asked) options(value json.RawMessage) bool {
+	var o map[string]bool
+	if json.Unmarshal(value, &o) != nil {
+		return false
+	}
+	for name := range o {
+		if name != "include_usage" && name != "continuous_usage_stats" && name != "include_obfuscation" {
+			return false
+		}
+	}
+	a.usage, a.rest["stream_options"] = o["include_usage"], value
+	return true
+}
+
+// textOnly says whether messages have text alone.
+func textOnly(messages json.RawMessage) bool {
+	var list []struct {
+		Content json.RawMessage
+		Audio   json.RawMessage
+	}
+	if json.Unmarshal(messages, &list) != nil {
+		return false
+	}
+	for _, m := range list {
+		var parts []struct{ Type string }
+		if len(m.Audio) > 0 {
+			return false
+		}
+		if len(m.Content) == 0 || m.Content[0] != '[' {
+			continue
+		}
+		if json.Unmarshal(m.Content, &parts) != nil || slices.ContainsFunc(parts, func(p struct{ Type string }) bool { return p.Type != "text" }) {
+			return false
+		}
+	}
+	return true
+}
+
+// onePrompt says whether a prompt is one: a text, its tokens, or a list with one of either.
+func onePrompt(value json.RawMessage) bool {
+	var text string
+	var tokens []int64
+	if json.Unmarshal(value, &text) == nil || json.Unmarshal(value, &tokens) == nil && len(tokens) > 0 {
+		return true
+	}
+	var list []json.RawMessage
+	return json.Unmarshal(value, &list) == nil && len(list) == 1 && !strings.HasPrefix(string(list[0]), "{")
+}
