@@ -338,6 +338,9 @@ func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Al
 // try: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes says whether a request to an instance of f can go on at another one: the runtime tells the state of streams, and nobody is between it
-// and the activator.
-func (f Function) Resumes() bool { return f.Runtime.Kind == RuntimeEngine && len(f.Handler) == 0 }
+// Resumes says whether a request to an instance of f may go on at another one: the runtime tells the state of streams, and nobody is between it
+// and the activator. Of a revision that names no runtime its image knows which it is: its instances are asked for the state, and do not tell it
+// where they can't.
+func (f Function) Resumes() bool {
+	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
+}
