@@ -338,11 +338,13 @@ func (f Function) Names() []ModelName { return append([]ModelName{f.Model}, f.Al
 // try: EX_DATAERR of sysexits.h.
 const ExitModel = 65
 
-// Resumes says whether a stream of an instance of f can go on at another one: its state can be told, and nobody is between the runtime
-// and the activator.
+// Resumes says whether a stream of an instance of f may go on at another one: its runtime's state can be told, and nobody is between it and the
+// activator. Of a revision that names no runtime its image knows which it is: its instances are asked for the state, and do not tell it where they can't.
 func (f Function) Resumes() bool {
-	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == RuntimeVLLM) && len(f.Handler) == 0
+	return f.Moves() || f.Runtime.Kind == RuntimeVLLM && len(f.Handler) == 0
 }
 
-// Moves says whether an instance of f that gives way can end its requests so that they go on at another one.
-func (f Function) Moves() bool { return f.Runtime.Kind == RuntimeEngine && f.Resumes() }
+// Moves says whether an instance of f that gives way may end its requests so that they go on at another one.
+func (f Function) Moves() bool {
+	return (f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "") && len(f.Handler) == 0
+}

@@ -15,15 +15,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// newSharing is a server with the store of a bucket.
-func newSharing(t *testing.T, env []string) *place {
+// newSharing is a server with the store of a bucket. It serves pico, and what more arguments say.
+func newSharing(t *testing.T, env []string, more ...string) *place {
 	t.Helper()
 	p, err := newPlace()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.extra = append(p.extra, env...)
-	p.serve(t, "--model", "pico", "--store", "s3://bucket/rouse")
+	p.serve(t, append([]string{"--model", "pico", "--store", "s3://bucket/rouse"}, more...)...)
 	return p
 }
 

@@ -25,6 +25,7 @@ func TestMoves(t *testing.T) {
 		"ill":                               {api.Function{Runtime: engine, Priority: -1}, busy, phaseIll, 0, false},
 		"asleep":                            {api.Function{Runtime: engine, Priority: -1}, busy, phaseAsleep, 0, false},
 		"a runtime that tells no state":     {api.Function{Runtime: api.Runtime{Kind: api.RuntimeVLLM}}, surplus, phaseAwake, 0, false},
+		"a runtime that its image knows":    {api.Function{}, surplus, phaseAwake, 0, true},
 		"a handler between it and requests": {api.Function{Runtime: engine, Handler: []string{"x"}}, surplus, phaseAwake, 0, false},
 	} {
 		dm := &demand{f: &Function{Spec: api.Function{Runtime: engine, Priority: test.priority}}}

@@ -30,6 +30,7 @@ func TestGPUs(t *testing.T) {
 		{"a-sleeper-that-keeps-much", aSleeperThatKeepsMuch},
 		{"a-wake-that-hangs", aWakeThatHangs},
 		{"a-device-is-lost", aDeviceIsLost},
+		{"streams-leave-their-pod", streamsLeaveTheirPod},
 		{"two-models-swap-under-load", twoModelsSwapUnderLoad},
 		{"three-sleep-on-one-device", threeSleepOnOneDevice},
 		{"trace-of-a-cold-start-that-deletes-a-victim", traceOfAColdStartThatDeletesAVictim},
