@@ -15,12 +15,21 @@ import (
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
+// faults are what happens to machines in mid-transfer: the last one is killed when it has half of the file, the link of the one
+// before stalls then, and the one before that spoils what it sends.
+type faults struct{ kill, stall, spoil bool }
+
 // apart does what together does with a process and a network namespace for each machine, and with machines that fail.
 func apart(ctx context.Context, o options, add func(report.Measurement)) error {
 	what := fmt.Sprintf("a file of %d MiB from a source of %d MiB/s, links of %d MiB/s each way; a process and a network namespace each", o.size, o.rate, 2*o.rate)
-	var one, all, sent, faults, faultsSent []float64
+	cases := []struct {
+		name       string
+		faults     faults
+		took, sent []float64
+	}{{name: ""}, {name: ", one is killed", faults: faults{kill: true}}, {name: ", one's link stalls", faults: faults{stall: true}}, {name: ", one spoils what it sends", faults: faults{spoil: true}}}
+	var one []float64
 	for range o.reps {
-		alone, err := race(ctx, o, 1, false)
+		alone, err := race(ctx, o, 1, faults{})
 		if errors.Is(err, errNoLAN) {
 			fmt.Println("skipped:", err)
 			return nil
@@ -28,30 +37,26 @@ func apart(ctx context.Context, o options, add func(report.Measurement)) error {
 		if err != nil {
 			return err
 		}
-		many, err := race(ctx, o, o.nodes, false)
-		if err != nil {
-			return err
+		one = append(one, alone.took.Seconds())
+		for k := range cases {
+			c := &cases[k]
+			r, err := race(ctx, o, o.nodes, c.faults)
+			if err != nil {
+				return err
+			}
+			c.took, c.sent = append(c.took, r.took.Seconds()), append(c.sent, float64(r.sent)/float64(o.size<<20))
 		}
-		broken, err := race(ctx, o, o.nodes, true)
-		if err != nil {
-			return err
-		}
-		one, all, faults = append(one, alone.took.Seconds()), append(all, many.took.Seconds()), append(faults, broken.took.Seconds())
-		sent = append(sent, float64(many.sent)/float64(o.size<<20))
-		faultsSent = append(faultsSent, float64(broken.sent)/float64(o.size<<20))
 	}
-	name := fmt.Sprintf("%d machines", o.nodes)
-	m := report.Compare(report.Measurement{Name: name, What: what + ": until the last one has it", Unit: "s", Against: "one machine alone"}, all, one)
-	add(m.Gated(m.Ratio <= 1.3, "at most 1.3 x of one"))
-	copies := func(name string, series []float64) {
-		s := report.Measurement{Name: name + ": sent by the source", What: what + "; bytes on the wire, headers too", Unit: "copies", N: len(series), Rouse: report.Summarise(series)}
+	for _, c := range cases {
+		name := fmt.Sprintf("%d machines%s", o.nodes, c.name)
+		m := report.Compare(report.Measurement{Name: name, What: what + ": until the last one has it that is not ended, or cut off", Unit: "s", Against: "one machine alone"}, c.took, one)
+		if !c.faults.stall { // who waits for it can't know sooner
+			m = m.Gated(m.Ratio <= 1.3, "at most 1.3 x of one")
+		}
+		add(m)
+		s := report.Measurement{Name: name + ": sent by the source", What: what + "; bytes on the wire, headers too", Unit: "copies", N: o.reps, Rouse: report.Summarise(c.sent)}
 		add(s.Gated(s.Rouse.P95 <= 1.2, "at most 1.2 copies"))
 	}
-	copies(name, sent)
-	name += ", one is killed, one's link stalls, one spoils what it sends"
-	m = report.Compare(report.Measurement{Name: name, What: what + ": until the last of the others has it", Unit: "s", Against: "one machine alone"}, faults, one)
-	add(m)
-	copies(name, faultsSent)
 	return nil
 }
 
@@ -131,21 +136,20 @@ const most = 10
 // has is what a machine says that has the file.
 func (s *stage) has() string { return fmt.Sprintf("%s%x", saysHas, sha256.Sum256(s.content)) }
 
-// race lets n machines fetch the file at once. With faults, the last one is killed when it has half of it, the link of the
-// one before stalls then, and the one before that spoils what it sends.
-func race(ctx context.Context, o options, n int, faults bool) (outcome, error) {
+// race lets n machines fetch the file at once.
+func race(ctx context.Context, o options, n int, f faults) (outcome, error) {
 	s, err := newStage(ctx, o)
 	if err != nil {
 		return outcome{}, err
 	}
-	r, err := s.race(ctx, n, faults)
+	r, err := s.race(ctx, n, f)
 	return r, errors.Join(err, s.close())
 }
 
-func (s *stage) race(ctx context.Context, n int, faults bool) (outcome, error) {
+func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 	for i := range n {
 		as := "node"
-		if faults && i == n-3 {
+		if f.spoil && i == n-3 {
 			as = "spoiler"
 		}
 		if _, err := s.begin(ctx, 2*s.o.rate, role{as: as}); err != nil {
@@ -163,16 +167,20 @@ func (s *stage) race(ctx context.Context, n int, faults bool) (outcome, error) {
 			return outcome{}, err
 		}
 	}
-	if faults {
-		killed, stalled := fetching[n-1], fetching[n-2]
-		if err := killed.until(ctx, saysHalf); err != nil {
+	if f.kill {
+		if err := fetching[n-1].until(ctx, saysHalf); err != nil {
 			return outcome{}, err
 		}
-		killed.kill()
-		if err := errors.Join(stalled.until(ctx, saysHalf), s.stall(ctx, stalled.host)); err != nil {
+		fetching[n-1].kill()
+	}
+	if f.stall {
+		if err := errors.Join(fetching[n-2].until(ctx, saysHalf), s.stall(ctx, fetching[n-2].host)); err != nil {
 			return outcome{}, err
 		}
-		fetching = fetching[:n-2]
+		fetching = slices.Delete(slices.Clone(fetching), n-2, n-1)
+	}
+	if f.kill {
+		fetching = fetching[:len(fetching)-1]
 	}
 	for _, p := range fetching {
 		if err := p.until(ctx, s.has()); err != nil {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestApart: eight processes on machines of their own fetch a file at once. One is killed, one's link stalls, one spoils
-// what it sends; the others have it, and the source sends little more than one copy. Who comes later has it from them,
+// what it sends; the others have it, and the source sends a copy and what those three were to fetch. Who comes later has it from them,
 // although one there lies.
 func TestApart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -40,12 +40,12 @@ func TestApart(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	o, err := s.race(ctx, 8, true)
+	o, err := s.race(ctx, 8, faults{kill: true, stall: true, spoil: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("took %s", o.took)
-	if copies := float64(o.sent) / float64(len(s.content)); copies > 1.2 {
+	if copies := float64(o.sent) / float64(len(s.content)); copies > 1.5 { // each of the three may cost what it had to fetch itself
 		t.Errorf("the source sends %.2f copies of the file", copies)
 	}
 	if spoiler := s.machines[6]; !s.avoided(spoiler) {
