@@ -59,8 +59,8 @@ func TestFilesFromOtherPods(t *testing.T) {
 		if got == "" || got != said {
 			t.Errorf("%s says %q, want %q", f.name, got, said)
 		}
-		if n := sent.Load(); n != step.copies*int64(len(file)) {
-			t.Errorf("after %s the source has sent %d bytes of a file of %d, want %d copies", f.name, n, len(file), step.copies)
+		if more := sent.Load() - step.copies*int64(len(file)); more < 0 || more > 100 { // each asks for a byte first, to see what there is
+			t.Errorf("after %s the source has sent %d bytes more than %d copies of a file of %d", f.name, more, step.copies, len(file))
 		}
 		out, err := c.Kubectl(t.Context(), "-n", in, "logs", f.pods()[0].Metadata.Name, "-c", "user-container")
 		if together := strings.Contains(out, "fetched a file together"); err != nil || together != (step.more != nil) {
