@@ -157,7 +157,7 @@ bench-record: ## what the record of an autoscaler's inputs and decisions costs: 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
 	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
 
-bench-files: ## a file fetched by eight caches at once beside one alone; the memory of four instances of one model beside one's
+bench-files: ## a file fetched by eight caches at once beside one alone, in network namespaces and with faults too (root); the memory of four instances of one model beside one's
 	$(GO) run ./e2e/bench/files -o docs/bench/files.json
 
 bench-neon: ## instructions of the engine's kernels on an emulated arm64 processor, by NEON and in plain Go; needs qemu-user-static

@@ -1,6 +1,8 @@
 package autoscaler
 
 import (
+	"slices"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
@@ -14,6 +16,13 @@ func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 	for _, i := range a.instances {
 		if s := &i.Status; s.Node == node && s.Shared.File == shared.File {
 			among = append(among, &i.Instance)
+		}
+	}
+	for k, i := range among {
+		f := a.functions[i.Status.Function]
+		if f != nil && !f.OneFile && slices.ContainsFunc(among[:k], func(o *decide.Instance) bool { return o.Status.Function == i.Status.Function }) {
+			f.OneFile = true // so those that come have it, too
+			a.dirty.add(f.Spec.Name)
 		}
 	}
 	decide.Share(among, func(i *decide.Instance) {

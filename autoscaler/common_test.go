@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,5 +95,29 @@ func TestSharedIsChargedOnce(t *testing.T) {
 			}
 			check("four after a restart", used("n1"), 4*whole-3*file)
 		})
+	})
+}
+
+// TestAStartBesideTheFile: once two instances of a function were seen to have one file in memory, a third one needs only what is
+// its own, and `rouse why` says so; what is in use never exceeds the machine.
+func TestAStartBesideTheFile(t *testing.T) {
+	inWorld(t, 6656*api.MiB, func(w *fleet) {
+		f := w.add("f", 3*api.GiB, func(f *fakeFunction) {
+			f.shared, f.asleep = 2*api.GiB, 256*api.MiB
+			f.spec.MaxScale, f.spec.Concurrency, f.spec.SleepAfter = 3, 1, time.Hour
+		})
+		w.request(f, 6, time.Minute)
+		pass(5 * time.Minute)
+		told := 0
+		for _, d := range w.a.Why(f.spec.Name) {
+			if d.Action == "start" && strings.Contains(d.Reason, "needs 1 GiB of host, beside 2 GiB that are in memory there") {
+				told++
+			}
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.instances) != 3 || told != 1 || w.peak != 5*api.GiB {
+			t.Errorf("%d instances, %s in use at most, %d starts beside the file; want 3, 5 GiB and 1\n%s", len(w.instances), w.peak, told, strings.Join(w.calls, "\n"))
+		}
 	})
 }

@@ -78,6 +78,7 @@ func (p *functionPut) apply(a *Autoscaler) {
 		for _, i := range f.Instances {
 			i.Outdated = true
 		}
+		f.OneFile = false
 		arrivals := f.Past.Arrivals
 		f.Past = p.Recalled.experience()
 		f.Past.Arrivals = arrivals

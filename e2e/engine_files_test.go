@@ -190,7 +190,11 @@ func TestEngineTruncated(t *testing.T) {
 func (e *engineServer) cutTiles(t *testing.T) {
 	t.Helper()
 	for name := range e.place.tiles(t) {
-		truncate(t, filepath.Join(e.place.runtime, ".cache", "rouse", "tiles", name))
+		path := filepath.Join(e.place.runtime, ".cache", "rouse", "tiles", name)
+		if err := os.Chmod(path, 0o600); err != nil { // nobody may write it otherwise
+			t.Fatal(err)
+		}
+		truncate(t, path)
 	}
 }
 

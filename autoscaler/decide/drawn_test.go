@@ -67,7 +67,7 @@ func (d *drawn) function(name string) Function {
 	case 3, 4:
 		spec.VariantOf = api.ModelName(fmt.Sprintf("m%d", r.IntN(4)))
 	}
-	f := Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
+	f := Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true, OneFile: len(d.Functions)%2 == 0}
 	f.Past.Load, f.Past.Wake[1] = time.Duration(1+r.IntN(40))*time.Second, time.Duration(1+r.IntN(2000))*time.Millisecond
 	f.Past.Asleep[1] = api.Memory{Host: api.Bytes(1+r.IntN(4)) * api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
 	f.Past.Asleep[2] = api.Memory{Host: api.GiB / 2, Devices: spec.Memory.Devices, PerDevice: api.GiB / 2}
@@ -117,6 +117,9 @@ func (d *drawn) instances(f *Function) {
 		}
 		if fits && r.IntN(4) > 0 {
 			i.Status.State, i.Status.Level, i.Status.Memory = api.Awake, 0, f.Need
+			if f.OneFile && len(d.Instances)%3 > 0 { // else it has not yet said so
+				i.Status.Shared = api.SharedMemory{File: "f", Bytes: f.Need.Host / 2}
+			}
 		}
 		switch r.IntN(12) {
 		case 0:

@@ -25,6 +25,7 @@ func (w *World) enterLedger(f *Function, now time.Time) {
 	if f.desire(now); f.scaled {
 		f.changes(f.Scale.Until)
 	}
+	f.besides(now)
 	slab := make(bytes, 3*size)
 	for _, i := range f.Instances {
 		n := len(i.at)
@@ -53,6 +54,7 @@ func (w *World) hold(i *Instance, now time.Time) {
 		}
 		clear(i.leaves)
 	}
+	i.spare()
 	if i.Status.State != api.Asleep || i.phase == phaseRising || i.reserved() {
 		copy(i.held, i.up)
 	}
@@ -86,7 +88,7 @@ func (w *World) lessening(i *Instance, stays api.Memory) {
 // keepCommon takes out of what is on its way back what others have in common with i.
 func (i *Instance) keepCommon() {
 	if len(i.leaves) > 0 {
-		i.leaves[0] -= min(i.Common, i.leaves[0])
+		i.leaves[0] -= min(i.common(), i.leaves[0])
 	}
 }
 

@@ -93,7 +93,7 @@ func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 	for _, s := range p.places() {
 		o := &option{node: s.node, at: p.devicesOf(f, s), fetch: s.fetch, price: s.price}
 		o.needs = p.alloc(len(o.at))
-		p.w.fill(o.needs, o.at, whole(f.Need))
+		p.w.fill(o.needs, o.at, whole(f.needOn(s.node)))
 		o.touches = o.needs
 		p.reads(o.at)
 		o.regret.v = f.Past.Return(inventory.Stopped).Seconds()
@@ -250,13 +250,14 @@ func (p *plan) follow(dm *demand, o *option) {
 	}
 	if o.self == nil {
 		slices.Sort(gpus)
+		need := f.needOn(o.node)
 		p.do(f, nil, Action{Kind: Start, Node: p.w.nodes[o.node].name, Devices: gpus, Memory: f.Need, Ahead: dm.class == ahead,
-			Reason: fmt.Sprintf("%s; needs %s, free %s", dm.why, amountOf(f.Need), free)})
+			Reason: fmt.Sprintf("%s; needs %s%s, free %s", dm.why, amountOf(need), inMemoryThere(f.Need.Host-need.Host), free)})
 		return
 	}
 	p.do(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,
-		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more, free %s", dm.why,
-			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), free)})
+		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more%s, free %s", dm.why,
+			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), inMemoryThere(o.self.spared), free)})
 }
 
 // bookAhead books for a demand that has to wait. One that has starved for a turn books at

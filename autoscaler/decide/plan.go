@@ -83,6 +83,8 @@ type functionState struct {
 	// desired is how many should be awake; scaled says that [Function.Scale] does.
 	desired int
 	scaled  bool
+	// inMemory is what its instances have in memory of one file, by node; see [Function.besides].
+	inMemory []beside
 	// enrolled is where it is among [World.groups].
 	enrolled group
 	// pressed and pressure are of [Function.Wanted].
@@ -113,6 +115,8 @@ type instanceState struct {
 	// held is what it takes now of each device in at, up is what it takes while awake,
 	// leaves is the part of held that is on its way back.
 	held, up, leaves bytes
+	// spared is what of up another one's account bears until it has said so itself, and lent what it bears so for others; see [Function.besides].
+	spared, lent api.Bytes
 	// places are its places in World.on, one for each device in at.
 	places []int
 	soft   bool   // it could give way without work being interrupted
@@ -204,7 +208,7 @@ func (p *plan) leave(i *Instance, stays bytes) {
 			c -= min(stays[k], c)
 		}
 		if k == 0 {
-			c -= min(i.Common, c)
+			c -= min(i.common(), c)
 		}
 		p.spend(d, 0, c)
 	}

@@ -56,6 +56,7 @@ func FuzzPlan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := randomWorld(r)
+		s.giveFiles(rand.New(rand.NewPCG(seed, 11)))
 		var log []string
 		fail := func(format string, args ...any) {
 			t.Helper()
@@ -76,6 +77,9 @@ func FuzzPlan(f *testing.F) {
 			s.run(time.Duration(1+r.IntN(40))*time.Second, func() {
 				if over := s.over(); over != "" {
 					fail("more is given than there is: %s", over)
+				}
+				if over := s.truth(); over != "" {
+					fail("more is in use than there is: %s", over)
 				}
 				if plans++; plans > 2000 {
 					fail("it does not come to rest")

@@ -177,7 +177,7 @@ type visible struct {
 	since, retry, settles time.Time
 	failures              int
 	memory                api.Memory
-	borne, common         api.Bytes
+	borne, common, spared api.Bytes
 }
 
 // visibleFunction is what others see of a function of which they see an instance. Requests that come and go at one that
@@ -231,7 +231,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 		o := visible{
 			of: of, self: i, id: s.Instance, phase: i.phase, doing: i.Doing, state: s.State, level: s.Level,
 			reserved: i.reserved(), settling: i.settling(now), lost: i.lost, shrunk: s.Shrunk, slept: i.Slept,
-			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory, borne: i.Borne, common: i.Common,
+			since: i.Since, retry: i.RetryAt, settles: i.Settles, failures: i.Failures, memory: s.Memory, borne: i.Borne, common: i.common(), spared: i.spared,
 		}
 		for _, d := range i.at {
 			o.devices += memo.Hash(d)

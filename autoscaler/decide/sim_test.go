@@ -50,6 +50,7 @@ type nature struct {
 	residue           [3]api.Bytes // of host, by level
 	perResidue        [3]api.Bytes // of each device, by level
 	requests          api.Requests // of its pods
+	file              api.Bytes    // what its instances on a node have in common while they are up
 	users             int
 	work              Load // inside the runtimes, all together; TTFT is that of one alone
 	// starving is since when users wait without an instance; worst is the longest that lasted.
@@ -189,6 +190,7 @@ func (s *sim) plan() time.Time {
 
 // once plans and begins what it says.
 func (s *sim) once() (next time.Time, quiet bool) {
+	s.share()
 	actions, next := Plan(s.Snapshot, s.now)
 	if s.twin != nil {
 		s.twin.follow(s, actions, next)
@@ -233,6 +235,14 @@ func (s *sim) act(a Action) {
 		return func(i *Instance) {
 			i.Doing, i.Since = Nothing, s.now
 			i.Status.State, i.Status.Level = st, level
+			if st == api.Awake && s.nature[i.Status.Function].file > 0 { // it is measured after that
+				s.due = append(s.due, end{s.now.Add(2 * time.Millisecond), i.Status.Instance, func(i *Instance) {
+					if i.Status.State == api.Awake {
+						s.weigh(i)
+					}
+				}})
+				return
+			}
 			if st != api.Asleep || i.Status.Memory.Host == 0 {
 				s.weigh(i)
 				return
@@ -317,6 +327,9 @@ func (s *sim) act(a Action) {
 func (s *sim) weigh(i *Instance) {
 	f, n := s.function(i.Status.Function), s.nature[i.Status.Function]
 	i.Status.Memory = api.Memory{Host: f.Need.Host, Devices: f.Need.Devices, PerDevice: f.Need.PerDevice}
+	if i.Status.Shared = (api.SharedMemory{}); n.file > 0 && i.Status.State == api.Awake {
+		i.Status.Shared = api.SharedMemory{File: string(f.Spec.Name), Bytes: n.file}
+	}
 	if i.Status.State == api.Asleep {
 		i.Status.Memory = api.Memory{Host: n.residue[i.Status.Level], Devices: f.Need.Devices, PerDevice: n.perResidue[i.Status.Level]}
 		f.Past.Asleep[i.Status.Level] = i.Status.Memory
@@ -363,6 +376,67 @@ func (s *sim) over() string {
 		if l.Free < 0 {
 			return fmt.Sprintf("%s: awake %s, rising %s, reserved %s, asleep %s, leaving %s of %s",
 				l.ID, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Capacity)
+		}
+	}
+	return ""
+}
+
+// share does what the loop does when instances have said what they have in common.
+func (s *sim) share() {
+	among := map[string][]*Instance{}
+	for k := range s.Instances {
+		i := &s.Instances[k]
+		if s.function(i.Status.Function) == nil || i.Status.Shared.File == "" {
+			i.Borne, i.Common = 0, 0
+			continue
+		}
+		at := i.Status.Node + " " + i.Status.Shared.File
+		among[at] = append(among[at], i)
+	}
+	for _, at := range sortedKeys(among) {
+		Share(among[at], func(*Instance) {})
+		if f := s.function(among[at][0].Status.Function); len(among[at]) > 1 {
+			f.OneFile = true
+		}
+	}
+}
+
+// giveFiles gives half of the functions a file that their instances have in common while they are up.
+func (s *sim) giveFiles(r *rand.Rand) {
+	for k := range s.Functions {
+		f := &s.Functions[k]
+		n := s.nature[f.Spec.Name]
+		if r.IntN(2) == 0 {
+			n.file = f.Need.Host * api.Bytes(1+r.IntN(9)) / 10
+			n.residue[1] = min(n.residue[1], f.Need.Host-n.file) // it is not in memory asleep
+			n.residue[2] = min(n.residue[2], n.residue[1])
+			f.Spec.MaxScale, f.OneFile = 2+r.IntN(3), r.IntN(2) == 0
+		}
+	}
+}
+
+// truth says on which node more is really in use than there is, whatever was said of it; empty for none.
+func (s *sim) truth() string {
+	used, common := map[string]api.Bytes{}, map[string]bool{}
+	for k := range s.Instances {
+		i := &s.Instances[k]
+		f, n := s.function(i.Status.Function), s.nature[i.Status.Function]
+		if phase := phaseOf(i); i.Status.State == api.Asleep && phase != phaseRising {
+			used[i.Status.Node] += n.residue[i.Status.Level]
+			continue
+		}
+		used[i.Status.Node] += f.Need.Host - n.file
+		if at := i.Status.Node + " " + string(f.Spec.Name); !common[at] {
+			common[at] = true
+			used[i.Status.Node] += n.file
+		}
+	}
+	for _, d := range s.Devices {
+		if d.Node == "" && d.ID != api.HostMemory || d.Node != "" && !d.IsHost() {
+			continue
+		}
+		if used[d.Node] > d.Capacity {
+			return fmt.Sprintf("%s are in use of %s of %s", used[d.Node], d.Capacity, d.ID)
 		}
 	}
 	return ""

@@ -58,6 +58,8 @@ type Function struct {
 	// measured; only a certain need makes a function impossible.
 	Need    api.Memory
 	Certain bool
+	// OneFile says that instances of it on one node were seen to have one file in memory: so do those that come. See [Share].
+	OneFile bool
 	// Past is what was learned.
 	Past inventory.Experience
 	// Rhythm is what was learned of when it is wanted; nil: nothing.

@@ -111,7 +111,7 @@ func (p *plan) hostSpot(f *Function, k int32, add func(*spot)) {
 	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
 		return
 	}
-	lack, late, hard := p.shortage(n.host, f.Need.Host)
+	lack, late, hard := p.shortage(n.host, f.needOn(k).Host)
 	p.spot = spot{node: k, gpu: -1, class: p.luck(p.ease(classOf(lack, late, hard)), f, n.host), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]}
 	add(&p.spot)
 }
@@ -138,7 +138,7 @@ func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
 	if len(n.gpus) == 0 {
 		return
 	}
-	hostLack, hostLate, hostHard := p.shortage(n.host, f.Need.Host)
+	hostLack, hostLate, hostHard := p.shortage(n.host, f.needOn(k).Host)
 	s := &p.spot
 	*s = spot{node: k, fetch: p.fetches(f, n)}
 	for _, d := range n.gpus {
@@ -164,7 +164,7 @@ func (p *plan) setSpot(f *Function, k int32, add func(*spot)) {
 	s := spot{node: k, gpu: -1, fetch: p.fetches(f, n)}
 	var anyHard bool
 	at := []int32{n.host}
-	s.lack, s.late, anyHard = p.shortage(n.host, f.Need.Host)
+	s.lack, s.late, anyHard = p.shortage(n.host, f.needOn(k).Host)
 	for _, g := range gpus {
 		s.lack, s.late, s.free, s.price = s.lack+g.lack, s.late+g.late, s.free+g.free, s.price+g.price
 		anyHard = anyHard || g.class%afterAll == 3

@@ -299,12 +299,12 @@ func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add
 
 // frees is b, which i gives back, less what others have in common with it.
 func (p *plan) frees(i *Instance, b bytes) bytes {
-	if i.Common == 0 || len(b) == 0 {
+	if i.common() == 0 || len(b) == 0 {
 		return b
 	}
 	c := p.alloc(len(b))
 	copy(c, b)
-	c[0] -= min(i.Common, c[0])
+	c[0] -= min(i.common(), c[0])
 	return c
 }
 

@@ -225,6 +225,7 @@ func FuzzWorld(f *testing.F) {
 		if r.IntN(2) == 0 {
 			s.flaky = rand.New(rand.NewPCG(seed, 6))
 		}
+		s.giveFiles(rand.New(rand.NewPCG(seed, 11)))
 		s.twin = newTwin(s)
 		all := slices.Clone(s.Devices)
 		var log []string

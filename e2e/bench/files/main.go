@@ -1,6 +1,7 @@
 // Command files measures what it costs to bring one file to many machines, and what it costs to have it in memory there
 // several times. Machines are caches in one process, each behind a link of its own whose rate is bounded both ways, as that of
-// the file's source is. Instances are processes of the engine's CPU worker, whose model has random weights.
+// the file's source is; then, as root on Linux, processes in network namespaces on one switch, some of which fail. Instances are
+// processes of the engine's CPU worker, whose model has random weights.
 //
 //	go run ./e2e/bench/files -o docs/bench/files.json
 package main
@@ -39,6 +40,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if os.Getenv(machineEnv) != "" {
+		return machine(ctx, os.Args[2:])
+	}
 	var o options
 	out := flag.String("o", "", "file for the results")
 	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
@@ -56,7 +60,7 @@ func run(ctx context.Context) error {
 		fmt.Println(m.Line())
 		r.Measurements = append(r.Measurements, m)
 	}
-	for _, part := range []func(context.Context, options, func(report.Measurement)) error{together, memory} {
+	for _, part := range []func(context.Context, options, func(report.Measurement)) error{together, apart, memory} {
 		if err := part(ctx, o, add); err != nil {
 			return err
 		}

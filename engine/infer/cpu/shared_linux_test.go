@@ -2,11 +2,15 @@ package cpu_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rouse-dev/rouse/engine/gguf"
@@ -53,18 +57,76 @@ func TestTilesShared(t *testing.T) {
 
 // serveShared is one of the processes: it computes once, and holds the model until its input ends.
 func serveShared(t *testing.T, path string) {
+	if uid, err := strconv.Atoi(os.Getenv("CPU_TEST_USER")); err == nil {
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(uid), syscall.Setuid(uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path := range strings.FieldsSeq(os.Getenv("CPU_TEST_REFUSED")) { // what it may not
+		_, err := os.Open(path)
+		_, err2 := os.OpenFile(path, os.O_WRONLY, 0)
+		if !errors.Is(err, fs.ErrPermission) || !errors.Is(err2, fs.ErrPermission) || !errors.Is(os.Truncate(path, 0), fs.ErrPermission) {
+			t.Fatalf("a process that has no right to %s can open it: %v, %v", path, err, err2)
+		}
+	}
 	r := open(t, path, cpu.Config{Threads: 1, TileDir: os.Getenv("CPU_TEST_TILES"), TileFrom: 1})
 	forward(t, r, infer.Item{Tokens: tokens(4, 400, 1), Blocks: blocks(0, 1), Want: infer.Last})
+	files, _ := filepath.Glob(filepath.Join(os.Getenv("CPU_TEST_TILES"), "*.tiles")) // the pattern is well formed
+	for _, f := range files {
+		if os.Getuid() == 0 {
+			break // root may do anything
+		}
+		if _, err := os.OpenFile(f, os.O_RDWR, 0); !errors.Is(err, fs.ErrPermission) || !errors.Is(os.Truncate(f, 0), fs.ErrPermission) {
+			t.Fatalf("a process that shares the packed model can change it: %v", err)
+		}
+	}
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
+// TestTilesOfOthers: who runs as another user can't open what a user's processes have packed, and packs the model for itself, if
+// it may read that; the user's own processes share it, and can't change it.
+func TestTilesOfOthers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("it takes root to be several users")
+	}
+	place, err := os.MkdirTemp("", "rouse-tiles") // all users have a way to it, which t.TempDir does not give
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(place) })
+	model, err := os.ReadFile(infertest.File(t, infertest.Spec{Type: gguf.Q8_0, Untied: true, Dim: 256, Layers: 12, FFN: 1024}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, dir := filepath.Join(place, "m.gguf"), filepath.Join(place, "tiles")
+	err = errors.Join(os.Chmod(place, 0o755), os.WriteFile(path, model, 0o600), os.Chmod(path, 0o644), //#nosec G302 -- what is tested
+		os.Mkdir(dir, 0o700), os.Chown(dir, 61001, 61001))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := []*sharer{startSharer(t, path, dir, "CPU_TEST_USER=61001"), startSharer(t, path, dir, "CPU_TEST_USER=61001")}
+	files, err := filepath.Glob(filepath.Join(dir, "*.tiles"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("tile files: %v, %v", files, err)
+	}
+	theirs := startSharer(t, path, dir, "CPU_TEST_USER=61002", "CPU_TEST_REFUSED="+files[0])
+	for _, s := range ours {
+		if h := mapped(t, fmt.Sprint(s.Process.Pid), files[0]); h.rss == 0 || h.private > 0 {
+			t.Errorf("a process of the user has %+v KiB of the packed model", h)
+		}
+	}
+	if h := mapped(t, fmt.Sprint(theirs.Process.Pid), files[0]); h != (held{}) {
+		t.Errorf("another user's process has %+v KiB of the packed model", h)
+	}
+}
+
 type sharer struct{ *exec.Cmd }
 
-func startSharer(t *testing.T, path, dir string) *sharer {
+func startSharer(t *testing.T, path, dir string, env ...string) *sharer {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTilesShared$")
-	cmd.Env = append(os.Environ(), "CPU_TEST_SHARED="+path, "CPU_TEST_TILES="+dir)
+	cmd.Env = append(append(os.Environ(), "CPU_TEST_SHARED="+path, "CPU_TEST_TILES="+dir), env...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -144,13 +144,17 @@ func (t *tiles) verify(f *os.File, w *weights, key []byte) error {
 }
 
 // writeTiles packs the model into a new file at path. Until it is complete it has another
-// name, so no process maps a part.
+// name, so no process maps a part. Complete, it may be read by its owner alone, and written by nobody (0400): a process of the
+// same user that opens it to write, or cuts it off, is refused, unless it is privileged or takes the right back first.
 func writeTiles(path string, w *weights, key []byte, threads int) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return err
 	}
 	err = fill(f, w, key, threads)
+	if err == nil {
+		err = f.Chmod(0o400)
+	}
 	if e := f.Close(); err == nil {
 		err = e
 	}

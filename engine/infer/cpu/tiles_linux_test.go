@@ -76,7 +76,7 @@ func TestTileFile(t *testing.T) {
 	f.check(t)
 	f.expectLog(t, "")
 	file := f.files(t)[0]
-	for path, want := range map[string]os.FileMode{file: 0o600, f.cfg.TileDir: 0o700} { // nobody else may read weights
+	for path, want := range map[string]os.FileMode{file: 0o400, f.cfg.TileDir: 0o700} { // nobody else may read weights, and nobody write them
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != want {
 			t.Errorf("%s: %v, %v, want %v", path, st.Mode(), err, want)
 		}
@@ -96,7 +96,7 @@ func TestTileFile(t *testing.T) {
 		"zeros":         func(b []byte) []byte { clear(b[4096:]); return b },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := os.WriteFile(file, damage(slices.Clone(good)), 0o600); err != nil {
+			if err := errors.Join(os.Chmod(file, 0o600), os.WriteFile(file, damage(slices.Clone(good)), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			f.check(t)
@@ -201,7 +201,7 @@ func TestTilesTruncatedWhileMapped(t *testing.T) {
 		f := newTiled(t)
 		f.cfg.Threads = threads
 		r := f.check(t)
-		if err := os.Truncate(f.files(t)[0], 8192); err != nil {
+		if err := errors.Join(os.Chmod(f.files(t)[0], 0o600), os.Truncate(f.files(t)[0], 8192)); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
