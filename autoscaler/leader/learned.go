@@ -86,7 +86,7 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return autoscaler.Times{Rhythm: l.rhythms[f.Name]}
 }
 
-// keep writes what is known, until ctx ends. It returns nil.
+// keep writes what is known, until ctx ends, and not after that: see [learned.leave]. It returns nil.
 func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]string) error {
 	tick := time.NewTicker(learnedEvery)
 	defer tick.Stop()
@@ -105,6 +105,19 @@ func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]st
 			l.log.Warn("what was learned of when functions are wanted is not kept", "error", err)
 		}
 		l.failed = err != nil
+	}
+}
+
+// leave writes what is known at the end of a term, while the lease is held still: the next leader begins with it. One that ended before it
+// knew anything leaves what is there.
+func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string) {
+	if len(rhythms) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	if err := l.write(ctx, rhythms); err != nil && !l.failed {
+		l.log.Warn("what was learned of when functions are wanted since it was written last is lost", "error", err)
 	}
 }
 
