@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,11 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/internal/kept"
 )
 
 // Bounds of what is kept of functions, and how often it is written. A ConfigMap has a mebibyte.
 const (
-	learnedVersion = 1
+	learnedVersion = 2
 	mostLearned    = 800 << 10 // bytes
 	learnedEvery   = 5 * time.Minute
 )
@@ -37,12 +37,6 @@ type learned struct {
 	rhythms map[api.FunctionName]string
 	written string
 	failed  bool // the last write; the next failure is no news
-}
-
-// learnedFile is what is in the ConfigMap.
-type learnedFile struct {
-	Version int                         `json:"version"`
-	Rhythms map[api.FunctionName]string `json:"rhythms"`
 }
 
 // readLearned reads the ConfigMap.
@@ -71,14 +65,11 @@ func parseLearned(text string) (map[api.FunctionName]string, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var file learnedFile
-	if err := json.Unmarshal([]byte(text), &file); err != nil {
+	var rhythms map[api.FunctionName]string
+	if err := kept.Read([]byte(text), learnedVersion, &rhythms); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s: %w", control.LearnedConfigMap, err)
 	}
-	if file.Version != learnedVersion {
-		return nil, fmt.Errorf("ConfigMap %s has the version %d, and this program reads %d", control.LearnedConfigMap, file.Version, learnedVersion)
-	}
-	return file.Rhythms, nil
+	return rhythms, nil
 }
 
 // Recall implements [autoscaler.Memory]. How long starts and wakes take, instances say themselves.
@@ -124,7 +115,7 @@ func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string
 // write puts rhythms into the ConfigMap, if they are others than those there.
 func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string) error {
 	bound(rhythms)
-	raw, err := json.Marshal(learnedFile{learnedVersion, rhythms})
+	raw, err := kept.Text(learnedVersion, rhythms)
 	if err != nil || string(raw) == l.written {
 		return err
 	}

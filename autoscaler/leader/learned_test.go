@@ -80,7 +80,8 @@ func TestLearnedIsLeft(t *testing.T) {
 // TestLearnedThatIsNone: what is not there, damaged or of another version is said once, and leaders go on.
 func TestLearnedThatIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, m := range map[string]*corev1.ConfigMap{"missing": nil, "damaged": learnedMap(`{"version":1,"rhy`), "another version": learnedMap(`{"version":2,"rhythms":{"default/a":"x"}}`)} {
+		for name, m := range map[string]*corev1.ConfigMap{"missing": nil, "damaged": learnedMap(`{"version":1,"rhy`), "another version": learnedMap(`{"version":1,"rhythms":{"default/a":"x"}}`),
+			"changed": learnedMap(`{"version":2,"checksum":"01234567","value":{"default/a":"x"}}`)} {
 			kube := fake.NewClientset()
 			if m != nil {
 				kube = fake.NewClientset(m)
