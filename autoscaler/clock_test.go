@@ -1,11 +1,14 @@
 package autoscaler
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // TestClockIsSet: where the machine's clock was set, the loop follows at once, and once.
@@ -55,5 +58,53 @@ func TestClockIsSetWhileItWorks(t *testing.T) {
 				t.Errorf("set by %s: it never ends", set)
 			}
 		})
+	}
+}
+
+// TestClockIsSetWithForecasts: of a function that is asked for every five minutes nothing wrong is foreseen where the clock is set, and after some requests it is
+// foreseen again. Where it is set by less than the period, that looks like requests that come later, and two forecasts are wrong.
+func TestClockIsSetWithForecasts(t *testing.T) {
+	for set, wrong := range map[time.Duration]int{-time.Hour: 0, time.Hour: 0, -7 * time.Minute: 0, 2 * time.Minute: 2, 26 * time.Hour: 0, -400 * 24 * time.Hour: 0} {
+		a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}}}, nil, nil, slog.New(slog.DiscardHandler), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.opsCtx = t.Context()
+		said := map[string]int{}
+		a.round.saw = func(d api.Decision) {
+			for _, word := range []string{"that was right", "that was wrong"} {
+				if strings.Contains(d.Reason, word) {
+					said[word]++
+				}
+			}
+		}
+		now := time.Date(2030, 3, 31, 0, 37, 0, 0, time.UTC)
+		a.enter(now, 0)
+		(&functionPut{Spec: api.Function{Name: "default/f", SleepAfter: time.Minute}.WithDefaults()}).apply(a)
+		ask := func(n int) { // all by the clock of one machine, which may have been set
+			for range n {
+				a.enter(now, 0)
+				(&demandReported{Demand: api.Demand{Function: "default/f", Activator: "door", LastRequest: now, At: now}}).apply(a)
+				a.settle()
+				a.plan()
+				now = now.Add(5 * time.Minute)
+			}
+		}
+		ask(8)
+		if said["that was right"] < 3 {
+			t.Fatalf("before the clock is set: %v", said)
+		}
+		now = now.Add(set)
+		a.enter(now.Add(-4*time.Minute), set)
+		a.settle()
+		a.plan()
+		clear(said)
+		ask(12)
+		if said["that was wrong"] > wrong || said["that was right"] < 4 {
+			t.Errorf("set by %s: then %v", set, said)
+		}
+		if got := a.foretold(a.functions["default/f"]); !strings.HasPrefix(got, "a request is foreseen at ") || strings.Contains(got, "until more are") {
+			t.Errorf("set by %s: at the end %q", set, got)
+		}
 	}
 }

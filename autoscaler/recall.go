@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -64,17 +65,12 @@ func (a *Autoscaler) recallRhythm(f *function, t Times) {
 }
 
 // Rhythms is what was learned of when functions are wanted, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without those of which
-// nothing is known. It waits like [Autoscaler.List].
+// nothing is known. It waits until [Autoscaler.Run] runs; after Run has ended it is what was learned until then.
 func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
-	states, _ := ask(context.Background(), a, func() map[api.FunctionName]*rhythm.State {
-		states := make(map[api.FunctionName]*rhythm.State)
-		for _, f := range a.order {
-			if !f.Undeclared && f.Rhythm != nil {
-				states[f.Spec.Name] = f.Rhythm.State()
-			}
-		}
-		return states
-	})
+	states, err := ask(context.Background(), a, a.rhythms)
+	if err != nil {
+		states = a.rhythms() // the loop has ended: nobody changes anything
+	}
 	texts := make(map[api.FunctionName]string, len(states)) // not made by the loop
 	for name, s := range states {
 		if text := s.Rhythm().Text(); text != "" {
@@ -82,6 +78,43 @@ func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 		}
 	}
 	return texts
+}
+
+// rhythms belongs to the loop.
+func (a *Autoscaler) rhythms() map[api.FunctionName]*rhythm.State {
+	states := make(map[api.FunctionName]*rhythm.State)
+	for _, f := range a.order {
+		if !f.Undeclared && f.Rhythm != nil {
+			states[f.Spec.Name] = f.Rhythm.State()
+		}
+	}
+	return states
+}
+
+// foretold says when the next request for f is foreseen, and what that is worth; empty where nothing is foreseen at a time or in an hour.
+func (a *Autoscaler) foretold(f *function) string {
+	r := f.Rhythm
+	if r == nil || f.Spec.NoPrewake {
+		return ""
+	}
+	if w, known := r.Next(a.now); known {
+		right, of := r.Score()
+		score := fmt.Sprintf("%d of the last %d forecasts were right", right, of)
+		if of == 0 {
+			score = "the first forecast of its kind"
+		}
+		if !r.Trusted() {
+			return fmt.Sprintf("%s; %s: nothing is woken for it until more are", w, score)
+		}
+		return fmt.Sprintf("%s; %s", w, score)
+	}
+	if r.Likely(a.now) {
+		return r.Hour(a.now)
+	}
+	if begin, known := r.NextLikely(a.now); known {
+		return r.Hour(begin)
+	}
+	return ""
 }
 
 func believed(d time.Duration) time.Duration {

@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +31,7 @@ func TestRecalled(t *testing.T) {
 // TestRhythmsAreKept: what one process has learned of when a function is wanted, the next one acts upon; what is no rhythm is learned again.
 func TestRhythmsAreKept(t *testing.T) {
 	var text string
+	var ended *Autoscaler
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		a := w.add("a", api.GiB, nil)
 		for range 8 {
@@ -40,7 +42,14 @@ func TestRhythmsAreKept(t *testing.T) {
 		if text == "" || len(text) > rhythm.MostText {
 			t.Fatalf("what was learned is %q", text)
 		}
+		if v, _ := w.a.Status(a.spec.Name); !strings.HasPrefix(v.Foreseen, "a request is foreseen at ") || !strings.HasSuffix(v.Foreseen, " of the last 5 forecasts were right") {
+			t.Errorf("its status says %q", v.Foreseen)
+		}
+		ended = w.a
 	})
+	if got := ended.Rhythms()["default/a"]; got != text {
+		t.Errorf("after the end %q was learned, want %q", got, text)
+	}
 	for name, tc := range map[string]struct {
 		text  string
 		known bool

@@ -74,7 +74,12 @@ func NewReplay(s *flight.Segment, version string) (*Replay, error) {
 	return r, nil
 }
 
-func (r *Replay) begin() error {
+func (r *Replay) begin() (err error) {
+	defer func() {
+		if broken := recover(); broken != nil {
+			err = fmt.Errorf("the state: the record is not one of an autoscaler: %v", broken)
+		}
+	}()
 	var s saved
 	if err := r.in.State(&s); err != nil {
 		return err

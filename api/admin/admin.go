@@ -79,6 +79,8 @@ type Function struct {
 	RetryAt   time.Time `json:"retryAt,omitzero"`
 	// Waits says what the function waits for; empty if it does not.
 	Waits string `json:"waits,omitempty"`
+	// Foreseen says when the next request is foreseen, and how good forecasts were; empty: nothing is foreseen.
+	Foreseen string `json:"foreseen,omitempty"`
 	// Far says that it is not here, but in clusters of the front door, or to be created in one; Clusters are those that have it.
 	Far      bool     `json:"far,omitempty"`
 	Clusters []string `json:"clusters,omitempty"`

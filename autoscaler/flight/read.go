@@ -176,6 +176,14 @@ func (s *Segment) take(kind, number uint32, content []byte) error {
 	return nil
 }
 
+// Size is how many bytes of s there are, compressed, without what is damaged.
+func (s *Segment) Size() (n int) {
+	for _, c := range s.chunks {
+		n += len(c)
+	}
+	return n
+}
+
 // Content is all that s has, uncompressed, as far as it is whole.
 func (s *Segment) Content() ([]byte, error) {
 	zip, err := s.decompress()

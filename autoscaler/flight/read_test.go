@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -111,6 +112,58 @@ func TestDamage(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// lost compares what is read of data with the whole record: what is there is as it was. It counts chunks that are missing, and says whether anything says so.
+func lost(t *testing.T, whole []*Segment, data []byte) (missing int, said bool) {
+	t.Helper()
+	segments, err := Parse(data)
+	said = err != nil
+	read := make(map[int]int) // chunks by segment: the states in them are all different
+	for _, s := range segments {
+		said = said || s.Damage != ""
+		for k, c := range s.chunks {
+			of := slices.IndexFunc(whole, func(w *Segment) bool {
+				return k < len(w.chunks) && bytes.Equal(w.chunks[k], c) && bytes.Equal(w.chunks[0], s.chunks[0])
+			})
+			if of < 0 {
+				t.Fatal("a chunk is read that was never written")
+			}
+			read[of]++
+		}
+	}
+	for k, w := range whole {
+		missing += len(w.chunks) - read[k]
+	}
+	return missing, said
+}
+
+// TestEachByte: a file that is cut anywhere, or has another bit anywhere, gives nothing that was not written; and whatever is missing is said, but where it was
+// cut between two chunks: that is what a file looks like that is being written.
+func TestEachByte(t *testing.T) {
+	data, _ := written(t)
+	whole, err := Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := 0
+	for n := range data {
+		if missing, said := lost(t, whole, data[:n]); missing > 0 && !said {
+			silent++
+		}
+	}
+	if most := 3*22 + 3; silent > most { // a segment has a header, a state, and twenty rounds, and begins where one has ended
+		t.Errorf("of %d lengths %d lack something and say nothing, want %d at most", len(data), silent, most)
+	}
+	for n := range data {
+		changed := bytes.Clone(data)
+		for bit := range 8 {
+			changed[n] = data[n] ^ 1<<bit
+			if missing, said := lost(t, whole, changed); missing > 0 && !said {
+				t.Errorf("byte %d, bit %d: %d chunks are missing, and nothing says so", n, bit, missing)
+			}
+		}
 	}
 }
 

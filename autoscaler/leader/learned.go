@@ -3,7 +3,6 @@ package leader
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,11 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
+	"github.com/rouse-dev/rouse/internal/kept"
 )
 
 // Bounds of what is kept of functions, and how often it is written. A ConfigMap has a mebibyte.
 const (
-	learnedVersion = 1
+	learnedVersion = 2
 	mostLearned    = 800 << 10 // bytes
 	learnedEvery   = 5 * time.Minute
 )
@@ -37,12 +37,6 @@ type learned struct {
 	rhythms map[api.FunctionName]string
 	written string
 	failed  bool // the last write; the next failure is no news
-}
-
-// learnedFile is what is in the ConfigMap.
-type learnedFile struct {
-	Version int                         `json:"version"`
-	Rhythms map[api.FunctionName]string `json:"rhythms"`
 }
 
 // readLearned reads the ConfigMap.
@@ -71,14 +65,11 @@ func parseLearned(text string) (map[api.FunctionName]string, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var file learnedFile
-	if err := json.Unmarshal([]byte(text), &file); err != nil {
+	var rhythms map[api.FunctionName]string
+	if err := kept.Read([]byte(text), learnedVersion, &rhythms); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s: %w", control.LearnedConfigMap, err)
 	}
-	if file.Version != learnedVersion {
-		return nil, fmt.Errorf("ConfigMap %s has the version %d, and this program reads %d", control.LearnedConfigMap, file.Version, learnedVersion)
-	}
-	return file.Rhythms, nil
+	return rhythms, nil
 }
 
 // Recall implements [autoscaler.Memory]. How long starts and wakes take, instances say themselves.
@@ -86,7 +77,7 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return autoscaler.Times{Rhythm: l.rhythms[f.Name]}
 }
 
-// keep writes what is known, until ctx ends. It returns nil.
+// keep writes what is known, until ctx ends, and not after that: see [learned.leave]. It returns nil.
 func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]string) error {
 	tick := time.NewTicker(learnedEvery)
 	defer tick.Stop()
@@ -108,10 +99,23 @@ func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]st
 	}
 }
 
+// leave writes what is known at the end of a term, while the lease is held still: the next leader begins with it. One that ended before it
+// knew anything leaves what is there.
+func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string) {
+	if len(rhythms) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	defer cancel()
+	if err := l.write(ctx, rhythms); err != nil && !l.failed {
+		l.log.Warn("what was learned of when functions are wanted since it was written last is lost", "error", err)
+	}
+}
+
 // write puts rhythms into the ConfigMap, if they are others than those there.
 func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string) error {
 	bound(rhythms)
-	raw, err := json.Marshal(learnedFile{learnedVersion, rhythms})
+	raw, err := kept.Text(learnedVersion, rhythms)
 	if err != nil || string(raw) == l.written {
 		return err
 	}

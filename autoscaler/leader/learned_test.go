@@ -63,10 +63,25 @@ func TestLearnedOutlivesLeaders(t *testing.T) {
 	})
 }
 
+// TestLearnedIsLeft: what was learned since it was written last is written at the end of a term, also where ctx has ended; who knows nothing yet
+// spoils nothing.
+func TestLearnedIsLeft(t *testing.T) {
+	kube := fake.NewClientset(learnedMap(""))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, known := range []map[api.FunctionName]string{{"default/a": "late"}, {}, nil} {
+		readLearned(t.Context(), kube, quietLogger()).leave(ended, known)
+		if got := readLearned(t.Context(), kube, quietLogger()).Recall(api.Function{Name: "default/a"}).Rhythm; got != "late" {
+			t.Errorf("after a term that knew %q the next leader recalls %q", known, got)
+		}
+	}
+}
+
 // TestLearnedThatIsNone: what is not there, damaged or of another version is said once, and leaders go on.
 func TestLearnedThatIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, m := range map[string]*corev1.ConfigMap{"missing": nil, "damaged": learnedMap(`{"version":1,"rhy`), "another version": learnedMap(`{"version":2,"rhythms":{"default/a":"x"}}`)} {
+		for name, m := range map[string]*corev1.ConfigMap{"missing": nil, "damaged": learnedMap(`{"version":1,"rhy`), "another version": learnedMap(`{"version":1,"rhythms":{"default/a":"x"}}`),
+			"changed": learnedMap(`{"version":2,"checksum":"01234567","value":{"default/a":"x"}}`)} {
 			kube := fake.NewClientset()
 			if m != nil {
 				kube = fake.NewClientset(m)

@@ -72,6 +72,10 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 		l.run(run)
 		l.log.Info("leading: instances and activators are served", "address", listener.Addr().String())
 		<-running.Done()
+		parts.Wait()
+		if !errors.Is(context.Cause(running), errLost) { // else it is another's to write
+			l.learned.leave(ctx, l.core.Rhythms())
+		}
 	}
 	return ended(ctx, context.Cause(running))
 }

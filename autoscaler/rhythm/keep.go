@@ -64,8 +64,11 @@ func Parse(text string, now time.Time) (*Rhythm, error) {
 		return nil, fmt.Errorf("a rhythm has the version %d, and this program reads %d", b[0], keptVersion)
 	}
 	r := &Rhythm{}
-	if !r.parse(b[1:len(b)-4]) || r.visits[len(r.visits)-1] > now.UnixNano() {
+	if !r.parse(b[1 : len(b)-4]) {
 		return nil, errors.New("a rhythm is not one that was learned")
+	}
+	if last := time.Unix(0, r.visits[len(r.visits)-1]); last.After(now) {
+		return nil, fmt.Errorf("a rhythm has a request at %s, which is to come: another clock has seen it", last.UTC().Format(time.DateTime+" MST"))
 	}
 	r.known = r.known && now.Before(r.next.Until)
 	return r, nil

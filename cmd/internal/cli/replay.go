@@ -119,13 +119,16 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	if len(words) > 1 {
 		name = words[1]
 	}
-	then, function, err := r.At(cmd.Context(), at, name)
+	then, err := r.At(cmd.Context(), at, name)
 	if err != nil {
 		return err
 	}
 	defer then.Close()
+	if then.Note != "" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note:", then.Note)
+	}
 	if words[0] == "why" {
-		decisions := then.Why(function)
+		decisions := then.Why(then.Function)
 		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
 	}
 	list := then.Functions()
@@ -155,6 +158,9 @@ func check(cmd *cobra.Command, r *replay.Record) error {
 	for _, c := range all {
 		if rounds, decisions = rounds+c.Rounds, decisions+c.Decisions; c.First != nil {
 			other++
+		}
+		if c.Gap != "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note:", c.Gap)
 		}
 	}
 	err = render.Print(cmd, all, func(w io.Writer) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/internal/atomicfile"
 	"github.com/rouse-dev/rouse/internal/flock"
+	"github.com/rouse-dev/rouse/internal/kept"
 )
 
 // Bounds of the file of what was learned, and how often it is written.
@@ -33,7 +34,7 @@ const (
 )
 
 // learnedVersion is that of the file; another one is not read.
-const learnedVersion = 1
+const learnedVersion = 2
 
 // learned is what starts and wakes of functions took, and when they are wanted, kept in a file over restarts. It helps and is never needed: a file that is
 // gone is as good as empty, and one that can't be read is said in a line and written anew. Several servers share one file: each
@@ -51,12 +52,6 @@ type learned struct {
 type learnedEntry struct {
 	autoscaler.Times
 	At time.Time `json:"at"`
-}
-
-// learnedFile is the file.
-type learnedFile struct {
-	Version   int                     `json:"version"`
-	Functions map[string]learnedEntry `json:"functions"`
 }
 
 // newLearned reads the file in a folder; an empty one keeps nothing.
@@ -94,17 +89,11 @@ func readLearned(path string) (map[string]learnedEntry, error) {
 	if len(raw) > mostLearnedAt {
 		return none, fmt.Errorf("it has more than %d bytes", mostLearnedAt)
 	}
-	var file learnedFile
-	if err := json.Unmarshal(raw, &file); err != nil {
+	entries := make(map[string]learnedEntry)
+	if err := kept.Read(raw, learnedVersion, &entries); err != nil || entries == nil {
 		return none, err
 	}
-	if file.Version != learnedVersion {
-		return none, fmt.Errorf("it has the version %d, and this program reads %d", file.Version, learnedVersion)
-	}
-	if file.Functions == nil {
-		return none, nil
-	}
-	return file.Functions, nil
+	return entries, nil
 }
 
 // learnedKey names a function by what its starts and wakes depend on.
@@ -194,15 +183,21 @@ func (l *learned) merge() error {
 		all[key] = l.entries[key]
 	}
 	bound(all, time.Now())
-	raw, err := json.MarshalIndent(learnedFile{learnedVersion, all}, "", " ")
+	raw, err := kept.Text(learnedVersion, all)
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(l.path, raw, 0o600)
 }
 
-// bound leaves out what is old, and the oldest beyond the bound.
+// bound leaves out what is old, and the oldest beyond the bound. What is of a time to come, by a clock that was wrong, is as old as now.
 func bound(all map[string]learnedEntry, now time.Time) {
+	for key, e := range all {
+		if e.At.After(now) {
+			e.At = now.UTC()
+			all[key] = e
+		}
+	}
 	maps.DeleteFunc(all, func(_ string, e learnedEntry) bool { return now.Sub(e.At) > learnedFor })
 	if len(all) <= mostLearned {
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +57,7 @@ func TestLearned(t *testing.T) {
 	}
 
 	// A file that is no such file is said in a line, and written anew.
-	for _, bad := range []string{"{", `{"version":2}`, `[]`, strings.Repeat("x", mostLearnedAt+1), `{"version":1,"functions":{"a":{"load":"soon"}}}`} {
+	for _, bad := range []string{"{", `{"version":1,"functions":{}}`, `{"version":2}`, `[]`, strings.Repeat("x", mostLearnedAt+1), `{"version":2,"checksum":"00000000","value":{"a":{"load":1}}}`} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -83,9 +84,32 @@ func TestLearned(t *testing.T) {
 	if got := len(open().entries); got != mostLearned {
 		t.Errorf("%d functions are kept, want %d", got, mostLearned)
 	}
-	all := map[string]learnedEntry{"old": {At: time.Now().Add(-learnedFor - time.Hour)}, "new": {At: time.Now()}}
-	if bound(all, time.Now()); len(all) != 1 {
-		t.Errorf("of an old one and a new one %v stay", all)
+	all := map[string]learnedEntry{"old": {At: time.Now().Add(-learnedFor - time.Hour)}, "new": {At: time.Now()}, "to come": {At: time.Now().Add(time.Hour)}}
+	if bound(all, time.Now()); len(all) != 2 || all["to come"].At.After(time.Now()) {
+		t.Errorf("of an old one, a new one and one of a time to come %v stay", all)
+	}
+
+	// What has another bit, or is cut, is never another time.
+	one.write()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := readLearned(path)
+	if err != nil || len(written) == 0 {
+		t.Fatal(written, err)
+	}
+	for n := 0; n < len(raw); n += 1 + len(raw)/500 {
+		changed := bytes.Clone(raw)
+		changed[n] ^= 1 << (n % 8)
+		for _, bad := range [][]byte{raw[:n], changed} {
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := readLearned(path); err == nil && !maps.Equal(got, written) || err != nil && len(got) > 0 {
+				t.Errorf("byte %d: %v is known, %v", n, got, err)
+			}
+		}
 	}
 
 	// Without a folder nothing is kept, and nothing fails.

@@ -109,6 +109,9 @@ func Describe(w io.Writer, f admin.Function) error {
 	if f.Waits != "" {
 		rows = append(rows, []string{"Waits:", f.Waits})
 	}
+	if f.Foreseen != "" {
+		rows = append(rows, []string{"Foreseen:", f.Foreseen})
+	}
 	mismatches := 0
 	for _, i := range f.Instances {
 		mismatches += i.CanaryMismatches

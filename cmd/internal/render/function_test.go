@@ -35,9 +35,10 @@ func TestDescribe(t *testing.T) {
 	}
 
 	f.Activator.Failed = ""
+	f.Foreseen = "a request is foreseen at 07:00:00 UTC ± 1s"
 	f.Need, f.Function.SleepAfter, f.Function.UnloadAfter = api.Memory{Devices: 1}, 0, time.Hour
 	f.Instances = []api.InstanceStatus{{Instance: "chat-0001", State: api.Awake, PID: 7}}
-	for _, want := range []string{"State:         awake\n", "Needs:         1 GPU\n", "Last error:    needs", "Idle:          stays awake, unloaded after 1h0m0s asleep\n"} {
+	for _, want := range []string{"State:         awake\n", "Needs:         1 GPU\n", "Last error:    needs", "Foreseen:      a request is foreseen at 07:00:00 UTC ± 1s\n", "Idle:          stays awake, unloaded after 1h0m0s asleep\n"} {
 		if got := text(); !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}

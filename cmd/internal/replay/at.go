@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -26,11 +29,7 @@ func (r *Record) Time(text string) (time.Time, error) {
 		if k < len(times)-2 {
 			return t, nil
 		}
-		end, err := r.end(last)
-		if err != nil {
-			return t, err
-		}
-		end = end.Local()
+		end := r.end(last).Local()
 		day := time.Date(end.Year(), end.Month(), end.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.Local)
 		for ; day.After(end) && day.After(first.Began); day = day.AddDate(0, 0, -1) {
 		}
@@ -39,49 +38,96 @@ func (r *Record) Time(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: want 03:12, 03:12:30, or 2006-01-02T03:12", text)
 }
 
-// end is when a segment's last round was.
-func (r *Record) end(s *flight.Segment) (time.Time, error) {
+// end is when the last round of a segment was that can be replayed.
+func (r *Record) end(s *flight.Segment) time.Time {
 	end := s.Began.In(s.Location())
 	for round, err := range r.rounds(context.Background(), s) {
 		if err != nil {
-			return end, err
+			break
 		}
 		end = round.At
 	}
-	return end, nil
+	return end
 }
 
-// At is the autoscaler as it was at a time; zero: at the end. Close it. Where a segment has another function of that name or none, an
-// earlier one of another run may have it: name chooses, if it is not empty.
-func (r *Record) At(ctx context.Context, at time.Time, name string) (*autoscaler.Replay, api.FunctionName, error) {
+// Past is the autoscaler as it was at a time.
+type Past struct {
+	*autoscaler.Replay
+	// Function is the one that was asked for, if one was.
+	Function api.FunctionName
+	// Note says, in a line for people, why it is not as it was at the time that was asked for, but before; empty: it is.
+	Note string
+}
+
+// At is the autoscaler as it was at a time; zero: at the end. Close it. Where a segment has no function of that name, an
+// earlier one may have it: name chooses, if it is not empty.
+func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
-		return nil, "", fmt.Errorf("the record begins at %s: nothing is known of %s", first.Format(time.DateTime), at.Format(time.DateTime))
+		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", first.Local().Format(time.DateTime), at.Local().Format(time.DateTime))
 	}
+	names, earlier := make(map[string]bool), false
 	for k := len(r.Segments) - 1; k >= 0; k-- {
 		s := r.Segments[k]
 		if !at.IsZero() && s.Began.After(at) {
 			continue
 		}
-		replay, err := r.until(ctx, s, at)
+		replay, ended, err := r.until(ctx, s, at)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		if name == "" {
-			return replay, "", nil
+		then := &Past{Replay: replay}
+		found := name == ""
+		if !found {
+			then.Function, found = find(replay, name)
 		}
-		if f, found := find(replay, name); found {
-			return replay, f, nil
+		if found {
+			if ended {
+				then.Note = r.stale(k, replay.Now(), at, name, earlier)
+			}
+			return then, nil
+		}
+		for _, f := range replay.Functions() {
+			names[f.Function.Name.Name()] = true
 		}
 		replay.Close()
+		earlier = true
 	}
-	return nil, "", fmt.Errorf("there was no function %s: rouse replay %s shows which there were", name, r.Path)
+	return nil, fmt.Errorf("there was no function %s%s", name, there(names))
 }
 
-// until replays s until the last round that is not after a time.
-func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (*autoscaler.Replay, error) {
-	replay, err := autoscaler.NewReplay(s, r.version)
-	if err != nil {
-		return nil, err
+// there says which names there were.
+func there(names map[string]bool) string {
+	const most = 10
+	list := slices.Sorted(maps.Keys(names))
+	switch {
+	case len(list) == 0:
+		return ", nor any other"
+	case len(list) > most:
+		return fmt.Sprintf("; there were %d others: list has them", len(list))
+	}
+	return "; there were " + strings.Join(list, ", ")
+}
+
+// stale says why what the kth segment ends with, at last, is not how it was at a time; empty: it is. earlier says that later segments lack the function.
+func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) string {
+	of, until := "", ""
+	switch next := k + 1; {
+	case earlier:
+		of = " of " + name
+	case at.IsZero():
+		return ""
+	case next < len(r.Segments) && r.Segments[next].Run == r.Segments[k].Run && r.Segments[next].Follows && r.Segments[next].Began.Equal(last):
+		return "" // it begins where the kth ends: nothing happened in between
+	case next < len(r.Segments):
+		until = ", until " + r.Segments[next].Began.Local().Format(time.DateTime)
+	}
+	return fmt.Sprintf("nothing is recorded%s after %s%s: this is how it was then", of, last.Local().Format(time.DateTime), until)
+}
+
+// until replays s until the last round that is not after a time. ended says that it has none after it.
+func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
+	if replay, err = autoscaler.NewReplay(s, r.version); err != nil {
+		return nil, false, err
 	}
 	for {
 		if err = ctx.Err(); err != nil {
@@ -96,11 +142,11 @@ func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (*a
 			break
 		}
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if ended = errors.Is(err, io.EOF); err != nil && !ended {
 		replay.Close()
-		return nil, err
+		return nil, false, err
 	}
-	return replay, nil
+	return replay, ended, nil
 }
 
 // find is the function that a person means by a name: its own, with or without its namespace, or that of its model or service.

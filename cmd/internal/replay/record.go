@@ -1,12 +1,14 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -32,14 +34,15 @@ func Open(path, version string) (*Record, error) {
 	}
 	r := &Record{Path: path, version: version}
 	var refused error
-	said := make(map[string]bool)
-	note := func(format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); !said[text] {
-			said[text] = true
-			r.Notes = append(r.Notes, text)
-		}
+	all, twice := inOrder(all)
+	if twice > 0 {
+		r.note("%d of %d segments are there more than once: the one that goes furthest is used", twice, len(all)+twice)
 	}
-	for _, s := range all {
+	note := r.note
+	for k, s := range all {
+		if s.Open && k < len(all)-1 {
+			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, s.Began.Local().Format(time.DateTime))
+		}
 		if s.Damage != "" {
 			note("%s, %s", s.From, s.Damage)
 		}
@@ -67,6 +70,26 @@ func Open(path, version string) (*Record, error) {
 	return r, nil
 }
 
+// note adds one, once.
+func (r *Record) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
+		r.Notes = append(r.Notes, text)
+	}
+}
+
+// inOrder has segments in the order in which they begin, each once: files may have been put together in any order, and one segment may have been fetched
+// twice, the second time with more in it. twice is how many are left out.
+func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
+	all = slices.Clone(all)
+	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.Run, b.Run), cmp.Compare(b.Size(), a.Size()))
+	})
+	list = slices.CompactFunc(slices.Clone(all), func(a, b *flight.Segment) bool {
+		return a.Shape != "" && a.Shape == b.Shape && a.Run == b.Run && a.Began.Equal(b.Began)
+	})
+	return list, len(all) - len(list)
+}
+
 // Difference is the first round of a segment in which something else is decided.
 type Difference struct {
 	At       time.Time      `json:"at"`
@@ -87,14 +110,19 @@ type Checked struct {
 	Decisions int         `json:"decisions"`
 	Alike     int         `json:"alike"`
 	First     *Difference `json:"first,omitempty"`
+	// Gap says that what comes after it is not there; empty: it is, or the segment is its program's last.
+	Gap string `json:"gap,omitempty"`
 }
 
 // Check replays all segments. Where a decision is another one, the segment is replayed no further: what follows depends on it.
 func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
-	for _, s := range r.Segments {
+	for k, s := range r.Segments {
 		c, err := r.check(ctx, s)
 		if err != nil {
 			return all, err
+		}
+		if next := k + 1; next < len(r.Segments) && c.First == nil && r.Segments[next].Run == s.Run && r.Segments[next].Follows && !r.Segments[next].Began.Equal(c.To) {
+			c.Gap = fmt.Sprintf("there is a gap from %s to %s: what was recorded then is not in %s", c.To.Local().Format(time.DateTime), r.Segments[next].Began.Local().Format(time.DateTime), r.Path)
 		}
 		all = append(all, c)
 	}

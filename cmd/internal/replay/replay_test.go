@@ -1,11 +1,13 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -181,7 +183,7 @@ func TestAt(t *testing.T) {
 			if err != nil || !at.Before(r.Segments[0].Began) {
 				t.Errorf("%s is %s, %v: want the day before the record", text, at, err)
 			}
-			if _, _, err := r.At(t.Context(), at, "chat"); err == nil || !strings.Contains(err.Error(), "the record begins at") {
+			if _, err := r.At(t.Context(), at, "chat"); err == nil || !strings.Contains(err.Error(), "the record begins at") {
 				t.Errorf("before the record: %v", err)
 			}
 			continue
@@ -189,13 +191,13 @@ func TestAt(t *testing.T) {
 		if err != nil || at.Year() != 2000 {
 			t.Fatalf("%s is %s, %v", text, at, err)
 		}
-		then, name, err := r.At(t.Context(), at, "chat")
+		then, err := r.At(t.Context(), at, "chat")
 		if err != nil {
 			t.Fatal(err)
 		}
-		why := then.Why(name)
-		if len(why) <= last && text != "00:00:10" || name != "default/chat" {
-			t.Errorf("at %s %s has %d decisions, and had %d before", text, name, len(why), last)
+		why := then.Why(then.Function)
+		if len(why) <= last && text != "00:00:10" || then.Function != "default/chat" {
+			t.Errorf("at %s %s has %d decisions, and had %d before", text, then.Function, len(why), last)
 		}
 		if last = len(why); why[last-1].At.After(at) {
 			t.Errorf("at %s one of %s is known", at, why[last-1].At)
@@ -205,8 +207,138 @@ func TestAt(t *testing.T) {
 	if _, err := r.Time("noon"); err == nil {
 		t.Error("noon is taken for a time")
 	}
-	if _, _, err := r.At(t.Context(), time.Time{}, "none"); err == nil || !strings.Contains(err.Error(), "there was no function none") {
+	if _, err := r.At(t.Context(), time.Time{}, "none"); err == nil || !strings.Contains(err.Error(), "there was no function none") {
 		t.Errorf("no such function: %v", err)
+	}
+}
+
+// joined are the files of a folder in one.
+func joined(t *testing.T, folder string) (data []byte, ends []int) {
+	t.Helper()
+	files, err := flight.Files(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		one, err := os.ReadFile(f.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = append(data, one...)
+		ends = append(ends, len(data))
+	}
+	return data, ends
+}
+
+// opened is a record of a file with data.
+func opened(t *testing.T, data []byte) (*Record, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "some.flight")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return Open(path, "v1")
+}
+
+// TestPutTogether: segments in any order, and two records of one day in one file, give what the whole record gives.
+func TestPutTogether(t *testing.T) {
+	time.Local = time.UTC
+	data, ends := joined(t, hour(t))
+	pieces := make([][]byte, len(ends))
+	for k, end := range ends {
+		pieces[k] = data[append([]int{0}, ends...)[k]:end]
+	}
+	var reversed []byte
+	for _, p := range slices.Backward(pieces) {
+		reversed = append(reversed, p...)
+	}
+	early := append(bytes.Clone(data[:ends[2]]), pieces[3][:len(pieces[3])-20]...) // fetched while the fourth was being written
+	for name, tc := range map[string]struct {
+		data []byte
+		note string
+	}{
+		"in order": {data, ""}, "reversed": {reversed, ""}, "twice": {slices.Concat(data, data), fmt.Sprintf("%d of %d segments are there more than once", len(ends), 2*len(ends))},
+		"early and late": {slices.Concat(early, data), "4 of "}, "late and early": {slices.Concat(data, early), "4 of "},
+	} {
+		r, err := opened(t, tc.data)
+		if err != nil || len(r.Segments) != len(ends) || !strings.HasPrefix(strings.Join(r.Notes, "\n"), tc.note) || (tc.note == "") != (len(r.Notes) == 0) {
+			t.Fatalf("%s: %+v, %v", name, r, err)
+		}
+		if all, err := r.Check(t.Context()); err != nil || slices.ContainsFunc(all, func(c Checked) bool { return c.First != nil || c.Gap != "" }) {
+			t.Errorf("%s: %+v, %v", name, all, err)
+		}
+		if w, err := r.WhatIf(t.Context(), []string{"keepalive"}); err != nil || w.Requests != 60 || w.Then.Wakes != 10 {
+			t.Errorf("%s: %+v, %v", name, w, err)
+		}
+		at, err := r.Time("00:25")
+		if err != nil {
+			t.Fatal(err)
+		}
+		then, err := r.At(t.Context(), at, "chat")
+		if err != nil || then.Note != "" || at.Sub(then.Now()) > time.Minute {
+			t.Fatalf("%s: at %s it is as at %v, %v", name, at, then, err)
+		}
+		then.Close()
+	}
+}
+
+// TestNothingThen: who asks for a time of which nothing is recorded, or for a function that there was before, is told so.
+func TestNothingThen(t *testing.T) {
+	time.Local = time.UTC
+	data, ends := joined(t, hour(t))
+	r, err := opened(t, append(bytes.Clone(data[:ends[1]]), data[ends[2]:]...)) // the third is missing
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Check(t.Context())
+	if err != nil || all[0].Gap != "" || !strings.HasPrefix(all[1].Gap, "there is a gap from 2000-01-01 00:") || all[2].Gap != "" {
+		t.Errorf("without the third: %+v, %v", all, err)
+	}
+	for text, want := range map[string]string{"00:25": "nothing is recorded after ", "2000-01-01T09:00": "nothing is recorded after 2000-01-01 0", "00:12": ""} {
+		at, err := r.Time(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		then, err := r.At(t.Context(), at, "chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(then.Note, want) || (want == "") != (then.Note == "") || (text == "00:25") != strings.Contains(then.Note, ", until 2000-01-01 00:") {
+			t.Errorf("at %s: %q, want %q", text, then.Note, want)
+		}
+		then.Close()
+	}
+	if _, err := r.At(t.Context(), time.Time{}, "none"); err == nil || !strings.Contains(err.Error(), "there was no function none; there were chat, code") {
+		t.Errorf("no such function: %v", err)
+	}
+}
+
+// TestDamaged: of a record that was cut, has a byte that is another, or parts of one segment in another, everything that is replayed is decided as it was, or it is said
+// from where on it is not.
+func TestDamaged(t *testing.T) {
+	data, ends := joined(t, hour(t))
+	check := func(what string, data []byte, whole bool) {
+		r, err := opened(t, data)
+		if err != nil {
+			return
+		}
+		all, err := r.Check(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		otherwise := slices.ContainsFunc(all, func(c Checked) bool { return c.First != nil })
+		gap := slices.ContainsFunc(all, func(c Checked) bool { return c.Gap != "" })
+		if whole && otherwise || len(r.Notes) == 0 && !otherwise && !gap && len(all) == len(ends) {
+			t.Errorf("%s: otherwise: %t, notes %q", what, otherwise, r.Notes)
+		}
+	}
+	for n := 1; n < len(data); n += len(data)/40 + 1 {
+		check(fmt.Sprintf("cut at %d", n), data[:n], true)
+		changed := bytes.Clone(data)
+		changed[n] ^= 1 << (n % 8)
+		check(fmt.Sprintf("byte %d", n), changed, true)
+		rest := min(n+500, len(data))
+		check(fmt.Sprintf("without %d to %d", n, rest), append(bytes.Clone(data[:n]), data[rest:]...), true)
 	}
 }
 

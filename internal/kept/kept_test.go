@@ -1,0 +1,68 @@
+package kept
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+)
+
+var value = map[string]int{"default/a": 1, "default/b": 20, "a <b> & \u2028": 300}
+
+// TestKept: what is written is read, indented or not; what is cut anywhere or has another bit anywhere is no other value.
+func TestKept(t *testing.T) {
+	text, err := Text(2, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, text, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range [][]byte{text, indented.Bytes()} {
+		same := func(what string, text []byte, want bool) {
+			got := map[string]int{}
+			if err := Read(text, 2, &got); err == nil && !maps.Equal(got, value) || err != nil && want {
+				t.Errorf("%s: %v, %v", what, got, err)
+			}
+		}
+		same("whole", text, true)
+		for n := range text {
+			if err := Read(text[:n], 2, new(any)); err == nil {
+				t.Errorf("%d of %d bytes are read", n, len(text))
+			}
+			for bit := range 8 {
+				changed := bytes.Clone(text)
+				changed[n] ^= 1 << bit
+				same("with another bit: "+string(changed), changed, false)
+			}
+		}
+	}
+	if err := Read(text, 3, new(any)); err == nil || !strings.Contains(err.Error(), "version 2, and this program reads 3") {
+		t.Errorf("another version: %v", err)
+	}
+	if _, err := Text(1, func() {}); err == nil {
+		t.Error("a function is kept")
+	}
+}
+
+// FuzzRead: what is read can be written, and is the same then.
+func FuzzRead(f *testing.F) {
+	text, _ := Text(2, value)
+	f.Add(text)
+	f.Add([]byte(`{"version":2,"checksum":"00000000","value":{}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var v any
+		if Read(text, 2, &v) != nil {
+			return
+		}
+		again, err := Text(2, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(again, 2, new(any)); err != nil {
+			t.Errorf("%s becomes %s: %v", text, again, err)
+		}
+	})
+}
