@@ -139,14 +139,14 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]repor
 	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
 		defer c.close()
-		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
+		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
 			return nil, err
 		}
 	}
 	var latency, rate [3][]float64
 	for range b.rounds(40) {
 		for i, c := range all {
-			took, err := c.serial(ctx, 200, pathChat, body)
+			took, err := c.serial(ctx, b.times(200), pathChat, body)
 			if err != nil {
 				return nil, err
 			}
@@ -155,7 +155,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]repor
 	}
 	for range b.rounds(15) {
 		for i, c := range all {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
+			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
 			if err != nil {
 				return nil, err
 			}
@@ -202,7 +202,7 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 	}
 	m := report.Compare(report.Measurement{Name: "function, an event of a stream", Unit: "µs", Against: againstFake,
 		What: fmt.Sprintf("the time of a stream of %d events, each flushed by the runtime, divided by their number", eventsPerStream)}, per[1], per[0])
-	kib, err := f.perStream(ctx, through, body)
+	kib, err := f.perStream(ctx, through, body, report.Sized(b.small, openStreams, openStreams/20))
 	if err != nil {
 		return nil, err
 	}
@@ -214,15 +214,15 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 	}, nil
 }
 
-// perStream opens streams that stall after their first event.
-func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib float64, err error) {
+// perStream opens n streams that stall after their first event.
+func (f *function) perStream(ctx context.Context, c *client, body []byte, n int) (kib float64, err error) {
 	_, before, err := f.memory()
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for range openStreams {
+	for range n {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.URL(pathChat), strings.NewReader(string(body)))
 		if err != nil {
 			return 0, err
@@ -239,7 +239,7 @@ func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib f
 		}
 	}
 	_, after, err := f.memory()
-	return (after - before) * 1024 / openStreams, err
+	return (after - before) * 1024 / float64(n), err
 }
 
 // functionEnvelope compares a chat in MLflow's envelope with the same chat, sent plainly.
@@ -262,7 +262,7 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 	for range b.rounds(40) {
 		for i, body := range [][]byte{plain, outer} {
 			path := []string{pathChat, "/invocations"}[i]
-			ts, err := c.serial(ctx, 200, path, body)
+			ts, err := c.serial(ctx, b.times(200), path, body)
 			if err != nil {
 				return nil, err
 			}

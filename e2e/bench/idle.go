@@ -62,7 +62,7 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 	if err := c.whole(ctx, pathChat, body); err != nil {
 		return nil, err
 	}
-	awake, err := s.share(ctx)
+	awake, err := s.share(ctx, b.while(idleFor))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 	if err := s.sleep(ctx, "pico"); err != nil {
 		return nil, err
 	}
-	asleep, err := s.share(ctx)
+	asleep, err := s.share(ctx, b.while(idleFor))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // share is the share of one processor that a process takes while it is left alone, in percent.
-func (c *child) share(ctx context.Context) (float64, error) {
+func (c *child) share(ctx context.Context, length time.Duration) (float64, error) {
 	time.Sleep(time.Second) // what was asked before ends
 	began := time.Now()
 	before, err := c.processorTime()
@@ -106,7 +106,7 @@ func (c *child) share(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	select {
-	case <-time.After(idleFor):
+	case <-time.After(length):
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}

@@ -82,11 +82,11 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 			if err := s.sleep(ctx, "sim"); err != nil {
 				return nil, err
 			}
-			time.Sleep(pause)
+			time.Sleep(b.while(pause))
 		}
 		for _, series := range []*[]float64{&asleep, &awake, &rested} {
 			if series == &rested {
-				time.Sleep(pause) // what has not run for so long is slower, asleep or not
+				time.Sleep(b.while(pause)) // what has not run for so long is slower, asleep or not
 			}
 			began := time.Now()
 			at, err := door.firstByte(ctx, pathText, body)
@@ -112,7 +112,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
 	}
-	names := make([]string, crowd)
+	names := make([]string, report.Sized(b.small, crowd, 8))
 	for i := range names {
 		names[i] = fmt.Sprintf("crowd-%d", i)
 	}
@@ -146,7 +146,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		}
 	}
 	m := report.Compare(report.Measurement{
-		Name: fmt.Sprintf("%d sleepers woken at once", crowd), Unit: "ms",
+		Name: fmt.Sprintf("%d sleepers woken at once", len(names)), Unit: "ms",
 		What:    "one streamed request to each of so many functions of rouse up in the same moment, each with one instance that sleeps at level 1, to the first byte; client, rouse and model servers share the machine",
 		Against: "the same requests in the same moment while all are awake",
 	}, asleep, awake)

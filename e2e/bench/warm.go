@@ -80,13 +80,14 @@ func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 // warm compares the runtime at alone with the one behind door, in rounds of n requests.
 func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte, n int) ([]report.Measurement, error) {
 	direct, through := newClient(alone), newClient(door)
+	n = b.times(n)
 	defer direct.close()
 	defer through.close()
 	for _, c := range []*client{direct, through} { // starts what is not there, and opens connections
 		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
 			return nil, err
 		}
-		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
+		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +103,7 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 	}
 	for range b.rounds(15) {
 		for i, c := range []*client{direct, through} {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
+			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
 			if err != nil {
 				return nil, err
 			}

@@ -57,7 +57,7 @@ func (s subject) move(ctx context.Context, o options, model, name string, keep, 
 		return err
 	}
 	defer os.RemoveAll(folder)
-	x := &talk{o: o, model: model, folder: folder, took: took, length: s.length}
+	x := &talk{o: o, model: model, folder: folder, took: took, length: report.Sized(o.small, s.length, 4000)}
 	defer x.end()
 	args := []string{"--conversation-memory", "0"}
 	if keep {

@@ -40,7 +40,7 @@ const (
 
 // traces plays the trace at one engine and at four, routed in four ways. Each play has words of its own, so that none
 // finds in caches what another has left there.
-func traces(ctx context.Context, program string, conversations int) ([]report.Measurement, error) {
+func traces(ctx context.Context, program string, conversations, rounds int) ([]report.Measurement, error) {
 	dir, err := os.MkdirTemp("", "route")
 	if err != nil {
 		return nil, err
@@ -68,7 +68,6 @@ func traces(ctx context.Context, program string, conversations int) ([]report.Me
 		}
 	}
 	shares := map[string][]float64{}
-	const rounds = 3
 	for round := range rounds {
 		for k, way := range []struct {
 			name string
