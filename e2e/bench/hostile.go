@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/e2e/hostile"
 )
@@ -34,9 +34,8 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	honest := newClient(s.door)
-	defer honest.close()
+	defer s.Stop()
+	honest := s.door()
 	body := chat("fake", 1, false)
 	n, clients, crowdSize := b.rounds(8000), hostileClients, "10,000"
 	if b.small {
@@ -49,16 +48,16 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 	if err != nil {
 		return nil, err
 	}
-	crowd, err := startCrowd(ctx, self, strings.TrimPrefix(string(s.door), "http://"), clients)
+	crowd, err := startCrowd(ctx, self, strings.TrimPrefix(string(s.Door.Base), "http://"), clients)
 	if err != nil {
 		return nil, err
 	}
-	defer crowd.stop()
+	defer crowd.Stop()
 	among, err := honest.serial(ctx, n, pathChat, body)
 	if err != nil {
 		return nil, fmt.Errorf("among the crowd: %w", err)
 	}
-	peak, err := mostMemory(s.cmd)
+	peak, err := s.MostMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 		What: "chat requests of one token, one after the other over TCP on loopback to rouse up in front of a model server that does nothing, while " + crowdSize + " clients from 500 addresses announce bodies of 64 MiB and send nothing, send a byte in two seconds, or send chunks of 16 KiB each second without end, and come again when they are cut off; they are a process of the lowest priority on the same cores",
 	}, among, quiet)
 	ratio := report.Quantile(among, 0.99) / report.Quantile(quiet, 0.99)
-	m.Note = fmt.Sprintf("p99 ratio %.2f; the process took %d MiB at most of the %d of its container", ratio, peak, hostileLimit)
+	m.Note = fmt.Sprintf("p99 ratio %.2f; the process took %.0f MiB at most of the %d of its container", ratio, peak, hostileLimit)
 	return []report.Measurement{m.Gated(ratio <= hostileGate && peak <= hostileLimit, "p99 ≤ %g × of alone, memory ≤ %d MiB, every request answered", hostileGate, hostileLimit)}, nil
 }
 
@@ -76,9 +75,9 @@ const crowdProgram = "crowd"
 
 // startCrowd starts the crowd as a process of its own, which gives way to what is measured as if
 // it were elsewhere, and returns when all are there or were cut off.
-func startCrowd(ctx context.Context, self, address string, clients int) (*child, error) {
+func startCrowd(ctx context.Context, self, address string, clients int) (*child.Process, error) {
 	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, crowdProgram, address, strconv.Itoa(clients))
-	c, _, err := start(cmd, func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }, "gathered")
+	c, _, err := child.Start(cmd, child.Stdout, "gathered")
 	return c, err
 }
 
@@ -102,24 +101,4 @@ func runCrowd(address, clients string) error {
 	fmt.Println("gathered")
 	<-gone
 	return nil
-}
-
-// mostMemory is the most memory that a process that runs had, in MiB.
-func mostMemory(cmd *exec.Cmd) (int, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read how much memory the process had: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(f)
-	if err != nil {
-		return 0, fmt.Errorf("read how much memory the process had: %w", err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		var kib int
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			return kib >> 10, nil
-		}
-	}
-	return 0, fmt.Errorf("the kernel does not say how much memory a process had")
 }

@@ -169,7 +169,7 @@ type talk struct {
 func (x *talk) end() {
 	for _, s := range []*server{x.keeps, x.drops} {
 		if s != nil {
-			s.stop()
+			s.Stop()
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (x *talk) end() {
 // begin starts an engine, or starts it anew.
 func (x *talk) begin(ctx context.Context, s **server, args ...string) (err error) {
 	if *s != nil {
-		(*s).stop()
+		(*s).Stop()
 		*s = nil
 	}
 	*s, err = start(ctx, x.o.rouse, append([]string{"--model", x.model, "--context", "8192", "--max-seqs", "4", "--worker", "process"}, args...)...)
@@ -219,12 +219,12 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	}
 	nap := func(s *server, level int, sleep, wake string) error {
 		began := time.Now()
-		if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level)); err != nil {
+		if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 			return err
 		}
 		x.took[sleep] = append(x.took[sleep], report.Millis(time.Since(began)))
 		began = time.Now()
-		err := s.post(ctx, "/wake_up")
+		err := s.Post(ctx, "/wake_up", nil)
 		x.took[wake] = append(x.took[wake], report.Millis(time.Since(began)))
 		return err
 	}
