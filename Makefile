@@ -18,7 +18,7 @@ NODE  := e2e/clients/node_modules
 SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-small bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -181,6 +181,9 @@ bench-gateway: ## what keys, limits, order and the access log cost a request, an
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
 	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
+
+bench-small: ## every benchmark once, in seconds, with little data: whether it works, no measurement
+	ROUSE_BENCH_SMALL=1 $(GO) test -count=1 -timeout 30m -v -run '^TestSmall' ./e2e/bench
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative

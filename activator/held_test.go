@@ -135,9 +135,14 @@ func TestManyHeld(t *testing.T) {
 }
 
 // BenchmarkHeld holds 100,000.
-func BenchmarkHeld(b *testing.B) {
+func BenchmarkHeld(b *testing.B) { benchmarkHeld(b, 100_000) }
+
+// BenchmarkHeldFew holds a hundred.
+func BenchmarkHeldFew(b *testing.B) { benchmarkHeld(b, 100) }
+
+func benchmarkHeld(b *testing.B, n int) {
 	for b.Loop() {
-		connection, request := heldMany(b, 100_000)
+		connection, request := heldMany(b, n)
 		b.ReportMetric(connection, "B/connection")
 		b.ReportMetric(request, "B/request")
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
@@ -34,8 +35,8 @@ const (
 
 // function is "function" with a model server that does nothing, and the same model server alone.
 type function struct {
-	*child
-	fake, relay              *child
+	*child.Process
+	fake, relay              *child.Process
 	through, direct, relayed api.Endpoint
 }
 
@@ -52,51 +53,45 @@ func (b *bench) startFunction(ctx context.Context) (*function, error) {
 	if err != nil {
 		return nil, err
 	}
-	stdout := func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }
-	fake, _, err := start(exec.CommandContext(ctx, self, fakeRuntime, "-port", port, "-announce"), stdout, "listening on")
+	fake, _, err := child.Start(exec.CommandContext(ctx, self, fakeRuntime, "-port", port, "-announce"), child.Stdout, "listening on")
 	if err != nil {
 		return nil, err
 	}
-	r, line, err := start(exec.CommandContext(ctx, self, relay, "127.0.0.1:"+port), stdout, "listening on")
+	r, line, err := child.Start(exec.CommandContext(ctx, self, relay, "127.0.0.1:"+port), child.Stdout, "listening on")
 	if err != nil {
-		fake.stop()
+		fake.Stop()
 		return nil, err
 	}
-	f := &function{fake: fake, relay: r, direct: api.Endpoint("http://127.0.0.1:" + port), relayed: api.Endpoint("http://" + listening(line))}
+	f := &function{fake: fake, relay: r, direct: api.Endpoint("http://127.0.0.1:" + port), relayed: "http://" + child.Listening(line)}
 	file := filepath.Join(b.dir, "token")
 	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-		f.stop()
+		f.Stop()
 		return nil, err
 	}
-	f.child, line, err = start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
+	f.Process, line, err = child.Start(exec.CommandContext(ctx, b.function, "--function", "default/fake", "--instance", "fake-1", "--quiet",
 		"--listen", "http://127.0.0.1:0", "--token-file", file, "--concurrency", fmt.Sprint(openStreams+100), "--model", "fake",
-		"--", self, fakeRuntime, "-port", "$(PORT)"), stdout, "listening on")
+		"--", self, fakeRuntime, "-port", "$(PORT)"), child.Stdout, "listening on")
 	if err != nil {
-		f.stop()
+		f.Stop()
 		return nil, err
 	}
-	f.through = api.Endpoint(listening(line))
+	f.through = child.Listening(line)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if st, err := f.state(ctx); err == nil && st.Ready() {
 			return f, nil
 		}
 		if time.Now().After(deadline) {
-			f.stop()
+			f.Stop()
 			return nil, errors.New("the function does not become ready")
 		}
 	}
 }
 
-// listening is the address in a line "listening on ADDRESS".
-func listening(line string) string {
-	_, at, _ := strings.Cut(strings.TrimSpace(line), "listening on ")
-	return at
-}
-
-func (f *function) stop() {
-	for _, c := range []*child{f.child, f.relay, f.fake} {
+// Stop ends all of it.
+func (f *function) Stop() {
+	for _, c := range []*child.Process{f.Process, f.relay, f.fake} {
 		if c != nil {
-			c.stop()
+			c.Stop()
 		}
 	}
 }
@@ -111,7 +106,7 @@ func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
+	defer f.Stop()
 	ms, err := b.hop(ctx, f, "", "")
 	if err != nil {
 		return nil, err
@@ -120,7 +115,7 @@ func (b *bench) functionHop(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	undo, err := pin(f.cmd.Process.Pid, f.fake.cmd.Process.Pid, f.relay.cmd.Process.Pid, st.PID)
+	undo, err := pin(f.PID(), f.fake.PID(), f.relay.PID(), st.PID)
 	if err != nil {
 		return nil, err
 	}
@@ -136,17 +131,17 @@ func (f *function) state(ctx context.Context) (api.InstanceStatus, error) {
 
 func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]report.Measurement, error) {
 	body := chat("fake", 1, false)
-	all := []*client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
+	all := []client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
-		defer c.close()
-		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
+		defer c.Close()
+		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
 			return nil, err
 		}
 	}
 	var latency, rate [3][]float64
 	for range b.rounds(40) {
 		for i, c := range all {
-			took, err := c.serial(ctx, 200, pathChat, body)
+			took, err := c.serial(ctx, b.times(200), pathChat, body)
 			if err != nil {
 				return nil, err
 			}
@@ -155,7 +150,7 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]repor
 	}
 	for range b.rounds(15) {
 		for i, c := range all {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
+			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
 			if err != nil {
 				return nil, err
 			}
@@ -185,14 +180,14 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
+	defer f.Stop()
 	direct, through := newClient(f.direct), newClient(f.through)
-	defer direct.close()
-	defer through.close()
+	defer direct.Close()
+	defer through.Close()
 	body := chat("fake", eventsPerStream, true)
 	var per [2][]float64
 	for range b.rounds(30) {
-		for i, c := range []*client{direct, through} {
+		for i, c := range []client{direct, through} {
 			took, err := c.serial(ctx, 1, pathChat, body)
 			if err != nil {
 				return nil, err
@@ -202,7 +197,7 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 	}
 	m := report.Compare(report.Measurement{Name: "function, an event of a stream", Unit: "µs", Against: againstFake,
 		What: fmt.Sprintf("the time of a stream of %d events, each flushed by the runtime, divided by their number", eventsPerStream)}, per[1], per[0])
-	kib, err := f.perStream(ctx, through, body)
+	kib, err := f.perStream(ctx, through, body, report.Sized(b.small, openStreams, openStreams/20))
 	if err != nil {
 		return nil, err
 	}
@@ -214,22 +209,22 @@ func (b *bench) functionStream(ctx context.Context) ([]report.Measurement, error
 	}, nil
 }
 
-// perStream opens streams that stall after their first event.
-func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib float64, err error) {
-	_, before, err := f.memory()
+// perStream opens n streams that stall after their first event.
+func (f *function) perStream(ctx context.Context, c client, body []byte, n int) (kib float64, err error) {
+	_, before, err := f.Memory()
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for range openStreams {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.URL(pathChat), strings.NewReader(string(body)))
+	for range n {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Base.URL(pathChat), strings.NewReader(string(body)))
 		if err != nil {
 			return 0, err
 		}
 		req.Header.Set("X-Fault", "stall=1")
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := c.http.Do(req)
+		resp, err := c.HTTP.Do(req)
 		if err != nil {
 			return 0, err
 		}
@@ -238,8 +233,8 @@ func (f *function) perStream(ctx context.Context, c *client, body []byte) (kib f
 			return 0, err
 		}
 	}
-	_, after, err := f.memory()
-	return (after - before) * 1024 / openStreams, err
+	_, after, err := f.Memory()
+	return (after - before) * 1024 / float64(n), err
 }
 
 // functionEnvelope compares a chat in MLflow's envelope with the same chat, sent plainly.
@@ -248,7 +243,7 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
+	defer f.Stop()
 	const size = 4 << 10
 	plain := fmt.Appendf(nil, `{"model":"fake","max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat("a word and \"another\" ", size/21))
 	outer := envelope.AppendRequest([]byte(`{"inputs":[`), envelope.Request{
@@ -257,12 +252,12 @@ func (b *bench) functionEnvelope(ctx context.Context) ([]report.Measurement, err
 	})
 	outer = append(outer, "]}"...)
 	c := newClient(f.through)
-	defer c.close()
+	defer c.Close()
 	var took [2][]float64
 	for range b.rounds(40) {
 		for i, body := range [][]byte{plain, outer} {
 			path := []string{pathChat, "/invocations"}[i]
-			ts, err := c.serial(ctx, 200, path, body)
+			ts, err := c.serial(ctx, b.times(200), path, body)
 			if err != nil {
 				return nil, err
 			}
@@ -280,16 +275,16 @@ func (b *bench) functionIdle(ctx context.Context) ([]report.Measurement, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer f.stop()
+	defer f.Stop()
 	c := newClient(f.through)
-	if err := c.whole(ctx, pathChat, chat("fake", 4, true)); err != nil {
+	if err := c.Post(ctx, pathChat, chat("fake", 4, true)); err != nil {
 		return nil, err
 	}
-	c.close()
+	c.Close()
 	var rss []float64
 	for range b.rounds(10) {
 		time.Sleep(200 * time.Millisecond)
-		_, now, err := f.memory()
+		_, now, err := f.Memory()
 		if err != nil {
 			return nil, err
 		}

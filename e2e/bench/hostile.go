@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/e2e/hostile"
 )
@@ -33,11 +34,13 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	honest := newClient(s.door)
-	defer honest.close()
+	defer s.Stop()
+	honest := s.door()
 	body := chat("fake", 1, false)
-	n := b.rounds(8000)
+	n, clients, crowdSize := b.rounds(8000), hostileClients, "10,000"
+	if b.small {
+		clients, crowdSize = 200, "200"
+	}
 	if _, err := honest.serial(ctx, 100, pathChat, body); err != nil {
 		return nil, err
 	}
@@ -45,25 +48,25 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 	if err != nil {
 		return nil, err
 	}
-	crowd, err := startCrowd(ctx, self, strings.TrimPrefix(string(s.door), "http://"))
+	crowd, err := startCrowd(ctx, self, strings.TrimPrefix(string(s.Door.Base), "http://"), clients)
 	if err != nil {
 		return nil, err
 	}
-	defer crowd.stop()
+	defer crowd.Stop()
 	among, err := honest.serial(ctx, n, pathChat, body)
 	if err != nil {
 		return nil, fmt.Errorf("among the crowd: %w", err)
 	}
-	peak, err := mostMemory(s.cmd)
+	peak, err := s.MostMemory()
 	if err != nil {
 		return nil, err
 	}
 	m := report.Compare(report.Measurement{
-		Name: "an honest client among 10,000 hostile bodies", Unit: "µs", Against: "the same client alone",
-		What: "chat requests of one token, one after the other over TCP on loopback to rouse up in front of a model server that does nothing, while 10,000 clients from 500 addresses announce bodies of 64 MiB and send nothing, send a byte in two seconds, or send chunks of 16 KiB each second without end, and come again when they are cut off; they are a process of the lowest priority on the same cores",
+		Name: "an honest client among " + crowdSize + " hostile bodies", Unit: "µs", Against: "the same client alone",
+		What: "chat requests of one token, one after the other over TCP on loopback to rouse up in front of a model server that does nothing, while " + crowdSize + " clients from 500 addresses announce bodies of 64 MiB and send nothing, send a byte in two seconds, or send chunks of 16 KiB each second without end, and come again when they are cut off; they are a process of the lowest priority on the same cores",
 	}, among, quiet)
-	ratio := m.Rouse.P99 / m.Baseline.P99
-	m.Note = fmt.Sprintf("p99 ratio %.2f; the process took %d MiB at most of the %d of its container", ratio, peak, hostileLimit)
+	ratio := report.Quantile(among, 0.99) / report.Quantile(quiet, 0.99)
+	m.Note = fmt.Sprintf("p99 ratio %.2f; the process took %.0f MiB at most of the %d of its container", ratio, peak, hostileLimit)
 	return []report.Measurement{m.Gated(ratio <= hostileGate && peak <= hostileLimit, "p99 ≤ %g × of alone, memory ≤ %d MiB, every request answered", hostileGate, hostileLimit)}, nil
 }
 
@@ -72,46 +75,30 @@ const crowdProgram = "crowd"
 
 // startCrowd starts the crowd as a process of its own, which gives way to what is measured as if
 // it were elsewhere, and returns when all are there or were cut off.
-func startCrowd(ctx context.Context, self, address string) (*child, error) {
-	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, crowdProgram, address)
-	c, _, err := start(cmd, func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }, "gathered")
+func startCrowd(ctx context.Context, self, address string, clients int) (*child.Process, error) {
+	cmd := exec.CommandContext(ctx, "nice", "-n", "19", self, crowdProgram, address, strconv.Itoa(clients))
+	c, _, err := child.Start(cmd, child.Stdout, "gathered")
 	return c, err
 }
 
 // runCrowd is the crowd's process.
-func runCrowd(address string) error {
+func runCrowd(address, clients string) error {
+	n, err := strconv.Atoi(clients)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	crowd := &hostile.Crowd{Address: address, Clients: hostileClients, Sources: 500}
+	crowd := &hostile.Crowd{Address: address, Clients: n, Sources: 500}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		crowd.Run(ctx)
 	}()
-	for ctx.Err() == nil && crowd.Open()+crowd.Refused() < hostileClients {
+	for ctx.Err() == nil && crowd.Open()+crowd.Refused() < n {
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Println("gathered")
 	<-gone
 	return nil
-}
-
-// mostMemory is the most memory that a process that runs had, in MiB.
-func mostMemory(cmd *exec.Cmd) (int, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-	if err != nil {
-		return 0, fmt.Errorf("read how much memory the process had: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(f)
-	if err != nil {
-		return 0, fmt.Errorf("read how much memory the process had: %w", err)
-	}
-	for line := range strings.Lines(string(raw)) {
-		var kib int
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
-			return kib >> 10, nil
-		}
-	}
-	return 0, fmt.Errorf("the kernel does not say how much memory a process had")
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -26,11 +27,11 @@ func (b *bench) up(ctx context.Context) ([]report.Measurement, error) {
 		if err != nil {
 			return nil, err
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.door.URL("/readyz"), nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Door.Base.URL("/readyz"), nil)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := s.http.Do(req)
+		resp, err := s.Door.HTTP.Do(req)
 		at := time.Now()
 		if err == nil {
 			_, err = io.Copy(io.Discard, resp.Body)
@@ -39,8 +40,8 @@ func (b *bench) up(ctx context.Context) ([]report.Measurement, error) {
 				err = fmt.Errorf("GET /readyz: %s", resp.Status)
 			}
 		}
-		took = append(took, report.Millis(at.Sub(s.began)))
-		s.stop()
+		took = append(took, report.Millis(at.Sub(s.Began)))
+		s.Stop()
 		if err != nil {
 			return nil, err
 		}
@@ -56,31 +57,31 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	c := newClient(s.door)
+	defer s.Stop()
+	c := s.door()
 	body := chat("pico", 4, true)
-	if err := c.whole(ctx, pathChat, body); err != nil {
+	if err := c.Post(ctx, pathChat, body); err != nil {
 		return nil, err
 	}
-	awake, err := s.share(ctx)
+	awake, err := share(ctx, s.Process, b.while(idleFor))
 	if err != nil {
 		return nil, err
 	}
 	if err := s.sleep(ctx, "pico"); err != nil { // one sleep, one wake, and asleep again
 		return nil, err
 	}
-	if err := c.whole(ctx, pathChat, body); err != nil {
+	if err := c.Post(ctx, pathChat, body); err != nil {
 		return nil, err
 	}
-	c.close()
+	c.Close()
 	if err := s.sleep(ctx, "pico"); err != nil {
 		return nil, err
 	}
-	asleep, err := s.share(ctx)
+	asleep, err := share(ctx, s.Process, b.while(idleFor))
 	if err != nil {
 		return nil, err
 	}
-	pss, rss, err := s.memory()
+	pss, rss, err := s.Memory()
 	if err != nil {
 		return nil, err
 	}
@@ -98,18 +99,18 @@ func (b *bench) idle(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // share is the share of one processor that a process takes while it is left alone, in percent.
-func (c *child) share(ctx context.Context) (float64, error) {
+func share(ctx context.Context, p *child.Process, length time.Duration) (float64, error) {
 	time.Sleep(time.Second) // what was asked before ends
 	began := time.Now()
-	before, err := c.processorTime()
+	before, err := p.ProcessorTime()
 	if err != nil {
 		return 0, err
 	}
 	select {
-	case <-time.After(idleFor):
+	case <-time.After(length):
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	after, err := c.processorTime()
+	after, err := p.ProcessorTime()
 	return 100 * (after - before) / time.Since(began).Seconds(), err
 }

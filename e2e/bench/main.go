@@ -30,8 +30,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", serveRelay(os.Args[2]))
 		os.Exit(1)
 	}
-	if len(os.Args) > 2 && os.Args[1] == crowdProgram {
-		if err := runCrowd(os.Args[2]); err != nil {
+	if len(os.Args) > 3 && os.Args[1] == crowdProgram {
+		if err := runCrowd(os.Args[2], os.Args[3]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
@@ -50,11 +50,23 @@ type bench struct {
 	rouse, function string  // the programs under test
 	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
 	effort          float64 // scales the number of rounds
+	small           bool    // everything once
 	log             io.Writer
 }
 
 // rounds scales a number of rounds.
-func (b *bench) rounds(n int) int { return max(2, int(float64(n)*b.effort)) }
+func (b *bench) rounds(n int) int {
+	if b.small {
+		return 2
+	}
+	return max(2, int(float64(n)*b.effort))
+}
+
+// times is how many times something is done within a round.
+func (b *bench) times(n int) int { return report.Sized(b.small, n, 2) }
+
+// while is how long something goes on.
+func (b *bench) while(d time.Duration) time.Duration { return report.Sized(b.small, d, d/20) }
 
 // suites are the measurements, in order.
 var suites = []struct {
@@ -82,6 +94,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	only := flags.String("only", "", "measure only what matches this `regexp`")
 	rouse := flags.String("rouse", "", "`program` to measure (default: built from this module)")
 	function := flags.String("function", "", "`program` of the function to measure (default: built from this module)")
+	small := report.SmallFlag(flags)
 	effort := flags.Float64("effort", 1, "`factor` for the number of rounds")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -95,7 +108,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, log: stdout}
+	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, small: *small, log: stdout}
 	for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 		if *path == "" {
 			if *path, err = build(ctx, dir, name); err != nil {
@@ -104,6 +117,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	r := report.New("go run ./e2e/bench " + strings.Join(args, " "))
+	r.Small = b.small
 	for _, s := range suites {
 		if !selected.MatchString(s.name) {
 			continue
@@ -113,10 +127,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("measure %s: %w", s.name, err)
 		}
-		for _, m := range ms {
-			fmt.Fprintln(stdout, m.Line())
-		}
-		r.Measurements = append(r.Measurements, ms...)
+		r.Add(stdout, ms...)
 		fmt.Fprintf(stdout, "  (%s took %s, load %s)\n", s.name, time.Since(began).Round(time.Second), report.LoadAverage())
 	}
 	return r.Finish(*out)

@@ -72,9 +72,8 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	door := newClient(s.door)
-	defer door.close()
+	defer s.Stop()
+	door := s.door()
 	body := completion("sim")
 	var asleep, awake, rested []float64
 	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
@@ -82,14 +81,14 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 			if err := s.sleep(ctx, "sim"); err != nil {
 				return nil, err
 			}
-			time.Sleep(pause)
+			time.Sleep(b.while(pause))
 		}
 		for _, series := range []*[]float64{&asleep, &awake, &rested} {
 			if series == &rested {
-				time.Sleep(pause) // what has not run for so long is slower, asleep or not
+				time.Sleep(b.while(pause)) // what has not run for so long is slower, asleep or not
 			}
 			began := time.Now()
-			at, err := door.firstByte(ctx, pathText, body)
+			at, err := door.First(ctx, pathText, body, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -112,7 +111,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if err := b.putSimulator(ctx); err != nil {
 		return nil, err
 	}
-	names := make([]string, crowd)
+	names := make([]string, report.Sized(b.small, crowd, 8))
 	for i := range names {
 		names[i] = fmt.Sprintf("crowd-%d", i)
 	}
@@ -120,9 +119,8 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	door := newClient(s.door)
-	defer door.close()
+	defer s.Stop()
+	door := s.door()
 	const few = 8 // processes are started at a time: it is not what is measured
 	for i := 0; i < len(names); i += few {
 		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
@@ -146,7 +144,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		}
 	}
 	m := report.Compare(report.Measurement{
-		Name: fmt.Sprintf("%d sleepers woken at once", crowd), Unit: "ms",
+		Name: fmt.Sprintf("%d sleepers woken at once", len(names)), Unit: "ms",
 		What:    "one streamed request to each of so many functions of rouse up in the same moment, each with one instance that sleeps at level 1, to the first byte; client, rouse and model servers share the machine",
 		Against: "the same requests in the same moment while all are awake",
 	}, asleep, awake)
@@ -155,14 +153,14 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door *client, names []string) ([]float64, error) {
+func atOnce(ctx context.Context, door client, names []string) ([]float64, error) {
 	took := make([]float64, len(names))
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
 		all.Go(func() {
 			began := time.Now()
-			at, err := door.firstByte(ctx, pathText, completion(name))
+			at, err := door.First(ctx, pathText, completion(name), nil)
 			took[i], errs[i] = report.Millis(at.Sub(began)), err
 		})
 	}

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/process"
 )
@@ -49,17 +49,17 @@ func (b *bench) warmNoop(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, fakeRuntime, "-port", port, "-announce")
-	fake, _, err := start(cmd, func(c *exec.Cmd) (io.ReadCloser, error) { return c.StdoutPipe() }, "listening on")
+	fake, _, err := child.Start(cmd, child.Stdout, "listening on")
 	if err != nil {
 		return nil, err
 	}
-	defer fake.stop()
+	defer fake.Stop()
 	s, err := b.startServer(ctx, manifest("fake", "rouse.dev/model: fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", self, fakeRuntime)))
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	return b.warm(ctx, "no-op runtime", "a model server that does nothing, over TCP on loopback", api.Endpoint("http://127.0.0.1:"+port), s.door, chat("fake", 1, false), 200)
+	defer s.Stop()
+	return b.warm(ctx, "no-op runtime", "a model server that does nothing, over TCP on loopback", api.Endpoint("http://127.0.0.1:"+port), s.Door.Base, chat("fake", 1, false), 200)
 }
 
 // warmEngine measures the hops in front of the engine.
@@ -68,31 +68,32 @@ func (b *bench) warmEngine(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer e.stop()
+	defer e.Stop()
 	s, err := b.startServer(ctx, manifest("pico", "rouse.dev/model: pico", ""))
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	return b.warm(ctx, "engine", "rouse engine serve alone on a Unix socket", e.endpoint, s.door, chat("pico", 1, false), 20)
+	defer s.Stop()
+	return b.warm(ctx, "engine", "rouse engine serve alone on a Unix socket", e.Base, s.Door.Base, chat("pico", 1, false), 20)
 }
 
 // warm compares the runtime at alone with the one behind door, in rounds of n requests.
 func (b *bench) warm(ctx context.Context, name, against string, alone, door api.Endpoint, body []byte, n int) ([]report.Measurement, error) {
 	direct, through := newClient(alone), newClient(door)
-	defer direct.close()
-	defer through.close()
-	for _, c := range []*client{direct, through} { // starts what is not there, and opens connections
+	n = b.times(n)
+	defer direct.Close()
+	defer through.Close()
+	for _, c := range []client{direct, through} { // starts what is not there, and opens connections
 		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
 			return nil, err
 		}
-		if _, err := c.flood(ctx, 300*time.Millisecond, body); err != nil {
+		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
 			return nil, err
 		}
 	}
 	var latency, rate [2][]float64 // of direct and through
 	for range b.rounds(30) {
-		for i, c := range []*client{direct, through} {
+		for i, c := range []client{direct, through} {
 			took, err := c.serial(ctx, n, pathChat, body)
 			if err != nil {
 				return nil, err
@@ -101,8 +102,8 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 		}
 	}
 	for range b.rounds(15) {
-		for i, c := range []*client{direct, through} {
-			perSecond, err := c.flood(ctx, 500*time.Millisecond, body)
+		for i, c := range []client{direct, through} {
+			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
 			if err != nil {
 				return nil, err
 			}

@@ -19,24 +19,23 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer e.stop()
+	defer e.Stop()
 	s, err := b.startServer(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	alone, door := newClient(e.endpoint), newClient(s.door)
-	defer alone.close()
-	defer door.close()
+	defer s.Stop()
+	alone, door := newClient(e.Base), s.door()
+	defer alone.Close()
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
 	n := b.rounds(100)
 	for i := -3; i < n; i++ { // the first ones warm both sides up
-		if err := alone.whole(ctx, "/sleep?level=1", nil); err != nil {
+		if err := alone.Post(ctx, "/sleep?level=1", nil); err != nil {
 			return nil, err
 		}
 		if i == -3 {
-			if err := door.whole(ctx, pathChat, body); err != nil { // there has to be an instance
+			if err := door.Post(ctx, pathChat, body); err != nil { // there has to be an instance
 				return nil, err
 			}
 		}
@@ -44,7 +43,7 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 			return nil, err
 		}
 		time.Sleep(20 * time.Millisecond) // what the sleep set in motion ends
-		a, err := timed(ctx, func() error { return alone.whole(ctx, "/wake_up", nil) }, alone, body)
+		a, err := timed(ctx, func() error { return alone.Post(ctx, "/wake_up", nil) }, alone, body)
 		if err != nil {
 			return nil, err
 		}
@@ -65,14 +64,14 @@ func (b *bench) asleep(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // timed is the time of before, if there is something to be done before, and a request to its first byte.
-func timed(ctx context.Context, before func() error, c *client, body []byte) (float64, error) {
+func timed(ctx context.Context, before func() error, c client, body []byte) (float64, error) {
 	began := time.Now()
 	if before != nil {
 		if err := before(); err != nil {
 			return 0, err
 		}
 	}
-	at, err := c.firstByte(ctx, pathChat, body)
+	at, err := c.First(ctx, pathChat, body, nil)
 	return report.Millis(at.Sub(began)), err
 }
 
@@ -82,9 +81,8 @@ func (b *bench) gone(ctx context.Context) ([]report.Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.stop()
-	door := newClient(s.door)
-	defer door.close()
+	defer s.Stop()
+	door := s.door()
 	body := chat("pico", 4, true)
 	var rouse, baseline []float64
 	n := b.rounds(40)
@@ -119,9 +117,9 @@ func (b *bench) engineFromZero(ctx context.Context, body []byte) (float64, error
 	if err != nil {
 		return 0, err
 	}
-	defer e.stop()
-	c := newClient(e.endpoint)
-	defer c.close()
-	at, err := c.firstByte(ctx, pathChat, body)
-	return report.Millis(at.Sub(e.began)), err
+	defer e.Stop()
+	c := newClient(e.Base)
+	defer c.Close()
+	at, err := c.First(ctx, pathChat, body, nil)
+	return report.Millis(at.Sub(e.Began)), err
 }

@@ -39,6 +39,7 @@ type options struct {
 	rouse, models string
 	reps          int
 	tokens        int
+	small         bool
 }
 
 // history is how many tokens a conversation has before the turn, and more how many the turn adds.
@@ -60,8 +61,13 @@ func run(ctx context.Context) error {
 	only := flag.String("only", "", "measure only models whose names begin so")
 	flag.IntVar(&o.tokens, "tokens", history, "tokens of a conversation")
 	move := flag.Bool("move", false, "measure streams that go on at another engine instead")
+	small := report.SmallFlag(flag.CommandLine)
 	flag.Parse()
+	if o.small = *small; o.small {
+		o.reps, o.tokens = 1, 4*more
+	}
 	r := report.New("go run ./e2e/bench/conversations " + strings.Join(os.Args[1:], " "))
+	r.Small = o.small
 	for _, s := range subjects() {
 		if !strings.HasPrefix(s.name, *only) {
 			continue
@@ -70,10 +76,7 @@ func run(ctx context.Context) error {
 		if *move {
 			measure = s.moves
 		}
-		if err := measure(ctx, o, func(m report.Measurement) {
-			fmt.Println(m.Line())
-			r.Measurements = append(r.Measurements, m)
-		}); err != nil {
+		if err := measure(ctx, o, func(m report.Measurement) { r.Add(os.Stdout, m) }); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		if err := r.Finish(*out); err != nil { // a run that is cut off leaves what it has
@@ -100,6 +103,9 @@ func subjects() []subject {
 // model generates the file, unless it is there.
 func (s subject) model(o options) (string, error) {
 	path := filepath.Join(o.models, fmt.Sprintf("%s-%d.gguf", strings.ReplaceAll(strings.ToLower(s.name), " ", "-"), s.spec.Context))
+	if o.small {
+		s.spec, path = s.spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
+	}
 	return path, infertest.Ensure(path, s.spec)
 }
 
@@ -163,7 +169,7 @@ type talk struct {
 func (x *talk) end() {
 	for _, s := range []*server{x.keeps, x.drops} {
 		if s != nil {
-			s.stop()
+			s.Stop()
 		}
 	}
 }
@@ -171,7 +177,7 @@ func (x *talk) end() {
 // begin starts an engine, or starts it anew.
 func (x *talk) begin(ctx context.Context, s **server, args ...string) (err error) {
 	if *s != nil {
-		(*s).stop()
+		(*s).Stop()
 		*s = nil
 	}
 	*s, err = start(ctx, x.o.rouse, append([]string{"--model", x.model, "--context", "8192", "--max-seqs", "4", "--worker", "process"}, args...)...)
@@ -213,12 +219,12 @@ func (x *talk) round(ctx context.Context, rng *rand.Rand, vocab int) error {
 	}
 	nap := func(s *server, level int, sleep, wake string) error {
 		began := time.Now()
-		if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level)); err != nil {
+		if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 			return err
 		}
 		x.took[sleep] = append(x.took[sleep], report.Millis(time.Since(began)))
 		began = time.Now()
-		err := s.post(ctx, "/wake_up")
+		err := s.Post(ctx, "/wake_up", nil)
 		x.took[wake] = append(x.took[wake], report.Millis(time.Since(began)))
 		return err
 	}

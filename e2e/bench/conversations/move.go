@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -57,7 +55,7 @@ func (s subject) move(ctx context.Context, o options, model, name string, keep, 
 		return err
 	}
 	defer os.RemoveAll(folder)
-	x := &talk{o: o, model: model, folder: folder, took: took, length: s.length}
+	x := &talk{o: o, model: model, folder: folder, took: took, length: report.Sized(o.small, s.length, 4000)}
 	defer x.end()
 	args := []string{"--conversation-memory", "0"}
 	if keep {
@@ -97,10 +95,10 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 		}
 		go func() {
 			if kill {
-				gaveWay <- x.keeps.cmd.Process.Kill()
+				gaveWay <- x.keeps.Kill()
 				return
 			}
-			gaveWay <- x.keeps.post(ctx, "/sleep?level=1&mode=move")
+			gaveWay <- x.keeps.Post(ctx, "/sleep?level=1&mode=move", nil)
 		}()
 	})
 	if err == nil && before.whole {
@@ -131,11 +129,11 @@ func (x *talk) moveOne(ctx context.Context, name string, prompt []int, kill bool
 	x.took["token"] = append(x.took["token"], token)
 	x.took[name] = append(x.took[name], report.Millis(behind.at[0].Sub(before.at[len(before.at)-1]))-token)
 	if kill {
-		x.keeps.stop()
+		x.keeps.Stop()
 		x.keeps = nil
 		return nil
 	}
-	return x.keeps.post(ctx, "/wake_up")
+	return x.keeps.Post(ctx, "/wake_up", nil)
 }
 
 // part is what one engine sends of a stream.
@@ -152,43 +150,28 @@ func (s *server) stream(ctx context.Context, tokens []int, length int, state str
 	if state != "" {
 		header.Set("X-Rouse-Stream-State", state)
 	}
-	resp, err := s.sendWith(ctx, "/v1/completions", header, map[string]any{
+	piece := ""
+	err = s.lines(ctx, header, map[string]any{
 		"model": "m", "prompt": tokens, "max_tokens": length, "temperature": 0, "ignore_eos": true, "stream": true, "logprobs": 0, // each token is an event
-	})
-	if err != nil {
-		return p, err
-	}
-	defer resp.Body.Close()
-	lines, piece := bufio.NewScanner(resp.Body), ""
-	for lines.Scan() {
-		if text, ok := strings.CutPrefix(lines.Text(), ": rouse-state "); ok {
+	}, func(comment string) {
+		if text, ok := strings.CutPrefix(comment, ": rouse-state "); ok {
 			piece = text
-			continue
 		}
-		data, ok := strings.CutPrefix(lines.Text(), "data: ")
-		if !ok {
-			continue
-		}
-		if data == "[DONE]" {
+	}, func(at time.Time, text string, done bool) {
+		if done {
 			p.whole = true
-			return p, nil
+			return
 		}
-		var chunk struct {
-			Choices []struct{ Text string }
-			Error   json.RawMessage
-		}
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil || chunk.Error != nil {
-			return p, fmt.Errorf("chunk %s: %w", data, err)
-		}
-		p.at = append(p.at, time.Now())
+		p.at = append(p.at, at)
 		if piece != "" {
 			p.pieces = append(p.pieces, piece)
 		}
 		piece = ""
-		for _, c := range chunk.Choices {
-			p.text += c.Text
-		}
+		p.text += text
 		seen(len(p.at))
+	})
+	if err != nil && len(p.at) > 0 && !errors.Is(err, errChunk) {
+		return p, nil //nolint:nilerror // its end, as a cut has it
 	}
-	return p, nil // its end, as a cut has it
+	return p, err
 }

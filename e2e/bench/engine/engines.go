@@ -55,7 +55,7 @@ func whole(ctx context.Context, o options, add func(report.Measurement)) error {
 	}
 	var async, sync []float64
 	cfg := bench.Config{Path: path, Threads: o.threads, Gen: 96, Worker: []string{o.rouse, "engine", "worker"}}
-	for range 9 {
+	for range report.Sized(o.small, 9, 1) {
 		a, err := bench.Whole(ctx, cfg, false)
 		if err != nil {
 			return err

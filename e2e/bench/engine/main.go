@@ -28,6 +28,7 @@ type options struct {
 	out, peer, models, rouse string
 	only                     *regexp.Regexp
 	threads, reps            int
+	small                    bool
 }
 
 func main() {
@@ -52,15 +53,19 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
 	flag.IntVar(&o.threads, "threads", 0, "threads of forward passes, ours and the peer's (default: the engine's)")
 	flag.IntVar(&o.reps, "reps", 5, "repetitions")
+	small := report.SmallFlag(flag.CommandLine)
 	flag.Parse()
+	if o.small = *small; o.small {
+		o.reps = 1
+	}
 	if o.only, err = regexp.Compile(*only); err != nil {
 		return err
 	}
 	r := report.New("go run ./e2e/bench/engine " + strings.Join(os.Args[1:], " "))
+	r.Small = o.small
 	var unwritten error
 	add := func(m report.Measurement) {
-		fmt.Println(m.Line())
-		r.Measurements = append(r.Measurements, m)
+		r.Add(os.Stdout, m)
 		unwritten = r.Finish(o.out) // a long run that is cut off leaves what it has
 	}
 	for _, part := range []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes} {
@@ -105,6 +110,9 @@ func subjects() []subject {
 // model generates a subject's file, unless it is there.
 func (s subject) model(o options) (string, error) {
 	path := filepath.Join(o.models, strings.ReplaceAll(strings.ToLower(s.name), " ", "-")+".gguf")
+	if o.small {
+		s.spec, path = s.spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
+	}
 	return path, infertest.Ensure(path, s.spec)
 }
 
@@ -119,7 +127,9 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 			return err
 		}
 		cfg := bench.Config{Path: path, Threads: o.threads, Reps: o.reps, Peer: o.peer, NoAsync: true}
-		if strings.HasPrefix(s.name, "0.") { // the peer would take minutes
+		if o.small {
+			cfg.Prompt, cfg.Gen = 8, 4
+		} else if strings.HasPrefix(s.name, "0.") { // the peer would take minutes
 			cfg.Prompt, cfg.Gen, cfg.Reps = 128, 24, min(o.reps, 3)
 		}
 		rep, err := bench.Run(ctx, cfg, nil)
@@ -132,6 +142,10 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 		for _, x := range rep.Results {
 			theirs := rep.Series[x.Test+"_llama.cpp"]
 			if len(theirs) == 0 {
+				add(report.Measurement{
+					Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads),
+					Unit: x.Unit, N: len(rep.Series[x.Test]), Rouse: report.Summarise(rep.Series[x.Test]),
+				})
 				continue
 			}
 			m := report.Compare(report.Measurement{

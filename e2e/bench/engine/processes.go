@@ -1,85 +1,35 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // server is a `rouse engine serve` that runs.
-type server struct {
-	cmd   *exec.Cmd
-	url   string
-	began time.Time // before the exec
-}
+type server struct{ *child.Engine }
 
 func startServer(ctx context.Context, o options, model string, args ...string) (*server, error) {
-	cmd := exec.CommandContext(ctx, o.rouse, append([]string{"engine", "serve", "--model", model, "--exit-with-parent"}, args...)...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.StdoutPipe()
+	e, err := child.StartEngine(ctx, o.rouse, "", append([]string{"--model", model}, args...)...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: has make build made %s?", err, o.rouse)
 	}
-	s := &server{cmd: cmd, began: time.Now()}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w: run make build", o.rouse, err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		s.stop()
-		return nil, fmt.Errorf("the engine ended: %s", stderr.String())
-	}
-	s.url = strings.TrimPrefix(strings.TrimSpace(line), "listening on ")
-	return s, nil
-}
-
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(os.Interrupt)
-	_ = s.cmd.Wait()
-}
-
-// post sends a request and reads the whole answer.
-func (s *server) post(ctx context.Context, path string, body any) error {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(data))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", path, resp.Status, answer)
-	}
-	return err
+	return &server{e}, nil
 }
 
 func (s *server) token(ctx context.Context) error {
-	return s.post(ctx, "/v1/completions", map[string]any{"prompt": "a", "max_tokens": 1})
+	return s.Post(ctx, "/v1/completions", map[string]any{"prompt": "a", "max_tokens": 1})
 }
 
 // resident is the memory of the server and its children, in bytes.
 func (s *server) resident() (int64, error) {
-	total, pids := int64(0), []int{s.cmd.Process.Pid}
+	total, pids := int64(0), []int{s.PID()}
 	for len(pids) > 0 {
 		pid := pids[0]
 		pids = pids[1:]
@@ -137,8 +87,8 @@ func starts(ctx context.Context, o options, add func(report.Measurement)) error 
 			return err
 		}
 		err = s.token(ctx)
-		d := time.Since(s.began)
-		s.stop()
+		d := time.Since(s.Began)
+		s.Stop()
 		if err != nil {
 			return err
 		}
@@ -154,7 +104,7 @@ type nap struct{ wake, asleep, awake float64 }
 
 // nap puts the server to sleep, wakes it and asks for a token.
 func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
-	if err := s.post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
+	if err := s.Post(ctx, fmt.Sprintf("/sleep?level=%d", level), nil); err != nil {
 		return n, err
 	}
 	rss, err := s.resident()
@@ -163,7 +113,7 @@ func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
 	}
 	n.asleep = float64(rss) / 1e6
 	began := time.Now()
-	if err := s.post(ctx, "/wake_up", nil); err != nil {
+	if err := s.Post(ctx, "/wake_up", nil); err != nil {
 		return n, err
 	}
 	n.wake = report.Millis(time.Since(began))
@@ -195,7 +145,7 @@ func sleeps(ctx context.Context, o options, add func(report.Measurement)) error 
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer s.Stop()
 	if err := s.token(ctx); err != nil {
 		return err
 	}

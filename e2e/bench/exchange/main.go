@@ -44,8 +44,12 @@ func run(args []string, stdout io.Writer) error {
 	out := flags.String("o", "", "`file` for the report")
 	n := flags.Int("n", 5000, "requests of each kind")
 	streams := flags.Int("streams", 10_000, "streams at once")
+	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *small {
+		*n, *streams = 100, 100
 	}
 	if *n < 100 || *streams < 100 {
 		return fmt.Errorf("-n %d -streams %d: want at least 100", *n, *streams)
@@ -55,19 +59,20 @@ func run(args []string, stdout io.Writer) error {
 		return err
 	}
 	defer w.close()
+	w.small = *small
 	r := report.New("go run ./e2e/bench/exchange -o docs/bench/exchange.json")
+	r.Small = *small
 	for _, measure := range []func() (report.Measurement, error){
 		func() (report.Measurement, error) { return w.one(*n) },
 		func() (report.Measurement, error) { return w.many(*n) },
 		func() (report.Measurement, error) { return w.open(*streams) },
-		func() (report.Measurement, error) { return w.slow(1000) },
+		func() (report.Measurement, error) { return w.slow(min(1000, *streams)) },
 	} {
 		m, err := measure()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(stdout, m.Line(), m.Note)
-		r.Measurements = append(r.Measurements, m)
+		r.Add(stdout, m)
 	}
 	return r.Finish(*out)
 }
@@ -79,6 +84,7 @@ type world struct {
 	url    string
 	ends   []func()
 	finish chan struct{} // closed: streams that are open end
+	small  bool
 
 	flooded atomic.Int64 // pieces of floods that were written
 }
@@ -281,8 +287,8 @@ func memory() int64 {
 
 // Rounds of [world.slow], and requests of each of four clients in one measurement.
 const (
-	slowRounds   = 21
-	slowRequests = 500
+	slowRounds, slowRoundsSmall     = 21, 2
+	slowRequests, slowRequestsSmall = 500, 10
 )
 
 // slow measures requests beside n open streams, one of which is a flood that nobody reads. A machine is never quiet: each round measures with the
@@ -300,7 +306,8 @@ func (w *world) slow(n int) (report.Measurement, error) {
 	const flooded = 2
 	var took [3][]float64 // without, without again, and beside the flood
 	var late [3][]float64 // the 99th percentile of each round
-	for round := range slowRounds {
+	rounds := report.Sized(w.small, slowRounds, slowRoundsSmall)
+	for round := range rounds {
 		for k := range took {
 			kind := (round + k) % len(took)
 			one, err := w.beside(ctx, kind == flooded)
@@ -313,7 +320,7 @@ func (w *world) slow(n int) (report.Measurement, error) {
 	m := report.Compare(report.Measurement{Name: "requests beside a slow reader", What: fmt.Sprintf("4 clients on a link with %d open streams, one of which sends without end and is not read", n), Unit: "ms", N: len(took[flooded]), Against: "without the slow reader"}, took[flooded], took[0])
 	p99 := func(kind int) float64 { return report.Quantile(late[kind], 0.5) }
 	calm := (p99(0) + p99(1)) / 2
-	m.Note = fmt.Sprintf("p99, the median of %d rounds: %.3f ms with it; %.3f ms and %.3f ms without it, which is the noise; p50 %.3f ms, %.3f ms and %.3f ms", slowRounds,
+	m.Note = fmt.Sprintf("p99, the median of %d rounds: %.3f ms with it; %.3f ms and %.3f ms without it, which is the noise; p50 %.3f ms, %.3f ms and %.3f ms", rounds,
 		p99(flooded), p99(0), p99(1), report.Quantile(took[flooded], 0.5), report.Quantile(took[0], 0.5), report.Quantile(took[1], 0.5))
 	return m.Gated(p99(flooded) <= 1.1*calm, "p99 is at most 10 %% more"), nil
 }
@@ -330,7 +337,7 @@ func (w *world) beside(ctx context.Context, flood bool) (took []float64, err err
 		defer resp.Body.Close()
 		w.stuck()
 	}
-	err = w.crowd(4, slowRequests, true, func(d time.Duration) { took = append(took, report.Millis(d)) })
+	err = w.crowd(4, report.Sized(w.small, slowRequests, slowRequestsSmall), true, func(d time.Duration) { took = append(took, report.Millis(d)) })
 	return took, err
 }
 

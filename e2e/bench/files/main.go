@@ -33,6 +33,7 @@ type options struct {
 	reps       int
 	size, rate int // MiB, MiB a second
 	nodes      int
+	small      bool
 }
 
 func run(ctx context.Context) error {
@@ -50,16 +51,18 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.size, "size", 96, "MiB of the file that is fetched")
 	flag.IntVar(&o.rate, "rate", 6, "MiB a second that the source sends")
 	flag.IntVar(&o.nodes, "nodes", 8, "caches that fetch at once")
+	small := report.SmallFlag(flag.CommandLine)
 	held := flag.String("hold", "", "be an instance that holds this model")
 	flag.Parse()
 	if *held != "" {
 		return hold(*held, o.models)
 	}
-	r := report.New("go run ./e2e/bench/files " + strings.Join(os.Args[1:], " "))
-	add := func(m report.Measurement) {
-		fmt.Println(m.Line())
-		r.Measurements = append(r.Measurements, m)
+	if o.small = *small; o.small {
+		o.reps, o.size, o.rate, o.nodes = 1, 4, 64, 3
 	}
+	r := report.New("go run ./e2e/bench/files " + strings.Join(os.Args[1:], " "))
+	r.Small = o.small
+	add := func(m report.Measurement) { r.Add(os.Stdout, m) }
 	for _, part := range []func(context.Context, options, func(report.Measurement)) error{together, apart, memory} {
 		if err := part(ctx, o, add); err != nil {
 			return err

@@ -27,7 +27,11 @@ var spec = infertest.Spec{Arch: "qwen2", Dim: 896, Layers: 24, Heads: 14, KVHead
 
 // memory compares what several instances of a model have in memory with one, and measures how soon a further one has the weights.
 func memory(ctx context.Context, o options, add func(report.Measurement)) error {
+	spec := spec
 	path := filepath.Join(o.models, fmt.Sprintf("0.5b-q8_0-%d.gguf", spec.Context))
+	if o.small {
+		spec, path = spec.Small(), filepath.Join(o.models, "small", filepath.Base(path))
+	}
 	if err := infertest.Ensure(path, spec); err != nil {
 		return err
 	}
@@ -141,7 +145,7 @@ func held(pid int) (s size, err error) {
 // hold is an instance: it opens the model, says how long that took, and computes once.
 func hold(path, models string) error {
 	began := time.Now()
-	r, err := cpu.Open(path, cpu.Config{Threads: 1, Context: 2048, Sequences: 1, TileDir: filepath.Join(models, "tiles")})
+	r, err := cpu.Open(path, cpu.Config{Threads: 1, Context: 2048, Sequences: 1, TileDir: filepath.Join(models, "tiles"), TileFrom: 1})
 	if err != nil {
 		return err
 	}

@@ -62,13 +62,13 @@ func (b *bench) ledgerOf(ctx context.Context, p *Part, who, manifest string, env
 	if err != nil {
 		return err
 	}
-	defer u.stop()
+	defer u.Stop()
 	if _, err := u.firstByte(ctx, completion("held", 4)); err != nil {
-		return fmt.Errorf("%s: %w: %s", who, err, u.words())
+		return fmt.Errorf("%s: %w: %s", who, err, u.Words())
 	}
 	for _, state := range []string{"awake", "asleep at level 1", "asleep at level 2", "unloaded"} {
 		if err := u.become(ctx, state); err != nil {
-			return fmt.Errorf("%s, %s: %w: %s", who, state, err, u.words())
+			return fmt.Errorf("%s, %s: %w: %s", who, state, err, u.Words())
 		}
 		if err := u.compare(ctx, p, who, state, before, env); err != nil {
 			return err
@@ -90,10 +90,10 @@ func (u *up) become(ctx context.Context, state string) error {
 		_, err := u.sleep(ctx, "held", api.Level2)
 		return err
 	case "unloaded":
-		if _, err := u.function(ctx, "held", "/stop"); err != nil {
+		if err := u.Order(ctx, "held", "stop"); err != nil {
 			return err
 		}
-		return u.await(ctx, "held", "unloaded", func(f admin.Function) bool { return len(f.Instances) == 0 })
+		return u.Await(ctx, "held", "unloaded", func(f admin.Function) bool { return len(f.Instances) == 0 })
 	}
 	return nil
 }
@@ -156,11 +156,11 @@ func (u *up) held(ctx context.Context, before map[string]int64, env []string) (h
 	if err != nil {
 		return h, err
 	}
-	devices, err := u.devices(ctx)
+	devices, err := u.Devices(ctx)
 	if err != nil {
 		return h, err
 	}
-	f, err := u.function(ctx, "held", "")
+	f, err := u.Function(ctx, "held")
 	if err != nil {
 		return h, err
 	}

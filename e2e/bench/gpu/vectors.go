@@ -63,14 +63,14 @@ func (b *bench) equal(ctx context.Context, p *Part) error {
 			return err
 		}
 		for k, q := range asked {
-			text, err := e.chat(ctx, []string{"pico", "shout", "pirate"}[k%3], q)
+			text, err := e.Chat(ctx, []string{"pico", "shout", "pirate"}[k%3], q)
 			if err != nil {
-				e.stop()
+				e.Stop()
 				return err
 			}
 			answers[i] = append(answers[i], text)
 		}
-		e.stop()
+		e.Stop()
 	}
 	same := 0
 	var differ []string

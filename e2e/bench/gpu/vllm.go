@@ -54,12 +54,12 @@ func (b *bench) vllmTurns(ctx context.Context, p *Part, name string, env []strin
 	if err != nil {
 		return err
 	}
-	defer u.stop()
+	defer u.Stop()
 	said := strings.Repeat("What was said before, in so many words. ", 100)
 	ask := func(what string) error {
 		first, cached, err := u.turn(ctx, map[string]any{"model": "v", "prompt": said, "max_tokens": 4, "temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true}})
 		if err != nil {
-			return fmt.Errorf("%s: %w: %s", what, err, u.words())
+			return fmt.Errorf("%s: %w: %s", what, err, u.Words())
 		}
 		p.add(name+", "+what+": to first byte", "s", first.Seconds())
 		if cached >= 0 {
@@ -69,12 +69,12 @@ func (b *bench) vllmTurns(ctx context.Context, p *Part, name string, env []strin
 		return nil
 	}
 	if _, err := u.firstByte(ctx, completion("v", 4)); err != nil { // it starts
-		return fmt.Errorf("%w: %s", err, u.words())
+		return fmt.Errorf("%w: %s", err, u.Words())
 	}
 	for _, what := range []string{"a conversation begins", "its next turn", "a turn after level 1", "a turn after level 2"} {
 		if level := api.Level(what[len(what)-1] - '0'); level == api.Level1 || level == api.Level2 {
 			if _, err := u.sleep(ctx, "v", level); err != nil {
-				return fmt.Errorf("%s: %w: %s", what, err, u.words())
+				return fmt.Errorf("%s: %w: %s", what, err, u.Words())
 			}
 		}
 		if err := ask(what); err != nil {
@@ -89,11 +89,11 @@ func (b *bench) vllmSleeps(ctx context.Context, p *Part, env []string, annotatio
 	if err != nil {
 		return err
 	}
-	defer u.stop()
+	defer u.Stop()
 	ask := func(what string) error {
 		took, err := u.firstByte(ctx, completion("v", 8))
 		if err != nil {
-			return fmt.Errorf("%s: %w: %s", what, err, u.words())
+			return fmt.Errorf("%s: %w: %s", what, err, u.Words())
 		}
 		p.add(what, "s", took.Seconds())
 		return nil
@@ -110,13 +110,13 @@ func (b *bench) vllmSleeps(ctx context.Context, p *Part, env []string, annotatio
 		}
 		took, err := u.sleep(ctx, "v", s.level)
 		if err != nil {
-			return fmt.Errorf("%s: %w: %s", s.name, err, u.words())
+			return fmt.Errorf("%s: %w: %s", s.name, err, u.Words())
 		}
 		p.add(s.name+": sleep", "s", took.Seconds())
 		if err := ask(s.name + ": asleep to first byte"); err != nil {
 			return err
 		}
-		f, err := u.function(ctx, "v", "")
+		f, err := u.Function(ctx, "v")
 		if err != nil {
 			return err
 		}

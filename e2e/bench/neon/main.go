@@ -38,10 +38,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("neon", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
 	only := flags.String("run", "", "works whose name contains `text`; empty: all")
+	small := report.SmallFlag(flags)
 	qemu := flags.String("qemu", "qemu-aarch64-static", "the emulator")
 	cpu := flags.String("cpu", "neoverse-n1", "the processor, as QEMU calls it: one with dot products")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *small && *only == "" {
+		*only = "/Add" // the quickest
 	}
 	if _, err := exec.LookPath(*qemu); err != nil {
 		return fmt.Errorf("%w: apt-get install --no-install-recommends qemu-user-static", err)
@@ -65,6 +69,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	r := report.New("go run ./e2e/bench/neon -o docs/bench/neon.json")
+	r.Small = *small
 	for _, w := range works {
 		if !strings.Contains(w.name, *only) {
 			continue
@@ -74,7 +79,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 		fmt.Fprintf(stdout, "%-22s %8.3f NEON %8.3f plain Go  %5.1fx\n", m.Name, m.Rouse.P50, m.Baseline.P50, m.Baseline.P50/m.Rouse.P50)
-		r.Measurements = append(r.Measurements, m)
+		r.Add(io.Discard, m)
 	}
 	if err := r.Finish(*out); err != nil {
 		return err

@@ -40,20 +40,32 @@ func main() {
 	}
 }
 
-// sizes of clusters.
-var sizes = []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}}
+// size of a cluster.
+type size struct{ functions, nodes int }
+
+// sizes of clusters, and those with -small.
+var (
+	sizes      = []size{{100, 12}, {1000, 125}, {10000, 1000}}
+	smallSizes = []size{{100, 12}, {200, 25}, {400, 50}}
+)
 
 func run(_ context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("plan", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
 	rounds := flags.Int("rounds", 1000, "events of each kind")
+	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	sizes := report.Sized(*small, sizes, smallSizes)
+	if *small {
+		*rounds = 5
 	}
 	if *rounds < 1 {
 		return fmt.Errorf("-rounds %d: want at least 1", *rounds)
 	}
 	r := report.New("go run ./e2e/bench/plan -o docs/bench/plan.json")
+	r.Small = *small
 	var least []report.Measurement
 	for k, s := range sizes {
 		ms, err := measure(s.functions, s.nodes, *rounds, k == len(sizes)-1)
@@ -67,9 +79,8 @@ func run(_ context.Context, args []string, stdout io.Writer) error {
 			if k > 0 {
 				ms[j].Note = fmt.Sprintf("%.1f times what it is with %d functions", ms[j].Rouse.P50/least[j].Rouse.P50, sizes[0].functions)
 			}
-			fmt.Fprintln(stdout, ms[j].Line(), ms[j].Note)
 		}
-		r.Measurements = append(r.Measurements, ms...)
+		r.Add(stdout, ms...)
 	}
 	return r.Finish(*out)
 }

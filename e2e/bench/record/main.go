@@ -58,19 +58,22 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("record", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
 	length := flags.Duration("for", time.Minute, "how long each load is measured, after ten seconds")
+	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	warm := warm
+	if *small {
+		warm, *length = time.Second, 2*time.Second // an instance reports its load after two
+	}
 	r := report.New("go run ./e2e/bench/record -o docs/bench/record.json")
+	r.Small = *small
 	for _, l := range loads {
-		ms, err := measure(ctx, l, *length)
+		ms, err := measure(ctx, l, warm, *length)
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
-		for _, m := range ms {
-			fmt.Fprintln(stdout, m.Line(), m.Note)
-		}
-		r.Measurements = append(r.Measurements, ms...)
+		r.Add(stdout, ms...)
 	}
 	return r.Finish(*out)
 }
@@ -79,7 +82,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 const warm = 10 * time.Second
 
 // measure measures one load.
-func measure(ctx context.Context, l load, length time.Duration) ([]report.Measurement, error) {
+func measure(ctx context.Context, l load, warm, length time.Duration) ([]report.Measurement, error) {
 	folder, err := os.MkdirTemp("", "record")
 	if err != nil {
 		return nil, err

@@ -1,12 +1,19 @@
 // Package report is the form in which benchmarks keep their results: numbers beside a
 // baseline of the same run, with the condition that they should meet.
+//
+// Every benchmark has the flag -small: everything that it measures once, in seconds, with little data. What
+// such a run writes has all rows of the whole one, shows that the benchmark works, and is no measurement: its
+// conditions are left out.
 package report
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,6 +28,8 @@ type Report struct {
 	Command string    `json:"command"`
 	At      time.Time `json:"at"`
 	Machine Machine   `json:"machine"`
+	// Small says that it is no measurement: all was run once, with little data.
+	Small bool `json:"small,omitempty"`
 	// AllHeld says whether every gate held.
 	AllHeld      bool          `json:"allHeld"`
 	Measurements []Measurement `json:"measurements"`
@@ -87,8 +96,21 @@ func Quantile(series []float64, q float64) float64 {
 	return s[low] + (s[high]-s[low])*(at-float64(low))
 }
 
-// Round keeps four decimals.
-func Round(v float64) float64 { return float64(int64(v*1e4+0.5)) / 1e4 }
+// Round keeps four decimals. What is no number, or infinite, stays so: no report is written with it.
+func Round(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+
+// SmallFlag defines the flag -small.
+func SmallFlag(flags *flag.FlagSet) *bool {
+	return flags.Bool("small", false, "run everything once, in seconds, with little data: it shows that the benchmark works, and measures nothing")
+}
+
+// Sized is how much of something a run has: whole, or few where it is small.
+func Sized[T any](small bool, whole, few T) T {
+	if small {
+		return few
+	}
+	return whole
+}
 
 // Millis is a duration in milliseconds.
 func Millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
@@ -138,9 +160,51 @@ func New(command string) *Report {
 	}
 }
 
-// Finish writes the report to a file, if one is named.
+// Add appends measurements, and writes a line of each for people.
+func (r *Report) Add(w io.Writer, ms ...Measurement) {
+	for _, m := range ms {
+		if r.Small {
+			m.Gate, m.Held = "", nil
+		}
+		fmt.Fprintln(w, strings.TrimSpace(m.Line()+" "+m.Note))
+		r.Measurements = append(r.Measurements, m)
+	}
+}
+
+// wrong names a figure of m that is no number; "" where all are.
+func (m Measurement) wrong() string {
+	of := func(side string, s Summary) string {
+		for k, v := range []float64{s.P50, s.P95, s.P99, s.Min} {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return side + []string{"p50", "p95", "p99", "min"}[k]
+			}
+		}
+		return ""
+	}
+	if bad := of("", m.Rouse); bad != "" {
+		return bad
+	}
+	if m.Baseline != nil {
+		if bad := of("baseline's ", *m.Baseline); bad != "" {
+			return bad
+		}
+	}
+	for k, v := range []float64{m.Difference, m.DifferenceOfP50, m.Ratio} {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return []string{"difference", "difference of p50", "ratio"}[k]
+		}
+	}
+	return ""
+}
+
+// Finish writes the report to a file, if one is named. It fails where a figure is no number.
 func (r *Report) Finish(path string) error {
 	r.Machine.LoadAfter = LoadAverage()
+	for _, m := range r.Measurements {
+		if bad := m.wrong(); bad != "" {
+			return fmt.Errorf("%s: its %s is no number", m.Name, bad)
+		}
+	}
 	r.AllHeld = !slices.ContainsFunc(r.Measurements, func(m Measurement) bool { return m.Held != nil && !*m.Held })
 	if path == "" {
 		return nil

@@ -40,22 +40,23 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	program := flags.String("rouse", "bin/rouse", "the `program` whose engine serves")
 	n := flags.Int("n", 20_000, "lookups and picks of each kind")
 	conversations := flags.Int("conversations", 48, "conversations of the trace")
+	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	blocks, rounds := 200_000, 3
+	if *small {
+		*n, *conversations, blocks, rounds = 100, clients, 2000, 1
 	}
 	if *n < 100 || *conversations < clients {
 		return fmt.Errorf("-n %d -conversations %d: want at least 100 and %d", *n, *conversations, clients)
 	}
 	r := report.New("go run ./e2e/bench/route -rouse bin/rouse -o docs/bench/route.json")
-	add := func(ms ...report.Measurement) {
-		for _, m := range ms {
-			fmt.Fprintln(stdout, m.Line(), m.Note)
-		}
-		r.Measurements = append(r.Measurements, ms...)
-	}
-	add(lookup(4_000, *n, 0.005), lookup(100_000, *n/10, 1))
+	r.Small = *small
+	add := func(ms ...report.Measurement) { r.Add(stdout, ms...) }
+	add(lookup(4_000, *n, blocks, 0.005), lookup(100_000, *n/10, blocks, 1))
 	add(pick(4_000, *n), pick(100_000, *n))
-	ms, err := traces(ctx, *program, *conversations)
+	ms, err := traces(ctx, *program, *conversations, rounds)
 	if err != nil {
 		return err
 	}
@@ -77,8 +78,8 @@ func prompt(name string, tokens int) []byte {
 	return []byte(b.String()[:4*tokens])
 }
 
-// lookup looks prompts up whose first half was seen.
-func lookup(tokens, n int, most float64) report.Measurement {
+// lookup looks n prompts up whose first half was seen, in an index of so many blocks.
+func lookup(tokens, n, blocks int, most float64) report.Measurement {
 	var x prefix.Index
 	var among prefix.Places
 	for range instances {
@@ -93,7 +94,7 @@ func lookup(tokens, n int, most float64) report.Measurement {
 	for _, p := range prompts {
 		x.Learn(prefix.Of(salt, p[:len(p)/2]), r.IntN(instances), epoch)
 	}
-	for k := 0; x.Len() < 200_000; k++ {
+	for k := 0; x.Len() < blocks; k++ {
 		x.Learn(prefix.Of(salt, prompt(fmt.Sprint("other", k), 20_000)), r.IntN(instances), epoch)
 	}
 	var took []float64
@@ -105,7 +106,7 @@ func lookup(tokens, n int, most float64) report.Measurement {
 		took = append(took, report.Millis(time.Since(began)))
 	}
 	m := report.Measurement{Name: fmt.Sprintf("lookup of %d tokens", tokens), Unit: "ms", N: n, Rouse: report.Summarise(took),
-		What: fmt.Sprintf("hash a prompt of %d bytes and find which of %d instances have seen most of it, in an index of 200,000 blocks", 4*tokens, instances)}
+		What: fmt.Sprintf("hash a prompt of %d bytes and find which of %d instances have seen most of it, in an index of %d blocks", 4*tokens, instances, blocks)}
 	return m.Gated(m.Rouse.P50 <= most, "p50 is at most %g ms", most)
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -13,11 +12,9 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -40,7 +38,7 @@ const (
 
 // traces plays the trace at one engine and at four, routed in four ways. Each play has words of its own, so that none
 // finds in caches what another has left there.
-func traces(ctx context.Context, program string, conversations int) ([]report.Measurement, error) {
+func traces(ctx context.Context, program string, conversations, rounds int) ([]report.Measurement, error) {
 	dir, err := os.MkdirTemp("", "route")
 	if err != nil {
 		return nil, err
@@ -48,12 +46,12 @@ func traces(ctx context.Context, program string, conversations int) ([]report.Me
 	defer os.RemoveAll(dir)
 	var all []api.Endpoint
 	for n := range engines {
-		e, end, err := startEngine(ctx, program, filepath.Join(dir, fmt.Sprint(n)))
+		e, err := child.StartEngine(ctx, program, api.Endpoint("unix:"+filepath.Join(dir, fmt.Sprint(n))), "--model", "pico", "--name", model, "--max-num-seqs", "128", "--threads", "1")
 		if err != nil {
 			return nil, err
 		}
-		defer end()
-		all = append(all, e)
+		defer e.Stop()
+		all = append(all, e.Base)
 	}
 	transport := api.NewTransport(64)
 	defer transport.CloseIdleConnections()
@@ -68,7 +66,6 @@ func traces(ctx context.Context, program string, conversations int) ([]report.Me
 		}
 	}
 	shares := map[string][]float64{}
-	const rounds = 3
 	for round := range rounds {
 		for k, way := range []struct {
 			name string
@@ -110,31 +107,6 @@ func cached(conversations int, shares map[string][]float64) []report.Measurement
 		ms = append(ms, m)
 	}
 	return ms
-}
-
-// startEngine starts an engine on a socket. end ends it.
-func startEngine(ctx context.Context, program, socket string) (at api.Endpoint, end func(), err error) {
-	cmd := exec.CommandContext(ctx, program, "engine", "serve", "--model", "pico", "--name", model, "--listen", "unix:"+socket, "--max-num-seqs", "128", "--threads", "1", "--exit-with-parent")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("start an engine: %w", err)
-	}
-	end = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()                          // by the signal
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if strings.HasPrefix(lines.Text(), "listening on") {
-			go func() { _, _ = io.Copy(io.Discard, out) }() // ends with the engine
-			return api.Endpoint("unix:" + socket), end, nil
-		}
-	}
-	end()
-	return "", nil, errors.New("the engine ended before it listened")
 }
 
 // send sends a chat request, and returns the body of the answer. One that is no success is an error.

@@ -36,7 +36,7 @@ func (b *bench) harsh(ctx context.Context) ([]report.Measurement, error) { retur
 func (b *bench) days(ctx context.Context, days []day) ([]report.Measurement, error) {
 	var ms []report.Measurement
 	for _, d := range days {
-		d.shape.Length = max(d.shape.Length, b.day)
+		d.shape.Length = report.Sized(b.small, max(d.shape.Length, b.day), b.length(d.shape.Load))
 		rs := make([][]simulate.Result, b.seeds)
 		err := b.each(func(k int, seed uint64) error {
 			d := d

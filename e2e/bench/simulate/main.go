@@ -42,6 +42,7 @@ func main() {
 type bench struct {
 	seeds int
 	day   time.Duration
+	small bool
 }
 
 type part struct {
@@ -54,9 +55,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	out := flags.String("o", "", "`file` for the report")
 	b := bench{day: 24 * time.Hour}
 	flags.IntVar(&b.seeds, "seeds", 3, "traces of each kind")
+	small := report.SmallFlag(flags)
 	only := flags.String("only", "", "`part` to run: hours, hot, harsh, peers or speed (default: all)")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if b.small = *small; b.small {
+		b.seeds, b.day = 1, time.Hour
 	}
 	if b.seeds < 1 {
 		return fmt.Errorf("-seeds %d: want at least 1", b.seeds)
@@ -68,15 +73,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	r := report.New("go run ./e2e/bench/simulate -o docs/bench/simulate.json")
+	r.Small = *small
 	for _, p := range parts {
 		ms, err := p.run(ctx)
 		if err != nil {
 			return err
 		}
-		for _, m := range ms {
-			fmt.Fprintln(stdout, m.Line(), m.Note)
-		}
-		r.Measurements = append(r.Measurements, ms...)
+		r.Add(stdout, ms...)
 	}
 	return r.Finish(*out)
 }
@@ -100,6 +103,14 @@ func (b *bench) each(do func(k int, seed uint64) error) error {
 		}
 	}
 	return nil
+}
+
+// length of a day: with -small an hour, of an office half a day, for it is empty at night.
+func (b *bench) length(load simulate.Load) time.Duration {
+	if load == simulate.Office {
+		return max(b.day, 12*time.Hour)
+	}
+	return b.day
 }
 
 // trace makes a day of 12 functions.
@@ -188,12 +199,13 @@ func (b *bench) hot(ctx context.Context) ([]report.Measurement, error) {
 			ours, theirs := make([]float64, b.seeds), make([]float64, b.seeds)
 			rs := make([][2]simulate.Result, b.seeds)
 			err := b.each(func(k int, seed uint64) error {
-				t, err := b.trace(load, seed)
+				length := b.length(load)
+				t, err := simulate.Generate(simulate.Shape{Length: length, Load: load, Seed: seed})
 				if err != nil {
 					return err
 				}
 				for j, p := range []simulate.Policy{{Name: "rouse"}, {Name: "random", SleeperLimit: limit}} {
-					if rs[k][j], err = simulate.Run(ctx, simulate.Config{Devices: 4, Seed: seed}, t, b.day, p); err != nil {
+					if rs[k][j], err = simulate.Run(ctx, simulate.Config{Devices: 4, Seed: seed}, t, length, p); err != nil {
 						return err
 					}
 				}

@@ -61,6 +61,11 @@ type Spec struct {
 	Std         float32 // of the weights; default 1/√columns
 }
 
+// Small is a tiny model of the same architecture, types and context.
+func (s Spec) Small() Spec {
+	return Spec{Arch: s.Arch, Type: s.Type, Context: s.Context, Vocab: min(s.Vocab, 1000), Std: s.Std}
+}
+
 func (s Spec) withDefaults() Spec {
 	or := func(v *int, d int) {
 		if *v == 0 {

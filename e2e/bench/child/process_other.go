@@ -1,8 +1,8 @@
 //go:build !linux
 
-package main
+package child
 
 import "syscall"
 
-// dieWithParent needs Linux; elsewhere bench stops its children itself.
+// dieWithParent needs Linux; elsewhere the parent stops its children itself.
 func dieWithParent() *syscall.SysProcAttr { return nil }

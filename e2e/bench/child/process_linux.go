@@ -1,6 +1,6 @@
-package main
+package child
 
 import "syscall"
 
-// dieWithParent makes a child end when this program does.
+// dieWithParent makes a child end when its parent does.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
