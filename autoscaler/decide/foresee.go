@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -143,7 +144,7 @@ func (p *plan) serveAhead(dm *demand) {
 		}
 		return
 	}
-	if o.rank != wakeNow && o.rank != startNow {
+	if o.rank != wakeNow && o.rank != startNow && !onlyGrants(o.victims) {
 		begin = begin.Add(-roomLead)
 		if p.lost(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3
 			return
@@ -152,9 +153,16 @@ func (p *plan) serveAhead(dm *demand) {
 	switch { // 4
 	case p.due(f, begin):
 		p.follow(dm, o)
-	case timed && p.due(f, begin.Add(-roomLead)): // what was made free for it is not granted to others
-		p.book(amounts{o.at, o.needs})
+	case timed && o.self != nil && p.due(f, begin.Add(-roomLead)): // what was made free for it is not granted to others
+		if p.book(amounts{o.at, o.needs}); o.self.reserved() {
+			p.take(o.self) // it needs nothing booked, for it has its grant, which nobody else is to have now
+		}
 	}
+}
+
+// onlyGrants says whether all victims are grants, which are taken back in no time.
+func onlyGrants(victims []victim) bool {
+	return len(victims) > 0 && !slices.ContainsFunc(victims, func(v victim) bool { return v.kind != granted })
 }
 
 // lost is what victims lose: what their return takes, over the mean time until they are wanted. What is foreseen to be wanted, and

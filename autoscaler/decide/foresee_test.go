@@ -169,6 +169,46 @@ func TestVictimsOfForecasts(t *testing.T) {
 	})
 }
 
+// TestGrantsBeforeForecasts: for what is foreseen, grants are taken back only as early as it would book free memory, and it keeps its own, so that
+// they don't change hands to and fro.
+func TestGrantsBeforeForecasts(t *testing.T) {
+	f := job("f", 8)
+	w, _ := f.Rhythm.Made()
+	begin := w.From.Add(-f.lead(api.Level1))
+	g := job("g", 0)
+	g.LastRequest = lastOf(8).Add(2 * time.Minute)
+	for k := range 4 {
+		g.Past = g.Past.Arrived(time.Minute, dawn.Add(time.Duration(k)*time.Minute))
+	}
+	granted := func(i Instance) Instance {
+		i.Grant = api.Grant{Instance: i.Status.Instance, Function: i.Status.Function, Expires: w.Until.Add(time.Hour)}
+		return i
+	}
+	mine, other := one(&f, "f-1", api.Asleep, lastOf(8).Add(time.Minute)), one(&g, "g-1", api.Asleep, lastOf(8).Add(2*time.Minute))
+	for _, tc := range []struct {
+		name   string
+		before time.Duration
+		is     []Instance
+		want   string
+	}{
+		{"another's grant, long before", roomLead + time.Second, []Instance{mine, granted(other)}, ""},
+		{"another's grant, shortly before", roomLead, []Instance{mine, granted(other)}, "revoke g-1"},
+		{"its own grant, long before", roomLead + time.Second, []Instance{granted(mine), other}, "revoke f-1"},
+		{"its own grant, shortly before", roomLead, []Instance{granted(mine), other}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			actions, _ := planned(begin.Add(-tc.before), []Function{f, g}, tc.is)
+			got := ""
+			for _, a := range actions {
+				got += a.String()
+			}
+			if !strings.HasPrefix(got, tc.want) || tc.want == "" && got != "" {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestStartedForTheHour: where there is no instance, and usually a request at that hour, one is started in free memory, put to sleep at once, and not unloaded.
 func TestStartedForTheHour(t *testing.T) {
 	f := job("f", 0)

@@ -71,10 +71,10 @@ func (p *plan) grantable() []*Instance {
 			add(i)
 		}
 	}
-	for _, i := range cs[:len(cs):len(cs)] { // those that settle come before some of these
-		for _, d := range i.at {
+	for k := 0; k < len(cs); k++ { // those that settle, or wait for what is on its way, come before some of these
+		for _, d := range cs[k].at {
 			for _, j := range p.w.on[d] {
-				if j.settling(p.now) {
+				if p.coming[d] > 0 || j.settling(p.now) {
 					add(j)
 				}
 			}
@@ -162,7 +162,8 @@ func (p *plan) permit(i *Instance, reason string) {
 }
 
 // permitIfRoom gives i a grant if its memory is free, or becomes free by taking
-// the grants of those that are less likely to be wanted.
+// the grants of those that are less likely to be wanted. What is on its way already is waited for: who
+// is less likely to be wanted does not get what was taken for i in between.
 func (p *plan) permitIfRoom(i *Instance) {
 	needs := p.minus(i.up, i.held)
 	if within(needs, i.at, p.free) {
@@ -177,7 +178,7 @@ func (p *plan) permitIfRoom(i *Instance) {
 	for k, d := range i.at {
 		p.slotOf[d] = int32(k)
 		if needs[k] > 0 {
-			short[k] = max(0, needs[k]-p.free[d])
+			short[k] = max(0, needs[k]-p.free[d]-max(0, p.coming[d]))
 		}
 	}
 	var from []*Instance
@@ -200,9 +201,7 @@ func (p *plan) permitIfRoom(i *Instance) {
 	for _, w := range from {
 		p.withdraw(w, i.f.likelier(w.f))
 	}
-	for k, d := range i.at {
-		p.spend(d, -needs[k], 0) // booked: the grant follows when the revocations are acknowledged
-	}
+	p.book(amounts{i.at, needs}) // the grant follows when the revocations are acknowledged
 }
 
 // lesser lists the grants on what i is short of that are less likely to be used, the least first.
