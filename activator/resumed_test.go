@@ -130,7 +130,7 @@ func TestResumedStreamsCountOnce(t *testing.T) {
 		m := newMetered(t)
 		m.instances.cuts = []string{sent(0, 3)}
 		m.instances.before = func() {
-			m.a.PutFunction(api.Function{Name: "default/m", Concurrency: 4, Runtime: api.Runtime{Kind: api.RuntimeVLLM}, MaxScale: 2})
+			m.a.PutFunction(api.Function{Name: "default/m", Concurrency: 4, Runtime: api.Runtime{Kind: api.RuntimeSGLang}, MaxScale: 2})
 		}
 		if _, got := m.post(chatPath, body, key...); got[:len("data: "+words[0])] != "data: "+words[0] || strings.Count(got, "one") != 1 || !strings.Contains(got, `"stream_cut"`) {
 			t.Fatalf("got %q", got)
