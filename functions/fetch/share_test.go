@@ -53,6 +53,11 @@ func (s *sharers) openWith(t *testing.T, dir string, hub fetch.Hub) *fetch.Cache
 	t.Helper()
 	cfg := config(t, s.Server)
 	cfg.Hub = hub
+	return s.openConfig(t, dir, cfg)
+}
+
+func (s *sharers) openConfig(t *testing.T, dir string, cfg fetch.Config) *fetch.Cache {
+	t.Helper()
 	var h atomic.Pointer[http.Handler]
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(door.Close)
@@ -153,6 +158,46 @@ func TestSharedHub(t *testing.T) {
 		holds(t, filepath.Join(fetched(t, c, "hf://org/name").Path, "model.safetensors"), h.files["model.safetensors"])
 		if sent := s.sent.Load(); sent != step.want {
 			t.Errorf("with the token %s: the hub has sent %d bytes, want %d", step.token, sent, step.want)
+		}
+	}
+}
+
+// TestSharedBucket: objects of S3 whose SHA-256 the bucket says are shared by those who have the same access key, also those of a
+// folder; others come from the bucket alone.
+func TestSharedBucket(t *testing.T) {
+	b := newStore(t)
+	b.objects = map[string][]byte{"m/config.json": []byte(`{}`), "m/model.safetensors": random(6, 3<<20)}
+	b.keys, b.sums = map[string]string{"one": "secret-of-one", "two": "secret-of-two"}, true
+	s := newSharers(t)
+	s.origin = b.origin
+	b.answer(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			if s.count(r); r.Header.Get("Range") == "" && strings.HasSuffix(r.URL.Path, ".safetensors") {
+				s.sent.Add(3 << 20)
+			}
+		}
+		return b.serve(w, r)
+	})
+	const size = 3 << 20
+	for _, step := range []struct {
+		key, ref string
+		sums     bool
+		want     int64 // what the bucket has sent of the weights after it
+	}{
+		{"one", "s3://models/m", true, size}, {"one", "s3://models/m", true, size}, {"two", "s3://models/m", true, 2 * size},
+		{"one", "s3://models/m/model.safetensors", true, 2 * size}, {"one", "s3://models/m", false, 3 * size},
+	} {
+		b.sums = step.sums
+		cfg := b.config(t)
+		cfg.S3.AccessKey, cfg.S3.SecretKey = step.key, b.keys[step.key]
+		m := fetched(t, s.openConfig(t, t.TempDir(), cfg), step.ref)
+		path := m.Path
+		if !strings.HasSuffix(path, ".safetensors") {
+			path = filepath.Join(path, "model.safetensors")
+		}
+		holds(t, path, b.objects["m/model.safetensors"])
+		if sent := s.sent.Load(); sent != step.want {
+			t.Errorf("%s with the key %s, sums %t: the bucket has sent %d bytes, want %d", step.ref, step.key, step.sums, sent, step.want)
 		}
 	}
 }
