@@ -283,6 +283,61 @@ func TestShareCutOff(t *testing.T) {
 	}
 }
 
+// TestShareFindsNoRoom: a disk that is full while chunks come is said as it is of any fetch, and what has come is used by the next one.
+func TestShareFindsNoRoom(t *testing.T) {
+	s := newSharers(t)
+	content := random(7, 8<<20)
+	s.set("/m.gguf", served{content: content})
+	ref := s.URL + "/m.gguf#sha256=" + sumOf(content)
+	dir := t.TempDir()
+	p := start(t, dir, ref, "FETCH_TEST_SECRET="+s.secret, fmt.Sprint("FETCH_TEST_FILE_LIMIT=", 5<<20))
+	if got := p.line(t, "disk"); got != "disk" {
+		t.Errorf("the process says %q, want that the disk is full", got)
+	}
+	if got := p.line(t, "error"); !strings.Contains(got, dir+" is full") {
+		t.Errorf("the error is %q", got)
+	}
+	holds(t, fetched(t, s.open(t, dir), ref).Path, content)
+}
+
+// TestShareNoteDamaged: a note of a shared file that a crash has cut, or that says something else than the file has, makes its cache
+// send nothing that is wrong: others have the file from the source.
+func TestShareNoteDamaged(t *testing.T) {
+	s := newSharers(t)
+	content := random(8, 3<<20)
+	s.set("/m.gguf", served{content: content})
+	ref := s.URL + "/m.gguf#sha256=" + sumOf(content)
+	for name, damage := range map[string]func(note string) string{
+		"cut":       func(n string) string { return n[:len(n)/2] },
+		"empty":     func(string) string { return "" },
+		"sums":      func(n string) string { return strings.NewReplacer("a", "b", "0", "1").Replace(n) },
+		"fewer":     func(n string) string { return n[:strings.LastIndex(n, ",")] + "]}" },
+		"chunks":    func(n string) string { return strings.Replace(n, `"chunk":`, `"chunk":7`, 1) },
+		"no chunks": func(n string) string { return strings.Replace(n, `"chunk":1048576`, `"chunk":0`, 1) },
+		"size":      func(n string) string { return strings.Replace(n, `"size":`, `"size":9`, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.peers = nil
+			dir := t.TempDir()
+			fetched(t, s.open(t, dir), ref)
+			notes, err := filepath.Glob(filepath.Join(dir, "shares", "*"))
+			if err != nil || len(notes) != 1 {
+				t.Fatalf("notes: %v, %v", notes, err)
+			}
+			text, err := os.ReadFile(notes[0])
+			if err != nil || damage(string(text)) == string(text) {
+				t.Fatalf("the note %s: %v", text, err)
+			}
+			if err := os.WriteFile(notes[0], []byte(damage(string(text))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.peers = nil // that process has ended
+			s.open(t, dir)
+			holds(t, fetched(t, s.open(t, t.TempDir()), ref).Path, content)
+		})
+	}
+}
+
 // TestSharedWithoutRanges: a source that sends whole files only is used alone.
 func TestSharedWithoutRanges(t *testing.T) {
 	s := newSharers(t)
