@@ -381,67 +381,6 @@ func (s *sim) over() string {
 	return ""
 }
 
-// share does what the loop does when instances have said what they have in common.
-func (s *sim) share() {
-	among := map[string][]*Instance{}
-	for k := range s.Instances {
-		i := &s.Instances[k]
-		if s.function(i.Status.Function) == nil || i.Status.Shared.File == "" {
-			i.Borne, i.Common = 0, 0
-			continue
-		}
-		at := i.Status.Node + " " + i.Status.Shared.File
-		among[at] = append(among[at], i)
-	}
-	for _, at := range sortedKeys(among) {
-		Share(among[at], func(*Instance) {})
-		if f := s.function(among[at][0].Status.Function); len(among[at]) > 1 {
-			f.OneFile = true
-		}
-	}
-}
-
-// giveFiles gives half of the functions a file that their instances have in common while they are up.
-func (s *sim) giveFiles(r *rand.Rand) {
-	for k := range s.Functions {
-		f := &s.Functions[k]
-		n := s.nature[f.Spec.Name]
-		if r.IntN(2) == 0 {
-			n.file = f.Need.Host * api.Bytes(1+r.IntN(9)) / 10
-			n.residue[1] = min(n.residue[1], f.Need.Host-n.file) // it is not in memory asleep
-			n.residue[2] = min(n.residue[2], n.residue[1])
-			f.Spec.MaxScale, f.OneFile = 2+r.IntN(3), r.IntN(2) == 0
-		}
-	}
-}
-
-// truth says on which node more is really in use than there is, whatever was said of it; empty for none.
-func (s *sim) truth() string {
-	used, common := map[string]api.Bytes{}, map[string]bool{}
-	for k := range s.Instances {
-		i := &s.Instances[k]
-		f, n := s.function(i.Status.Function), s.nature[i.Status.Function]
-		if phase := phaseOf(i); i.Status.State == api.Asleep && phase != phaseRising {
-			used[i.Status.Node] += n.residue[i.Status.Level]
-			continue
-		}
-		used[i.Status.Node] += f.Need.Host - n.file
-		if at := i.Status.Node + " " + string(f.Spec.Name); !common[at] {
-			common[at] = true
-			used[i.Status.Node] += n.file
-		}
-	}
-	for _, d := range s.Devices {
-		if d.Node == "" && d.ID != api.HostMemory || d.Node != "" && !d.IsHost() {
-			continue
-		}
-		if used[d.Node] > d.Capacity {
-			return fmt.Sprintf("%s are in use of %s of %s", used[d.Node], d.Capacity, d.ID)
-		}
-	}
-	return ""
-}
-
 // tell returns and forgets what was told.
 func (s *sim) tell() []string {
 	t := s.told

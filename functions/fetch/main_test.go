@@ -40,7 +40,9 @@ func child() error {
 	}
 	// The parent's server has a certificate that only the parent knows; the test is about processes.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	c, err := fetch.New(fetch.Config{Dir: os.Getenv("FETCH_TEST_DIR"), Client: client, Backoff: time.Millisecond})
+	cfg := fetch.Config{Dir: os.Getenv("FETCH_TEST_DIR"), Client: client, Backoff: time.Millisecond}
+	cfg.Share.SecretFile = os.Getenv("FETCH_TEST_SECRET")
+	c, err := fetch.New(cfg)
 	if err != nil {
 		return err
 	}

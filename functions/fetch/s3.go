@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/fetch/swarm"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
@@ -25,6 +26,8 @@ type bucket struct {
 	// region is where the bucket turned out to be. It is set while planning, before files are fetched.
 	region string
 	client *http.Client
+	// credential is what the bucket is asked with, "" if nothing; nil: it can't be told.
+	credential *string
 }
 
 func (b *bucket) plan(ctx context.Context) (*plan, error) {
@@ -33,6 +36,12 @@ func (b *bucket) plan(ctx context.Context) (*plan, error) {
 	stay := *b.c.client
 	stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	b.client = &stay
+	if c, err := b.credentials(); err == nil {
+		b.credential = new(string)
+		if c.AccessKeyID != "" {
+			*b.credential = c.AccessKeyID + "\n" + c.SecretAccessKey
+		}
+	}
 	if b.ref.path != "" && !strings.HasSuffix(b.ref.path, "/") {
 		f, err := b.object(ctx)
 		if err == nil {
@@ -69,7 +78,7 @@ func (b *bucket) object(ctx context.Context) (*file, error) {
 // content is another download.
 func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
 	return &file{
-		name: name, size: size, md5: true, client: b.client, hint: b.hint,
+		name: name, size: size, md5: true, client: b.client, hint: b.hint, credential: b.credential,
 		from: "s3://" + b.ref.repo + "/" + key, id: "s3://" + b.ref.repo + "/" + key + " " + b.c.cfg.S3.Endpoint + " " + tag,
 		get: func(ctx context.Context) (*http.Request, error) {
 			return b.request(ctx, http.MethodGet, key, nil, tag)
@@ -130,10 +139,34 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 		return nil, permanentf("there is no object s3://%s/%s and none below it", b.ref.repo, strings.TrimSuffix(prefix, "/"))
 	}
 	files, err := filter(b.ref, files, func(f file) string { return f.name })
-	for _, f := range files {
-		fmt.Fprintln(&revision, f.id)
+	if err != nil {
+		return nil, err
 	}
-	return &plan{revision: digestOf(revision.String()), files: files}, err
+	for i := range files {
+		fmt.Fprintln(&revision, files[i].id)
+		if err := b.digest(ctx, prefix, &files[i]); err != nil {
+			return nil, err
+		}
+	}
+	return &plan{revision: digestOf(revision.String()), files: files}, nil
+}
+
+// digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, which a listing does not say. One that
+// was uploaded without it, or in parts, has none; one that has changed since it was listed is found out when it is fetched.
+func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
+	if b.c.node == nil || f.size < swarm.MinSize {
+		return nil
+	}
+	err := b.ask(ctx, http.MethodHead, prefix+f.name, nil, func(resp *http.Response) error {
+		if s := heard(resp, resp.ContentLength); s.Size == f.size {
+			f.sums.sha256 = s.SHA256
+		}
+		return nil
+	})
+	if code(err) == http.StatusForbidden || code(err) == http.StatusNotFound {
+		return nil // the fetch says what to do about it
+	}
+	return err
 }
 
 // ask makes a request, again if need be, and once more where the bucket says that

@@ -53,6 +53,11 @@ func (s *sharers) openWith(t *testing.T, dir string, hub fetch.Hub) *fetch.Cache
 	t.Helper()
 	cfg := config(t, s.Server)
 	cfg.Hub = hub
+	return s.openConfig(t, dir, cfg)
+}
+
+func (s *sharers) openConfig(t *testing.T, dir string, cfg fetch.Config) *fetch.Cache {
+	t.Helper()
 	var h atomic.Pointer[http.Handler]
 	door := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*h.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(door.Close)
@@ -157,6 +162,46 @@ func TestSharedHub(t *testing.T) {
 	}
 }
 
+// TestSharedBucket: objects of S3 whose SHA-256 the bucket says are shared by those who have the same access key, also those of a
+// folder; others come from the bucket alone.
+func TestSharedBucket(t *testing.T) {
+	b := newStore(t)
+	b.objects = map[string][]byte{"m/config.json": []byte(`{}`), "m/model.safetensors": random(6, 3<<20)}
+	b.keys, b.sums = map[string]string{"one": "secret-of-one", "two": "secret-of-two"}, true
+	s := newSharers(t)
+	s.origin = b.origin
+	b.answer(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet {
+			if s.count(r); r.Header.Get("Range") == "" && strings.HasSuffix(r.URL.Path, ".safetensors") {
+				s.sent.Add(3 << 20)
+			}
+		}
+		return b.serve(w, r)
+	})
+	const size = 3 << 20
+	for _, step := range []struct {
+		key, ref string
+		sums     bool
+		want     int64 // what the bucket has sent of the weights after it
+	}{
+		{"one", "s3://models/m", true, size}, {"one", "s3://models/m", true, size}, {"two", "s3://models/m", true, 2 * size},
+		{"one", "s3://models/m/model.safetensors", true, 2 * size}, {"one", "s3://models/m", false, 3 * size},
+	} {
+		b.sums = step.sums
+		cfg := b.config(t)
+		cfg.S3.AccessKey, cfg.S3.SecretKey = step.key, b.keys[step.key]
+		m := fetched(t, s.openConfig(t, t.TempDir(), cfg), step.ref)
+		path := m.Path
+		if !strings.HasSuffix(path, ".safetensors") {
+			path = filepath.Join(path, "model.safetensors")
+		}
+		holds(t, path, b.objects["m/model.safetensors"])
+		if sent := s.sent.Load(); sent != step.want {
+			t.Errorf("%s with the key %s, sums %t: the bucket has sent %d bytes, want %d", step.ref, step.key, step.sums, sent, step.want)
+		}
+	}
+}
+
 // TestShareRefused: a configuration that can't be meant.
 func TestShareRefused(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
@@ -234,6 +279,61 @@ func TestShareCutOff(t *testing.T) {
 			if err != nil || len(left) > 0 {
 				t.Errorf("parts are left: %v, %v", left, err)
 			}
+		})
+	}
+}
+
+// TestShareFindsNoRoom: a disk that is full while chunks come is said as it is of any fetch, and what has come is used by the next one.
+func TestShareFindsNoRoom(t *testing.T) {
+	s := newSharers(t)
+	content := random(7, 8<<20)
+	s.set("/m.gguf", served{content: content})
+	ref := s.URL + "/m.gguf#sha256=" + sumOf(content)
+	dir := t.TempDir()
+	p := start(t, dir, ref, "FETCH_TEST_SECRET="+s.secret, fmt.Sprint("FETCH_TEST_FILE_LIMIT=", 5<<20))
+	if got := p.line(t, "disk"); got != "disk" {
+		t.Errorf("the process says %q, want that the disk is full", got)
+	}
+	if got := p.line(t, "error"); !strings.Contains(got, dir+" is full") {
+		t.Errorf("the error is %q", got)
+	}
+	holds(t, fetched(t, s.open(t, dir), ref).Path, content)
+}
+
+// TestShareNoteDamaged: a note of a shared file that a crash has cut, or that says something else than the file has, makes its cache
+// send nothing that is wrong: others have the file from the source.
+func TestShareNoteDamaged(t *testing.T) {
+	s := newSharers(t)
+	content := random(8, 3<<20)
+	s.set("/m.gguf", served{content: content})
+	ref := s.URL + "/m.gguf#sha256=" + sumOf(content)
+	for name, damage := range map[string]func(note string) string{
+		"cut":       func(n string) string { return n[:len(n)/2] },
+		"empty":     func(string) string { return "" },
+		"sums":      func(n string) string { return strings.NewReplacer("a", "b", "0", "1").Replace(n) },
+		"fewer":     func(n string) string { return n[:strings.LastIndex(n, ",")] + "]}" },
+		"chunks":    func(n string) string { return strings.Replace(n, `"chunk":`, `"chunk":7`, 1) },
+		"no chunks": func(n string) string { return strings.Replace(n, `"chunk":1048576`, `"chunk":0`, 1) },
+		"size":      func(n string) string { return strings.Replace(n, `"size":`, `"size":9`, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.peers = nil
+			dir := t.TempDir()
+			fetched(t, s.open(t, dir), ref)
+			notes, err := filepath.Glob(filepath.Join(dir, "shares", "*"))
+			if err != nil || len(notes) != 1 {
+				t.Fatalf("notes: %v, %v", notes, err)
+			}
+			text, err := os.ReadFile(notes[0])
+			if err != nil || damage(string(text)) == string(text) {
+				t.Fatalf("the note %s: %v", text, err)
+			}
+			if err := os.WriteFile(notes[0], []byte(damage(string(text))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.peers = nil // that process has ended
+			s.open(t, dir)
+			holds(t, fetched(t, s.open(t, t.TempDir()), ref).Path, content)
 		})
 	}
 }

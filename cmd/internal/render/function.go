@@ -149,7 +149,11 @@ func instances(w io.Writer, list []api.InstanceStatus) error {
 		} else if i.Stage != "" {
 			state += " (" + i.Stage + ")"
 		}
-		rows = append(rows, []string{string(i.Instance), state, Ago(i.Since), amount(i.Memory.Host), fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
+		memory := amount(i.Memory.Host)
+		if c := common(list, i); c > 0 {
+			memory += fmt.Sprintf(" (%s of it in common)", c)
+		}
+		rows = append(rows, []string{string(i.Instance), state, Ago(i.Since), memory, fmt.Sprint(i.Running), fmt.Sprint(i.Restarts), fmt.Sprint(i.PID), OneLine(i.Message)})
 	}
 	return Table(w, rows)
 }

@@ -47,3 +47,21 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("lines end with spaces:\n%q", got)
 	}
 }
+
+// TestCommonMemory: what instances of one node have in common is said of each, and counts once in their function's sum.
+func TestCommonMemory(t *testing.T) {
+	on := func(id, node, file string, shared api.Bytes) api.InstanceStatus {
+		return api.InstanceStatus{Instance: api.InstanceID(id), Node: node, State: api.Awake, Memory: api.Memory{Host: 3 * api.GiB}, Shared: api.SharedMemory{File: file, Bytes: shared}}
+	}
+	f := admin.Function{Instances: []api.InstanceStatus{on("a", "n1", "f", 2*api.GiB), on("b", "n1", "f", 2*api.GiB), on("c", "n2", "f", 2*api.GiB), on("d", "n1", "g", api.GiB), on("e", "n1", "", 0)}}
+	if got := used(f); got != 13*api.GiB {
+		t.Errorf("they use %s, want 13 GiB", got)
+	}
+	var b strings.Builder
+	if err := Describe(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "3 GiB (2 GiB of it in common)"); n != 2 {
+		t.Errorf("%d instances have something in common, want 2:\n%s", n, b.String())
+	}
+}

@@ -187,12 +187,22 @@ func count(f admin.Function, states ...api.State) int {
 	return n
 }
 
-// used is the host memory of a function's instances.
+// used is the host memory of a function's instances: what several on one node have in common counts once.
 func used(f admin.Function) (sum api.Bytes) {
-	for _, i := range f.Instances {
-		sum += i.Memory.Host
+	for k, i := range f.Instances {
+		sum += i.Memory.Host - common(f.Instances[:k], i)
 	}
 	return sum
+}
+
+// common is what i has in memory of a file that one of others has too.
+func common(others []api.InstanceStatus, i api.InstanceStatus) (most api.Bytes) {
+	for _, o := range others {
+		if o.Instance != i.Instance && o.Node == i.Node && o.Shared.File == i.Shared.File && i.Shared.File != "" {
+			most = max(most, min(o.Shared.Bytes, i.Shared.Bytes, i.Memory.Host))
+		}
+	}
+	return most
 }
 
 // shortSource is [Source] with a file's name in place of its path.

@@ -61,7 +61,7 @@ func (l *lan) add(ctx context.Context, bytesPerSecond int) (host int, err error)
 		l.hosts--
 		return 0, fmt.Errorf("%w: %w", errNoLAN, err)
 	}
-	rate := fmt.Sprintf("root tbf rate %dbit burst 256kb latency 100ms", bytesPerSecond*8)
+	rate := fmt.Sprintf("root tbf rate %dbit burst 256kb latency 20ms", bytesPerSecond*8)
 	err = each(
 		ctx,
 		fmt.Sprintf("ip -n %slan link add %s type veth peer name eth0 netns %s", l.prefix, port, in),

@@ -52,6 +52,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.rate, "rate", 6, "MiB a second that the source sends")
 	flag.IntVar(&o.nodes, "nodes", 8, "caches that fetch at once")
 	small := report.SmallFlag(flag.CommandLine)
+	only := flag.String("only", "", "the part to run: together, apart (in network namespaces) or memory; empty: all")
 	held := flag.String("hold", "", "be an instance that holds this model")
 	flag.Parse()
 	if *held != "" {
@@ -63,8 +64,14 @@ func run(ctx context.Context) error {
 	r := report.New("go run ./e2e/bench/files " + strings.Join(os.Args[1:], " "))
 	r.Small = o.small
 	add := func(m report.Measurement) { r.Add(os.Stdout, m) }
-	for _, part := range []func(context.Context, options, func(report.Measurement)) error{together, apart, memory} {
-		if err := part(ctx, o, add); err != nil {
+	for _, part := range []struct {
+		name string
+		run  func(context.Context, options, func(report.Measurement)) error
+	}{{"together", together}, {"apart", apart}, {"memory", memory}} {
+		if *only != "" && *only != part.name {
+			continue
+		}
+		if err := part.run(ctx, o, add); err != nil {
 			return err
 		}
 		if err := r.Finish(*out); err != nil { // a run that is cut off leaves what it has

@@ -140,6 +140,9 @@ func TestTilesUnwritable(t *testing.T) {
 			if !slices.Equal(forward(t, r, f.it)[0], f.want) {
 				t.Error("after sleep: other logits")
 			}
+			if left, err := filepath.Glob(filepath.Join(f.cfg.TileDir, "*.tiles*")); err != nil || slices.ContainsFunc(left, func(n string) bool { return !strings.HasSuffix(n, ".lock") }) {
+				t.Errorf("half a file is left: %v, %v", left, err)
+			}
 		})
 	}
 }

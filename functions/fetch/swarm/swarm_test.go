@@ -388,7 +388,7 @@ func TestStuck(t *testing.T) {
 	p.sentAtMost(1.2)
 }
 
-// TestResumed: what came before the end of a process is not fetched again, but for what the disk has lost.
+// TestResumed: what came before the end of a process is not fetched again, but for what the disk has lost, or the journal does not know.
 func TestResumed(t *testing.T) {
 	p := newParty(t, 1)
 	m := p.nodes[0]
@@ -406,6 +406,16 @@ func TestResumed(t *testing.T) {
 	if _, err := job.File.WriteAt(make([]byte, testSize/8), 0); err != nil {
 		t.Fatal(err)
 	}
+	journal, err := os.OpenFile(job.Journal, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Somebody has written into it, and a crash has cut its last line.
+	lies := `{"chunk":50,"what":"proven","sum":"` + strings.Repeat("0", 64) + `"}` + "\n" + `{"chunk":-1,"what":"proven"}` + "\nnothing\n" + `{"chunk":51,"what":"prov`
+	if _, err := journal.WriteString(lies); err != nil {
+		t.Fatal(err)
+	}
+	journal.Close()
 	p.fetch(within(t), m)
 	if sent := p.src.sent.Load(); sent < testSize+1 || sent > testSize+testSize/4 {
 		t.Errorf("the source has sent %d bytes of a file of %d", sent, testSize)
