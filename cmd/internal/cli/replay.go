@@ -28,7 +28,7 @@ type replayFlags struct {
 func replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay [FILE] [why NAME | list]",
+		Use:   "replay [FILE] [why NAME | list | devices]",
 		Short: "Replay a record of the autoscaler: decide again, explain a time, or try another policy",
 		Long: `Replay a record of all that an autoscaler has taken in and decided. FILE is what rouse
 record or kn rouse record wrote, or a folder of segments; without it, what servers of this
@@ -38,7 +38,8 @@ Alone, it decides everything again, and compares each decision with the one that
 to the byte. It fails where one is another.
 
 With why NAME it answers as rouse why would have answered at the time of --at, or at the end
-of the record; with list it says in which states functions were.
+of the record; with list it says in which states functions were, with devices who had the
+memory of each device.
 
 With --policy it says what a policy of rouse simulate would have cost with the requests of this
 record, and what it has to assume for that.`,
@@ -50,7 +51,7 @@ record, and what it has to assume for that.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cmd.Flags().StringVar(&f.at, "at", "", "a `time` in the record, such as 03:12 or 2026-11-24T03:12:30 (default: its end)")
-	cmd.Flags().StringArrayVar(&f.policies, "policy", nil, "rouse, knative, keepalive or random: what it would have cost (repeatable)")
+	cmd.Flags().StringArrayVar(&f.policies, "policy", nil, strings.Join(simulate.All, ", ")+": what it would have cost (repeatable)")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	return cmd
@@ -58,7 +59,7 @@ record, and what it has to assume for that.`,
 
 // question splits the arguments into the file and what is asked of it.
 func question(args []string) (file string, words []string, err error) {
-	asks := map[string]int{"why": 2, "list": 1}
+	asks := map[string]int{"why": 2, "list": 1, "devices": 1}
 	if len(args) > 0 && asks[args[0]] == 0 {
 		file, args = args[0], args[1:]
 	}
@@ -66,7 +67,7 @@ func question(args []string) (file string, words []string, err error) {
 		return file, nil, nil
 	}
 	if want := asks[args[0]]; want != len(args) {
-		return "", nil, fmt.Errorf("%q: want why NAME or list behind the file", strings.Join(args, " "))
+		return "", nil, fmt.Errorf("%q: want why NAME, list or devices behind the file", strings.Join(args, " "))
 	}
 	return file, args, nil
 }
@@ -78,9 +79,12 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case f.at != "" && len(words) == 0:
-		return errors.New("--at: say what is asked: why NAME or list")
+		return errors.New("--at: say what is asked: why NAME, list or devices")
 	case len(f.policies) > 0 && len(words) > 0:
 		return fmt.Errorf("--policy: it compares whole records, and answers no %s", words[0])
+	}
+	if err := replay.KnownPolicies(f.policies); err != nil {
+		return err
 	}
 	if file == "" {
 		if file = filepath.Join(xdg.State(), local.RecordDir); xdg.State() == "" {
@@ -127,9 +131,13 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	if then.Note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", then.Note)
 	}
-	if words[0] == "why" {
+	switch words[0] {
+	case "why":
 		decisions := then.Why(then.Function)
 		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
+	case "devices":
+		devices := then.Ledger()
+		return render.Print(cmd, devices, func(w io.Writer) error { return render.Table(w, render.DeviceRows(devices)) })
 	}
 	list := then.Functions()
 	return render.Print(cmd, list, func(w io.Writer) error { return listThen(w, list) })
@@ -216,29 +224,45 @@ func differs(w io.Writer, d *replay.Difference) {
 
 // compare says what policies would have cost.
 func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
-	w, err := r.WhatIf(cmd.Context(), f.policies)
+	list, err := r.WhatIf(cmd.Context(), f.policies)
 	if err != nil {
 		return err
 	}
-	return render.Print(cmd, w, func(out io.Writer) error {
-		fmt.Fprintf(out, "%s for %s from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
-		rows := [][]string{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
-		hours := w.Then.GPUHours
-		if hours == 0 {
-			hours = w.Then.HostHours
-		}
-		rows = append(rows, []string{"(as it was)", fmt.Sprintf("%.2f", hours), fmt.Sprint(w.Then.ColdHits), "-", "-", "-", fmt.Sprint(w.Then.Starts), fmt.Sprint(w.Then.Wakes)})
-		for _, p := range w.Policies {
-			rows = append(rows, []string{p.Name, fmt.Sprintf("%.2f", p.GPUHours), fmt.Sprint(p.ColdHits), fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
-				fmt.Sprint(p.Refused), fmt.Sprint(p.Starts), fmt.Sprint(p.Wakes)})
-		}
-		if err := render.Table(out, rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(out, "\nThe policies are simulated. They assume, beside what is recorded:")
-		for _, a := range w.Assumes {
-			fmt.Fprintf(out, "  - %s\n", a)
+	return render.Print(cmd, list, func(out io.Writer) error {
+		for k, w := range list {
+			if k > 0 {
+				fmt.Fprintln(out)
+			}
+			if err := compared(out, w); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
+}
+
+// compared prints what policies would have made of functions that use GPUs, or of those that use none.
+func compared(out io.Writer, w replay.WhatIf) error {
+	use, hours := "use no GPU", w.Then.HostHours
+	if w.GPUs {
+		use, hours = "use GPUs", w.Then.GPUHours
+	}
+	if w.Models == 1 {
+		use = strings.Replace(use, "use", "uses", 1)
+	}
+	fmt.Fprintf(out, "%s for %s that %s, from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), use, w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
+	rows := [][]string{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
+	rows = append(rows, []string{"(as it was)", fmt.Sprintf("%.2f", hours), fmt.Sprint(w.Then.ColdHits), "-", "-", "-", fmt.Sprint(w.Then.Starts), fmt.Sprint(w.Then.Wakes)})
+	for _, p := range w.Policies {
+		rows = append(rows, []string{p.Name, fmt.Sprintf("%.2f", p.GPUHours), fmt.Sprint(p.ColdHits), fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
+			fmt.Sprint(p.Refused), fmt.Sprint(p.Starts), fmt.Sprint(p.Wakes)})
+	}
+	if err := render.Table(out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nThe policies are simulated. They assume, beside what is recorded:")
+	for _, a := range w.Assumes {
+		fmt.Fprintf(out, "  - %s\n", a)
+	}
+	return nil
 }
