@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -167,6 +168,25 @@ func TestResumedStreamsCountOnce(t *testing.T) {
 			t.Errorf("a slot is taken: %+v", s)
 		}
 	})
+}
+
+// TestAClusterDoesNotBeginAgain: a cluster whose function has a runtime that can't go on refuses what a front door has begun elsewhere.
+func TestAClusterDoesNotBeginAgain(t *testing.T) {
+	b := startBench(t, nil)
+	f := streamed(b, "m", api.RuntimeSGLang, nil)
+	for state, want := range map[string]int{"id:1::0:11": http.StatusBadGateway, control.StateNew: http.StatusOK} {
+		r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(`{"model":"m","stream":true}`))
+		r.Header.Set(control.HeaderState, state)
+		w := httptest.NewRecorder()
+		if b.a.ServeAtOnce(w, r, "default/m"); w.Code != want || (want != http.StatusOK) != strings.Contains(w.Body.String(), api.CodeStreamCut) {
+			t.Errorf("with the state %q: got %d %s, want %d", state, w.Code, w.Body, want)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.states) != 1 {
+		t.Errorf("instances were asked %d times, want once", len(f.states))
+	}
 }
 
 // TestClientsOfResumedStreams: whatever a client speaks, it gets the stream whole.

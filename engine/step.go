@@ -79,7 +79,7 @@ func (e *Engine) schedule(group []*sequence) error {
 		e.store.Refresh() // who had it before us may have written its blocks a moment ago
 	}
 	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // one that goes on has sent them before
-	if !score && r.Embed == "" { // who wants something of every position does not ask the cache
+	if !score && r.Embed == "" {                                                  // who wants something of every position does not ask the cache
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{

@@ -28,6 +28,11 @@ const (
 	MovedComment = ": rouse-moved"
 )
 
+// KnownState says whether a value of [HeaderState] has a state to go on from: whoever can't must refuse, as the client has a part of the answer.
+func KnownState(value string) bool {
+	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
+}
+
 // HeaderResume is the client's: with the value "off" a stream ends with an error where its instance ends.
 const HeaderResume = "X-Rouse-Resume"
 

@@ -98,10 +98,26 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 	sum = [32]byte(h.Sum(nil))
 	if _, err := private(m.dir); err == nil { // else the store says what is wrong
 		if b, err := json.Marshal(digestFile{m.identity, hex.EncodeToString(sum[:])}); err == nil {
-			_ = os.WriteFile(m.memory(), b, 0o600) // it is made again
+			_ = replace(m.memory(), b) // it is made again
 		}
 	}
 	return sum, nil
+}
+
+// replace writes a file whole or not at all, whatever has its name, be it a link to elsewhere.
+func replace(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "*"+partial)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 // cancelled reads until ctx ends.

@@ -57,11 +57,14 @@ func (s *Store) header(f *file) []byte {
 	return out
 }
 
+// errUnopened says nothing of a file: its process may have too many open.
+var errUnopened = errors.New("it can't be opened")
+
 // read reads the header of a file of so many bytes, and checks all but the blocks' contents.
 func (s *Store) read(path string, size int64) (*file, error) {
 	r, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errUnopened, err)
 	}
 	defer r.Close()
 	head := make([]byte, fixed)
@@ -105,6 +108,10 @@ type Write func(path string, offset int64, numbers []int) (sums []uint64, err er
 // then there is no new file.
 func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int, error) {
 	names = names[:min(int64(len(names)), s.cfg.Limit/s.cfg.BlockBytes)]
+	if !s.alone() {
+		s.stats.Failed++
+		return 0, fmt.Errorf("keep %d blocks in %s: it is not its owner's alone any more", len(names), s.dir)
+	}
 	s.sweep(0, nil)
 	var numbers []int
 	stay := map[string]bool{} // what is to be saved goes on where that lies

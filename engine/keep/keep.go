@@ -18,7 +18,8 @@
 // apart (package block), so nobody finds what was computed for another. The key is the caller's: everything that decides
 // what a model computes. Nothing here knows tokens.
 //
-// The files hold what clients wrote, in a form that a model can read: only the owner can open their folder. The
+// The files hold what clients wrote, in a form that a model can read: only the owner can open their folder. Where others can later, nothing in it is
+// read or written until that is mended. A file that others can read or write goes, and links are not followed. The
 // sums find disks that err. They are no signature: who can write the folder can change answers.
 //
 // Several processes may use one folder. A file that another one has removed is not there, and that is all.
@@ -86,6 +87,7 @@ type Store struct {
 	index  map[block.Hash]place
 	files  map[string]*file // by name
 	stats  Stats
+	shared bool // the folder is not the owner's alone any more
 }
 
 // file is one that is indexed.
@@ -146,10 +148,26 @@ type entry struct {
 	name  string
 	bytes int64
 	used  time.Time
+	mine  bool // nobody else can read or write it
+}
+
+// alone says whether the folder is still its owner's alone. It may have been changed since Open: then nothing in it is used, and nothing
+// is written, until it is mended. The log says it once.
+func (s *Store) alone() bool {
+	st, err := os.Lstat(s.dir)
+	is := err == nil && st.IsDir() && mine(st)
+	if !is && !s.shared {
+		s.cfg.Log.Warn("the folder of conversations is not used: it is gone, or others can open it", "dir", s.dir, "error", err)
+	}
+	s.shared = !is
+	return is
 }
 
 // list is the folder's files, the one that was not used for longest first.
 func (s *Store) list() []entry {
+	if !s.alone() {
+		return nil
+	}
 	found, err := os.ReadDir(s.dir)
 	if err != nil {
 		s.cfg.Log.Warn("the folder of conversations can't be read", "dir", s.dir, "error", err)
@@ -158,7 +176,7 @@ func (s *Store) list() []entry {
 	for _, d := range found {
 		ours := strings.HasSuffix(d.Name(), suffix) || strings.HasSuffix(d.Name(), partial) || strings.HasSuffix(d.Name(), known)
 		if st, err := d.Info(); err == nil && ours && st.Mode().IsRegular() {
-			files = append(files, entry{d.Name(), st.Size(), st.ModTime()})
+			files = append(files, entry{d.Name(), st.Size(), st.ModTime(), mine(st)})
 		}
 	}
 	slices.SortStableFunc(files, func(a, b entry) int { return cmp.Or(a.used.Compare(b.used), strings.Compare(a.name, b.name)) })
@@ -173,6 +191,9 @@ func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	there := map[string]bool{}
 	files := slices.DeleteFunc(s.list(), func(f entry) bool {
 		age := now.Sub(f.used)
+		if age < -fresh {
+			s.touch(f.name, now)
+		}
 		old := s.cfg.Age > 0 && age > s.cfg.Age || strings.HasSuffix(f.name, partial) && age > strayAge
 		if old {
 			s.remove(f.name)
@@ -221,11 +242,18 @@ func (s *Store) remove(name string) {
 	}
 }
 
-// take reads a file's header. One that is not as it was written goes.
+// take reads a file's header. One that is not as it was written goes; one that can't be opened now may be good.
 func (s *Store) take(e entry) {
+	if !e.mine {
+		s.Drop(filepath.Join(s.dir, e.name), errors.New("others can read or write it"))
+		return
+	}
 	f, err := s.read(filepath.Join(s.dir, e.name), e.bytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, errUnopened):
+		s.stats.Refused++
+		s.cfg.Log.Warn("a file of conversations is not used", "error", err)
 	case err != nil:
 		s.Drop(filepath.Join(s.dir, e.name), err)
 	default:
@@ -259,6 +287,9 @@ type Run struct {
 
 // Find says where the first of the named blocks lie, up to the first one that is in no file.
 func (s *Store) Find(names []block.Hash) (runs []Run) {
+	if len(names) == 0 || s.index[names[0]].file == nil || !s.alone() {
+		return nil
+	}
 	var last place
 	for _, n := range names {
 		p, ok := s.index[n]
@@ -282,8 +313,15 @@ func (s *Store) use(p place) {
 	if now.Sub(p.file.used) < fresh {
 		return
 	}
-	p.file.used = now
-	_ = os.Chtimes(filepath.Join(s.dir, p.name), now, now) // it is gone, or may not be changed: then it goes earlier
+	s.touch(p.name, now)
+}
+
+// touch gives a file the time of its last use.
+func (s *Store) touch(name string, now time.Time) {
+	if f := s.files[name]; f != nil {
+		f.used = now
+	}
+	_ = os.Chtimes(filepath.Join(s.dir, name), now, now) // it is gone, or may not be changed: then it goes earlier
 }
 
 // Drop removes a file that can't be used, for a reason.

@@ -42,6 +42,7 @@ func write(list []block.Hash) keep.Write {
 		if err != nil {
 			return nil, err
 		}
+		defer f.Close()
 		for i, n := range numbers {
 			b := contents(list[n])
 			if _, err := f.WriteAt(b, offset+int64(i*blockBytes)); err != nil {
@@ -49,7 +50,7 @@ func write(list []block.Hash) keep.Write {
 			}
 			sums = append(sums, xxhash.Sum64(b))
 		}
-		return sums, f.Close()
+		return sums, nil
 	}
 }
 

@@ -74,12 +74,14 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	for i := range requests {
 		texts += requests[i].N
 	}
-	mark, ok := s.markFor(requests)
-	if !ok {
-		return nil, nil
-	}
 	text, scored := strings.CutPrefix(text, scoresPrefix)
-	if text == stateNew {
+	mark, ok := s.markFor(requests)
+	switch {
+	case !ok && text != stateNew:
+		return nil, anotherModel() // else the client would get the whole answer again
+	case !ok:
+		return nil, nil
+	case text == stateNew:
 		return &state{mark: mark, scored: scored, texts: make([]known, texts)}, nil
 	}
 	text, replay := strings.CutPrefix(text, replayPrefix)

@@ -76,3 +76,24 @@ func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 		})
 	}
 }
+
+// TestStreamOfAnotherRuntime: a runtime that can't go on with a stream is not asked for it: it would answer from the beginning, and the client has a part.
+func TestStreamOfAnotherRuntime(t *testing.T) {
+	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime is asked") })
+	for _, state := range []string{"id:1::0:m:1,2", control.StateScores + control.StateReplay + "id:1::0:m:1*1"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.URL+"/v1/chat/completions", strings.NewReader(`{"stream":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(control.HeaderState, state)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := io.ReadAll(resp.Body)
+		if resp.Body.Close(); err != nil || resp.StatusCode != http.StatusBadRequest || code(t, string(raw)) != api.CodeStreamCut {
+			t.Errorf("got %s %q, %v; want it refused", resp.Status, raw, err)
+		}
+		b.wantIdle(t)
+	}
+}

@@ -426,6 +426,9 @@ func TestOtherPaths(t *testing.T) {
 	if !strings.Contains(got, "max_model_len") || !strings.Contains(resp.Header.Get(control.HeaderState), "/v1/models") {
 		t.Errorf("got %v %s", resp.Header, got)
 	}
+	if resp, got := post(t, by, url+"/v1/messages", `{"messages":[]}`, "id:1::0:m:1,2"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(got, "stream_cut") {
+		t.Errorf("a stream of another runtime's: got %s %s, want it refused", resp.Status, got)
+	}
 }
 
 func FuzzState(f *testing.F) {

@@ -58,6 +58,10 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		return t.cfg.Next.RoundTrip(in)
 	}
 	if path := in.URL.Path; path != pathChat && path != pathText {
+		if control.KnownState(said[0]) { // it was another runtime's
+			x := exchange{Transport: t, in: in}
+			return x.refuse("streams of " + path + " can't go on at another instance of this runtime"), nil
+		}
 		r := in.Clone(in.Context())
 		delete(r.Header, control.HeaderState)
 		resp, err := t.cfg.Next.RoundTrip(r)
