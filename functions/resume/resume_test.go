@@ -352,7 +352,7 @@ func TestDefaultsOfTheModel(t *testing.T) {
 			if why != "" {
 				t.Fatal(why)
 			}
-			got, why := by.model(a)
+			got, why := by.model(a, true)
 			if got.most != test.most || (why != "") != (test.why != "") || !strings.Contains(why, test.why) {
 				t.Errorf("got %+v, %q", got, why)
 			}
