@@ -58,7 +58,7 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 			c.reply.state = &relay.State{}
 		}
 		attempt.State = c.reply.state
-	case c.restartable():
+	case l.moves && c.restartable():
 		attempt.Movable = true
 	}
 	if idle := l.idle; idle > 0 {

@@ -151,7 +151,7 @@ func (f *function) limits() limits {
 	bare := f.spec
 	bare.Handler = nil
 	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout, credentials: f.spec.PassCredentials,
-		resumes: f.spec.Resumes(), handled: len(f.spec.Handler) > 0 && bare.Resumes()}
+		resumes: f.spec.Resumes(), moves: f.spec.Moves(), handled: len(f.spec.Handler) > 0 && bare.Resumes()}
 }
 
 // release gives a slot back, whose request has cost so much. The caller holds mu.

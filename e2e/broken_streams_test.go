@@ -44,6 +44,7 @@ spec:
 					t.Fatal(err)
 				}
 				req.Header.Set("Content-Type", "application/json")
+				req.Header.Set("X-Rouse-Resume", "off") // else those that can go on elsewhere do
 				req.Header.Set("X-Vllmsim-Fault", fault)
 				resp, err := http.DefaultClient.Do(req)
 				if err != nil {

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -46,6 +47,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f form
 	}
 	defer cancel()
 	head := map[string]any{"id": s.id(r, f.prefix), "created": time.Now().Unix(), "model": a.name}
+	a.ids = a.ids && s.cfg.Surface == VLLM && !s.cfg.OldMetrics // which vLLM has since 0.10.2
 	if a.stream {
 		s.stream(w, r, a, f, ill, jobs, head)
 		return
@@ -62,7 +64,11 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, a *ask, f form
 		}
 		j := jobs[p.index]
 		generated += len(p.tokens)
-		choices[p.index] = f.choice(p.index, j, a, p.tokens, j.shown(a, p.tokens, true), j.reason)
+		choice := f.choice(p.index, j, a, p.tokens, j.shown(a, p.tokens, true), j.reason)
+		if a.ids {
+			f.tell(j, head, choice, p.tokens)
+		}
+		choices[p.index] = choice
 	}
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler)
@@ -112,6 +118,8 @@ type stream struct {
 // streamed is what is out of one choice.
 type streamed struct {
 	opened bool
+	told   bool // the ids of its prompt
+	over   bool // its end was told
 	tokens int
 	text   string
 }
@@ -152,7 +160,13 @@ func (st *stream) news(p piece) error {
 	if !c.opened {
 		c.opened = true
 		if first := st.f.first(p.index, j, st.a); first != nil {
-			if err := st.event(first); err != nil {
+			if st.a.ids {
+				st.f.tell(j, st.head, first, nil)
+				c.told = true
+			}
+			err := st.event(first)
+			delete(st.head, "prompt_token_ids")
+			if err != nil {
 				return err
 			}
 		}
@@ -161,21 +175,33 @@ func (st *stream) news(p piece) error {
 		from := c.tokens
 		c.tokens++
 		st.generated++
-		text := c.more(j.shown(st.a, p.tokens[:c.tokens], p.over && c.tokens == len(p.tokens)))
-		if text != "" || st.a.logprobs >= 0 {
-			if err := st.event(st.f.delta(p.index, j, st.a, from, c.tokens, text)); err != nil {
+		last := p.over && c.tokens == len(p.tokens)
+		text := c.more(j.shown(st.a, p.tokens[:c.tokens], last))
+		if text != "" || st.a.logprobs >= 0 || st.a.ids {
+			choice := st.f.delta(p.index, j, st.a, from, c.tokens, text)
+			if st.a.ids {
+				st.ids(j, c, choice, p.tokens[from:c.tokens])
+			}
+			if last && st.a.ids { // vLLM tells the end with the last token
+				choice["finish_reason"], choice["stop_reason"] = j.reason, stopReason(j)
+			}
+			if err := st.event(choice); err != nil {
 				return err
 			}
+			c.over = last && st.a.ids
 		}
 		if err := st.sent(st.r); err != nil {
 			return err
 		}
 	}
-	if !p.over {
+	if !p.over || c.over {
 		return nil
 	}
 	last := st.f.delta(p.index, j, st.a, c.tokens, c.tokens, c.more(j.shown(st.a, p.tokens, true)))
 	last["finish_reason"], last["stop_reason"] = j.reason, stopReason(j)
+	if st.a.ids {
+		st.ids(j, c, last, nil)
+	}
 	return st.event(last)
 }
 
@@ -186,6 +212,30 @@ func (c *streamed) more(text string) string {
 		c.text = text
 	}
 	return rest
+}
+
+// ids puts the ids of tokens into a choice, and those of the prompt into the first.
+func (st *stream) ids(j *job, c *streamed, choice map[string]any, tokens []words.Token) {
+	choice["token_ids"] = append([]words.Token{}, tokens...)
+	if st.f.prefix == textPrefix {
+		choice["prompt_token_ids"] = nil
+		if !c.told {
+			choice["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
+		}
+	}
+	c.told = true
+}
+
+// tell puts the ids of the prompt where the format has them, and those of tokens into the choice.
+func (f format) tell(j *job, head, choice map[string]any, tokens []words.Token) {
+	if tokens != nil {
+		choice["token_ids"] = tokens
+	}
+	if f.prefix == textPrefix {
+		choice["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
+		return
+	}
+	head["prompt_token_ids"] = j.seq.Tokens[:j.seq.Prompt]
 }
 
 func (st *stream) event(choice map[string]any) error {
@@ -285,6 +335,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, ill injecte
 	a, err := body.ask()
 	if err == nil {
 		a.prompts, err = prompts(body.Prompt)
+		a.given = len(body.Prompt) > 1 && body.Prompt[0] == '[' && !bytes.ContainsRune(body.Prompt, '"')
 	}
 	switch {
 	case err != nil:
@@ -328,8 +379,10 @@ func prompts(raw json.RawMessage) ([][]words.Token, error) {
 	return nil, bad("prompt", "prompt must be a string, a list of strings, a list of tokens, or a list of lists of tokens")
 }
 
+const textPrefix = "cmpl-"
+
 var textFormat = format{
-	object: "text_completion", chunk: "text_completion", prefix: "cmpl-",
+	object: "text_completion", chunk: "text_completion", prefix: textPrefix,
 	choice: func(i int, j *job, a *ask, tokens []words.Token, text, reason string) map[string]any {
 		if a.echo {
 			text = words.Decode(j.seq.Tokens[:j.seq.Prompt]) + text

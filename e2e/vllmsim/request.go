@@ -29,6 +29,8 @@ type ask struct {
 	usage, steady bool // usage at the end of a stream, and in every event
 	logprobs      int  // -1: none; else how many alternatives
 	echo          bool
+	ids           bool    // the answer has the ids of tokens, too
+	given         bool    // the prompts came as tokens
 	lora          []scale // of llama-server: the adapters of this request
 	// schema, when json is true, is what the answer must look like; nil: any object.
 	json   bool
@@ -98,6 +100,7 @@ type sampling struct {
 	Seed          *int64          `json:"seed"`
 	Temperature   *float64        `json:"temperature"`
 	TopP          *float64        `json:"top_p"`
+	IDs           bool            `json:"return_token_ids"`
 	N             *int            `json:"n"`
 	Stream        bool            `json:"stream"`
 	StreamOptions *struct {
@@ -116,7 +119,7 @@ type sampling struct {
 // ask checks the fields and makes them into an ask without prompts.
 func (p sampling) ask() (ask, error) {
 	a := ask{name: p.Model, n: 1, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, includeStop: p.IncludeStop, seed: p.Seed,
-		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA}
+		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA, ids: p.IDs}
 	if p.N != nil {
 		a.n = *p.N
 	}
@@ -244,25 +247,56 @@ func (s *Server) job(a *ask, prompt []words.Token, choice, room int, ill injecte
 		}
 		variant = fmt.Sprintf("%d/%d", seed, choice)
 	}
-	seed := words.Seed(s.cfg.Model, a.adapter, words.Decode(prompt), variant)
 	j := &job{natural: "stop", changed: make(chan struct{}, 1), n: a.n, max: room}
+	seed, made := s.seedOf(a, prompt, room, variant)
+	if ill.garbage {
+		made = 0
+	}
 	var out []words.Token
 	switch {
 	case ill.garbage:
 		out = words.Garbage(seed, room)
 	case a.json:
 		out = words.Encode(instance(a.schema, seed))
-	case a.ignoreEOS:
-		out = words.Text(seed, a.adapter, room)
 	default:
-		out = words.Text(seed, a.adapter, a.min)
+		out = words.Text(seed, a.adapter, a.least(room)+made)
 	}
+	out = out[made:]
 	out, j.stopped = cutAtStop(out, a)
 	if len(out) > room || ill.garbage || a.ignoreEOS && j.stopped == "" {
 		out, j.natural, j.stopped = out[:min(len(out), room)], "length", ""
 	}
 	j.seq = &batch.Sequence{Adapter: a.adapter, Prompt: len(prompt), Tokens: slices.Concat(prompt, out)}
 	return j
+}
+
+// least is how many tokens an answer has at least.
+func (a *ask) least(room int) int {
+	if a.ignoreEOS {
+		return room
+	}
+	return a.min
+}
+
+// mostContinued bounds how much of an answer is found again at the end of a prompt.
+const mostContinued = 1024
+
+// seedOf is the seed of the answer to a prompt. A model does not know which of its tokens are a prompt's: where one that was given as tokens ends with the
+// first tokens of what is said to its beginning, made of them, that goes on.
+func (s *Server) seedOf(a *ask, prompt []words.Token, room int, variant string) (seed uint64, made int) {
+	of := func(prompt []words.Token) uint64 {
+		return words.Seed(s.cfg.Model, a.adapter, words.Decode(prompt), variant)
+	}
+	if a.given && !a.json {
+		for made := min(len(prompt)-1, mostContinued); made > 0; made-- {
+			begin, rest := prompt[:len(prompt)-made], prompt[len(prompt)-made:]
+			seed := of(begin)
+			if out := words.Text(seed, a.adapter, a.least(room)+made); len(out) > made && slices.Equal(out[:made], rest) {
+				return seed, made
+			}
+		}
+	}
+	return of(prompt), 0
 }
 
 // cutAtStop ends a text at the first stop string after the least number of tokens.

@@ -15,7 +15,10 @@ const maxAnswer = 16 << 20
 
 // ask asks vLLM something of our own. An answer other than 200 is returned.
 func (x *exchange) ask(path string, body []byte, into any) (refused *http.Response, err error) {
-	resp, err := x.send(path, body)
+	own := *x
+	own.in = x.in.Clone(x.in.Context())
+	delete(own.in.Header, "X-Request-Id") // vLLM makes its ids of it, which the stream's own request is to have
+	resp, err := own.send(path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func (x *exchange) ask(path string, body []byte, into any) (refused *http.Respon
 // prompt are the tokens of the request's prompt, and what vLLM says of them in its usage. An answer is one in its place.
 func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, instead *http.Response, err error) {
 	body := x.body
-	for _, name := range []string{"stream_options", "max_completion_tokens", "min_tokens", "stream_interval"} {
+	for _, name := range []string{"stream_options", "max_completion_tokens", "min_tokens", "stream_interval", "request_id"} {
 		body = jsonfield.Delete(body, name)
 	}
 	for name, value := range map[string]string{"stream": "false", "max_tokens": "1", "return_token_ids": "true"} {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Model is what a function knows of the model that its vLLM serves.
@@ -44,7 +45,9 @@ var parsers = []string{"--reasoning-parser", "--reasoning-parser-plugin", "--ena
 //  3. The model's own defaults have a penalty that counts the answer alone.
 //  4. Nobody knows how long the answer may be: the request does not say, and the model's files are vLLM's alone.
 //  5. Nobody knows what its adapter has in it.
-func (t *Transport) model(a *asked) (m model, why string) {
+//
+// begins says that the stream begins with the request.
+func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	known := t.cfg.Model()
 	if known.Attached || known.Path == "" {
 		return m, "somebody else has started this vLLM, and what it serves is not known" // 1
@@ -64,7 +67,7 @@ func (t *Transport) model(a *asked) (m model, why string) {
 	m.most, m.usage = own.Most, firstOf(known.Args, []string{"--enable-force-include-usage"}) != ""
 	h := sha256.New()
 	env := slices.DeleteFunc(slices.Sorted(slices.Values(known.Env)), func(kv string) bool { return !strings.HasPrefix(kv, "VLLM_") })
-	content, err := t.content(known)
+	content, err := t.content(known, begins)
 	if err != nil {
 		return m, "the model's files have changed, or can't be read"
 	}
@@ -138,30 +141,40 @@ type seen struct {
 	path    string
 	stats   string // names, sizes and times
 	content []byte
+	looked  time.Time
 }
 
+// look is how long a stream that begins takes the files for those that were seen: a folder may be far away.
+const look = 10 * time.Second
+
 // content names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
-func (t *Transport) content(known Model) ([]byte, error) {
+func (t *Transport) content(known Model, begins bool) ([]byte, error) {
 	if !filepath.IsAbs(known.Path) {
 		return nil, nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &t.seen
+	same := s.starts == known.Starts && s.path == known.Path
+	if same && begins && time.Since(s.looked) < look {
+		return s.content, nil
 	}
 	now, err := stats(known.Path)
 	if err != nil {
 		return nil, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s := &t.seen; s.starts == known.Starts && s.path == known.Path {
+	if same {
 		if s.stats != now {
 			return nil, errors.New("the model's files have changed")
 		}
+		s.looked = time.Now()
 		return s.content, nil
 	}
 	h := sha256.New()
 	if err := files(h, known.Path); err != nil {
 		return nil, err
 	}
-	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil)}
+	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil), looked: time.Now()}
 	return t.seen.content, nil
 }
 

@@ -36,7 +36,7 @@ type Transport struct {
 	cfg  Config
 	deaf atomic.Bool // this vLLM does not tell token ids
 
-	mu   sync.Mutex // guards seen
+	mu   sync.Mutex // guards seen, and is held while files are looked at
 	seen seen
 }
 
@@ -74,7 +74,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	a, why := qualify(in.URL.Path, body)
 	m := model{}
 	if why == "" {
-		m, why = t.model(a)
+		m, why = t.model(a, said[0] == control.StateNew)
 	}
 	if why == "" && t.deaf.Load() {
 		why = notTold
