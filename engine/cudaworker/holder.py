@@ -94,7 +94,7 @@ class Holder:
             return
         if level == 1:
             blocks.check({"path": "-", "blocks": keep}, self.blocks)
-            kept = blocks.Kept(self.cache, keep, self.pin) if keep else None
+            kept = blocks.Kept(self.cache, keep, self.pin, self.host_like) if keep else None
             self.move(self.on_host)
             self.kept = kept
         else:
@@ -112,8 +112,17 @@ class Holder:
 
     def on_host(self, x):
         """A copy in the host's memory, pinned unless the options say not: pinning is slow the first time, torch keeps what it has pinned."""
-        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda and self.pin)
-        return host.copy_(x)
+        return self.host_like(x.shape, x.dtype, x.is_cuda and self.pin).copy_(x)
+
+    def host_like(self, shape, dtype, pin):
+        """Memory of the host. Where it can't be pinned (a limit of the container, no more memory to lock) it is not, from then on."""
+        if pin and not self.unpinned:
+            try:
+                return torch.empty(shape, dtype=dtype, pin_memory=True)
+            except RuntimeError as e:
+                self.unpinned = True
+                print(f"memory can't be pinned, so copies are slower: {str(e).splitlines()[0]}", file=sys.stderr)
+        return torch.empty(shape, dtype=dtype)
 
     def move(self, to):
         """Puts to(x) into each place of a weight x, all or none. Weights that are in two places are moved once."""

@@ -119,7 +119,7 @@ class Steps(Holder):
     def device(self, values, dtype=torch.int64):
         t = torch.tensor(values, dtype=dtype)
         if self.model.device.type == "cuda":
-            return t.pin_memory().to(self.model.device, non_blocking=True)
+            return self.host_like(t.shape, dtype, True).copy_(t).to(self.model.device, non_blocking=not self.unpinned)
         return t
 
     def compute(self, shares):
@@ -219,8 +219,8 @@ class Steps(Holder):
         """Begins the copy of chosen tokens to the host. rows: (sequence, output, number of tokens)."""
         if not tokens.is_cuda:
             return rows, tokens
-        host = torch.empty(len(tokens), dtype=torch.int64, pin_memory=True)
-        host.copy_(tokens, non_blocking=True)
+        host = self.host_like((len(tokens),), torch.int64, True)
+        host.copy_(tokens, non_blocking=not self.unpinned)
         return rows, host
 
     def decode(self, shares):

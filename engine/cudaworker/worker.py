@@ -37,6 +37,7 @@ class Worker(Steps):
         self.model = self.cache = self.load = self.kept = None
         self.level, self.depth, self.blocks = 0, 1, 0
         self.adapters = {}
+        self.unpinned = False
 
     # -- the connection
 
