@@ -26,6 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin are in 
 import blocks
 import wire
 from attention import BLOCK
+from ranks import Ranks
 from steps import Steps
 
 
@@ -38,6 +39,7 @@ class Worker(Steps):
         self.level, self.depth, self.blocks = 0, 1, 0
         self.adapters = {}
         self.unpinned = False
+        self.ranks = Ranks()
 
     # -- the connection
 
