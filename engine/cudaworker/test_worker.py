@@ -224,6 +224,18 @@ class TestWorker(unittest.TestCase):
             self.assertFalse(w.host_like((4,), torch.float32, True).is_pinned())
             self.assertTrue(w.unpinned)
 
+    def test_no_model(self):
+        """A step before any load is answered, and says why."""
+        import worker
+        ours, theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(theirs.close)
+        self.sock = ours
+        worker.Worker(theirs).step({"step": 7})
+        step, error, _ = self.output()
+        self.assertEqual(step, 7)
+        self.assertIn("not loaded", error)
+
     def test_sizes(self):
         self.start("random:4e6")
         held = self.op("stats")["memory"]
