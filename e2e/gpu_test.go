@@ -61,7 +61,7 @@ func TestGPU(t *testing.T) {
 		want := map[string]struct {
 			figures int
 			torch   bool
-		}{"vectors": {3, true}, "decode": {18, true}, "naps": {16, true}, "ledger": {8, false}, "vllm": {41, false}}
+		}{"vectors": {3, true}, "decode": {18, true}, "naps": {16, true}, "ledger": {8, false}, "vllm": {44, false}}
 		for _, p := range r.Parts {
 			w, known := want[p.Name]
 			delete(want, p.Name)

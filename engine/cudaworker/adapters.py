@@ -17,18 +17,21 @@ class Adapter:
         """Reads it for a model. Nothing is on the device before place()."""
         f = File(path)
         s = model.shape
-        # Where a matrix lies in what is one matrix here: (its name, the first row).
-        q, kv = s.heads * s.head, s.kv * s.head
-        where = {"attn_q": ("qkv", 0), "attn_k": ("qkv", q), "attn_v": ("qkv", q + kv), "attn_output": ("o", 0),
-                 "ffn_gate": ("gate_up", 0), "ffn_up": ("gate_up", s.ffn), "ffn_down": ("down", 0)}
+        # Where a matrix lies in what is one matrix here: (its name, the first row, the rank's own rows of it, or columns).
+        q, kv = model.heads * s.head, model.kv_heads * s.head
+        ffn, none = model.ffn_rows.stop - model.ffn_rows.start, slice(None)
+        where = {"attn_q": ("qkv", 0, model.q_rows, none), "attn_k": ("qkv", q, model.kv_rows, none), "attn_v": ("qkv", q + kv, model.kv_rows, none),
+                 "attn_output": ("o", 0, none, model.q_rows), "ffn_gate": ("gate_up", 0, model.ffn_rows, none), "ffn_up": ("gate_up", ffn, model.ffn_rows, none),
+                 "ffn_down": ("down", 0, none, model.ffn_rows)}
         self.host, self.layers = [{} for _ in range(s.layers)], None
         for name in f.tensors:
             m = _NAME.match(name)
             if not m:
                 continue
             a, b = (torch.from_numpy(f.tensor(name[:-1] + half)) for half in "ab")
-            key, row = where[m[2]]
-            b = b * (f.get("adapter.lora.alpha") / len(a))
+            key, row, rows, columns = where[m[2]]
+            b = b[rows] * (f.get("adapter.lora.alpha") / len(a))
+            a = a[:, columns].contiguous()
             self.host[int(m[1])].setdefault(key, []).append((row, a.to(model.dtype), b.to(model.dtype)))
 
     def place(self, device):

@@ -31,11 +31,11 @@ def scatter(cache, ids, contents):
 class Kept:
     """A copy in the host's memory, pinned where that helps. It is made before anything is given back."""
 
-    def __init__(self, cache, ids, pin):
+    def __init__(self, cache, ids, pin, host_like):
         self.ids = ids
         self.place = {b: i for i, b in enumerate(ids)}
         one = gather(cache, ids[:1])
-        self.contents = torch.empty((len(ids), *one.shape[1:]), dtype=one.dtype, pin_memory=one.is_cuda and pin)
+        self.contents = host_like((len(ids), *one.shape[1:]), one.dtype, one.is_cuda and pin)
         for i in range(0, len(ids), CHUNK):
             self.contents[i:i + CHUNK] = gather(cache, ids[i:i + CHUNK])
 

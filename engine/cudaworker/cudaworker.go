@@ -1,8 +1,8 @@
 // Package cudaworker carries the worker for CUDA devices, which is a Python program, inside this one: it is unpacked into the
 // user's cache folder when it is wanted, and speaks the frames of package wire like every worker.
 //
-// The files beside this one are the program. worker.py has the loop, holder.py what it holds and how it sleeps, model.py the forward pass in torch, paged.py
-// attention in Triton, sampling.py the choice of tokens, adapters.py LoRA, blocks.py what outlives a sleep, gguf.py and wire.py the formats. test_*.py run with
+// The files beside this one are the program. worker.py has the loop, steps.py what a batch becomes, holder.py what it holds and how it sleeps, shapes.py the families of models, model.py the
+// forward pass in torch, ranks.py how several processes compute one model, attention.py and, in Triton, paged.py attention, sampling.py the choice of tokens, adapters.py LoRA, blocks.py what outlives a sleep, gguf.py and wire.py the formats. test_*.py run with
 // `python3 -m unittest` in their folder.
 package cudaworker
 
@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-//go:embed adapters.py blocks.py gguf.py holder.py model.py paged.py sampling.py wire.py worker.py
+//go:embed adapters.py attention.py blocks.py gguf.py holder.py model.py paged.py ranks.py sampling.py shapes.py steps.py wire.py worker.py
 var program embed.FS
 
 // Command unpacks the program and returns the command that runs it with file descriptor 3: python, or "python3" if that is

@@ -8,20 +8,25 @@ import torch
 
 import blocks
 from adapters import Adapter
-from model import BLOCK, Model, find_paged
+from attention import BLOCK, find_paged
+from model import Model
+from ranks import Ranks
 
 
 class Holder:
     def open(self, load):
         """Loads a model. If it fails what was there is as before."""
-        if load.get("of", 0) > 1:
-            raise ValueError("shards are not supported by the CUDA worker: give it a device that holds the model")
         options = load.get("options") or {}
         device = options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+        if device == "cuda" and load.get("of", 0) > 1:  # each rank has a device of its own
+            if torch.cuda.device_count() < load["of"]:
+                raise ValueError(f"{load['of']} shards need as many CUDA devices, and there are {torch.cuda.device_count()}")
+            device = f"cuda:{load.get('rank', 0)}"
         dtype = torch.bfloat16 if device != "cpu" and options.get("dtype") != "float32" else torch.float32
         if load.get("threads"):
             torch.set_num_threads(load["threads"])
-        model = Model.load(load["model"], device, dtype, load.get("context", 0))
+        self.ranks = Ranks.join(load, device)
+        model = self.ranks.together(lambda: Model.load(load["model"], device, dtype, load.get("context", 0), self.ranks), device)
         if load is not self.load:
             self.blocks = self.level = 0
             self.adapters = {}
@@ -29,7 +34,10 @@ class Holder:
         for a in self.adapters.values():
             a.place(model.device)
         self.context = min(load.get("context") or self.model.shape.context, self.model.shape.context)
-        print(find_paged(self.model), file=sys.stderr)
+        how = find_paged(self.model)
+        if not self.ranks.least(1 if model.paged else 0, model.device) and model.paged:  # all go one way: what they send has one shape
+            model.paged, how = None, "plain attention: another rank has no other"
+        print(how, file=sys.stderr)
         self.room()
 
     def room(self):
@@ -37,10 +45,10 @@ class Holder:
         m = self.model
         each = self.block_bytes()
         if not self.blocks:
-            most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info()[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
+            most = self.load.get("cache_bytes") or ((torch.cuda.mem_get_info(m.device)[0] * 8 // 10) if m.device.type == "cuda" else 1 << 30)
             wanted = (self.load.get("sequences") or 8) * -(-self.context // BLOCK)
             # One block more than the engine knows of: what graphs write for the rows that they fill up with.
-            self.blocks = min(wanted, most // each - 1)
+            self.blocks = self.ranks.least(min(wanted, most // max(each, 1) - 1), m.device)
             if self.blocks < 1:
                 raise ValueError(f"the cache needs {2 * each} bytes at least, and may have {most}")
         self.cache = m.make_cache(self.blocks + 1)
@@ -61,7 +69,7 @@ class Holder:
 
     def block_bytes(self):
         s = self.model.shape
-        return 2 * s.layers * BLOCK * s.kv * s.head * torch.finfo(self.model.dtype).bits // 8
+        return 2 * s.layers * BLOCK * self.model.kv_heads * s.head * torch.finfo(self.model.dtype).bits // 8
 
     def contents(self, ids):
         """The contents of blocks; asleep, of those that were kept."""
@@ -86,7 +94,7 @@ class Holder:
             return
         if level == 1:
             blocks.check({"path": "-", "blocks": keep}, self.blocks)
-            kept = blocks.Kept(self.cache, keep, self.pin) if keep else None
+            kept = blocks.Kept(self.cache, keep, self.pin, self.host_like) if keep else None
             self.move(self.on_host)
             self.kept = kept
         else:
@@ -104,8 +112,17 @@ class Holder:
 
     def on_host(self, x):
         """A copy in the host's memory, pinned unless the options say not: pinning is slow the first time, torch keeps what it has pinned."""
-        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=x.is_cuda and self.pin)
-        return host.copy_(x)
+        return self.host_like(x.shape, x.dtype, x.is_cuda and self.pin).copy_(x)
+
+    def host_like(self, shape, dtype, pin):
+        """Memory of the host. Where it can't be pinned (a limit of the container, no more memory to lock) it is not, from then on."""
+        if pin and not self.unpinned:
+            try:
+                return torch.empty(shape, dtype=dtype, pin_memory=True)
+            except RuntimeError as e:
+                self.unpinned = True
+                print(f"memory can't be pinned, so copies are slower: {str(e).splitlines()[0]}", file=sys.stderr)
+        return torch.empty(shape, dtype=dtype)
 
     def move(self, to):
         """Puts to(x) into each place of a weight x, all or none. Weights that are in two places are moved once."""

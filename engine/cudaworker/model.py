@@ -1,93 +1,21 @@
-"""The forward pass in torch over a paged key-value cache: llama, mistral, qwen2, qwen3 and qwen3moe.
+"""The forward pass in torch over a paged key-value cache, of all shapes of shapes.py, alone or as one of several ranks.
 
 The cache is one tensor a layer, [2, blocks, BLOCK, kv heads, head]. A batch comes as flat tensors: the ids and positions of
 all new tokens, the slot (block x BLOCK + offset) that each one's key goes to, and per sequence its block table, its length
 and how many of the tokens are its own. Decode batches, one token a sequence, take the quick way: a Triton kernel
 where there is a GPU, and CUDA graphs.
-"""
-import math
 
+A rank has the key-value heads of its part and their query heads, its rows of the feed-forward layer and of the logits, and all of the
+embedding. After attention and after the feed-forward layer the ranks' sums are added, and the logits' parts put together.
+"""
 import torch
 import torch.nn.functional as F
 
 from adapters import change
+from attention import BLOCK, attend, softcap
 from gguf import File
-
-BLOCK = 16
-
-
-class Shape:
-    """What Rouse calls a model's Config; `json` is what goes over the wire."""
-
-    def __init__(self, **kw):
-        self.arch, self.name = kw["arch"], kw.get("name", "")
-        self.layers, self.dim, self.heads, self.kv = kw["layers"], kw["dim"], kw["heads"], kw["kv"]
-        self.head, self.ffn, self.vocab, self.context = kw["head"], kw["ffn"], kw["vocab"], kw["context"]
-        self.eps, self.rope_base, self.rope_dim = kw.get("eps", 1e-6), kw.get("rope_base", 1e4), kw.get("rope_dim", kw["head"])
-        self.rope_scale = kw.get("rope_scale", 1.0)
-        self.neox = self.arch != "llama"
-        self.bias, self.qk_norm = self.arch == "qwen2", self.arch.startswith("qwen3")
-        self.experts, self.used, self.expert_ffn = kw.get("experts", 0), kw.get("used", 0), kw.get("expert_ffn", 0)
-
-    def json(self):
-        return {
-            "Arch": self.arch, "Name": self.name, "Layers": self.layers, "Dim": self.dim, "Heads": self.heads, "KVHeads": self.kv,
-            "HeadDim": self.head, "FFN": self.ffn, "Vocab": self.vocab, "Context": self.context, "RMSEps": self.eps,
-            "RopeBase": self.rope_base, "RopeDim": self.rope_dim, "RopeScale": self.rope_scale, "RopeNeoX": self.neox, "Ropes": 1,
-            "Experts": self.experts, "ExpertsUsed": self.used, "ExpertFFN": self.expert_ffn, "ExpertNorm": self.experts > 0,
-            "EmbedScale": 1, "AttnScale": self.head ** -0.5,
-        }
-
-
-# Shapes for models of random weights, "random:NAME": for timing, where values do not matter.
-RANDOM = {
-    "qwen3-30b-a3b": dict(arch="qwen3moe", layers=48, dim=2048, heads=32, kv=4, head=128, ffn=6144, vocab=151936, context=32768, rope_base=1e6,
-                          experts=128, used=8, expert_ffn=768),
-    "qwen3-8b": dict(arch="qwen3", layers=36, dim=4096, heads=32, kv=8, head=128, ffn=12288, vocab=151936, context=32768, rope_base=1e6),
-    "qwen3-0.6b": dict(arch="qwen3", layers=28, dim=1024, heads=16, kv=8, head=128, ffn=3072, vocab=151936, context=32768, rope_base=1e6),
-    "tiny": dict(arch="qwen3", layers=2, dim=64, heads=4, kv=2, head=16, ffn=128, vocab=512, context=512),
-    "tiny-moe": dict(arch="qwen3moe", layers=2, dim=64, heads=4, kv=2, head=16, ffn=128, vocab=512, context=512, experts=8, used=2, expert_ffn=32),
-}
-
-
-def sized(weights, width):
-    """A dense shape whose weights, of width bytes each, take about so many bytes: "random:8e9"."""
-    for dim, head, kv, ffn, vocab in ((4096, 128, 8, 12288, 32000), (1024, 64, 4, 3072, 8192), (192, 32, 2, 576, 1024)):
-        each = dim * (2 * dim + 2 * kv * head) + 3 * ffn * dim
-        layers = round((weights / width - vocab * dim) / each)
-        if layers > 1:
-            break
-    return dict(arch="qwen3", layers=max(layers, 1), dim=dim, heads=dim // head, kv=kv, head=head, ffn=ffn, vocab=vocab, context=4096, rope_base=1e6)
-
-
-def random_shape(name, dtype):
-    if name in RANDOM:
-        return Shape(name=name, **RANDOM[name])
-    try:
-        weights = float(name)
-    except ValueError:
-        weights = 0
-    if not 1e6 <= weights <= 1e13:
-        raise ValueError(f"no shape {name!r}; there are {', '.join(RANDOM)}, and numbers of bytes such as 8e9")
-    return Shape(name=name, **sized(weights, torch.finfo(dtype).bits // 8))
-
-
-def read_shape(f):
-    arch = f.get("general.architecture")
-    if arch not in ("llama", "qwen2", "qwen3", "qwen3moe"):
-        raise ValueError(f"architecture {arch!r} is not supported by the CUDA worker; supported are llama, qwen2, qwen3 and qwen3moe")
-    g = lambda key, default=None: f.get(f"{arch}.{key}", default)
-    kind = g("rope.scaling.type", "linear")
-    if kind not in ("none", "linear") or "rope_freqs.weight" in f.tensors or g("attention.sliding_window"):
-        raise ValueError("scaled rotations other than linear, and sliding windows, are not supported by the CUDA worker: use the CPU's")
-    heads, dim = g("attention.head_count"), g("embedding_length")
-    head = g("attention.key_length", dim // heads)
-    return Shape(
-        arch=arch, name=f.get("general.name", ""), layers=g("block_count"), dim=dim, heads=heads, kv=g("attention.head_count_kv", heads), head=head,
-        ffn=g("feed_forward_length", 0), vocab=f.tensors["token_embd.weight"][0][1], context=g("context_length"),
-        eps=g("attention.layer_norm_rms_epsilon"), rope_base=g("rope.freq_base", 1e4), rope_dim=g("rope.dimension_count", head),
-        rope_scale=g("rope.scaling.factor", 1.0) or 1.0 if kind == "linear" else 1.0,
-        experts=g("expert_count", 0), used=g("expert_used_count", 0), expert_ffn=g("expert_feed_forward_length", 0))
+from ranks import Ranks
+from shapes import random_shape, read_shape
 
 
 def read_tensor(f, name):
@@ -99,25 +27,27 @@ def read_tensor(f, name):
 
 
 class Model:
-    def __init__(self, shape, device, dtype, context):
-        self.shape, self.device, self.dtype = shape, torch.device(device), dtype
-        half = shape.rope_dim // 2
-        angle = torch.arange(context, dtype=torch.float64)[:, None] / shape.rope_scale
-        angle = angle * shape.rope_base ** (-torch.arange(half, dtype=torch.float64)[None] * 2 / shape.rope_dim)
-        self.cos, self.sin = angle.cos().float().to(self.device), angle.sin().float().to(self.device)
+    def __init__(self, shape, device, dtype, context, ranks):
+        self.shape, self.device, self.dtype, self.ranks = shape, torch.device(device), dtype, ranks
+        self.ropes = [(c.to(self.device), s.to(self.device)) for c, s in shape.angles(context)]
         self.paged = None  # the quick attention for decode, if it was found right
+        group, (lo, hi) = shape.heads // shape.kv, ranks.part(shape.kv)
+        self.kv_heads, self.heads = hi - lo, (hi - lo) * group
+        # Rows of this rank: of queries, of keys and of values, of the feed-forward layer, and of the logits.
+        self.q_rows, self.kv_rows = slice(lo * group * shape.head, hi * group * shape.head), slice(lo * shape.head, hi * shape.head)
+        self.ffn_rows, self.vocab_rows = slice(*ranks.part(shape.expert_ffn if shape.experts else shape.ffn)), slice(*ranks.part(shape.vocab))
 
     @classmethod
-    def load(cls, path, device, dtype, context=0):
+    def load(cls, path, device, dtype, context=0, ranks=None):
+        ranks = ranks or Ranks()
         if path.startswith("random:"):
-            name = path[7:]
-            shape = random_shape(name, dtype)
-            m = cls(shape, device, dtype, min(context or shape.context, shape.context))
+            shape = random_shape(path[7:], dtype)
+            m = cls(shape, device, dtype, min(context or shape.context, shape.context), ranks)
             m._fill(m._random)
             return m
         f = File(path)
         shape = read_shape(f)
-        m = cls(shape, device, dtype, min(context or shape.context, shape.context))
+        m = cls(shape, device, dtype, min(context or shape.context, shape.context), ranks)
         m._fill(lambda name, *dims: read_tensor(f, name))
         return m
 
@@ -133,7 +63,7 @@ class Model:
     def _fill(self, read):
         s = self.shape
 
-        def take(name, *dims, optional=False, dtype=None):
+        def take(name, *dims, optional=False, dtype=None, rows=None):
             x = read(name, *dims)
             if x is None:
                 if optional:
@@ -141,68 +71,105 @@ class Model:
                 raise ValueError(f"tensor {name!r} is missing")
             if tuple(x.shape) != dims:
                 raise ValueError(f"tensor {name!r} has dimensions {list(x.shape)}, want {list(dims)}")
+            if rows is not None and self.ranks.of > 1:
+                x = torch.cat([x[r] for r in rows]) if isinstance(rows, list) else x[rows].contiguous()
             return x.to(self.device, dtype or self.dtype)
 
-        q, kv = s.heads * s.head, s.kv * s.head
         self.embed = take("token_embd.weight", s.vocab, s.dim)
         self.norm = take("output_norm.weight", s.dim, dtype=torch.float32)
-        out = take("output.weight", s.vocab, s.dim, optional=True)
-        self.out = self.embed if out is None else out
+        out = take("output.weight", s.vocab, s.dim, optional=True, rows=self.vocab_rows)
+        self.out = out if out is not None else self.embed if self.ranks.of == 1 else None  # None: rows of the embedding
         self.blocks = []
         for i in range(s.layers):
             t = lambda name, *dims, **kw: take(f"blk.{i}.{name}", *dims, **kw)
-            b = {
-                "attn_norm": t("attn_norm.weight", s.dim, dtype=torch.float32), "ffn_norm": t("ffn_norm.weight", s.dim, dtype=torch.float32),
-                "qkv": torch.cat([t("attn_q.weight", q, s.dim), t("attn_k.weight", kv, s.dim), t("attn_v.weight", kv, s.dim)]),
-                "o": t("attn_output.weight", s.dim, q), "bias": None, "qn": None, "kn": None,
-            }
-            if s.bias:
-                b["bias"] = torch.cat([t("attn_q.bias", q), t("attn_k.bias", kv), t("attn_v.bias", kv)])
-            if s.qk_norm:
-                b["qn"], b["kn"] = t("attn_q_norm.weight", s.head, dtype=torch.float32), t("attn_k_norm.weight", s.head, dtype=torch.float32)
-            if s.experts:
-                b["router"] = t("ffn_gate_inp.weight", s.experts, s.dim)
-                b["gates"] = t("ffn_gate_exps.weight", s.experts, s.expert_ffn, s.dim)
-                b["ups"] = t("ffn_up_exps.weight", s.experts, s.expert_ffn, s.dim)
-                b["downs"] = t("ffn_down_exps.weight", s.experts, s.dim, s.expert_ffn)
-            else:
-                b["gate_up"] = torch.cat([t("ffn_gate.weight", s.ffn, s.dim), t("ffn_up.weight", s.ffn, s.dim)])
-                b["down"] = t("ffn_down.weight", s.dim, s.ffn)
+            norm = lambda name, n: t(name, n, dtype=torch.float32)
+            b = {"attn_norm": norm("attn_norm.weight", s.dim), "ffn_norm": norm("ffn_norm.weight", s.dim)}
+            self._fill_attention(b, t, norm)
+            self._fill_feed(b, t)
+            if s.post_norm:
+                b["attn_post"], b["ffn_post"] = norm("post_attention_norm.weight", s.dim), norm("post_ffw_norm.weight", s.dim)
             self.blocks.append(b)
+
+    def _fill_attention(self, b, t, norm):
+        s, mine, own = self.shape, self.q_rows, self.kv_rows
+        q, kv = s.heads * s.head, s.kv * s.head
+        if s.fused:
+            shift = lambda r, by: slice(r.start + by, r.stop + by)
+            b["qkv"] = t("attn_qkv.weight", q + 2 * kv, s.dim, rows=[mine, shift(own, q), shift(own, q + kv)])
+        else:
+            b["qkv"] = torch.cat([t("attn_q.weight", q, s.dim, rows=mine), t("attn_k.weight", kv, s.dim, rows=own), t("attn_v.weight", kv, s.dim, rows=own)])
+        b["o"] = self._columns(t("attn_output.weight", s.dim, q), mine)
+        b["o_bias"] = t("attn_output.bias", s.dim, optional=True)
+        b["bias"] = None
+        if not s.fused:
+            biases = [t(f"attn_{x}.bias", n, optional=not s.bias, rows=r) for x, n, r in (("q", q, mine), ("k", kv, own), ("v", kv, own))]
+            if any(x is not None for x in biases):
+                widths = (self.heads * s.head, self.kv_heads * s.head, self.kv_heads * s.head)
+                b["bias"] = torch.cat([torch.zeros(n, device=self.device, dtype=self.dtype) if x is None else x for x, n in zip(biases, widths)])
+        b["qn"], b["kn"] = (norm("attn_q_norm.weight", s.head), norm("attn_k_norm.weight", s.head)) if s.qk_norm else (None, None)
+
+    def _fill_feed(self, b, t):
+        s, mine = self.shape, self.ffn_rows
+        if s.experts:
+            b["router"] = t("ffn_gate_inp.weight", s.experts, s.dim)
+            for key, name in (("gates", "ffn_gate_exps.weight"), ("ups", "ffn_up_exps.weight")):
+                b[key] = t(name, s.experts, s.expert_ffn, s.dim)[:, mine].contiguous()
+            b["downs"] = self._columns(t("ffn_down_exps.weight", s.experts, s.dim, s.expert_ffn), mine)
+            return
+        if s.fused:
+            b["gate_up"] = t("ffn_up.weight", 2 * s.ffn, s.dim, rows=[mine, slice(mine.start + s.ffn, mine.stop + s.ffn)])
+        else:
+            b["gate_up"] = torch.cat([t("ffn_gate.weight", s.ffn, s.dim, rows=mine), t("ffn_up.weight", s.ffn, s.dim, rows=mine)])
+        b["down"] = self._columns(t("ffn_down.weight", s.dim, s.ffn), mine)
+
+    def _columns(self, x, mine):
+        return x[..., mine].contiguous() if self.ranks.of > 1 else x
 
     def tensors(self):
         """Names every weight, so that sleep can move them: (holder, key)."""
-        yield from ((self.__dict__, k) for k in ("embed", "norm", "out"))
+        yield from ((self.__dict__, k) for k in ("embed", "norm", "out") if self.__dict__[k] is not None)
         for b in self.blocks:
             yield from ((b, k) for k, v in b.items() if v is not None)
 
     def make_cache(self, blocks):
         s = self.shape
-        return [torch.zeros(2, blocks, BLOCK, s.kv, s.head, device=self.device, dtype=self.dtype) for _ in range(s.layers)]
+        return [torch.zeros(2, blocks, BLOCK, self.kv_heads, s.head, device=self.device, dtype=self.dtype) for _ in range(s.layers)]
 
     def forward(self, ids, pos, slots, seqs, cache, loras=()):
-        """Hidden states after the last norm, [tokens, dim]. seqs: see attend; loras: see adapters.change."""
-        s = self.shape
-        x = self.embed[ids].float()
-        cos, sin = self.cos[pos][:, None], self.sin[pos][:, None]
+        """Hidden states after the last norm, [tokens, dim]. seqs: see attention.attend; loras: see adapters.change."""
+        s, n = self.shape, len(ids)
+        x = self.embed[ids].float() * s.embed_scale
+        turns = [(c[pos][:, None], d[pos][:, None]) for c, d in self.ropes]
+        kv_width = self.kv_heads * s.head
         for i, (b, kv) in enumerate(zip(self.blocks, cache)):
+            cos, sin = turns[s.rope_of(i)]
             h = self.rms(x, b["attn_norm"]).to(self.dtype)
             qkv = change(F.linear(h, b["qkv"], b["bias"]), h, loras, i, "qkv")
-            q, k, v = qkv.split([s.heads * s.head, s.kv * s.head, s.kv * s.head], -1)
-            q, k, v = q.view(-1, s.heads, s.head), k.view(-1, s.kv, s.head), v.view(-1, s.kv, s.head)
+            q, k, v = qkv.split([self.heads * s.head, kv_width, kv_width], -1)
+            q, k, v = q.view(n, self.heads, s.head), k.view(n, self.kv_heads, s.head), v.view(n, self.kv_heads, s.head)
             if s.qk_norm:
                 q, k = self.rms(q.float(), b["qn"]), self.rms(k.float(), b["kn"])
             q, k = self.rotate(q.float(), cos, sin).to(self.dtype), self.rotate(k.float(), cos, sin).to(self.dtype)
-            kv[0].view(-1, s.kv, s.head).index_copy_(0, slots, k)
-            kv[1].view(-1, s.kv, s.head).index_copy_(0, slots, v.contiguous())
-            h = self.attend(q, kv, seqs).reshape(len(ids), -1)
-            x = x + change(F.linear(h, b["o"]), h, loras, i, "o").float()
+            for place, new in zip(kv, (k, v.contiguous())):
+                if self.kv_heads:
+                    place.view(-1, self.kv_heads, s.head).index_copy_(0, slots, new)
+            h = attend(self, q, kv, seqs, s.window_of(i)).reshape(n, self.heads * s.head)
+            x = x + self.after(change(F.linear(h, b["o"]), h, loras, i, "o"), b["o_bias"], b.get("attn_post"))
             h = self.rms(x, b["ffn_norm"]).to(self.dtype)
-            x = x + (self.mix(h, b) if s.experts else self.feed(h, b["gate_up"], b["down"], loras, i)).float()
+            y = self.mix(h, b) if s.experts else self.feed(h, b["gate_up"], b["down"], loras, i)
+            x = x + self.after(y, None, b.get("ffn_post"))
         return self.rms(x, self.norm)
 
+    def after(self, y, bias, norm):
+        """What a half of a layer adds to the stream: the sum of all ranks' results, with its bias, normed in some families."""
+        y = self.ranks.sum(y.float())
+        if bias is not None:
+            y = y + bias
+        return y if norm is None else self.rms(y, norm)
+
     def logits(self, hidden):
-        return F.linear(hidden.to(self.dtype), self.out).float()
+        out = self.out if self.out is not None else self.embed[self.vocab_rows]
+        return self.ranks.gather(softcap(F.linear(hidden.to(self.dtype), out).float(), self.shape.logit_softcap), self.shape.vocab)
 
     def rms(self, x, w):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.shape.eps) * w
@@ -218,9 +185,12 @@ class Model:
             y = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
         return torch.cat((y, rest), -1) if rest.shape[-1] else y
 
+    def gate(self, x):
+        return F.gelu(x, approximate="tanh") if self.shape.gelu else F.silu(x)
+
     def feed(self, h, gate_up, down, loras=(), layer=0):
         gate, up = change(F.linear(h, gate_up), h, loras, layer, "gate_up").chunk(2, -1)
-        h = F.silu(gate) * up
+        h = self.gate(gate) * up
         return change(F.linear(h, down), h, loras, layer, "down")
 
     def mix(self, h, b):
@@ -232,7 +202,7 @@ class Model:
         if n * s.used <= 4 * s.experts:  # no shape depends on the data: a CUDA graph can hold it
             flat = chosen.flatten()
             x = h.repeat_interleave(s.used, 0)[:, :, None]
-            y = F.silu(torch.bmm(b["gates"][flat], x)) * torch.bmm(b["ups"][flat], x)
+            y = self.gate(torch.bmm(b["gates"][flat], x)) * torch.bmm(b["ups"][flat], x)
             return (torch.bmm(b["downs"][flat], y)[:, :, 0].view(n, s.used, -1) * w[:, :, None]).sum(1)
         out = torch.zeros_like(h)
         for e in range(s.experts):
@@ -241,51 +211,3 @@ class Model:
                 y = self.feed(h[rows], torch.cat((b["gates"][e], b["ups"][e])), b["downs"][e])
                 out.index_add_(0, rows, y * w[rows, place, None])
         return out
-
-    def attend(self, q, kv, seqs):
-        """q [tokens, heads, head]; seqs {tables [n, blocks], lengths [n], counts: tokens of each, None for one each}."""
-        if seqs["counts"] is None:
-            if self.paged is not None:
-                return self.paged(q, kv, seqs["tables"], seqs["lengths"], self.shape.head ** -0.5)
-            return self.gathered(q[:, None], kv, seqs["tables"], seqs["lengths"])[:, 0]
-        out, at = torch.empty_like(q), 0
-        for i, n in enumerate(seqs["counts"]):
-            blocks = -(-seqs["host_lengths"][i] // BLOCK)
-            out[at:at + n] = self.gathered(q[None, at:at + n], kv, seqs["tables"][i:i + 1, :blocks], seqs["lengths"][i:i + 1])[0]
-            at += n
-        return out
-
-    def gathered(self, q, kv, tables, lengths):
-        """Attention of q [n, m, heads, head], the last m positions of each of n sequences, over keys that are gathered first."""
-        s = self.shape
-        n, m = q.shape[:2]
-        k = kv[0][tables].flatten(1, 2).repeat_interleave(s.heads // s.kv, 2)  # [n, positions, heads, head]
-        v = kv[1][tables].flatten(1, 2).repeat_interleave(s.heads // s.kv, 2)
-        here = lengths[:, None] - m + torch.arange(m, device=q.device)[None]  # position of each query
-        seen = torch.arange(k.shape[1], device=q.device)[None, None] <= here[:, :, None]
-        score = torch.einsum("nmhd,nphd->nhmp", q, k).float() * s.head ** -0.5
-        score = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1).to(v.dtype)
-        return torch.einsum("nhmp,nphd->nmhd", score, v)
-
-
-def find_paged(model):
-    """Sets model.paged to the Triton kernel if it is there and its results agree with the plain way."""
-    s = model.shape
-    if model.device.type != "cuda":
-        return "plain attention: no CUDA device"
-    try:
-        from paged import attention
-        n, blocks = 3, 8
-        q = torch.randn(n, s.heads, s.head, device=model.device, dtype=model.dtype)
-        kv = torch.randn(2, 3 * blocks, BLOCK, s.kv, s.head, device=model.device, dtype=model.dtype)
-        tables = torch.randperm(3 * blocks, device=model.device)[:n * blocks].view(n, blocks)
-        lengths = torch.tensor([1, 77, blocks * BLOCK], device=model.device)
-        want = model.gathered(q[:, None], kv, tables, lengths)[:, 0].float()
-        got = attention(q, kv, tables, lengths, s.head ** -0.5).float()
-        worst = (got - want).abs().max().item()
-        if not worst < 0.05 * want.abs().max().item() or math.isnan(worst):
-            return f"plain attention: the kernel's results differ by {worst}"
-    except Exception as e:  # whatever a compiler or a driver throws, the plain way works
-        return f"plain attention: {type(e).__name__}: {e}"
-    model.paged = attention
-    return "paged attention by Triton"

@@ -214,6 +214,28 @@ class TestWorker(unittest.TestCase):
             self.assertTrue(torch.equal(got, want.to(dtype)))
         self.assertIsNone(model.read_tensor(f, "y"))
 
+    def test_not_pinned(self):
+        """Where memory can't be pinned, as on a machine without a driver, copies are made all the same."""
+        import worker
+        if torch.cuda.is_available():
+            self.skipTest("memory can be pinned here")
+        w = worker.Worker(None)
+        for _ in range(2):
+            self.assertFalse(w.host_like((4,), torch.float32, True).is_pinned())
+            self.assertTrue(w.unpinned)
+
+    def test_no_model(self):
+        """A step before any load is answered, and says why."""
+        import worker
+        ours, theirs = socket.socketpair()
+        self.addCleanup(ours.close)
+        self.addCleanup(theirs.close)
+        self.sock = ours
+        worker.Worker(theirs).step({"step": 7})
+        step, error, _ = self.output()
+        self.assertEqual(step, 7)
+        self.assertIn("not loaded", error)
+
     def test_sizes(self):
         self.start("random:4e6")
         held = self.op("stats")["memory"]

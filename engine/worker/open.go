@@ -60,13 +60,13 @@ func (o Options) Validate() error {
 	if o.Device != "" && o.Device != CPU && o.Device != CUDA {
 		return fmt.Errorf("device %q: want %q or %q", o.Device, CPU, CUDA)
 	}
-	if o.Device == CUDA && (o.Place == Inside || o.Shards > 1) {
-		return fmt.Errorf("the device %q has one worker, in a process: leave the worker's place and the shards as they are", CUDA)
+	if o.Device == CUDA && o.Place == Inside {
+		return fmt.Errorf("the device %q has workers in processes: leave the worker's place as it is", CUDA)
 	}
 	if o.Shards < 0 || o.Shards > 1 && o.Place == Inside {
 		return fmt.Errorf("%d shards of a worker %q: want 1, or more of them in processes", o.Shards, o.Place)
 	}
-	if most := cpu.SharedLogits / 2; o.Shards > 1 && o.Load.Sequences > most {
+	if most := cpu.SharedLogits / 2; o.Shards > 1 && o.Device != CUDA && o.Load.Sequences > most {
 		return fmt.Errorf("%d sequences at once: %d shards compute at most %d, ask for less of one of them", o.Load.Sequences, o.Shards, most)
 	}
 	return nil
@@ -79,7 +79,7 @@ func Open(o Options) *Supervisor {
 		cfg.Launch = InProcess(Build(o.Log))
 		return New(cfg)
 	}
-	cfg.Launch, cfg.Heartbeat, cfg.Discard = Process{Log: o.Log}.Launch, time.Second, true
+	cfg.Launch, cfg.Heartbeat, cfg.Discard = o.launch(Process{Log: o.Log}), time.Second, true
 	if o.Device == CUDA {
 		cfg.Load.Device, cfg.Discard = CUDA, false // a new interpreter takes seconds
 		cfg.Adapter = plainAdapter
@@ -92,22 +92,27 @@ func Open(o Options) *Supervisor {
 			return o.launchCUDA(ctx)
 		}
 	}
-	if o.Shards > 1 {
-		if cfg.Load.Threads == 0 { // the ranks share the processors
-			cfg.Load.Threads = max(1, (runtime.NumCPU()-1)/o.Shards)
-		}
-		cfg.Launch = Group(o.Shards, Process{Log: o.Log})
+	if o.Shards > 1 && cfg.Load.Threads == 0 { // the ranks share the processors
+		cfg.Load.Threads = max(1, (runtime.NumCPU()-1)/o.Shards)
 	}
 	return New(cfg)
 }
 
-// launchCUDA starts the Python worker.
+// launch starts one process, or as many as there are shards.
+func (o Options) launch(p Process) Launch {
+	if o.Shards > 1 {
+		return Group(o.Shards, p)
+	}
+	return p.Launch
+}
+
+// launchCUDA starts the Python worker, or as many as there are shards.
 func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	command, err := cudaworker.Command(o.Python)
 	if err != nil {
 		return nil, err
 	}
-	return Process{Command: command, Log: o.Log}.Launch(ctx)
+	return o.launch(Process{Command: command, Log: o.Log})(ctx)
 }
 
 // inside decides about Anywhere. A file that can't be looked at is the worker's to complain about.

@@ -38,7 +38,7 @@ func (b *bench) decode(ctx context.Context, p *Part) error {
 		load.Gen, reps = 4, 1
 	}
 	for _, sync := range []bool{true, false} {
-		if err := b.decodeOne(ctx, p, weights, load, reps, sync); err != nil {
+		if err := p.goOn(ctx, b.decodeOne(ctx, p, weights, load, reps, sync)); err != nil {
 			return err
 		}
 	}
@@ -64,19 +64,13 @@ func (b *bench) decodeOne(ctx context.Context, p *Part, weights float64, load en
 	}
 	for _, n := range b.batches() {
 		load.N, load.Sync = n, sync
-		if _, err := enginebench.Drive(ctx, s.Engine, load); err != nil { // captures the graph of this size
-			return fmt.Errorf("%d at once, %s: %w", n, way, err)
-		}
-		var all []enginebench.Speed
-		for range reps {
-			speed, err := enginebench.Drive(ctx, s.Engine, load)
-			if err != nil {
-				return fmt.Errorf("%d at once, %s: %w", n, way, err)
+		speed, err := drive(ctx, s, load, reps)
+		if err != nil { // a size that does not fit, or that a kernel does not take
+			if err := p.goOn(ctx, fmt.Errorf("%d at once, %s: %w: %s", n, way, err, s.said.last())); err != nil {
+				return err
 			}
-			all = append(all, speed)
+			continue
 		}
-		slices.SortFunc(all, func(x, y enginebench.Speed) int { return int(x.PerSecond() - y.PerSecond()) })
-		speed := all[len(all)/2]
 		// A step reads the weights once, and of each sequence half of what it has at the end, on average.
 		step := total + float64(n)*keysOf(s.model, width)*(float64(load.Prompt)+float64(load.Gen)/2)
 		name := fmt.Sprintf("%d at once, %s", n, way)
@@ -85,4 +79,20 @@ func (b *bench) decodeOne(ctx context.Context, p *Part, weights float64, load en
 		p.add(name+": device idle", "%", max(0, 100*(1-speed.Busy.Seconds()/speed.Elapsed.Seconds())))
 	}
 	return nil
+}
+
+// drive is the median of some runs of a load, after one that captures the graph of its size.
+func drive(ctx context.Context, s *subject, load enginebench.Load, reps int) (enginebench.Speed, error) {
+	var all []enginebench.Speed
+	for i := range reps + 1 {
+		speed, err := enginebench.Drive(ctx, s.Engine, load)
+		if err != nil {
+			return speed, err
+		}
+		if i > 0 {
+			all = append(all, speed)
+		}
+	}
+	slices.SortFunc(all, func(x, y enginebench.Speed) int { return int(x.PerSecond() - y.PerSecond()) })
+	return all[len(all)/2], nil
 }

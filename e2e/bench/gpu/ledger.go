@@ -29,7 +29,7 @@ func (b *bench) ledger(ctx context.Context, p *Part) error {
 		}
 		p.note("the simulator stands for vLLM, the device and nvidia-smi")
 		manifest := function("held", map[string]string{"rouse.dev/runtime": "vllm", "rouse.dev/model": "sim/llama-8b", "rouse.dev/device-memory": strconv.FormatInt(73<<30, 10)})
-		if err := b.ledgerOf(ctx, p, "vLLM", manifest, env); err != nil {
+		if err := p.goOn(ctx, b.ledgerOf(ctx, p, "vLLM", manifest, env)); err != nil {
 			return err
 		}
 		if err := b.torch(); err != nil {
@@ -164,6 +164,14 @@ func (u *up) held(ctx context.Context, before map[string]int64, env []string) (h
 	if err != nil {
 		return h, err
 	}
+	matched := false
+	for _, d := range devices {
+		_, known := before[string(d.ID)]
+		matched = matched || known
+	}
+	if !matched {
+		return h, lacks("nvidia-smi and the ledger have no device in common: in MIG mode the parts of a GPU have names of their own")
+	}
 	for _, d := range devices {
 		if was, known := before[string(d.ID)]; known { // the host is not
 			h.account += int64(d.Awake + d.Rising + d.Reserved + d.Asleep + d.Leaving)
@@ -196,16 +204,20 @@ func smi(ctx context.Context, env []string) (map[string]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nvidia-smi says %q: %w", out, err)
 	}
-	used := map[string]int64{}
+	used, hidden := map[string]int64{}, []string(nil)
 	for _, row := range rows {
 		if len(row) != 2 {
 			return nil, fmt.Errorf("nvidia-smi says %q", row)
 		}
 		mib, err := strconv.ParseInt(row[1], 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("nvidia-smi says %q: %w", row, err)
+		if err != nil { // [N/A], [Insufficient Permissions]
+			hidden = append(hidden, strings.Join(row, ": "))
+			continue
 		}
 		used[row[0]] = mib << 20
+	}
+	if len(used) == 0 {
+		return nil, lacks("nvidia-smi does not say what is used of a device (%s): in MIG mode and in some containers it does not", strings.Join(hidden, "; "))
 	}
 	return used, nil
 }
@@ -213,6 +225,9 @@ func smi(ctx context.Context, env []string) (map[string]int64, error) {
 // function is a manifest of one function on one GPU, which sleeps when it is told to, and never else.
 func function(name string, annotations map[string]string, args ...string) string {
 	var all strings.Builder
+	if annotations["rouse.dev/rehearse"] == "" {
+		all.WriteString("        rouse.dev/rehearse: never\n")
+	}
 	for k, v := range annotations {
 		fmt.Fprintf(&all, "        %s: %q\n", k, v)
 	}
@@ -229,7 +244,6 @@ spec:
       annotations:
         rouse.dev/sleep-after: "0"
         rouse.dev/unload-after: "0"
-        rouse.dev/rehearse: never
         rouse.dev/hold-timeout: 20m
         rouse.dev/start-timeout: 20m
 %s    spec:

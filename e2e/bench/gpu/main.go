@@ -58,7 +58,8 @@ type bench struct {
 	sizes                                 []float64
 	vllmModel, models, dir                string
 	facts                                 Device
-	noTorch                               error // why torch is missing, nil if it is there
+	noTorch                               error // why torch is missing or of no use, nil if it is there
+	notes                                 []string
 }
 
 func (b *bench) flags() error {
@@ -114,13 +115,22 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(b.dir)
+	if err := b.writable(); err != nil {
+		return err
+	}
 	if err := b.look(ctx); err != nil {
 		return err
 	}
 	about := report.New(strings.TrimSpace("go run ./e2e/bench/gpu " + strings.Join(os.Args[1:], " ")))
-	r := &Report{Command: about.Command, At: about.At, Machine: about.Machine, Device: b.facts, Small: b.small}
+	r := &Report{Command: about.Command, At: about.At, Machine: about.Machine, Device: b.facts, Small: b.small, Notes: b.notes}
+	for _, n := range r.Notes {
+		fmt.Println(n)
+	}
 	return b.parts(ctx, r)
 }
+
+// partLimit is how long a part may take: one that hangs is not all of the run.
+const partLimit = time.Hour
 
 // parts runs them one after the other.
 func (b *bench) parts(ctx context.Context, r *Report) error {
@@ -140,7 +150,13 @@ func (b *bench) parts(ctx context.Context, r *Report) error {
 		}
 		fmt.Println(p.name + ": " + p.what)
 		part, began := Part{Name: p.name, What: p.what}, time.Now()
-		part.end(began, p.run(ctx, &part))
+		limited, stop := context.WithTimeoutCause(ctx, partLimit, fmt.Errorf("it has taken longer than %s", partLimit))
+		err := p.run(limited, &part)
+		if err != nil && limited.Err() != nil {
+			err = errors.Join(context.Cause(limited), err)
+		}
+		part.end(began, err)
+		stop()
 		if part.Status == Failed {
 			failed = append(failed, p.name)
 		}
@@ -192,12 +208,68 @@ func (b *bench) look(ctx context.Context) error {
 	if b.noTorch != nil {
 		return fmt.Errorf("torch can't be used: %w; name an interpreter that has it with --python, or run with --small", b.noTorch)
 	}
-	if !b.facts.HasCUDA {
-		return fmt.Errorf("torch %s of %s finds no CUDA device: run with --small", b.facts.Torch, b.python)
+	if b.facts.HasCUDA {
+		b.others(ctx)
+		return nil
 	}
-	if out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0").Output(); err == nil {
-		b.facts.Driver = strings.TrimSpace(string(out))
+	// With a device that torch can't use, what needs no torch goes on.
+	why := fmt.Errorf("torch %s of %s finds no CUDA device: %s", b.facts.Torch, b.python, b.facts.NoCUDA)
+	if _, err := smi(ctx, nil); err != nil {
+		return fmt.Errorf("%w; %w: run with --small", why, err)
 	}
+	b.noTorch = why
+	return nil
+}
+
+// others notes what of the machine is in the way of figures, which go on all the same.
+func (b *bench) others(ctx context.Context) {
+	ask := func(field string) string {
+		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu="+field, "--format=csv,noheader", "-i", "0").Output()
+		if err != nil {
+			return ""
+		}
+		return strings.TrimSpace(string(out))
+	}
+	b.facts.Driver = ask("driver_version")
+	if mode := ask("mig.mode.current"); mode == "Enabled" {
+		b.notes = append(b.notes, "MIG mode is on: the device is a part of a GPU, and nvidia-smi may not say what is used of it")
+	}
+	if used := b.facts.Total - b.facts.Free; used > 1<<30 {
+		b.notes = append(b.notes, fmt.Sprintf("%s of the device were in use before anything ran: others are on it, so figures are lower, and the ledger's part may take their memory for ours", gigabytes(float64(used))))
+	}
+	if b.facts.Unpinned != "" {
+		b.notes = append(b.notes, b.facts.Unpinned)
+	}
+}
+
+// writable sees to it that the results can be written, before an hour is spent on them: elsewhere where they can't be where they belong.
+func (b *bench) writable() error {
+	try := func(path string) error {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		_, err := os.Stat(path)
+		fresh := errors.Is(err, os.ErrNotExist)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		err = f.Close()
+		if fresh { // a run that finds no device leaves nothing
+			err = errors.Join(err, os.Remove(path))
+		}
+		return err
+	}
+	err := try(b.out)
+	if err == nil {
+		return nil
+	}
+	elsewhere := filepath.Join(os.TempDir(), filepath.Base(b.out))
+	if err2 := try(elsewhere); err2 != nil {
+		return fmt.Errorf("nowhere to write the results: %w", errors.Join(err, err2))
+	}
+	b.notes = append(b.notes, fmt.Sprintf("%v: the results are written to %s", err, elsewhere))
+	b.out = elsewhere
 	return nil
 }
 
@@ -206,7 +278,7 @@ func (b *bench) torch() error {
 	if b.noTorch == nil {
 		return nil
 	}
-	return lacks("torch is not there: %s", strings.ReplaceAll(b.noTorch.Error(), "\n", "; "))
+	return lacks("torch can't be used: %s", strings.ReplaceAll(b.noTorch.Error(), "\n", "; "))
 }
 
 func lastLine(text string) string {

@@ -30,12 +30,16 @@ func (b *bench) naps(ctx context.Context, p *Part) error {
 			if pinned && b.device == "cpu" {
 				p.note("nothing is pinned without a CUDA device: what is named so is the same code, not pinned")
 			}
-			if err := b.napsAt1(ctx, p, size, pinned); err != nil {
+			if pinned && b.facts.Unpinned != "" {
+				p.note("level 1 of %s, pinned: left out, %s", gigabytes(size), b.facts.Unpinned)
+				continue
+			}
+			if err := p.goOn(ctx, b.napsAt1(ctx, p, size, pinned)); err != nil {
 				return err
 			}
 		}
 	}
-	return b.napsAt2(ctx, p)
+	return p.goOn(ctx, b.napsAt2(ctx, p))
 }
 
 // tooLarge says why weights of so many bytes can't be measured here; "" if they can. The host holds them while they

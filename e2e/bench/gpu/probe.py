@@ -49,10 +49,13 @@ def rates(device, size):
     a, b, host = make(device), make(device), make("cpu")
     out = {"device": 2 * rate(device, size, lambda: b.copy_(a)), "toDevice": rate(device, size, lambda: a.copy_(host)), "toHost": rate(device, size, lambda: host.copy_(a))}
     if device == "cuda":
-        pinned = make("cpu", pin_memory=True)
+        try:
+            pinned = make("cpu", pin_memory=True)
+        except RuntimeError as e:  # a limit of the container, or no memory that can be locked
+            return out, f"{size} bytes of the host can't be pinned: {e}".splitlines()[0]
         out["toDevicePinned"] = rate(device, size, lambda: a.copy_(pinned, non_blocking=True))
         out["toHostPinned"] = rate(device, size, lambda: pinned.copy_(a, non_blocking=True))
-    return out
+    return out, ""
 
 
 def main():
@@ -64,7 +67,21 @@ def main():
         free, total = torch.cuda.mem_get_info()
         out |= {"name": p.name, "capability": f"{p.major}.{p.minor}", "total": total, "free": free}
     if device == "cpu" or out["hasCuda"]:
-        out["rates"] = rates(device, size)
+        if out["hasCuda"]:
+            size = min(size, out["free"] // 4)
+        try:
+            out["rates"], out["unpinned"] = rates(device, size)
+        except RuntimeError as e:  # another process has taken the device, or all of its memory
+            if device == "cpu":
+                raise
+            out |= {"hasCuda": False, "noCuda": str(e).splitlines()[0]}
+    elif torch.version.cuda is None:
+        out["noCuda"] = "it is built without CUDA: install torch's build with CUDA"
+    else:
+        try:
+            torch.cuda.init()
+        except Exception as e:  # the driver is missing, or too old, or the device is taken
+            out["noCuda"] = str(e).splitlines()[0]
     json.dump(out, sys.stdout)
 
 

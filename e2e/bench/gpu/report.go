@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -17,8 +19,10 @@ type Report struct {
 	Machine report.Machine `json:"machine"`
 	Device  Device         `json:"device"`
 	// Small says that it is no measurement of a GPU: the same code ran on the processor, with little data.
-	Small bool   `json:"small"`
-	Parts []Part `json:"parts"`
+	Small bool `json:"small"`
+	// Notes say what of the machine a reader has to know: others on the device, memory that can't be pinned.
+	Notes []string `json:"notes,omitempty"`
+	Parts []Part   `json:"parts"`
 }
 
 // Device is what computed, and with what. Of a processor there are no name, driver and memory.
@@ -38,6 +42,10 @@ type Device struct {
 	VLLM     string `json:"vllm,omitempty"`
 	LMCache  string `json:"lmcache,omitempty"`
 	HasCUDA  bool   `json:"hasCuda"`
+	// Unpinned says why memory of the host can't be pinned; "" if it can.
+	Unpinned string `json:"unpinned,omitempty"`
+	// NoCUDA says why there is no device, as torch has it.
+	NoCUDA string `json:"noCuda,omitempty"`
 	// Rates are bytes a second: the limits that the parts are compared with.
 	Rates Rates `json:"rates"`
 }
@@ -71,6 +79,8 @@ type Part struct {
 	Figures []Figure `json:"figures,omitempty"`
 	// Notes say what was left out of the part, and what a reader has to know.
 	Notes []string `json:"notes,omitempty"`
+
+	faults []string // of what failed while the rest went on
 }
 
 // Figure is one number.
@@ -89,6 +99,9 @@ func (p *Part) add(name, unit string, value float64) {
 
 // beside adds a figure with what bounds it.
 func (p *Part) beside(name, unit string, value, limit float64, of string) {
+	if math.IsInf(limit, 0) || math.IsNaN(limit) { // its rate could not be measured
+		limit, of = 0, ""
+	}
 	f := Figure{Name: name, Unit: unit, Value: report.Round(value), Limit: report.Round(limit), Of: of}
 	p.Figures = append(p.Figures, f)
 	fmt.Println("  " + f.line())
@@ -118,11 +131,35 @@ func (m missing) Error() string { return m.what }
 
 func lacks(format string, args ...any) error { return missing{fmt.Sprintf(format, args...)} }
 
+// goOn takes in that something failed, and lets the rest of the part go on: nil. It returns the error where nothing can: the run is
+// at its end.
+func (p *Part) goOn(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	var m missing
+	if errors.As(err, &m) {
+		p.note("left out: %s", m.what)
+		return nil
+	}
+	p.faults = append(p.faults, err.Error())
+	fmt.Println("  failed, and the rest goes on: " + strings.ReplaceAll(err.Error(), "\n", "\n    "))
+	return nil
+}
+
 // end says what became of a part.
 func (p *Part) end(began time.Time, err error) {
 	p.Seconds = report.Round(time.Since(began).Seconds())
+	if len(p.faults) > 0 {
+		if err != nil {
+			p.faults = append(p.faults, err.Error())
+		}
+		err = errors.New(strings.Join(p.faults, "\n"))
+	}
 	var m missing
 	switch {
+	case err == nil && len(p.Figures) == 0 && len(p.Notes) > 0: // all of it was left out
+		p.Status, p.Why = Skipped, strings.Join(p.Notes, "; ")
 	case err == nil:
 		p.Status = Ran
 	case errors.As(err, &m):

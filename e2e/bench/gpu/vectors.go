@@ -30,8 +30,8 @@ func (b *bench) vectors(ctx context.Context, p *Part) error {
 		cmd.Dir = filepath.Join("engine", "cudaworker")
 		cmd.Env = append(os.Environ(), "ROUSE_TEST_DEVICE="+b.device)
 		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", module, err, out)
+		if err := p.goOn(ctx, wrap(err, "%s: %w: %s", module, err, out)); err != nil {
+			return err
 		}
 		if m := testsRan.FindSubmatch(out); m != nil {
 			n, _ := strconv.Atoi(string(m[1])) // it is digits
@@ -86,4 +86,12 @@ func (b *bench) equal(ctx context.Context, p *Part) error {
 		return fmt.Errorf("answers differ: %s", strings.Join(differ, "; "))
 	}
 	return nil
+}
+
+// wrap is an error of this form, or nil where err is.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format, args...)
 }

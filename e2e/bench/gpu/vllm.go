@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/admin"
 )
 
 // vllm measures vLLM as a function: its start, its first sleep and later ones, and how soon it answers afterwards; and what its own
@@ -19,13 +24,19 @@ func (b *bench) vllm(ctx context.Context, p *Part) error {
 	if err != nil {
 		return err
 	}
-	if err := b.vllmSleeps(ctx, p, env, annotations, args); err != nil {
+	if err := p.goOn(ctx, b.vllmSleeps(ctx, p, env, annotations, args)); err != nil {
+		return err
+	}
+	if err := p.goOn(ctx, b.vllmRehearsed(ctx, p, env, annotations, args)); err != nil {
 		return err
 	}
 	for _, c := range b.connectors() {
 		if err := b.vllmTurns(ctx, p, c.name, env, annotations, slices.Concat(args, c.options)); err != nil {
 			if ctx.Err() != nil || b.small || len(c.options) == 0 {
-				return fmt.Errorf("%s: %w", c.name, err)
+				if err := p.goOn(ctx, fmt.Errorf("%s: %w", c.name, err)); err != nil {
+					return err
+				}
+				continue
 			}
 			p.note("%s: left out, this vLLM does not start or sleep with it: %s", c.name, lastLine(err.Error()))
 		}
@@ -101,6 +112,9 @@ func (b *bench) vllmSleeps(ctx context.Context, p *Part, env []string, annotatio
 	if err := ask("unloaded to first byte"); err != nil {
 		return err
 	}
+	if err := u.tokenIDs(ctx, p); err != nil {
+		return err
+	}
 	for _, s := range []struct {
 		name  string
 		level api.Level
@@ -124,6 +138,62 @@ func (b *bench) vllmSleeps(ctx context.Context, p *Part, env []string, annotatio
 			p.add(s.name+": wake, as the function measured it", "s", wake.Seconds())
 		}
 	}
+	return nil
+}
+
+// rehearsalWithin is how long an instance may be idle before it is rehearsed.
+const rehearsalWithin = 3 * time.Minute
+
+// vllmRehearsed measures what a rehearsal saves: the sleep of a process that was put to sleep, and woken, while nobody waited.
+func (b *bench) vllmRehearsed(ctx context.Context, p *Part, env []string, annotations map[string]string, args []string) error {
+	with := maps.Clone(annotations)
+	with["rouse.dev/rehearse"] = api.RehearseAlways
+	u, err := b.startUp(ctx, function("v", with, args...), env...)
+	if err != nil {
+		return err
+	}
+	defer u.Stop()
+	if _, err := u.firstByte(ctx, completion("v", 4)); err != nil {
+		return fmt.Errorf("before a rehearsal: %w: %s", err, u.Words())
+	}
+	limited, stop := context.WithTimeoutCause(ctx, rehearsalWithin, lacks("no rehearsal within %s of idleness", rehearsalWithin))
+	defer stop()
+	var took time.Duration
+	if err := u.Await(limited, "v", "rehearsed", func(f admin.Function) bool {
+		took = f.Learned.FirstSleep
+		return f.Learned.Sleeps > 0 && len(f.Instances) == 1 && f.Instances[0].State == api.Awake
+	}); err != nil {
+		return fmt.Errorf("rehearsal: %w", cmp.Or(context.Cause(limited), err))
+	}
+	p.add("rehearsal: its sleep, for which nobody waited", "s", took.Seconds())
+	again, err := u.sleep(ctx, "v", api.Level1)
+	if err != nil {
+		return fmt.Errorf("after a rehearsal: %w: %s", err, u.Words())
+	}
+	p.beside("after a rehearsal: the first sleep that somebody waits for", "s", again.Seconds(), took.Seconds(), "the rehearsal")
+	return nil
+}
+
+// tokenIDs notes whether a stream says the numbers of its tokens where it is asked to: what a stream that goes on elsewhere is continued from.
+func (u *up) tokenIDs(ctx context.Context, p *Part) error {
+	body, told := completion("v", 8), 0
+	body["return_token_ids"] = true
+	if _, err := u.Door.First(ctx, "/v1/completions", body, func(data string) {
+		var event struct {
+			Choices []struct {
+				IDs []int `json:"token_ids"`
+			}
+		}
+		if json.Unmarshal([]byte(data), &event) == nil { // the last one is no JSON
+			for _, c := range event.Choices {
+				told += len(c.IDs)
+			}
+		}
+	}); err != nil {
+		p.note("a stream with return_token_ids: %v", err)
+		return ctx.Err()
+	}
+	p.beside("a stream of 8 tokens with return_token_ids: ids that it tells", "tokens", float64(told), 8, "of")
 	return nil
 }
 
