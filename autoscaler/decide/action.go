@@ -87,7 +87,7 @@ func short(d time.Duration) string {
 	case d >= time.Millisecond:
 		return d.Round(time.Millisecond).String()
 	}
-	return d.String()
+	return d.Round(time.Microsecond).String()
 }
 
 // many prints a count with its noun.

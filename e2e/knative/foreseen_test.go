@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,7 +18,7 @@ import (
 const (
 	sleepsAfter = 15 * time.Second
 	hourly      = time.Hour
-	apart       = 2 * time.Second
+	apart       = time.Second
 )
 
 // TestForeseen: what leaders before have learned is in the ConfigMap rouse-learned. A function that is asked for each hour is awake when its request
@@ -27,14 +28,14 @@ func TestForeseen(t *testing.T) {
 	annotations := []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=" + sleepsAfter.String(), "rouse.dev/gone-after=0"}
 	f := create(t, "foreseen", functionImage, annotations)
 	off := create(t, "not-foreseen", functionImage, append(annotations, "rouse.dev/prewake=false"))
-	t.Cleanup(func() { scaleAutoscaler(t, c, 2) })
+	t.Cleanup(func() { scaleAutoscaler(context.Background(), t, c, 2) })
 	w := rhythm.Window{}
 	for lead := 2 * sleepsAfter; ; lead *= 2 { // until somebody leads and both are asleep before the window begins
 		f.ask("red blue")
 		off.ask("red blue")
-		scaleAutoscaler(t, c, 0)
+		scaleAutoscaler(t.Context(), t, c, 0)
 		w = learnedBefore(t, c, time.Now().Add(lead), f.name, off.name)
-		scaleAutoscaler(t, c, 2)
+		scaleAutoscaler(t.Context(), t, c, 2)
 		f.hasState("asleep")
 		off.hasState("asleep")
 		if time.Until(w.From) > time.Second {
@@ -74,16 +75,16 @@ func TestForeseen(t *testing.T) {
 }
 
 // scaleAutoscaler has so many autoscalers run, and waits for that.
-func scaleAutoscaler(t *testing.T, c *cluster.Cluster, n int) {
+func scaleAutoscaler(ctx context.Context, t *testing.T, c *cluster.Cluster, n int) {
 	t.Helper()
-	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "scale", "deployment/rouse-autoscaler", fmt.Sprintf("--replicas=%d", n)); err != nil {
+	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "scale", "deployment/rouse-autoscaler", fmt.Sprintf("--replicas=%d", n)); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if n > 0 {
-		rolledOut(t, c, "rouse-autoscaler")
-		return
+	wait := []string{"rollout", "status", "deployment/rouse-autoscaler", "--timeout=180s"}
+	if n == 0 {
+		wait = []string{"wait", "pod", "-l", "app=rouse-autoscaler", "--for=delete", "--timeout=180s"}
 	}
-	if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "pod", "-l", "app=rouse-autoscaler", "--for=delete", "--timeout=180s"); err != nil {
+	if out, err := c.Kubectl(ctx, append([]string{"-n", "knative-serving"}, wait...)...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
