@@ -50,7 +50,7 @@ record, and what it has to assume for that.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	cmd.Flags().StringVar(&f.at, "at", "", "a `time` in the record, such as 03:12 or 2026-11-24T03:12:30 (default: its end)")
-	cmd.Flags().StringArrayVar(&f.policies, "policy", nil, "rouse, knative, keepalive or random: what it would have cost (repeatable)")
+	cmd.Flags().StringArrayVar(&f.policies, "policy", nil, strings.Join(simulate.All, ", ")+": what it would have cost (repeatable)")
 	_ = cmd.RegisterFlagCompletionFunc("policy", cobra.FixedCompletions(simulate.All, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that does not exist
 	render.Flag(cmd)
 	return cmd
@@ -81,6 +81,9 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 		return errors.New("--at: say what is asked: why NAME or list")
 	case len(f.policies) > 0 && len(words) > 0:
 		return fmt.Errorf("--policy: it compares whole records, and answers no %s", words[0])
+	}
+	if err := replay.KnownPolicies(f.policies); err != nil {
+		return err
 	}
 	if file == "" {
 		if file = filepath.Join(xdg.State(), local.RecordDir); xdg.State() == "" {
@@ -216,29 +219,45 @@ func differs(w io.Writer, d *replay.Difference) {
 
 // compare says what policies would have cost.
 func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
-	w, err := r.WhatIf(cmd.Context(), f.policies)
+	list, err := r.WhatIf(cmd.Context(), f.policies)
 	if err != nil {
 		return err
 	}
-	return render.Print(cmd, w, func(out io.Writer) error {
-		fmt.Fprintf(out, "%s for %s from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
-		rows := [][]string{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
-		hours := w.Then.GPUHours
-		if hours == 0 {
-			hours = w.Then.HostHours
-		}
-		rows = append(rows, []string{"(as it was)", fmt.Sprintf("%.2f", hours), fmt.Sprint(w.Then.ColdHits), "-", "-", "-", fmt.Sprint(w.Then.Starts), fmt.Sprint(w.Then.Wakes)})
-		for _, p := range w.Policies {
-			rows = append(rows, []string{p.Name, fmt.Sprintf("%.2f", p.GPUHours), fmt.Sprint(p.ColdHits), fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
-				fmt.Sprint(p.Refused), fmt.Sprint(p.Starts), fmt.Sprint(p.Wakes)})
-		}
-		if err := render.Table(out, rows); err != nil {
-			return err
-		}
-		fmt.Fprintln(out, "\nThe policies are simulated. They assume, beside what is recorded:")
-		for _, a := range w.Assumes {
-			fmt.Fprintf(out, "  - %s\n", a)
+	return render.Print(cmd, list, func(out io.Writer) error {
+		for k, w := range list {
+			if k > 0 {
+				fmt.Fprintln(out)
+			}
+			if err := compared(out, w); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
+}
+
+// compared prints what policies would have made of functions that use GPUs, or of those that use none.
+func compared(out io.Writer, w replay.WhatIf) error {
+	use, hours := "use no GPU", w.Then.HostHours
+	if w.GPUs {
+		use, hours = "use GPUs", w.Then.GPUHours
+	}
+	if w.Models == 1 {
+		use = strings.Replace(use, "use", "uses", 1)
+	}
+	fmt.Fprintf(out, "%s for %s that %s, from %s to %s\n\n", count(w.Requests, "request"), count(w.Models, "model"), use, w.From.Local().Format(time.DateTime), w.To.Local().Format(time.DateTime))
+	rows := [][]string{{"POLICY", "GPU-HOURS", "COLD HITS", "TTFT P50", "TTFT P95", "REFUSED", "STARTS", "WAKES"}}
+	rows = append(rows, []string{"(as it was)", fmt.Sprintf("%.2f", hours), fmt.Sprint(w.Then.ColdHits), "-", "-", "-", fmt.Sprint(w.Then.Starts), fmt.Sprint(w.Then.Wakes)})
+	for _, p := range w.Policies {
+		rows = append(rows, []string{p.Name, fmt.Sprintf("%.2f", p.GPUHours), fmt.Sprint(p.ColdHits), fmt.Sprintf("%.0f ms", p.P50), fmt.Sprintf("%.0f ms", p.P95),
+			fmt.Sprint(p.Refused), fmt.Sprint(p.Starts), fmt.Sprint(p.Wakes)})
+	}
+	if err := render.Table(out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nThe policies are simulated. They assume, beside what is recorded:")
+	for _, a := range w.Assumes {
+		fmt.Fprintf(out, "  - %s\n", a)
+	}
+	return nil
 }

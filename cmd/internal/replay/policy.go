@@ -15,10 +15,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// WhatIf is what policies would have made of a record's requests, by the simulator.
+// WhatIf is what policies would have made of a record's requests, by the simulator: of those for functions that use GPUs, or for those that use none. The two
+// share host memory alone, and each is simulated as if the others were not there.
 type WhatIf struct {
 	From     time.Time         `json:"from"`
 	To       time.Time         `json:"to"`
+	GPUs     bool              `json:"gpus"`
 	Requests int               `json:"requests"`
 	Models   int               `json:"models"`
 	Policies []simulate.Result `json:"policies"`
@@ -28,21 +30,72 @@ type WhatIf struct {
 	Assumes []string `json:"assumes"`
 }
 
-// WhatIf simulates policies on the record.
-func (r *Record) WhatIf(ctx context.Context, policies []string) (WhatIf, error) {
+// KnownPolicies says what is wrong with names of policies; nil: nothing.
+func KnownPolicies(policies []string) error {
 	for _, p := range policies {
 		if !slices.Contains(simulate.All, p) {
-			return WhatIf{}, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
+			return fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
 		}
+	}
+	return nil
+}
+
+// WhatIf simulates policies on the record: first for the functions that use GPUs, then for the others. Those of which there are none are left out; where
+// one kind can't be simulated, the other says so.
+func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, err error) {
+	if err := KnownPolicies(policies); err != nil {
+		return nil, err
 	}
 	t, err := r.Traffic(ctx)
 	if err != nil {
-		return WhatIf{}, err
+		return nil, err
 	}
 	if len(t.Requests) == 0 {
-		return WhatIf{}, errors.New("no request came while this was recorded: there is nothing to compare policies by")
+		return nil, errors.New("no request came while this was recorded: there is nothing to compare policies by")
 	}
-	w := WhatIf{From: t.From, To: t.To, Then: t.Then}
+	var refused error
+	for _, onGPUs := range []bool{true, false} {
+		part := t.only(onGPUs)
+		if len(part.Requests) == 0 {
+			continue
+		}
+		w, err := part.whatIf(ctx, onGPUs, policies)
+		if err != nil && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err != nil {
+			refused = err
+			continue
+		}
+		list = append(list, w)
+	}
+	switch {
+	case len(list) == 0 && refused == nil:
+		return nil, errors.New("of the functions that were asked for none can be simulated: they are gone")
+	case len(list) == 0:
+		return nil, refused
+	case refused != nil:
+		list[0].assume("the other functions are left out: %v", refused)
+	}
+	if gone := len(t.Requests) - len(t.only(true).Requests) - len(t.only(false).Requests); gone > 0 {
+		list[0].assume("%d of %d requests are left out: their functions are gone", gone, len(t.Requests))
+	}
+	return list, nil
+}
+
+// only is the part of t that functions have which use GPUs, or none.
+func (t *Traffic) only(onGPUs bool) Traffic {
+	part, has := *t, make(map[api.ModelName]bool)
+	part.Functions = slices.DeleteFunc(slices.Clone(t.Functions), func(f admin.Function) bool { return (f.Need.Devices > 0) != onGPUs })
+	for _, f := range part.Functions {
+		has[api.ModelName(f.Function.Name)] = true
+	}
+	part.Requests = slices.DeleteFunc(slices.Clone(t.Requests), func(a simulate.Arrival) bool { return !has[a.Model] })
+	return part
+}
+
+func (t *Traffic) whatIf(ctx context.Context, onGPUs bool, policies []string) (WhatIf, error) {
+	w := WhatIf{From: t.From, To: t.To, GPUs: onGPUs}
 	cfg, trace, err := t.world(&w)
 	if err != nil {
 		return w, err
@@ -74,7 +127,7 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 			gpus = append(gpus, d)
 		}
 	}
-	onGPUs := slices.ContainsFunc(t.Functions, func(f admin.Function) bool { return f.Need.Devices > 0 })
+	onGPUs := w.GPUs
 	least := func(list []inventory.Device) api.Bytes {
 		return slices.MinFunc(list, func(a, b inventory.Device) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
 	}
@@ -90,7 +143,7 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 		}
 	} else {
 		cfg.Devices, cfg.DeviceMemory, cfg.Nodes = len(hosts), cfg.HostMemory, len(hosts)
-		w.assume("no function uses a GPU: each machine's memory stands for one, and GPU-hours are those of machines that have a model awake")
+		w.assume("these functions use no GPU: each machine's memory stands for one, and GPU-hours are those of machines that have a model awake")
 	}
 	if nodes[""] {
 		cfg.Pod = time.Millisecond // instances are processes
@@ -98,19 +151,34 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 	leftOut := t.models(&cfg, onGPUs, w)
 	trace := slices.DeleteFunc(slices.Clone(t.Requests), func(a simulate.Arrival) bool { return leftOut[a.Model] })
 	if len(leftOut) > 0 {
-		w.assume("%d of %d requests are left out: their functions are gone, use no GPU where others do, or need more than a device has", len(t.Requests)-len(trace), len(t.Requests))
+		w.assume("%d of %d requests are left out: their functions need more than a device has", len(t.Requests)-len(trace), len(t.Requests))
 	}
 	if len(trace) == 0 {
-		return cfg, nil, errors.New("of the functions that were asked for none can be simulated: they are gone, or need more than a device has")
+		return cfg, nil, errors.New("of the functions that were asked for none can be simulated: they need more than a device has")
 	}
-	if t.Guessed > 0 {
-		w.assume("of %d requests only the number is known: they come at the times of the others", t.Guessed)
+	guessed, untold := t.tell(w, leftOut)
+	if guessed > 0 {
+		w.assume("of %d requests only the number is known: they come at the times of the others", guessed)
 	}
-	if t.Untold > 0 {
-		w.assume("nothing was told of the tokens of %d requests: they have %d and %d", t.Untold, usualPrompt, usualOutput)
+	if untold > 0 {
+		w.assume("nothing was told of the tokens of %d requests: they have %d and %d", untold, usualPrompt, usualOutput)
 	}
 	w.assume("requests have the mean number of tokens of their function, and come when they came, however late the answers before are")
 	return cfg, trace, nil
+}
+
+// tell counts what really happened to the functions that are simulated, and how many of their requests are known in part.
+func (t *Traffic) tell(w *WhatIf, leftOut map[api.ModelName]bool) (guessed, untold int) {
+	w.Then.GPUHours, w.Then.HostHours = t.GPUHours, t.HostHours
+	for _, f := range t.Functions {
+		told := t.Of[f.Function.Name]
+		if told == nil || leftOut[api.ModelName(f.Function.Name)] {
+			continue
+		}
+		guessed, untold = guessed+told.Guessed, untold+told.Untold
+		w.Then.ColdHits, w.Then.Starts, w.Then.Wakes = w.Then.ColdHits+told.ColdHits, w.Then.Starts+told.Starts, w.Then.Wakes+told.Wakes
+	}
+	return guessed, untold
 }
 
 // models makes those that can be simulated; the others are left out.

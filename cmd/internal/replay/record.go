@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
 	"time"
@@ -39,6 +40,7 @@ func Open(path, version string) (*Record, error) {
 		r.note("%d of %d segments are there more than once: the one that goes furthest is used", twice, len(all)+twice)
 	}
 	note := r.note
+	left := make(map[string][]*flight.Segment) // out, by why
 	for k, s := range all {
 		if s.Open && k < len(all)-1 {
 			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, s.Began.Local().Format(time.DateTime))
@@ -48,7 +50,7 @@ func Open(path, version string) (*Record, error) {
 		}
 		try, err := autoscaler.NewReplay(s, version)
 		if err != nil {
-			note("%s: a segment is left out: %v", s.From, err)
+			left[err.Error()] = append(left[err.Error()], s)
 			refused = err
 			continue
 		}
@@ -63,6 +65,14 @@ func Open(path, version string) (*Record, error) {
 			note("there is a gap after %s: %s", s.From, s.Why)
 		}
 		r.Segments = append(r.Segments, s)
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		list := left[why]
+		if s := list[0]; len(list) == 1 {
+			note("%s: the segment that begins at %s is left out: %s", s.From, s.Began.Local().Format(time.DateTime), why)
+			continue
+		}
+		note("%d segments that begin between %s and %s are left out: %s", len(list), list[0].Began.Local().Format(time.DateTime), list[len(list)-1].Began.Local().Format(time.DateTime), why)
 	}
 	if len(r.Segments) == 0 {
 		return nil, fmt.Errorf("%s: %w", path, errors.Join(errors.New("nothing of it can be replayed"), refused))

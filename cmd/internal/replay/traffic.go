@@ -18,19 +18,27 @@ type Traffic struct {
 	From, To time.Time
 	// Requests are in the order of their arrival; their model is the function's name.
 	Requests simulate.Trace
-	// Guessed is how many of them are known by their number only, and not by their time.
-	Guessed int
-	// Untold is how many have the default lengths, because nothing was said of their function's tokens.
-	Untold int
+	// Of has what is known of each function's requests.
+	Of map[api.FunctionName]*Told
 	// Functions are those that there were, as they were last known, by name.
 	Functions []admin.Function
 	// Devices are those of the last segment.
 	Devices []inventory.Device
-	// Then is what the day was like.
-	Then Then
+	// GPUHours and HostHours are those of devices that had an instance which did not sleep; hosts by the instances that have no GPU.
+	GPUHours, HostHours float64
 }
 
-// Then is what really happened.
+// Told is what is known of a function's requests.
+type Told struct {
+	// Guessed is how many of them are known by their number only, and not by their time.
+	Guessed int
+	// Untold is how many have the default lengths, because nothing was said of their function's tokens.
+	Untold int
+	// ColdHits, Starts and Wakes are those of the day.
+	ColdHits, Starts, Wakes int
+}
+
+// Then is what really happened to the functions that are simulated.
 type Then struct {
 	GPUHours  float64 `json:"gpu_hours"`
 	HostHours float64 `json:"host_hours"`
@@ -75,7 +83,7 @@ type (
 // Traffic replays the record for what it says of requests.
 func (r *Record) Traffic(ctx context.Context) (Traffic, error) {
 	c := &traffic{doors: map[door]*atDoor{}, arrivals: map[api.FunctionName][]time.Time{}, used: map[user]autoscaler.UsedBy{},
-		sums: map[api.FunctionName]*autoscaler.UsedBy{}, functions: map[api.FunctionName]admin.Function{}}
+		sums: map[api.FunctionName]*autoscaler.UsedBy{}, functions: map[api.FunctionName]admin.Function{}, t: Traffic{Of: map[api.FunctionName]*Told{}}}
 	for _, s := range r.Segments {
 		var last round
 		var before map[api.FunctionName]admin.Learned
@@ -113,8 +121,8 @@ func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
 func (c *traffic) take(run string, next, last round) {
 	if last.replay != nil {
 		hours := next.At.Sub(last.At).Hours()
-		c.t.Then.GPUHours += float64(last.gpus) * hours
-		c.t.Then.HostHours += float64(last.hosts) * hours
+		c.t.GPUHours += float64(last.gpus) * hours
+		c.t.HostHours += float64(last.hosts) * hours
 	}
 	for _, d := range next.Seen.Demands {
 		c.demand(run, d, next.replay.Awake(d.Function))
@@ -144,7 +152,7 @@ func (c *traffic) demand(run string, d api.Demand, awake bool) {
 		for range max(1, there-known.there) {
 			c.arrivals[d.Function] = append(c.arrivals[d.Function], d.LastRequest)
 			if !awake {
-				c.t.Then.ColdHits++
+				c.told(d.Function).ColdHits++
 			}
 		}
 		known.last = d.LastRequest
@@ -174,9 +182,17 @@ func (c *traffic) end(last round, before map[api.FunctionName]admin.Learned) {
 	c.t.Devices = slices.Clone(last.replay.Devices())
 	for _, f := range last.replay.Functions() {
 		c.functions[f.Function.Name] = f
-		c.t.Then.Starts += max(0, f.Learned.Starts-before[f.Function.Name].Starts)
-		c.t.Then.Wakes += max(0, f.Learned.Wakes-before[f.Function.Name].Wakes)
+		told := c.told(f.Function.Name)
+		told.Starts += max(0, f.Learned.Starts-before[f.Function.Name].Starts)
+		told.Wakes += max(0, f.Learned.Wakes-before[f.Function.Name].Wakes)
 	}
+}
+
+func (c *traffic) told(name api.FunctionName) *Told {
+	if c.t.Of[name] == nil {
+		c.t.Of[name] = &Told{}
+	}
+	return c.t.Of[name]
 }
 
 // trace makes the requests: of each function as many as were counted, at the times that are known, and with the mean of its tokens.
@@ -187,11 +203,11 @@ func (c *traffic) trace() {
 		if sum != nil && sum.Requests > 0 && sum.Input+sum.Output > 0 {
 			prompt, output = max(1, int(sum.Input/sum.Requests)), max(1, int(sum.Output/sum.Requests))
 		} else {
-			c.t.Untold += len(times)
+			c.told(name).Untold += len(times)
 		}
 		slices.SortFunc(times, time.Time.Compare)
 		if sum != nil {
-			times = c.fill(times, int(sum.Requests))
+			times = c.fill(name, times, int(sum.Requests))
 		}
 		for _, at := range times {
 			c.t.Requests = append(c.t.Requests, simulate.Arrival{At: max(0, at.Sub(c.t.From)), Model: api.ModelName(name), Prompt: prompt, Output: output})
@@ -207,12 +223,12 @@ func (c *traffic) trace() {
 }
 
 // fill adds requests up to n to those whose times are known: evenly among these, each at the time of the one that it is beside.
-func (c *traffic) fill(times []time.Time, n int) []time.Time {
+func (c *traffic) fill(name api.FunctionName, times []time.Time, n int) []time.Time {
 	missing := n - len(times)
 	if missing <= 0 || len(times) == 0 {
 		return times
 	}
-	c.t.Guessed += missing
+	c.told(name).Guessed += missing
 	known := len(times)
 	for k := range missing {
 		times = append(times, times[int(int64(k)*int64(known)/int64(missing))])
