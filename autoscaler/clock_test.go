@@ -103,7 +103,7 @@ func TestClockIsSetWithForecasts(t *testing.T) {
 		if said["that was wrong"] > wrong || said["that was right"] < 4 {
 			t.Errorf("set by %s: then %v", set, said)
 		}
-		if got := a.foretold(a.functions["default/f"]); !strings.HasPrefix(got, "a request is foreseen at ") || strings.Contains(got, "until more are") {
+		if got := a.foretold(a.functions["default/f"]); !strings.HasPrefix(got, "a request is foreseen at ") || strings.Contains(got, "until more were right") {
 			t.Errorf("set by %s: at the end %q", set, got)
 		}
 	}

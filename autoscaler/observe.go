@@ -104,12 +104,11 @@ func judgement(r *rhythm.Rhythm) string {
 	if !r.Trusted() {
 		score = "forecasts are not acted upon until more of them are right"
 	}
-	right, of := r.Score()
 	verdict := "wrong: none came then"
 	if v.Right {
 		verdict = "right: one came at " + v.Came.UTC().Format("15:04:05.000 MST")
 	}
-	return fmt.Sprintf("%s; that was %s; %d of the last %d were right, and %s", v.Window, verdict, right, of, score)
+	return fmt.Sprintf("%s; that was %s; %s, and %s", v.Window, verdict, r.Scored(), score)
 }
 
 // ObserveWoken takes in what an activator saw of a wake. It does not block.

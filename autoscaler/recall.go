@@ -98,15 +98,10 @@ func (a *Autoscaler) foretold(f *function) string {
 		return ""
 	}
 	if w, known := r.Next(a.now); known {
-		right, of := r.Score()
-		score := fmt.Sprintf("%d of the last %d forecasts were right", right, of)
-		if of == 0 {
-			score = "the first forecast of its kind"
-		}
 		if !r.Trusted() {
-			return fmt.Sprintf("%s; %s: nothing is woken for it until more are", w, score)
+			return fmt.Sprintf("%s; %s: nothing is woken for it until more were right", w, r.Scored())
 		}
-		return fmt.Sprintf("%s; %s", w, score)
+		return fmt.Sprintf("%s; %s", w, r.Scored())
 	}
 	if r.Likely(a.now) {
 		return r.Hour(a.now)

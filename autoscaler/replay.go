@@ -182,6 +182,14 @@ func (r *Replay) Now() time.Time { return r.a.now }
 // Devices are those that there are now.
 func (r *Replay) Devices() []inventory.Device { return r.a.world.Devices() }
 
+// Ledger is what [Autoscaler.Devices] would have returned after the last round.
+func (r *Replay) Ledger() (list []admin.Device) {
+	for _, l := range r.a.account(r.a.now) {
+		list = append(list, l.Status())
+	}
+	return list
+}
+
 // Declared is how many functions there are now.
 func (r *Replay) Declared() (n int) {
 	for _, f := range r.a.order {

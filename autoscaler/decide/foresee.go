@@ -88,8 +88,7 @@ func (p *plan) foreseen(f *Function, ds []demand) []demand {
 	}
 	if w, known := f.window(p.now); known && p.due(f, w.From.Add(-f.lead(f.deepest())-roomLead)) {
 		f.hot = true // until it has risen, or the window is over
-		right, of := f.Rhythm.Score()
-		return append(ds, demand{f: f, of: f, class: ahead, from: w.From, why: fmt.Sprintf("%s; %d of the last %d forecasts were right", w, right, of)})
+		return append(ds, demand{f: f, of: f, class: ahead, from: w.From, why: fmt.Sprintf("%s; %s", w, f.Rhythm.Scored())})
 	}
 	if len(f.Instances) > 0 || f.Past.Starts == 0 {
 		return ds

@@ -71,7 +71,7 @@ func (p *plan) sleepIdle(f *Function) {
 		level, measured := f.nextLevel()
 		reason := fmt.Sprintf("idle for %s (sleep-after %s)%s", short(p.now.Sub(used)), short(f.Spec.SleepAfter), early)
 		if unused {
-			reason = "it rose ahead, and no request has come yet"
+			reason = "it rose for a request that is foreseen, and none has come yet"
 		}
 		if f.desired > 0 {
 			reason = fmt.Sprintf("%d awake, for %s %d were enough (sleep-after %s)",
@@ -112,7 +112,7 @@ func (p *plan) early(f *Function, used time.Time) string {
 			if !p.due(f, used.Add(t)) {
 				break
 			}
-			return fmt.Sprintf("; after %s without requests another hardly comes before that", short(t))
+			return fmt.Sprintf("; where %s pass without a request, the next one hardly comes within %s", short(t), short(f.Spec.SleepAfter))
 		}
 	}
 	return ""

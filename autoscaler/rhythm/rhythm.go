@@ -204,6 +204,20 @@ func (r *Rhythm) Score() (right, of int) {
 	return bits.OnesCount8(r.verdicts & uint8(1<<of-1)), of
 }
 
+// Scored says for people what [Rhythm.Score] is.
+func (r *Rhythm) Scored() string {
+	right, of := r.Score()
+	switch {
+	case of == 0:
+		return "it is the first forecast"
+	case of == 1 && right == 1:
+		return "the only forecast so far was right"
+	case of == 1:
+		return "the only forecast so far was wrong"
+	}
+	return fmt.Sprintf("%d of the last %d forecasts were right", right, of)
+}
+
 // Judged is how many windows have been judged.
 func (r *Rhythm) Judged() int {
 	if r == nil {

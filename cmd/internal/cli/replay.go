@@ -28,7 +28,7 @@ type replayFlags struct {
 func replayCommand() *cobra.Command {
 	var f replayFlags
 	cmd := &cobra.Command{
-		Use:   "replay [FILE] [why NAME | list]",
+		Use:   "replay [FILE] [why NAME | list | devices]",
 		Short: "Replay a record of the autoscaler: decide again, explain a time, or try another policy",
 		Long: `Replay a record of all that an autoscaler has taken in and decided. FILE is what rouse
 record or kn rouse record wrote, or a folder of segments; without it, what servers of this
@@ -38,7 +38,8 @@ Alone, it decides everything again, and compares each decision with the one that
 to the byte. It fails where one is another.
 
 With why NAME it answers as rouse why would have answered at the time of --at, or at the end
-of the record; with list it says in which states functions were.
+of the record; with list it says in which states functions were, with devices who had the
+memory of each device.
 
 With --policy it says what a policy of rouse simulate would have cost with the requests of this
 record, and what it has to assume for that.`,
@@ -58,7 +59,7 @@ record, and what it has to assume for that.`,
 
 // question splits the arguments into the file and what is asked of it.
 func question(args []string) (file string, words []string, err error) {
-	asks := map[string]int{"why": 2, "list": 1}
+	asks := map[string]int{"why": 2, "list": 1, "devices": 1}
 	if len(args) > 0 && asks[args[0]] == 0 {
 		file, args = args[0], args[1:]
 	}
@@ -66,7 +67,7 @@ func question(args []string) (file string, words []string, err error) {
 		return file, nil, nil
 	}
 	if want := asks[args[0]]; want != len(args) {
-		return "", nil, fmt.Errorf("%q: want why NAME or list behind the file", strings.Join(args, " "))
+		return "", nil, fmt.Errorf("%q: want why NAME, list or devices behind the file", strings.Join(args, " "))
 	}
 	return file, args, nil
 }
@@ -78,7 +79,7 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	switch {
 	case f.at != "" && len(words) == 0:
-		return errors.New("--at: say what is asked: why NAME or list")
+		return errors.New("--at: say what is asked: why NAME, list or devices")
 	case len(f.policies) > 0 && len(words) > 0:
 		return fmt.Errorf("--policy: it compares whole records, and answers no %s", words[0])
 	}
@@ -130,9 +131,13 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	if then.Note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", then.Note)
 	}
-	if words[0] == "why" {
+	switch words[0] {
+	case "why":
 		decisions := then.Why(then.Function)
 		return render.Print(cmd, decisions, func(w io.Writer) error { return render.Decisions(w, decisions) })
+	case "devices":
+		devices := then.Ledger()
+		return render.Print(cmd, devices, func(w io.Writer) error { return render.Table(w, render.DeviceRows(devices)) })
 	}
 	list := then.Functions()
 	return render.Print(cmd, list, func(w io.Writer) error { return listThen(w, list) })

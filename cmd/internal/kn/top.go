@@ -103,7 +103,7 @@ func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, n
 		running += fn.Activator.Running
 	}
 	fmt.Fprintf(w, "%s  functions in the cluster: %d, requests waiting: %d, running: %d\n\n", now.Format(time.TimeOnly), len(f.functions), waiting, running)
-	if err := render.Table(w, deviceRows(devices)); err != nil {
+	if err := render.Table(w, render.DeviceRows(devices)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -112,15 +112,4 @@ func (c *cluster) top(ctx context.Context, d *adminclient.Client, w io.Writer, n
 		return err
 	}
 	return render.Table(w, rows(f.services, c.all, now))
-}
-
-func deviceRows(devices []admin.Device) [][]string {
-	table := [][]string{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
-	for _, l := range devices {
-		table = append(table, []string{
-			string(l.ID), l.Name, l.Capacity.String(), l.Awake.String(), l.Rising.String(),
-			l.Reserved.String(), l.Asleep.String(), l.Leaving.String(), l.Free.String(),
-		})
-	}
-	return table
 }
