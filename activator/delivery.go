@@ -110,6 +110,7 @@ func (f *function) answered(e *hold.Entry[*slot], i *route.Instance) {
 	var s *slot
 	if waits { // else it has a slot, or has left
 		f.set.Reserve(i, e.Want.Adapter)
+		f.set.Sent(i, e.Want, time.Now())
 		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
 	}
 	f.mu.Unlock()

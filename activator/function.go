@@ -46,6 +46,7 @@ type function struct {
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
+	preferred   preferred
 	trace       *wakeTrace // of the wake that requests wait for; nil: none
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
@@ -113,7 +114,7 @@ func (f *function) level() api.Demand {
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
-		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, At: now,
+		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, Prefers: f.preferred.instance, At: now,
 	}
 	if f.sees() != nil {
 		d.Tenants = f.queue.Clients()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/hold"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/names"
 )
@@ -127,7 +128,8 @@ func (f *function) place(now time.Time) (place int, price float64) {
 	case f.waking.instance != "":
 		return isWoken, price
 	}
-	for _, i := range f.set.Asleep(now) {
+	sleepers, _ := f.set.Asleep(now, route.Want{})
+	for _, i := range sleepers {
 		if f.a.wakes.Granted(i.ID) {
 			return isGranted, price
 		}

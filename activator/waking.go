@@ -12,12 +12,18 @@ import (
 )
 
 // beginWake begins a wake where requests wait, no instance is awake or being woken,
-// and a grant allows it; it returns the instance, nil for none. The caller holds mu.
+// and a grant allows it; it returns the instance, nil for none. Of several whose wakes take as long it is the one that has kept the conversation of
+// the request that waits first. The caller holds mu.
 func (f *function) beginWake(now time.Time) *route.Instance {
 	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
+		f.preferred = preferred{}
 		return nil
 	}
-	for _, i := range f.set.Asleep(now) {
+	sleepers, kept := f.set.Asleep(now, f.queue.First().Want)
+	if f.asksFor(sleepers, kept, now) {
+		return nil
+	}
+	for _, i := range sleepers {
 		id := i.ID
 		st := i.Status()
 		trace := f.trace
@@ -38,6 +44,38 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 		}
 	}
 	return nil
+}
+
+// preferred is a sleeper that has kept the conversation of the request that waits first, which the autoscaler is asked to wake. The zero value: none.
+type preferred struct {
+	instance api.InstanceID
+	until    time.Time // another one that we may wake is left asleep
+}
+
+const (
+	// mostAsked is how long a wake that a grant allows waits for the autoscaler to wake a sleeper that is worth more: it has free memory for it, or says no by
+	// waking another.
+	mostAsked = 250 * time.Millisecond
+	// leastKept is how many tokens must be there for that: to compute fewer takes no longer than to ask.
+	leastKept api.Tokens = 256
+)
+
+// asksFor says whether a wake that a grant allows has to wait, for the autoscaler is asked for the first of the sleepers, which has kept so much more of the
+// conversation than others and has no grant: it gives one to one sleeper of a function. The caller holds mu.
+func (f *function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time.Time) bool {
+	if kept < leastKept || f.sees() != nil || f.a.wakes.Granted(sleepers[0].ID) {
+		f.preferred = preferred{}
+		return false
+	}
+	first := sleepers[0].ID
+	if f.preferred.instance != first {
+		f.preferred = preferred{first, now.Add(mostAsked)}
+	}
+	if !now.Before(f.preferred.until) || !slices.ContainsFunc(sleepers, func(i *route.Instance) bool { return f.a.wakes.Granted(i.ID) }) {
+		return false
+	}
+	f.callAgain(f.preferred.until, now)
+	return true
 }
 
 // underway is the wake of an instance of a function that this activator began and that has not ended. There is one

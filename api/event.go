@@ -73,6 +73,8 @@ type Demand struct {
 	Trace string `json:"trace,omitempty"`
 	// Waking is the instance that the activator is waking under a grant; empty for none.
 	Waking InstanceID `json:"waking,omitempty"`
+	// Prefers is the sleeper that has kept the conversation of the request that waits first; empty: none has, or there is no choice.
+	Prefers InstanceID `json:"prefers,omitempty"`
 	// At is when this was true.
 	At time.Time `json:"at"`
 }

@@ -63,7 +63,7 @@ type InstanceStatus struct {
 	// Taken says of one that is gone, or drains for the last time, that Kubernetes was told to delete its pod, with a lower scale for
 	// instance: nothing of it has failed. Between parts of one process only.
 	Taken bool `json:"-"`
-	// Load is what its runtime says of its work; nil where it says nothing.
+	// Load is what its runtime says of its work; nil where it says nothing. Of one that is asleep it says only what it has kept of its prefix cache.
 	Load *Load `json:"load,omitempty"`
 	// Steps are the stages of the last start or wake, in their order, for people and traces.
 	Steps []Step `json:"steps,omitempty"`

@@ -174,7 +174,7 @@ const (
 func (f *function) sum(now time.Time) {
 	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
-	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince = 0, 0, 0, 0, time.Time{}
+	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince, f.Prefers = 0, 0, 0, 0, time.Time{}, ""
 	var waking []api.InstanceID
 	for _, d := range f.demands {
 		f.Waiting += min(max(0, d.Waiting), mostRequests)
@@ -184,6 +184,9 @@ func (f *function) sum(now time.Time) {
 		if d.Waiting > 0 {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t
+			}
+			if f.Prefers == "" || d.Prefers != "" && d.Prefers < f.Prefers { // of several any will do, as long as it is the same one
+				f.Prefers = d.Prefers
 			}
 		}
 		if t := d.LastRequest; t.After(last) {

@@ -126,6 +126,6 @@ func (m *Meter) Close() {
 		return
 	}
 	last := m.level()
-	last.Waiting, last.WaitingTokens, last.OldestAge, last.Running, last.Waking = 0, 0, 0, 0, ""
+	last.Waiting, last.WaitingTokens, last.OldestAge, last.Running, last.Waking, last.Prefers = 0, 0, 0, 0, "", ""
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, last.Function, last))
 }

@@ -263,11 +263,28 @@ func (s *Set) learn(i *Instance, c prefix.Chain, now time.Time) {
 }
 
 // lostCache says whether an instance that was in one state, and is now in another, has lost what was in its cache:
-// a sleep of any level drops it, and so does a new process.
+// a new process drops it, and so does a sleep of which it does not say that it has kept some.
 func lostCache(was, is api.InstanceStatus) bool {
-	keeps := func(st api.State) bool { return st == api.Awake || st == api.Draining }
-	slept := was.State == is.State && !was.Since.Equal(is.Since) // and we have not been told
-	return !keeps(is.State) || slept || was.Restarts != is.Restarts || was.PID != is.PID
+	if was.Restarts != is.Restarts || was.PID != is.PID {
+		return true
+	}
+	switch is.State {
+	case api.Awake, api.Draining:
+		return was.State == is.State && !was.Since.Equal(is.Since) // it has slept, and we have not been told
+	case api.Asleep:
+		return !kept(is)
+	case api.Starting: // out of a sleep that is known
+		return was.State != api.Asleep && was.State != api.Starting || is.Stage != stageWaking
+	}
+	return true
+}
+
+// stageWaking is the stage of an instance that starts out of a sleep.
+const stageWaking = "waking"
+
+// kept says whether a sleeper has kept something of its cache.
+func kept(st api.InstanceStatus) bool {
+	return st.Load != nil && st.Load.CacheKnown && st.Load.Cached > 0
 }
 
 // usualPerToken is how many bytes of a prompt make a token where none has been counted.

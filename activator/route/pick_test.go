@@ -93,16 +93,40 @@ func TestLost(t *testing.T) {
 			s.Observe(st, epoch)
 		}
 	}
+	asleep := func(kept api.Tokens) func(*api.InstanceStatus) {
+		return func(st *api.InstanceStatus) {
+			st.State, st.Level, st.Load = api.Asleep, api.Level1, &api.Load{Cached: kept, CacheKnown: true}
+		}
+	}
+	woken := func(change func(*api.InstanceStatus)) func(*Set, *Instance) {
+		return func(s *Set, i *Instance) {
+			st := i.Status()
+			for _, next := range []func(*api.InstanceStatus){asleep(1 << 20), change} {
+				st.Seq++
+				next(&st)
+				s.Observe(st, epoch)
+			}
+			st.State, st.Level, st.Load, st.Seq = api.Awake, 0, nil, st.Seq+1
+			s.Observe(st, epoch)
+		}
+	}
 	for name, tc := range map[string]struct {
 		event func(*Set, *Instance)
 		keeps bool
 	}{
-		"a report":      {again(func(*api.InstanceStatus) {}), true},
-		"a sleep":       {again(func(st *api.InstanceStatus) { st.State = api.Asleep }), false},
-		"a drain":       {again(func(st *api.InstanceStatus) { st.State = api.Draining }), true},
-		"a missed one":  {again(func(st *api.InstanceStatus) { st.Since = epoch }), false},
-		"a new process": {again(func(st *api.InstanceStatus) { st.PID = 5 }), false},
-		"a restart":     {again(func(st *api.InstanceStatus) { st.Restarts = 1 }), false},
+		"a sleep that keeps it":      {again(asleep(1 << 20)), true},
+		"a sleep that keeps nothing": {again(asleep(0)), false},
+		"a wake out of it":           {woken(func(st *api.InstanceStatus) { st.State, st.Stage, st.Load = api.Starting, "waking", nil }), true},
+		"a deeper sleep":             {woken(func(st *api.InstanceStatus) { st.Level, st.Load = api.Level2, nil }), false},
+		"a start":                    {woken(func(st *api.InstanceStatus) { st.State, st.Stage, st.Load = api.Starting, "loading", nil }), false},
+		"a new process in its sleep": {woken(func(st *api.InstanceStatus) { st.PID = 5 }), false},
+		"a wake out of a missed one": {again(func(st *api.InstanceStatus) { st.State, st.Stage = api.Starting, "waking" }), false},
+		"a report":                   {again(func(*api.InstanceStatus) {}), true},
+		"a sleep":                    {again(func(st *api.InstanceStatus) { st.State = api.Asleep }), false},
+		"a drain":                    {again(func(st *api.InstanceStatus) { st.State = api.Draining }), true},
+		"a missed one":               {again(func(st *api.InstanceStatus) { st.Since = epoch }), false},
+		"a new process":              {again(func(st *api.InstanceStatus) { st.PID = 5 }), false},
+		"a restart":                  {again(func(st *api.InstanceStatus) { st.Restarts = 1 }), false},
 		"its end": {func(s *Set, i *Instance) {
 			st := i.Status()
 			st.State, st.Seq = api.Gone, st.Seq+1

@@ -28,6 +28,7 @@
 package route
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strings"
@@ -224,16 +225,65 @@ func (s *Set) Awake(now time.Time) bool {
 }
 
 // Asleep returns the instances that sleep by their report, or by a refusal that
-// came before it, the lightest sleep first.
-func (s *Set) Asleep(now time.Time) []*Instance {
-	var out []*Instance
+// came before it, the lightest sleep first. Of those whose sleep is as light, those come first that have kept half
+// of w's prompt, and of these, or where there is none, what its session prefers. kept is about how many tokens of the prompt the first one has
+// kept more than one of the others.
+func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
 		if !i.retired && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
-			out = append(out, i)
+			all = append(all, i)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Instance) int { return int(a.status.Level) - int(b.status.Level) })
-	return out
+	if len(all) < 2 {
+		return all, 0
+	}
+	known := s.keptBy(all, w)
+	slices.SortStableFunc(all, func(a, b *Instance) int {
+		order := cmp.Or(cmp.Compare(a.status.Level, b.status.Level), cmp.Compare(known[b], known[a]))
+		if order == 0 && w.Session != 0 {
+			order = cmp.Compare(prefix.Prefers(w.Session, b.hash), prefix.Prefers(w.Session, a.hash))
+		}
+		return order
+	})
+	for _, i := range all[1:] {
+		if known[i] < known[all[0]] {
+			return all, tokens(known[all[0]])
+		}
+	}
+	return all, 0
+}
+
+// keptBy says how many blocks of a prompt sleepers have kept: of each level those that have the most, where that is half of it.
+func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
+	if w.Prefix.Len() == 0 {
+		return nil
+	}
+	known := make(map[*Instance]int, len(sleepers))
+	for level := api.LevelAwake; level <= api.Level2; level++ {
+		var of prefix.Places
+		for _, i := range sleepers {
+			if i.status.Level == level && i.place != none {
+				of.Add(i.place)
+			}
+		}
+		depth, seen := s.index.Find(w.Prefix, of, nil)
+		if depth == 0 || 2*prefix.Bytes(depth) < prefix.Bytes(w.Prefix.Len()) {
+			continue
+		}
+		for _, i := range sleepers {
+			if i.status.Level == level && seen.Has(i.place) {
+				known[i] = depth
+			}
+		}
+	}
+	return known
+}
+
+// Sent notes that the prompt of w goes to i, which was not picked for it.
+func (s *Set) Sent(i *Instance, w Want, now time.Time) {
+	if s.Many() {
+		s.learn(i, w.Prefix, now)
+	}
 }
 
 // Retire has the instances that there are take no further requests, whatever they report: their function is another

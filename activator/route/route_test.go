@@ -143,7 +143,8 @@ func (d *driver) state(now time.Time) string {
 		fmt.Fprintf(&b, "%s %s %d/%d\n", i.ID, st.State, i.running, i.slots)
 	}
 	var sleep []string
-	for _, i := range d.set.Asleep(now) {
+	sleepers, _ := d.set.Asleep(now, Want{})
+	for _, i := range sleepers {
 		sleep = append(sleep, string(i.ID))
 	}
 	best, _ := d.set.Best()

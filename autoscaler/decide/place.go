@@ -57,10 +57,20 @@ func (p *plan) compareWays(o, other *option) int {
 	if way := cmp.Or(
 		cmp.Compare(o.rank, other.rank),
 		cmp.Compare(btoi(o.fetch), btoi(other.fetch)),
-		cmp.Compare(o.price, other.price)); way != 0 {
+		cmp.Compare(o.price, other.price),
+		compareKept(o, other)); way != 0 {
 		return way
 	}
 	return p.compareRegrets(o.regret, other.regret)
+}
+
+// compareKept orders two ways of waking sleepers that are awake as soon, in free memory: the one that has kept the conversation that is asked for goes first.
+func compareKept(o, other *option) int {
+	a, b := o.self, other.self
+	if a == nil || b == nil || o.rank != wakeNow || a.f.Prefers == "" || a.Status.Level != b.Status.Level {
+		return 0
+	}
+	return cmp.Compare(btoi(a.Status.Instance != a.f.Prefers), btoi(b.Status.Instance != b.f.Prefers))
 }
 
 // find looks for the best way for dm, whose function has sleepers that may be woken now; see [plan.best].

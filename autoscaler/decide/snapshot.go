@@ -75,6 +75,8 @@ type Function struct {
 	LastRequest time.Time
 	// HeldTokens are the tokens of the requests that wait, as activators estimate them.
 	HeldTokens api.Tokens
+	// Prefers is a sleeper that has kept a conversation of what waits; empty: none, or it makes no difference.
+	Prefers api.InstanceID
 	// Load is what the awake instances say of their work; see [LoadOf].
 	Load Load
 	// PressedSince is since when [Function.Wanted] says pressed of what is awake; zero while it does not.

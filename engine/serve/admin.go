@@ -33,7 +33,7 @@ func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // sleep answers POST /sleep?level=1|2&mode=wait|abort|move|refuse, when the model is
-// asleep. The default is level 1 and wait. A client that leaves before gives the sleep up.
+// asleep, with how many tokens of conversations it keeps. The default is level 1 and wait. A client that leaves before gives the sleep up.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	level := 1
@@ -52,7 +52,12 @@ func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.log.Info("asleep", "level", level, "mode", mode)
-	return writeJSON(w, map[string]any{"is_sleeping": true, "level": s.engine.Stats().Level})
+	stats := s.engine.Stats()
+	kept := 0
+	if stats.KeptBytes > 0 {
+		kept = stats.BlocksCached * s.engine.BlockSize()
+	}
+	return writeJSON(w, map[string]any{"is_sleeping": true, "level": stats.Level, "kept_tokens": kept})
 }
 
 // wakeUp answers POST /wake_up, after the model has generated a token.

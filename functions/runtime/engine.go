@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -22,6 +23,7 @@ type engine struct {
 	Plain
 	cfg    Config
 	client *client
+	kept   atomic.Int64 // see Kept
 }
 
 func newEngine(cfg Config, c *client) (Runtime, error) {
@@ -143,15 +145,31 @@ func (r *engine) Probe(ctx context.Context, e api.Endpoint) error {
 }
 
 func (r *engine) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d", level), nil)
-	return err
+	return r.sleep(ctx, e, fmt.Sprintf("/sleep?level=%d", level))
 }
 
 // Move implements [Mover].
 func (r *engine) Move(ctx context.Context, e api.Endpoint, level api.Level) error {
-	_, err := r.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=move", level), nil)
-	return err
+	return r.sleep(ctx, e, fmt.Sprintf("/sleep?level=%d&mode=move", level))
 }
+
+func (r *engine) sleep(ctx context.Context, e api.Endpoint, path string) error {
+	r.kept.Store(0)
+	raw, err := r.client.call(ctx, http.MethodPost, e, path, nil)
+	if err != nil {
+		return err
+	}
+	var asleep struct {
+		Kept int64 `json:"kept_tokens"`
+	}
+	if json.Unmarshal(raw, &asleep) == nil && asleep.Kept > 0 {
+		r.kept.Store(asleep.Kept)
+	}
+	return nil
+}
+
+// Kept implements [Keeper].
+func (r *engine) Kept() api.Tokens { return api.Tokens(r.kept.Load()) }
 
 // Wake has the token that the engine generates before it answers, which costs no
 // further call.

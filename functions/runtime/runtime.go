@@ -111,6 +111,12 @@ type Tellable interface {
 	Started() (model string, times uint64)
 }
 
+// Keeper is a [Runtime] whose server may keep what its prefix cache has while it sleeps.
+type Keeper interface {
+	// Kept is how many tokens it kept in the last sleep. It does not block.
+	Kept() api.Tokens
+}
+
 // Publisher is a [Runtime] whose server publishes what its prefix cache has.
 type Publisher interface {
 	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.

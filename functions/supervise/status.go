@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
 // reports are the status as it can be read from any goroutine, and what is told of it.
@@ -136,6 +137,16 @@ func (s *Supervisor) Locate(at api.Endpoint) {
 	})
 }
 
+// keeps is the load of an instance that enters a state without requests: what it has in its prefix cache, if it sleeps and has kept any of it.
+func (s *Supervisor) keeps(state api.State) *api.Load {
+	if k, can := s.cfg.Runtime.(runtime.Keeper); can && state == api.Asleep && s.proc.pid() > 0 {
+		if kept := k.Kept(); kept > 0 {
+			return &api.Load{Cached: kept, CacheKnown: true}
+		}
+	}
+	return nil
+}
+
 // enter changes the state, notes it and reports it.
 func (s *Supervisor) enter(state api.State, stage string) {
 	report := s.set(state, stage)
@@ -160,7 +171,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 			st.Since = time.Now()
 		}
 		if state != api.Awake && state != api.Draining {
-			st.Load = nil
+			st.Load = s.keeps(state)
 		}
 		s.meter.unmeasured(st, state, &s.proc)
 		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.restarts.message, pid
