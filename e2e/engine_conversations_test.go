@@ -66,11 +66,19 @@ func conversationsGoOn(t *testing.T, how, other []string) {
 		}
 		return answer.Choices[0].Text, answer.Usage.Details.Cached
 	}
-	control := func(path string) {
+	control := func(path string) (kept int) {
 		t.Helper()
-		if status, raw, err := e.post(t.Context(), path, ""); err != nil || status != 200 {
+		status, raw, err := e.post(t.Context(), path, "")
+		var answer struct {
+			Kept int `json:"kept_tokens"`
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &answer)
+		}
+		if err != nil || status != 200 {
 			t.Fatalf("%s: status %d, %v: %s", path, status, err, raw)
 		}
+		return answer.Kept
 	}
 	want, _ := turn("a")
 	expect := func(what string, found bool) {
@@ -81,7 +89,9 @@ func conversationsGoOn(t *testing.T, how, other []string) {
 		}
 	}
 	expect("awake", true)
-	control("/sleep?level=1")
+	if n := control("/sleep?level=1"); n < 16 {
+		t.Errorf("it falls asleep with %d tokens kept", n)
+	}
 	if n, err := e.metric("rouse_engine_conversation_bytes"); err != nil || n <= 0 {
 		t.Errorf("asleep, %v bytes are kept, %v", n, err)
 	}
@@ -97,7 +107,9 @@ func conversationsGoOn(t *testing.T, how, other []string) {
 	}
 	for kept() == 0 { // until the digest of the file is there
 		turn("a")
-		control("/sleep?level=2")
+		if n := control("/sleep?level=2"); n != 0 {
+			t.Errorf("at level 2 %d tokens are kept", n)
+		}
 		control("/wake_up")
 	}
 	expect("after level 2", true)

@@ -147,9 +147,14 @@ func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 }
 
 // activatorWakes says whether an activator that holds a grant is about to wake
-// an instance of f itself. It gets a moment to begin.
+// an instance of f itself. It gets a moment to begin. One that prefers a sleeper for which it has no grant waits for us.
 func (p *plan) activatorWakes(f *Function) bool {
 	if f.live() > 0 || f.Waiting == 0 {
+		return false
+	}
+	if f.Prefers != "" && slices.ContainsFunc(f.Instances, func(i *Instance) bool {
+		return i.phase == phaseAsleep && i.Status.Instance == f.Prefers && !i.Grant.Valid(p.now)
+	}) {
 		return false
 	}
 	for _, i := range f.Instances {
