@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -51,7 +52,7 @@ func greedy(ctx context.Context, f *function, prompt string, tokens int, seen fu
 			Choices, Error json.RawMessage
 		}
 		if err := json.Unmarshal([]byte(data), &chunk); err != nil || chunk.Error != nil {
-			return choices, fmt.Errorf("after %d events comes %q (%v)", len(choices), data, err)
+			return choices, errors.Join(fmt.Errorf("after %d events comes %q", len(choices), data), err)
 		}
 		is := fmt.Sprint(chunk.ID, chunk.Created)
 		if own != "" && is != own {
