@@ -101,6 +101,7 @@ func (f *fakeInstance) await(r *http.Request) {
 	f.kept.Add(1)
 	select {
 	case <-turned:
+	case <-time.After(control.MostWait): // it came after the wake and the sleep that followed
 	case <-r.Context().Done():
 	}
 }
