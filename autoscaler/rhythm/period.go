@@ -26,7 +26,7 @@ func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) 
 		near := min(period/24, widest/2) // how far from an exact period a visit may be
 		for k := n - 1; k >= 0 && r.visits[k]+int64(period) > now+int64(near); k-- {
 			w, found := r.follow(k, period, near)
-			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance {
+			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance || r.ended(r.visits[k], w.Period, near) {
 				continue
 			}
 			if !known || w.From.Before(best.From) && !same(w, best) || same(w, best) && w.Times > best.Times {
@@ -85,6 +85,32 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 		Until:  at.Add(time.Duration(last) + spread/2 + 4*margin),
 		Period: time.Duration(exact), Times: times,
 	}, true
+}
+
+// cycles are those after which people's habits repeat: a row of visits that ends in the evening, or before a weekend.
+var cycles = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
+
+// ended says whether the row of visits that has one at at ended there in the last cycle, and in the one before that, as far as that is remembered and there was such a
+// row: a visit at this time of the cycle, and none a period after it.
+func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
+	for _, cycle := range cycles {
+		times := 0
+		for n := int64(1); n <= 2 && period < cycle; n++ {
+			then := at - n*int64(cycle)
+			if _, was := r.visitNear(then, int64(near)); !was {
+				break
+			}
+			if _, on := r.visitNear(then+int64(period), int64(near)); on {
+				times = 0
+				break
+			}
+			times++
+		}
+		if times > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // visitNear is the visit that is nearest to at, if one is as near as that.

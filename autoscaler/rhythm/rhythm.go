@@ -13,7 +13,8 @@
 //  2. For each period that people and the last visits suggest, each visit of the last period is followed back: was there
 //     one a period before it, and two periods before it? If so, another is foreseen a period after it.
 //  3. The window around it is as wide as those that support it are apart from an exact period, and something more.
-//  4. The earliest of these windows is the next one.
+//  4. A row of visits that ended here a day or a week ago, in the evening or before a weekend, is expected to end here again. The earliest of the other windows is the
+//     next one.
 //  5. It is acted upon only while the rhythm is trusted ([Rhythm.Trusted]): three quarters of its last eight windows were right, and
 //     there was one at least, of four visits at equal distances. Windows go on being made and judged while it is not, so that it
 //     may be trusted again.

@@ -66,6 +66,66 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
+// TestCalendars: jobs that rest at night or at weekends are foreseen when they begin again, and not when they rest.
+func TestCalendars(t *testing.T) {
+	const day = 24 * time.Hour // start is a Monday, 08:00
+	workday := func(d int) bool { return d%7 < 5 }
+	for _, tc := range []struct {
+		name string
+		// visits of a day, in hours after 08:00
+		of func(d int) []int
+		// foreseen says whether a visit is foreseen of the dth day, unforeseen whether none must be in the hours after the day's last
+		foreseen, unforeseen func(d int) bool
+		days                 int
+	}{
+		{"workdays", func(d int) []int {
+			if !workday(d) {
+				return nil
+			}
+			return []int{0}
+		}, func(d int) bool { return d >= 21 && workday(d) || d%7 == 4 }, func(d int) bool { return d >= 7 && d%7 >= 4 }, 42},
+		{"workdays with a holiday", func(d int) []int {
+			if !workday(d) || d == 23 {
+				return nil
+			}
+			return []int{0}
+		}, func(d int) bool { return d >= 21 && workday(d) && d%7 != 2 && d != 24 }, // the day after it, and its weekday for three weeks, are lost
+			func(d int) bool { return d >= 7 && d%7 >= 4 }, 42},
+		{"hours of workdays", func(d int) []int {
+			if !workday(d) {
+				return nil
+			}
+			return []int{0, 1, 2, 3, 4, 5, 6, 7, 8}
+		}, func(d int) bool { return d%7 > 2 && workday(d) }, func(d int) bool { return d > 2 && d%7 < 4 && d%7 > 0 }, 28},
+		{"a new daily job after others", func(d int) []int {
+			if d < 10 {
+				return []int{(d * d * 7) % 13}
+			}
+			return []int{0}
+		}, func(d int) bool { return d >= 14 }, func(int) bool { return false }, 24},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var r Rhythm
+			last := start.Add(-time.Hour)
+			for d := range tc.days {
+				times := tc.of(d)
+				for n, h := range times {
+					at := start.Add(time.Duration(d)*day + time.Duration(h)*time.Hour)
+					if w, known := r.Next(at); n == 0 && tc.foreseen(d) && (!known || at.Before(w.From) || !r.Trusted()) {
+						t.Errorf("day %d: want it foreseen; known %t, %s, trusted %t", d, known, w, r.Trusted())
+					}
+					r.Visit(at, at.Sub(last), pause, widest)
+					last = at
+				}
+				end := start.Add(time.Duration(d) * day).Add(8*time.Hour + time.Minute)
+				if w, known := r.Next(end); tc.unforeseen(d) && known && w.From.Before(end.Add(15*time.Hour)) {
+					t.Errorf("day %d: %s; want none before the next morning", d, w)
+				}
+			}
+		})
+	}
+}
+
 func TestThreeRequests(t *testing.T) {
 	var r Rhythm
 	visit(&r, 0, time.Minute, 2*time.Minute)
