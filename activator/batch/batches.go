@@ -177,7 +177,7 @@ func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duratio
 		return b, err
 	}
 	s.mu.Lock()
-	s.waiting.add(b.Owner, b.ID)
+	s.waits(store.Ref{Owner: b.Owner, ID: b.ID})
 	s.mu.Unlock()
 	s.stir()
 	return b, nil

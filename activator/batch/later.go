@@ -141,7 +141,7 @@ func (s *Server) keepLater(r *http.Request, c activator.Caller, id string, body 
 	}
 	done = make(chan struct{})
 	s.mu.Lock()
-	s.asked.add(owner, l.ID)
+	s.asks(store.Ref{Owner: owner, ID: l.ID})
 	s.done[l.ID] = done
 	s.mu.Unlock()
 	s.stir()

@@ -322,14 +322,10 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) hear(n store.News) {
 	s.mu.Lock()
 	for _, b := range n.Batches {
-		if s.running[b.ID] == nil && !s.hurry.has(b) && !s.waiting.has(b) {
-			s.waiting.add(b.Owner, b.ID)
-		}
+		s.waits(b)
 	}
 	for _, l := range n.Laters {
-		if s.served[l.ID] == nil && !s.asked.has(l) {
-			s.asked.add(l.Owner, l.ID)
-		}
+		s.asks(l)
 	}
 	end := func(ids []string, why error) {
 		for _, id := range ids {
@@ -344,6 +340,20 @@ func (s *Server) hear(n store.News) {
 	end(n.Lost, errLost)
 	s.mu.Unlock()
 	s.stir()
+}
+
+// waits puts a batch among those that wait, unless it is known: the store may tell of it before who has put it there does, or after. The caller holds mu.
+func (s *Server) waits(b store.Ref) {
+	if s.running[b.ID] == nil && !s.hurry.has(b) && !s.waiting.has(b) {
+		s.waiting.add(b.Owner, b.ID)
+	}
+}
+
+// asks does the same for a request that is answered later. The caller holds mu.
+func (s *Server) asks(l store.Ref) {
+	if s.served[l.ID] == nil && !s.asked.has(l) {
+		s.asked.add(l.Owner, l.ID)
+	}
 }
 
 // unknownYet says whether there is no such model, as far as is known, and it may still come.

@@ -159,6 +159,58 @@ func TestBackground(t *testing.T) {
 	})
 }
 
+// hasty is a store that tells of what is new before who puts it there has an answer.
+type hasty struct {
+	store.Store
+	tell func(store.News)
+}
+
+func (h *hasty) NewLater(l store.Later, body []byte, patience time.Duration) (store.Later, error) {
+	l, err := h.Store.NewLater(l, body, patience)
+	if err == nil {
+		h.tell(store.News{Laters: []store.Ref{{Owner: l.Owner, ID: l.ID}}})
+	}
+	return l, err
+}
+
+func (h *hasty) NewBatch(b store.Batch, window time.Duration) (store.Batch, error) {
+	b, err := h.Store.NewBatch(b, window)
+	if err == nil {
+		h.tell(store.News{Batches: []store.Ref{{Owner: b.Owner, ID: b.ID}}})
+	}
+	return b, err
+}
+
+// TestToldBefore: what the store tells of before its client's call has ended is done once, and can be cancelled.
+func TestToldBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{})
+		b.stop()
+		h := &hasty{Store: b.store}
+		b.store = h
+		b.start(Config{})
+		h.tell = func(n store.News) {
+			b.hear(n)
+			synctest.Wait() // it is begun
+		}
+		b.answers(respond(time.Hour))
+		id := want[stored](b, http.StatusOK, b.respond("a", `{"model":"m","input":"x","background":true}`)).ID
+		synctest.Wait()
+		if n := len(b.front.requests()); n != 1 || b.front.running != 1 {
+			t.Errorf("it was begun %d times, and %d run; want one", n, b.front.running)
+		}
+		want[stored](b, http.StatusOK, b.do(http.MethodPost, responses.Path+"/"+id+"/cancel", "a", nil))
+		synctest.Wait()
+		if b.front.running != 0 {
+			t.Errorf("%d run that were cancelled", b.front.running)
+		}
+		b.answers(echo(time.Minute))
+		if o := b.ended("a", b.create("a", chats("m", 1), "24h").ID); o.Status != store.Completed || len(b.front.requests()) != 2 {
+			t.Errorf("the batch is %+v after %d requests in all, want 2", o, len(b.front.requests()))
+		}
+	})
+}
+
 // TestBackgroundEnds: cancelled, deleted, failed and given up, a response in the background says so or is gone.
 func TestBackgroundEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
