@@ -153,7 +153,7 @@ func join(t *testing.T, c *cluster.Cluster, f *frontDoorElsewhere, name string, 
 }
 
 // TestTheClusterServesAFrontDoorElsewhere: a front door outside, which the cluster's agents dial, wakes a function of the
-// cluster and streams from it; streams outlive their agents' deletion, and requests that come meanwhile are answered by the next ones.
+// cluster and streams from it; streams outlive their agents, deleted or killed, and requests that come meanwhile are answered by the next ones.
 func TestTheClusterServesAFrontDoorElsewhere(t *testing.T) {
 	t.Parallel()
 	c := node(t) // whose pods reach this machine
@@ -194,8 +194,8 @@ func TestTheClusterServesAFrontDoorElsewhere(t *testing.T) {
 		for _, name := range agents() {
 			kill(t, c, name)
 		}
-		if err := <-ended; err == nil || !strings.Contains(err.Error(), "end:") {
-			t.Errorf("the stream through a killed agent: %v, want an error event at its end", err)
+		if err := <-ended; err != nil { // it goes on through the next one
+			t.Errorf("the stream through a killed agent: %v", err)
 		}
 		if got, err := stream(3); err != nil || got.end != "[DONE]" {
 			t.Errorf("the next request: %+v, %v", got, err)

@@ -128,7 +128,7 @@ func begun(ctx context.Context, f *function, url string, words int) <-chan error
 				first <- struct{}{}
 			}
 		})
-		if err == nil && last.end != "[DONE]" {
+		if err == nil && (last.end != "[DONE]" || last.words != words) {
 			err = fmt.Errorf("it ends with %+v", last)
 		}
 		ended <- err
