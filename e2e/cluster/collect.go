@@ -37,6 +37,38 @@ func (c *Cluster) Collect(ctx context.Context, dir string) error {
 	return errors.Join(append(errs, copyLogs(c.places.node("log"), filepath.Join(dir, "node")))...)
 }
 
+// Unhealthy says which nodes and which pods of the cluster's own namespaces are not as they ought to be, a line each:
+// why a test fails that has nothing to do with them.
+func (c *Cluster) Unhealthy(ctx context.Context) (string, error) {
+	nodes, err := c.Kubectl(ctx, "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name}{range .status.conditions[*]} {.type}={.status}{end}{"\n"}{end}`)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for line := range strings.Lines(nodes) {
+		if strings.Contains(line, "Pressure=True") || !strings.Contains(line, " Ready=True") {
+			lines = append(lines, "node "+strings.TrimSpace(line))
+		}
+	}
+	for _, namespace := range []string{"kube-system", "knative-serving"} {
+		pods, err := c.Kubectl(ctx, "get", "pods", "-n", namespace, "--no-headers")
+		if err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(pods) {
+			fields := strings.Fields(line) // name, ready/containers, phase or reason, …
+			if len(fields) < 3 {
+				continue
+			}
+			ready, all, _ := strings.Cut(fields[1], "/")
+			if ready != all && fields[2] != "Completed" {
+				lines = append(lines, "pod "+namespace+"/"+strings.Join(fields, " "))
+			}
+		}
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
 // podLogs asks for every pod's log.
 func (c *Cluster) podLogs(ctx context.Context, dir string) error {
 	out, err := c.Kubectl(ctx, "get", "pods", "-A", "-o", `jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name}{"\n"}{end}`)

@@ -78,8 +78,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri",
 `
 
 // There is no registry, so what is gone can't be pulled again: images are never
-// collected (100), a disk that is nearly full evicts nothing (1%%), and a pull that
-// failed before the image was loaded does not count against it (NeverVerify).
+// collected (100), nothing is evicted (0%%), and a pull that failed before the image
+// was loaded does not count against it (NeverVerify). Of the signals of eviction the
+// kubelet counts page cache in use as used memory, and the disk is the whole machine's:
+// a build beside the cluster would have Knative's own pods evicted, for good.
 // failCgroupV1: the host may have either version.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -92,7 +94,7 @@ clusterDNS: [%s]
 clusterDomain: cluster.local
 resolvConf: %q
 imageGCHighThresholdPercent: 100
-evictionHard: {memory.available: 100Mi, nodefs.available: "1%%", imagefs.available: "1%%", nodefs.inodesFree: "1%%"}
+evictionHard: {memory.available: "0%%", nodefs.available: "0%%", nodefs.inodesFree: "0%%", imagefs.available: "0%%", imagefs.inodesFree: "0%%"}
 enforceNodeAllocatable: []
 imagePullCredentialsVerificationPolicy: NeverVerify
 serializeImagePulls: false

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // found is what the first Get of a test binary found.
@@ -53,18 +54,23 @@ func Get(t testing.TB) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dir := os.Getenv("ROUSE_CLUSTER_LOGS"); dir != "" {
-		t.Cleanup(func() {
-			if !t.Failed() {
-				return
-			}
-			dir := dir + "/" + strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())
-			if err := c.Collect(context.Background(), dir); err != nil {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if bad, err := c.Unhealthy(ctx); err != nil || bad != "" {
+			t.Logf("of the cluster itself: %s (%v)", bad, err)
+		}
+		if dir := os.Getenv("ROUSE_CLUSTER_LOGS"); dir != "" {
+			dir += "/" + strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())
+			if err := c.Collect(ctx, dir); err != nil {
 				t.Logf("some logs are missing: %v", err)
 			}
 			t.Logf("logs: %s", dir)
-		})
-	}
+		}
+	})
 	return c
 }
 
