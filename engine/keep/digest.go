@@ -104,7 +104,8 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 	return sum, nil
 }
 
-// replace writes a file whole or not at all, whatever has its name, be it a link to elsewhere.
+// replace writes a file whole or not at all, whatever has its name, be it a link to elsewhere. What a crash leaves of it is pruned
+// with the store's other partial files.
 func replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "*"+partial)
 	if err != nil {

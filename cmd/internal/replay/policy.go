@@ -54,8 +54,10 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 		return nil, errors.New("no request came while this was recorded: there is nothing to compare policies by")
 	}
 	var refused error
+	gone := len(t.Requests)
 	for _, onGPUs := range []bool{true, false} {
 		part := t.only(onGPUs)
+		gone -= len(part.Requests)
 		if len(part.Requests) == 0 {
 			continue
 		}
@@ -77,7 +79,7 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 	case refused != nil:
 		list[0].assume("the other functions are left out: %v", refused)
 	}
-	if gone := len(t.Requests) - len(t.only(true).Requests) - len(t.only(false).Requests); gone > 0 {
+	if gone > 0 {
 		list[0].assume("%d of %d requests are left out: their functions are gone", gone, len(t.Requests))
 	}
 	return list, nil
