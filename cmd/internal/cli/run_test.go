@@ -109,6 +109,26 @@ func TestConversation(t *testing.T) {
 	}
 }
 
+// impatient types Ctrl-C behind each line, before the answer is asked for.
+type impatient struct{ script }
+
+func (l *impatient) ReadLine(more bool) (string, error) {
+	line, err := l.script.ReadLine(more)
+	failed := syscall.Kill(syscall.Getpid(), syscall.SIGINT)
+	time.Sleep(10 * time.Millisecond) // any thread may get it, a moment later
+	return line, errors.Join(err, failed)
+}
+
+// TestInterruptedBetween: Ctrl-C between a line and its answer ends nothing.
+func TestInterruptedBetween(t *testing.T) {
+	out := newScreen()
+	door, asked := talker(t, out)
+	c := &conversation{client: newClient(door, ""), door: door, out: out, errs: io.Discard}
+	if err := c.talk(t.Context(), &impatient{script{"/?", "/clear", "/set"}}); err != nil || len(asked()) > 0 {
+		t.Errorf("%v, and %q was asked", err, asked())
+	}
+}
+
 // TestPasted: lines that are pasted together are one turn, which is sent when a line is entered by hand.
 func TestPasted(t *testing.T) {
 	for keys, want := range map[string][]string{

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +31,10 @@ Ctrl-C ends an answer, then the conversation. All else is asked.`
 
 // talk takes turns until the person leaves.
 func (c *conversation) talk(ctx context.Context, lines lineReader) error {
+	// Between a line and its answer Ctrl-C is a signal that nobody waits for: it ends nothing.
+	between := make(chan os.Signal, 1)
+	signal.Notify(between, os.Interrupt)
+	defer signal.Stop(between)
 	for ctx.Err() == nil {
 		text, quoted, err := readTurn(lines)
 		switch {

@@ -17,6 +17,7 @@ type Bar struct {
 	w     io.Writer
 	shown *progressbar.ProgressBar
 	known bool // shown has a length, else it is a spinner
+	drawn bool // it stands in its line
 }
 
 // NewBar makes a bar on w, a terminal. It draws nothing yet.
@@ -50,12 +51,14 @@ func (b *Bar) Draw(what string, share float64) {
 		width = s.width
 	}
 	b.shown.Describe(cut(oneLine(what), max(width-beside, 12), false)) // draws it
+	b.drawn = true
 }
 
-// Clear takes the bar off its line.
+// Clear takes the bar off its line. Where none stands in it, the line is what somebody else printed, and stays.
 func (b *Bar) Clear() {
-	if b.shown != nil {
+	if b.drawn {
 		_ = b.shown.Clear()
+		b.drawn = false
 	}
 }
 
