@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,10 +21,10 @@ type conversation struct {
 	options   chatOptions
 	out, errs io.Writer
 	quiet     bool
-	bar       *render.Bar // on errs, where that is a terminal; else nil
-	history   string      // file of the lines that were typed; empty: none are kept
-	messages  []message   // without the system message
-	meant     error       // what the name may have meant, where no model has it; nil: nothing is known
+	bar       *waitBar  // on errs, where that is a terminal; else nil
+	history   string    // file of the lines that were typed; empty: none are kept
+	messages  []message // without the system message
+	meant     error     // what the name may have meant, where no model has it; nil: nothing is known
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -65,6 +64,7 @@ func (c *conversation) asked(prompt string) []message {
 func (c *conversation) turn(ctx context.Context, prompt string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
+	defer c.clear()
 	var answer strings.Builder
 	m, err := c.client.chat(ctx, c.door, c.options, c.asked(prompt), chatEvents{
 		comment: c.waits,
@@ -96,67 +96,6 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 		fmt.Fprintln(c.errs, m.line())
 	}
 	return nil
-}
-
-// waits shows what the server says while the answer is not there: on a terminal as a bar, else as it comes.
-func (c *conversation) waits(text string) {
-	text = strings.TrimPrefix(text, "rouse ")
-	if c.quiet || !strings.Contains(text, "stage=") {
-		return
-	}
-	if c.bar == nil {
-		fmt.Fprintln(c.errs, text)
-		return
-	}
-	w := readWait(text)
-	what := fmt.Sprintf("%s: %s", c.options.model, w.stage)
-	if w.why != "" {
-		what += ", " + w.why
-	}
-	c.bar.Draw(what, w.share())
-}
-
-func (c *conversation) clear() {
-	if c.bar != nil {
-		c.bar.Clear()
-	}
-}
-
-// wait is what a comment of the stream says.
-type wait struct {
-	stage, why       string
-	waited, expected time.Duration
-	progress         float64
-}
-
-// readWait reads `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. What it can't read is left out.
-func readWait(text string) (w wait) {
-	text, why, _ := strings.Cut(text, " why=")
-	w.why, _ = strconv.Unquote(why)
-	for field := range strings.FieldsSeq(text) {
-		switch key, value, _ := strings.Cut(field, "="); key {
-		case "stage":
-			w.stage = value
-		case "waited":
-			w.waited, _ = time.ParseDuration(value)
-		case "expected":
-			w.expected, _ = time.ParseDuration(value)
-		case "progress":
-			w.progress, _ = strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
-		}
-	}
-	return w
-}
-
-// share is how much of the wait is over; 0: nobody knows.
-func (w wait) share() float64 {
-	switch {
-	case w.progress > 0:
-		return min(w.progress/100, 1)
-	case w.expected > 0:
-		return min(float64(w.waited)/float64(w.waited+w.expected), 1)
-	}
-	return 0
 }
 
 // rateTokens is the length from which an answer's rate says something.

@@ -14,6 +14,8 @@ import (
 	"github.com/creack/pty"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/term"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
 // TestTurnsOfSeveralLines: what stands between quotes is one turn.
@@ -78,8 +80,43 @@ func TestWait(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", text, got, want)
 		}
 	}
-	if got := (wait{progress: 40}).share(); got != 0.4 {
-		t.Errorf("a share is %v", got)
+	for _, test := range []struct {
+		said  wait
+		since time.Duration
+		want  float64
+	}{
+		{wait{}, time.Second, 0},
+		{wait{progress: 40}, time.Minute, 0.4},
+		{wait{waited: time.Second, expected: 3 * time.Second}, 0, 0.25},
+		{wait{waited: time.Second, expected: 3 * time.Second, progress: 10}, time.Second, 0.5},
+		{wait{waited: time.Second, expected: 3 * time.Second, progress: 60}, time.Second, 0.6},
+		{wait{waited: time.Second, expected: 3 * time.Second}, time.Hour, 1},
+	} {
+		if got := test.said.share(test.since); got != test.want {
+			t.Errorf("%v after %+v it is at %v, want %v", test.since, test.said, got, test.want)
+		}
+	}
+}
+
+// TestWaitBar: it goes on while the server says nothing, until it is cleared.
+func TestWaitBar(t *testing.T) {
+	var out bytes.Buffer // below b.mu
+	b := &waitBar{shown: render.NewBar(&out)}
+	drawn := func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return strings.Count(out.String(), "m: loading")
+	}
+	b.clear() // nothing is there
+	b.says("m", wait{stage: "loading", waited: time.Second, expected: time.Minute}, time.Now())
+	for drawn() < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	b.clear()
+	n := drawn()
+	time.Sleep(2 * barEvery)
+	if got := drawn(); got != n {
+		t.Errorf("it is drawn %d times after it was cleared", got-n)
 	}
 }
 

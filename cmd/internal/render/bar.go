@@ -41,7 +41,7 @@ func (b *Bar) Draw(what string, share float64) {
 			most = 100
 		}
 		b.shown = progressbar.NewOptions(most, progressbar.OptionSetWriter(b.w), progressbar.OptionSetWidth(barCells), progressbar.OptionSetSpinnerChangeInterval(0),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish())
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
 	}
 	if b.known {
 		_ = b.shown.Set(int(100 * max(0, min(share, 0.99)))) // a full one would be taken away

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rouse-dev/rouse/cmd/internal/render"
+)
+
+// waits shows what the server says while the answer is not there: on a terminal as a bar, else as it comes.
+func (c *conversation) waits(text string) {
+	text = strings.TrimPrefix(text, "rouse ")
+	if c.quiet || !strings.Contains(text, "stage=") {
+		return
+	}
+	if c.bar == nil {
+		fmt.Fprintln(c.errs, text)
+		return
+	}
+	c.bar.says(c.options.model, readWait(text), time.Now())
+}
+
+func (c *conversation) clear() {
+	if c.bar != nil {
+		c.bar.clear()
+	}
+}
+
+// waitBar shows a wait on a terminal: the server tells of it now and then, and the bar goes on in between. Methods are safe for many goroutines.
+type waitBar struct {
+	mu    sync.Mutex // guards all below
+	shown *render.Bar
+	what  string
+	said  wait // last
+	at    time.Time
+	timer *time.Timer // nil: nothing is shown
+}
+
+// says shows what the server said of a model at a time.
+func (b *waitBar) says(model string, w wait, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.what, b.said, b.at = model+": "+w.stage, w, at
+	if w.why != "" {
+		b.what += ", " + w.why
+	}
+	b.draw()
+	if b.timer == nil {
+		b.timer = time.AfterFunc(barEvery, b.redraw)
+	}
+}
+
+func (b *waitBar) redraw() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer != nil {
+		b.draw()
+		b.timer.Reset(barEvery)
+	}
+}
+
+// draw needs b.mu.
+func (b *waitBar) draw() { b.shown.Draw(b.what, b.said.share(time.Since(b.at))) }
+
+// clear takes the bar away until the server says more.
+func (b *waitBar) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+		b.shown.Clear()
+	}
+}
+
+// wait is what a comment of the stream says.
+type wait struct {
+	stage, why       string
+	waited, expected time.Duration
+	progress         float64
+}
+
+// readWait reads `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. What it can't read is left out.
+func readWait(text string) (w wait) {
+	text, why, _ := strings.Cut(text, " why=")
+	w.why, _ = strconv.Unquote(why)
+	for field := range strings.FieldsSeq(text) {
+		switch key, value, _ := strings.Cut(field, "="); key {
+		case "stage":
+			w.stage = value
+		case "waited":
+			w.waited, _ = time.ParseDuration(value)
+		case "expected":
+			w.expected, _ = time.ParseDuration(value)
+		case "progress":
+			w.progress, _ = strconv.ParseFloat(strings.TrimSuffix(value, "%"), 64)
+		}
+	}
+	return w
+}
+
+// share is how much of the wait is over, so long after this was said; 0: nobody knows.
+func (w wait) share(since time.Duration) float64 {
+	share := w.progress / 100
+	if w.expected > 0 {
+		share = max(share, float64(w.waited+since)/float64(w.waited+w.expected))
+	}
+	return min(share, 1)
+}
