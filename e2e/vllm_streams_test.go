@@ -86,16 +86,27 @@ func TestVLLMStreamsOutliveTheirInstance(t *testing.T) {
 		t.Skip("takes some seconds")
 	}
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "functions.yaml")
-	if err := os.WriteFile(path, []byte(`apiVersion: serving.knative.dev/v1
+	dir := t.TempDir()
+	path, repository := filepath.Join(dir, "functions.yaml"), filepath.Join(dir, "models--sim--llama-8b") // as vLLM has it when it has fetched it
+	const commit = "0123456789abcdef0123456789abcdef01234567"
+	for name, text := range map[string]string{
+		path: fmt.Sprintf(`apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: chat}
 spec:
   template:
     metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
-    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=25ms --load-time=0}]}]}
-`), 0o600); err != nil {
-		t.Fatal(err)
+    spec: {containerConcurrency: 4, containers: [{image: vllm/vllm-openai, env: [{name: VLLMSIM_FLAGS, value: --step-time=25ms --load-time=0}, {name: HF_HUB_CACHE, value: %q}]}]}
+`, dir),
+		filepath.Join(repository, "refs/main"):                        commit,
+		filepath.Join(repository, "snapshots", commit, "config.json"): "{}",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p := newStrange(t, "-f", path)
 	const chat, text = "/v1/chat/completions", "/v1/completions"
@@ -103,9 +114,11 @@ spec:
 		path, more string
 		at         int
 		function   bool
+		open       bool   // as many tokens as the context has left
 		why        string // it does not go on
 	}{
 		{path: chat, more: `"temperature":0`, at: 1},
+		{path: chat, more: `"temperature":1`, at: 3, open: true},
 		{path: chat, more: `"ignore_eos":true,"stream_options":{"include_usage":true}`, at: 9, function: true},
 		{path: text, more: `"temperature":0.8,"min_tokens":30,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`, at: 8},
 		{path: text, more: `"temperature":0,"seed":4`, at: 2, function: true},
@@ -116,6 +129,9 @@ spec:
 		body := `{"model":"chat","stream":true,"max_tokens":50,"messages":[{"role":"user","content":"go on"}],` + test.more + `}`
 		if test.path == text {
 			body = `{"model":"chat","stream":true,"max_tokens":50,"prompt":"go on",` + test.more + `}`
+		}
+		if test.open {
+			body = strings.Replace(body, `"max_tokens":50,`, "", 1)
 		}
 		want, failure := chunksOf(t, p.server.url, test.path, body, func(int) {})
 		if failure != "" || len(want) < 12 {
@@ -136,7 +152,7 @@ spec:
 			t.Fatalf("%s, killed behind event %d: %s (-undisturbed +killed):\n%s\n%s", body, test.at, failure, diff, p.server.output())
 		}
 	}
-	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n != 4 {
-		t.Errorf("%d of 4 streams went on elsewhere: the others had been generated before the kills", n)
+	if n := strings.Count(p.server.output(), `"answer cut, and goes on elsewhere"`); n != 5 {
+		t.Errorf("%d of 5 streams went on elsewhere: the others had been generated before the kills", n)
 	}
 }

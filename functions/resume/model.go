@@ -55,10 +55,13 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	if name := firstOf(known.Args, parsers); name != "" {
 		return m, "the option " + name + " of vLLM does not allow that" // 2
 	}
-	own, why := defaults(known)
+	seen, err := t.look(known, begins)
+	own := seen.own
 	switch {
-	case why != "":
-		return m, why
+	case err != nil:
+		return m, "the model's files have changed, or can't be read"
+	case own.why != "":
+		return m, own.why
 	case own.Presence != 0 || own.Frequency != 0:
 		return m, "the model's generation_config.json has a penalty that counts the answer alone" // 3
 	case a.most < 0 && !own.read:
@@ -67,15 +70,9 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	m.most, m.usage = own.Most, firstOf(known.Args, []string{"--enable-force-include-usage"}) != ""
 	h := sha256.New()
 	env := slices.DeleteFunc(slices.Sorted(slices.Values(known.Env)), func(kv string) bool { return !strings.HasPrefix(kv, "VLLM_") })
-	content, err := t.content(known, begins)
-	if err != nil {
-		return m, "the model's files have changed, or can't be read"
-	}
-	fmt.Fprintf(h, "%q %q %q %x\n", known.Name, known.Args, env, content)
+	fmt.Fprintf(h, "%q %q %q %x\n", known.Name, known.Args, env, seen.content)
 	if t.cfg.Adapter != nil && a.model != "" {
-		switch path, found := t.cfg.Adapter(a.model); {
-		case !found:
-		case !filepath.IsAbs(path) || files(h, path) != nil:
+		if path, found := t.cfg.Adapter(a.model); found && (!filepath.IsAbs(path) || files(h, path) != nil) {
 			return m, "what its adapter has in it is not known" // 5
 		}
 	}
@@ -101,81 +98,81 @@ type generation struct {
 	Presence  float64 `json:"presence_penalty"`
 	Frequency float64 `json:"frequency_penalty"`
 	read      bool
+	why       string // what of it does not allow that streams go on
 }
 
-// defaults reads it, from where vLLM does.
-func defaults(known Model) (g generation, why string) {
-	for i, arg := range known.Args {
-		name, value, given := strings.Cut(arg, "=")
-		if strings.ReplaceAll(name, "_", "-") != "--generation-config" {
-			continue
-		}
-		if !given && i+1 < len(known.Args) {
-			value = known.Args[i+1]
-		}
-		switch value {
-		case "vllm":
-			return generation{read: true}, ""
-		case "auto":
-		default:
-			return g, "the option --generation-config of vLLM does not allow that"
-		}
+// defaults reads it from the model's folder, as vLLM does; folder is empty where nobody knows it.
+func defaults(args []string, folder string) (g generation) {
+	switch option(args, "--generation-config") {
+	case "vllm":
+		return generation{read: true}
+	case "", "auto":
+	default:
+		return generation{why: "the option --generation-config of vLLM does not allow that"}
 	}
-	if !filepath.IsAbs(known.Path) {
-		return g, ""
+	if folder == "" {
+		return g
 	}
-	raw, err := os.ReadFile(filepath.Join(known.Path, "generation_config.json"))
+	raw, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
 	switch {
 	case os.IsNotExist(err):
-		return generation{read: true}, ""
+		return generation{read: true}
 	case err != nil || json.Unmarshal(raw, &g) != nil:
-		return g, "the model's generation_config.json can't be read"
+		return generation{why: "the model's generation_config.json can't be read"}
 	}
 	g.read = true
-	return g, ""
+	return g
 }
 
 // seen is what was seen of the files that vLLM was started with.
 type seen struct {
 	starts  uint64
 	path    string
-	stats   string // names, sizes and times
+	stats   string // names, sizes and times, or the folder of a commit
 	content []byte
+	own     generation
 	looked  time.Time
 }
 
-// look is how long a stream that begins takes the files for those that were seen: a folder may be far away.
-const look = 10 * time.Second
+// patience is how long a stream that begins takes the files for those that were seen: a folder may be far away.
+const patience = 10 * time.Second
 
-// content names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
-func (t *Transport) content(known Model, begins bool) ([]byte, error) {
-	if !filepath.IsAbs(known.Path) {
-		return nil, nil
-	}
+// look names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
+func (t *Transport) look(known Model, begins bool) (seen, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.seen
 	same := s.starts == known.Starts && s.path == known.Path
-	if same && begins && time.Since(s.looked) < look {
-		return s.content, nil
+	if same && begins && time.Since(s.looked) < patience {
+		return *s, nil
 	}
-	now, err := stats(known.Path)
+	folder := known.Path
+	named := !filepath.IsAbs(known.Path)
+	if named {
+		folder = snapshot(known)
+	}
+	now, err := folder, error(nil)
+	if !named {
+		now, err = stats(folder)
+	}
 	if err != nil {
-		return nil, err
+		return seen{}, err
 	}
 	if same {
 		if s.stats != now {
-			return nil, errors.New("the model's files have changed")
+			return seen{}, errors.New("the model's files have changed")
 		}
 		s.looked = time.Now()
-		return s.content, nil
+		return *s, nil
 	}
 	h := sha256.New()
-	if err := files(h, known.Path); err != nil {
-		return nil, err
+	if named {
+		_, _ = io.WriteString(h, filepath.Base(folder)) // the commit, if it is known
+	} else if err := files(h, folder); err != nil {
+		return seen{}, err
 	}
-	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil), looked: time.Now()}
-	return t.seen.content, nil
+	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil), own: defaults(known.Args, folder), looked: time.Now()}
+	return t.seen, nil
 }
 
 // stats are names, sizes and times of files.

@@ -262,6 +262,7 @@ func TestDefaultsOfTheModel(t *testing.T) {
 		"of a name, limited": {named: true, body: hello},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Setenv("HF_HUB_CACHE", t.TempDir()) // that nothing is in
 			m := Model{Name: "n", Path: t.TempDir(), Args: test.args}
 			if test.named {
 				m.Path = "org/name"

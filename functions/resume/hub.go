@@ -1,0 +1,83 @@
+package resume
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// repository is a name of the Hugging Face hub.
+var repository = regexp.MustCompile(`^[\w-][\w.-]*(/[\w-][\w.-]*)?$`)
+
+// commit is the name of one.
+var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// elsewhere are options and variables of vLLM with which a model's name means something else, or its files lie elsewhere.
+var (
+	elsewhere         = []string{"--hf-config-path", "--config-format", "--hf-overrides"}
+	elsewhereVariable = []string{"VLLM_USE_MODELSCOPE", "TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE"}
+)
+
+// snapshot is the folder in which vLLM has the files of a model that it knows by name: that of the commit in the hub's cache, which vLLM has filled
+// when it started (huggingface_hub, "Understand caching"). Empty: nobody knows.
+func snapshot(known Model) string {
+	env := func(name string) string {
+		for i := len(known.Env) - 1; i >= 0; i-- {
+			if value, is := strings.CutPrefix(known.Env[i], name+"="); is {
+				return value
+			}
+		}
+		return os.Getenv(name)
+	}
+	if !repository.MatchString(known.Path) || firstOf(known.Args, elsewhere) != "" {
+		return ""
+	}
+	for _, name := range elsewhereVariable {
+		if env(name) != "" {
+			return ""
+		}
+	}
+	if _, err := os.Lstat(known.Path); err == nil { // vLLM takes a folder of that name before the hub
+		return ""
+	}
+	cache := cmp.Or(env("XDG_CACHE_HOME"), filepath.Join(env("HOME"), ".cache"))
+	home := cmp.Or(env("HF_HOME"), filepath.Join(cache, "huggingface"))
+	hub := cmp.Or(env("HF_HUB_CACHE"), env("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	if !filepath.IsAbs(hub) {
+		return ""
+	}
+	root := filepath.Join(hub, "models--"+strings.ReplaceAll(known.Path, "/", "--"))
+	revision := cmp.Or(option(known.Args, "--revision"), "main")
+	if !commit.MatchString(revision) {
+		if !filepath.IsLocal(revision) {
+			return ""
+		}
+		raw, err := os.ReadFile(filepath.Join(root, "refs", revision))
+		if err != nil || !commit.MatchString(string(raw)) {
+			return ""
+		}
+		revision = string(raw)
+	}
+	folder := filepath.Join(root, "snapshots", revision)
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return ""
+	}
+	return folder
+}
+
+// option is the last value of an option of vLLM's, with either spelling; empty: it has none.
+func option(args []string, name string) (last string) {
+	for i, arg := range args {
+		key, value, given := strings.Cut(arg, "=")
+		if strings.ReplaceAll(key, "_", "-") != name {
+			continue
+		}
+		if !given && i+1 < len(args) {
+			value = args[i+1]
+		}
+		last = value
+	}
+	return last
+}
