@@ -20,7 +20,7 @@ type State struct {
 	piece  []byte // of the event that comes; nil: none has come
 	kept   []byte // memory of events without their comments
 	size   int    // of all pieces, where they are only counted
-	passed bool   // the client has got something
+	passed bool   // something was passed on, where the state is only counted
 	lost   bool   // the stream can't go on elsewhere
 	moved  bool   // the instance gives way
 	told   bool   // there was a piece, be it lost again
@@ -30,15 +30,15 @@ type State struct {
 
 // Header is the value of [control.HeaderState] for an instance whose answer comes next: that it is to tell the state, or the state to go on from.
 func (s *State) Header() string {
-	s.goesOn = len(s.pieces) > 0
+	s.goesOn, s.piece = len(s.pieces) > 0, nil // a piece whose event did not come is nobody's
 	if len(s.pieces) == 0 {
 		return control.StateNew
 	}
 	return string(s.pieces)
 }
 
-// Known says whether another instance can go on: all that the client has got is known, be it nothing.
-func (s *State) Known() bool { return !s.lost && (len(s.pieces) > 0 || !s.passed) }
+// Known says whether another instance can go on: all that the client has got is known, be it nothing but comments.
+func (s *State) Known() bool { return !s.lost }
 
 // Told says whether an instance has told any of it.
 func (s *State) Told() bool { return s.told }
@@ -64,8 +64,7 @@ func (s *State) Take(p []byte) []byte {
 	if s.again {
 		return nil
 	}
-	if s.lost && s.piece == nil && !bytes.Contains(p, []byte(control.StateComment)) && !bytes.Contains(p, []byte(control.MovedComment)) {
-		s.passed = s.passed || len(p) > 0
+	if s.lost && !s.goesOn && s.piece == nil && !bytes.Contains(p, []byte(control.StateComment)) && !bytes.Contains(p, []byte(control.MovedComment)) {
 		return p
 	}
 	out := s.kept[:0]
@@ -79,7 +78,9 @@ func (s *State) Take(p []byte) []byte {
 		if text, found := bytes.CutPrefix(line, []byte(control.StateComment)); found {
 			text = bytes.TrimRight(text, "\r\n")
 			if at := bytes.IndexByte(text, '\r'); at >= 0 { // it ends there for who reads events, and more follows
-				s.lost = true
+				if s.lost, s.again = true, s.goesOn; s.again {
+					break
+				}
 				out = append(out, line[len(control.StateComment)+at+1:]...)
 				told = len(out)
 			}
@@ -97,12 +98,19 @@ func (s *State) Take(p []byte) []byte {
 		told = len(out)
 	}
 	out = out[:told]
-	s.kept, s.passed = out, s.passed || len(out) > 0
+	s.kept = out
 	return out
 }
 
 // isData says whether a line is an event's data, or a whole event where events are lines.
-func isData(line []byte) bool { return bytes.HasPrefix(line, []byte("data:")) || line[0] == '{' }
+func isData(line []byte) bool {
+	for _, other := range []string{":", "event:", "id:", "retry:"} {
+		if bytes.HasPrefix(line, []byte(other)) {
+			return false
+		}
+	}
+	return len(bytes.TrimRight(line, "\r\n")) > 0
+}
 
 // follows takes in a line of data with the piece in front of it. It says false where the answer was to go on, and begins again.
 func (s *State) follows(line []byte) bool {

@@ -24,6 +24,8 @@ func TestStateOfStrangeAnswers(t *testing.T) {
 		"the end needs none":                 {[]string{stateLine + "i:1\n" + a, "data: [DONE]\n\n"}, a + "data: [DONE]\n\n", "i:1"},
 		"a ping needs none":                  {[]string{stateLine + "i:1\n" + a, "event: ping\ndata: {\"type\":\"ping\"}\n\n"}, a + "event: ping\ndata: {\"type\":\"ping\"}\n\n", "i:1"},
 		"an error needs none":                {[]string{stateLine + "i:1\n" + a, "data: {\"error\":{}}\n\n"}, a + "data: {\"error\":{}}\n\n", "i:1"},
+		"comments alone":                     {[]string{": x\n\n", ": y\n\n"}, ": x\n\n: y\n\n", control.StateNew},
+		"a line of no kind":                  {[]string{stateLine + "i:1\n" + a, " {\"b\":1}\n"}, a + " {\"b\":1}\n", ""},
 		"a comment needs none":               {[]string{stateLine + "i:1\n" + a, ": keep\n\n"}, a + ": keep\n\n", "i:1"},
 		"lines of one event need one":        {[]string{stateLine + "i:1\n" + "data: {\ndata: }\n\n", stateLine + "2\n" + b}, "data: {\ndata: }\n\n" + b, "i:1;2"},
 		"a later event without":              {[]string{stateLine + "i:1\n" + a, b}, a + b, ""},
@@ -74,12 +76,14 @@ func TestStateOfWhoBeginsAgain(t *testing.T) {
 		"no state, behind a ping":  {": x\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n" + first, ": x\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n", true},
 		"no state, with a name":    {"event: message_start\n" + first, "", true},
 		"a state of its own":       {stateLine + "j:1::0:m:5\n" + first, "", true},
+		"an event without an end":  {"data: " + strings.Repeat("x", 99), "", true},
+		"a state that can't be":    {stateLine + "2\r" + first, "", true},
 		"no state, in lines":       {"{\"a\":1}\n", "", true},
 		"no state, then the state": {first + stateLine + "2\n" + first, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s relay.State
-			s.Take([]byte(stateLine + "i:1::0:m:5\n" + first))
+			s.Take([]byte(stateLine + "i:1::0:m:5\n" + first + stateLine + "6\n")) // its event did not come
 			if s.Header() != "i:1::0:m:5" {
 				t.Fatalf("the state is %q", s.Header())
 			}
