@@ -2,13 +2,16 @@ package activator
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"runtime/pprof"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -166,6 +169,98 @@ func TestHostileTargets(t *testing.T) {
 						t.Errorf("cut behind event %d, always %v: %v; got %.1000q", behind, always, err, got)
 					}
 					m.once()
+				}
+			}
+		})
+	}
+}
+
+// TestTargetsThatHang: an instance that is to go on with a stream says nothing, or nothing more. The function's limits end the request as they end
+// others, with one error, and the instance hears of it.
+func TestTargetsThatHang(t *testing.T) {
+	waits := func(before string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			if before != "" {
+				events(w, before)
+			}
+			<-r.Context().Done()
+			return true
+		}
+	}
+	const limit = 150 * time.Millisecond
+	for name, test := range map[string]struct {
+		does func(http.ResponseWriter, *http.Request) bool
+		set  func(*api.Function)
+		want int // events
+		why  string
+	}{
+		"before it answers":      {waits(""), func(f *api.Function) { f.FirstByteTimeout = limit }, 2, "did not begin"},
+		"behind a comment":       {waits(": x\n\n"), func(f *api.Function) { f.IdleTimeout = limit }, 2, "paused"},
+		"behind a state":         {waits(control.StateComment + "13,14\n"), func(f *api.Function) { f.IdleTimeout = limit }, 2, "paused"},
+		"behind an event":        {waits(sent(2, 3)), func(f *api.Function) { f.IdleTimeout = limit }, 3, "paused"},
+		"behind its last token":  {waits(sent(2, 5)), func(f *api.Function) { f.IdleTimeout = limit }, 5, "paused"},
+		"longer than may be":     {waits(sent(2, 3)), func(f *api.Function) { f.RequestTimeout = limit }, 3, "took longer"},
+		"and has said it moves":  {waits(control.MovedComment + "\n\n"), func(f *api.Function) { f.IdleTimeout = limit }, 2, "paused"},
+		"with a half of a piece": {waits(control.StateComment + "13,"), func(f *api.Function) { f.IdleTimeout = limit }, 2, "paused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMetered(t)
+			m.function("m", func(f *api.Function) {
+				f.Runtime.Kind, f.MaxScale = api.RuntimeEngine, 2
+				test.set(f)
+			})
+			m.instances.cuts, m.instances.goesOn = []string{sent(0, 2)}, test.does
+			_, got := m.post(chatPath, `{"model":"m","stream":true}`, "Authorization", "Bearer k-a")
+			if err := rightly(got, false, test.why); err != nil || strings.Count(got, `"finish_reason"`)+strings.Count(got, `"usage"`) != test.want || !strings.Contains(got, api.CodeRequestTimeout) {
+				t.Errorf("%v; got %q, want %d events and a time limit", err, got, test.want)
+			}
+			m.once()
+		})
+	}
+}
+
+// TestClientLeavesInAMove: wherever a stream is on its way to another instance, its client leaves, and all of it ends.
+func TestClientLeavesInAMove(t *testing.T) {
+	for name, does := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"while it waits for an instance": answers(http.StatusServiceUnavailable, "application/json", `{"error":{"message":"full"}}`, control.HeaderRefused, api.CodeBusy),
+		"while nothing is answered":      func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"while it is cut again and again": func(w http.ResponseWriter, _ *http.Request) {
+			events(w, control.MovedComment+"\n\n")
+			panic(http.ErrAbortHandler)
+		},
+		"in mid-answer": func(w http.ResponseWriter, r *http.Request) {
+			events(w, sent(2, 3))
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, cut := range []string{sent(0, 2), moves(0, 2)} {
+				m := newMetered(t)
+				asked := make(chan struct{}) // closed when an instance is to go on
+				var once sync.Once
+				m.instances.cuts = []string{cut}
+				m.instances.goesOn = func(w http.ResponseWriter, r *http.Request) bool {
+					once.Do(func() { close(asked) })
+					does(w, r)
+					return true
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.ts.URL+chatPath, strings.NewReader(`{"model":"m","stream":true}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer k-a")
+				resp, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-asked
+				leave()
+				resp.Body.Close()
+				m.once()
+				if line := m.log.String(); !strings.Contains(line, `"status":499`) {
+					t.Errorf("the access log: %s", line)
 				}
 			}
 		})
