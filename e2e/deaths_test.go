@@ -9,12 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/engine/infer/infertest"
 )
 
@@ -125,12 +128,15 @@ func signal(s syscall.Signal, pids map[string]int, but string) {
 const deathsForm = `{"model":"slow","prompt":"a stream that many die for","stream":true,"ignore_eos":true,"temperature":0,"max_tokens":300}`
 
 // ask reads a stream, calls seen with the number of each event, and returns the text of the events and the codes of the errors.
-func (p *three) ask(ctx context.Context, request string, seen func(n int)) (texts, failures []string, whole bool) {
+func (p *three) ask(ctx context.Context, request string, seen func(n int), header ...string) (texts, failures []string, whole bool) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.server.url+"/v1/completions", strings.NewReader(deathsForm))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	r.Header.Set("X-Request-Id", request)
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -164,6 +170,39 @@ func (p *three) ask(ctx context.Context, request string, seen func(n int)) (text
 			seen(len(texts))
 		}
 	}
+	return texts, failures, whole
+}
+
+// some is how many events come of an instance before it dies.
+const some = 10
+
+// dying is ask of a stream whose instances die in mid-answer, so many, the second by its function's process. It is read all the time, so that what comes
+// is known to be of the instance that was asked last.
+func (p *three) dying(t *testing.T, request string, deaths int) (texts, failures []string, whole bool) {
+	t.Helper()
+	var come atomic.Int32
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for nth := 1; nth <= deaths; nth++ {
+			if _, err := p.with(request, nth); err != nil {
+				t.Error(err)
+				return
+			}
+			due := come.Load() + some
+			if err := retry(func() error {
+				if n := come.Load(); n < due {
+					return fmt.Errorf("%d events of %d have come of instance %d", n, due, nth)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
+				return
+			}
+			p.kill(request, nth, nth == 2)
+		}
+	})
+	texts, failures, whole = p.ask(t.Context(), request, func(n int) { come.Store(int32(n)) }) //nolint:gosec // some hundreds
+	killer.Wait()
 	return texts, failures, whole
 }
 
@@ -211,6 +250,12 @@ func TestDeathsInOneStream(t *testing.T) {
 			t.Errorf("errors %q, whole %v (-undisturbed +killed):\n%s", failures, whole, diff)
 		}
 	}
+	t.Run("what a client says of a state is nothing", func(t *testing.T) {
+		for _, state := range []string{control.StateNew, control.StateScores + control.StateNew, "cmpl-A:1::0:m:1,2,3", control.StateReplay + "cmpl-A:1::0:m:1,2,3"} {
+			got, failures, whole := p.ask(t.Context(), "forged", func(int) {}, control.HeaderState, state, control.HeaderTenant, "another", control.HeaderResume, "off")
+			same(t, got, failures, whole)
+		}
+	})
 	t.Run("before its first token", func(t *testing.T) {
 		pids := p.ready()
 		signal(syscall.SIGSTOP, pids, "")
@@ -224,12 +269,7 @@ func TestDeathsInOneStream(t *testing.T) {
 	})
 	t.Run("three deaths", func(t *testing.T) {
 		p.ready()
-		dies := map[int]int{4: 1, 40: 2, 80: 3} // events, and whose death is due
-		got, failures, whole := p.ask(t.Context(), "chain", func(n int) {
-			if nth := dies[n]; nth > 0 {
-				p.kill("chain", nth, nth == 2)
-			}
-		})
+		got, failures, whole := p.dying(t, "chain", 3)
 		same(t, got, failures, whole)
 		p.once("chain", `"resumed":3`, `"output_tokens":300`)
 	})
@@ -258,13 +298,8 @@ func TestDeathsInOneStream(t *testing.T) {
 	})
 	t.Run("four deaths", func(t *testing.T) {
 		p.ready()
-		dies := map[int]int{2: 1, 22: 2, 42: 3, 62: 4}
-		got, failures, whole := p.ask(t.Context(), "many", func(n int) {
-			if nth := dies[n]; nth > 0 {
-				p.kill("many", nth, false)
-			}
-		})
-		if len(failures) != 1 || failures[0] != api.CodeStreamCut || whole || len(got) < 62 || len(got) >= len(want) || cmp.Diff(want[:len(got)], got) != "" {
+		got, failures, whole := p.dying(t, "many", 4)
+		if len(failures) != 1 || failures[0] != api.CodeStreamCut || whole || len(got) < 4*some || len(got) >= len(want) || cmp.Diff(want[:len(got)], got) != "" {
 			t.Errorf("errors %q, whole %v, %d events: %q", failures, whole, len(got), got)
 		}
 		p.once("many", `"resumed":3`, `"code":"stream_cut"`)
