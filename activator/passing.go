@@ -71,6 +71,11 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 					pr.Out.Header[name] = v
 				}
 			}
+			for name := range pr.Out.Header { // what a client says for us, it says for nobody
+				if control.Reserved(name) {
+					delete(pr.Out.Header, name)
+				}
+			}
 			attempt.Head(pr.Out.Header)
 		},
 		ModifyResponse: func(resp *http.Response) error {

@@ -150,6 +150,8 @@ func (r *reply) stays(answer *forward.Answer) string {
 		return ", and does not go on elsewhere: the function has a handler"
 	case r.state == nil || !answer.Events() && !answer.Lines():
 		return ""
+	case r.state.Again():
+		return ", and the instance that was to go on with it began again"
 	case r.state.Known():
 		return ", and has gone on elsewhere too often"
 	case r.state.Told():

@@ -39,6 +39,7 @@ type resumable struct {
 	before   func()                                        // is called before an answer is cut; nil: nobody
 	goesOn   func(http.ResponseWriter, *http.Request) bool // answers what goes on, unless it says false; nil: nobody
 	encoding string                                        // that answers are said to have
+	fakes    []*fakeInstance
 }
 
 // sent is the first n events as an instance sends them.
@@ -99,7 +100,9 @@ func streamed(b *bench, name, kind string, change func(*api.Function)) *resumabl
 		}
 	})
 	for i := range 2 {
-		b.instance(fn, name+"-"+strconv.Itoa(i), api.Awake).chat = f.chat
+		i := b.instance(fn, name+"-"+strconv.Itoa(i), api.Awake)
+		i.chat = f.chat
+		f.fakes = append(f.fakes, i)
 	}
 	return f
 }

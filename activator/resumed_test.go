@@ -62,24 +62,18 @@ func newMetered(t *testing.T) *metered {
 // want waits until the request has ended, and checks what it has used, as its line in the access log, the tenant's metric and the meter have it.
 func (m *metered) want(input, output int, line string) {
 	m.t.Helper()
-	m.eventually("the request's line is there", func() bool { return strings.Contains(m.log.String(), "\n") })
-	if text := m.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, fmt.Sprintf(`"input_tokens":%d,"output_tokens":%d,`, input, output)) || !strings.Contains(text, line) {
+	m.once()
+	if text := m.log.String(); !strings.Contains(text, fmt.Sprintf(`"input_tokens":%d,"output_tokens":%d,`, input, output)) || !strings.Contains(text, line) {
 		m.t.Errorf("want %d and %d tokens and %s; the access log: %s", input, output, line, text)
 	}
-	m.eventually("the meter has counted it", func() bool {
-		m.a.spent.Tell(time.Now())
-		m.uses.mu.Lock()
-		defer m.uses.mu.Unlock()
-		return len(m.uses.last.Uses) > 0
-	})
 	m.uses.mu.Lock()
 	defer m.uses.mu.Unlock()
-	requests, in, out := int64(0), 0, 0
+	in, out := 0, 0
 	for _, u := range m.uses.last.Uses {
-		requests, in, out = requests+u.Requests, in+int(u.Input), out+int(u.Output)
+		in, out = in+int(u.Input), out+int(u.Output)
 	}
-	if requests != 1 || in != input || out != output {
-		m.t.Errorf("the meter has %d requests, %d and %d tokens, want 1, %d and %d: %+v", requests, in, out, input, output, m.uses.last)
+	if in != input || out != output {
+		m.t.Errorf("the meter has %d and %d tokens, want %d and %d: %+v", in, out, input, output, m.uses.last)
 	}
 	want := fmt.Sprintf(`
 # HELP rouse_activator_tenant_tokens_total Tokens of answered requests with a key, by tenant and direction (input, output).
@@ -89,6 +83,28 @@ rouse_activator_tenant_tokens_total{direction="output",tenant="acme"} %d
 `, input, output)
 	if err := testutil.GatherAndCompare(m.a.deps.Registry, strings.NewReader(want), "rouse_activator_tenant_tokens_total"); err != nil {
 		m.t.Error(err)
+	}
+}
+
+// once waits until the request has ended: it has one line in the access log, it is one for the meter, and nothing of it is left.
+func (m *metered) once() {
+	m.t.Helper()
+	m.eventually("the request's line is there", func() bool { return strings.Contains(m.log.String(), "\n") })
+	m.eventually("the meter has counted it", func() bool {
+		m.a.spent.Tell(time.Now())
+		m.uses.mu.Lock()
+		defer m.uses.mu.Unlock()
+		return len(m.uses.last.Uses) > 0
+	})
+	m.left(m.instances.fakes...)
+	requests := int64(0)
+	m.uses.mu.Lock()
+	defer m.uses.mu.Unlock()
+	for _, u := range m.uses.last.Uses {
+		requests += u.Requests
+	}
+	if text := m.log.String(); strings.Count(text, "\n") != 1 || requests != 1 {
+		m.t.Errorf("the meter has %d requests, want 1; the access log: %s", requests, text)
 	}
 }
 

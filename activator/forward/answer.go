@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -211,6 +212,9 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 		}
 		if err := hand(sink, p, true); err != nil {
 			return err
+		}
+		if a.state != nil && a.state.Again() {
+			return fmt.Errorf("%w: the instance that was to go on has begun again", relay.ErrCut)
 		}
 		if end != nil {
 			if errors.Is(end, io.EOF) {

@@ -167,8 +167,8 @@ func (o *options) request() (engine.Request, error) {
 	switch {
 	case limit != nil && *limit < 1:
 		return r, badRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
-	case o.N != nil && *o.N < 1:
-		return r, badRequest("n", "n is %d: want at least 1", *o.N)
+	case o.N != nil && (*o.N < 1 || *o.N > engine.MaxSequences): // the answer's parts are made before the engine sees it
+		return r, badRequest("n", "n is %d: want 1 to %d", *o.N, engine.MaxSequences)
 	case o.TopK != nil && *o.TopK < -1:
 		return r, badRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
 	case o.RepetitionPenalty != nil && *o.RepetitionPenalty <= 0:

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -22,7 +24,8 @@ import (
 //     event is sent for what is known. Then it computes the prompt and these tokens, and goes on.
 //
 // A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed,
-// how much of the prompt was in the cache, and the mark of the model, each with a colon behind it. Another model does not go on with it. The event with the usage has the piece usagePiece.
+// how much of the prompt was in the cache, and the mark of the model and of the prompt, each with a colon behind it. Another model does not go on with it,
+// nor does a prompt of other tokens, as of a chat template that has the date in it. The event with the usage has the piece usagePiece.
 //
 // Who makes other events of these, and must see all of them to go on, asks with replayPrefix in front of the pieces: then
 // the events of what is known are sent too. If these events are to have their log probabilities, scoresPrefix is in front of all, from the
@@ -86,15 +89,37 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	}
 	text, replay := strings.CutPrefix(text, replayPrefix)
 	known, ok := parseState(text, texts, scored)
-	switch {
-	case !ok:
+	if !ok || !known.of(requests) {
 		return nil, badRequest("", "the header %s has no state of a stream", stateHeader)
-	case known.mark != mark:
+	}
+	if model, _, _ := strings.Cut(mark, markPrompt); known.mark != mark {
+		if before, _, _ := strings.Cut(known.mark, markPrompt); before == model {
+			return nil, errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and its prompt reads otherwise now, as with a chat template that has the date in it: ask again")
+		}
 		return nil, anotherModel()
-	case replay:
+	}
+	if replay {
 		known.replay()
 	}
 	return known, nil
+}
+
+// of says whether the state can be one of such requests: what it says of the cache is within their prompts, and a seed was drawn where one is needed.
+func (s *state) of(requests []engine.Request) bool {
+	text := 0
+	for i := range requests {
+		r := &requests[i]
+		if s.seed == nil && r.Sampling.Seed == nil && r.Sampling.WithSeed().Seed != nil {
+			return false
+		}
+		for _, k := range s.texts[text : text+r.N] {
+			if k.cached > len(r.Prompt) {
+				return false
+			}
+		}
+		text += r.N
+	}
+	return true
 }
 
 func anotherModel() *Error {
@@ -104,9 +129,9 @@ func anotherModel() *Error {
 // markFor is the mark of what computes the answer: the model, and the adapter by its contents, which the requests ask for from now on. Of an
 // adapter whose contents nobody knows no stream goes on.
 func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
-	name := requests[0].Adapter
+	name, prompt := requests[0].Adapter, markPrompt+promptMark(requests)
 	if name == "" {
-		return s.mark, true
+		return s.mark + prompt, true
 	}
 	for _, a := range s.engine.Adapters() {
 		if a.Name != name || a.Digest == "" {
@@ -115,9 +140,26 @@ func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 		for i := range requests {
 			requests[i].AdapterDigest = a.Digest
 		}
-		return s.mark + "-" + a.Digest[:16], true
+		return s.mark + "-" + a.Digest[:16] + prompt, true
 	}
 	return "", false
+}
+
+// markPrompt stands in a mark in front of that of the prompts.
+const markPrompt = "."
+
+// promptMark is a digest of the requests' prompts.
+func promptMark(requests []engine.Request) string {
+	h := sha256.New()
+	var part []byte
+	for i := range requests {
+		part = binary.LittleEndian.AppendUint32(part[:0], uint32(len(requests[i].Prompt)))
+		for _, t := range requests[i].Prompt {
+			part = binary.LittleEndian.AppendUint32(part, uint32(t))
+		}
+		_, _ = h.Write(part)
+	}
+	return strconv.FormatUint(binary.LittleEndian.Uint64(h.Sum(nil)), 36)
 }
 
 // replay has all that is known sent again.
@@ -133,7 +175,7 @@ func (s *state) replay() {
 // parseState reads the pieces of a state of so many texts. scored says that their tokens have log probabilities.
 func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
-	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsAny(head[0], `"\;,`) {
+	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsFunc(head[0], strange) {
 		return nil, false
 	}
 	s = &state{id: head[0], mark: head[4], begun: true, resumed: true, scored: scored, texts: make([]known, texts)}
@@ -159,6 +201,11 @@ func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 		}
 	}
 	return s, !s.usage || !slices.ContainsFunc(s.texts, func(k known) bool { return !k.begun })
+}
+
+// strange says whether an id of ours has no such character.
+func strange(r rune) bool {
+	return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
 // piece takes in one piece.

@@ -38,10 +38,11 @@ func parseChoice(word string, scored bool) (c sample.Choice, ok bool) {
 	for pair := range slices.Chunk(words, 2) {
 		token, ok := parseToken(pair[0])
 		bits, err := strconv.ParseUint(pair[1], 36, 32)
-		if !ok || err != nil {
+		logprob := math.Float32frombits(uint32(bits))
+		if !ok || err != nil || math.IsInf(float64(logprob), 1) { // nothing is so likely
 			return c, false
 		}
-		c.Top = append(c.Top, sample.Alternative{Token: token, Logprob: math.Float32frombits(uint32(bits))})
+		c.Top = append(c.Top, sample.Alternative{Token: token, Logprob: logprob})
 	}
 	c.Token, c.Logprob, c.Top = c.Top[0].Token, c.Top[0].Logprob, c.Top[1:]
 	return c, true

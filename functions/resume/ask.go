@@ -2,6 +2,7 @@ package resume
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,6 +71,24 @@ func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, i
 	return tokens, answer.Usage.Details, nil, nil
 }
 
+// refusal is what vLLM refuses of ours: it would do so again, and others would, too.
+type refusal struct{ path, status string }
+
+func (r *refusal) Error() string { return "vLLM's answer at " + r.path + " is " + r.status }
+
+// answered asks vLLM something of our own that it can only refuse where the state is none of its own: a [*refusal] then.
+func (x *exchange) answered(path string, body []byte, into any) error {
+	refused, err := x.ask(path, body, into)
+	if refused == nil {
+		return err
+	}
+	refused.Body.Close()
+	if refused.StatusCode >= http.StatusInternalServerError {
+		return fmt.Errorf("vLLM's answer at %s: %s", path, refused.Status)
+	}
+	return &refusal{path, refused.Status}
+}
+
 const (
 	window       = 16 // tokens whose text shows whether they end within a character
 	maxCharacter = 8  // tokens that one character may have
@@ -82,17 +101,15 @@ func (x *exchange) incomplete(tokens []int64, made int) (int, error) {
 		end := len(tokens) - n
 		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]}) // numbers and a text always marshal
 		var answer struct {
-			Prompt string `json:"prompt"`
+			Prompt *string `json:"prompt"`
 		}
-		refused, err := x.ask("/detokenize", body, &answer)
-		if refused != nil {
-			refused.Body.Close()
-			err = fmt.Errorf("vLLM's answer at /detokenize: %s", refused.Status)
-		}
-		if err != nil {
+		if err := x.answered("/detokenize", body, &answer); err != nil {
 			return 0, err
 		}
-		if !strings.HasSuffix(answer.Prompt, "\uFFFD") {
+		if answer.Prompt == nil {
+			return 0, errors.New("vLLM's answer at /detokenize has no text")
+		}
+		if !strings.HasSuffix(*answer.Prompt, "\uFFFD") {
 			return n, nil
 		}
 	}
@@ -115,11 +132,7 @@ func (x *exchange) left(s *stream) (int, error) {
 			Length int `json:"max_model_len"`
 		} `json:"data"`
 	}
-	refused, err := r.ask("/v1/models", nil, &list)
-	if refused != nil {
-		refused.Body.Close()
-		err = fmt.Errorf("vLLM's answer at /v1/models: %s", refused.Status)
-	}
+	err := r.answered("/v1/models", nil, &list)
 	length := 0
 	for _, m := range list.Data {
 		length = max(length, m.Length)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,11 @@ const firstToken = 5000
 
 // says is what the model says, token by token; the last is the end.
 var says = []string{"The", " ", "caf", "\xc3", "\xa9", " is", " open", " \xf0", "\x9f", "\x99", "\x82", "\xe2", "\x82\xac", ".", ""}
+
+// known says whether there are such tokens.
+func known(tokens []int64) bool {
+	return !slices.ContainsFunc(tokens, func(t int64) bool { return t < 0 || t >= firstToken+int64(len(says)) || t > 0xff && t < firstToken })
+}
 
 func text(tokens []int64) (out string) {
 	for _, t := range tokens {
@@ -77,6 +83,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"data":[{"id":"m","max_model_len":12000}]}`)
 		return
 	case "/detokenize":
+		if !known(ask.Tokens) {
+			http.Error(w, `{"error":{"message":"no such token","code":400}}`, http.StatusBadRequest)
+			return
+		}
 		_ = json.NewEncoder(w).Encode(map[string]string{"prompt": detokenized(text(ask.Tokens))})
 		return
 	}
@@ -91,6 +101,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ids = bytesOf(p)
 	default:
 		ids = bytesOf(f.prompt + "user: " + ask.Messages[0].Content)
+	}
+	if !known(ids) {
+		http.Error(w, `{"error":{"message":"no such token","code":400}}`, http.StatusBadRequest)
+		return
 	}
 	most := 16
 	if chat {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -360,10 +361,15 @@ func FuzzState(f *testing.F) {
 	f.Add("ids:a%3Ab:12:m:00ff:3:aa:-;1,2;2<3;f4;u")
 	f.Add("ids:a:1:m:x:3:y:x")
 	f.Add("ids:a:1:m:x:3:y:5<1")
+	f.Add("ids:a:1:m:x:9223372036854775807:y:9223372036854775807;f-;u")
+	f.Add("ids:a:-1:m:x:-3:y:1,2;99999999999999999999<3")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, ok := parse(text)
 		if !ok {
 			return
+		}
+		if s.prompt <= 0 || s.prompt+len(s.tokens) <= 0 || slices.ContainsFunc(s.tokens, func(t int64) bool { return t < 0 || t != int64(int32(t)) }) {
+			t.Fatalf("%q: %+v", text, s)
 		}
 		again, ok := parse(s.head() + piece(s.tokens, 0, s.finished))
 		if !ok {

@@ -70,7 +70,12 @@ func piece(tokens []int64, dropped int, finished bool) string {
 	return string(b)
 }
 
-const maxName = 256 // of an id or a model in a state
+// Bounds of a state.
+const (
+	maxName   = 256     // of an id or a model
+	maxPrompt = 1 << 30 // tokens: sums of them are numbers still
+	maxToken  = 1 << 31 // no id is as large
+)
 
 // parse reads a state.
 func parse(text string) (s *stream, ok bool) {
@@ -84,7 +89,7 @@ func parse(text string) (s *stream, ok bool) {
 	s.created, errs[1] = strconv.ParseInt(parts[2], 10, 64)
 	s.model, errs[2] = url.QueryUnescape(parts[3])
 	s.prompt, errs[3] = strconv.Atoi(parts[5])
-	if slices.ContainsFunc(errs[:], func(err error) bool { return err != nil }) || s.prompt <= 0 || len(s.id) > maxName || len(s.model) > maxName {
+	if slices.ContainsFunc(errs[:], func(err error) bool { return err != nil }) || s.prompt <= 0 || s.prompt > maxPrompt || len(s.id) > maxName || len(s.model) > maxName {
 		return nil, false
 	}
 	for p := range strings.SplitSeq(parts[7], ";") {
@@ -123,7 +128,7 @@ func (s *stream) add(p string) bool {
 	}
 	for n := range strings.SplitSeq(p, ",") {
 		t, err := strconv.ParseInt(n, 10, 64)
-		if err != nil || t < 0 {
+		if err != nil || t < 0 || t >= maxToken {
 			return false
 		}
 		s.tokens = append(s.tokens, t)

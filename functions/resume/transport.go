@@ -3,6 +3,7 @@ package resume
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -177,7 +178,7 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	}
 	dropped, err := x.incomplete(slices.Concat(tokens, s.tokens), len(s.tokens))
 	if err != nil {
-		return nil, err
+		return x.unknown(err)
 	}
 	if dropped < 0 {
 		return x.refuse("its text so far ends within a character"), nil
@@ -185,7 +186,7 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	s.tokens = s.tokens[:len(s.tokens)-dropped]
 	left, err := x.left(s)
 	if err != nil {
-		return nil, err
+		return x.unknown(err)
 	}
 	if left <= 0 {
 		return x.ended(s), nil
@@ -198,6 +199,15 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	e.fresh, e.resumed, e.stream, e.made, e.dropped, e.details = false, true, *s, len(s.tokens), dropped, details
 	resp.Body = e
 	return resp, nil
+}
+
+// unknown is what becomes of a stream of which vLLM was asked something that it has not answered.
+func (x *exchange) unknown(err error) (*http.Response, error) {
+	var no *refusal
+	if errors.As(err, &no) {
+		return x.refuse(no.Error()), nil
+	}
+	return nil, err
 }
 
 // refuse is the answer to a stream that does not go on.
