@@ -55,8 +55,11 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	if name := firstOf(known.Args, parsers); name != "" {
 		return m, "the option " + name + " of vLLM does not allow that" // 2
 	}
-	own, why := defaults(known)
+	content, kept, err := t.content(known, begins)
+	own, why := defaults(known, kept)
 	switch {
+	case err != nil:
+		return m, "the model's files have changed, or can't be read"
 	case why != "":
 		return m, why
 	case own.Presence != 0 || own.Frequency != 0:
@@ -67,15 +70,9 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	m.most, m.usage = own.Most, firstOf(known.Args, []string{"--enable-force-include-usage"}) != ""
 	h := sha256.New()
 	env := slices.DeleteFunc(slices.Sorted(slices.Values(known.Env)), func(kv string) bool { return !strings.HasPrefix(kv, "VLLM_") })
-	content, err := t.content(known, begins)
-	if err != nil {
-		return m, "the model's files have changed, or can't be read"
-	}
 	fmt.Fprintf(h, "%q %q %q %x\n", known.Name, known.Args, env, content)
 	if t.cfg.Adapter != nil && a.model != "" {
-		switch path, found := t.cfg.Adapter(a.model); {
-		case !found:
-		case !filepath.IsAbs(path) || files(h, path) != nil:
+		if path, found := t.cfg.Adapter(a.model); found && (!filepath.IsAbs(path) || files(h, path) != nil) {
 			return m, "what its adapter has in it is not known" // 5
 		}
 	}
@@ -101,10 +98,11 @@ type generation struct {
 	Presence  float64 `json:"presence_penalty"`
 	Frequency float64 `json:"frequency_penalty"`
 	read      bool
+	bad       bool // it is there, and can't be read
 }
 
-// defaults reads it, from where vLLM does.
-func defaults(known Model) (g generation, why string) {
+// defaults is it from where vLLM takes it; kept is what the model's own file says.
+func defaults(known Model, kept generation) (g generation, why string) {
 	for i, arg := range known.Args {
 		name, value, given := strings.Cut(arg, "=")
 		if strings.ReplaceAll(name, "_", "-") != "--generation-config" {
@@ -121,18 +119,23 @@ func defaults(known Model) (g generation, why string) {
 			return g, "the option --generation-config of vLLM does not allow that"
 		}
 	}
-	if !filepath.IsAbs(known.Path) {
-		return g, ""
-	}
-	raw, err := os.ReadFile(filepath.Join(known.Path, "generation_config.json"))
-	switch {
-	case os.IsNotExist(err):
-		return generation{read: true}, ""
-	case err != nil || json.Unmarshal(raw, &g) != nil:
+	if kept.bad {
 		return g, "the model's generation_config.json can't be read"
 	}
+	return kept, ""
+}
+
+// generationOf reads it from a model's folder.
+func generationOf(folder string) (g generation) {
+	raw, err := os.ReadFile(filepath.Join(folder, "generation_config.json"))
+	switch {
+	case os.IsNotExist(err):
+		return generation{read: true}
+	case err != nil || json.Unmarshal(raw, &g) != nil:
+		return generation{bad: true}
+	}
 	g.read = true
-	return g, ""
+	return g
 }
 
 // seen is what was seen of the files that vLLM was started with.
@@ -141,41 +144,42 @@ type seen struct {
 	path    string
 	stats   string // names, sizes and times
 	content []byte
+	own     generation
 	looked  time.Time
 }
 
 // look is how long a stream that begins takes the files for those that were seen: a folder may be far away.
 const look = 10 * time.Second
 
-// content names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
-func (t *Transport) content(known Model, begins bool) ([]byte, error) {
+// content names the model's files by what is in them, and says what its generation_config.json has. They are read once a start; files that are touched after that are not those that vLLM computes with.
+func (t *Transport) content(known Model, begins bool) ([]byte, generation, error) {
 	if !filepath.IsAbs(known.Path) {
-		return nil, nil
+		return nil, generation{}, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.seen
 	same := s.starts == known.Starts && s.path == known.Path
 	if same && begins && time.Since(s.looked) < look {
-		return s.content, nil
+		return s.content, s.own, nil
 	}
 	now, err := stats(known.Path)
 	if err != nil {
-		return nil, err
+		return nil, generation{}, err
 	}
 	if same {
 		if s.stats != now {
-			return nil, errors.New("the model's files have changed")
+			return nil, generation{}, errors.New("the model's files have changed")
 		}
 		s.looked = time.Now()
-		return s.content, nil
+		return s.content, s.own, nil
 	}
 	h := sha256.New()
 	if err := files(h, known.Path); err != nil {
-		return nil, err
+		return nil, generation{}, err
 	}
-	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil), looked: time.Now()}
-	return t.seen.content, nil
+	t.seen = seen{starts: known.Starts, path: known.Path, stats: now, content: h.Sum(nil), own: generationOf(known.Path), looked: time.Now()}
+	return t.seen.content, t.seen.own, nil
 }
 
 // stats are names, sizes and times of files.
