@@ -176,7 +176,7 @@ func (c *call) run() {
 		begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
 		if begun && !s.limits.resumes { // the function was changed, or it is another variant: the client would get the whole answer again
 			c.f.finish(s, false, c.req.Input, 0)
-			c.refuse(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the answer was cut, and the function that is there now does not go on with it (request %s)", c.req.id))
+			c.refuse(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id))
 			return
 		}
 		if s.trace != nil {

@@ -148,10 +148,8 @@ func (f *function) cost(r *request) float64 {
 
 // limits are those of a request that is sent now. The caller holds mu.
 func (f *function) limits() limits {
-	bare := f.spec
-	bare.Handler = nil
 	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout, credentials: f.spec.PassCredentials,
-		resumes: f.spec.Resumes(), moves: f.spec.Moves(), handled: len(f.spec.Handler) > 0 && bare.Resumes()}
+		resumes: f.spec.Resumes(), moves: f.spec.Moves(), handled: f.spec.TellsState() && len(f.spec.Handler) > 0}
 }
 
 // release gives a slot back, whose request has cost so much. The caller holds mu.

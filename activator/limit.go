@@ -16,7 +16,7 @@ type limits struct {
 	credentials bool // whether the client's are passed on
 	resumes     bool // whether instances go on with a stream of another one
 	moves       bool // whether they end requests to give way
-	handled     bool // whether that is so because a program is before their runtime
+	handled     bool // whether their runtime tells its streams' state, and a program before it keeps them from going on
 }
 
 // Messages to a client whose request was ended; %s is the limit.

@@ -86,13 +86,10 @@ type underway struct {
 	takes    time.Duration // as expected; 0: unknown
 }
 
-// stageWaking is the stage of an instance that starts out of a sleep.
-const stageWaking = "waking"
-
 // wokenByOthers says whether i reports that it is being woken: by the autoscaler, if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
-	return st.State == api.Starting && st.Stage == stageWaking
+	return st.State == api.Starting && st.Stage == api.StageWaking
 }
 
 // woke takes in the end of a call to wake an instance, which trace is of; nil: none.
@@ -204,7 +201,7 @@ func (f *function) expected(now time.Time) time.Duration {
 		return f.expectedWake(st)
 	case st.Unplaced():
 		return 0
-	case st.State == api.Starting && st.Stage == stageWaking:
+	case st.State == api.Starting && st.Stage == api.StageWaking:
 		return max(f.wakeTime-now.Sub(st.Since), 0)
 	case st.State == api.Starting:
 		return max(f.loadTime-now.Sub(st.Since), 0)
@@ -259,7 +256,7 @@ func (f *function) ownStage(now time.Time) (word, why string, expected time.Dura
 	case f.set.Awake(now):
 		word = "queue"
 	case f.waking.instance != "":
-		word = stageWaking
+		word = api.StageWaking
 	case !found:
 		word = string(api.Starting)
 	case st.Stage != "":

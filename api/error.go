@@ -214,3 +214,8 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 	w.WriteHeader(e.Status)
 	_, _ = w.Write(body) // the client may have left: nothing to do about it
 }
+
+// NotGoneOn is what a client is told of a stream that was cut, with CodeStreamCut; who could have gone on with it.
+func NotGoneOn(who string) string {
+	return "the answer was cut, and " + who + " does not go on with it"
+}

@@ -341,7 +341,12 @@ const ExitModel = 65
 // Resumes says whether a stream of an instance of f may go on at another one: its runtime's state can be told, and nobody is between it and the
 // activator. Of a revision that names no runtime its image knows which it is: its instances are asked for the state, and do not tell it where they can't.
 func (f Function) Resumes() bool {
-	return f.Moves() || f.Runtime.Kind == RuntimeVLLM && len(f.Handler) == 0
+	return f.TellsState() && len(f.Handler) == 0
+}
+
+// TellsState says whether f's runtime can tell the state of its streams, whoever is before it.
+func (f Function) TellsState() bool {
+	return f.Runtime.Kind == RuntimeEngine || f.Runtime.Kind == "" || f.Runtime.Kind == RuntimeVLLM
 }
 
 // Moves says whether an instance of f that gives way may end its requests so that they go on at another one.

@@ -27,6 +27,9 @@ const (
 	Level2     Level = 2 // weights are dropped, the process lives
 )
 
+// StageWaking is the stage of an instance that starts out of a sleep.
+const StageWaking = "waking"
+
 // InstanceStatus is all that an instance says about itself. It is the payload
 // of [EventInstanceState] and the answer to a state request.
 type InstanceStatus struct {

@@ -121,8 +121,11 @@ func TestAServerIsKilledWithWorkInHand(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		all, err := io.ReadAll(resp.Body)
-		if answered := regexp.MustCompile(`rouse_later_requests_total\{result="answered"\} \d+`).Find(all); err != nil || string(answered) != `rouse_later_requests_total{result="answered"} 4` {
-			return fmt.Errorf("%q, %v", answered, err)
+		if err != nil {
+			return err
+		}
+		if answered := regexp.MustCompile(`rouse_later_requests_total\{result="answered"\} \d+`).Find(all); string(answered) != `rouse_later_requests_total{result="answered"} 4` {
+			return fmt.Errorf("its metrics have %q", answered)
 		}
 		return nil
 	}); err != nil {

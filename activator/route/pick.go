@@ -274,13 +274,10 @@ func lostCache(was, is api.InstanceStatus) bool {
 	case api.Asleep:
 		return !kept(is)
 	case api.Starting: // out of a sleep that is known
-		return was.State != api.Asleep && was.State != api.Starting || is.Stage != stageWaking
+		return was.State != api.Asleep && was.State != api.Starting || is.Stage != api.StageWaking
 	}
 	return true
 }
-
-// stageWaking is the stage of an instance that starts out of a sleep.
-const stageWaking = "waking"
 
 // kept says whether a sleeper has kept something of its cache.
 func kept(st api.InstanceStatus) bool {

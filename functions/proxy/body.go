@@ -21,7 +21,7 @@ func (x *exchange) prepare() ([]byte, error) {
 	}
 	x.body = read
 	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.proxy.cfg.Inside { // it would begin again
-		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "the answer was cut, and this runtime does not go on with it: ask again")
+		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "%s: ask again", api.NotGoneOn("this runtime"))
 	}
 	body := read.Keep() // a transport may read it after its answer
 	kind := x.r.Header.Get("Content-Type")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -283,6 +284,29 @@ func TestDefaultsOfTheModel(t *testing.T) {
 				t.Errorf("got %+v, %q", got, why)
 			}
 		})
+	}
+}
+
+// TestDefaultsAreReadWithTheFiles: a stream that begins takes generation_config.json for what was seen of it, and one that goes on looks again.
+func TestDefaultsAreReadWithTheFiles(t *testing.T) {
+	m := Model{Name: "n", Path: t.TempDir()}
+	write := func(config string) {
+		if err := os.WriteFile(filepath.Join(m.Path, "generation_config.json"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"max_new_tokens":7}`)
+	by := New(Config{Model: func() Model { return m }})
+	a, _ := qualify(pathChat, []byte(hello))
+	for range 2 {
+		if got, why := by.model(a, true); got.most != 7 || why != "" {
+			t.Fatalf("got %+v, %q", got, why)
+		}
+		by.seen.looked = time.Now().Add(time.Hour) // it is never long ago
+		write(`{"max_new_tokens":70}`)
+	}
+	if _, why := by.model(a, false); !strings.Contains(why, "files have changed") {
+		t.Errorf("a stream goes on: %q", why)
 	}
 }
 

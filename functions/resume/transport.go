@@ -213,7 +213,7 @@ func (x *exchange) unknown(err error) (*http.Response, error) {
 // refuse is the answer to a stream that does not go on.
 func (x *exchange) refuse(why string) *http.Response {
 	text, _ := json.Marshal(map[string]any{"error": map[string]any{ // texts always marshal
-		"message": "the answer was cut, and another instance does not go on with it: " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
+		"message": api.NotGoneOn("another instance") + ": " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
 	return x.made(http.StatusBadRequest, "application/json", text)
 }
 

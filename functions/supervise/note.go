@@ -91,7 +91,7 @@ func (s *Supervisor) adopt() {
 		s.phase = waking
 		s.proc.sleeps(n.Level)
 		s.coming.step(api.StepWaking)
-		s.enter(api.Starting, "waking")
+		s.enter(api.Starting, api.StageWaking)
 		s.begin(opWake)
 	case n.State == api.Asleep: // 3.
 		s.phase, s.want = asleep, goal{api.Asleep, n.Level}

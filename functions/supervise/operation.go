@@ -278,7 +278,7 @@ func (s *Supervisor) finishSleep(op *operation, r result) {
 		s.phase = waking
 		s.proc.sleeps(op.level)
 		s.coming.step(api.StepWaking)
-		s.enter(api.Starting, "waking")
+		s.enter(api.Starting, api.StageWaking)
 		s.begin(opWake)
 	default:
 		s.phase, s.took.sleep = asleep, r.took
