@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // ollama declares a function that runs on Ollama.
@@ -105,6 +106,26 @@ func TestOllamaStreams(t *testing.T) {
 		if last := all[len(all)-1]; !isPlain(last, "the answer was cut") {
 			t.Errorf("cut after %q: got %q, want an error at the end", cut, got)
 		}
+	}
+}
+
+// TestOllamaRuntimeFailsBeforeTheFirstByte: errors in Ollama's words have no code, and the request goes to another instance all the same.
+func TestOllamaRuntimeFailsBeforeTheFirstByte(t *testing.T) {
+	b := startBench(t, nil)
+	name := b.ollama("m", nil)
+	broken := b.instance(name, "m-0001", api.Awake)
+	broken.chat = func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(control.HeaderFailed, api.CodeRuntimeFailed)
+		api.WriteErrorTo(w, r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime failed before it answered"))
+	}
+	works := b.instance(name, "m-0002", api.Awake)
+	for range 4 { // whichever is first
+		if resp, got := b.post("/api/chat", `{"model":"m"}`); resp.StatusCode != 200 || resp.Header.Get(control.HeaderFailed) != "" {
+			t.Errorf("got %s %s", resp.Status, got)
+		}
+	}
+	if broken.served.Load() == 0 || works.served.Load() != 4 {
+		t.Errorf("served: got %d by the broken one and %d by the other", broken.served.Load(), works.served.Load())
 	}
 }
 

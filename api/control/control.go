@@ -37,8 +37,8 @@ const (
 // to its runtime: the request may be sent elsewhere. Its value is the code.
 const HeaderRefused = "X-Rouse-Refused"
 
-// HeaderFailed marks a cluster's answer to a request that a runtime there was given, and failed before it answered: who
-// holds the request decides whether it is tried again.
+// HeaderFailed marks an answer of an instance, or of a cluster, to a request that a runtime there was given, and failed before
+// it answered: who holds the request decides whether it is tried again. The body need not say so: Ollama's errors have no codes.
 const HeaderFailed = "X-Rouse-Failed"
 
 // HeaderWait marks a request that goes to an instance behind the call that wakes it: the

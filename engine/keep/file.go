@@ -108,9 +108,10 @@ type Write func(path string, offset int64, numbers []int) (sums []uint64, err er
 // then there is no new file.
 func (s *Store) Save(ctx context.Context, names []block.Hash, write Write) (int, error) {
 	names = names[:min(int64(len(names)), s.cfg.Limit/s.cfg.BlockBytes)]
+	_ = os.Mkdir(s.dir, 0o700) // who wants to be rid of what was said removes the folder; what is said now is kept
 	if !s.alone() {
 		s.stats.Failed++
-		return 0, fmt.Errorf("keep %d blocks in %s: it is not its owner's alone any more", len(names), s.dir)
+		return 0, fmt.Errorf("keep %d blocks in %s: it is gone, or not its owner's alone any more", len(names), s.dir)
 	}
 	s.sweep(0, nil)
 	var numbers []int

@@ -142,8 +142,20 @@ func TestFolderIsOpenedMeanwhile(t *testing.T) {
 	if err := os.RemoveAll(inside); err != nil {
 		t.Fatal(err)
 	}
+	if s.Refresh(); found(t, s, list) != 0 {
+		t.Error("what was removed is found")
+	}
+	if n := save(t, s, list[:3]); n != 3 || found(t, s, list) != 3 {
+		t.Errorf("%d are saved after their folder was removed, want 3", n)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Save(t.Context(), list, write(list)); err == nil || found(t, s, list) != 0 {
-		t.Errorf("without its folder: %v", err)
+		t.Errorf("without the folder that was named: %v", err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the folder that was named is made again: it may be a disk that is not there now")
 	}
 }
 

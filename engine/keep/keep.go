@@ -19,7 +19,8 @@
 // what a model computes. Nothing here knows tokens.
 //
 // The files hold what clients wrote, in a form that a model can read: only the owner can open their folder. Where others can later, nothing in it is
-// read or written until that is mended. A file that others can read or write goes, and links are not followed. The
+// read or written until that is mended. Where it was removed, the next [Store.Save] makes it again, but not the folder that it
+// lies in. A file that others can read or write goes, and links are not followed. The
 // sums find disks that err. They are no signature: who can write the folder can change answers.
 //
 // Several processes may use one folder. A file that another one has removed is not there, and that is all.

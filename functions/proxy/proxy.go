@@ -309,9 +309,12 @@ func (x *exchange) refuse(err *api.Error) {
 	x.fail(err)
 }
 
-// fail answers with an error of ours. Nothing was sent before.
+// fail answers with an error of ours. Nothing was sent before. That the runtime failed a header says: not every API has codes.
 func (x *exchange) fail(err error) {
 	e := api.AsError(err)
+	if e.Code == api.CodeRuntimeFailed {
+		x.w.Header().Set(control.HeaderFailed, e.Code)
+	}
 	x.outcome.Status, x.outcome.Code = e.Status, e.Code
 	if e.Status == api.StatusClientClosed {
 		x.outcome.abort = true // there is nobody to answer

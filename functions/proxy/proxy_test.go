@@ -274,6 +274,8 @@ func TestRuntimeFails(t *testing.T) {
 				}
 			case err != nil || resp.StatusCode != 502 || code(t, body) != api.CodeRuntimeFailed || resp.Header.Get(control.HeaderRefused) != "":
 				t.Errorf("%v %v %s, want 502 runtime_failed and no promise", resp, err, body)
+			case resp.Header.Get(control.HeaderFailed) != api.CodeRuntimeFailed:
+				t.Errorf("%v, want %s: not every API has codes in its errors", resp.Header, control.HeaderFailed)
 			}
 		})
 	}

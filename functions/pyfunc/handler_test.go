@@ -156,6 +156,18 @@ func TestPartlyRefused(t *testing.T) {
 	}
 }
 
+// What the parts of Rouse say to each other about one input is not for clients.
+func TestFailedInput(t *testing.T) {
+	h := newHandler(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(control.HeaderFailed, api.CodeRuntimeFailed)
+		api.WriteError(w, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "no"))
+	})
+	p := predictions(t, post(t.Context(), h, call(get("/no"))))
+	if p[0].Status != 502 || p[0].Header.Get(control.HeaderFailed) != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
 // What an envelope's inner request says in Rouse's name is dropped, and credentials too unless they were declared.
 func TestReservedHeadersOfAnEnvelope(t *testing.T) {
 	for _, credentials := range []bool{false, true} {

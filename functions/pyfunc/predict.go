@@ -182,6 +182,7 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	}
 	t.refused = rec.header.Get(control.HeaderRefused)
 	delete(rec.header, control.HeaderRefused)
+	delete(rec.header, control.HeaderFailed)
 	if rec.status == http.StatusServiceUnavailable || rec.status == http.StatusTooManyRequests {
 		h.askBack(rec.header)
 	}

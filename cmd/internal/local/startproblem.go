@@ -26,7 +26,7 @@ func (s *server) startProblem(f api.Function) string {
 	}
 	for _, program := range programs(f) {
 		if !findProgram(program, f.Runtime.Env) {
-			add("its program %s is not there, or not in PATH", program)
+			add("its program %s is not there, not in PATH, or not executable", program)
 		}
 	}
 	if s.host.Capacity > 0 && f.Memory.Host > s.host.Capacity {
