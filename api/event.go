@@ -85,7 +85,8 @@ type Decision struct {
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance,omitempty"`
 	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
-	// "scale" where somebody outside says how many are wanted,
+	// "scale" where somebody outside says how many are wanted, "woken" where an activator woke an instance under its grant,
+	// "unhealthy" where one that was awake does not serve any more,
 	// "reload" where an instance loads its model anew because it woke as another than it
 	// was, "exceed" where one uses more than its function declares, "forecast" where it turned out
 	// whether a request that was foreseen came, or "fail" where waiting requests are refused.

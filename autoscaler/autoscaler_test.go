@@ -75,9 +75,37 @@ func TestLadder(t *testing.T) {
 		if f.served != 2 || w.count("wake") != 0 || w.count("start") != 1 {
 			t.Errorf("served %d, the autoscaler woke %d times and started %d, want 2, 0, 1", f.served, w.count("wake"), w.count("start"))
 		}
+		if got := w.told(f, "woken"); len(got) != 1 || got[0].Instance != "a-0001" {
+			t.Errorf("of the wake under the grant it tells %+v, want one", got)
+		}
 		pass(17 * time.Minute)
 		if got := w.state("a-0001"); got != api.Gone {
 			t.Errorf("after gone-after it is %s, want gone", got)
+		}
+	})
+}
+
+// TestWhatNobodyOrderedIsTold: a wake of ours is told once, as one; that an awake instance fails is told with its reason.
+func TestWhatNobodyOrderedIsTold(t *testing.T) {
+	inWorld(t, 3*api.GiB/2, func(w *fleet) {
+		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
+		for range 2 { // no grant can be out for either, as the other one is awake
+			w.request(a, 1, time.Second)
+			pass(10 * time.Second)
+			w.request(b, 1, time.Second)
+			pass(10 * time.Second)
+		}
+		if ours, woken := w.told(a, "wake"), w.told(a, "woken"); len(ours) != 1 || len(woken) != 0 {
+			t.Errorf("it tells %+v and %+v, want one wake of ours", ours, woken)
+		}
+		w.mu.Lock()
+		i := w.instances["b-0001"]
+		i.s.Message = "the runtime ended: signal: killed; its last output:\nmany words"
+		w.to(i, api.Unhealthy, 0)
+		w.mu.Unlock()
+		pass(time.Second)
+		if got := w.told(b, "unhealthy"); len(got) != 1 || got[0].Reason != "the runtime ended: signal: killed" {
+			t.Errorf("of its failure it tells %+v, want its reason", got)
 		}
 	})
 }

@@ -168,6 +168,11 @@ func (w *fleet) count(prefix string) int {
 	return n
 }
 
+// told are the autoscaler's decisions of a kind for a function.
+func (w *fleet) told(f *fakeFunction, action string) []api.Decision {
+	return slices.DeleteFunc(w.a.Why(f.spec.Name), func(d api.Decision) bool { return d.Action != action })
+}
+
 // transcript is all calls.
 func (w *fleet) transcript() string {
 	w.mu.Lock()

@@ -283,6 +283,7 @@ func (a *Autoscaler) assumeGranted(i *instance, now time.Time) {
 // changed follows an instance from one state to another.
 func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
+	a.tellChange(i, old, now)
 	rose := f.Changed(&i.Instance, old, now)
 	if s.CanaryMismatches > old.CanaryMismatches && old.Seq > 0 {
 		reason, _, _ := strings.Cut(s.Message, "; its last output:")
@@ -311,6 +312,22 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 		}
 		a.log.Warn("an instance is unhealthy", "function", f.Spec.Name, "instance", s.Instance, "was", old.State, "message", s.Message)
 	}
+}
+
+// tellChange tells of what an instance has done without an order of ours: it was woken under its grant, or its runtime has failed.
+func (a *Autoscaler) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
+	s := i.Status
+	d := api.Decision{At: now, Function: i.f.Spec.Name, Instance: s.Instance}
+	switch {
+	case old.State == api.Asleep && (s.State == api.Starting || s.State == api.Awake) && i.Doing == decide.Nothing && (i.Waking || i.GrantedAt.After(i.RoseAt)):
+		d.Action, d.Reason = "woken", "a request came, and the activator that holds it woke it under the grant"
+	case s.State == api.Unhealthy && (old.State == api.Awake || old.State == api.Draining):
+		reason, _, _ := strings.Cut(s.Message, "; its last output:")
+		d.Action, d.Reason = "unhealthy", cmp.Or(reason, "it does not answer")
+	default:
+		return
+	}
+	a.tell(d)
 }
 
 // died follows an instance to its end, wanted or not.
