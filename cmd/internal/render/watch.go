@@ -103,13 +103,13 @@ func Decisions(w io.Writer, decisions []api.Decision) error {
 		_, err := fmt.Fprintln(w, "Nothing was decided yet: no request came.")
 		return err
 	}
-	width := 14
+	action, width := 7, 14
 	for _, d := range decisions {
-		width = max(width, len(d.Instance))
+		action, width = max(action, len(d.Action)), max(width, len(d.Instance))
 	}
 	for _, d := range decisions {
-		reason := strings.ReplaceAll(d.Reason, "\n", "\n"+strings.Repeat(" ", 20+width))
-		fmt.Fprintf(w, "%s  %-7s %-*s %s\n", d.At.Local().Format(time.TimeOnly), d.Action, width, d.Instance, reason)
+		reason := strings.ReplaceAll(d.Reason, "\n", "\n"+strings.Repeat(" ", 13+action+width))
+		fmt.Fprintf(w, "%s  %-*s %-*s %s\n", d.At.Local().Format(time.TimeOnly), action, d.Action, width, d.Instance, reason)
 		if d.Error != "" {
 			fmt.Fprintf(w, "%28s failed: %s\n", "", d.Error)
 		}
