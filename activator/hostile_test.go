@@ -187,7 +187,7 @@ func TestTargetsThatHang(t *testing.T) {
 			return true
 		}
 	}
-	const limit = 150 * time.Millisecond
+	const limit = 600 * time.Millisecond // what an instance does before it hangs takes less, however busy the machine is
 	for name, test := range map[string]struct {
 		does func(http.ResponseWriter, *http.Request) bool
 		set  func(*api.Function)
