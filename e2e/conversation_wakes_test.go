@@ -21,7 +21,7 @@ func TestWakesWhereTheConversationIs(t *testing.T) {
 	}
 	t.Parallel()
 	manifest := filepath.Join(t.TempDir(), "m.yaml")
-	model := infertest.File(t, infertest.Spec{Context: 2048})
+	model := infertest.File(t, infertest.Spec{Dim: 256, Layers: 12, Vocab: 2000, Context: 2048})
 	if err := os.WriteFile(manifest, fmt.Appendf(nil, `apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: m}
@@ -51,7 +51,7 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 		}
 		return answer.Usage.Prompt, answer.Usage.Details.Cached, resp.Header.Get("X-Rouse-Instance")
 	}
-	both := func(prompts [2]string) (at [2]string) { // at once, as an instance takes one at a time
+	both := func(prompts [2]string) (at [2]string) { // at once: an instance takes one at a time, and answers far longer than the other one needs to wake
 		var clients sync.WaitGroup
 		for n, prompt := range prompts {
 			clients.Go(func() { _, _, at[n] = ask(prompt, 600) })
@@ -61,7 +61,7 @@ spec: {template: {metadata: {annotations: {rouse.dev/model: %s, rouse.dev/memory
 	}
 	both([2]string{"one", "other"}) // for the second instance to come
 	// On a machine that does much else the activator may not wait for an answer of the autoscaler: then there is another try, with other conversations.
-	for round := range 10 {
+	for round := range 5 {
 		said := [2]string{strings.Repeat(fmt.Sprintf("what one says in round %d. ", round), 60), strings.Repeat(fmt.Sprintf("and the other in round %d. ", round), 60)}
 		at, right, was, all := both(said), true, 0, 0
 		for n := range said {
