@@ -361,8 +361,14 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("clusters: the host %s: %w", r.URL.Host, err)
 	}
 	f.mu.Lock()
-	var l *link.Link
 	s := f.sessions[string(who)]
+	if s != nil {
+		f.mu.Unlock()
+		s.awaitLink(r.Context())
+		f.mu.Lock()
+		s = f.sessions[string(who)]
+	}
+	var l *link.Link
 	if s != nil {
 		l = s.newest()
 	}

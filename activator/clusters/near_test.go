@@ -1,6 +1,7 @@
 package clusters_test
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ import (
 // machine is a front door with an instance of chat of its own, which wakes when it is wanted.
 type machine struct {
 	*front
+	pool *x509.CertPool // of its certificate
+
 	mu      sync.Mutex // guards what follows
 	status  api.InstanceStatus
 	wakes   int
@@ -34,7 +37,7 @@ func newMachine(t *testing.T, state api.State, wake time.Duration, declared ...c
 		fmt.Fprint(w, `{"from":"here"}`)
 	}))
 	t.Cleanup(instance.Close)
-	m := &machine{status: api.InstanceStatus{Instance: "own-1", Function: chat.Name, State: state, Endpoint: api.Endpoint(instance.URL), Concurrency: 2, WakeTime: wake, LoadTime: wake}}
+	m := &machine{pool: pool, status: api.InstanceStatus{Instance: "own-1", Function: chat.Name, State: state, Endpoint: api.Endpoint(instance.URL), Concurrency: 2, WakeTime: wake, LoadTime: wake}}
 	m.front = newFrontWith(t, "front", api.EmitterFunc(m.brain), server, declared...)
 	m.activator.PutFunction(chat)
 	m.Near(chat, true)

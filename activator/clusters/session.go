@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -31,9 +32,10 @@ type session struct {
 	since      time.Time
 	wake       chan struct{} // something is to be sent; one place
 	ended      chan struct{} // closed by end
+	linked     chan struct{} // closed with its first link
 	reason     string        // why it was ended; written before ended is closed
 
-	once sync.Once
+	once, joined sync.Once // of ended and linked
 
 	// Guarded by the mutex of the Front.
 	heard    time.Time
@@ -137,7 +139,7 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
 }
 
 // helloTimeout bounds the wait for a Hello.
@@ -241,6 +243,27 @@ func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
 		return nil
 	}
 	return state.VerifiedChains[0][0]
+}
+
+// firstLink bounds the wait for the first link of a session.
+const firstLink = time.Second
+
+// awaitLink waits for the session's first link. An agent dials it before it says what it has, over another connection: what it
+// says may be here first.
+func (s *session) awaitLink(ctx context.Context) {
+	select {
+	case <-s.linked:
+		return
+	default:
+	}
+	late := time.NewTimer(firstLink)
+	defer late.Stop()
+	select {
+	case <-s.linked:
+	case <-s.ended:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 // newest is the link that takes new requests; nil: none does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -24,6 +25,7 @@ type wire struct {
 	at string
 
 	up, down *gate // of connections that are made from now on
+	link     *gate // of what an agent sends by its second connection, which is its first link, behind the first record of TLS; nil: up
 
 	mu    sync.Mutex        // guards what follows
 	conns map[net.Conn]bool // true: the front door's end
@@ -80,7 +82,11 @@ func newWire(t *testing.T, to string) *wire {
 			}
 			w.mu.Lock()
 			w.conns[agent], w.conns[front] = false, true
-			go w.pump(front, agent, w.up)
+			if w.link != nil && len(w.conns) == 4 {
+				go w.pumpLink(front, agent)
+			} else {
+				go w.pump(front, agent, w.up)
+			}
 			go w.pump(agent, front, w.down)
 			w.mu.Unlock()
 		}
@@ -90,6 +96,20 @@ func newWire(t *testing.T, to string) *wire {
 		w.cut()
 	})
 	return w
+}
+
+// pumpLink passes a TLS record on, and the rest by the gate of links.
+func (w *wire) pumpLink(front, agent net.Conn) {
+	header := make([]byte, 5)
+	_, err := io.ReadFull(io.TeeReader(agent, front), header)
+	if err == nil {
+		_, err = io.CopyN(front, agent, int64(binary.BigEndian.Uint16(header[3:])))
+	}
+	if err != nil {
+		_ = front.Close()
+		return
+	}
+	w.pump(front, agent, w.link)
 }
 
 func (w *wire) pump(to, from net.Conn, g *gate) {
@@ -134,6 +154,24 @@ func (w *wire) sever() (mend func()) {
 		}
 	}
 	return func() { up.unshut(); down.unshut() }
+}
+
+// TestLinkIsLate: what an agent has is known before its link is there. Its requests wait for the link, and nobody else is woken.
+func TestLinkIsLate(t *testing.T) {
+	m, _ := newMachine(t, api.Asleep, time.Millisecond, declared("west", "w", "default/*"))
+	w := newWire(t, m.at)
+	w.link = newGate()
+	w.link.shut()
+	west := newCluster(t, "west", "w", m.pool, chat, w.at)
+	west.set(api.Awake)
+	m.has(t, "west", api.Awake)
+	time.AfterFunc(100*time.Millisecond, w.link.unshut)
+	if status, body := m.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+		t.Errorf("%d %s, want it from west", status, body)
+	}
+	if m.woken() != 0 {
+		t.Error("it was woken here")
+	}
 }
 
 // TestLinkCut: requests whose first byte has not been sent are answered after the connections of their cluster were cut.
