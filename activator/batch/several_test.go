@@ -173,8 +173,9 @@ func TestStoredElsewhere(t *testing.T) {
 	if w := two.do(http.MethodGet, pathStored+first.ID, "b", nil); w.Code != http.StatusNotFound {
 		t.Errorf("another tenant finds it: %d", w.Code)
 	}
-	ended := make(chan struct{})
+	begun, ended := make(chan struct{}), make(chan struct{})
 	one.front.answer = func(_ http.ResponseWriter, r *http.Request, _ string) {
+		close(begun)
 		<-r.Context().Done()
 		close(ended)
 	}
@@ -182,6 +183,7 @@ func TestStoredElsewhere(t *testing.T) {
 	comes(t, "the response in the background", func() bool {
 		return want[stored](two, http.StatusOK, two.do(http.MethodGet, pathStored+runs.ID, "a", nil)).Status == "in_progress"
 	})
+	<-begun // a response that is cancelled before is never asked for
 	if r := want[stored](two, http.StatusOK, two.do(http.MethodPost, pathStored+runs.ID+"/cancel", "a", nil)); r.Status != "cancelled" {
 		t.Errorf("cancelled elsewhere: %+v", r)
 	}
