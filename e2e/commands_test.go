@@ -59,16 +59,21 @@ func up(ts *testscript.TestScript, neg bool, args []string) {
 
 var signals = map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 
-// signal NAME [group]: send the server a signal; with "group", as a terminal does, to all of its process group.
+// signal NAME [group]: send the server a signal, and after KILL wait for its end; with "group", as a terminal does, to all of its process group.
 func sendSignal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 || signals[args[0]] == 0 {
 		ts.Fatalf("signal: %v", errUsage)
 	}
-	pid := placeOf(ts).server.cmd.Process.Pid
+	server := placeOf(ts).server
+	pid := server.cmd.Process.Pid
 	if len(args) == 2 {
 		pid = -pid
 	}
 	ts.Check(syscall.Kill(pid, signals[args[0]]))
+	if args[0] == "KILL" { // nothing that it could do before its end
+		_, err := server.wait()
+		ts.Check(err)
+	}
 }
 
 // downed STATUS: wait until the server has ended with that exit status ("-" takes any), and no process is left.
