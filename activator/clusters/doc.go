@@ -12,7 +12,7 @@
 //  2. Its control stream begins with a Hello. A [Declaration] must know the cluster, and
 //     the token or the certificate must be the declared one; else the stream ends with the reason.
 //  3. It opens links, which belong to the session by a secret that only this agent was told.
-//  4. It says what it serves. What the declaration does not allow is refused, and said; the
+//  4. It says what it serves, and is heard when it has a link. What the declaration does not allow is refused, and said; the
 //     rest is put into the activator: the function where it is new, and the instance.
 //  5. The activator's demand ([Front.Emit]) is divided among clusters (package choose), and sent there.
 //  6. Requests go by the newest link that takes some ([Front.RoundTrip]).

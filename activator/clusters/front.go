@@ -361,14 +361,8 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("clusters: the host %s: %w", r.URL.Host, err)
 	}
 	f.mu.Lock()
-	s := f.sessions[string(who)]
-	if s != nil {
-		f.mu.Unlock()
-		s.awaitLink(r.Context())
-		f.mu.Lock()
-		s = f.sessions[string(who)]
-	}
 	var l *link.Link
+	s := f.sessions[string(who)]
 	if s != nil {
 		l = s.newest()
 	}

@@ -129,8 +129,11 @@ func (f *Front) join(ctx context.Context, conn net.Conn) {
 	f.mu.Lock()
 	s.links = append(s.links, l)
 	f.links[l] = true
-	s.joined.Do(func() { close(s.linked) })
 	f.mu.Unlock()
+	select {
+	case s.linked <- struct{}{}:
+	default: // it had one before
+	}
 	f.metrics.links.WithLabelValues(s.hello.Cluster).Inc()
 	go f.watch(s, l)
 }

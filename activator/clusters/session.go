@@ -32,10 +32,10 @@ type session struct {
 	since      time.Time
 	wake       chan struct{} // something is to be sent; one place
 	ended      chan struct{} // closed by end
-	linked     chan struct{} // closed with its first link
+	linked     chan struct{} // it has a link; one place
 	reason     string        // why it was ended; written before ended is closed
 
-	once, joined sync.Once // of ended and linked
+	once sync.Once
 
 	// Guarded by the mutex of the Front.
 	heard    time.Time
@@ -97,6 +97,7 @@ func (f *Front) Control(stream exchangerpc.ServerStream) error {
 	f.deps.Tell(strings.TrimSpace("cluster " + s.hello.Cluster + " has joined (agent " + s.hello.Agent + ", rouse " + s.hello.Version + ")"))
 	read := make(chan error, 1) // why the reader ended
 	go func() {
+		s.awaitLink(stream.Context())
 		err := f.listen(s, stream)
 		f.broke(s, err)
 		read <- err
@@ -139,11 +140,26 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
 }
 
 // helloTimeout bounds the wait for a Hello.
 const helloTimeout = 5 * time.Second
+
+// awaitLink waits until the session has a link. The agent dials it before it says what it has, but over another connection: what it
+// says may be here first, and requests would find no way to it.
+func (s *session) awaitLink(ctx context.Context) {
+	late := time.NewTimer(linkTimeout)
+	defer late.Stop()
+	select {
+	case <-s.linked:
+	case <-late.C:
+	case <-ctx.Done():
+	}
+}
+
+// linkTimeout bounds the wait for the first link: an agent without one is heard all the same.
+const linkTimeout = time.Second
 
 // listen takes in what the agent says, until its stream ends.
 func (f *Front) listen(s *session, stream exchangerpc.ServerStream) error {
@@ -243,27 +259,6 @@ func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
 		return nil
 	}
 	return state.VerifiedChains[0][0]
-}
-
-// firstLink bounds the wait for the first link of a session.
-const firstLink = time.Second
-
-// awaitLink waits for the session's first link. An agent dials it before it says what it has, over another connection: what it
-// says may be here first.
-func (s *session) awaitLink(ctx context.Context) {
-	select {
-	case <-s.linked:
-		return
-	default:
-	}
-	late := time.NewTimer(firstLink)
-	defer late.Stop()
-	select {
-	case <-s.linked:
-	case <-s.ended:
-	case <-late.C:
-	case <-ctx.Done():
-	}
 }
 
 // newest is the link that takes new requests; nil: none does.

@@ -156,7 +156,7 @@ func (w *wire) sever() (mend func()) {
 	return func() { up.unshut(); down.unshut() }
 }
 
-// TestLinkIsLate: what an agent has is known before its link is there. Its requests wait for the link, and nobody else is woken.
+// TestLinkIsLate: what an agent says comes before its link does. It is known when requests can go there, and nobody else is woken.
 func TestLinkIsLate(t *testing.T) {
 	m, _ := newMachine(t, api.Asleep, time.Millisecond, declared("west", "w", "default/*"))
 	w := newWire(t, m.at)
@@ -164,8 +164,8 @@ func TestLinkIsLate(t *testing.T) {
 	w.link.shut()
 	west := newCluster(t, "west", "w", m.pool, chat, w.at)
 	west.set(api.Awake)
-	m.has(t, "west", api.Awake)
 	time.AfterFunc(100*time.Millisecond, w.link.unshut)
+	m.has(t, "west", api.Awake)
 	if status, body := m.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
 		t.Errorf("%d %s, want it from west", status, body)
 	}
