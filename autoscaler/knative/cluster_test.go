@@ -62,10 +62,10 @@ type cluster struct {
 
 	mu        sync.Mutex // guards all below
 	made      int
-	refuse    bool // pods can't be made
-	hold      bool // pods are made later
-	backwards bool // the wrong pod is deleted
-	linger    bool // containers of pods that are being deleted go on
+	refuse    string // why pods can't be made; empty: they can
+	hold      bool   // pods are made later
+	backwards bool   // the wrong pod is deleted
+	linger    bool   // containers of pods that are being deleted go on
 	seen      []api.InstanceStatus
 	told      []control.InstanceReport
 	functions map[api.FunctionName]api.Function
@@ -197,13 +197,13 @@ func (c *cluster) scale(action kubetesting.Action) (bool, runtime.Object, error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprintf("scale %d", patch.Spec.Replicas))
-	if c.refuse {
-		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota: two pods"}}
+	if c.refuse != "" {
+		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: c.refuse}}
 	}
 	if err := c.kube.Tracker().Update(deployments, d, d.Namespace); err != nil {
 		return true, nil, err
 	}
-	if !c.refuse && !c.hold {
+	if c.refuse == "" && !c.hold {
 		c.match(int(patch.Spec.Replicas))
 	}
 	return true, d, nil

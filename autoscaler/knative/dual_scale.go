@@ -58,7 +58,7 @@ func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 	if err := f.settle(ctx, r, there); err != nil || there() {
 		return err
 	}
-	return f.errNoPod()
+	return f.errNoPod(r)
 }
 
 // beginRelease lets a requester go; f.mu is held.

@@ -290,7 +290,7 @@ func (c *cluster) scaleByHand(n int32) {
 
 func TestPodsThatAreRefused(t *testing.T) {
 	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
-		c.refuse = true
+		c.refuse = "exceeded quota: two pods"
 		began := time.Now()
 		_, err := c.begin("tiny-00001-0001", api.Grant{})()
 		if err == nil || !strings.Contains(err.Error(), "exceeded quota") {
@@ -298,6 +298,33 @@ func TestPodsThatAreRefused(t *testing.T) {
 		}
 		if d := time.Since(began); d > 5*time.Second {
 			t.Errorf("it took %s", d)
+		}
+		if c.replicas() != 0 {
+			t.Errorf("got %d replicas, want the scale taken back", c.replicas())
+		}
+	})
+}
+
+// TestAWebhookDoesNotAnswer: that a webhook is away says nothing of the pod. A start waits for it, and ends with the reason where it stays away.
+func TestAWebhookDoesNotAnswer(t *testing.T) {
+	const away = `Internal error occurred: failed calling webhook "functions.rouse.dev": failed to call webhook: connection refused`
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.refuse = away
+		end := c.begin("tiny-00001-0001", api.Grant{})
+		time.Sleep(15 * time.Second)
+		c.mu.Lock()
+		c.refuse = ""
+		c.match(1)
+		c.mu.Unlock()
+		if id, err := end(); err != nil || id != "pod-1" {
+			t.Errorf("got %q and %v, want the pod that was made when it was back", id, err)
+		}
+	})
+	inCluster(t, 0, nil, func(t *testing.T, c *cluster) {
+		c.refuse = away
+		_, err := c.begin("tiny-00001-0001", api.Grant{})()
+		if err == nil || !strings.Contains(err.Error(), "within 20s") || !strings.Contains(err.Error(), away) {
+			t.Errorf("got %v, want the reason", err)
 		}
 		if c.replicas() != 0 {
 			t.Errorf("got %d replicas, want the scale taken back", c.replicas())

@@ -3,6 +3,7 @@ package knative
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -215,23 +216,32 @@ func (f *Fleet) dropStart(r *revision, s *start) bool {
 // awaitPod waits for the pod of a start. It gives up where the Deployment says that
 // its pods are refused.
 func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.CreateTimeout, f.errNoPod())
-	defer cancel()
 	ctx, stop := f.unlessRefused(ctx, r)
 	defer stop()
+	late := time.NewTimer(f.cfg.CreateTimeout)
+	defer late.Stop()
 	select {
 	case id := <-s.pod:
 		return id, nil
 	case err := <-s.failed:
 		return "", err
+	case <-late.C:
+		return "", f.errNoPod(r)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 }
 
-func (f *Fleet) errNoPod() error {
+func (f *Fleet) errNoPod(r *revision) error {
+	if why := f.refusal(r.name); why != "" {
+		return fmt.Errorf("no pod was made within %s: %s", f.cfg.CreateTimeout, why)
+	}
 	return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
 }
+
+// webhookFailed is what the API server says of a webhook that does not answer, which is no answer about the pod: it may be one that
+// restarts, and Kubernetes tries again.
+const webhookFailed = "failed calling webhook"
 
 // unlessRefused ends its context, with the reason, when the Deployment of a revision says that its pods are refused.
 func (f *Fleet) unlessRefused(ctx context.Context, r *revision) (refused context.Context, stop func()) {
@@ -244,10 +254,11 @@ func (f *Fleet) unlessRefused(ctx context.Context, r *revision) (refused context
 			if !first {
 				why = f.refusal(r.name)
 			}
-			if first = false; why != "" {
-				refuse(fmt.Errorf("the pod is refused by Kubernetes: %s", why))
+			if first = false; why == "" || strings.Contains(why, webhookFailed) {
+				return false
 			}
-			return why != ""
+			refuse(fmt.Errorf("the pod is refused by Kubernetes: %s", why))
+			return true
 		})
 	})
 	return refused, func() { refuse(nil); polls.Wait() }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
@@ -192,13 +191,9 @@ func withoutTheInjector(t *testing.T) {
 		t.Errorf("a stock function is answered with %d %s (%v)", a.status, a.body, err)
 	}
 	f := create(t, "any-later", anyServer, []string{"rouse.dev/runtime=http"}, "--cmd", "/anyserver")
-	answered := make(chan error, 1) // one client's, who comes again when told to
+	answered := make(chan error, 1) // one request's
 	go func() {
 		a, err := call(t.Context(), c, f.host(), "/", nil)
-		for err == nil && a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && t.Context().Err() == nil {
-			time.Sleep(time.Second)
-			a, err = call(t.Context(), c, f.host(), "/", nil)
-		}
 		if err == nil && a.status != http.StatusOK {
 			err = fmt.Errorf("status %d: %s", a.status, a.body)
 		}
