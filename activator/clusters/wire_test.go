@@ -24,11 +24,10 @@ import (
 type wire struct {
 	at string
 
-	up, down *gate // of connections that are made from now on
-	link     *gate // of what an agent sends by its second connection, which is its first link, behind the first record of TLS; nil: up
-
-	mu    sync.Mutex        // guards what follows
-	conns map[net.Conn]bool // true: the front door's end
+	mu       sync.Mutex        // guards what follows
+	up, down *gate             // of connections that are made from now on
+	link     *gate             // of what an agent sends by its second connection, which is its first link, behind the first record of TLS; nil: up
+	conns    map[net.Conn]bool // true: the front door's end
 }
 
 // gate lets bytes through, or keeps them until it is open.
@@ -83,7 +82,7 @@ func newWire(t *testing.T, to string) *wire {
 			w.mu.Lock()
 			w.conns[agent], w.conns[front] = false, true
 			if w.link != nil && len(w.conns) == 4 {
-				go w.pumpLink(front, agent)
+				go w.pumpLink(front, agent, w.link)
 			} else {
 				go w.pump(front, agent, w.up)
 			}
@@ -98,8 +97,8 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-// pumpLink passes a TLS record on, and the rest by the gate of links.
-func (w *wire) pumpLink(front, agent net.Conn) {
+// pumpLink passes a TLS record on, and the rest by g.
+func (w *wire) pumpLink(front, agent net.Conn, g *gate) {
 	header := make([]byte, 5)
 	_, err := io.ReadFull(io.TeeReader(agent, front), header)
 	if err == nil {
@@ -109,7 +108,7 @@ func (w *wire) pumpLink(front, agent net.Conn) {
 		_ = front.Close()
 		return
 	}
-	w.pump(front, agent, w.link)
+	w.pump(front, agent, g)
 }
 
 func (w *wire) pump(to, from net.Conn, g *gate) {
@@ -128,6 +127,16 @@ func (w *wire) pump(to, from net.Conn, g *gate) {
 			return
 		}
 	}
+}
+
+// delayLink keeps what the first link carries until arrive is called. Its agent has not connected yet.
+func (w *wire) delayLink() (arrive func()) {
+	g := newGate()
+	g.shut()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.link = g
+	return g.unshut
 }
 
 // cut ends every connection.
@@ -160,11 +169,10 @@ func (w *wire) sever() (mend func()) {
 func TestLinkIsLate(t *testing.T) {
 	m, _ := newMachine(t, api.Asleep, time.Millisecond, declared("west", "w", "default/*"))
 	w := newWire(t, m.at)
-	w.link = newGate()
-	w.link.shut()
+	arrive := w.delayLink()
 	west := newCluster(t, "west", "w", m.pool, chat, w.at)
 	west.set(api.Awake)
-	time.AfterFunc(100*time.Millisecond, w.link.unshut)
+	time.AfterFunc(100*time.Millisecond, arrive)
 	m.has(t, "west", api.Awake)
 	if status, body := m.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
 		t.Errorf("%d %s, want it from west", status, body)
