@@ -103,6 +103,7 @@ type farRig struct {
 	mu    sync.Mutex // guards what follows
 	state api.State  // of the agent's instance
 	told  []api.Demand
+	said  []string // what other front doors are told of a Service: the function that it is here, and the states of its instances at agents
 }
 
 func newFarRig(t *testing.T) *farRig {
@@ -112,7 +113,7 @@ func newFarRig(t *testing.T) *farRig {
 	e := &elsewhere{cfg: &joining.Front{Owner: "rack"}, log: log, own: newOwn()}
 	var err error
 	if e.Front, err = clusters.New(clusters.Config{Name: "pod", Owner: "rack", SharesNear: true},
-		clusters.Deps{Activator: e, Near: e.toRevisions(api.EmitterFunc(g.hear)), Transport: transportFunc(host), Logger: log}); err != nil {
+		clusters.Deps{Activator: e, Near: e.toRevisions(api.EmitterFunc(g.hear)), Transport: transportFunc(host), Changed: g.say, Logger: log}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Declare([]clusters.Declaration{{Name: "desk", TokenHashes: []string{clusters.HashToken("desk")}, Functions: []string{"*/*"}}}); err != nil {
@@ -158,6 +159,19 @@ func (g *farRig) waits(name api.FunctionName) bool {
 		}
 	}
 	return false
+}
+
+// say is told what other front doors are to be told anew, and looks at it as they do.
+func (g *farRig) say(name api.FunctionName) {
+	here := g.far.here(name)
+	stats, _ := g.core.Stats(here)
+	said := string(here)
+	for _, st := range g.far.farOf(name, stats).Instances {
+		said += " " + string(st.State)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.said = append(g.said, said)
 }
 
 // join has an agent serve a Service, until it is stopped.
@@ -230,6 +244,11 @@ func TestOwnAndElsewhere(t *testing.T) {
 		if g.core.Declared("default/tiny") {
 			t.Error("the Service is a function besides its revision")
 		}
+		g.mu.Lock()
+		if last := g.said[len(g.said)-1]; last != "default/"+name+" awake" {
+			t.Errorf("other front doors were told last %q", last)
+		}
+		g.mu.Unlock()
 	}
 	if g.waits("default/tiny-00001") || g.waits("default/tiny-00002") {
 		t.Errorf("the autoscaler was told %+v", g.told)
