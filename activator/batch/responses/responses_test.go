@@ -370,6 +370,10 @@ func FuzzStream(f *testing.F) {
 	f.Add(streamOf("response.completed", "{}"), 5)
 	f.Add(strings.ReplaceAll(streamOf("response.failed", "{}"), "\n", "\r\n"), 3)
 	f.Add("data: {\"type\":\"response.completed\",\ndata: \"response\":{\"output\":[],\"status\":\"completed\"}}\n\n", 1)
+	f.Add("event: response.output_text.delta\nevent: response.completed", 1) // two names
+	f.Add("event: response.completed\nevent: response.output_text.delta\ndata: {}\n\n", 7)
+	f.Add("data: {\"a\":\ndata: {\"type\":\"response.completed\"}}\n\n", 9)
+	f.Add("data: {\"error\":\"full\"}\n\ndata: [DONE]\n\n", 4)
 	b := newBench(f, Config{}, store.Limits{})
 	f.Fuzz(func(t *testing.T, text string, size int) {
 		b.t = t

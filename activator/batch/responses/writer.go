@@ -6,6 +6,7 @@ import (
 	"errors"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
@@ -255,11 +256,13 @@ func (w *writer) event(event []byte) ([]byte, error) {
 	}
 	kind, _ := jsonfield.Find(data, "type")
 	response, _ := jsonfield.Find(data, "response")
+	fault, _ := jsonfield.Find(data, "error")
+	last := is(kind, head, "response.completed", "response.incomplete", "response.failed")
 	switch {
-	case is(kind, head, "error"):
+	case !last && (is(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null is none
 		w.failed = true
 		return event, nil
-	case is(kind, head, "response.completed", "response.incomplete", "response.failed"), ends(data) && !w.done && !w.failed:
+	case last, !w.done && !w.failed && isLast(event):
 		var err error
 		if response, err = w.keep(response); err != nil {
 			w.number = max(number, w.number-1) // the error has its place
@@ -284,15 +287,25 @@ func errNoEvent() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime sent an event that is not valid JSON")
 }
 
-// is says whether an event is of one of these kinds, by its type or its name: clients differ in what they look at.
+// is says whether an event is of one of these kinds, by its type or a name: clients differ in what they look at, and in which name they
+// take where an event has two.
 func is(kind, lines []byte, any ...string) bool {
-	named := name(lines)
-	for _, k := range any {
-		if named == k || len(kind) > 1 && kind[0] == '"' && string(jsonfield.Text(kind)) == k {
+	if len(kind) > 1 && kind[0] == '"' && slices.Contains(any, string(jsonfield.Text(kind))) {
+		return true
+	}
+	for line := range bytes.Lines(lines) {
+		if name, found := bytes.CutPrefix(line, []byte("event:")); found && slices.Contains(any, string(bytes.TrimSpace(name))) {
 			return true
 		}
 	}
 	return false
+}
+
+// isLast says whether a stream is told as whole that ends with the event.
+func isLast(event []byte) bool {
+	judge := relay.NewJudge(api.StreamResponses)
+	judge.See(event)
+	return judge.Whole(false)
 }
 
 // ends says whether data ends a stream.
@@ -328,14 +341,4 @@ func dataOf(event []byte) (data, others []byte) {
 		}
 	}
 	return data, others
-}
-
-// name is that of an event, among its lines that are no data; empty: it has none.
-func name(lines []byte) string {
-	for line := range bytes.Lines(lines) {
-		if value, found := bytes.CutPrefix(line, []byte("event:")); found {
-			return string(bytes.TrimSpace(value))
-		}
-	}
-	return ""
 }
