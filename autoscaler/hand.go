@@ -2,7 +2,9 @@ package autoscaler
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
@@ -51,24 +53,47 @@ func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderStop, 0)
 }
 
+// Activators gather changes of the demand, and front doors pass them on: requests that wait by the last that was heard may have been
+// answered since. An order is given again every demandSoon, demandLate in all, before it is refused because of them.
+const (
+	demandSoon = 50 * time.Millisecond
+	demandLate = 250 * time.Millisecond
+)
+
 // byHand gives an order and waits until it is carried out.
 func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) error {
+	for late := time.Now().Add(demandLate); ; {
+		again, err := a.byHandOnce(ctx, name, order, level)
+		if !again || time.Now().After(late) {
+			return err
+		}
+		select {
+		case <-time.After(demandSoon):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// byHandOnce is byHand without another try; again says that one may help.
+func (a *Autoscaler) byHandOnce(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) (again bool, err error) {
 	in := &orderGiven{Name: name, Order: order, Level: level, Waiter: a.waiters.Add(1), done: make(chan error, 1), given: make(chan error, 1)}
 	refused, err := answerTo(ctx, a, in, in.given)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if refused != nil {
-		return refused
+		var e *api.Error
+		return errors.As(refused, &e) && e.RetryAfter > 0, refused
 	}
 	select {
 	case err := <-in.done:
-		return err
+		return false, err
 	case <-a.box.closed:
-		return errEnded
+		return false, errEnded
 	case <-ctx.Done():
 		a.put(&orderWithdrawn{Name: name, Waiter: in.Waiter})
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 }
 
@@ -97,7 +122,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // what waits brings none back
 		switch {
 		case f.Waiting > 0 && !none:
-			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting)
+			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting).WithRetryAfter(demandSoon)
 		case f.Spec.MinScale > 0:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has min-scale %d, which would bring it back at once: set it to 0 first", name, f.Spec.MinScale)
 		case scaled && !none:

@@ -77,6 +77,32 @@ func TestByHand(t *testing.T) {
 	})
 }
 
+// TestByHandJustAfter: a request that has just been answered may be one that waits by what was heard last. Nobody is refused because of it.
+func TestByHandJustAfter(t *testing.T) {
+	inWorld(t, 4*api.GiB, func(w *fleet) {
+		f := w.add("a", api.GiB, nil)
+		if err := w.a.Wake(w.t.Context(), f.spec.Name); err != nil {
+			t.Fatal(err)
+		}
+		demand := func(waiting int) {
+			w.a.ObserveDemand(api.Demand{Function: f.spec.Name, Activator: "far", Waiting: waiting, LastRequest: time.Now(), At: time.Now()})
+		}
+		for name, order := range map[string]func() error{
+			"sleep": func() error { return w.a.Sleep(w.t.Context(), f.spec.Name, 0) },
+			"stop":  func() error { return w.a.Stop(w.t.Context(), f.spec.Name) },
+		} {
+			if err := w.a.Wake(w.t.Context(), f.spec.Name); err != nil {
+				t.Fatal(err)
+			}
+			demand(1)
+			time.AfterFunc(120*time.Millisecond, func() { demand(0) })
+			if err := order(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestStopAll(t *testing.T) {
 	inWorld(t, 8*api.GiB, func(w *fleet) {
 		a, b := w.add("a", api.GiB, nil), w.add("b", api.GiB, nil)
