@@ -81,9 +81,6 @@ func TestByHand(t *testing.T) {
 func TestByHandJustAfter(t *testing.T) {
 	inWorld(t, 4*api.GiB, func(w *fleet) {
 		f := w.add("a", api.GiB, nil)
-		if err := w.a.Wake(w.t.Context(), f.spec.Name); err != nil {
-			t.Fatal(err)
-		}
 		demand := func(waiting int) {
 			w.a.ObserveDemand(api.Demand{Function: f.spec.Name, Activator: "far", Waiting: waiting, LastRequest: time.Now(), At: time.Now()})
 		}

@@ -77,7 +77,7 @@ type Deps struct {
 	Near api.Emitter
 	// Transport reaches what is no agent; nil: there is nothing else.
 	Transport http.RoundTripper
-	// Changed is told of each function of which an agent says something else than before; nil: nobody is.
+	// Changed is told of each function of which an agent says something else than before, or that has another name here; nil: nobody is.
 	Changed func(name api.FunctionName)
 	// Tell is told in a line for people who has come, is leaving and has gone; what is wrong is a warning in the log. nil: nobody is.
 	Tell     func(line string)
@@ -124,6 +124,9 @@ func New(cfg Config, deps Deps) (*Front, error) {
 	}
 	if deps.Logger == nil {
 		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	if deps.Changed == nil {
+		deps.Changed = func(api.FunctionName) {}
 	}
 	if deps.Tell == nil {
 		deps.Tell = func(string) {}

@@ -138,9 +138,7 @@ func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
 
 // sync tells the activator what the offers make of the function, and divides its demand anew.
 func (f *Front) sync(fn *function) (tell []func()) {
-	if f.deps.Changed != nil {
-		defer func() { tell = append(tell, func() { f.deps.Changed(fn.name) }) }()
-	}
+	defer func() { tell = append(tell, func() { f.deps.Changed(fn.name) }) }()
 	f.armSweep(fn)
 	if fn.placed != nil {
 		f.divide(fn)

@@ -103,10 +103,7 @@ func (f *Front) Moved(name api.FunctionName, swap func()) {
 		for _, o := range fn.offers {
 			tell = append(tell, f.observe(o, ""))
 		}
-		if f.deps.Changed != nil { // who looked in between saw none of them
-			tell = append(tell, func() { f.deps.Changed(name) })
-		}
-		return tell
+		return append(tell, func() { f.deps.Changed(name) }) // who looked in between saw none of them
 	})
 }
 

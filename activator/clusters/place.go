@@ -319,7 +319,7 @@ func (f *Front) answered(s *session, up *exchange.Up) (tell []func()) {
 
 // placing has the other front doors told whether this one may have a function created. The caller holds mu.
 func (f *Front) placing(fn *function) []func() {
-	if fn.placed == nil || f.deps.Changed == nil {
+	if fn.placed == nil {
 		return nil
 	}
 	return []func(){func() { f.deps.Changed(fn.name) }}
