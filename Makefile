@@ -1,5 +1,6 @@
 # make up       build, start, and serve the model that ships with Rouse
 # make test     everything that proves that it works
+# make deep     what is too long, random or timed for every run
 # make lint     the linters, pinned in internal/tools/go.mod
 # make bench    benchmarks; their results go to docs/bench
 # make help     all targets
@@ -9,26 +10,26 @@ BIN     := bin
 CACHE   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rouse
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/rouse-dev/rouse/cmd/internal/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/functions/cli.Version=$(VERSION) -X github.com/rouse-dev/rouse/cmd/internal/kn.Version=$(VERSION) -X main.version=$(VERSION)
-# The programs need no C compiler.
+# The programs need no C compiler. The same flags everywhere: a package is compiled once for programs, tests and linters.
 export CGO_ENABLED ?= 0
+export GOFLAGS := $(strip -trimpath -buildvcs=false $(filter-out -trimpath -buildvcs=false,$(GOFLAGS)))
 
 # The linters are built once for each version of what they are made of.
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
-SUITE := engine/constrain/testdata/suite
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit avx512 neon race turn e2e ollama cluster cluster-down lint release site release-check vuln soak soak-cluster fuzz bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-small bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
 	@mkdir -p $(BIN)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/rouse
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/rouse
 	@$(BIN)/rouse up $(ARGS)
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS)
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(PROGRAMS)
 
 images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
 	$(GO) run ./cmd/internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
@@ -41,6 +42,9 @@ unit: $(TOOLS)/gotestsum ## tests of the packages
 
 e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## black-box tests, with the official clients
 	@GOTESTSUM=$< e2e/suite e2e
+
+deep: $(TOOLS)/gotestsum ## tests too long, random or timed for every run; PART=race, fuzz, load, soak, faults, schemas, benchmarks, avx512 or neon (e2e/deep)
+	@e2e/deep $(PART)
 
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
@@ -58,13 +62,6 @@ cluster-down: ## take that cluster down; what was built stays in the cache
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
 
-.PHONY: schemas
-schemas: $(SUITE)/node_modules/.package-lock.json ## the engine's JSON schemas: the test suite, 10000 random ones and SCHEMAS, a folder, by two validators
-	ROUSE_TRIALS=10000 ROUSE_SCHEMAS=$(abspath $(or $(SCHEMAS),$(SUITE)/node_modules/@asyncapi/specs/schemas)) $(GO) test -count=1 -timeout 60m -v -run 'TestSuite|TestRandomSchemas|TestPatternsInJavaScript|TestCorpus' ./engine/constrain
-
-$(SUITE)/node_modules/.package-lock.json: $(SUITE)/package-lock.json
-	cd $(SUITE) && npm ci --ignore-scripts --no-audit --no-fund
-
 PAGE := cmd/internal/page
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package-lock.json
 	cd $(PAGE) && npm ci --no-audit --no-fund
@@ -75,24 +72,6 @@ page: $(PAGE)/node_modules/.package-lock.json ## build the web page from its sou
 
 page-check: $(PAGE)/node_modules/.package-lock.json ## what is committed of the web page is what its source makes
 	@cd $(PAGE) && npm run --silent check && made=$$(mktemp -d) && node build.mjs "$$made" && diff -r built "$$made" && rm -r "$$made" || { echo 'the page is not what its source makes: make page'; exit 1; }
-
-avx512: ## the tests of the kernels on an emulated processor with AVX-512; needs Bochs
-	$(GO) run ./engine/kernel/internal/emulate $(ARGS)
-
-# One processor without dot products, one with; and the model that ships with Rouse answers as llama.cpp does.
-neon: ## the tests of the kernels on emulated arm64 processors; needs qemu-user-static
-	@command -v qemu-aarch64-static >/dev/null || { echo 'no qemu-aarch64-static on the PATH: apt-get install --no-install-recommends qemu-user-static'; exit 1; }
-	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=neon $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu cortex-a72' ./engine/kernel
-	GOARCH=arm64 CGO_ENABLED=0 ROUSE_CPU_MUST=dotprod $(GO) test -count=1 -exec 'qemu-aarch64-static -cpu neoverse-n1' ./engine/kernel
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -count=1 -run TestGolden/pico -exec 'qemu-aarch64-static -cpu neoverse-n1' ./engine/infer/cpu
-
-# PART of PARTS equal parts of the packages, or of the fuzz targets.
-PART  ?= 1
-PARTS ?= 1
-part   = awk 'NR % $(PARTS) == $(PART) % $(PARTS)'
-
-race: ## the tests of the packages under the race detector; needs a C compiler; PART=1 PARTS=3 is a third of them
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 2h $$($(GO) list ./... | grep -v -e /e2e -e /engine/pico -e /engine/infer | $(part))
 
 release: ## dist/: archives, packages, images, chart, formula, sums; reproducible; VERSION=v1.2.3
 	@internal/release/build $(VERSION) dist
@@ -107,9 +86,6 @@ site: ## dist/site: the documentation as pages
 release-check: ## makes a release for this machine twice, installs it and asks it
 	@internal/release/check
 
-turn: ## one of the parts that are too long for every run, by turns
-	@.ci/turn
-
 PACKAGES ?= ./...
 lint: $(TOOLS)/golangci-lint ## the linters, of all packages or of PACKAGES
 	$(TOOLS)/golangci-lint run $(PACKAGES)
@@ -121,20 +97,6 @@ vuln: $(TOOLS)/govulncheck ## known vulnerabilities, as vuln.go.dev knows them, 
 $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
 	cd internal/tools && $(GO) build -o $(TOOLS)/ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
-
-SOAKTIME ?= 10m
-soak: ## the grant protocol searched fifteen times as far as in the tests; clusters with faults five times, and longer ones; random games of the engine's scheduler for SOAKTIME
-	$(GO) test -count=1 -timeout 0 -run '^TestSoak$$' ./engine/sched -soak $(SOAKTIME)
-	ROUSE_SOAK=15 $(GO) test -count=1 -timeout 30m -v -run 'TestNeverBothAwake' ./cmd/internal/local/grants
-	ROUSE_SOAK=5 $(GO) test -count=1 -timeout 30m -v -run 'TestClusterFaults' ./e2e
-
-FAULTTIME ?= 30m
-soak-cluster: ## faults in the cluster of `make cluster` for FAULTTIME, under load; what the autoscaler decided is recorded and decided again
-	ROUSE_E2E_FAULTS=$(FAULTTIME) $(GO) test -count=1 -timeout 0 -v -run '^TestFaultsAreRecorded$$' ./e2e/knative
-
-FUZZTIME ?= 10s
-fuzz: ## every fuzz target for FUZZTIME; PART=1 PARTS=6 is a sixth of them
-	@GO="$(GO)" FUZZTIME=$(FUZZTIME) PART=$(PART) PARTS=$(PARTS) .ci/fuzz
 
 bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
 	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
@@ -181,9 +143,6 @@ bench-gateway: ## what keys, limits, order and the access log cost a request, an
 
 bench-simulate: ## GPU-hours and hot starts beside other policies, on generated traces
 	$(GO) run ./e2e/bench/simulate -o docs/bench/simulate.json
-
-bench-small: ## every benchmark once, in seconds, with little data: whether it works, no measurement
-	ROUSE_BENCH_SMALL=1 $(GO) test -count=1 -timeout 30m -v -run '^TestSmall' ./e2e/bench
 
 bench-cluster: ## functions beside those of stock Knative, in the cluster of `make cluster`
 	$(GO) test -count=1 -run TestLifeOfAFunction ./e2e/knative

@@ -54,6 +54,9 @@ func TestGPU(t *testing.T) {
 		return r, string(said)
 	}
 	t.Run("all", func(t *testing.T) {
+		if os.Getenv("ROUSE_BENCH_SMALL") == "" {
+			t.Skip("make deep PART=benchmarks runs it")
+		}
 		r, said := measure(t)
 		if !r.Small || !strings.Contains(r.Command, "--small") {
 			t.Errorf("small: %t by %q: want that it says that it is no measurement", r.Small, r.Command)

@@ -121,7 +121,7 @@ var clientsGo = sync.OnceValues(func() (program string, err error) {
 	program = filepath.Join(bin, "clients.test")
 	cmd := exec.Command("go", "test", "-c", "-o", program, ".")
 	cmd.Dir = filepath.Join("clients", "go")
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly -trimpath")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("build the clients in Go: %w\n%s", err, out)

@@ -161,7 +161,11 @@ func TestPrometheusRule(t *testing.T) {
 	}
 	made, err := sigsyaml.Marshal(map[string]any{
 		"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
-		"metadata": map[string]any{"name": "rouse", "namespace": control.SystemNamespace}, "spec": file,
+		"spec": file,
+		"metadata": map[string]any{
+			"name": "rouse", "namespace": control.SystemNamespace,
+			"labels": map[string]string{"app.kubernetes.io/name": "rouse", "app.kubernetes.io/part-of": "rouse"},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

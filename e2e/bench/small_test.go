@@ -46,10 +46,10 @@ var smalls = []small{
 var elsewhere = []string{"gpu"}
 
 // TestSmall runs every benchmark of the Makefile with -small, and wants all rows that its results in docs/bench have. No time is
-// judged. It builds a dozen programs, so it runs with ROUSE_BENCH_SMALL only (make bench-small).
+// judged. It builds a dozen programs, so it runs with ROUSE_BENCH_SMALL only (make deep PART=benchmarks).
 func TestSmall(t *testing.T) {
 	if os.Getenv("ROUSE_BENCH_SMALL") == "" {
-		t.Skip("make bench-small runs it, and CI does by turns")
+		t.Skip("make deep PART=benchmarks runs it")
 	}
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/rouse", "./cmd/rouse-function", "./e2e/bench/...")

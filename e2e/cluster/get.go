@@ -26,7 +26,7 @@ var found = sync.OnceValues(func() (*Cluster, error) {
 	}
 	// As a program of its own, for the node's first process is the program that starts it.
 	cmd := exec.CommandContext(ctx, "go", "run", "./e2e/cluster/cmd/cluster", "up")
-	cmd.Dir, cmd.Env, cmd.Stderr = p.Checkout, append(os.Environ(), "GOFLAGS=-buildvcs=false"), os.Stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = p.Checkout, append(os.Environ(), "GOFLAGS=-trimpath -buildvcs=false"), os.Stderr
 	if err := cmd.Run(); err != nil {
 		return nil, errors.New("the cluster does not come up; what it said is above")
 	}

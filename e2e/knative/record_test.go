@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// faultsFor is how long TestFaultsAreRecorded breaks things. ROUSE_E2E_FAULTS has another time (make soak-cluster).
+// faultsFor is how long TestFaultsAreRecorded breaks things. ROUSE_E2E_FAULTS has another time (make deep PART=faults).
 const faultsFor = 20 * time.Second
 
 // TestFaultsAreRecorded breaks functions, activators and the autoscaler under load, one after the other and at random, and fetches the

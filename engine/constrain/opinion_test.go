@@ -16,7 +16,7 @@ type judged struct {
 	Texts  []string        `json:"texts"`
 }
 
-// secondOpinion asks Ajv about texts, where testdata/suite has it: npm ci there, or make schemas.
+// secondOpinion asks Ajv about texts, where testdata/suite has it: npm ci there, or make deep PART=schemas.
 func secondOpinion(t *testing.T, all []judged) {
 	t.Helper()
 	folder := filepath.Join("testdata", "suite")

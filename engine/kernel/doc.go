@@ -68,11 +68,11 @@
 //
 // Features tells which instructions are in use; the environment variable ROUSE_CPU limits them.
 // AVX-512 means VNNI too. Its kernels are tested where no such processor is at hand on an
-// emulated one, by make avx512 (internal/emulate).
+// emulated one, by make deep PART=avx512 (internal/emulate).
 //
 // On arm64 all functions use NEON, which every such processor has; but products with 8-bit
 // activations also need its products of four bytes (dotprod: Armv8.4, many since 8.2, all of Apple's), and are plain
-// Go without. These kernels are tested on emulated processors, with and without, by make neon.
+// Go without. These kernels are tested on emulated processors, with and without, by make deep PART=neon.
 //
 // All functions are safe for many goroutines on disjoint outputs. Lengths are the
 // caller's promise: a slice too short panics.

@@ -129,7 +129,7 @@ func schema() string {
 
 // alone are the components that only add objects, which nothing else changes: they are rendered by themselves, for each
 // further one doubles the work. The tests render them together with others.
-var alone = []string{"any-image", "monitoring", "page", "relay"}
+var alone = []string{"alerts", "any-image", "monitoring", "page", "relay"}
 
 // choice is one of the things that a user may choose: an overlay and the set of components.
 type choice struct {
