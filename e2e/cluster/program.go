@@ -239,7 +239,7 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 		flags += " -extldflags -static"
 		env = append(env, "CGO_ENABLED=1")
 	}
-	args := []string{"build", "-p", strconv.Itoa(max(1, runtime.NumCPU()/2)), "-trimpath", "-ldflags", strings.TrimSpace(flags)}
+	args := []string{"build", "-p", strconv.Itoa(runtime.NumCPU()), "-trimpath", "-ldflags", strings.TrimSpace(flags)}
 	if s.Tags != "" {
 		args = append(args, "-tags", s.Tags)
 	}
