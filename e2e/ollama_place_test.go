@@ -15,7 +15,7 @@ import (
 )
 
 // realOllama is the path of the program Ollama: $ROUSE_OLLAMA, or what
-// e2e/ollama/build has built. In CI its absence is a failure.
+// make ollama has built. A test without it is skipped, in CI too, which does not build it.
 func realOllama(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("ROUSE_OLLAMA")
@@ -27,7 +27,7 @@ func realOllama(t *testing.T) string {
 		path = strings.TrimSpace(string(out))
 	}
 	if _, err := os.Stat(path); err != nil {
-		absent(t, "there is no Ollama: run e2e/ollama/build (about five minutes of one processor), or name the program in ROUSE_OLLAMA: %v", err)
+		t.Skipf("there is no Ollama: make ollama builds it, or name the program in ROUSE_OLLAMA: %v", err)
 	}
 	return path
 }
