@@ -234,7 +234,8 @@ func (b builder) build(ctx context.Context, s set, dir string) error {
 	}
 	defer os.RemoveAll(tmp)
 	flags := "-s -w " + s.LDFlags
-	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly -buildvcs=false", "CGO_ENABLED=0")
+	// Compilers run a sixth faster with a larger heap. The cluster's own processes have Go's setting.
+	env := append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly -buildvcs=false", "CGO_ENABLED=0", "GOGC=400")
 	if s.Static {
 		flags += " -extldflags -static"
 		env = append(env, "CGO_ENABLED=1")
