@@ -153,6 +153,10 @@ bench-wake: build ## wakes of a model server that wakes in no time: in the clust
 	@eval "$$($(GO) run ./e2e/cluster/cmd/cluster env)" && $(GO) run ./e2e/knative/bench -only 'wake|crowd' -o docs/bench/wake.json
 	$(GO) run ./e2e/bench -only '^wake' -o docs/bench/wake-local.json
 
+.PHONY: measured
+measured: ## docs/measured.md, the page of all figures, from the reports in docs/bench
+	$(GO) run ./e2e/bench/measured
+
 bench-turn: ## 100 functions in turn on a node with room for 10 of their pods, in the cluster of `make cluster`
 	ROUSE_E2E_FUNCTIONS=100 ROUSE_E2E_REPORT=$(abspath docs/bench/turn.json) $(GO) test -count=1 -timeout 30m -v -run TestManyFunctionsInTurn ./e2e/knative
 

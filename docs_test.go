@@ -121,3 +121,26 @@ func TestReadme(t *testing.T) {
 		}
 	}
 }
+
+// TestReadmeFigures: what the first page says was measured is in docs/measured.md, by the same figures.
+func TestReadmeFigures(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured, err := os.ReadFile("docs/measured.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(readme), "## What was measured\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	figures := regexp.MustCompile(`[\d.]+ (?:ms|µs|h|requests/s) \|`).FindAllString(section, -1)
+	for _, f := range figures {
+		if !strings.Contains(string(measured), "| "+f) {
+			t.Errorf("README.md says %s which docs/measured.md does not", f)
+		}
+	}
+	if len(figures) == 0 {
+		t.Error("README.md has no figure")
+	}
+}

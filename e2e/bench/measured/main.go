@@ -1,0 +1,153 @@
+// Command measured writes docs/measured.md, the document of all figures, from the reports in docs/bench.
+//
+//	go run ./e2e/bench/measured
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+)
+
+// section is a report's place in the document.
+type section struct {
+	file  string // in docs/bench, without .json
+	title string
+	note  string // what a reader must know to judge the figures
+}
+
+var sections = []section{
+	{"local", "One machine", "Rouse and the runtime alone take turns; client, both processes of Rouse and the runtime share the processors, so 32 requests at a time measure processor time."},
+	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time: this is what Rouse adds to a wake. What a real model adds is mostly the copy of its weights to the GPU."},
+	{"function", "One function", "The function alone, without the activator."},
+	{"hostile", "One machine under attack", ""},
+	{"gateway", "Keys, limits, order and the access log", ""},
+	{"cluster", "A cluster", "A real Kubernetes with Knative on one machine, beside functions of Knative's own class through the same ingress. The model is pico, a few MB."},
+	{"wake", "A cluster: wakes", "The simulated vLLM wakes in no time."},
+	{"turn", "A cluster: more functions than fit", ""},
+	{"exchange", "Joined clusters", "The link alone, both its ends in one process."},
+	{"plan", "Decisions", ""},
+	{"record", "The record of decisions", ""},
+	{"simulate", "The simulator", "Simulated days: no GPU. [The simulator](simulate.md) explains the traces and the policies."},
+	{"route", "Choosing an instance", ""},
+	{"engine", "The engine", "Models of random weights beside llama.cpp, on processors. No figure is from a GPU."},
+	{"conversations", "The engine: conversations kept over a sleep", ""},
+	{"move", "The engine: streams that move", ""},
+	{"neon", "The engine on arm64", "Instructions that an emulated processor executes, not time: instructions of vectors are not as fast as others everywhere."},
+	{"files", "Files", ""},
+}
+
+const head = `# Measured
+
+All figures of Rouse, each with the command that makes it, what it ran on and whether its target was met. ` + "`make measured`" + ` writes this
+page from the reports in [bench](bench). Machines differ, and these were shared: the ratios say more than the times. No figure is from a GPU.
+
+A value is the median; "beside" is the baseline of the same run, in turns with Rouse. Two reports have a form of their own: [the web page](bench/page.json)
+(` + "`make bench-page`" + `) and [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `).
+`
+
+func main() {
+	log.SetFlags(0)
+	text, err := document("docs/bench")
+	if err == nil {
+		err = os.WriteFile("docs/measured.md", []byte(text), 0o644)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// document is the text of docs/measured.md. dir has the reports.
+func document(dir string) (string, error) {
+	var b strings.Builder
+	b.WriteString(head)
+	for _, s := range sections {
+		raw, err := os.ReadFile(filepath.Join(dir, s.file+".json"))
+		if err != nil {
+			return "", err
+		}
+		var r report.Report
+		if err := json.Unmarshal(raw, &r); err != nil {
+			return "", fmt.Errorf("%s: %w", s.file, err)
+		}
+		s.write(&b, r)
+	}
+	return b.String(), nil
+}
+
+func (s section) write(b *strings.Builder, r report.Report) {
+	fmt.Fprintf(b, "\n## %s\n\n`%s`: %s, %d cores of %s, load %s before and %s after, %s ([report](bench/%s.json)).",
+		s.title, r.Command, r.At.Format("2006-01-02"), r.Machine.Cores, r.Machine.CPU, first(r.Machine.LoadBefore), first(r.Machine.LoadAfter), r.Machine.Go, s.file)
+	if s.note != "" {
+		b.WriteString(" " + s.note)
+	}
+	b.WriteString("\n\n| | Rouse | p95 | beside | ratio | target |\n|---|---|---|---|---|---|\n")
+	for _, m := range r.Measurements {
+		beside, ratio := "", ""
+		if m.Baseline != nil {
+			beside, ratio = amount(m.Baseline.P50, m.Unit), figure(m.Ratio)+" ×"
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", cell(m.Name), amount(m.Rouse.P50, m.Unit), figure(m.Rouse.P95), beside, ratio, cell(target(m)))
+	}
+	b.WriteString("\n")
+	// Neighbours that measure the same in other circumstances are explained once.
+	for i := 0; i < len(r.Measurements); {
+		m, names := r.Measurements[i], []string(nil)
+		for ; i < len(r.Measurements) && r.Measurements[i].What == m.What && r.Measurements[i].Against == m.Against && r.Measurements[i].Note == m.Note; i++ {
+			names = append(names, r.Measurements[i].Name)
+		}
+		if len(names) > 3 {
+			names = []string{names[0], "…", names[len(names)-1]}
+		}
+		fmt.Fprintf(b, "- *%s*: %s", strings.Join(names, ", "), m.What)
+		if m.Against != "" {
+			fmt.Fprintf(b, "; beside %s", m.Against)
+		}
+		if m.Note != "" {
+			fmt.Fprintf(b, " (%s)", m.Note)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// target says what a measurement should meet, and whether it does.
+func target(m report.Measurement) string {
+	switch {
+	case m.Held == nil:
+		return ""
+	case *m.Held:
+		return "met: " + m.Gate
+	}
+	return "**missed**: " + m.Gate
+}
+
+// first is the load average of the last minute.
+func first(loads string) string {
+	load, _, _ := strings.Cut(loads, " ")
+	return load
+}
+
+// cell is text in a cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+func amount(v float64, unit string) string { return figure(v) + " " + unit }
+
+// figure has three digits that count, and all of those before the point.
+func figure(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	decimals := max(0, 2-int(math.Floor(math.Log10(math.Abs(v)))))
+	text := strconv.FormatFloat(v, 'f', decimals, 64)
+	if strings.Contains(text, ".") {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
+}
