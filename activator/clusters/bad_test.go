@@ -107,6 +107,7 @@ func badFront(t *testing.T, more ...string) (f *front, pool *x509.CertPool, undi
 
 // TestBadHello: who may not come is told why, which is logged, and nobody else is disturbed.
 func TestBadHello(t *testing.T) {
+	t.Parallel()
 	later := hello("east", "a")
 	later.Protocol++
 	for name, tt := range map[string]struct {
@@ -137,6 +138,7 @@ func TestBadHello(t *testing.T) {
 
 // TestBadWords: an agent that says what it may not is shut out, and others go on.
 func TestBadWords(t *testing.T) {
+	t.Parallel()
 	state := exchange.Function{Name: "east/x", Model: "x", Seq: 1, State: api.Awake, Places: 1}
 	with := func(change func(*exchange.Function)) *exchange.Up {
 		s := state
@@ -182,6 +184,7 @@ func TestBadWords(t *testing.T) {
 
 // TestClaims: a cluster gets no request for a function, or a name of a model, that is another's, however it says so.
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	for name, state := range map[string]exchange.Function{
 		"a function": {Name: "default/chat", Model: "chat"},
 		"a model":    {Name: "east/x", Model: "chat"},
@@ -249,6 +252,7 @@ func TestTakesNothing(t *testing.T) {
 
 // TestExpired: a certificate that has expired is refused, and the log says so.
 func TestExpired(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	clients, sign := clientAuthority(t)
 	server.ClientCAs = clients
@@ -272,6 +276,7 @@ func TestExpired(t *testing.T) {
 
 // TestGarbage: who says no word of TLS is sent away, which is logged, but not each time.
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	f, _, undisturbed := badFront(t)
 	for range 50 {
 		conn, err := net.Dial("tcp", f.at)
@@ -322,6 +327,7 @@ func clientAuthority(t *testing.T) (pool *x509.CertPool, sign func(name string, 
 
 // TestSentAwayAgain: an agent that is sent away comes again and again, which is logged once, and shown with the last time.
 func TestSentAwayAgain(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("east", "e", "default/*"))
 	var first time.Time

@@ -362,6 +362,7 @@ func (f *front) known(t testing.TB, name api.FunctionName) {
 
 // TestHeldAtTheFrontDoor: a request for what sleeps in a cluster is held, wakes it there, and is answered.
 func TestHeldAtTheFrontDoor(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "secret", "default/*"))
 	west := newCluster(t, "west", "secret", pool, chat, f.at)
@@ -382,6 +383,7 @@ func TestHeldAtTheFrontDoor(t *testing.T) {
 
 // TestAwakeFirst: where one cluster is awake and another asleep, nothing wakes.
 func TestAwakeFirst(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/chat"))
 	west := newCluster(t, "west", "w", pool, chat, f.at)
@@ -403,6 +405,7 @@ func TestAwakeFirst(t *testing.T) {
 
 // TestClusterLeaves: an agent that ends finishes what runs; what waits goes to another cluster.
 func TestClusterLeaves(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/chat"))
 	west := newCluster(t, "west", "w", pool, chat, f.at)
@@ -434,6 +437,7 @@ func TestClusterLeaves(t *testing.T) {
 
 // TestNotAllowed: who has another token, or offers what it may not serve, gets nothing, and disturbs nobody.
 func TestNotAllowed(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/other"))
 	newCluster(t, "west", "another token", pool, chat, f.at)

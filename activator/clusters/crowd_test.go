@@ -16,6 +16,7 @@ import (
 // TestPushed: what changes in a cluster is said at once, and not with the next beat: with beats alone so many changes, each after
 // the one before was known, take 100 s.
 func TestPushed(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/*"))
 	west := newCluster(t, "west", "w", pool, chat, f.at)
@@ -40,6 +41,7 @@ func TestPushed(t *testing.T) {
 
 // TestComeAndGo: clusters join and leave while requests are chosen for them, sent and answered: all are answered.
 func TestComeAndGo(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/*"), declared("east", "e", "default/*"))
 	at := []*cluster{newCluster(t, "west", "w", pool, chat, f.at), newCluster(t, "east", "e", pool, chat, f.at)}
@@ -78,6 +80,7 @@ func TestComeAndGo(t *testing.T) {
 // TestPlacesOfTwoFronts: two front doors that know nothing of one another send a cluster no more at once than it takes, and nothing
 // waits there: it is the cluster that grants the places.
 func TestPlacesOfTwoFronts(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	fronts := []*front{newFrontNamed(t, "a", server, declared("west", "w", "default/*")), newFrontNamed(t, "b", server, declared("west", "w", "default/*"))}
 	west := newCluster(t, "west", "w", pool, chat, fronts[0].at, fronts[1].at)

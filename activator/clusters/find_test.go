@@ -14,6 +14,7 @@ import (
 
 // TestFind: front doors that are found come and go; the one that the process is itself is not served.
 func TestFind(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"))
 	for _, self := range []string{"", "front"} {
@@ -64,6 +65,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestLookup(t *testing.T) {
+	t.Parallel()
 	list, err := clusteragent.Lookup("localhost", "7443")(t.Context())
 	if err != nil || len(list) == 0 {
 		t.Fatalf("%v, %v", list, err)

@@ -59,6 +59,7 @@ func (f *front) count(t testing.TB, name string) (n float64) {
 // TestLease: a cluster that is cut off for longer than its lease ends what has no first byte, while it is cut off; the front
 // door has it answered once when the network is back.
 func TestLease(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"))
 	w := newWire(t, f.at)
@@ -98,6 +99,7 @@ func TestLease(t *testing.T) {
 // TestDoubleExecution: where the front door has given an attempt up of which its cluster does not know that, the later attempt ends the
 // older one, and that is counted.
 func TestDoubleExecution(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"))
 	w := newWire(t, f.at)

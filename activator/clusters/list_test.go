@@ -13,6 +13,7 @@ import (
 
 // TestList: what is known of a cluster that has joined, of one that offers what it may not, and of one that was never there.
 func TestList(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"), declared("east", "e", "default/other"), declared("attic", "a", "default/*"))
 	begun, finish := make(chan struct{}), make(chan struct{})

@@ -12,6 +12,7 @@ import (
 // TestRuntimeFails: a request whose runtime ends before the first byte, in a cluster that has no other place for it, is tried
 // again by the front door, in every API's shape.
 func TestRuntimeFails(t *testing.T) {
+	t.Parallel()
 	for _, path := range []string{chatPath, "/v1/messages", "/api/chat"} {
 		t.Run(path, func(t *testing.T) {
 			server, pool := authority(t)

@@ -114,6 +114,7 @@ func (m *machine) answers(t *testing.T, status int, text string) {
 // TestNearAndFar: what the machine of a front door and a cluster both have is answered by who is awake, else by who is
 // expected to be awake sooner, and nobody else is woken.
 func TestNearAndFar(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		near, far         api.State
 		nearTime, farTime time.Duration
@@ -154,6 +155,7 @@ func TestNearAndFar(t *testing.T) {
 
 // TestNearFails: what can't start on the machine of a front door is had from a cluster, and refused only where that can't either.
 func TestNearFails(t *testing.T) {
+	t.Parallel()
 	m, join := newMachine(t, api.Gone, time.Millisecond, declared("west", "w", "default/*"))
 	m.FailNear(chat.Name, api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed, "no memory here"))
 	if status, body := m.ask(t, "chat"); status != 503 || !strings.Contains(body, "no memory here") {
@@ -174,6 +176,7 @@ func TestNearFails(t *testing.T) {
 
 // TestRunningElsewhere: the machine's autoscaler does not count requests that clusters have.
 func TestRunningElsewhere(t *testing.T) {
+	t.Parallel()
 	m, join := newMachine(t, api.Asleep, time.Minute, declared("west", "w", "default/*"))
 	west := join("west", "w", chat)
 	begun, finish := make(chan struct{}), make(chan struct{})

@@ -18,6 +18,7 @@ import (
 // TestCreatedWhileItsRequestWaits: a function that no cluster has is created in the one that its selector names, and answers;
 // it is removed when nothing of it has been loaded there for long, and created again when it is wanted again.
 func TestCreatedWhileItsRequestWaits(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	west, east := declared("west", "west", "default/*"), declared("east", "east", "default/*")
 	east.Labels = map[string]string{"gpu": "h100"}
@@ -50,6 +51,7 @@ func TestCreatedWhileItsRequestWaits(t *testing.T) {
 
 // TestRefusedElsewhere: a cluster that does not take a function says why; the next one is asked, and where nobody is left the client is told all reasons.
 func TestRefusedElsewhere(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	west, east, north, south := declared("west", "west", "default/*"), declared("east", "east", "default/*"), declared("north", "north", "other/*"), declared("south", "south", "default/*")
 	east.Cost = 10 // the last
@@ -84,6 +86,7 @@ func TestRefusedElsewhere(t *testing.T) {
 // TestCreatedOnce: what somebody else declared in a cluster is used and never removed; two front doors with one manifest
 // have one function, which is there for as long as one of them wants it.
 func TestCreatedOnce(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	a := newFrontNamed(t, "a", server, declared("west", "west", "default/*"))
 	b := newFrontNamed(t, "b", server, declared("west", "west", "default/*"))
@@ -131,6 +134,7 @@ func TestCreatedOnce(t *testing.T) {
 
 // TestCreatedByBoth: two front doors that want a function at once have one, which is there until neither wants it.
 func TestCreatedByBoth(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	fronts := []*front{newFrontNamed(t, "a", server, declared("west", "west", "default/*")), newFrontNamed(t, "b", server, declared("west", "west", "default/*"))}
 	for _, f := range fronts {
@@ -162,6 +166,7 @@ func TestCreatedByBoth(t *testing.T) {
 // TestCreatedByAnother: of the front doors that share a function, as the activators of one cluster do, one has the agent. The request at the
 // other has the function created there too; both together own it, and it is removed when it has been idle.
 func TestCreatedByAnother(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	both := func(of string) clusters.Declaration {
 		return clusters.Declaration{Name: of, TokenHashes: []string{clusters.HashToken(of)}, Functions: []string{"*/*"}, Front: true}
@@ -203,6 +208,7 @@ func TestCreatedByAnother(t *testing.T) {
 
 // TestTooSmall: a function is not created where it can't have its memory.
 func TestTooSmall(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "west", "default/*"), declared("east", "east", "default/*"))
 	small, large := everything, everything
@@ -226,6 +232,7 @@ func TestTooSmall(t *testing.T) {
 
 // TestAcceptsAtMost: an agent creates no more functions than it was told to.
 func TestAcceptsAtMost(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "west", "default/*"))
 	w := newSite(t, "west", pool, siteConfig{accept: clusteragent.Accept{Functions: []string{"default/*"}, Max: 1}}, f.at)
@@ -248,6 +255,7 @@ func TestAcceptsAtMost(t *testing.T) {
 
 // TestBadPlacement: what can't be meant is refused where it is declared.
 func TestBadPlacement(t *testing.T) {
+	t.Parallel()
 	server, _ := authority(t)
 	f := newFront(t, server)
 	for _, selector := range []string{"a in", "a==b==c", "=,"} {

@@ -24,6 +24,7 @@ func in(d clusters.Declaration, region string) clusters.Declaration {
 // TestTenants: a cluster gets requests of the tenants that are declared for it, and nobody else's, also where it alone is awake
 // and others wait; whose requests no cluster may see is told so.
 func TestTenants(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, of(declared("west", "west", "default/*"), "acme", "both"), of(declared("east", "east", "default/*"), "beta", "both"))
 	has := siteConfig{own: []api.FunctionName{"default/chat"}}
@@ -60,6 +61,7 @@ func TestTenants(t *testing.T) {
 
 // TestCreatedForItsTenant: a function is created where its tenant's requests may be seen, for each tenant.
 func TestCreatedForItsTenant(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, of(declared("west", "west", "default/*"), "acme"), of(declared("east", "east", "default/*"), "beta"))
 	newSite(t, "west", pool, siteConfig{accept: everything}, f.at)
@@ -80,6 +82,7 @@ func TestCreatedForItsTenant(t *testing.T) {
 
 // TestRegions: requests of a function do not leave its regions; what a cluster says of itself does not count.
 func TestRegions(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "west", "default/*"), in(declared("east", "east", "default/*"), "eu-west-1"), in(declared("south", "south", "default/*"), "us-east-1"))
 	says := siteConfig{own: []api.FunctionName{"default/chat"}, labels: map[string]string{clusters.LabelRegion: "eu-west-1"}}

@@ -14,6 +14,7 @@ import (
 // TestStreamGoesOnElsewhere: a stream whose cluster aborts it, or loses its connections, goes on in a cluster that has the model, from what the
 // client has got.
 func TestStreamGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
 	engine := chat
 	engine.Runtime.Kind = api.RuntimeEngine
 	for name, lost := range map[string]func(w *wire){"aborted": func(*wire) { panic(http.ErrAbortHandler) }, "cut off": (*wire).cut} {

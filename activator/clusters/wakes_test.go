@@ -9,6 +9,7 @@ import (
 
 // TestWithin: a part of a wake lies in the middle of the hold, and one that began before the hold is cut to it.
 func TestWithin(t *testing.T) {
+	t.Parallel()
 	const ms = time.Millisecond
 	for total, want := range map[time.Duration]struct{ after, took, callAfter, callTook time.Duration }{
 		40 * ms:  {30 * ms, 40 * ms, 40 * ms, 20 * ms},

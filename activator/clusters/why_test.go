@@ -38,6 +38,7 @@ func (f *front) until(t *testing.T, name api.FunctionName, what string, is func(
 
 // TestWhy: of a function that waits at a front door one learns where it may run, where it was asked for, and of each other cluster why not.
 func TestWhy(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	west := declared("west", "w", "default/*")
 	east := declared("east", "e", "default/*")
@@ -94,6 +95,7 @@ func TestWhy(t *testing.T) {
 // TestWokenElsewhere: a request that was held here and woke an instance in another cluster has one trace, in which the other
 // cluster's part lies within the hold, whatever its clock says.
 func TestWokenElsewhere(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/*"))
 	newCluster(t, "west", "w", pool, chat, f.at)

@@ -167,6 +167,7 @@ func (w *wire) sever() (mend func()) {
 
 // TestLinkIsLate: what an agent says comes before its link does. It is known when requests can go there, and nobody else is woken.
 func TestLinkIsLate(t *testing.T) {
+	t.Parallel()
 	m, _ := newMachine(t, api.Asleep, time.Millisecond, declared("west", "w", "default/*"))
 	w := newWire(t, m.at)
 	arrive := w.delayLink()
@@ -184,6 +185,7 @@ func TestLinkIsLate(t *testing.T) {
 
 // TestLinkCut: requests whose first byte has not been sent are answered after the connections of their cluster were cut.
 func TestLinkCut(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"))
 	w := newWire(t, f.at)
@@ -220,6 +222,7 @@ func TestLinkCut(t *testing.T) {
 // TestSilence: a network that carries nothing for two seconds, in both directions or in one, loses no request, and is used
 // again at once; a stream that had begun goes on to its end.
 func TestSilence(t *testing.T) {
+	t.Parallel()
 	for name, shut := range map[string]func(*wire) []*gate{
 		"both":           func(w *wire) []*gate { return []*gate{w.up, w.down} },
 		"to the front":   func(w *wire) []*gate { return []*gate{w.up} },
@@ -315,6 +318,7 @@ func (f *front) peer(t *testing.T, of *front, name string, pool *x509.CertPool) 
 // TestTwoFronts: what only the agents of another front door have is answered in one hop, held and woken like any other, and a
 // request never goes back.
 func TestTwoFronts(t *testing.T) {
+	t.Parallel()
 	t.Run("everybody", func(t *testing.T) { twoFronts(t) })
 	t.Run("a tenant", func(t *testing.T) { twoFronts(t, "acme") })
 }
@@ -352,6 +356,7 @@ func twoFronts(t *testing.T, tenants ...string) {
 
 // TestSameID: requests that share an id, which is their clients' to choose, are not taken for attempts of one another.
 func TestSameID(t *testing.T) {
+	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, declared("west", "w", "default/chat"))
 	west := newCluster(t, "west", "w", pool, chat, f.at)
