@@ -103,7 +103,8 @@ bench: build ## benchmarks; their results go to docs/bench (bench-cluster: besid
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
 	$(GO) run ./e2e/bench -only '^hostile' -o docs/bench/hostile.json
 
-bench-exchange: ## what a link between a cluster and a front door costs; and how soon a change of state is known
+bench-exchange: ## what a front door costs, by two real servers, and the link alone; and how soon a change of state is known
+	$(GO) run ./e2e/bench -only '^door' -o docs/bench/door.json
 	$(GO) run ./e2e/bench/exchange -o docs/bench/exchange.json
 	$(GO) test -run '^$$' -bench 'StateChange|Exchange' ./activator/clusters
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,6 +209,38 @@ func TestProgramsWithoutOpenTelemetry(t *testing.T) {
 			if strings.HasPrefix(d, "go.opentelemetry.io/") {
 				t.Errorf("%s reaches %s: what it knows of a wake it reports, and the caller makes spans of it", p.ImportPath, d)
 			}
+		}
+	}
+}
+
+// TestSharedVersions: modules of the tests that need what Rouse needs have it in the same version, so that it is compiled once.
+func TestSharedVersions(t *testing.T) {
+	requirement := regexp.MustCompile(`(?m)^\t(\S+) (v\S+)`)
+	versions := func(path string) map[string]string {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]string{}
+		for _, m := range requirement.FindAllStringSubmatch(string(raw), -1) {
+			all[m[1]] = m[2]
+		}
+		return all
+	}
+	ours := versions("go.mod")
+	for _, path := range []string{"e2e/cluster/build/coredns/go.mod", "e2e/cluster/build/k8s/go.mod", "e2e/cluster/build/kn/go.mod", "e2e/cluster/build/knative/go.mod", "internal/release/go.mod"} {
+		shared := 0
+		for name, version := range versions(path) {
+			domain, _, _ := strings.Cut(name, "/")
+			if ours[name] == "" || version == "v0.0.0" || name == "golang.org/x/tools" || !slices.Contains([]string{"k8s.io", "knative.dev", "golang.org", "google.golang.org", "go.opentelemetry.io"}, domain) {
+				continue
+			}
+			if shared++; version != ours[name] {
+				t.Errorf("%s has %s %s, and go.mod %s", path, name, version, ours[name])
+			}
+		}
+		if shared < 5 {
+			t.Errorf("%s shares %d modules with go.mod: the test reads it wrongly", path, shared)
 		}
 	}
 }

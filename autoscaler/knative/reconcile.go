@@ -129,7 +129,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	if sks.IsReady() {
 		pa.Status.MarkSKSReady()
 	} else {
-		pa.Status.MarkSKSNotReady(plain(sks.Status.GetCondition(networkingv1alpha1.ServerlessServiceConditionReady).GetMessage()))
+		pa.Status.MarkSKSNotReady(sks.Status.GetCondition(networkingv1alpha1.ServerlessServiceConditionReady).GetMessage())
 	}
 	return true, nil
 }

@@ -2,7 +2,6 @@ package knative
 
 import (
 	"fmt"
-	"strings"
 
 	"knative.dev/pkg/ptr"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
@@ -80,7 +79,7 @@ const (
 func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {
-		status.MarkInactive(reasonAnnotation, plain(c.problem)) // 1
+		status.MarkInactive(reasonAnnotation, c.problem) // 1
 		return
 	}
 	if c.elsewhere {
@@ -108,22 +107,19 @@ func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling
 	case c.wanted > 0, !s.initialized && c.trouble == nil && !s.unreachable: // 4
 		message := fmt.Sprintf("%d of %d instances are awake; requests are held until then.", c.awake, max(least, c.wanted))
 		if c.unplaced != "" {
-			status.MarkActivating(reasonUnschedulable, plain(message+" "+c.unplaced))
+			status.MarkActivating(reasonUnschedulable, message+" "+c.unplaced)
 			return
 		}
 		if c.trouble != nil {
-			status.MarkActivating(c.trouble.reason, plain(message+" The last start failed: "+c.trouble.message))
+			status.MarkActivating(c.trouble.reason, message+" The last start failed: "+c.trouble.message)
 			return
 		}
 		status.MarkActivating(reasonQueued, message)
 	case c.trouble != nil: // 5
-		status.MarkInactive(c.trouble.reason, plain(c.trouble.message))
+		status.MarkInactive(c.trouble.reason, c.trouble.message)
 	case c.asleep > 0:
 		status.MarkInactive(reasonNoTraffic, fmt.Sprintf("No requests: %d instances sleep.", c.asleep))
 	default:
 		status.MarkInactive(reasonNoTraffic, "No requests: there is no instance.")
 	}
 }
-
-// plain is a text where a format is wanted.
-func plain(s string) string { return strings.ReplaceAll(s, "%", "%%") }

@@ -138,7 +138,7 @@ var sameMaps = cmp.Transformer("empty", func(m map[string]string) map[string]str
 
 func TestRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		before := w.contents()
 		stop := w.run()
 		w.wantSelector("activator") // no activator of ours is ready
@@ -185,7 +185,7 @@ func TestSettingsOfBefore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				objects := stock("0.50.0")
+				objects := stock("0.51.0")
 				for k, o := range objects {
 					if c, is := o.(*corev1.ConfigMap); is && c.Name == "config-deployment" {
 						old := c.DeepCopy()
@@ -226,7 +226,7 @@ func knativeAccepts(t *testing.T, w *world) {
 // A running autoscaler does not take again what was given back, until it is allowed to.
 func TestGiveBackHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		before := w.contents()
 		defer w.run()()
 		w.activators(2)
@@ -256,7 +256,7 @@ func TestGiveBackHolds(t *testing.T) {
 // While GiveBack forbids and restores, a reconciler that has read an object before is refused by the API server.
 func TestGiveBackIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		overtaken := false
 		other := &fake.Clientset{} // a reactor may not call its own client
 		other.AddReactor("*", "*", clienttesting.ObjectReaction(w.kube.Tracker()))
@@ -282,7 +282,7 @@ func TestGiveBackIsNotOvertaken(t *testing.T) {
 
 func TestKnativeIsAppliedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		defer w.run()()
 		w.activators(1)
 		s := w.service()
@@ -303,7 +303,7 @@ func TestKnativeIsAppliedAgain(t *testing.T) {
 
 func TestNoActivatorForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("v1.23.1")...)
+		w := newWorld(t, stock("v1.24.1")...)
 		defer w.run()()
 		w.activators(1)
 		w.activators(0)
@@ -325,7 +325,7 @@ func TestNoActivatorForAWhile(t *testing.T) {
 // What people change after a take-over is theirs.
 func TestOthersChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		defer w.run()()
 		w.activators(1)
 		c := w.configMap("config-defaults")
@@ -356,10 +356,10 @@ func TestVersions(t *testing.T) {
 		untested         bool
 		refused, remarks bool
 	}{
-		{version: "0.50.0"}, {version: "1.23.0"}, {version: "v1.23"}, {version: "knative-v1.23.4"},
-		{version: "1.22.3", remarks: true}, {version: "1.24.0", remarks: true}, {version: "0.49.1", remarks: true},
+		{version: "0.51.0"}, {version: "1.24.0"}, {version: "v1.24"}, {version: "knative-v1.24.4"},
+		{version: "1.23.3", remarks: true}, {version: "1.25.0", remarks: true}, {version: "0.50.1", remarks: true},
 		{version: "devel", remarks: true}, {version: "", remarks: true},
-		{version: "1.19.0", refused: true}, {version: "0.40.0", refused: true}, {version: "1.25.0", refused: true},
+		{version: "1.19.0", refused: true}, {version: "0.40.0", refused: true}, {version: "1.26.0", refused: true},
 		{version: "1.19.0", untested: true, remarks: true},
 	} {
 		_, remark, err := takeover.Check(t.Context(), fake.NewClientset(stock(c.version)...), c.untested)
@@ -386,7 +386,7 @@ func TestKnativeIsMissing(t *testing.T) {
 		if got, want := w.events(), []string{"NoKnative"}; !cmp.Equal(got, want) {
 			t.Errorf("events %v, want %v", got, want)
 		}
-		for _, o := range stock("0.50.0") {
+		for _, o := range stock("0.51.0") {
 			if err := w.kube.Tracker().Add(o); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
@@ -400,7 +400,7 @@ func TestKnativeIsMissing(t *testing.T) {
 
 func TestForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.50.0")...)
+		w := newWorld(t, stock("0.51.0")...)
 		w.kube.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "config-autoscaler", errors.New("no permission"))
 		})

@@ -21,14 +21,14 @@ const labelVersion = "app.kubernetes.io/version"
 // Knative's minor version that this program is tested with, and by how much another
 // one may differ: Knative's own parts promise to work together over one minor version.
 const (
-	TestedMinor = 23 // release 1.23, module knative.dev/serving v0.50
+	TestedMinor = 24 // release 1.24, module knative.dev/serving v0.51
 	Skew        = 1
 	// moduleShift is the distance from a release's minor version to its module's: 1.0 was v0.27.
 	moduleShift = 27
 )
 
 // tested names the version for people.
-const tested = "1.23 (knative.dev/serving v0.50)"
+const tested = "1.24 (knative.dev/serving v0.51)"
 
 // Problem is why a cluster can't be taken over, and what to do about it.
 type Problem struct {

@@ -82,6 +82,7 @@ var suites = []struct {
 	{"wake-one", (*bench).wakeOne},
 	{"wake-crowd", (*bench).wakeCrowd},
 	{"hostile", (*bench).hostileBodies},
+	{"door", (*bench).door},
 	{"function-hop", (*bench).functionHop},
 	{"function-stream", (*bench).functionStream},
 	{"function-envelope", (*bench).functionEnvelope},

@@ -28,7 +28,7 @@ type small struct {
 }
 
 var smalls = []small{
-	{program: "bench", args: []string{"-rouse", "rouse", "-function", "rouse-function"}, results: []string{"local", "function", "hostile", "wake-local"}},
+	{program: "bench", args: []string{"-rouse", "rouse", "-function", "rouse-function"}, results: []string{"local", "function", "hostile", "wake-local", "door"}},
 	{program: "exchange", results: []string{"exchange"}},
 	{program: "plan", results: []string{"plan"}},
 	{program: "record", results: []string{"record"}},

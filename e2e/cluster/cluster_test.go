@@ -61,8 +61,8 @@ func TestCluster(t *testing.T) {
 		if out, err := c.Kubectl(ctx, "version"); err != nil || strings.Count(out, kubernetesVersion) != 2 {
 			t.Errorf("kubectl version: got %q, %v; want client and server %s", out, err, kubernetesVersion)
 		}
-		if out, err := c.Kn(ctx, "version"); err != nil || !strings.Contains(out, knativeVersion) {
-			t.Errorf("kn version: got %q, %v; want %s", out, err, knativeVersion)
+		if out, err := c.Kn(ctx, "version"); err != nil || !strings.Contains(out, knVersion) {
+			t.Errorf("kn version: got %q, %v; want %s", out, err, knVersion)
 		}
 	})
 	t.Run("runs a stock function", func(t *testing.T) {

@@ -31,8 +31,9 @@ type set struct {
 }
 
 const (
-	kubernetesVersion = "v1.35.4"
-	knativeVersion    = "v0.50.0"
+	kubernetesVersion = "v1.36.3"
+	knativeVersion    = "v0.51.0"
+	knVersion         = "v0.50.0"
 	containerdVersion = "2.4.2"
 )
 
@@ -49,7 +50,7 @@ func sets() []set {
 	return []set{{
 		Name: "kubernetes", Module: "k8s",
 		Programs: named(kubernetes, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"),
-		LDFlags: "-X " + version + "gitVersion=" + kubernetesVersion + " -X " + version + "gitMajor=1 -X " + version + "gitMinor=35" +
+		LDFlags: "-X " + version + "gitVersion=" + kubernetesVersion + " -X " + version + "gitMajor=1 -X " + version + "gitMinor=36" +
 			" -X " + version + "gitTreeState=clean -X " + version + "gitCommit=" + strings.Repeat("0", 40),
 	}, {
 		Name: "knative", Module: "knative",
@@ -57,7 +58,7 @@ func sets() []set {
 	}, {
 		Name: "kn", Module: "kn",
 		Programs: named("knative.dev/client/cmd/", "kn"),
-		LDFlags:  "-X knative.dev/client/pkg/commands/version.Version=" + knativeVersion,
+		LDFlags:  "-X knative.dev/client/pkg/commands/version.Version=" + knVersion,
 	}, {
 		Name: "coredns", Module: "coredns",
 		Programs: map[string]string{"coredns": own + "coredns"},

@@ -47,3 +47,13 @@ func TestActivators(t *testing.T) {
 		{"front-door-of-other-clusters", aFrontDoorOfOtherClusters},
 	}.run(t)
 }
+
+// TestFarFrontDoors has those that install the agent.
+func TestFarFrontDoors(t *testing.T) {
+	t.Parallel()
+	lane{
+		{"the-cluster-serves-one", theClusterServesAFrontDoorElsewhere},
+		{"one-has-a-function-created-here", aFrontDoorHasAFunctionCreatedHere},
+		{"three-clusters-and-two-front-doors", threeClustersAndTwoFrontDoors},
+	}.run(t)
+}

@@ -152,10 +152,9 @@ func join(t *testing.T, c *cluster.Cluster, f *frontDoorElsewhere, name string, 
 	rolledOut(t, c, "rouse-agent")
 }
 
-// TestTheClusterServesAFrontDoorElsewhere: a front door outside, which the cluster's agents dial, wakes a function of the
+// theClusterServesAFrontDoorElsewhere: a front door outside, which the cluster's agents dial, wakes a function of the
 // cluster and streams from it; streams outlive their agents, deleted or killed, and requests that come meanwhile are answered by the next ones.
-func TestTheClusterServesAFrontDoorElsewhere(t *testing.T) {
-	t.Parallel()
+func theClusterServesAFrontDoorElsewhere(t *testing.T) {
 	c := node(t) // whose pods reach this machine
 	front := newFrontDoorElsewhere(t, "rack", "default/far*")
 	f := slowly(t, "far", "--step-time 200ms", nil)
@@ -327,9 +326,9 @@ func aServiceHereAndThere(t *testing.T, url string) {
 	f.hasPods(0)
 }
 
-// TestAFrontDoorHasAFunctionCreatedHere: a function that is declared at a front door elsewhere, and runs nowhere, is made a Service of
+// aFrontDoorHasAFunctionCreatedHere: a function that is declared at a front door elsewhere, and runs nowhere, is made a Service of
 // the cluster by its first request, and removed where the front door wants it no more. What the cluster has itself stays.
-func TestAFrontDoorHasAFunctionCreatedHere(t *testing.T) {
+func aFrontDoorHasAFunctionCreatedHere(t *testing.T) {
 	c := node(t) // whose pods reach this machine
 	const namespace = "placed"
 	kubectl(t, c, "delete", "namespace", namespace, "--ignore-not-found") // of a run that was killed

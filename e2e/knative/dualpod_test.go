@@ -14,27 +14,27 @@ import (
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
-// dualPods makes functions that claim a GPU by one pod and use it by another.
-func dualPods(t *testing.T, names ...string) []*function {
+// dualPods makes functions that claim a GPU, of so many, by one pod and use it by another.
+func dualPods(t *testing.T, gpus int, names ...string) []*function {
 	t.Helper()
-	return dualPodsOf(t, "dev.local/rouse-vllmsim:v1", names...)
+	return dualPodsOf(t, gpus, simulator, names...)
 }
 
 // dualPodsOf makes them of an image.
-func dualPodsOf(t *testing.T, image string, names ...string) []*function {
+func dualPodsOf(t *testing.T, gpus int, image string, names ...string) []*function {
 	t.Helper()
 	c := node(t)
-	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: 2, Replicas: 1, MemoryMB: 8192}); err != nil {
+	if err := c.SetGPUs(t.Context(), cluster.GPUs{Count: gpus, Replicas: 1, MemoryMB: 8192}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two GPUs", func() string {
+	eventually(t, fmt.Sprint(gpus, " GPUs"), func() string {
 		out, err := c.Kubectl(t.Context(), "get", "nodes", "-o", `jsonpath={.items[*].status.allocatable.nvidia\.com/gpu}`)
-		if err != nil || strings.TrimSpace(out) != "2" {
+		if err != nil || strings.TrimSpace(out) != fmt.Sprint(gpus) {
 			return fmt.Sprintf("the node offers %q (%v)", out, err)
 		}
 		return ""
 	})
-	inventoried(t, c, 2, "8 GiB")
+	inventoried(t, c, gpus, "8 GiB")
 	if err := apply(t.Context(), c, "dual-pods"); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func (f *function) rests() {
 
 // twoPodsOfAFunction follows them through all that may happen to them.
 func twoPodsOfAFunction(t *testing.T) {
-	f := dualPods(t, "dual-a")[0]
+	f := dualPods(t, 1, "dual-a")[0]
 	c := f.c
 	t.Logf("cold: %v", f.mustComplete("the first request"))
 	f.traced(f.wakeTrace(api.PathCold), api.PathCold, api.SpanWrite, api.SpanCreated, api.SpanStarted, api.SpanBound, api.SpanMade, api.SpanServerUp, api.SpanReady, api.StepLoading)
@@ -115,7 +115,7 @@ func twoPodsOfAFunction(t *testing.T) {
 	var first []string
 	eventually(t, "an awake function has a provider and a requester", func() string {
 		f.mustComplete("a request of an awake function") // on a busy machine it may have been idle for long enough to sleep
-		if first = f.providers(); len(first) == 0 || len(first) > 2 || len(f.pods()) != 1 {
+		if first = f.providers(); len(first) != 1 || len(f.pods()) != 1 {
 			return fmt.Sprintf("there are the providers %v and %d requesters", first, len(f.pods()))
 		}
 		return ""
@@ -164,31 +164,28 @@ func twoPodsOfAFunction(t *testing.T) {
 	})
 }
 
-// wakesHot wakes the function until a sleeper was woken twice by a claim. The kubelet chooses the GPU of a claim: where it
-// was the other one for longer than the plan waits for another claim, the model has a provider on each of the two, never more.
+// wakesHot wakes the function twice: on its one GPU the claim meets the sleeper.
 func (f *function) wakesHot(sleepers []string) {
 	f.t.Helper()
-	hot := 0
-	eventually(f.t, "two hot wakes", func() string {
+	for range 2 {
 		f.mustComplete("a wake with its claim")
-		now := f.providers()
-		if len(now) > 2 || slices.ContainsFunc(sleepers, func(name string) bool { return !slices.Contains(now, name) }) {
-			f.t.Fatalf("the providers are %v, want %v and at most one for each GPU", now, sleepers)
+		if now := f.providers(); !slices.Equal(now, sleepers) {
+			f.t.Fatalf("the providers are %v, want %v", now, sleepers)
 		}
 		f.rests()
-		if trace, err := f.c.Kn(f.t.Context(), "rouse", "trace", f.name); err == nil && strings.Contains(trace, " hot in ") {
-			hot++
-		}
-		if hot < 2 {
-			return fmt.Sprintf("%d wakes were hot, the providers are %v", hot, now)
-		}
-		return ""
-	})
+		eventually(f.t, "the wake was hot", func() string {
+			out, err := f.c.Kn(f.t.Context(), "rouse", "trace", f.name)
+			if err != nil {
+				return err.Error()
+			}
+			return lacks(out, " hot in ")
+		})
+	}
 }
 
 // TestTheAutoscalerIsKilledWithDualPods kills it while a request waits for a claim: the one that follows finds the provider again.
 func TestTheAutoscalerIsKilledWithDualPods(t *testing.T) {
-	f := dualPods(t, "dual-k")[0]
+	f := dualPods(t, 2, "dual-k")[0]
 	f.mustComplete("the first request")
 	f.rests()
 	before := f.providers()
@@ -210,7 +207,7 @@ func TestTheAutoscalerIsKilledWithDualPods(t *testing.T) {
 // twoPodsOfAnyImage: the image of a model server, as it is published, in both pods. The autoscaler may bring nothing else into
 // the second one than the injector's image.
 func twoPodsOfAnyImage(t *testing.T) {
-	f := dualPodsOf(t, anyVLLM, "dual-any")[0]
+	f := dualPodsOf(t, 1, anyVLLM, "dual-any")[0]
 	f.mustComplete("the first request")
 	first := f.providers()
 	if len(first) != 1 {
@@ -252,7 +249,7 @@ func twoPodsOfAnyImage(t *testing.T) {
 // dualPodsSwap has three functions take turns on two GPUs that Kubernetes gives to
 // one pod each: a swap costs no pod on its way.
 func dualPodsSwap(t *testing.T) {
-	all := dualPods(t, "dual-x", "dual-y", "dual-z")
+	all := dualPods(t, 2, "dual-x", "dual-y", "dual-z")
 	for _, f := range all {
 		f.mustComplete("cold")
 	}

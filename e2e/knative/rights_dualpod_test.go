@@ -10,7 +10,7 @@ import (
 // podsThatTheAutoscalerMayMake makes a provider's pod again as rouse-autoscaler, and then what
 // somebody who has stolen its token would.
 func podsThatTheAutoscalerMayMake(t *testing.T) {
-	f := dualPods(t, "dual-rights")[0]
+	f := dualPods(t, 2, "dual-rights")[0]
 	c := f.c
 	f.mustComplete("the first request")
 	from := f.providers()[0]

@@ -133,10 +133,10 @@ func (w *three) ask(ctx context.Context, i int64, front int, cut bool) error {
 	return fmt.Errorf("%s at front door %d: got %q, ended %t, with an error %t; want %q whole", model, front, got, done, failed, want)
 }
 
-// TestThreeClustersAndTwoFrontDoors: Kubernetes and two machines are clusters of two front doors. Under load the agents of Kubernetes, a
+// threeClustersAndTwoFrontDoors: Kubernetes and two machines are clusters of two front doors. Under load the agents of Kubernetes, a
 // machine and a front door are killed: no answer is another's, none that was cut looks whole, and nothing that had no answer yet is lost but what a
 // front door had that was killed.
-func TestThreeClustersAndTwoFrontDoors(t *testing.T) {
+func threeClustersAndTwoFrontDoors(t *testing.T) {
 	w := newThree(t)
 	killed := 0 // front door 0 is: its clients may lose what it had
 	for _, fault := range []struct {

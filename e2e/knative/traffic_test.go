@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -85,5 +86,51 @@ func TestStockBesideOurs(t *testing.T) {
 			t.Fatalf("a stock function answers %d %s (%v)", a.status, a.body, err)
 		}
 		f.hasPods(0)
+	}
+}
+
+// mapped gives a function a domain of its own.
+const mapped = `apiVersion: networking.internal.knative.dev/v1alpha1
+kind: ClusterDomainClaim
+metadata: {name: mine.example.org}
+spec: {namespace: default}
+---
+apiVersion: serving.knative.dev/v1beta1
+kind: DomainMapping
+metadata: {name: mine.example.org, namespace: default}
+spec: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: mapped}}
+`
+
+// TestADomainOfAFunction: a function answers at the host of a DomainMapping, from zero too, whether Knative sends it by way of the function's own
+// host or, as domainmapping-direct-route-traffic has it, straight to the revision with the host that the client named.
+func TestADomainOfAFunction(t *testing.T) {
+	t.Parallel()
+	c := rouse(t)
+	f := create(t, "mapped", functionImage, quick)
+	flag := func(ctx context.Context, value string) {
+		if out, err := c.Kubectl(ctx, "-n", "knative-serving", "patch", "configmap", "config-features", "--type=merge", "-p", `{"data":{"domainmapping-direct-route-traffic":`+value+`}}`); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	file := writeFile(t, t.TempDir(), "mapped.yaml", []byte(mapped))
+	t.Cleanup(func() {
+		flag(context.WithoutCancel(t.Context()), "null")
+		kubectl(t, c, "delete", "-f", file, "--ignore-not-found")
+	})
+	kubectl(t, c, "apply", "-f", file)
+	f.at = "mine.example.org"
+	for _, to := range []struct{ flag, service string }{{`"disabled"`, f.name}, {`"enabled"`, f.name + "-00001"}} {
+		flag(t.Context(), to.flag)
+		eventually(t, "the way to "+to.service, func() string {
+			got := kubectl(t, c, "get", "king/mine.example.org", "--ignore-not-found", "-o", "jsonpath={.spec.rules[0].http.paths[0].splits[0].serviceName}")
+			if got != to.service {
+				return "the ingress sends to " + got
+			}
+			return ""
+		})
+		kubectl(t, c, "wait", "domainmapping/mine.example.org", "--for=condition=Ready", "--timeout=180s")
+		f.hasPods(0)
+		f.ask("red blue") // held at zero
+		f.ask("apple pear")
 	}
 }

@@ -244,20 +244,30 @@ type OpError struct {
 // Error implements error.
 func (e *OpError) Error() string { return e.Message }
 
-// watch ends the worker when it is silent or hangs. silence 0: it need not be heard.
+// watch ends the worker when it is silent or hangs. silence 0: it need not be heard. Silence is counted in looks:
+// while this process itself gets no processor, it looks less often, and what the worker has sent is not read either.
 func (l *link) watch(silence, step time.Duration) {
 	every := step / 8
 	if silence > 0 {
 		every = min(every, silence/4)
 	}
-	tick := time.NewTicker(max(every, time.Millisecond))
+	every = max(every, time.Millisecond)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
+	heard, looks := time.Time{}, time.Duration(0)
 	for {
 		select {
 		case <-l.over:
 			return
 		case now := <-tick.C:
-			if err := l.late(now, silence, step); err != nil {
+			last, err := l.late(now, step)
+			if looks++; !last.Equal(heard) {
+				heard, looks = last, 0
+			}
+			if silence > 0 && looks*every > silence {
+				err = fmt.Errorf("%w: nothing came from it for %v", errSilent, now.Sub(heard).Round(time.Millisecond))
+			}
+			if err != nil {
 				l.fail(err)
 				return
 			}
@@ -265,14 +275,12 @@ func (l *link) watch(silence, step time.Duration) {
 	}
 }
 
-func (l *link) late(now time.Time, silence, step time.Duration) error {
+// late says when the worker was heard last, and whether a step takes too long.
+func (l *link) late(now time.Time, step time.Duration) (heard time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if d := now.Sub(l.heard); silence > 0 && d > silence {
-		return fmt.Errorf("%w: nothing came from it for %v", errSilent, d.Round(time.Millisecond))
-	}
 	if d := now.Sub(l.began); len(l.expected) > 0 && d > step {
-		return fmt.Errorf("%w: step %d takes %v already, %v are allowed", errHung, l.expected[0], d.Round(time.Millisecond), step)
+		err = fmt.Errorf("%w: step %d takes %v already, %v are allowed", errHung, l.expected[0], d.Round(time.Millisecond), step)
 	}
-	return nil
+	return l.heard, err
 }

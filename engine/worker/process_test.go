@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 
 // TestStopped: a process that is stopped says nothing, and is replaced.
 func TestStopped(t *testing.T) {
-	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{}), Heartbeat: 20 * time.Millisecond})
+	s := begin(t, worker.Config{Launch: worker.Process{}.Launch, Load: simulated(t, sim.Config{}), Heartbeat: 200 * time.Millisecond})
 	if err := syscall.Kill(s.PIDs()[0], syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (c *checker) run(ctx context.Context) error {
 	}
 	version, err := c.knative(ctx, c.plan.anyKnative)
 	if err != nil {
-		c.add("knative", resultMissing, "install Knative Serving 1.23: https://knative.dev/docs/install/", "%v", err)
+		c.add("knative", resultMissing, "install Knative Serving 1.24: https://knative.dev/docs/install/", "%v", err)
 	} else {
 		c.add("knative", resultOK, "", "Serving %s", orUnknown(version))
 	}

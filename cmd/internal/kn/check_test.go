@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 	}
 	want := `CHECK           RESULT   FOUND
 kubernetes      ok       v1.36.1
-knative         ok       Serving 1.23.1
+knative         ok       Serving 1.24.1
 kinds           ok       all of those of N objects
 rights          ok       you may install
 admission       ok       the cluster would take all N objects
@@ -120,7 +120,7 @@ func TestCheckFinds(t *testing.T) {
 		{name: "an old Kubernetes", check: "kubernetes", result: "missing", found: "v1.29.4", mend: "1.30", change: func(c *fakeCluster) { c.version = "v1.29.4" }},
 		{name: "one without resizing", check: "kubernetes", result: "warning", found: "v1.31.4-gke.100", mend: "1.33", change: func(c *fakeCluster) { c.version = "v1.31.4-gke.100" }},
 		{name: "no Knative", check: "knative", result: "missing", found: "no Knative Serving", mend: "https://knative.dev", change: func(c *fakeCluster) { c.without = []string{"serving.knative.dev"} }},
-		{name: "another Knative", check: "knative", result: "missing", found: "0.44.0", mend: "1.23", change: func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.23.1", "0.44.0", 1)) }},
+		{name: "another Knative", check: "knative", result: "missing", found: "0.44.0", mend: "1.24", change: func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.24.1", "0.44.0", 1)) }},
 		{name: "no PodMonitor", check: "kinds", result: "missing", found: "PodMonitor (monitoring.coreos.com/v1)", mend: "leave their component out", args: []string{"--component", "monitoring"}},
 		{name: "no rights", check: "rights", result: "missing", found: "2 that installing needs", mend: "kubectl auth can-i create clusterroles",
 			change: func(c *fakeCluster) {

@@ -17,7 +17,7 @@ const activatorService = "/api/v1/namespaces/knative-serving/services/activator-
 // stockKnative is what Knative Serving has that Rouse looks at.
 const stockKnative = `apiVersion: apps/v1
 kind: Deployment
-metadata: {name: activator, namespace: knative-serving, labels: {app.kubernetes.io/version: 1.23.1}}
+metadata: {name: activator, namespace: knative-serving, labels: {app.kubernetes.io/version: 1.24.1}}
 ---
 apiVersion: v1
 kind: Pod
@@ -105,7 +105,7 @@ metadata: {name: tiny-00001-deployment, namespace: default, labels: {app.kuberne
 		t.Fatalf("install: %v\n%s", err, out)
 	}
 	for _, want := range []string{
-		"Knative Serving 1.23.1 is there", "applied Deployment knative-serving/rouse-activator",
+		"Knative Serving 1.24.1 is there", "applied Deployment knative-serving/rouse-activator",
 		"deleted ConfigMap knative-serving/rouse-old: this version has none",
 		"Deployment knative-serving/rouse-autoscaler: 2 of", "Service activator-service points at Rouse's activator", "Rouse is installed",
 	} {
@@ -256,9 +256,9 @@ func TestInstallRefuses(t *testing.T) {
 			[]string{"no Knative Serving", "https://knative.dev/docs/install/"}},
 		{"half a Knative", func(c *fakeCluster) { c.take("deployments/activator") }, nil,
 			[]string{"no Deployment activator"}},
-		{"another Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.23.1", "v1.17.0", 1)) }, nil,
-			[]string{"Knative Serving v1.17.0", "built for 1.23", "--any-knative"}},
-		{"an old Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.23.1", "0.44.0", 1)) }, nil,
+		{"another Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.24.1", "v1.17.0", 1)) }, nil,
+			[]string{"Knative Serving v1.17.0", "built for 1.24", "--any-knative"}},
+		{"an old Knative", func(c *fakeCluster) { c.put(strings.Replace(stockKnative, "1.24.1", "0.44.0", 1)) }, nil,
 			[]string{"Knative Serving 0.44.0"}},
 		{"no rights", func(c *fakeCluster) {
 			c.deny = func(verb, resource, _ string) bool { return verb == "create" && resource == "clusterroles" }

@@ -288,7 +288,7 @@ func TestKilled(t *testing.T) {
 		}
 	}
 	<-ended
-	p.sentAtMost(1.2)
+	p.sentAtMost(1.5) // what the victim had not passed on comes from the source again
 }
 
 // TestSpoiled: a node whose chunks arrive with a wrong byte is found out by the first of them.
