@@ -87,7 +87,7 @@ func TestWithoutAKey(t *testing.T) {
 	if resp, got := b.get("/metrics", "Authorization", "Bearer k-a"); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("GET /metrics with a client's key: got %s %s, want a 401", resp.Status, got)
 	}
-	for _, path := range []string{"/healthz", "/readyz", "/"} {
+	for _, path := range []string{"/healthz", "/health", "/readyz", "/"} {
 		if resp, got := b.get(path); resp.StatusCode != http.StatusOK {
 			t.Errorf("GET %s: got %s %s, want 200", path, resp.Status, got)
 		}

@@ -33,6 +33,7 @@ func (a *Activator) router() *mux.Router {
 	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listed(a.listModels))
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
+	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers' own, which guidellm asks for
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
 	if !a.cfg.PrivateMetrics {
 		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
@@ -200,7 +201,7 @@ func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := http.MethodPost
 	switch p := r.URL.Path; {
-	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/readyz", p == "/metrics":
+	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/health", p == "/readyz", p == "/metrics":
 		allow = "GET, HEAD"
 	}
 	w.Header().Set("Allow", allow)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -43,11 +44,13 @@ func (h *Handler) fromOllama(body []byte, own ...string) (in object, name string
 		}
 		delete(in, field)
 	}
-	for _, field := range []string{"name", "model"} { // its command line still sends the old name
-		if err := in.take(field, &name); err != nil {
+	var old string // its command line sends the old name, with an empty model
+	for field, to := range map[string]*string{"name": &old, "model": &name} {
+		if err := in.take(field, to); err != nil {
 			return nil, "", err
 		}
 	}
+	name = cmp.Or(name, old)
 	if name != "" {
 		in.put("model", h.untagged(name))
 	}

@@ -26,6 +26,7 @@ func TestOllamaVectors(t *testing.T) {
 		{"no texts", "/api/embed", `{"model":"m","input":[]}`, ``, `{"data":[]}`, `{"model":"m","embeddings":[],"total_duration":0,"load_duration":0,"prompt_eval_count":0}`},
 		{"no prompt", "/api/embeddings", `{"model":"m"}`, ``, `{"data":[]}`, `{"embedding":[]}`},
 		{"a description", "/api/show", `{"name":"m:latest","system":"","template":"","verbose":false,"options":null}`, `{"model":"m","system":"","verbose":false}`, `{"details":{"format":"gguf"}}`, `{"details":{"format":"gguf"}}`},
+		{"a description for the command line", "/api/show", `{"model":"","name":"m"}`, `{"model":"m"}`, `{}`, `{}`},
 		{"too few", "/api/embed", `{"model":"m","input":["a","b"]}`, `-`, one, `502 {"error":"the runtime answered with something that is no list of embeddings for the input"}`},
 		{"one twice", "/api/embed", `{"model":"m","input":["a","b"]}`, `-`, strings.Replace(two, "1", "0", 1), `502 {"error":"the runtime answered with something that is no list of embeddings for the input"}`},
 		{"half a number", "/api/embed", `{"model":"m","input":"a"}`, `-`, strings.Replace(one, "AACAPwAAAEA=", "AACAPwAA", 1), `502 {"error":"the runtime answered with something that is no list of embeddings for the input"}`},

@@ -21,6 +21,7 @@ import (
 var meanings = map[string]string{
 	"GET /":                     "the page for a browser, a line of text for others",
 	"GET /healthz":              "the process works; needs no key",
+	"GET /health":               "the process works, where model servers say so; needs no key",
 	"GET /readyz":               "new requests are taken; needs no key",
 	"GET /metrics":              "[metrics](metrics.md), for operators; in a cluster at a port of its own",
 	"GET /v1/models":            "the functions and their adapters, those that the key may use",
