@@ -17,6 +17,8 @@ export GOFLAGS := $(strip -trimpath -buildvcs=false $(filter-out -trimpath -buil
 # The linters are built once for each version of what they are made of.
 TOOLS := $(CACHE)/tools/$(shell cat internal/tools/go.mod internal/tools/go.sum | sha256sum | cut -c1-16)
 NODE  := e2e/clients/node_modules
+# The Python clients are installed once for each list of them.
+PYTHON := $(CACHE)/clients/$(shell sha256sum e2e/clients/python/requirements.txt | cut -c1-16)
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
 .PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
@@ -34,14 +36,14 @@ build: ## build the programs into bin/
 images: ## container images of activator, autoscaler and function, without Docker: bin/rouse-images.tar
 	$(GO) run ./cmd/internal/image -o $(BIN)/rouse-images.tar --version $(VERSION) $(ARGS)
 
-test: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## everything that proves that it works
-	@GOTESTSUM=$< e2e/suite unit e2e
+test: $(TOOLS)/gotestsum $(NODE)/.package-lock.json $(PYTHON)/installed ## everything that proves that it works
+	@GOTESTSUM=$< ROUSE_PYTHON=$(PYTHON) e2e/suite unit e2e
 
 unit: $(TOOLS)/gotestsum ## tests of the packages
 	@GOTESTSUM=$< e2e/suite unit
 
-e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json ## black-box tests, with the official clients
-	@GOTESTSUM=$< e2e/suite e2e
+e2e: $(TOOLS)/gotestsum $(NODE)/.package-lock.json $(PYTHON)/installed ## black-box tests, with the official clients
+	@GOTESTSUM=$< ROUSE_PYTHON=$(PYTHON) e2e/suite e2e
 
 deep: ## tests too long, random or timed for every run; PART=race, fuzz, load, soak, faults, schemas, benchmarks, avx512 or neon (e2e/deep)
 	@e2e/deep $(PART)
@@ -61,6 +63,16 @@ cluster-down: ## take that cluster down; what was built stays in the cache
 
 $(NODE)/.package-lock.json: e2e/clients/package-lock.json
 	cd e2e/clients && npm ci --no-audit --no-fund
+
+.PHONY: python
+python: $(PYTHON)/installed ## the Python clients of the tests, installed once into the cache: 1.5 GB
+# Without bytecode: a test compiles what it imports, beside the packages.
+$(PYTHON)/installed: e2e/clients/python/requirements.txt
+	@rm -rf $(PYTHON) && mkdir -p $(CACHE)/clients
+	@if command -v /usr/bin/python3 >/dev/null; then /usr/bin/python3 -m venv $(PYTHON); else python3 -m venv $(PYTHON); fi
+	$(PYTHON)/bin/python -m pip install -q --disable-pip-version-check $$(grep '^uv==' $<)
+	UV_CACHE_DIR=$(PYTHON)/fetched UV_HTTP_TIMEOUT=300 $(PYTHON)/bin/uv pip install -q --system-certs --no-deps -p $(PYTHON)/bin/python -r $<
+	@rm -rf $(PYTHON)/fetched && touch $@
 
 PAGE := cmd/internal/page
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package-lock.json
