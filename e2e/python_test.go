@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,13 +33,18 @@ func TestPython(t *testing.T) {
 		for _, name := range pythonClients {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				ctx, cancel := context.WithTimeout(t.Context(), 20*patience) // most of it is the import of their packages
+				ctx, cancel := context.WithTimeout(t.Context(), 30*patience) // most of it is the import of their packages
 				defer cancel()
 				cmd := exec.CommandContext(ctx, python, "check_"+name+".py", p.server.url, strings.TrimSpace(key))
 				cmd.Dir = filepath.Join("clients", "python")
 				cmd.Env = append(os.Environ(), "PYTHONPYCACHEPREFIX="+filepath.Join(os.Getenv("ROUSE_PYTHON"), "bytecode"), "HOME="+t.TempDir())
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // some start programs of their own
+				cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 				out, err := cmd.CombinedOutput()
 				t.Logf("%s", out)
+				if state := cmd.ProcessState; state != nil {
+					t.Logf("%v of a processor", state.UserTime()+state.SystemTime())
+				}
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

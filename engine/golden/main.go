@@ -7,6 +7,7 @@
 //	golden -models DIR           logits and continuations of generated models, for engine/infer/infertest/testdata/golden
 //	golden -model FILE -o FILE   logits and continuations of ChatML prompts for a GGUF file
 //	golden -model FILE -perplexity -o FILE   how well the shipped model foresees held-out chats
+//	golden -model FILE -named -o FILE   the same of a model with a name, of which only the best logits are kept
 //	golden -model FILE -ollama URL -name NAME -o FILE   what a running Ollama answers, a second witness
 package main
 
@@ -36,6 +37,7 @@ func execute(args []string) error {
 	tokens := flags.String("tokens", "", "write vocabularies and the ids of hard texts into this folder")
 	models := flags.String("models", "", "write logits and continuations of every generated model into this folder")
 	perplexity := flags.Bool("perplexity", false, "with -model and -o: perplexity of the shipped model's held-out chats")
+	named := flags.Bool("named", false, "with -model and -o: the best logits and continuations of texts that are no chats")
 	only := flags.String("only", "", "with -models: only models whose names begin so")
 	quant := flags.String("quant", "", "write what random blocks of every tensor type decode to into this file")
 	model := flags.String("model", "", "GGUF file to run")
@@ -57,6 +59,8 @@ func execute(args []string) error {
 		return askOllama(*ollama, *name, *model, *out)
 	case *model != "" && *out != "" && *perplexity:
 		return makePerplexity(*model, *out)
+	case *model != "" && *out != "" && *named:
+		return makeNamed(*model, *out)
 	case *model != "" && *out != "":
 		return makeModel(*model, *out)
 	}

@@ -59,7 +59,7 @@ async def _all():
         try:
             made = function()
             if inspect.isawaitable(made):
-                await asyncio.wait_for(made, 60)
+                await asyncio.wait_for(made, 300)
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())[:600]
             if known and known[1] in text:

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+)
+
+// namedTexts are what a model with a name goes on with: one without instructions. The last is long enough for a window of attention.
+var namedTexts = []string{
+	"The capital of France is",
+	"Once upon a time there was a",
+	"def fibonacci(n):\n    if n < 2:\n        return n\n",
+	"1, 2, 3, 4, 5, 6, 7,",
+	"Die Hauptstadt von Österreich heißt",
+	"Привет! Как тебя",
+	"{\"name\": \"bob\", \"age\": 7, \"city\": \"",
+	"A server holds each request that comes while its model sleeps. It wakes the model, waits until the model has loaded its weights, and then " +
+		"sends the requests in the order in which they came. A client that leaves in the meantime takes its request with it. When no request has " +
+		"come for some time the model is put to sleep, and its memory goes to another one. This is called scaling to zero, and it is what",
+}
+
+// bestLogits is how many of the highest logits are kept: all of a large vocabulary would be a megabyte.
+const bestLogits = 32
+
+// score is a token's logit.
+type score struct {
+	ID    int32   `json:"id"`
+	Logit float32 `json:"logit"`
+}
+
+// namedRun is a text's tokens, the sum of their -ln p but the first's, the best logits after them and how they go on.
+type namedRun struct {
+	Prompt string  `json:"prompt"`
+	IDs    []int32 `json:"ids"`
+	NLL    float64 `json:"nll"`
+	Best   []score `json:"best"`
+	Greedy []int32 `json:"greedy"`
+	Ties   []tie   `json:"ties,omitempty"`
+}
+
+// makeNamed asks for all texts.
+func makeNamed(model, out string) error {
+	sum, err := fileSum(model)
+	if err != nil {
+		return err
+	}
+	o, err := openOracle(model, false)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	var runs []any
+	for _, text := range namedTexts {
+		ids, err := o.tokenize("<bos>"+text, true)
+		if err != nil {
+			return err
+		}
+		n := namedRun{Prompt: text, IDs: ids}
+		if n.NLL, err = o.nll(ids); err != nil {
+			return err
+		}
+		r, err := o.run(ids, 12, false, nearTie)
+		if err != nil {
+			return err
+		}
+		n.Greedy, n.Ties = r.Greedy, r.Ties
+		n.Best = highest(r.first, bestLogits)
+		runs = append(runs, n)
+	}
+	return writeJSON(out, map[string]any{"sha256": sum}, map[string][]any{"runs": runs})
+}
+
+// highest returns the n highest logits, the highest first.
+func highest(logits []float32, n int) []score {
+	all := make([]score, len(logits))
+	for i, l := range logits {
+		all[i] = score{int32(i), l}
+	}
+	slices.SortStableFunc(all, func(a, b score) int { return cmp.Compare(b.Logit, a.Logit) })
+	return all[:n]
+}
