@@ -115,7 +115,7 @@ def _():
 
 @check("a batch")
 async def _():
-    batch = messages.batches.create(requests=[{"custom_id": f"{k}", "params": {"model": "pico", "max_tokens": 60, "messages": ask(f"echo w{k}")["messages"]}} for k in range(3)])
+    batch = messages.batches.create(requests=[{"custom_id": f"{k}", "params": {"model": "pico", "max_tokens": 60, "temperature": 0, "messages": ask(f"echo w{k}")["messages"]}} for k in range(3)])
     while batch.processing_status != "ended":
         await asyncio.sleep(0.05)
         batch = messages.batches.retrieve(batch.id)

@@ -17,7 +17,7 @@ chat = ChatOpenAI(model="pico", base_url=V1, api_key=KEY, temperature=0, max_ret
 others = [
     chat,
     ChatOpenAI(model="pico", base_url=V1, api_key=KEY, temperature=0, max_retries=0, use_responses_api=True),
-    ChatAnthropic(model_name="pico", base_url=URL, api_key=KEY, max_retries=0, max_tokens=60),
+    ChatAnthropic(model_name="pico", base_url=URL, api_key=KEY, max_retries=0, max_tokens=60, model_kwargs={"extra_body": {"temperature": 0}}),
     ChatOllama(model="pico", base_url=URL, temperature=0, client_kwargs={"headers": {"Authorization": "Bearer " + KEY}}),
 ]
 

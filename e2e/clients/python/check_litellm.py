@@ -86,11 +86,11 @@ def started():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    there = {"api_base": V1, "api_key": KEY}
+    there = {"api_base": V1, "api_key": KEY, "temperature": 0}
     models = {
         "pico": {"model": "openai/pico", **there},
-        "claude": {"model": "anthropic/pico", "api_base": URL, "api_key": KEY, "max_tokens": 60},
-        "gone": {"model": "openai/pico", "api_base": "http://127.0.0.1:9/v1", "api_key": KEY},
+        "claude": {"model": "anthropic/pico", "api_base": URL, "api_key": KEY, "max_tokens": 60, "temperature": 0},
+        "gone": {"model": "openai/pico", **there, "api_base": "http://127.0.0.1:9/v1"},
     }
     config = {
         "model_list": [{"model_name": name, "litellm_params": params} for name, params in models.items()],
