@@ -35,7 +35,6 @@ type namedRun struct {
 	NLL    float64 `json:"nll"`
 	Best   []score `json:"best"`
 	Greedy []int32 `json:"greedy"`
-	Ties   []tie   `json:"ties,omitempty"`
 }
 
 // makeNamed asks for all texts.
@@ -63,8 +62,7 @@ func makeNamed(model, out string) error {
 		if err != nil {
 			return err
 		}
-		n.Greedy, n.Ties = r.Greedy, r.Ties
-		n.Best = highest(r.first, bestLogits)
+		n.Greedy, n.Best = r.Greedy, highest(r.first, bestLogits)
 		runs = append(runs, n)
 	}
 	return writeJSON(out, map[string]any{"sha256": sum}, map[string][]any{"runs": runs})
