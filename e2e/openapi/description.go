@@ -96,6 +96,14 @@ func newSource(name string, raw []byte) (*source, error) {
 	}
 	if choice, is := at(doc, "components", "schemas", "CreateCompletionResponse", "properties", "choices", "items", "properties").(map[string]any); is {
 		choice["finish_reason"] = nullable(choice["finish_reason"]) // of a part, which is not described apart
+		either, _ := at(choice, "logprobs", "anyOf").([]any)
+		for _, scores := range either { // the first token of a prompt that is repeated has none
+			for _, name := range []string{"token_logprobs", "top_logprobs"} {
+				if list, is := at(scores, "properties", name).(map[string]any); is {
+					list["items"] = nullable(list["items"])
+				}
+			}
+		}
 	}
 	if err := bringUp(doc); err != nil {
 		return nil, err
