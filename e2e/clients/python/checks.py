@@ -5,7 +5,7 @@ function, with async or without, that raises where it fails; run calls them one 
 and ends the program, with status 1 if one fails.
 
 A check with known=(fault, text) must fail, with the text in its error: the fault is one of ours that is listed in
-docs/design. One that passes fails the script, so that the mark goes when the fault does.
+docs/design/0025-python-clients.md. One that passes fails the script, so that the mark goes when the fault does.
 """
 
 import asyncio
