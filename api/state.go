@@ -98,7 +98,7 @@ type InstanceStatus struct {
 	// GaveUp says that an unhealthy instance does not try again by itself: it has failed
 	// too often, or for a reason that another try does not change.
 	GaveUp bool `json:"gaveUp,omitempty"`
-	// Message says why the instance is unhealthy, for people, the runtime's last log lines included.
+	// Message says why the instance is unhealthy, for people, the runtime's last log lines included; or what a healthy one does without.
 	Message string `json:"message,omitempty"`
 	// Adapters are the names of the LoRA adapters that are loaded; clients may write them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`

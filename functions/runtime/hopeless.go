@@ -37,6 +37,8 @@ var hopeless = [][]string{
 	{"supplied file was not in gguf format"}, {"offset+size", "exceeds file size"},
 	{"is not supported by your version of ollama"}, {"may be incompatible with your version of ollama"},
 
+	{noSleepMode}, // to an option of the function's: ours is left out then, see [Yielder]
+
 	// An option that it does not have, or not with that value: Python's, llama.cpp.
 	{"unrecognized arguments: "}, {"error: argument -"}, {"error: the following arguments are required: "},
 	{"error: invalid argument: "}, {"error while handling argument "},

@@ -117,6 +117,12 @@ type Keeper interface {
 	Kept() api.Tokens
 }
 
+// Yielder is a [Runtime] that can do without an option of ours that its server refuses.
+type Yielder interface {
+	// Yield reads what a server printed that ended before it was ready, and says what later launches go without; empty: nothing is refused.
+	Yield(output string) (without string)
+}
+
 // Publisher is a [Runtime] whose server publishes what its prefix cache has.
 type Publisher interface {
 	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.

@@ -30,15 +30,15 @@ func (m sleepMode) forget() string {
 	return "/reset_prefix_cache"
 }
 
-// noSleepMode is what to do about a server that does not know the calls.
-const noSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_DEV_MODE=1 in its environment"
+// setSleepMode is what to do about a server that does not know the calls.
+const setSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_DEV_MODE=1 in its environment"
 
 // sleep puts the server to sleep. mode=wait lets what runs end: who calls has
 // drained, and vLLM's default cuts it.
 func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	_, err := m.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
 	if missing(err) {
-		return fmt.Errorf("the server has no sleep mode: %s: %w", noSleepMode, err)
+		return fmt.Errorf("the server has no sleep mode: %s: %w: %w", setSleepMode, errors.ErrUnsupported, err)
 	}
 	if err != nil {
 		return err

@@ -14,7 +14,8 @@ import (
 )
 
 // vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless the
-// option --no-enable-sleep-mode is among the function's: then its sleep is a stop.
+// option --no-enable-sleep-mode is among the function's, or vLLM has said that its
+// platform (a CPU) has none: then its sleep is a stop.
 // At level 1 the weights move to host memory, at level 2 they are dropped and read
 // from disk at the wake; it can't go from 1 to 2 without a wake.
 //
@@ -24,10 +25,11 @@ type vllm struct {
 	server
 	names
 	publisher
-	sleeps, lora bool
-	external     bool        // a connector keeps its KV cache elsewhere, too
-	met          atomic.Bool // since the launch it was found awake; of one that somebody else starts
-	started      atomic.Pointer[started]
+	sleeps   atomic.Bool
+	lora     bool
+	external bool        // a connector keeps its KV cache elsewhere, too
+	met      atomic.Bool // since the launch it was found awake; of one that somebody else starts
+	started  atomic.Pointer[started]
 }
 
 var vllmReserved = reserved{
@@ -51,14 +53,15 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 		return nil, fmt.Errorf("runtime vllm: %w", err)
 	}
 	cfg.Spec.Args = args
-	return &vllm{
+	r := &vllm{
 		publisher: p,
 		server:    server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
 		names:     names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
-		sleeps:    !has(spec.Args, "--no-enable-sleep-mode"),
 		external:  has(spec.Args, "--kv-offloading-size", "--kv-transfer-config"),
 		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
-	}, nil
+	}
+	r.sleeps.Store(!has(spec.Args, "--no-enable-sleep-mode"))
+	return r, nil
 }
 
 // vllmEnv takes out of an inherited environment what would break vLLM: a key that
@@ -70,7 +73,19 @@ func vllmEnv(env []string) []string {
 }
 
 func (r *vllm) Traits() Traits {
-	return Traits{Sleeps: r.sleeps, Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
+	return Traits{Sleeps: r.sleeps.Load(), Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
+}
+
+// noSleepMode is vLLM's refusal of --enable-sleep-mode, in lower case.
+const noSleepMode = "sleep mode is not supported on current platform"
+
+// Yield implements [Yielder]. Who gave the option --enable-sleep-mode wants nothing else.
+func (r *vllm) Yield(output string) string {
+	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, [][]string{{noSleepMode}}) == "" {
+		return ""
+	}
+	r.sleeps.Store(false)
+	return "vLLM has no sleep mode on this platform: it is stopped and started again where others sleep and wake"
 }
 
 // room is how many adapters vLLM keeps in host memory, or on the device, whichever is more. Of one that somebody else
@@ -87,6 +102,7 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)
 	if l, attached := r.attached(); attached {
 		r.met.Store(false)
+		r.sleeps.Store(true) // another server may listen there by now
 		return l, nil
 	}
 	e, path, err := r.socket("vllm")
@@ -100,7 +116,7 @@ func (r *vllm) Launch(model string) (Launch, error) {
 		args = append(args, "--revision", revision)
 	}
 	env := sharedMemoryEnv(sharedMemory())
-	if r.sleeps {
+	if r.sleeps.Load() {
 		args, env = append(args, "--enable-sleep-mode"), append(env, "VLLM_SERVER_DEV_MODE=1")
 	}
 	if r.lora {
@@ -168,7 +184,7 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 // instance has left it: requests would wait in it for ever. At which level it sleeps it
 // does not say; what wakes it from level 2 wakes it from level 1.
 func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
-	if r.cfg.Spec.Endpoint == "" || !r.sleeps || r.met.Load() {
+	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() || r.met.Load() {
 		return nil
 	}
 	mode := r.sleepMode()
@@ -192,7 +208,11 @@ func (r *vllm) sleepMode() sleepMode {
 }
 
 func (r *vllm) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
-	return sleepMode{client: r.client}.sleep(ctx, e, level)
+	err := sleepMode{client: r.client}.sleep(ctx, e, level)
+	if errors.Is(err, errors.ErrUnsupported) {
+		r.sleeps.Store(false)
+	}
+	return err
 }
 
 func (r *vllm) Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error) {

@@ -265,3 +265,35 @@ func TestVLLMSidecar(t *testing.T) {
 		}
 	}
 }
+
+// TestVLLMWithoutSleepMode: on a platform that has none vLLM refuses our option, and later starts go without it. It is the function's own option that it refuses for good.
+func TestVLLMWithoutSleepMode(t *testing.T) {
+	const said = "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n" +
+		"  Value error, Sleep mode is not supported on current platform. [type=value_error, input_value=ArgsKwargs((), {'model': ...nderer_num_workers': 1}), input_type=ArgsKwargs]\n"
+	for _, own := range []bool{false, true} {
+		spec := api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Command: []string{program(t, "vllm"), "serve"}}
+		if own {
+			spec.Args = []string{"--enable-sleep-mode"}
+		}
+		r := adapter(t, spec)
+		if without := r.(runtime.Yielder).Yield("CUDA out of memory"); without != "" || !r.Traits().Sleeps {
+			t.Errorf("after another failure it does without %q", without)
+		}
+		if without := r.(runtime.Yielder).Yield(said); (without == "") != own {
+			t.Errorf("the option is the function's: %t, and it does without %q", own, without)
+		}
+		if without := r.(runtime.Yielder).Yield(said); without != "" {
+			t.Errorf("it does without %q once more", without)
+		}
+		l := launched(t, r, "x")
+		if has := slices.Contains(l.Args, "--enable-sleep-mode"); has != own {
+			t.Errorf("the option is the function's: %t, and the next start has it: %t", own, has)
+		}
+		if has := slices.Contains(l.Env, "VLLM_SERVER_DEV_MODE=1"); has != own || r.Traits().Sleeps != own {
+			t.Errorf("the option is the function's: %t, the next start has the developer mode: %t, it sleeps in place: %t", own, has, r.Traits().Sleeps)
+		}
+		if runtime.Hopeless(said) == "" {
+			t.Error("another start with the option is not hopeless")
+		}
+	}
+}

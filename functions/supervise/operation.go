@@ -264,13 +264,16 @@ func (s *Supervisor) finishWake(r result) {
 	}
 }
 
-// finishSleep: after a failure nobody knows how far the runtime got, so it is
-// woken again, which proves that it generates or ends in a restart.
+// finishSleep: one that turns out not to sleep is stopped instead. After another failure nobody knows how far the
+// runtime got, so it is woken again, which proves that it generates or ends in a restart.
 func (s *Supervisor) finishSleep(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone:
 		s.end(s.cfg.StopGrace)
 	case s.proc.ended:
+	case errors.Is(r.err, errors.ErrUnsupported) && !s.proc.attached:
+		s.doesWithout(r.err.Error())
+		s.end(s.cfg.StopGrace)
 	case r.err != nil:
 		s.cfg.Logger.Warn("sleep failed", "level", op.level, "error", r.err)
 		s.callers.answer(api.Asleep, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime did not go to sleep: %v", r.err))

@@ -3,6 +3,8 @@ package supervise_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,5 +99,55 @@ func TestStepsAfterAWakeThatFailed(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		}
+	})
+}
+
+// yielding is a runtime whose server refuses an option of ours.
+type yielding struct {
+	*world
+	yielded bool
+}
+
+const refused, without = "it has no sleep mode here", "it is stopped instead"
+
+func (y *yielding) Yield(output string) string {
+	if y.yielded || !strings.Contains(output, refused) {
+		return ""
+	}
+	y.yielded = true
+	y.set(func() { y.exits, y.traits.Sleeps = false, false })
+	return without
+}
+
+// TestStartWithoutWhatTheServerRefuses: the first start fails, and the next one goes without. Nobody who waits learns of it, but the state says so.
+func TestStartWithoutWhatTheServerRefuses(t *testing.T) {
+	w := &world{exits: true, prints: refused, traits: runtime.Traits{Sleeps: true}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantStates(t, w, "starting(starting runtime) starting(loading) "+comesUp)
+		wantCalls(t, w, "start 100", "start 101")
+		if st := s.Status(); st.Message != without || st.Restarts != 0 {
+			t.Errorf("the state says %q after %d restarts, want %q and none", st.Message, st.Restarts, without)
+		}
+		wantCode(t, "sleep", sleep(s, 2, api.Level1, 0), "")
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "stop 101 after 5s", "start 102")
+		if st := s.Status(); st.Message != without {
+			t.Errorf("after a wake the state says %q", st.Message)
+		}
+	}, func(c *supervise.Config) { c.Runtime = &yielding{world: w} })
+}
+
+// TestStopsWhatTurnsOutNotToSleep: an adopted runtime was started without what its adapter believes it has.
+func TestStopsWhatTurnsOutNotToSleep(t *testing.T) {
+	w := &world{traits: runtime.Traits{Sleeps: true}, sleepErr: fmt.Errorf("no such mode: %w", errors.ErrUnsupported)}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		wantCode(t, "sleep", sleep(s, 2, api.Level1, 0), "")
+		wantStates(t, w, "draining asleep2")
+		if st := s.Status(); !strings.Contains(st.Message, "no such mode") {
+			t.Errorf("the state says %q", st.Message)
+		}
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "sleep 1", "stop 100 after 5s", "start 101")
 	})
 }

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -174,7 +175,7 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 			st.Load = s.keeps(state)
 		}
 		s.meter.unmeasured(st, state, &s.proc)
-		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, s.restarts.message, pid
+		st.State, st.Level, st.Stage, st.Message, st.PID = state, level, stage, cmp.Or(s.restarts.message, s.without), pid
 		st.NoRoom = s.restarts.noRoom && state == api.Unhealthy
 		st.Restarts, st.Progress, st.GaveUp = s.restarts.count, 0, s.restarts.gaveUp && state == api.Unhealthy
 		st.LoadTime, st.WakeTime, st.SleepTime = s.took.load, s.took.wake, s.took.sleep

@@ -273,7 +273,8 @@ func (s *Supervisor) end(grace time.Duration) {
 
 // cleared deals with a process that has ended when no operation was under way
 // or after it: 1. it was to end; 2. it sleeps, and does so without a process
-// too; 3. it is to be awake, which is a crash.
+// too; 3. it can do without what its server refused, and is started again at
+// once; 4. it is to be awake, which is a crash.
 func (s *Supervisor) cleared() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
@@ -289,7 +290,8 @@ func (s *Supervisor) cleared() {
 		s.enter(api.Asleep, "")
 	case s.want.state == api.Asleep: // 2. fromOff says so
 		s.restarts.explained(s.explain(reason))
-	case was == starting || was == waking: // 3.
+	case was == starting && s.yields(): // 3.
+	case was == starting || was == waking: // 4.
 		hopeless := false
 		if was == starting {
 			reason, hopeless = adviseExit(s.cfg.Log.Message(math.MaxInt), status)
@@ -298,6 +300,25 @@ func (s *Supervisor) cleared() {
 	default:
 		s.failed(reason)
 	}
+}
+
+// yields says whether the runtime does without what its server has just refused.
+func (s *Supervisor) yields() bool {
+	y, can := s.cfg.Runtime.(runtime.Yielder)
+	if !can {
+		return false
+	}
+	without := y.Yield(s.cfg.Log.Message(math.MaxInt))
+	if without != "" {
+		s.doesWithout(without)
+	}
+	return without != ""
+}
+
+// doesWithout notes what the runtime does without from now on: in the log, and in the state as long as nothing is wrong.
+func (s *Supervisor) doesWithout(what string) {
+	s.without = what
+	s.cfg.Logger.Warn("the runtime does without something", "what", what)
 }
 
 // failedToCome is a start or wake that failed: 1. nobody wants it any more; 2. it

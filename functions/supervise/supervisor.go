@@ -54,6 +54,7 @@ type Supervisor struct {
 	moves      bool            // the drain ends requests that can go on elsewhere, once no others are left
 	leaving    bool            // the runtime is left to whoever adopts it
 	hard       bool            // end at once, no SIGTERM first
+	without    string          // what the runtime does without; empty: nothing
 }
 
 // New makes a supervisor; it starts nothing until Run.
