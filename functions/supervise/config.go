@@ -80,7 +80,7 @@ type Config struct {
 	// ProbeInterval is the time between looks at a runtime's health: an idle one, and
 	// one of whose answers no part came in this time, is sent a probe. 0: 30 s, negative: none.
 	ProbeInterval time.Duration
-	// ProbeTimeout is how long a health probe may take before the runtime counts as hung; 0: 30 s.
+	// ProbeTimeout is how long a health probe may take before it counts as not answered; 0: 30 s.
 	ProbeTimeout time.Duration
 	// Logger; nil: none.
 	Logger *slog.Logger

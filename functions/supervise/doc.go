@@ -37,10 +37,11 @@
 // asks for it.
 //
 // A crash is seen at once; a hang by probes that ask for a token. An idle runtime
-// has no excuse. Where requests run, the first part of any answer is proof of life,
-// and a probe is sent only when none came for an interval; as it may have to wait
-// behind those requests, it condemns the runtime only if nothing moves meanwhile:
-// no answer, no counter of tokens, and, for a while, no processor (see health.go).
+// that refuses one has failed; one probe that is not answered proves nothing. Where
+// requests run, the first part of any answer is proof of life, and a probe is sent only
+// when none came for an interval; as it may have to wait behind those requests, it
+// condemns the runtime only if nothing moves meanwhile: no answer, no counter of
+// tokens, and, for a while, no processor (see health.go).
 //
 // A sidecar, which somebody else starts and stops, is a runtime without a process:
 // to end it is to let go of it, to start it is to wait until it generates. It is

@@ -16,8 +16,10 @@ const (
 	// busyShare is the share of one processor from which on a runtime computes.
 	busyShare = 0.1
 	// A runtime that computes, but gives no other sign of life, is believed for that
-	// many probes in a row: less long where it counts its tokens and counts none.
+	// many probes in a row: less long where it counts its tokens and counts none, or has no requests.
 	patience, patienceCounted = 10, 3
+	// idlePatience is for one that has no requests and does not compute either.
+	idlePatience = 2
 )
 
 // errMoves is the outcome of a probe that had no answer while other requests had.
@@ -27,7 +29,7 @@ var errMoves = errors.New("the runtime counts tokens")
 type health struct {
 	probeAt time.Time // of the next check; zero: none
 	last    traffic   // at the last check
-	silent  int       // busy probes in a row that were not answered
+	silent  int       // probes in a row that were not answered
 }
 
 // awoke begins anew with a runtime that generates.
@@ -53,9 +55,9 @@ func (h *health) moves(seen traffic) bool {
 }
 
 // judge takes the outcome of a probe, and says why the runtime has failed; empty: it has not, as far as is known:
-// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint; 3. an idle runtime, which has no excuse;
-// 4. requests came meanwhile, the next check tells; 5. it refused, and does not hang; 6. other requests have its
-// processors, which is believed for a while.
+// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint; 3. an idle runtime refuses, for which there is no
+// excuse; 4. requests came meanwhile, the next check tells; 5. it refused, and does not hang; 6. its own requests or other
+// programs have the processors, which is believed for a while.
 func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Config) (failure string) {
 	idle := !op.busy && now.running == 0 && now.entered == h.last.entered
 	switch {
@@ -64,13 +66,17 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 	case ended || op.stopped: // 1.
 	case refusedConnection(r.err): // 2.
 		return "the runtime can't be reached: " + r.err.Error()
-	case idle: // 3.
-		return "the runtime hangs: an idle one answers no probe: " + r.err.Error()
-	case !op.busy: // 4.
+	case idle && r.took < cfg.ProbeTimeout: // 3.
+		return "the runtime fails: an idle one refuses a probe: " + r.err.Error()
+	case !op.busy && !idle: // 4.
 	case r.took < cfg.ProbeTimeout: // 5.
 		h.silent = 0
 	default: // 6.
-		if h.silent++; h.silent >= op.patience {
+		switch h.silent++; {
+		case h.silent < op.patience:
+		case idle:
+			return fmt.Sprintf("the runtime hangs: an idle one has not answered %d probes in a row: %v", h.silent, r.err)
+		default:
 			return fmt.Sprintf("the runtime hangs: %d requests run, no part of an answer came in %v, and it answers no probe: %v",
 				now.running, cfg.ProbeInterval+r.took, r.err)
 		}
@@ -114,24 +120,23 @@ func refusedConnection(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
 
-// sendProbe is the operation. Where requests run, it also sets how many such
-// probes in a row condemn the runtime.
+// sendProbe is the operation. It also sets how many such probes in a row condemn the runtime.
 func (s *Supervisor) sendProbe(ctx context.Context, op *operation, child Child, launch runtime.Launch) error {
 	op.patience = 1
 	if !op.busy {
-		return s.cfg.Runtime.Probe(ctx, launch.Endpoint)
+		op.patience = idlePatience
 	}
-	before := s.pulse(ctx, child, launch)
+	before := s.pulse(ctx, op.busy, child, launch)
 	err := s.cfg.Runtime.Probe(ctx, launch.Endpoint)
 	if err == nil || !errors.Is(context.Cause(ctx), errTimeout) {
 		return err
 	}
-	after := s.pulse(context.WithoutCancel(ctx), child, launch)
+	after := s.pulse(context.WithoutCancel(ctx), op.busy, child, launch)
 	computes := before.timed && after.timed && after.cpu-before.cpu > time.Duration(busyShare*float64(after.at.Sub(before.at)))
 	switch {
 	case before.counted && after.counted && before.tokens != after.tokens:
 		return errMoves
-	case computes && before.counted:
+	case computes && (before.counted || !op.busy):
 		op.patience = patienceCounted
 	case computes:
 		op.patience = patience
@@ -148,12 +153,15 @@ type pulse struct {
 	at      time.Time
 }
 
-func (s *Supervisor) pulse(ctx context.Context, child Child, launch runtime.Launch) pulse {
+// pulse takes it. count says that the runtime is asked what it has counted: one that is idle counts nothing.
+func (s *Supervisor) pulse(ctx context.Context, count bool, child Child, launch runtime.Launch) pulse {
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
 	var p pulse
-	if signals, err := s.cfg.Runtime.Signals(ctx, launch.Endpoint); err == nil && signals.GeneratedTokens >= 0 {
-		p.counted, p.tokens = true, signals.GeneratedTokens+max(signals.PromptTokens, 0)
+	if count {
+		if signals, err := s.cfg.Runtime.Signals(ctx, launch.Endpoint); err == nil && signals.GeneratedTokens >= 0 {
+			p.counted, p.tokens = true, signals.GeneratedTokens+max(signals.PromptTokens, 0)
+		}
 	}
 	if c, ok := child.(interface{ CPU() (time.Duration, error) }); ok {
 		cpu, err := c.CPU()

@@ -135,6 +135,36 @@ func TestComputingIsBelievedForAWhile(t *testing.T) {
 	})
 }
 
+// TestIdleHang: one silent probe does not end a runtime that has nothing to do, two in a row do. One that computes all the same is
+// believed for longer: on a busy machine its probe may wait for a processor.
+func TestIdleHang(t *testing.T) {
+	for _, computes := range []bool{false, true} {
+		w := &world{}
+		run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+			w.states()
+			w.set(func() { w.hangs = true })
+			time.Sleep(61 * second)
+			wantStates(t, w, "awake")
+			w.set(func() { w.hangs = false })
+			time.Sleep(10 * time.Minute)
+			w.set(func() { w.hangs = true })
+			if computes {
+				time.Sleep(150 * second)
+				wantStates(t, w, "")
+			}
+			time.Sleep(150 * second)
+			wantStates(t, w, "unhealthy "+comesUp)
+		}, func(c *supervise.Config) {
+			if computes {
+				c.Start = func(spec process.Spec) (supervise.Child, error) {
+					child, err := w.start(spec)
+					return computing{child}, err
+				}
+			}
+		})
+	}
+}
+
 // A refusal under load is an answer; nobody listening is none.
 func TestRefusedProbe(t *testing.T) {
 	w := &world{}

@@ -343,7 +343,7 @@ func TestHang(t *testing.T) {
 		}
 		s.Gate().Leave()
 		wantCalls(t, w)
-		time.Sleep(91 * second) // a look that sees the last part, one that sees none, and the probe
+		time.Sleep(151 * second) // a look that sees the last part, and twice one that sees none, and the probe
 		wantStates(t, w, "awake unhealthy "+comesUp)
 		wantCalls(t, w, "stop 100 after 0s", "start 101")
 	})
