@@ -18,8 +18,8 @@ const loadEvery = time.Second
 //  1. A request enters an empty runtime: the watch begins.
 //  2. Each second it looks: where requests run, or several came and went, the runtime
 //     is asked for its metrics, and what changed by much is reported.
-//  3. None runs and at most one came and went: one last report says that it is idle,
-//     where an earlier one said something else, and the watch ends.
+//  3. None runs and at most one came and went: one last report says that it is idle, and
+//     what its prefix cache has where it publishes that, if this is news, and the watch ends.
 type loadWatch struct {
 	gate interface {
 		Busy() <-chan struct{}
@@ -62,8 +62,9 @@ func (w *loadWatch) run(ctx context.Context) {
 				w.report(load)
 			}
 		}
-		if told != (api.Load{}) {
-			told = api.Load{}
+		idle, rest := api.Load{Cached: told.Cached, CacheKnown: told.CacheKnown}, w.meter.Rest()
+		if told != idle || metrics.Differs(rest, told) {
+			told = rest
 			w.report(told)
 		}
 	}

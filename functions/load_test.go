@@ -56,6 +56,7 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards asked and got
 		asked := 0
+		cached, published := int64(0), false
 		gate := &fakeGate{busy: make(chan struct{}, 1)}
 		m, err := metrics.New(metrics.Config{
 			Model: "m", Status: func() api.InstanceStatus { return api.InstanceStatus{State: api.Awake, Concurrency: 8} },
@@ -65,6 +66,11 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 				defer mu.Unlock()
 				asked++
 				return runtime.Signals{Running: float64(running), KVUsage: float64(running) / 8}, nil
+			},
+			Cached: func() (int64, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				return cached, published
 			},
 		})
 		if err != nil {
@@ -105,6 +111,27 @@ func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 		gate.leave()
 		time.Sleep(time.Hour)
 		expect("idle again", 1, api.Load{})
+		set := func(tokens int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			cached, published = tokens, true
+		}
+		set(320)
+		gate.enter(1)
+		gate.leave()
+		time.Sleep(time.Minute)
+		expect("a short request that filled the cache", 1, api.Load{Cached: 320, CacheKnown: true})
+		set(336)
+		gate.enter(1)
+		gate.leave()
+		time.Sleep(time.Minute)
+		expect("one that added little", 1)
+		gate.enter(4)
+		time.Sleep(2 * time.Second)
+		expect("steady with a cache", 2, api.Load{Running: 4, KVUsage: .5, Cached: 336, CacheKnown: true})
+		gate.leave()
+		time.Sleep(time.Hour)
+		expect("idle with a cache", 1, api.Load{Cached: 336, CacheKnown: true})
 		cancel()
 		<-ended
 	})

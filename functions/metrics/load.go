@@ -48,12 +48,25 @@ func (m *Meter) Poll() api.Load {
 	return load
 }
 
+// Rest is the load of a runtime without requests: what its prefix cache has, if it publishes that. It asks nobody.
+func (m *Meter) Rest() (load api.Load) {
+	load.Cached, load.CacheKnown = m.metrics.published()
+	return load
+}
+
+// published is how many tokens the prefix cache has, as the runtime publishes.
+func (m *Metrics) published() (tokens api.Tokens, known bool) {
+	if m.cached == nil {
+		return 0, false
+	}
+	n, known := m.cached()
+	return api.Tokens(n), known
+}
+
 // cache is how many tokens the prefix cache has: what the runtime publishes, else what its metrics say, else all that it has room for.
 func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
-	if m.cached != nil {
-		if n, known := m.cached(); known {
-			return api.Tokens(n), true
-		}
+	if tokens, known = m.published(); known {
+		return tokens, true
 	}
 	if !(v.Capacity > 0 && v.Capacity < mostTokens) {
 		return 0, false

@@ -318,7 +318,7 @@ func (s *Supervisor) yields() bool {
 // doesWithout notes what the runtime does without from now on: in the log, and in the state as long as nothing is wrong.
 func (s *Supervisor) doesWithout(what string) {
 	s.without = what
-	s.cfg.Logger.Warn("the runtime does without something", "what", what)
+	s.cfg.Logger.Warn("runtime goes on without", "reason", what)
 }
 
 // failedToCome is a start or wake that failed: 1. nobody wants it any more; 2. it
