@@ -11,5 +11,5 @@
 //  3. A server's cache is empty at the beginning of its life, when the numbers begin with 0. Where a number is missing, the cache is not known until
 //     the server says that it has cleared it, as it does for each sleep.
 //
-// A batch that can't be read counts as missing. Events of vLLM 0.9 to 0.28 are read, which differ in shape, and fields that are not known are left alone.
+// A batch that can't be read counts as missing. Events of vLLM 0.9 to 0.32 are read, which differ in shape, and fields that are not known are left alone.
 package kvevents

@@ -3,10 +3,12 @@ package kvevents
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -33,6 +35,26 @@ type (
 	list  = []any
 	named = map[string]any
 )
+
+// TestRecorded: a batch of vLLM 0.32 with one block of 128 tokens.
+func TestRecorded(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "vllm.b64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := base64.StdEncoding.DecodeString(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cache Cache
+	cache.begin()
+	if err := decode(raw, cache.see); err != nil {
+		t.Fatal(err)
+	}
+	if tokens, known := cache.Tokens(); tokens != 128 || !known {
+		t.Errorf("%d tokens, known: %t, want 128", tokens, known)
+	}
+}
 
 // TestDecode: events of all shapes that servers have used say the same.
 func TestDecode(t *testing.T) {
