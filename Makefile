@@ -51,6 +51,11 @@ deep: ## tests too long, random or timed for every run; PART=race, fuzz, load, s
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
 
+.PHONY: real
+real: ## real model servers, installed once into the cache (vLLM: minutes and 6 GB), and their tests; NAME=vllm for one
+	@for name in $(or $(NAME),$(basename $(notdir $(wildcard e2e/real/*.txt)))); do e2e/real/install $$name || exit 1; done
+	$(GO) test -count=1 -timeout 90m -v ./e2e/real
+
 .PHONY: s3-gateway
 s3-gateway: ## the real S3 service that the tests run, built once; without it they skip what needs it
 	@e2e/s3gateway/build
