@@ -182,7 +182,7 @@ func TestBytesAreUntouched(t *testing.T) {
 	if string(raw) != answer || resp.StatusCode != http.StatusTeapot || resp.Header.Get("X-Own") != "1" || resp.Header.Get(control.HeaderRefused) != "" {
 		t.Errorf("the client got %d %q %v", resp.StatusCode, raw, resp.Header)
 	}
-	want := http.Header{"X-Client": {"a", "b"}, "User-Agent": {"ua"}, "Content-Length": {fmt.Sprint(len(sent))}, "Accept-Encoding": {"gzip"}}
+	want := http.Header{"X-Client": {"a", "b"}, "User-Agent": {"ua"}, "Content-Length": {fmt.Sprint(len(sent))}, "Accept-Encoding": {"gzip"}, "Content-Type": {"application/json"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("headers at the runtime (-want +got):\n%s", diff)
 	}
@@ -498,6 +498,30 @@ func (p *pieces) Read(b []byte) (int, error) {
 	n := copy(b[:min(len(b), p.size)], p.rest)
 	p.rest = p.rest[n:]
 	return n, nil
+}
+
+// TestJSONType: what is sent as JSON without its type, or with curl's, gets it: vLLM and SGLang refuse it otherwise. Other types stay.
+func TestJSONType(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("Content-Type")) })
+	for kind, want := range map[string]string{
+		"": "application/json", "application/x-www-form-urlencoded": "application/json", "text/plain": "application/json",
+		"application/json; charset=utf-8": "application/json; charset=utf-8", "application/merge-patch+json": "application/merge-patch+json", "audio/wav": "audio/wav",
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.URL+"/v1/chat/completions", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", kind)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := string(raw); got != want {
+			t.Errorf("of %q the runtime sees %q, want %q", kind, got, want)
+		}
+	}
 }
 
 // TestHost: the runtime sees the host that the client wrote, unless another one was configured.
