@@ -238,18 +238,22 @@ func commandOf(pid int) string {
 	return strings.ReplaceAll(string(command), "\x00", " ")
 }
 
-// socket finds a Unix socket of that name in the folders of the instances: where a server is reached directly.
-func (u *up) socket(name string) string {
+// listening finds the Unix socket of that name, in the folders of the instances, that a server listens at.
+func (u *up) listening(name string) string {
 	u.t.Helper()
 	var found []string
 	_ = filepath.WalkDir(u.runtime, func(path string, _ os.DirEntry, err error) error {
-		if err == nil && filepath.Base(path) == name {
+		if err != nil || filepath.Base(path) != name {
+			return nil // a folder may go meanwhile
+		}
+		if conn, err := net.Dial("unix", path); err == nil {
+			conn.Close()
 			found = append(found, path)
 		}
 		return nil
 	})
 	if len(found) != 1 {
-		u.t.Fatalf("sockets of the name %s: %v, want one", name, found)
+		u.t.Fatalf("servers listen at %v, want one at a socket %s", found, name)
 	}
 	return found[0]
 }
@@ -267,8 +271,8 @@ func (u *up) front() client {
 	return client{u.t, u.url, &http.Client{Timeout: patience}, new(atomic.Int64)}
 }
 
-// direct asks the server at a Unix socket, past Rouse.
-func (u *up) direct(socket string) client {
+// past asks the server at a Unix socket, past Rouse.
+func (u *up) past(socket string) client {
 	return client{u.t, "http://localhost", &http.Client{Timeout: patience, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)

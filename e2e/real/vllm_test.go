@@ -18,10 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const (
-	chat, text, responses, messages = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
-	embeddings                      = "/v1/embeddings"
-)
+const chat, text, responses, messages = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 
 // vllmManifest declares a function on the small model that vllm.py makes. Its sleep mode is as the documents have it: on, though a CPU has none.
 func vllmManifest(name, dir, args, annotations string) string {
@@ -51,33 +48,64 @@ type vllm struct {
 	socket        string
 }
 
+// startVLLM starts `rouse up` with functions on vLLM.
+func startVLLM(t *testing.T, dir, manifests string) *vllm {
+	t.Helper()
+	u := start(t, dir, manifests,
+		"VLLM_CACHE_ROOT="+filepath.Join(dir, "cache"), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_HOST_IP=127.0.0.1", "VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1")
+	return &vllm{up: u, front: u.front()}
+}
+
+// find finds where vLLM is reached past Rouse.
+func (v *vllm) find() {
+	v.t.Helper()
+	v.socket = v.listening("vllm.sock")
+	v.direct = v.past(v.socket)
+}
+
+// in is v for a part of its test.
+func (v *vllm) in(t *testing.T) *vllm {
+	of := *v.up
+	of.t = t
+	part := &vllm{&of, v.front, v.direct, v.socket}
+	part.front.t, part.direct.t = t, t
+	return part
+}
+
 // TestVLLM asks one real vLLM, over as few starts as there can be.
 func TestVLLM(t *testing.T) {
 	dir := installed(t, "vllm")
-	u := start(t, dir,
-		vllmManifest("tiny", dir, `, --enable-prompt-tokens-details, --enable-auto-tool-choice, --tool-call-parser, hermes, --kv-events-config, '{"enable_kv_cache_events":true}', --max-loras, "1", --max-cpu-loras, "2"`,
-			"        rouse.dev/adapter-root: "+dir+"/models\n")+
-			vllmManifest("vectors", dir, ", --runner, pooling, --convert, embed", ""),
-		"VLLM_CACHE_ROOT="+filepath.Join(dir, "cache"), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_HOST_IP=127.0.0.1", "VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1")
-	v := &vllm{up: u, front: u.front()}
+	v := startVLLM(t, dir, vllmManifest("tiny", dir,
+		`, --enable-prompt-tokens-details, --enable-auto-tool-choice, --tool-call-parser, hermes, --kv-events-config, '{"enable_kv_cache_events":true}', --max-loras, "1", --max-cpu-loras, "2"`,
+		"        rouse.dev/adapter-root: "+dir+"/models\n"))
 	v.held(t)
-	v.socket = u.socket("vllm.sock")
-	v.direct = u.direct(v.socket)
+	v.find()
 	for _, part := range []struct {
 		name string
 		run  func(*vllm, *testing.T)
 	}{
 		{"Alike", (*vllm).alike}, {"Adapters", (*vllm).adapters}, {"Counts", (*vllm).counts}, {"Aborts", (*vllm).aborts}, {"Attached", (*vllm).attached},
-		{"ServerKilled", (*vllm).serverKilled}, {"EngineKilled", (*vllm).engineKilled}, {"Stopped", (*vllm).stopped}, {"Embeddings", (*vllm).embeddings},
+		{"ServerKilled", (*vllm).serverKilled}, {"EngineKilled", (*vllm).engineKilled}, {"Stopped", (*vllm).stopped},
 	} {
-		t.Run(part.name, func(t *testing.T) {
-			part := part
-			of := *v.up
-			of.t = t
-			sub := &vllm{up: &of, socket: v.socket, front: v.front, direct: v.direct}
-			sub.front.t, sub.direct.t = t, t
-			part.run(sub, t)
-		})
+		t.Run(part.name, func(t *testing.T) { part.run(v.in(t), t) })
+	}
+}
+
+// TestVLLMEmbeddings asks a vLLM that makes embeddings of the same model.
+func TestVLLMEmbeddings(t *testing.T) {
+	dir := installed(t, "vllm")
+	v := startVLLM(t, dir, vllmManifest("vectors", dir, ", --no-enable-sleep-mode, --runner, pooling, --convert, embed", ""))
+	const path, body = "/v1/embeddings", `{"model":"vectors","input":["the model sleeps","and wakes"]}`
+	got := v.front.ask(path, body)
+	v.find()
+	if diff := cmp.Diff(plain(t, v.direct.ask(path, body)), plain(t, got)); diff != "" {
+		t.Errorf("embeddings (-vLLM +Rouse):\n%s", diff)
+	}
+	var a struct {
+		Data []struct{ Embedding []float64 }
+	}
+	if err := json.Unmarshal([]byte(got), &a); err != nil || len(a.Data) != 2 || len(a.Data[0].Embedding) != 128 || slices.Equal(a.Data[0].Embedding, a.Data[1].Embedding) {
+		t.Errorf("%v: two vectors of 128 numbers are to be in %.300s", err, got)
 	}
 }
 
@@ -94,14 +122,14 @@ func (v *vllm) held(t *testing.T) {
 			answers <- answer
 		}()
 	}
-	var want any
+	var want map[string]any
 	for range 4 {
 		answer := <-answers
-		got := plain(t, answer)
-		if usage, is := got.(map[string]any)["usage"].(map[string]any); !is || usage["completion_tokens"] != 8.0 {
+		got, _ := plain(t, answer).(map[string]any)
+		if usage, is := got["usage"].(map[string]any); !is || usage["completion_tokens"] != 8.0 {
 			t.Fatalf("a held request got %s", answer)
 		}
-		delete(got.(map[string]any), "usage") // what was in the cache differs
+		delete(got, "usage") // what was in the cache differs
 		if want == nil {
 			want = got
 		}
@@ -118,7 +146,7 @@ func (v *vllm) held(t *testing.T) {
 func (v *vllm) alike(t *testing.T) {
 	const (
 		user   = `"messages":[{"role":"user","content":"the model sleeps and the request is held"}]`
-		tool   = `{"type":"function","function":{"name":"weather","description":"the weather","parameters":{"type":"object","properties":{"unit":{"enum":["c","f"]},"days":{"enum":[1,2]}},"required":["unit","days"],"additionalProperties":false}}}`
+		tool   = `{"type":"function","function":{"name":"weather","strict":true,"description":"the weather","parameters":{"type":"object","properties":{"unit":{"enum":["c","f"]},"days":{"enum":[1,2]}},"required":["unit","days"],"additionalProperties":false}}}`
 		schema = `{"type":"object","properties":{"colour":{"enum":["red","green"]},"on":{"type":"boolean"}},"required":["colour","on"],"additionalProperties":false}`
 		usage  = `,"stream_options":{"include_usage":true}`
 	)
@@ -136,7 +164,7 @@ func (v *vllm) alike(t *testing.T) {
 		{"schema of a response", responses, `"input":"hello","max_output_tokens":64,"store":false,"text":{"format":{"type":"json_schema","name":"lamp","strict":true,"schema":` + schema + `}}`, ""},
 	} {
 		body := `{"model":"tiny","temperature":0,` + c.body
-		v.direct.send(c.path, body+`}`) // so that both find the same in the cache
+		v.direct.ask(c.path, body+`}`) // so that both find the same in the cache
 		if diff := cmp.Diff(plain(t, v.direct.ask(c.path, body+`}`)), plain(t, v.front.ask(c.path, body+`}`))); diff != "" {
 			t.Errorf("%s (-vLLM +Rouse):\n%s", c.name, diff)
 		}
@@ -397,7 +425,7 @@ spec:
 	}
 	cmd := exec.Command(filepath.Join(bin, "rouse"), "sleep", "attached")
 	cmd.Env = v.env()
-	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "can't sleep in place") {
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "no sleep mode") {
 		t.Errorf("a sleep of what can't sleep says %v: %s", err, out)
 	}
 	if want, got := said(t, v.direct, "tiny"), said(t, v.front, "attached"); got != want {
@@ -452,7 +480,6 @@ func (v *vllm) cut(t *testing.T, kill func()) {
 	if diff := cmp.Diff([]any{wantText, wantUsage}, []any{gotText, gotUsage}); diff != "" || len(wantText) < 300 {
 		t.Errorf("a stream of %d characters (-undisturbed +killed):\n%s", len(wantText), diff)
 	}
-	v.socket = v.up.socket("vllm.sock")
 }
 
 func (v *vllm) serverKilled(t *testing.T) {
@@ -492,22 +519,5 @@ func (v *vllm) stopped(t *testing.T) {
 	}
 	if n := strings.Count(v.rouse("logs", "tiny"), "Sleep mode is not supported"); n > 1 {
 		t.Errorf("vLLM was started with a sleep mode %d times", n)
-	}
-	v.rouse("sleep", "tiny") // it makes room for the next one
-}
-
-// embeddings of the same model, by a vLLM of their own.
-func (v *vllm) embeddings(t *testing.T) {
-	const body = `{"model":"vectors","input":["the model sleeps","and wakes"]}`
-	got := v.front.ask(embeddings, body)
-	v.socket = v.up.socket("vllm.sock")
-	if diff := cmp.Diff(plain(t, v.up.direct(v.socket).ask(embeddings, body)), plain(t, got)); diff != "" {
-		t.Errorf("embeddings (-vLLM +Rouse):\n%s", diff)
-	}
-	var a struct {
-		Data []struct{ Embedding []float64 }
-	}
-	if err := json.Unmarshal([]byte(got), &a); err != nil || len(a.Data) != 2 || len(a.Data[0].Embedding) != 128 || slices.Equal(a.Data[0].Embedding, a.Data[1].Embedding) {
-		t.Errorf("%v: two vectors of 128 numbers are to be in %.300s", err, got)
 	}
 }
