@@ -29,6 +29,7 @@ type runtime struct {
 	has     map[api.ModelName]string
 	fails   map[api.ModelName]error
 	refused *api.Error
+	unloads chan struct{} // an unload waits for it; nil: it does not
 	inside  int
 	calls   []string
 }
@@ -45,6 +46,9 @@ func (r *runtime) LoadAdapter(_ context.Context, e api.Endpoint, a api.Adapter) 
 }
 
 func (r *runtime) UnloadAdapter(_ context.Context, _ api.Endpoint, name api.ModelName) error {
+	if r.unloads != nil {
+		<-r.unloads
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, "unload "+string(name))

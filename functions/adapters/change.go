@@ -238,7 +238,11 @@ func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 			if r.cfg.Fixed {
 				return fixed(a.Name)
 			}
-			errs = append(errs, r.Remove(ctx, a.Name))
+			err := r.Remove(ctx, a.Name)
+			if err != nil && api.AsError(err).Status == http.StatusNotFound { // somebody else has removed it meanwhile
+				err = nil
+			}
+			errs = append(errs, err)
 		}
 	}
 	for _, d := range list {

@@ -49,6 +49,28 @@ func (b *bench) hold(t *testing.T, name api.ModelName) func() {
 	return done
 }
 
+// TestDeclareTwiceAtOnce: a server and its autoscaler tell an instance the same. Who comes second finds done what it wants, and that is no failure.
+func TestDeclareTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := restored(t, func(c *adapters.Config) { c.Declared = list("first=a") })
+		b.runtime.unloads = make(chan struct{})
+		ended := make(chan error)
+		for range 2 {
+			go func() { ended <- b.Declare(t.Context(), nil) }()
+		}
+		synctest.Wait()
+		close(b.runtime.unloads)
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := b.states(); got != "" {
+			t.Errorf("it has %s", got)
+		}
+	})
+}
+
 func TestDeclare(t *testing.T) {
 	b := restored(t, func(c *adapters.Config) { c.Declared = list("first=a") })
 	if _, err := b.Register(t.Context(), "own", "a"); err != nil {
