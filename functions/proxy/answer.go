@@ -88,6 +88,11 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 		x.brokenBeforeFirstByte(ctx, err)
 		return
 	}
+	if m, is := x.proxy.cfg.Dialect.(Mortal); is && m.Dying(resp.StatusCode, raw) {
+		x.proxy.cfg.Gate.Unreachable()
+		x.brokenBeforeFirstByte(ctx, fmt.Errorf("it says that it ends: %.500q", raw))
+		return
+	}
 	x.proxy.cfg.Gate.Moved()
 	if len(raw) > maxFailure { // nobody's error body; it stays what it is
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(raw), resp.Body), resp.Body}

@@ -39,6 +39,29 @@ func (dialect) Failure(path string, status int, body []byte) []byte {
 
 func speaks(c *proxy.Config) { c.Dialect = dialect{} }
 
+// mortal is a dialect of a server that says so before it ends.
+type mortal struct{ dialect }
+
+func (mortal) Dying(status int, body []byte) bool { return status == 500 && string(body) == "I die" }
+
+// TestDying: what a server says that is about to end is no answer: who has sent the request may try it again, and the server's health is looked at.
+func TestDying(t *testing.T) {
+	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+		_, _ = io.WriteString(w, "I die")
+	}, func(c *proxy.Config) { c.Dialect = mortal{} })
+	resp, text, err := b.post(t, "/v1/completions", "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 502 || resp.Header.Get(control.HeaderFailed) != api.CodeRuntimeFailed || strings.Contains(text, "I die") {
+		t.Errorf("status %d, %v: %s; want that the runtime failed", resp.StatusCode, resp.Header, text)
+	}
+	if b.gate.lost.Load() != 1 || b.gate.moved.Load() != 0 {
+		t.Errorf("the gate was told %d times to look, and %d times that the runtime moves", b.gate.lost.Load(), b.gate.moved.Load())
+	}
+}
+
 func TestDialect(t *testing.T) {
 	large := strings.Repeat("x", 2<<20)
 	b := set(t, func(w http.ResponseWriter, r *http.Request) {

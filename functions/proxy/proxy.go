@@ -46,6 +46,12 @@ type Dialect interface {
 	Failure(path string, status int, body []byte) []byte
 }
 
+// Mortal is a [Dialect] of a server that says so before it ends.
+type Mortal interface {
+	// Dying says whether an answer says that: whatever else is asked has the same answer.
+	Dying(status int, body []byte) bool
+}
+
 // Config of a [Proxy].
 type Config struct {
 	Gate Gate

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"io/fs"
+	"net/http"
 	"strings"
 )
 
@@ -85,6 +86,20 @@ func (e *statusError) Permanent() bool {
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
+}
+
+// engineDead is vLLM's answer once its engine has died, in lower case: it ends some seconds later.
+const engineDead = "enginecore encountered an issue"
+
+// Dying says that the server is about to end, and answers nothing else until then.
+func (e *statusError) Dying() bool {
+	return e.status == http.StatusInternalServerError && strings.Contains(strings.ToLower(e.message), engineDead)
+}
+
+// Dying says whether err, or one that it wraps, says so of itself.
+func Dying(err error) bool {
+	var d interface{ Dying() bool }
+	return errors.As(err, &d) && d.Dying()
 }
 
 // lasting is an error that another try ends with too.

@@ -88,6 +88,11 @@ func (r *vllm) Yield(output string) string {
 	return "vLLM has no sleep mode on this platform: it is stopped and started again where others sleep and wake"
 }
 
+// Dying says whether an answer says that vLLM is about to end.
+func (r *vllm) Dying(status int, body []byte) bool {
+	return (&statusError{status: status, message: string(body)}).Dying()
+}
+
 // room is how many adapters vLLM keeps in host memory, or on the device, whichever is more. Of one that somebody else
 // starts nobody knows, and it reads anew what it has dropped.
 func (r *vllm) room() int {

@@ -102,6 +102,13 @@ func TestVLLMRecorded(t *testing.T) {
 	if err := r.Sleep(ctx, e, api.Level1); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("a sleep: %v, want that there is none", err)
 	}
+	if r.(interface{ Dying(int, []byte) bool }).Dying(http.StatusInternalServerError, []byte(said["engine dead"])) == false {
+		t.Error("that its engine has died is not understood")
+	}
+	f.on("POST /v1/completions", http.StatusInternalServerError, said["engine dead"])
+	if err := errors.Join(r.Probe(ctx, e), r.Probe(ctx, e)); !runtime.Dying(err) {
+		t.Errorf("the probe of one whose engine has died: %v", err)
+	}
 	if got := string(r.Failure("/v1/completions", http.StatusNotFound, []byte(said["unknown model"]))); !strings.Contains(got, `"code":"model_not_found"`) {
 		t.Errorf("of an unknown model clients get %s", got)
 	}

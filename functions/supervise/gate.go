@@ -243,7 +243,7 @@ func (g *Gate) move() (running int, moved bool) {
 func (g *Gate) Moved() { g.moved.Add(1) }
 
 // Unreachable says that a request that had entered got no connection to the
-// runtime: the supervisor looks at its health at once.
+// runtime, or was told that it ends: the supervisor looks at its health at once.
 func (g *Gate) Unreachable() {
 	select {
 	case g.lost <- struct{}{}:

@@ -55,7 +55,7 @@ func (h *health) moves(seen traffic) bool {
 }
 
 // judge takes the outcome of a probe, and says why the runtime has failed; empty: it has not, as far as is known:
-// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint; 3. an idle runtime refuses, for which there is no
+// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint, or it is about to end; 3. an idle runtime refuses, for which there is no
 // excuse; 4. requests came meanwhile, the next check tells; 5. it refused, and does not hang; 6. its own requests or other
 // programs have the processors, which is believed for a while.
 func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Config) (failure string) {
@@ -66,6 +66,8 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 	case ended || op.stopped: // 1.
 	case refusedConnection(r.err): // 2.
 		return "the runtime can't be reached: " + r.err.Error()
+	case runtime.Dying(r.err): // 2.
+		return "the runtime has died: " + r.err.Error()
 	case idle && r.took < cfg.ProbeTimeout: // 3.
 		return "the runtime fails: an idle one refuses a probe: " + r.err.Error()
 	case !op.busy && !idle: // 4.

@@ -9,6 +9,12 @@ import (
 	"time"
 )
 
+// dying is what a server answers that is about to end.
+type dying struct{}
+
+func (dying) Error() string { return "500: its engine is dead" }
+func (dying) Dying() bool   { return true }
+
 // TestJudge: what the outcome of a probe says of a runtime, beside what requests have shown meanwhile.
 func TestJudge(t *testing.T) {
 	silent := result{err: context.DeadlineExceeded, took: 10 * time.Second}
@@ -28,6 +34,7 @@ func TestJudge(t *testing.T) {
 		"its process has ended":                      {busy: true, ended: true, silent: 2, r: silent, now: before, left: 2},
 		"nobody cares any more":                      {busy: true, stopped: true, silent: 2, r: silent, now: before, left: 2},
 		"nobody listens":                             {busy: true, r: result{err: fmt.Errorf("dial: %w", syscall.ECONNREFUSED)}, now: before, want: "can't be reached"},
+		"its engine has died, and requests run":      {busy: true, r: result{err: fmt.Errorf("probe: %w", dying{}), took: time.Millisecond}, now: before, want: "has died"},
 		"its socket is gone":                         {r: result{err: fmt.Errorf("dial: %w", syscall.ENOENT)}, now: traffic{entered: 7, moved: 3}, want: "can't be reached"},
 		"idle and silent":                            {r: silent, now: traffic{entered: 7, moved: 3}, left: 1},
 		"idle and silent for long":                   {silent: 2, r: silent, now: traffic{entered: 7, moved: 3}, want: "an idle one has not answered 3 probes in a row"},
