@@ -345,7 +345,11 @@ func (v *vllm) counts(t *testing.T) {
 		{messages, `{"model":"tiny","max_tokens":9,"messages":[{"role":"user","content":"and me"}]}`},
 	} {
 		v.front.ask(c.path, c.body)
-		if _, err := v.front.stream(t.Context(), c.path, strings.Replace(c.body, "{", `{"stream":true,`, 1), func(int) {}); err != nil {
+		stream := strings.Replace(c.body, "{", `{"stream":true,`, 1)
+		if c.path == chat { // the other APIs always say it
+			stream = strings.Replace(stream, "{", `{"stream_options":{"include_usage":true},`, 1)
+		}
+		if _, err := v.front.stream(t.Context(), c.path, stream, func(int) {}); err != nil {
 			t.Error(err)
 		}
 	}
