@@ -376,10 +376,13 @@ func (v *vllm) block(t *testing.T) int64 {
 func (v *vllm) cached(t *testing.T) int64 {
 	t.Helper()
 	v.front.ask(text, `{"model":"tiny","prompt":"a","max_tokens":1}`)
-	i := v.instance("tiny")
-	if !i.Load.CacheKnown {
-		t.Fatalf("what the cache has is not known: %+v", i)
-	}
+	var i instance
+	v.eventually("what the cache has is known", func() error {
+		if i = v.instance("tiny"); !i.Load.CacheKnown {
+			return fmt.Errorf("the state is %+v", i)
+		}
+		return nil
+	})
 	return i.Load.Cached
 }
 
