@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // Command is a command line, read.
@@ -68,17 +70,19 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 		c.MaxSeqs, c.DevMode, c.Slots = 4, true, true
 		cmd.llamaFlags(f)
 	case RayServe:
-		cmd.Host = cmp.Or(getenv("RAY_SERVE_DEFAULT_HTTP_HOST"), "127.0.0.1")
-		if port, err := strconv.Atoi(getenv("RAY_SERVE_DEFAULT_HTTP_PORT")); err == nil {
-			cmd.Port = port
-		}
+		cmd.Host = "127.0.0.1"
 		c.DevMode = true
-		cmd.vllmFlags(f)
+		cmd.rayFlags(f)
 	case VLLM:
 		cmd.vllmFlags(f)
 	}
 	if err := f.read(all, warnings); err != nil {
 		return cmd, err
+	}
+	if surface == RayServe {
+		if err := cmd.application(); err != nil {
+			return cmd, err
+		}
 	}
 	if cmd.Port < 0 || cmd.Port > 65535 {
 		return cmd, fmt.Errorf("--port %d: want 0 to 65535", cmd.Port)
@@ -148,18 +152,22 @@ func (cmd *Command) ours(f flags) {
 	f.add(1, func(s string) error { c.Faults = append(c.Faults, s); return nil }, "--fault")
 	f.yes(&c.OldMetrics, "--old-metrics")
 	f.text(&cmd.EngineCore, "--engine-core")
-	f.duration(&cmd.Patience, "--shutdown-timeout")
 	f.yes(&c.DevMode, "--dev-mode")
 	f.number(&c.MaxQueue, "--max-queued-requests")
-	f.text(&cmd.Host, "--host")
-	f.number(&cmd.Port, "--port")
-	f.text(&cmd.Socket, "--uds")
-	f.texts(&c.APIKeys, "--api-key")
-	f.add(1, func(s string) (err error) { c.Seed, err = strconv.ParseInt(s, 10, 64); return err }, "--seed", "-s", "--random-seed")
+}
+
+// seed is the flag with that name of a server's own.
+func (cmd *Command) seed(f flags, names ...string) {
+	f.add(1, func(s string) (err error) { cmd.Config.Seed, err = strconv.ParseInt(s, 10, 64); return err }, names...)
 }
 
 func (cmd *Command) vllmFlags(f flags) {
 	c := &cmd.Config
+	f.text(&cmd.Host, "--host")
+	f.number(&cmd.Port, "--port")
+	f.text(&cmd.Socket, "--uds")
+	f.texts(&c.APIKeys, "--api-key")
+	cmd.seed(f, "--seed")
 	f.text(&c.Model, "--model")
 	f.texts(&c.Names, "--served-model-name")
 	f.yes(&c.Sleep, "--enable-sleep-mode")
@@ -202,8 +210,43 @@ func loraModule(s string) (Adapter, error) {
 	return Adapter{Name: name, Path: path}, nil
 }
 
+// rayFlags are those of "serve run", which say nothing of where it listens.
+func (cmd *Command) rayFlags(f flags) {
+	ignored := ""
+	f.text(&ignored, "--app-dir", "-d", "--address", "-a", "--working-dir", "--runtime-env", "--runtime-env-json")
+}
+
+// application reads the configuration file of an application, if that is what it was given.
+func (cmd *Command) application() error {
+	raw, err := os.ReadFile(cmd.Config.Model)
+	if err != nil {
+		return nil //nolint:nilerr // as Serve: what is no file is an import path
+	}
+	var file struct {
+		HTTPOptions struct {
+			Host string `yaml:"host"`
+			Port int    `yaml:"port"`
+		} `yaml:"http_options"`
+		Applications []struct {
+			ImportPath string `yaml:"import_path"`
+		} `yaml:"applications"`
+	}
+	if err := yaml.Unmarshal(raw, &file); err != nil {
+		return fmt.Errorf("%s: %w", cmd.Config.Model, err)
+	}
+	cmd.Host, cmd.Port = cmp.Or(file.HTTPOptions.Host, cmd.Host), cmp.Or(file.HTTPOptions.Port, cmd.Port)
+	if len(file.Applications) > 0 {
+		cmd.Config.Model = file.Applications[0].ImportPath
+	}
+	return nil
+}
+
 func (cmd *Command) sglangFlags(f flags) {
 	c := &cmd.Config
+	f.text(&cmd.Host, "--host")
+	f.number(&cmd.Port, "--port")
+	f.texts(&c.APIKeys, "--api-key")
+	cmd.seed(f, "--random-seed")
 	f.text(&c.Model, "--model-path", "--model")
 	f.add(1, func(s string) error {
 		raw, err := os.ReadFile(s)
@@ -240,6 +283,10 @@ func (cmd *Command) sglangFlags(f flags) {
 
 func (cmd *Command) llamaFlags(f flags) {
 	c := &cmd.Config
+	f.text(&cmd.Host, "--host")
+	f.number(&cmd.Port, "--port")
+	f.texts(&c.APIKeys, "--api-key")
+	cmd.seed(f, "-s", "--seed")
 	f.text(&c.Model, "-m", "--model", "-hf", "--hf-repo")
 	f.add(1, func(s string) error { c.Names = strings.Split(s, ","); return nil }, "-a", "--alias")
 	f.yes(&c.Metrics, "--metrics")

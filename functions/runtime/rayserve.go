@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
-	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // rayServe runs "serve run" of Ray Serve: an application that speaks the OpenAI
@@ -26,10 +27,11 @@ type rayServe struct {
 	names
 }
 
+const inConfiguration = "Serve reads it for an import path only, and is always given a configuration file: write one with it, and set the model's reference to its path"
+
 var rayReserved = reserved{
-	"--host": noAddress, "--port": noAddress, "-h": noAddress, "-p": noAddress,
-	"--non-blocking":              "the function ends Ray Serve with its process, which must go on; remove it",
-	"RAY_SERVE_DEFAULT_HTTP_HOST": noAddress, "RAY_SERVE_DEFAULT_HTTP_PORT": noAddress,
+	"--name": inConfiguration, "--route-prefix": inConfiguration, "--reload": inConfiguration, "-r": inConfiguration,
+	"--non-blocking": "the function ends Ray Serve with its process, which must go on; remove it",
 }
 
 func newRayServe(cfg Config, c *client) (Runtime, error) {
@@ -37,7 +39,7 @@ func newRayServe(cfg Config, c *client) (Runtime, error) {
 	if err := rayReserved.refuse(spec); err != nil {
 		return nil, err
 	}
-	if spec.Model == "" && len(spec.Args) == 0 && spec.Endpoint == "" {
+	if spec.Model == "" && spec.Endpoint == "" {
 		return nil, errors.New("runtime ray-serve: no application; set the model's reference to an import path (module:app) or a configuration file")
 	}
 	return &rayServe{
@@ -57,55 +59,65 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
-	if isYAML(model) {
-		if model, err = r.configure(model, port); err != nil {
-			return Launch{}, fmt.Errorf("runtime ray-serve: %w", err)
-		}
+	path, err := r.configure(model, port)
+	if err != nil {
+		return Launch{}, fmt.Errorf("runtime ray-serve: %w", err)
 	}
-	env := []string{"RAY_SERVE_DEFAULT_HTTP_HOST=127.0.0.1", "RAY_SERVE_DEFAULT_HTTP_PORT=" + port}
+	var env []string
 	if environ.Value(r.cfg.Env, "RAY_ADDRESS") == "" {
-		env = append(env, "RAY_ADDRESS=local")
+		env = []string{"RAY_ADDRESS=local"}
 	}
 	l, err := r.launch(e, nil, env)
-	if model != "" {
-		l.Args = append(l.Args, model) // click takes arguments behind options
-	}
+	l.Args = append(l.Args, path) // click takes arguments behind options
 	return l, err
 }
 
-func isYAML(path string) bool {
-	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
-}
-
-// httpOptions begins the block of a configuration that says where it listens.
-var httpOptions = lazyregexp.New(`(?m)^http_options\s*:`)
-
-// configure copies a configuration file with the port in it, in the place of
-// $(PORT), or in http_options of our own.
-func (r *rayServe) configure(path, port string) (string, error) {
-	raw, err := os.ReadFile(path)
+// configure writes the configuration that Serve runs: the model's, which is an import path or a file, with
+// where it listens. Serve reads a port nowhere else.
+func (r *rayServe) configure(model, port string) (string, error) {
+	if r.cfg.Dir == "" {
+		return "", errors.New("no folder for its configuration")
+	}
+	raw, err := yaml.Marshal(map[string]any{"applications": []any{map[string]string{"import_path": model}}})
+	if strings.HasSuffix(model, ".yaml") || strings.HasSuffix(model, ".yml") {
+		raw, err = os.ReadFile(model)
+	}
 	if err != nil {
 		return "", fmt.Errorf("read the configuration: %w", err)
 	}
-	s := string(raw)
-	switch {
-	case strings.Contains(s, portWord):
-		s = strings.ReplaceAll(s, portWord, port)
-	case httpOptions().MatchString(s):
-		return "", fmt.Errorf("configuration %s: it has http_options of its own: write host: 127.0.0.1 and port: $(PORT) there, or remove them", path)
-	case strings.HasPrefix(strings.TrimSpace(s), "{"):
-		return "", fmt.Errorf("configuration %s: it is written in braces: write it in lines, or with http_options that have port: $(PORT)", path)
-	default:
-		s = strings.TrimRight(s, "\n") + "\nhttp_options:\n  host: 127.0.0.1\n  port: " + port + "\n"
+	var doc yaml.Node // not a map: Python reads "yes" without quotes as true
+	if err := yaml.Unmarshal(raw, &doc); err != nil {
+		return "", fmt.Errorf("configuration %s: %w", model, err)
 	}
-	if r.cfg.Dir == "" {
-		return "", errors.New("no folder for a copy of the configuration")
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		return "", fmt.Errorf("configuration %s: it is no mapping with applications", model)
 	}
-	at := filepath.Join(r.cfg.Dir, "serve.yaml")
-	if err := os.WriteFile(at, []byte(s), 0o600); err != nil {
-		return "", fmt.Errorf("copy the configuration: %w", err)
+	options := member(doc.Content[0], "http_options")
+	if options.Kind != yaml.MappingNode {
+		*options = yaml.Node{Kind: yaml.MappingNode}
 	}
-	return at, nil
+	member(options, "host").SetString("127.0.0.1")
+	*member(options, "port") = yaml.Node{Kind: yaml.ScalarNode, Value: port}
+	if raw, err = yaml.Marshal(&doc); err != nil {
+		return "", fmt.Errorf("configuration %s: %w", model, err)
+	}
+	path := filepath.Join(r.cfg.Dir, "serve.yaml")
+	if err := os.WriteFile(path, raw, 0o600); err != nil {
+		return "", fmt.Errorf("write the configuration: %w", err)
+	}
+	return path, nil
+}
+
+// member is the value of a mapping's key, which is added where there is none.
+func member(mapping *yaml.Node, key string) *yaml.Node {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i+1]
+		}
+	}
+	value := &yaml.Node{}
+	mapping.Content = append(mapping.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, value)
+	return value
 }
 
 func (r *rayServe) Request(path string, body []byte) ([]byte, *api.Error) {

@@ -15,27 +15,36 @@ import (
 func TestRayServeLaunch(t *testing.T) {
 	serve := program(t, "serve")
 	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: []string{serve, "run"}, Args: []string{"--app-dir", "/app"}})
+	got := launched(t, r, "app:llm")
+	got.Args[3] = filepath.Base(got.Args[3])
 	want := runtime.Launch{
-		Path: serve, Args: []string{"run", "--app-dir", "/app", "app:llm"}, Endpoint: there,
-		Env: []string{"HOME=/h", "RAY_SERVE_DEFAULT_HTTP_HOST=127.0.0.1", "RAY_SERVE_DEFAULT_HTTP_PORT=PORT", "RAY_ADDRESS=local"},
+		Path: serve, Args: []string{"run", "--app-dir", "/app", "serve.yaml"}, Endpoint: there,
+		Env: []string{"HOME=/h", "RAY_ADDRESS=local"},
 	}
-	if diff := cmp.Diff(want, launched(t, r, "app:llm")); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("launch (-want +got):\n%s", diff)
 	}
 }
 
+// Serve takes the port from nothing but http_options, so every start has a configuration with them.
 func TestRayServeConfiguration(t *testing.T) {
 	serve, dir := program(t, "serve"), t.TempDir()
-	for name, tt := range map[string]struct{ text, want, fails string }{
-		"ours":     {text: "applications:\n- import_path: app:llm\n", want: "applications:\n- import_path: app:llm\nhttp_options:\n  host: 127.0.0.1\n  port: PORT\n"},
-		"the word": {text: "http_options:\n  port: $(PORT)\n", want: "http_options:\n  port: PORT\n"},
-		"its own":  {text: "http_options:\n  port: 8000\n", fails: "port: $(PORT)"},
-		"braces":   {text: `{"applications": []}`, fails: "braces"},
+	for name, tt := range map[string]struct{ model, text, want, fails string }{
+		"import path": {model: "app:llm", want: "applications:\n    - import_path: app:llm\nhttp_options:\n    host: 127.0.0.1\n    port: PORT\n"},
+		"a file":      {text: "applications:\n- import_path: app:llm\n  args: {warm: yes}\n", want: "applications:\n    - import_path: app:llm\n      args: {warm: yes}\nhttp_options:\n    host: 127.0.0.1\n    port: PORT\n"},
+		"its own":     {text: "http_options:\n  port: 8000\n  root_path: /a\n", want: "http_options:\n    port: PORT\n    root_path: /a\n    host: 127.0.0.1\n"},
+		"empty":       {text: "http_options:\napplications: []\n", want: "http_options:\n    host: 127.0.0.1\n    port: PORT\napplications: []\n"},
+		"braces":      {text: `{"applications": []}`, want: "{\"applications\": [], http_options: {host: 127.0.0.1, port: PORT}}\n"},
+		"a list":      {text: "- import_path: app:llm\n", fails: "no mapping"},
+		"broken":      {text: "a: [\n", fails: "serve.yaml"},
+		"no file":     {model: filepath.Join(dir, "none.yaml"), fails: "none.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := write(t, filepath.Join(dir, "serve.yaml"), tt.text)
-			r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: path, Command: []string{serve, "run"}})
-			l, err := r.Launch(path)
+			if tt.model == "" {
+				tt.model = write(t, filepath.Join(dir, "serve.yaml"), tt.text)
+			}
+			r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: tt.model, Command: []string{serve, "run"}})
+			l, err := r.Launch(tt.model)
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {
 					t.Errorf("launch: %v, want %s", err, tt.fails)
