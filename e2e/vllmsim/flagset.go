@@ -13,8 +13,9 @@ import (
 // flagOf is a flag that is known: how many values it takes (-1: all up to the next
 // flag) and what it does with each.
 type flagOf struct {
-	values int
-	set    func(string) error
+	values  int
+	set     func(string) error
+	negated bool // there is a --no- of it
 }
 
 // flags read a command line. They allow _ for -, and = before a value, as vLLM's do.
@@ -35,7 +36,7 @@ func (f flags) read(args []string, warnings io.Writer) error {
 		}
 		name = strings.ReplaceAll(name, "_", "-")
 		known, found := f.known[name]
-		if yes, is := f.known["--"+strings.TrimPrefix(name, "--no-")]; !found && is && yes.values == 0 {
+		if yes, is := f.known["--"+strings.TrimPrefix(name, "--no-")]; !found && is && yes.negated {
 			if err := yes.set("false"); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -92,6 +93,14 @@ func (f flags) yes(into *bool, names ...string) {
 	f.add(0, func(s string) (err error) { *into, err = strconv.ParseBool(s); return err }, names...)
 }
 
+// yesOrNo is yes for one with a --no- too.
+func (f flags) yesOrNo(into *bool, names ...string) {
+	f.yes(into, names...)
+	for _, n := range names {
+		f.known[n] = flagOf{f.known[n].values, f.known[n].set, true}
+	}
+}
+
 func (f flags) number(into *int, names ...string) {
 	f.add(1, func(s string) (err error) { *into, err = strconv.Atoi(s); return err }, names...)
 }
@@ -138,7 +147,7 @@ func (f flags) texts(into *[]string, names ...string) {
 
 func (f flags) add(values int, set func(string) error, names ...string) {
 	for _, n := range names {
-		f.known[n] = flagOf{values, set}
+		f.known[n] = flagOf{values: values, set: set}
 	}
 }
 

@@ -27,7 +27,7 @@ func llamaKind(status int) string {
 }
 
 // llamaRoutes are llama-server's.
-func (s *Server) llamaRoutes(mux *http.ServeMux) {
+func (s *Server) llamaRoutes(mux router) {
 	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/embeddings": s.embeddings, "/embeddings": s.embeddings,
 		"/v1/rerank": s.rerank, "/rerank": s.rerank, "/v1/messages": s.messages, "/v1/responses": s.responses, "/completion": s.completionNative, "/completions": s.completionNative,
@@ -251,7 +251,7 @@ func (s *Server) llamaCompletion(w http.ResponseWriter, r *http.Request, a *ask,
 }
 
 // rayRoutes are those of an application on Ray Serve that has one OpenAI endpoint.
-func (s *Server) rayRoutes(mux *http.ServeMux) {
+func (s *Server) rayRoutes(mux router) {
 	mux.HandleFunc("POST /v1/chat/completions", s.generating(s.chat))
 	mux.HandleFunc("GET /-/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("success")) })
 	mux.HandleFunc("GET /-/routes", func(w http.ResponseWriter, _ *http.Request) {

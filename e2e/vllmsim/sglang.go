@@ -12,7 +12,7 @@ import (
 )
 
 // sglangRoutes are SGLang's. Everything is open to everybody, as there.
-func (s *Server) sglangRoutes(mux *http.ServeMux) {
+func (s *Server) sglangRoutes(mux router) {
 	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/embeddings": s.embeddings, "/v1/rerank": s.rerank, "/generate": s.generateNative,
 		"/v1/responses": s.responses, "/v1/messages": s.messages,

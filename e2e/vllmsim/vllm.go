@@ -10,6 +10,12 @@ import (
 	"time"
 )
 
+// router takes routes.
+type router interface {
+	Handle(pattern string, h http.Handler)
+	HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request))
+}
+
 // surface is the routes of the server that is simulated.
 func (s *Server) surface() http.Handler {
 	mux := http.NewServeMux()
@@ -49,7 +55,7 @@ func (s *Server) surface() http.Handler {
 	})
 }
 
-func (s *Server) vllmRoutes(mux *http.ServeMux) {
+func (s *Server) vllmRoutes(mux router) {
 	for path, h := range map[string]func(http.ResponseWriter, *http.Request, injected){
 		"/v1/chat/completions": s.chat, "/v1/completions": s.completions, "/v1/responses": s.responses, "/v1/messages": s.messages,
 		"/v1/embeddings": s.embeddings, "/v1/score": s.score, "/score": s.score, "/v1/rerank": s.rerank, "/v2/rerank": s.rerank, "/rerank": s.rerank,
@@ -93,7 +99,7 @@ func (s *Server) vllmRoutes(mux *http.ServeMux) {
 }
 
 // devRoutes are there with VLLM_SERVER_DEV_MODE=1 alone.
-func (s *Server) devRoutes(mux *http.ServeMux) {
+func (s *Server) devRoutes(mux router) {
 	mux.HandleFunc("POST /sleep", func(w http.ResponseWriter, r *http.Request) {
 		level, err := query(r, "level", 1)
 		mode := r.URL.Query().Get("mode")

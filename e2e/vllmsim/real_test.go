@@ -1,0 +1,207 @@
+package vllmsim
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// deviations are what is in no list of a real server, with the reason. A name stands for "surface kind name".
+var deviations = map[string]string{}
+
+// real is what a real server understands: the lines of testdata/real/NAME.txt, which make pins reads from its source.
+func real(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "real", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	if len(lines) < 100 {
+		t.Fatalf("the list of %s has %d lines: it was not read", name, len(lines))
+	}
+	all := map[string]bool{}
+	for _, line := range lines {
+		all[line] = true
+	}
+	return all
+}
+
+// routes records what is registered.
+type routes map[string]bool
+
+func (r routes) Handle(pattern string, _ http.Handler) { r[pattern] = true }
+func (r routes) HandleFunc(pattern string, _ func(http.ResponseWriter, *http.Request)) {
+	r[pattern] = true
+}
+
+// simulated is what the simulator of a surface understands, as lines of such a list. Fields of answers are not looked at.
+func simulated(t *testing.T, surface Surface) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	cmd := Command{Config: Config{Surface: surface, Model: "m", Sleep: true, LoRA: true, RuntimeLoRA: true, DevMode: true, Metrics: true, Offload: Offload{Bytes: 1 << 30}}}
+	f := flags{known: map[string]flagOf{}}
+	paths, register, options := routes{}, map[Surface]func(*Server, router){}, map[Surface]func(*Command, flags){}
+	register[VLLM], options[VLLM] = (*Server).vllmRoutes, (*Command).vllmFlags
+	register[SGLang], options[SGLang] = (*Server).sglangRoutes, (*Command).sglangFlags
+	register[LlamaCpp], options[LlamaCpp] = (*Server).llamaRoutes, (*Command).llamaFlags
+	register[RayServe], options[RayServe] = (*Server).rayRoutes, (*Command).rayFlags
+	options[surface](&cmd, f)
+	for name, flag := range f.known {
+		all["option "+name] = true
+		if flag.negated {
+			all["option --no-"+strings.TrimPrefix(name, "--")] = true
+		}
+	}
+	names := map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llama-server", RayServe: "serve"}
+	if _, err := Parse([]string{names[surface], "m"}, func(name string) string {
+		if !strings.HasPrefix(name, "VLLMSIM_") {
+			all["variable "+name] = true
+		}
+		return ""
+	}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(cmd.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	register[surface](s, paths)
+	for pattern := range paths {
+		if method, path, found := strings.Cut(pattern, " "); found {
+			all["path "+method+" "+path] = true
+		} else if pattern != "/" {
+			all["path GET "+pattern], all["path POST "+pattern] = true, true
+		}
+	}
+	if surface != RayServe { // its port has no metrics
+		families, err := s.metrics.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range families {
+			if name := family.GetName(); !strings.HasPrefix(name, "vllmsim:") {
+				all["metric "+strings.TrimSuffix(name, "_total")] = true
+			}
+		}
+	}
+	return all
+}
+
+// theRest is what has the same names whatever the server, or is not the server's own.
+var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$`)
+
+// compare reports what is not in the list of a real server.
+func compare(t *testing.T, surface Surface, list string, understood map[string]bool) (deviating []string) {
+	t.Helper()
+	there := real(t, list)
+	for _, line := range slices.Sorted(maps.Keys(understood)) {
+		if there[line] || theRest.MatchString(line) {
+			continue
+		}
+		name := string(surface) + " " + line
+		deviating = append(deviating, name)
+		if deviations[name] == "" {
+			t.Errorf("%s is not in testdata/real/%s.txt: the real server has no such thing", name, list)
+		}
+	}
+	return deviating
+}
+
+// No simulator understands what its real server does not, and no adapter of functions/runtime passes it.
+func TestRealServersUnderstandIt(t *testing.T) {
+	var deviating []string
+	for surface, list := range map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llamacpp", RayServe: "ray"} {
+		understood := simulated(t, surface)
+		maps.Copy(understood, passed(t, surface))
+		maps.Copy(understood, fields(t, surface))
+		if len(understood) < 8 {
+			t.Fatalf("%s: only %d names were found", surface, len(understood))
+		}
+		deviating = append(deviating, compare(t, surface, list, understood)...)
+	}
+	for name := range deviations {
+		if !slices.Contains(deviating, name) {
+			t.Errorf("%s deviates no more: remove it from the list", name)
+		}
+	}
+}
+
+// literals calls back for each string constant, and for each field's tag, of a file.
+func literals(t *testing.T, file string, text, tag func(string)) {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			if n.Tag != nil {
+				s, _ := strconv.Unquote(n.Tag.Value)
+				tag(s)
+			}
+		case *ast.BasicLit:
+			if n.Kind == token.STRING {
+				s, _ := strconv.Unquote(n.Value)
+				text(s)
+			}
+		}
+		return true
+	})
+}
+
+// fields are those of bodies and options' JSON that the simulator reads, by the tags of its structs.
+func fields(t *testing.T, surface Surface) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	files := map[Surface][]string{
+		VLLM:     {"request.go", "responses.go", "messages.go", "pooling.go", "kvevents.go", "offload.go", "vllm.go"},
+		SGLang:   {"request.go", "sglang.go"},
+		LlamaCpp: {"request.go", "llamacpp.go"},
+	}
+	for _, file := range files[surface] {
+		literals(t, file, func(string) {}, func(tag string) {
+			if name, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ","); name != "" {
+				all["field "+name] = true
+			}
+		})
+	}
+	return all
+}
+
+var (
+	anOption   = regexp.MustCompile(`^--?[a-z][a-z0-9-]*$`)
+	aVariable  = regexp.MustCompile(`^((?:VLLM|SGLANG|SGL|RAY|LLAMA)_[A-Z0-9_]+)(?:=.*)?$`)
+	aPath      = regexp.MustCompile(`^(/[a-z_][a-z0-9_/-]*)(?:\?.*)?$`)
+	ofAdapters = map[Surface][]string{VLLM: {"vllm.go", "sleepmode.go"}, SGLang: {"sglang.go"}, LlamaCpp: {"llamacpp.go"}, RayServe: {"rayserve.go"}}
+)
+
+// passed is what the adapter of functions/runtime has as constants: options, variables and paths.
+func passed(t *testing.T, surface Surface) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, file := range ofAdapters[surface] {
+		literals(t, filepath.Join("..", "..", "functions", "runtime", file), func(s string) {
+			if anOption.MatchString(s) {
+				all["option "+s] = true
+			} else if m := aVariable.FindStringSubmatch(s); m != nil {
+				all["variable "+m[1]] = true
+			} else if m := aPath.FindStringSubmatch(s); m != nil && !real(t, map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llamacpp", RayServe: "ray"}[surface])["path GET "+m[1]] {
+				all["path POST "+m[1]] = true
+			}
+		}, func(string) {})
+	}
+	return all
+}
