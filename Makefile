@@ -60,6 +60,11 @@ real: ## real model servers, installed once into the cache (vLLM: minutes and 6 
 s3-gateway: ## the real S3 service that the tests run, built once; without it they skip what needs it
 	@e2e/s3gateway/build
 
+.PHONY: pins
+pins: ## how old the pinned servers, images and clients are; and what the newest model servers understand, into e2e/vllmsim/testdata/real; needs Python
+	@python3 e2e/pins/ages.py
+	@python3 e2e/pins/read.py -newest
+
 cluster: ## a real Kubernetes with Knative on this machine; needs Linux and root
 	@$(GO) run ./e2e/cluster/cmd/cluster up $(ARGS)
 

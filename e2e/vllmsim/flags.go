@@ -45,15 +45,11 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 			surface = Surface(all[i+1])
 		}
 	}
-	cmd := Command{Config: Config{Surface: surface, TimeScale: 1, DevMode: truth(getenv("VLLM_SERVER_DEV_MODE")), RuntimeLoRA: truth(getenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING"))},
-		Port: 8000, Patience: 5 * time.Second}
+	cmd := Command{Config: Config{Surface: surface, TimeScale: 1}, Port: 8000, Patience: 5 * time.Second}
 	c := &cmd.Config
 	c.Devices.Dir = getenv("VLLMSIM_DEVICES")
 	if visible := cmp.Or(getenv("CUDA_VISIBLE_DEVICES"), getenv("NVIDIA_VISIBLE_DEVICES")); visible != "" && visible != "all" {
 		c.Devices.Visible = &visible // the second is what a container is given by its runtime
-	}
-	if key := getenv("VLLM_API_KEY"); key != "" {
-		c.APIKeys = []string{key}
 	}
 	if faults := getenv("VLLMSIM_FAULTS"); faults != "" {
 		c.Faults = []string{faults}
@@ -74,6 +70,10 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 		c.DevMode = true
 		cmd.rayFlags(f)
 	case VLLM:
+		c.DevMode, c.RuntimeLoRA = truth(getenv("VLLM_SERVER_DEV_MODE")), truth(getenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING"))
+		if key := getenv("VLLM_API_KEY"); key != "" {
+			c.APIKeys = []string{key}
+		}
 		cmd.vllmFlags(f)
 	}
 	if err := f.read(all, warnings); err != nil {
@@ -151,6 +151,7 @@ func (cmd *Command) ours(f flags) {
 	f.add(1, func(s string) error { c.Asleep = Asleep(s); return nil }, "--asleep")
 	f.add(1, func(s string) error { c.Faults = append(c.Faults, s); return nil }, "--fault")
 	f.yes(&c.OldMetrics, "--old-metrics")
+	f.yes(&c.Offload.Outlives, "--offload-outlives-sleep")
 	f.text(&cmd.EngineCore, "--engine-core")
 	f.yes(&c.DevMode, "--dev-mode")
 	f.number(&c.MaxQueue, "--max-queued-requests")
@@ -181,12 +182,13 @@ func (cmd *Command) vllmFlags(f flags) {
 	f.number(&c.Blocks, "--num-gpu-blocks-override")
 	f.float(&c.Utilization, "--gpu-memory-utilization")
 	f.number(&c.TensorParallel, "--tensor-parallel-size", "-tp")
-	f.yesOrNo(&c.NoPrefixCache, "--no-enable-prefix-caching")
+	f.yes(&c.NoPrefixCache, "--no-enable-prefix-caching")
 	cmd.offloadFlags(f)
 	f.add(1, func(s string) error { return json.Unmarshal([]byte(s), &c.KVEvents) }, "--kv-events-config")
 	f.yesOrNo(&cmd.Quiet, "--disable-uvicorn-access-log")
 	ignored := false
-	f.yesOrNo(&ignored, "--disable-log-requests", "--disable-log-stats", "--enable-prefix-caching", "--trust-remote-code", "--enforce-eager", "--enable-server-load-tracking", "--headless")
+	f.yesOrNo(&ignored, "--enable-log-requests", "--trust-remote-code", "--enforce-eager", "--enable-server-load-tracking")
+	f.yes(&ignored, "--disable-log-stats", "--enable-prefix-caching", "--headless")
 	f.add(-1, func(s string) error {
 		a, err := loraModule(s)
 		c.Adapters = append(c.Adapters, a)
@@ -269,7 +271,7 @@ func (cmd *Command) sglangFlags(f flags) {
 	f.number(&c.MaxBatchedTokens, "--chunked-prefill-size")
 	f.number(&c.BlockTokens, "--page-size")
 	f.float(&c.Utilization, "--mem-fraction-static")
-	f.number(&c.TensorParallel, "--tp-size", "--tp", "--tensor-parallel-size")
+	f.number(&c.TensorParallel, "--tp-size", "--tensor-parallel-size")
 	f.add(-1, func(s string) error {
 		a, err := loraModule(s)
 		if err != nil {
@@ -302,5 +304,5 @@ func (cmd *Command) llamaFlags(f flags) {
 		return nil
 	}, "--lora")
 	ignored := false
-	f.yes(&ignored, "--embedding", "--embeddings", "--reranking", "--jinja", "--mlock", "--no-mmap", "-fa", "--cont-batching", "-cb", "--offline", "--log-disable", "--no-webui")
+	f.yes(&ignored, "--embedding", "--embeddings", "--reranking", "--jinja", "-fa", "--cont-batching", "-cb", "--offline", "--log-disable", "--no-webui")
 }

@@ -25,7 +25,7 @@ func parse(t *testing.T, line string, env ...string) (Command, error) {
 
 func TestVLLMCommandLine(t *testing.T) {
 	cmd, err := parse(t, `vllm serve org/model-7b --host 127.0.0.1 --port 8123 --served-model-name one two --enable-sleep-mode --enable-lora --max-loras 4 --max-lora-rank=32
-		--max_model_len 4096 --max-num-seqs 8 --gpu-memory-utilization 0.5 --tensor-parallel-size 2 --api-key a b --seed 7 --disable-log-requests --lora-modules sql=/a {"name":"med","path":"/b"}`,
+		--max_model_len 4096 --max-num-seqs 8 --gpu-memory-utilization 0.5 --tensor-parallel-size 2 --api-key a b --seed 7 --no-enable-log-requests --lora-modules sql=/a {"name":"med","path":"/b"}`,
 		"VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "CUDA_VISIBLE_DEVICES=1,2", "VLLMSIM_DEVICES=/gpus", "VLLM_API_KEY=env", "VLLMSIM_FLAGS=--time-scale 0.5 --weights 2GiB")
 	if err != nil {
 		t.Fatal(err)

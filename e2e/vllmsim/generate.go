@@ -270,7 +270,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill injected) {
 	if body.MaxComplete != nil {
 		body.MaxTokens = body.MaxComplete
 	}
-	a, err := body.ask()
+	a, err := body.ask(s.cfg.Surface)
 	if err == nil {
 		var prompt []words.Token
 		prompt, err = conversation(body.Messages)
@@ -332,7 +332,7 @@ func (s *Server) completions(w http.ResponseWriter, r *http.Request, ill injecte
 		body.MaxTokens = new(int)
 		*body.MaxTokens = 16 // OpenAI's default for this endpoint, and vLLM's
 	}
-	a, err := body.ask()
+	a, err := body.ask(s.cfg.Surface)
 	if err == nil {
 		a.prompts, err = prompts(body.Prompt)
 		a.given = len(body.Prompt) > 1 && body.Prompt[0] == '[' && !bytes.ContainsRune(body.Prompt, '"')

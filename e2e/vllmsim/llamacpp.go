@@ -192,7 +192,7 @@ func (s *Server) completionNative(w http.ResponseWriter, r *http.Request, ill in
 		if body.Max != nil && *body.Max < 0 {
 			body.Max = nil
 		}
-		a, err = sampling{MaxTokens: body.Max, Temperature: body.Temperature, Seed: body.Seed, Stop: body.Stop, Stream: body.Stream}.ask()
+		a, err = sampling{MaxTokens: body.Max, Temperature: body.Temperature, Seed: body.Seed, Stop: body.Stop, Stream: body.Stream}.ask(s.cfg.Surface)
 	}
 	if err == nil {
 		a.prompts, err = prompts(body.Prompt)

@@ -9,7 +9,7 @@ import (
 
 // messages answers /v1/messages, Anthropic's API.
 func (s *Server) messages(w http.ResponseWriter, r *http.Request, ill injected) {
-	a, err := anthropic(r)
+	a, err := s.anthropic(r)
 	var jobs []*job
 	if err == nil {
 		jobs, err = s.jobs(&a, ill)
@@ -109,7 +109,7 @@ func (p *reply) close() {
 }
 
 // anthropic reads a request for messages.
-func anthropic(r *http.Request) (ask, error) {
+func (s *Server) anthropic(r *http.Request) (ask, error) {
 	var body struct {
 		sampling
 		Messages []message       `json:"messages"`
@@ -119,7 +119,7 @@ func anthropic(r *http.Request) (ask, error) {
 	if err := read(r, &body); err != nil {
 		return ask{}, err
 	}
-	a, err := body.ask()
+	a, err := body.ask(s.cfg.Surface)
 	if err != nil {
 		return a, err
 	}
@@ -134,7 +134,7 @@ func anthropic(r *http.Request) (ask, error) {
 
 // countTokens answers /v1/messages/count_tokens.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
-	a, err := anthropic(r)
+	a, err := s.anthropic(r)
 	if err != nil {
 		s.anthropicFailure(w, err)
 		return

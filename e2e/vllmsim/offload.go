@@ -42,7 +42,6 @@ func (cmd *Command) offloadFlags(f flags) {
 		return nil
 	}, "--kv-offloading-backend")
 	f.add(1, o.transfer, "--kv-transfer-config")
-	f.yes(&o.Outlives, "--offload-outlives-sleep")
 }
 
 // transfer reads --kv-transfer-config. Connectors between servers keep nothing here.

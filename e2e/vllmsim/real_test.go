@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -18,7 +19,37 @@ import (
 )
 
 // deviations are what is in no list of a real server, with the reason. A name stands for "surface kind name".
-var deviations = map[string]string{}
+var deviations = map[string]string{
+	"llamacpp field continuous_usage_stats":     "sampling.ask passes over it",
+	"llamacpp field include_stop_str_in_output": "sampling.ask passes over it",
+	"llamacpp field min_tokens":                 "sampling.ask passes over it",
+	"llamacpp field return_token_ids":           "sampling.ask passes over it",
+	"sglang field include_stop_str_in_output":   "sampling.ask passes over it",
+	"sglang field lora":                         "sampling.ask passes over it",
+	"vllm field lora":                           "sampling.ask passes over it",
+	"rayserve path POST /v1/chat/completions":   "the application's, not Serve's",
+	"sglang option --dp":                        "the beginning of --dp-size, which argparse takes for it",
+	"sglang option --tp":                        "the beginning of --tp-size, which argparse takes for it",
+	"sglang option -m":                          "Python's",
+	"sglang option --no-enable-memory-saver":    "the adapter's own, which it does not pass on",
+	"sglang path GET /v1/models/{id...}":        "a parameter that FastAPI writes {model:path}",
+}
+
+// Fields that one server has and another has not are passed over by the other's simulator.
+func TestFieldsOfOtherServers(t *testing.T) {
+	all := sampling{MinTokens: 1, IDs: true, IncludeStop: true, LoRA: []scale{{ID: 1}}, Stream: true}
+	if err := json.Unmarshal([]byte(`{"continuous_usage_stats": true}`), &all.StreamOptions); err != nil {
+		t.Fatal(err)
+	}
+	for surface, want := range map[Surface]ask{
+		VLLM: {min: 1, ids: true, includeStop: true, steady: true}, SGLang: {min: 1, ids: true, steady: true}, LlamaCpp: {lora: all.LoRA},
+	} {
+		got, err := all.ask(surface)
+		if err != nil || got.min != want.min || got.ids != want.ids || got.includeStop != want.includeStop || got.steady != want.steady || len(got.lora) != len(want.lora) {
+			t.Errorf("%s: %+v, %v; want %+v", surface, got, err, want)
+		}
+	}
+}
 
 // real is what a real server understands: the lines of testdata/real/NAME.txt, which make pins reads from its source.
 func real(t *testing.T, name string) map[string]bool {
@@ -99,8 +130,8 @@ func simulated(t *testing.T, surface Surface) map[string]bool {
 	return all
 }
 
-// theRest is what has the same names whatever the server, or is not the server's own.
-var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$`)
+// theRest is the devices' and the simulator's own.
+var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$|^field faults$`)
 
 // compare reports what is not in the list of a real server.
 func compare(t *testing.T, surface Surface, list string, understood map[string]bool) (deviating []string) {

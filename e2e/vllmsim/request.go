@@ -116,8 +116,16 @@ type sampling struct {
 	} `json:"response_format"`
 }
 
-// ask checks the fields and makes them into an ask without prompts.
-func (p sampling) ask() (ask, error) {
+// ask checks the fields that the server knows and makes them into an ask without prompts.
+func (p sampling) ask(of Surface) (ask, error) {
+	if of == LlamaCpp {
+		p.MinTokens, p.IDs = 0, false
+	} else {
+		p.LoRA = nil
+	}
+	if of == LlamaCpp || of == SGLang {
+		p.IncludeStop = false
+	}
 	a := ask{name: p.Model, n: 1, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, includeStop: p.IncludeStop, seed: p.Seed,
 		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA, ids: p.IDs}
 	if p.N != nil {
@@ -141,7 +149,7 @@ func (p sampling) ask() (ask, error) {
 		return a, bad("stream_options", "Stream options can only be defined when `stream=True`.")
 	}
 	if p.StreamOptions != nil {
-		a.usage, a.steady = p.StreamOptions.IncludeUsage, p.StreamOptions.Continuous
+		a.usage, a.steady = p.StreamOptions.IncludeUsage, p.StreamOptions.Continuous && of != LlamaCpp
 	}
 	if f := p.ResponseFormat; f != nil && f.Type != "" && f.Type != "text" {
 		if f.Type != "json_object" && f.Type != "json_schema" {

@@ -21,7 +21,7 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request, ill injected)
 		return
 	}
 	body.MaxTokens, body.N = body.MaxOutput, nil
-	a, err := body.ask()
+	a, err := body.ask(s.cfg.Surface)
 	if err == nil {
 		a.prompts, err = responsePrompt(body.Input, body.Instructions)
 	}

@@ -31,12 +31,6 @@ func (s *Server) sglangRoutes(mux router) {
 	mux.HandleFunc("GET /model_info", info)
 	mux.HandleFunc("GET /get_server_info", s.serverInfo)
 	mux.HandleFunc("GET /server_info", s.serverInfo)
-	mux.HandleFunc("GET /get_load", func(w http.ResponseWriter, _ *http.Request) {
-		s.engine.mu.Lock()
-		l := s.engine.batch.Load()
-		s.engine.mu.Unlock()
-		write(w, http.StatusOK, []any{map[string]any{"dp_rank": 0, "num_reqs": l.Running + l.Waiting, "num_waiting_reqs": l.Waiting, "num_tokens": l.RunningTokens}})
-	})
 	mux.HandleFunc("/flush_cache", s.flushCache)
 	mux.HandleFunc("/release_memory_occupation", s.releaseMemory)
 	mux.HandleFunc("/resume_memory_occupation", s.resumeMemory)
@@ -276,7 +270,7 @@ func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill inje
 		*body.Params.Max = 128
 	}
 	p := sampling{Model: body.LoRAPath, MaxTokens: body.Params.Max, MinTokens: body.Params.Min, Temperature: body.Params.Temperature, Stop: body.Params.Stop, IgnoreEOS: body.Params.IgnoreEOS, Stream: body.Stream}
-	a, err := p.ask()
+	a, err := p.ask(s.cfg.Surface)
 	if err == nil {
 		if len(body.Text) == 0 {
 			body.Text = body.Input

@@ -44,7 +44,7 @@ type sglang struct {
 
 var sglangReserved = reserved{
 	"--host": noAddress, "--port": noAddress, "--model-path": useModel, "--model": useModel, "--served-model-name": useNames,
-	"--api-key": noKey, "--admin-api-key": noKey, "SGLANG_API_KEY": noKey,
+	"--api-key": noKey, "--admin-api-key": noKey,
 	"--lora-paths": "declare the adapters with the function instead",
 }
 
@@ -63,7 +63,6 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		sleeps: !has(spec.Args, noMemorySaver),
 		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora"),
 	}
-	cfg.Env = without(cfg.Env, "SGLANG_API_KEY")
 	p, args, err := publish(spec.Args, cfg.Dir, has(spec.Args, "--data-parallel-size", "--dp-size", "--dp"))
 	if err != nil {
 		return nil, fmt.Errorf("runtime sglang: %w", err)
