@@ -68,8 +68,37 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 		env = []string{"RAY_ADDRESS=local"}
 	}
 	l, err := r.launch(e, nil, env)
+	if err != nil {
+		return l, err
+	}
 	l.Args = append(l.Args, path) // click takes arguments behind options
-	return l, err
+	// Serve's --app-dir reaches its own process alone, and a worker of Ray imports what a configuration file names.
+	const modules = "PYTHONPATH"
+	where, err := filepath.Abs(appDir(r.cfg.Spec.Args))
+	if err != nil {
+		return Launch{}, fmt.Errorf("runtime ray-serve: the application's folder: %w", err)
+	}
+	if others := environ.Value(l.Env, modules); others != "" {
+		where += string(filepath.ListSeparator) + others
+	}
+	l.Env = append(l.Env, modules+"="+where)
+	return l, nil
+}
+
+// appDir is the folder of the application's module.
+func appDir(args []string) (dir string) {
+	dir = "." // Serve's default
+	for i, arg := range args {
+		if name := option(arg); name != "--app-dir" && name != "-d" {
+			continue
+		}
+		if _, value, given := strings.Cut(arg, "="); given {
+			dir = value
+		} else if i+1 < len(args) {
+			dir = args[i+1]
+		}
+	}
+	return dir
 }
 
 // configure writes the configuration that Serve runs: the model's, which is an import path or a file, with

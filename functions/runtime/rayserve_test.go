@@ -14,12 +14,12 @@ import (
 
 func TestRayServeLaunch(t *testing.T) {
 	serve := program(t, "serve")
-	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: []string{serve, "run"}, Args: []string{"--app-dir", "/app"}})
+	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm", Command: []string{serve, "run"}, Args: []string{"--app-dir", "/app"}, Env: []string{"PYTHONPATH=/lib"}})
 	got := launched(t, r, "app:llm")
 	got.Args[3] = filepath.Base(got.Args[3])
 	want := runtime.Launch{
 		Path: serve, Args: []string{"run", "--app-dir", "/app", "serve.yaml"}, Endpoint: there,
-		Env: []string{"HOME=/h", "RAY_ADDRESS=local"},
+		Env: []string{"HOME=/h", "RAY_ADDRESS=local", "PYTHONPATH=/lib", "PYTHONPATH=/app:/lib"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("launch (-want +got):\n%s", diff)
