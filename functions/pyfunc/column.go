@@ -77,11 +77,8 @@ func (c *column) inputs(value []byte) error {
 		return fmt.Errorf("model_input must be a list, dict, numpy array, or dataframe but received: %s", pythonType(value))
 	}
 	n, lists := 0, 0
-	err := members(value, func(key, value []byte) error {
+	err := members(value, func(_, value []byte) error {
 		n++
-		if string(key) == "signature_name" {
-			return failure{Message: signatureName}
-		}
 		if value[0] != '[' {
 			return c.cell(value)
 		}
@@ -149,7 +146,7 @@ func (c *column) records(value []byte) error {
 		if value[0] == '{' {
 			got = "dictionary"
 		}
-		return failure{Message: "Dataframe records format must be a list of records. Got " + got + "."}
+		return invalid("Dataframe records format must be a list of records. Got " + got + ".")
 	}
 	var names []string
 	err := elements(value, func(value []byte) error {
@@ -186,7 +183,7 @@ func (c *column) split(value []byte) error {
 		if value[0] == '[' {
 			got = "list"
 		}
-		return failure{Message: "Dataframe split format must be a dictionary. Got " + got + "."}
+		return invalid("Dataframe split format must be a dictionary. Got " + got + ".")
 	}
 	parts := map[string][]byte{}
 	var got []string
@@ -202,15 +199,15 @@ func (c *column) split(value []byte) error {
 		found = found && (name == "data" || name == "columns" || name == "index")
 	}
 	if !found {
-		return failure{Message: "Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {" + strings.Join(got, ", ") + "}."}
+		return invalid("Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {" + strings.Join(got, ", ") + "}.'")
 	}
 	return c.frame(parts)
 }
 
 // frame takes the rows of a frame whose names and index must fit them.
 func (c *column) frame(parts map[string][]byte) error {
-	invalid := func(format string, args ...any) error {
-		return failure{Message: "Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'"}
+	broken := func(format string, args ...any) error {
+		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
 	lengths := map[string]int{}
 	for _, name := range []string{"data", "columns", "index"} {
@@ -219,12 +216,12 @@ func (c *column) frame(parts map[string][]byte) error {
 			continue
 		}
 		if value[0] != '[' {
-			return invalid("%s is of type %s: want a list", name, pythonType(value))
+			return broken("%s is of type %s: want a list", name, pythonType(value))
 		}
 		lengths[name] = length(value)
 	}
 	if labels, found := lengths["index"]; found && labels != lengths["data"] {
-		return invalid("there are %d rows and %d labels in the index", lengths["data"], labels)
+		return broken("there are %d rows and %d labels in the index", lengths["data"], labels)
 	}
 	width, named := lengths["columns"]
 	return elements(parts["data"], func(value []byte) error {
@@ -234,7 +231,7 @@ func (c *column) frame(parts map[string][]byte) error {
 		}
 		switch {
 		case named && cells != width:
-			return invalid("%d columns are named and a row has %d", width, cells)
+			return broken("%d columns are named and a row has %d", width, cells)
 		case cells != 1:
 			return errNotOne(cells)
 		}

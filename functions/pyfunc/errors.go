@@ -33,6 +33,9 @@ func asFailure(err error) failure {
 	return failure{Message: err.Error()}
 }
 
+// invalid is MLflow's refusal of an input that it can't read.
+func invalid(message string) failure { return failure{Message: "Invalid input. " + message} }
+
 // unexpected is MLflow's sentence for whatever goes wrong while a model
 // evaluates; the cause follows it.
 func unexpected(cause string) failure {

@@ -2,10 +2,12 @@ package pyfunc
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -51,8 +53,6 @@ const (
 const exactlyOne = "The input must be a JSON dictionary with exactly one of the input fields" +
 	" {'dataframe_split', 'dataframe_records', 'instances', 'inputs'}."
 
-const signatureName = `Invalid input. "signature_name" parameter is currently not supported`
-
 // maxDepth is how deep values may be nested.
 const maxDepth = 512
 
@@ -68,15 +68,16 @@ type query struct {
 	embeds, generates       bool // a key is there that only the one of the two has
 	formats                 []string
 	data                    []byte // the value of the last of formats
-	params                  []byte
-	signature               bool
 }
 
 // parse takes a body apart. The error is a failure.
 func parse(body []byte, csv bool) (query, error) {
+	if !csv {
+		body = decoded(body)
+	}
 	q := query{body: body, csv: csv}
 	if !utf8.Valid(body) {
-		return q, failure{Message: "The body is not valid UTF-8: send it encoded as UTF-8."}
+		return q, invalid("Ensure that input is a valid UTF-8 encoded string.")
 	}
 	if csv {
 		return q, nil
@@ -88,11 +89,36 @@ func parse(body []byte, csv bool) (query, error) {
 	value := bytes.Trim(body, " \t\r\n")
 	switch {
 	case !jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value[0] == '{':
-		return q, failure{Message: "Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'"}
+		return q, invalid("Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'")
 	case value[0] == '[':
-		return q, failure{Message: exactlyOne + " Received a list."}
+		return q, invalid(exactlyOne + " Received a list.")
 	}
-	return q, failure{Message: exactlyOne + " Received unexpected input type '" + pythonType(value) + "'."}
+	return q, invalid(exactlyOne + " Received unexpected input type '" + pythonType(value) + "'.")
+}
+
+// decoded makes UTF-8 of a body of JSON that Python reads too: with a mark, or in UTF-16.
+func decoded(body []byte) []byte {
+	if rest, marked := bytes.CutPrefix(body, []byte("\xef\xbb\xbf")); marked {
+		return rest
+	}
+	var order binary.ByteOrder = binary.LittleEndian
+	switch {
+	case len(body) < 2 || len(body)%2 != 0:
+		return body
+	case body[0] == 0xff && body[1] == 0xfe:
+		body = body[2:]
+	case body[0] == 0xfe && body[1] == 0xff:
+		order, body = binary.BigEndian, body[2:]
+	case body[0] == 0: // the first character of JSON is ASCII
+		order = binary.BigEndian
+	case body[1] != 0:
+		return body
+	}
+	units := make([]uint16, len(body)/2)
+	for i := range units {
+		units[i] = order.Uint16(body[2*i:])
+	}
+	return []byte(string(utf16.Decode(units)))
 }
 
 // member notes one member of the object; it is [jsonfield.Each]'s yield.
@@ -119,10 +145,6 @@ func (q *query) member(name, value []byte) bool {
 			q.formats = append(q.formats, string(key))
 		}
 		q.data = value
-	case "params":
-		q.params = value
-	case "signature_name":
-		q.signature = true
 	}
 	return true
 }
@@ -143,10 +165,6 @@ func (q *query) check() error {
 			quoted[i] = "'" + f + "'"
 		}
 		return failure{Message: exactlyOne + " Received dictionary with input fields: [" + strings.Join(quoted, ", ") + "]."}
-	case q.signature && (q.formats[0] == keyInputs || q.formats[0] == keyInstances):
-		return failure{Message: signatureName}
-	case q.params != nil && q.params[0] != '{' && q.params[0] != 'n':
-		return failure{Code: "INVALID_PARAMETER_VALUE", Message: fmt.Sprintf("Parameters must be a dictionary. Got type '%s'.", pythonName(q.params))}
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 
 // csvColumn reads a table of one column below a line with its name.
 func csvColumn(body []byte) ([][]byte, error) {
-	invalid := func(why string) error {
+	broken := func(why string) error {
 		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
 			" Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '" + why + "'"}
 	}
@@ -18,9 +18,9 @@ func csvColumn(body []byte) ([][]byte, error) {
 	head, err := in.Read()
 	switch {
 	case err == io.EOF:
-		return nil, invalid("No columns to parse from file")
+		return nil, broken("No columns to parse from file")
 	case err != nil:
-		return nil, invalid(err.Error())
+		return nil, broken(err.Error())
 	case len(head) != 1:
 		return nil, unexpected(errNotOne(len(head)).Error() + ": write it without its index")
 	}
@@ -31,10 +31,10 @@ func csvColumn(body []byte) ([][]byte, error) {
 		case err == io.EOF:
 			return items, nil
 		case err != nil:
-			return nil, invalid(err.Error())
+			return nil, broken(err.Error())
 		case len(row) != 1:
 			line, _ := in.FieldPos(0)
-			return nil, invalid(fmt.Sprintf("Expected 1 fields in line %d, saw %d", line, len(row)))
+			return nil, broken(fmt.Sprintf("Expected 1 fields in line %d, saw %d", line, len(row)))
 		}
 		items = append(items, []byte(row[0]))
 	}

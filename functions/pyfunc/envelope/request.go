@@ -84,12 +84,14 @@ func ParseRequest(text []byte) (r Request, err error) {
 	if r.Path, err = values[1].word("url_path"); err != nil {
 		return r, err
 	}
-	if r.Header, err = headers(values[2]); err != nil {
+	if r.Header, err = requestHeaders(values[2]); err != nil {
 		return r, err
 	}
-	of, err := values[4].word("body_type")
-	if err != nil {
-		return r, err
+	of := "" // null is as any other kind that is not known
+	if values[4][0] != 'n' {
+		if of, err = values[4].word("body_type"); err != nil {
+			return r, err
+		}
 	}
 	r.Compat = string(values[5]) == "true"
 	r.Body, err = body(values[3], of)
@@ -101,6 +103,36 @@ func (v value) word(key string) (string, error) {
 		return "", fmt.Errorf("the key %q is %s: want a string", key, v.kind())
 	}
 	return string(jsonfield.Text(v)), nil
+}
+
+// requestHeaders reads what a request may have for headers: an object, a list of names with their values, or null.
+func requestHeaders(v value) (all []Field, err error) {
+	switch v[0] {
+	case 'n':
+		return nil, nil
+	case '[':
+		_ = jsonfield.Items(v, func(pair []byte) bool { // it is JSON
+			var words []string
+			if pair[0] != '[' {
+				err = fmt.Errorf("the key \"headers\" has %s in its list: want lists of a name and its value", value(pair).kind())
+				return false
+			}
+			_ = jsonfield.Items(pair, func(word []byte) bool {
+				if word[0] == '"' {
+					words = append(words, string(jsonfield.Text(word)))
+				}
+				return true
+			})
+			if len(words) != 2 {
+				err = errors.New("the key \"headers\" has a list that is no name and value: want two strings")
+				return false
+			}
+			all = append(all, Field{words[0], words[1]})
+			return true
+		})
+		return all, err
+	}
+	return headers(v)
 }
 
 // headers reads the object of headers. Of a repeated name the last counts.
@@ -125,10 +157,12 @@ func headers(v value) (all []Field, err error) {
 	return all, err
 }
 
+const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+
 // body decodes a body of a kind; one that is not known is text, as for stock servers.
 func body(v value, of string) ([]byte, error) {
 	switch {
-	case of == bodyNone || v[0] == 'n' && of == bodyText:
+	case of == bodyNone || v[0] == 'n' && of != bodyStream && of != bodyMultipart:
 		return nil, nil
 	case v[0] != '"':
 		return nil, fmt.Errorf("the key \"body\" is %s: want a string where body_type is %q", v.kind(), of)
@@ -137,7 +171,8 @@ func body(v value, of string) ([]byte, error) {
 	if of != bodyStream {
 		return text, nil
 	}
-	n, err := base64.StdEncoding.Decode(text, text) // what was read is never read again
+	text = slices.DeleteFunc(text, func(c byte) bool { return !strings.ContainsRune(alphabet, rune(c)) }) // as Python does
+	n, err := base64.StdEncoding.Decode(text, text)                                                       // what was read is never read again
 	if err != nil {
 		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
 	}
