@@ -48,6 +48,9 @@ func missing(err error) bool {
 	return errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed)
 }
 
+// Missing says whether err is the answer of a server that has none of the paths that it was probed at.
+func Missing(err error) bool { return missing(err) }
+
 // says whether err is an answer with one of the words.
 func says(err error, words ...string) bool {
 	var status *statusError

@@ -54,11 +54,18 @@ func (s *Supervisor) hearOut(ctx context.Context) {
 	}
 }
 
+// neverHad says whether a server that answered, to the end of the time for its start, knew none of the paths that it was
+// probed at: another start ends the same way.
+func neverHad(err error) bool { return errors.Is(err, errTimeout) && runtime.Missing(err) }
+
 // because says why a runtime that lives did not start: what to do where that took too long, and what its log says
 // of a model that it can't use, for its answer need not.
 func (s *Supervisor) because(err error) string {
 	reason := err.Error()
-	if errors.Is(err, errTimeout) {
+	switch {
+	case neverHad(err):
+		reason += "; to the end it answered 404 to every probe: a server that does not speak OpenAI's API is run with the runtime http"
+	case errors.Is(err, errTimeout):
 		reason += "; raise the start timeout if it only needs more time"
 	}
 	if !runtime.Permanent(err) {

@@ -4,14 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/runtime"
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
+
+// missing is how a probe fails at a server that has none of OpenAI's paths.
+func missing(t *testing.T) error {
+	s := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(s.Close)
+	r, err := runtime.New(runtime.Config{Spec: api.Runtime{Kind: api.RuntimeCommand, Endpoint: api.Endpoint(s.URL)}, Model: "m", Transport: http.DefaultTransport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = r.Probe(t.Context(), api.Endpoint(s.URL)); !runtime.Missing(err) {
+		t.Fatalf("the probe of a server without paths: %v", err)
+	}
+	return err
+}
 
 type hopelessError struct{}
 
@@ -43,6 +60,7 @@ func TestFailedStartsAdvise(t *testing.T) {
 		"says so in its log": {w: &world{load: time.Millisecond, probeErr: &hopelessError{}}, once: true,
 			output: "llama_model_load: error loading model: unknown model architecture: 'x'" + strings.Repeat("\nllama_model_load_from_file_impl: failed to load model", 9),
 			want:   []string{"no such architecture; it says: llama_model_load: error loading model: unknown model architecture: 'x'"}},
+		"never a path": {w: &world{probeErr: missing(t)}, once: true, want: []string{"limit of 10m0s", "/v1/completions answers 404", "the runtime http"}},
 		"never ready": {
 			w: &world{probeErr: errors.New("/v1/completions answers 503: still loading")}, output: "loading shard 1 of 4",
 			want: []string{"limit of 10m0s", "raise the start timeout", "answers 503", "loading shard"},

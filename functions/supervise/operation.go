@@ -241,7 +241,7 @@ func (s *Supervisor) finishStart(op *operation, r result) {
 		s.end(s.cfg.StopGrace)
 	case s.proc.ended: // 2.
 	case r.err != nil: // 3.
-		s.failedToCome("the runtime did not start: "+s.because(r.err), runtime.Permanent(r.err))
+		s.failedToCome("the runtime did not start: "+s.because(r.err), runtime.Permanent(r.err) || neverHad(r.err))
 	case op.kind == opAdopt: // 4.
 		s.becameAwake()
 	default:
