@@ -88,7 +88,4 @@ func startedAndWoken(t *testing.T, u *up, name string) {
 			t.Errorf("asleep, it has left %v", left)
 		}
 	}
-	if n := u.instance(name).Restarts; n > 0 {
-		t.Errorf("it was restarted %d times", n)
-	}
 }
