@@ -162,8 +162,9 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// As in the go.mod of Rouse.
+// As in the go.mod of Rouse. The SDK's schema must be the one that pkg names.
 replace (
+	go.opentelemetry.io/otel/sdk => go.opentelemetry.io/otel/sdk v1.44.0
 	knative.dev/caching => knative.dev/caching v0.0.0-20260727161800-0edbf88bc267
 	knative.dev/networking => knative.dev/networking v0.0.0-20260727162500-c7a7b772cac9
 	knative.dev/pkg => knative.dev/pkg v0.0.0-20260727151759-521cb33b33dd
