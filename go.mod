@@ -168,7 +168,9 @@ require (
 )
 
 // serving v0.51.0 names commits of these that not every module proxy holds; those of v0.50.0 build with it.
+// The SDK's schema must be the one that pkg names: else resource.Default panics.
 replace (
+	go.opentelemetry.io/otel/sdk => go.opentelemetry.io/otel/sdk v1.44.0
 	knative.dev/caching => knative.dev/caching v0.0.0-20260727161800-0edbf88bc267
 	knative.dev/networking => knative.dev/networking v0.0.0-20260727162500-c7a7b772cac9
 	knative.dev/pkg => knative.dev/pkg v0.0.0-20260727151759-521cb33b33dd

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // bin holds the programs under test, and those that stand for others.
@@ -103,7 +105,9 @@ func setup(env *testscript.Env) error {
 	}
 	env.Setenv("EXAMPLES", examples)
 	env.Setenv("BIN", bin)
-	return nil
+	port, err := process.FreePort()
+	env.Setenv("FREEPORT", port)
+	return err
 }
 
 // placeKey finds a script's place among its values.

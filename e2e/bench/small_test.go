@@ -42,8 +42,8 @@ var smalls = []small{
 	{program: "simulate", results: []string{"simulate"}},
 }
 
-// elsewhere are results that other tests make in small: TestGPU in e2e.
-var elsewhere = []string{"gpu"}
+// elsewhere are programs that other tests run: TestGPU in e2e, and measured, which measures nothing, its own.
+var elsewhere = []string{"gpu", "measured"}
 
 // TestSmall runs every benchmark of the Makefile with -small, and wants all rows that its results in docs/bench have. No time is
 // judged. It builds a dozen programs, so it runs with ROUSE_BENCH_SMALL only (make deep PART=benchmarks).

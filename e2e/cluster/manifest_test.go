@@ -56,7 +56,7 @@ metadata: {name: config-domain}
 	const want = `kind: Deployment
 metadata:
     labels:
-        app.kubernetes.io/version: 0.50.0
+        app.kubernetes.io/version: 0.51.0
     name: activator
 spec:
     template:

@@ -162,7 +162,7 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// As in the go.mod of Rouse. The SDK's schema must be the one that pkg names.
+// As in the go.mod of Rouse.
 replace (
 	go.opentelemetry.io/otel/sdk => go.opentelemetry.io/otel/sdk v1.44.0
 	knative.dev/caching => knative.dev/caching v0.0.0-20260727161800-0edbf88bc267
