@@ -20,7 +20,7 @@ import (
 const root = "../.."
 
 // atOnce is how many tests run at once at least, however few processors there are: they wait more than they compute.
-const atOnce = 10
+const atOnce = 8
 
 func TestMain(m *testing.M) {
 	flag.Parse()
