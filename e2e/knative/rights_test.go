@@ -61,7 +61,7 @@ func rightsOfTheAutoscaler(t *testing.T) {
 	refusedTo(t, c, "is no function", "annotate", "pod", "-l", "app=rights-other", "controller.kubernetes.io/pod-deletion-cost=-1")
 	refusedTo(t, c, "is no function", "-n", "knative-serving", "annotate", "pod", "-l", "app=rouse-activator", "controller.kubernetes.io/pod-deletion-cost=-1")
 	refusedTo(t, c, "is no function", "-n", "knative-serving", "patch", activator, "--subresource=resize", "-p", resizeTo("activator", "requests", "cpu", "1m"))
-	refusedTo(t, c, "and no limit", "patch", pod, "--subresource=resize", "-p", resizeTo("user-container", "limits", "memory", "64Gi"))
+	refusedTo(t, c, "and no limit", "patch", pod, "--subresource=resize", "-p", resizeTo("user-container", "limits", "memory", "8Gi"))
 	refusedTo(t, c, "may change no label", "-n", "knative-serving", "label", "pod", "-l", "app=rouse-autoscaler", "app=x", "--overwrite")
 	refusedTo(t, c, "may change no annotation", "annotate", pod, "sidecar.istio.io/inject=true")
 	refusedTo(t, c, "may change no label", "label", pod, "serving.knative.dev/revision-", "app=x", "--overwrite")
