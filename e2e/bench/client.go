@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // client is one of a server that is measured.
@@ -53,6 +54,39 @@ func (c client) flood(ctx context.Context, d time.Duration, body []byte) (float6
 	}
 	all.Wait()
 	return float64(answered) / time.Since(began).Seconds(), failed
+}
+
+// turns measures servers in turns. Of each it returns the medians, in microseconds, of rounds of n requests one after the other, and
+// the requests per second of 15 rounds of half a second with manyAtOnce of them at a time.
+func (b *bench) turns(ctx context.Context, servers []client, body []byte, rounds, n int) (latency, rate [][]float64, err error) {
+	for _, c := range servers { // starts what is not there, and opens connections
+		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
+			return nil, nil, err
+		}
+		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
+			return nil, nil, err
+		}
+	}
+	latency, rate = make([][]float64, len(servers)), make([][]float64, len(servers))
+	for range b.rounds(rounds) {
+		for i, c := range servers {
+			took, err := c.serial(ctx, n, pathChat, body)
+			if err != nil {
+				return nil, nil, err
+			}
+			latency[i] = append(latency[i], report.Quantile(took, 0.5))
+		}
+	}
+	for range b.rounds(15) {
+		for i, c := range servers {
+			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
+			if err != nil {
+				return nil, nil, err
+			}
+			rate[i] = append(rate[i], perSecond)
+		}
+	}
+	return latency, rate, nil
 }
 
 // pathChat is the path of all requests.

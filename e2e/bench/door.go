@@ -2,16 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,7 +39,7 @@ func (b *bench) startDoors(ctx context.Context) (*doors, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	certificate, key, err := selfSigned()
+	certificate, key, err := child.SelfSigned()
 	if err != nil {
 		return nil, err
 	}
@@ -87,24 +80,6 @@ func (d *doors) known(ctx context.Context) error {
 	return errors.New("the cluster does not come to the front door")
 }
 
-// selfSigned is a certificate for 127.0.0.1 and its key, as PEM.
-func selfSigned() (certificate, private []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		return nil, nil, err
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
-}
-
 // door measures what a front door adds to the requests that it sends to a cluster: two real servers, and one link.
 func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 	d, err := b.startDoors(ctx)
@@ -118,33 +93,18 @@ func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 	defer through.Close()
 	both := []client{direct, through}
 	n := b.times(200)
-	for _, c := range both { // starts what is not there, and opens connections
-		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
-			return nil, err
-		}
-		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
-			return nil, err
-		}
+	latency, rate, err := b.turns(ctx, both, body, 30, n)
+	if err != nil {
+		return nil, err
 	}
-	var latency, rate, processor [2][]float64 // of direct and through
-	for range b.rounds(30) {
-		for i, c := range both {
-			took, err := c.serial(ctx, n, pathChat, body)
-			if err != nil {
-				return nil, err
-			}
-			latency[i] = append(latency[i], report.Quantile(took, 0.5))
-		}
-	}
+	var processor [2][]float64
 	for range b.rounds(15) {
 		for i, c := range both {
-			before, began := d.processorTime(), time.Now()
-			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
+			took, err := d.perRequest(ctx, c, b.while(500*time.Millisecond), body)
 			if err != nil {
 				return nil, err
 			}
-			took := (d.processorTime() - before) * 1e6
-			rate[i], processor[i] = append(rate[i], perSecond), append(processor[i], took/(perSecond*time.Since(began).Seconds()))
+			processor[i] = append(processor[i], took)
 		}
 	}
 	states, err := d.states(ctx, b.rounds(100))
@@ -164,11 +124,30 @@ func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 	}, nil
 }
 
-// processorTime is that of both servers, in seconds; 0 where it can't be read.
-func (d *doors) processorTime() float64 {
-	a, _ := d.cluster.ProcessorTime()
-	b, _ := d.front.ProcessorTime()
-	return a + b
+// perRequest floods for a time, and returns the processor time of both servers for each request, in microseconds.
+func (d *doors) perRequest(ctx context.Context, c client, length time.Duration, body []byte) (float64, error) {
+	servers := []*child.Up{d.cluster, d.front}
+	spent, began := 0.0, time.Now()
+	for _, s := range servers {
+		before, err := s.ProcessorTime()
+		if err != nil {
+			return 0, err
+		}
+		spent -= before
+	}
+	perSecond, err := c.flood(ctx, length, body)
+	if err != nil {
+		return 0, err
+	}
+	requests := perSecond * time.Since(began).Seconds()
+	for _, s := range servers {
+		after, err := s.ProcessorTime()
+		if err != nil {
+			return 0, err
+		}
+		spent += after
+	}
+	return spent * 1e6 / requests, nil
 }
 
 // states measures how much later than its cluster the front door shows that the function sleeps or wakes, in milliseconds.

@@ -134,28 +134,10 @@ func (b *bench) hop(ctx context.Context, f *function, name, how string) ([]repor
 	all := []client{newClient(f.direct), newClient(f.through), newClient(f.relayed)}
 	for _, c := range all {
 		defer c.Close()
-		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
-			return nil, err
-		}
 	}
-	var latency, rate [3][]float64
-	for range b.rounds(40) {
-		for i, c := range all {
-			took, err := c.serial(ctx, b.times(200), pathChat, body)
-			if err != nil {
-				return nil, err
-			}
-			latency[i] = append(latency[i], report.Quantile(took, 0.5))
-		}
-	}
-	for range b.rounds(15) {
-		for i, c := range all {
-			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
-			if err != nil {
-				return nil, err
-			}
-			rate[i] = append(rate[i], perSecond)
-		}
+	latency, rate, err := b.turns(ctx, all, body, 40, b.times(200))
+	if err != nil {
+		return nil, err
 	}
 	one := func(what string, series []float64) report.Measurement {
 		return report.Compare(report.Measurement{Name: what + ", one at a time" + name, Unit: "µs", Against: againstFake,

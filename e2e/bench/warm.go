@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
@@ -83,32 +82,9 @@ func (b *bench) warm(ctx context.Context, name, against string, alone, door api.
 	n = b.times(n)
 	defer direct.Close()
 	defer through.Close()
-	for _, c := range []client{direct, through} { // starts what is not there, and opens connections
-		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
-			return nil, err
-		}
-		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
-			return nil, err
-		}
-	}
-	var latency, rate [2][]float64 // of direct and through
-	for range b.rounds(30) {
-		for i, c := range []client{direct, through} {
-			took, err := c.serial(ctx, n, pathChat, body)
-			if err != nil {
-				return nil, err
-			}
-			latency[i] = append(latency[i], report.Quantile(took, 0.5))
-		}
-	}
-	for range b.rounds(15) {
-		for i, c := range []client{direct, through} {
-			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
-			if err != nil {
-				return nil, err
-			}
-			rate[i] = append(rate[i], perSecond)
-		}
+	latency, rate, err := b.turns(ctx, []client{direct, through}, body, 30, n)
+	if err != nil {
+		return nil, err
 	}
 	l := report.Compare(report.Measurement{
 		Name: "warm, one at a time, " + name, Unit: "µs", Against: against,

@@ -146,7 +146,7 @@ func score(t *testing.T, url string, q scored) asked {
 	return asked{resp.StatusCode, body.String()}
 }
 
-// said is what two scoring servers must say alike: the number of predictions, or the word of an error.
+// said reduces an answer to what both scoring servers must agree on: the number of predictions, or the error code.
 func (a asked) said() string {
 	var v struct {
 		Predictions []any

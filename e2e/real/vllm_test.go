@@ -142,7 +142,7 @@ func (v *vllm) held(t *testing.T) {
 	}
 }
 
-// alike: what clients get is what vLLM says, but for ids, times and the name of the model.
+// alike compares answers through Rouse with vLLM's own, except for ids, times and the model's name.
 func (v *vllm) alike(t *testing.T) {
 	const (
 		user   = `"messages":[{"role":"user","content":"the model sleeps and the request is held"}]`
@@ -283,7 +283,7 @@ type tokens struct {
 	Output   int64 `json:"outputTokens"`
 }
 
-// used is what Rouse has counted of the function, once it has counted all that was sent.
+// used returns the function's usage in Rouse, once every request that was sent is counted.
 func (v *vllm) used(t *testing.T) (sum tokens) {
 	t.Helper()
 	v.eventually("all requests are counted", func() error {
@@ -314,7 +314,7 @@ func (u tokens) plus(other tokens, sign int64) tokens {
 	return tokens{u.Requests + sign*other.Requests, u.Input + sign*other.Input, u.Cached + sign*other.Cached, u.Output + sign*other.Output}
 }
 
-// counted is what vLLM has counted, probes of Rouse's included.
+// counted returns vLLM's own counters, which include Rouse's probes.
 func (v *vllm) counted(t *testing.T) tokens {
 	t.Helper()
 	return tokens{
@@ -375,7 +375,7 @@ func (v *vllm) block(t *testing.T) int64 {
 // cached is how many tokens the prefix cache has, as Rouse says. A request makes it look.
 func (v *vllm) cached(t *testing.T) int64 {
 	t.Helper()
-	v.front.ask(text, `{"model":"tiny","prompt":"a","max_tokens":1}`)
+	v.front.ask(text, fmt.Sprintf(`{"model":"tiny","prompt":%q,"max_tokens":1}`, strings.Repeat("a", 256))) // more than a block
 	var i instance
 	v.eventually("what the cache has is known", func() error {
 		if i = v.instance("tiny"); !i.Load.CacheKnown {

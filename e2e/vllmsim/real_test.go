@@ -51,8 +51,8 @@ func TestFieldsOfOtherServers(t *testing.T) {
 	}
 }
 
-// real is what a real server understands: the lines of testdata/real/NAME.txt, which make pins reads from its source.
-func real(t *testing.T, name string) map[string]bool {
+// listed returns what a real server understands: the lines of testdata/real/NAME.txt, which make pins reads from its source.
+func listed(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("testdata", "real", name+".txt"))
 	if err != nil {
@@ -134,9 +134,8 @@ func simulated(t *testing.T, surface Surface) map[string]bool {
 var theRest = regexp.MustCompile(`^variable (CUDA|NVIDIA)_VISIBLE_DEVICES$|^field faults$`)
 
 // compare reports what is not in the list of a real server.
-func compare(t *testing.T, surface Surface, list string, understood map[string]bool) (deviating []string) {
+func compare(t *testing.T, surface Surface, there, understood map[string]bool) (deviating []string) {
 	t.Helper()
-	there := real(t, list)
 	for _, line := range slices.Sorted(maps.Keys(understood)) {
 		if there[line] || theRest.MatchString(line) {
 			continue
@@ -144,7 +143,7 @@ func compare(t *testing.T, surface Surface, list string, understood map[string]b
 		name := string(surface) + " " + line
 		deviating = append(deviating, name)
 		if deviations[name] == "" {
-			t.Errorf("%s is not in testdata/real/%s.txt: the real server has no such thing", name, list)
+			t.Errorf("%s is not in testdata/real: the real server has no such thing", name)
 		}
 	}
 	return deviating
@@ -154,13 +153,13 @@ func compare(t *testing.T, surface Surface, list string, understood map[string]b
 func TestRealServersUnderstandIt(t *testing.T) {
 	var deviating []string
 	for surface, list := range map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llamacpp", RayServe: "ray"} {
-		understood := simulated(t, surface)
-		maps.Copy(understood, passed(t, surface))
+		there, understood := listed(t, list), simulated(t, surface)
+		maps.Copy(understood, passed(t, surface, there))
 		maps.Copy(understood, fields(t, surface))
 		if len(understood) < 8 {
 			t.Fatalf("%s: only %d names were found", surface, len(understood))
 		}
-		deviating = append(deviating, compare(t, surface, list, understood)...)
+		deviating = append(deviating, compare(t, surface, there, understood)...)
 	}
 	for name := range deviations {
 		if !slices.Contains(deviating, name) {
@@ -219,8 +218,9 @@ var (
 	ofAdapters = map[Surface][]string{VLLM: {"vllm.go", "sleepmode.go"}, SGLang: {"sglang.go"}, LlamaCpp: {"llamacpp.go"}, RayServe: {"rayserve.go"}}
 )
 
-// passed is what the adapter of functions/runtime has as constants: options, variables and paths.
-func passed(t *testing.T, surface Surface) map[string]bool {
+// passed returns the options, variables and paths that the adapter of functions/runtime has as constants. A path that is not
+// in the list as a GET is taken for a POST.
+func passed(t *testing.T, surface Surface, there map[string]bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for _, file := range ofAdapters[surface] {
@@ -229,7 +229,7 @@ func passed(t *testing.T, surface Surface) map[string]bool {
 				all["option "+s] = true
 			} else if m := aVariable.FindStringSubmatch(s); m != nil {
 				all["variable "+m[1]] = true
-			} else if m := aPath.FindStringSubmatch(s); m != nil && !real(t, map[Surface]string{VLLM: "vllm", SGLang: "sglang", LlamaCpp: "llamacpp", RayServe: "ray"}[surface])["path GET "+m[1]] {
+			} else if m := aPath.FindStringSubmatch(s); m != nil && !there["path GET "+m[1]] {
 				all["path POST "+m[1]] = true
 			}
 		}, func(string) {})

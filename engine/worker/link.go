@@ -244,8 +244,8 @@ type OpError struct {
 // Error implements error.
 func (e *OpError) Error() string { return e.Message }
 
-// watch ends the worker when it is silent or hangs. silence 0: it need not be heard. Silence is counted in looks:
-// while this process itself gets no processor, it looks less often, and what the worker has sent is not read either.
+// watch ends the worker when it is silent or hangs. silence 0: it need not be heard. Silence is counted in ticks:
+// while this process itself gets no processor it misses ticks, and does not read what the worker has sent either.
 func (l *link) watch(silence, step time.Duration) {
 	every := step / 8
 	if silence > 0 {
@@ -254,17 +254,17 @@ func (l *link) watch(silence, step time.Duration) {
 	every = max(every, time.Millisecond)
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	heard, looks := time.Time{}, time.Duration(0)
+	heard, quiet := time.Time{}, time.Duration(0)
 	for {
 		select {
 		case <-l.over:
 			return
 		case now := <-tick.C:
 			last, err := l.late(now, step)
-			if looks++; !last.Equal(heard) {
-				heard, looks = last, 0
+			if quiet += every; !last.Equal(heard) {
+				heard, quiet = last, 0
 			}
-			if silence > 0 && looks*every > silence {
+			if silence > 0 && quiet > silence {
 				err = fmt.Errorf("%w: nothing came from it for %v", errSilent, now.Sub(heard).Round(time.Millisecond))
 			}
 			if err != nil {
@@ -275,7 +275,7 @@ func (l *link) watch(silence, step time.Duration) {
 	}
 }
 
-// late says when the worker was heard last, and whether a step takes too long.
+// late returns when the worker was heard last, and an error if a step takes too long.
 func (l *link) late(now time.Time, step time.Duration) (heard time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,6 +32,8 @@ func (x *exchange) prepare() ([]byte, error) {
 		if err := form(kind, body); err != nil {
 			return nil, err
 		}
+	case len(body) > 0 && !strings.Contains(kind, "json"):
+		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse what curl -d sends
 	}
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(body)

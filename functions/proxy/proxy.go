@@ -370,9 +370,6 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 		x.moves(true)
 	}
 	x.private(h)
-	if kind := h.Get("Content-Type"); len(body) > 0 && isText(kind) && !strings.Contains(kind, "json") {
-		h.Set("Content-Type", "application/json") // vLLM and SGLang refuse what curl -d sends
-	}
 	if x.path.Describes {
 		delete(h, "Accept-Encoding") // the answer is read here
 	}

@@ -44,13 +44,13 @@ func (h *Handler) fromOllama(body []byte, own ...string) (in object, name string
 		}
 		delete(in, field)
 	}
-	var old string // its command line sends the old name, with an empty model
-	for field, to := range map[string]*string{"name": &old, "model": &name} {
-		if err := in.take(field, to); err != nil {
+	for _, field := range []string{"name", "model"} { // its command line sends the old name, with an empty model
+		var given string
+		if err := in.take(field, &given); err != nil {
 			return nil, "", err
 		}
+		name = cmp.Or(given, name)
 	}
-	name = cmp.Or(name, old)
 	if name != "" {
 		in.put("model", h.untagged(name))
 	}

@@ -10,16 +10,12 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -28,6 +24,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/internal/link"
 )
@@ -102,10 +99,16 @@ func newWorld() (*world, error) {
 	go func() { _ = server.Serve(near) }() // ends with Close
 	w.ends = append(w.ends, func() { _ = server.Close() })
 	w.url = "http://" + near.Addr().String()
-	own, trusted, err := certificate()
+	certificate, key, err := child.SelfSigned()
 	if err != nil {
 		return nil, err
 	}
+	own, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(certificate)
 	far, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}})
 	if err != nil {
 		return nil, err
@@ -351,23 +354,4 @@ func (w *world) stuck() {
 		before = now
 		time.Sleep(20 * time.Millisecond)
 	}
-}
-
-// certificate signs itself, for 127.0.0.1.
-func certificate() (own tls.Certificate, trusted *x509.CertPool, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return own, nil, err
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		return own, nil, err
-	}
-	if c, err = x509.ParseCertificate(der); err != nil {
-		return own, nil, err
-	}
-	trusted = x509.NewCertPool()
-	trusted.AddCert(c)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, trusted, nil
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMeasured: docs/measured.md is what the reports make, and every report is in it.
+// TestMeasured compares docs/measured.md with what the reports give, and looks for every report in it.
 func TestMeasured(t *testing.T) {
 	want, err := document("../../../docs/bench")
 	if err != nil {
