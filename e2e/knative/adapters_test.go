@@ -9,7 +9,7 @@ import (
 // TestAdaptersByAnnotation changes a function's adapters by an annotation of its Service alone: the pod that runs
 // serves the new list, with room for one at a time, and no revision is made.
 func TestAdaptersByAnnotation(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	const weights = "adapted-weights"
 	_, _ = c.Kubectl(t.Context(), "delete", "configmap", weights, "--ignore-not-found") // of a run that was killed

@@ -1,10 +1,45 @@
 package knative
 
-import "testing"
+import (
+	"sync"
+	"testing"
+)
 
 // Tests that stand in one another's way are a lane: they run one after the other, beside all tests that run
 // in parallel. Tests that are in everybody's way (they stop or replace a part of the system, or take the
-// node's room) run alone, before. This file is the first, so that what takes longest begins first.
+// node's room) run alone, before.
+
+// atOnce is how many tests run at once, however few processors there are: they wait more than they compute.
+const atOnce = 8
+
+// queue has the parallel tests in the order of the files, of which this one is the first: what takes longest begins first.
+// The testing package begins them in no order.
+var queue = struct {
+	sync.Cond
+	given, begun, running int
+}{Cond: sync.Cond{L: new(sync.Mutex)}}
+
+// parallel is t.Parallel for a test that is not within another: at most [atOnce] run, and begin in order.
+func parallel(t *testing.T) {
+	t.Helper()
+	mine := queue.given // such calls come one after the other, before the first parallel test goes on
+	queue.given++
+	t.Cleanup(func() {
+		queue.L.Lock()
+		defer queue.L.Unlock()
+		queue.running--
+		queue.Broadcast()
+	})
+	t.Parallel()
+	queue.L.Lock()
+	defer queue.L.Unlock()
+	for queue.begun < mine || queue.running == atOnce {
+		queue.Wait()
+	}
+	queue.begun++
+	queue.running++
+	queue.Broadcast()
+}
 
 // lane is tests that run in this order.
 type lane []struct {
@@ -20,7 +55,7 @@ func (l lane) run(t *testing.T) {
 
 // TestGPUs has those that change the node's GPUs.
 func TestGPUs(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	lane{
 		{"two-models-share-one-device", twoModelsShareOneDevice},
 		{"two-pods-of-a-function", twoPodsOfAFunction},
@@ -39,7 +74,7 @@ func TestGPUs(t *testing.T) {
 
 // TestActivators has those that delete one of the two activators, or want one to stay.
 func TestActivators(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	lane{
 		{"drained-under-load", anActivatorIsDrainedUnderLoad},
 		{"streams-outlive-theirs", streamsOutliveTheirActivator},
@@ -50,7 +85,7 @@ func TestActivators(t *testing.T) {
 
 // TestFarFrontDoors has those that install the agent.
 func TestFarFrontDoors(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	lane{
 		{"the-cluster-serves-one", theClusterServesAFrontDoorElsewhere},
 		{"one-has-a-function-created-here", aFrontDoorHasAFunctionCreatedHere},

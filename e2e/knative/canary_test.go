@@ -10,7 +10,7 @@ import (
 // TestCanary has vLLM wake with weights that are none, each time: no client sees
 // what they say, however many wait, and the autoscaler says what happened.
 func TestCanary(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "canary", simulator, []string{"rouse.dev/model=sim/llama-8b", "rouse.dev/runtime=vllm", "rouse.dev/memory=64Mi", "rouse.dev/sleep-after=0"},
 		"--env", "VLLMSIM_FLAGS=--time-scale 0 --fault garbage-wake")
 	said := content(f.ask("hello there").body)

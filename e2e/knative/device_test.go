@@ -47,7 +47,7 @@ func twoModelsShareOneDevice(t *testing.T) {
 
 // TestRealOllama runs a model in a real Ollama: from zero, asleep, and awake again.
 func TestRealOllama(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	if !haveOllama {
 		t.Skip("no image of Ollama was built: run `make ollama`")

@@ -271,7 +271,7 @@ func dualPodsSwap(t *testing.T) {
 
 // TestABadProviderPatchIsTold declares a patch that asks for what a function may not have.
 func TestABadProviderPatchIsTold(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := node(t)
 	_, _ = c.Kn(t.Context(), "service", "delete", "dual-bad")
 	f := &function{t: t, c: c, name: "dual-bad"}

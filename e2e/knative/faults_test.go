@@ -13,7 +13,7 @@ import (
 // TestMistakesAreExplained makes functions with what users mistype, and wants
 // the reason where users look: at the revision, and in the answer to a request.
 func TestMistakesAreExplained(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	for _, tt := range []struct {
 		name, image string
 		annotations []string
@@ -79,7 +79,7 @@ func TestMistakesAreExplained(t *testing.T) {
 // function, through our activator, as it serves every other, and an event says that
 // our annotations do nothing there.
 func TestMissingClass(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	f := &function{t: t, c: c, name: "classless"}
 	t.Cleanup(f.remove)
@@ -103,7 +103,7 @@ func TestMissingClass(t *testing.T) {
 // TestPodsThatKubernetesRefuses makes a function where a quota forbids its pods: whoever
 // asks is refused after a few tries, its operator reads why, and nothing is tried for ever.
 func TestPodsThatKubernetesRefuses(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	const name = "refused"
 	t.Cleanup(func() {
@@ -130,7 +130,7 @@ func TestPodsThatKubernetesRefuses(t *testing.T) {
 // TestDeletedWhileRequestsWait deletes a function whose pod never comes: who waits for it
 // hears so at once.
 func TestDeletedWhileRequestsWait(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	f := create(t, "deleted", "dev.local/absent:v2", []string{"rouse.dev/model=pico"})
 	answered := make(chan answer, 1)
@@ -162,7 +162,7 @@ func answerOf(t *testing.T, c *cluster.Cluster, model string) (a answer) {
 // TestHeadersOpenNothing names a revision by the headers of Knative's ingress from
 // outside: the front door answers all the same.
 func TestHeadersOpenNothing(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.IngressURL+"/v1/models", nil)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // TestFilesFromOtherPods applies manifests/examples/files as its comment says. The second pod gets its model's file from the
 // first; one without the secret, and one that asks the source with another credential, get it from the source.
 func TestFilesFromOtherPods(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	const in = "files-of-others"
 	file := append(bytes.Clone(pico.GGUF()), make([]byte, 4<<20)...) // a model, with enough behind it to be worth sharing

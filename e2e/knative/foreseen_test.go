@@ -163,7 +163,7 @@ func lacks(text string, want ...string) string {
 // TestRehearsed: a process whose first sleep takes long sleeps and wakes once while nobody waits, which is measured; a request that comes meanwhile is answered
 // as ever.
 func TestRehearsed(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	rouse(t)
 	rehearsing := func(t *testing.T, name string) (f *function, said string) {
 		f = create(t, name, simulator, []string{"rouse.dev/model=" + simModel, "rouse.dev/runtime=vllm", "rouse.dev/memory=64Mi", "rouse.dev/sleep-after=1m", "rouse.dev/rehearse=always"},

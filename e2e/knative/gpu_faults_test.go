@@ -98,7 +98,7 @@ func aWakeThatHangs(t *testing.T) {
 // TestGarbageAfterAWakeIsNotServed has every wake of the model server succeed with
 // weights that are none. Nobody gets to see what it says then: it is loaded anew first.
 func TestGarbageAfterAWakeIsNotServed(t *testing.T) {
-	t.Parallel() // it needs no GPU
+	parallel(t) // it needs no GPU
 	c := rouse(t)
 	o := newOracle(t)
 	f := createIn(t, inNamespace(t, c), "garbled", simulator, []string{"rouse.dev/runtime=vllm", "rouse.dev/model=" + simModel, "rouse.dev/memory=64Mi", "rouse.dev/sleep-after=1s"},

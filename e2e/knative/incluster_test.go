@@ -21,7 +21,7 @@ import (
 
 // TestTheShortWay makes a function by kn rouse create, and the same by kn itself, from the command that the first prints.
 func TestTheShortWay(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	f := &function{t: t, c: c, name: "short-way"}
 	_, _ = c.Kn(t.Context(), "service", "delete", f.name)
@@ -98,7 +98,7 @@ func templateOf(t *testing.T, raw []byte) map[string]any {
 
 // TestTheClusterIsChecked: kn rouse install --check finds nothing missing in the cluster of the tests.
 func TestTheClusterIsChecked(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	out, err := c.Kn(t.Context(), "rouse", "install", "--check", "-o", "json")
 	if err != nil {
@@ -117,7 +117,7 @@ func TestTheClusterIsChecked(t *testing.T) {
 
 // TestThePageOfTheCluster serves the page by kn rouse ui, and reads what it shows by the way that the page does.
 func TestThePageOfTheCluster(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "on-the-page", functionImage, lasting)
 	f.ask("red blue")
 	ctx, stop := context.WithCancel(t.Context())

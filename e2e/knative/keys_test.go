@@ -10,7 +10,7 @@ import (
 
 // TestKeysOfACluster gives a key for one model to a client, and takes it away again.
 func TestKeysOfACluster(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "keyed", functionImage, lasting)
 	remove := func() { _, _ = f.c.Kn(t.Context(), "rouse", "keys", "revoke", "client-of-keyed") }
 	remove() // of a run that was killed; usually there is none
@@ -39,7 +39,7 @@ func TestKeysOfACluster(t *testing.T) {
 
 // TestALimitIsOneLimit: a client's requests come through both activators, and together they let in what its key allows.
 func TestALimitIsOneLimit(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	const limit, asked = 4, 40
 	f := create(t, "limited", functionImage, lasting)
 	remove := func() {

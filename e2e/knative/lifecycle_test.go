@@ -24,7 +24,7 @@ var lasting = []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=0"}
 // TestLifeOfAFunction goes once through all states: ready with zero pods, a held
 // request, warm, asleep with its pod there, awake again, zero pods, cold again.
 func TestLifeOfAFunction(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "life", functionImage, napping)
 	if got := len(f.pods()); got != 0 {
 		t.Fatalf("%d pods after kn service create returned, want it ready with none", got)
@@ -57,7 +57,7 @@ func TestLifeOfAFunction(t *testing.T) {
 
 // TestBurstAtZero sends 200 requests to a function with no pods, each with an answer of its own.
 func TestBurstAtZero(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "burst", functionImage, lasting)
 	burst(t, f, 200)
 }
@@ -84,7 +84,7 @@ func burst(t *testing.T, f *function, n int) {
 
 // TestStreamFromZero wants comments while the function starts, then the tokens, then the end.
 func TestStreamFromZero(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "stream", functionImage, quick)
 	for range 2 { // from zero, and warm
 		text, err := stream(t, f, "apple pear")
@@ -143,7 +143,7 @@ func stream(t *testing.T, f *function, words string) (string, error) {
 
 // TestFrontDoorAndOwnHostBehaveAlike compares the two ways to a function.
 func TestFrontDoorAndOwnHostBehaveAlike(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "door", functionImage, append([]string{"rouse.dev/aliases=door-alias"}, lasting...))
 	for _, model := range []string{"door", "door-alias", "default/door"} {
 		own, err := call(t.Context(), f.c, f.host(), "/v1/chat/completions", chat(model, "red blue"))

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,15 +18,11 @@ import (
 // root is the project's folder.
 const root = "../.."
 
-// atOnce is how many tests run at once at least, however few processors there are: they wait more than they compute.
-const atOnce = 8
-
+// TestMain leaves it to [parallel] how many tests run at once.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if f := flag.Lookup("test.parallel"); f.Value.(flag.Getter).Get().(int) < atOnce {
-		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
-			panic(err)
-		}
+	if err := flag.Set("test.parallel", "1000"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -198,7 +193,7 @@ const frontHost = "models." + domain
 
 // TestPluginIsFound looks for the plugin the way that users see it.
 func TestPluginIsFound(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	out, err := c.Kn(t.Context(), "plugin", "list")
 	if err != nil || !strings.Contains(out, "kn-rouse") {

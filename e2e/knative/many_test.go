@@ -13,7 +13,7 @@ import (
 
 // TestManyWakeAtOnce asks thirty functions without pods in the same moment: each answers.
 func TestManyWakeAtOnce(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	const n = 30
 	var all strings.Builder

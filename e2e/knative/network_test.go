@@ -144,7 +144,7 @@ func (n *network) fencedOff(to corev1.Pod) {
 // TestWhoReachesWhom: activators, the autoscaler and whom the operator names reach the pods of functions,
 // monitoring reads metrics, and the pods of stock functions are nobody's business.
 func TestWhoReachesWhom(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	ours := create(t, "fenced", functionImage, lasting)
 	ours.ask("red blue")

@@ -28,7 +28,7 @@ patches:
 // TestPage: people sign in at the page in the cluster by an OpenID provider, in a real Chromium, through what terminates TLS; the
 // functions that they see and order about are the cluster's. cmd/internal/page/test/signin.mjs is what they do.
 func TestPage(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := node(t)
 	chromium, err := exec.LookPath("chromium")
 	modules := filepath.Join(root, "cmd/internal/page/node_modules")

@@ -113,7 +113,7 @@ func kubectl(t *testing.T, c *cluster.Cluster, args ...string) string {
 // TestRelay has a brain of somebody else's scale a Deployment, a StatefulSet, a
 // function of Rouse and a stock revision, by nothing but its metric.
 func TestRelay(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := node(t)
 	if out, err := c.Kubectl(t.Context(), "create", "namespace", relayed); err != nil && !strings.Contains(err.Error()+out, "AlreadyExists") {
 		t.Fatalf("%v: %s", err, out)

@@ -117,7 +117,7 @@ func object(t *testing.T, o map[string]any) string {
 // TestLimitsOfANamespace declares functions that ask for more than their namespace may, before and
 // after who runs the cluster allows it.
 func TestLimitsOfANamespace(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	const namespace = "rights-limits"
 	if out, err := c.Kubectl(t.Context(), "create", "namespace", namespace); err != nil {

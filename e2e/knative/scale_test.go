@@ -63,7 +63,7 @@ func (f *function) hasScale(revision, n int) {
 // TestMinScale keeps two awake without a request. Of a revision that is
 // replaced none stays: nobody can reach it.
 func TestMinScale(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "min-two", functionImage, quick, "--scale-min", "2")
 	f.hasScale(1, 2)
 	if _, err := f.kn("update", functionImage, quick, "--env", "ANOTHER=1", "--scale-min", "1"); err != nil {
@@ -79,7 +79,7 @@ func TestMinScale(t *testing.T) {
 
 // TestInitialScale starts one without a request, which goes like any other that nobody uses.
 func TestInitialScale(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	// Awake for long enough to be seen, however late kn returns on a busy machine. The
 	// initial scale comes after the 0 that create gives: the later one holds.
 	f := create(t, "init-one", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=25s", "rouse.dev/gone-after=27s"}, "--scale-init", "1")
@@ -93,7 +93,7 @@ func TestInitialScale(t *testing.T) {
 
 // TestActivationScale brings two up for one request.
 func TestActivationScale(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "both-at-once", functionImage, lasting, "--scale-activation", "2")
 	f.hasScale(1, 0)
 	f.ask("red blue")
@@ -103,7 +103,7 @@ func TestActivationScale(t *testing.T) {
 
 // TestMaxScaleUnderLoad starts as many as the load wants and max-scale allows; each request is answered.
 func TestMaxScaleUnderLoad(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "max-three", functionImage, append([]string{"rouse.dev/sleep-after=3s"}, lasting[0]), "--scale-max", "3", "--concurrency-limit", "1")
 	l := underLoad(t, 8, asking(f))
 	f.hasScale(1, 3)

@@ -55,7 +55,7 @@ var (
 // a revision can, and wants of each what Knative says without Rouse; and beside each a function of Rouse
 // in the same state, whose operator reads what stands in the way.
 func TestStockFunctionsFailAsEver(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	for _, tt := range ills {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

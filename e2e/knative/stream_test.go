@@ -86,7 +86,7 @@ func whole(f *function, words int) (last told, err error) {
 
 // TestStreamsOutliveTheServicesTimeout streams for far longer than timeoutSeconds.
 func TestStreamsOutliveTheServicesTimeout(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := slowly(t, "stream-long", "--step-time 100ms", nil, "--timeout", "3")
 	if got, err := whole(f, 120); err != nil || got.words < 119 || got.end != "[DONE]" {
 		t.Errorf("12 s of a stream with timeoutSeconds 3: %+v, %v; want 120 words and [DONE]", got, err)
@@ -95,7 +95,7 @@ func TestStreamsOutliveTheServicesTimeout(t *testing.T) {
 
 // TestStreamsEndByTheirLimits sets each of Rouse's limits; a stream that has begun ends with an event.
 func TestStreamsEndByTheirLimits(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	for _, tt := range []struct{ name, limit, step, end string }{
 		{"limit-all", "rouse.dev/request-timeout=6s", "200ms", "request_timeout"},
 		{"limit-first", "rouse.dev/first-byte-timeout=1s", "5s", "504 request_timeout"},
@@ -144,7 +144,7 @@ func begun(ctx context.Context, f *function, url string, words int) <-chan error
 // TestStreamsOutliveTheirPodsDeletion deletes the pod that a stream comes from: the
 // stream goes on to its end, and new requests go to another pod.
 func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := slowly(t, "stream-drained", "--step-time 200ms", nil)
 	ended := begun(t.Context(), f, f.c.IngressURL, 60)
 	if _, err := f.c.Kubectl(t.Context(), "delete", "pod", f.pods()[0].Metadata.Name, "--wait=false"); err != nil {
@@ -176,7 +176,7 @@ func streamsOutliveTheirActivator(t *testing.T) {
 // TestAClientThatLeavesStopsTheGeneration leaves a stream of two minutes to an engine that
 // takes one request at a time: the next one is not kept waiting.
 func TestAClientThatLeavesStopsTheGeneration(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := slowly(t, "stream-left", "--step-time 300ms --max-num-seqs 1", nil)
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()

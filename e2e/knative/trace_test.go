@@ -15,7 +15,7 @@ import (
 
 // TestWakeTrace: kn rouse trace shows a cold start with what Kubernetes did, and a wake.
 func TestWakeTrace(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "waketrace", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=3s"})
 	if _, err := f.c.Kn(t.Context(), "rouse", "trace", f.name, "-n", f.namespace()); err == nil || !strings.Contains(err.Error(), "no wake of waketrace is on record") {
 		t.Errorf("before the first request: %v", err)

@@ -10,7 +10,7 @@ import (
 // TestTrafficSplitAndRollback moves a tenth of the traffic to a new revision, at
 // the own host and at the front door, and takes it back.
 func TestTrafficSplitAndRollback(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "split", functionImage, lasting)
 	f.ask("red blue")
 	if _, err := f.kn("update", functionImage, []string{"rouse.dev/priority=1"}, "--traffic", "split-00001=90,@latest=10"); err != nil {
@@ -78,7 +78,7 @@ func servedBy(a answer) string {
 
 // TestStockBesideOurs runs a function of Knative's own class, from zero and warm, through our activator.
 func TestStockBesideOurs(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	f := create(t, "stock", helloImage, []string{"autoscaling.knative.dev/window=6s"})
 	for range 2 {
 		a, err := call(t.Context(), f.c, f.host(), "/", nil)
@@ -104,7 +104,7 @@ spec: {ref: {apiVersion: serving.knative.dev/v1, kind: Service, name: mapped}}
 // TestADomainOfAFunction: a function answers at the host of a DomainMapping, from zero too, whether Knative sends it by way of the function's own
 // host or, as domainmapping-direct-route-traffic has it, straight to the revision with the host that the client named.
 func TestADomainOfAFunction(t *testing.T) {
-	t.Parallel()
+	parallel(t)
 	c := rouse(t)
 	f := create(t, "mapped", functionImage, quick)
 	flag := func(ctx context.Context, value string) {
