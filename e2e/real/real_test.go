@@ -140,6 +140,12 @@ func start(t *testing.T, dir, manifests string, env ...string) *up {
 				return nil
 			}
 		}
+		select {
+		case err := <-ended:
+			ended <- err // for the end of the test
+			t.Fatalf("rouse up ends at its start: %v", err)
+		default:
+		}
 		return fmt.Errorf("it says\n%s", u.output())
 	})
 	return u
@@ -355,7 +361,7 @@ func plain(t *testing.T, text string) any {
 func strip(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		for _, own := range []string{"id", "created", "created_at", "completed_at", "item_id", "call_id", "system_fingerprint"} {
+		for _, own := range []string{"id", "created", "created_at", "completed_at", "item_id", "call_id", "system_fingerprint", "timings"} {
 			delete(v, own)
 		}
 		for k := range v {

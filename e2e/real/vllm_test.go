@@ -84,7 +84,7 @@ func TestVLLM(t *testing.T) {
 		name string
 		run  func(*vllm, *testing.T)
 	}{
-		{"Alike", (*vllm).alike}, {"Adapters", (*vllm).adapters}, {"Counts", (*vllm).counts}, {"Aborts", (*vllm).aborts}, {"Attached", (*vllm).attached},
+		{"Alike", (*vllm).alike}, {"Calls", (*vllm).calls}, {"Adapters", (*vllm).adapters}, {"Counts", (*vllm).counts}, {"Aborts", (*vllm).aborts}, {"Attached", (*vllm).attached},
 		{"ServerKilled", (*vllm).serverKilled}, {"EngineKilled", (*vllm).engineKilled}, {"Stopped", (*vllm).stopped},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(v.in(t), t) })
@@ -142,14 +142,15 @@ func (v *vllm) held(t *testing.T) {
 	}
 }
 
+const (
+	user   = `"messages":[{"role":"user","content":"the model sleeps and the request is held"}]`
+	tool   = `{"type":"function","function":{"name":"weather","strict":true,"description":"the weather","parameters":{"type":"object","properties":{"unit":{"enum":["c","f"]},"days":{"enum":[1,2]}},"required":["unit","days"],"additionalProperties":false}}}`
+	schema = `{"type":"object","properties":{"colour":{"enum":["red","green"]},"on":{"type":"boolean"}},"required":["colour","on"],"additionalProperties":false}`
+	usage  = `,"stream_options":{"include_usage":true}`
+)
+
 // alike compares answers through Rouse with vLLM's own, except for ids, times and the model's name.
 func (v *vllm) alike(t *testing.T) {
-	const (
-		user   = `"messages":[{"role":"user","content":"the model sleeps and the request is held"}]`
-		tool   = `{"type":"function","function":{"name":"weather","strict":true,"description":"the weather","parameters":{"type":"object","properties":{"unit":{"enum":["c","f"]},"days":{"enum":[1,2]}},"required":["unit","days"],"additionalProperties":false}}}`
-		schema = `{"type":"object","properties":{"colour":{"enum":["red","green"]},"on":{"type":"boolean"}},"required":["colour","on"],"additionalProperties":false}`
-		usage  = `,"stream_options":{"include_usage":true}`
-	)
 	for _, c := range []struct{ name, path, body, whole string }{
 		{"chat", chat, user + `,"max_tokens":24`, usage},
 		{"chat with log probabilities", chat, user + `,"max_tokens":6,"logprobs":true,"top_logprobs":2`, ""},
@@ -174,6 +175,10 @@ func (v *vllm) alike(t *testing.T) {
 			t.Errorf("%s as a stream of %d fields (-vLLM +Rouse):\n%s", c.name, len(want), diff)
 		}
 	}
+}
+
+// calls: what a client gets is a call of the tool, with arguments that fit.
+func (v *vllm) calls(t *testing.T) {
 	answer := v.front.ask(chat, `{"model":"tiny","temperature":0,`+user+`,"max_tokens":96,"tools":[`+tool+`],"tool_choice":"required"}`)
 	var called struct {
 		Choices []struct {

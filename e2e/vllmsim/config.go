@@ -97,8 +97,6 @@ type Config struct {
 	LoRA, RuntimeLoRA     bool
 	MaxLoRAs, MaxLoRARank int // default 1 and 16
 	Adapters              []Adapter
-	// LoRAIdle starts llama-server with adapters that do not speak yet.
-	LoRAIdle bool
 
 	// Metrics opens /metrics on servers that need a flag for it (SGLang, llama-server).
 	Metrics bool

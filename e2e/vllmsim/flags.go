@@ -297,7 +297,6 @@ func (cmd *Command) llamaFlags(f flags) {
 	f.number(&c.MaxModelLen, "-c", "--ctx-size")
 	f.number(&c.MaxSeqs, "-np", "--parallel")
 	f.number(&c.MaxBatchedTokens, "-b", "--batch-size")
-	f.yes(&c.LoRAIdle, "--lora-init-without-apply")
 	f.add(1, func(s string) error {
 		c.LoRA = true
 		c.Adapters = append(c.Adapters, Adapter{Name: filepath.Base(s), Path: s})

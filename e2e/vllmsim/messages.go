@@ -123,7 +123,7 @@ func (s *Server) anthropic(r *http.Request) (ask, error) {
 	if err != nil {
 		return a, err
 	}
-	a.stop = body.Stops
+	a.stop, a.lora = body.Stops, nil // which llama.cpp drops from such a request
 	if len(body.System) > 0 {
 		body.Messages = append([]message{{Role: "system", Content: body.System}}, body.Messages...)
 	}

@@ -148,7 +148,7 @@ func (s *Server) load(ctx context.Context) error {
 	s.engine.open(blocks)
 	s.mu.Lock()
 	s.adapters = append([]Adapter(nil), s.cfg.Adapters...)
-	if s.cfg.Surface == LlamaCpp && len(s.adapters) > 0 && !s.cfg.LoRAIdle {
+	if s.cfg.Surface == LlamaCpp && len(s.adapters) > 0 {
 		s.scaled = 1
 	}
 	s.mu.Unlock()

@@ -268,8 +268,8 @@ func TestSGLangAssertsThatItIsIdle(t *testing.T) {
 }
 
 func TestLlamaServer(t *testing.T) {
-	s := start(t, Config{Surface: LlamaCpp, MaxSeqs: 2, Slots: true, LoRA: true, Adapters: []Adapter{{Name: "sql", Path: "/x/sql.gguf"}}, LoRAIdle: true})
-	base := answer(t, s, "hello", `,"model":"any name"`)
+	s := start(t, Config{Surface: LlamaCpp, MaxSeqs: 2, Slots: true, LoRA: true, Adapters: []Adapter{{Name: "sql", Path: "/x/sql.gguf"}}})
+	base := answer(t, s, "hello", `,"model":"any name","lora":[{"id":0,"scale":0}]`)
 	for _, path := range []string{"/health", "/props", "/v1/models"} {
 		ok(t, get(s, path))
 	}
@@ -282,12 +282,15 @@ func TestLlamaServer(t *testing.T) {
 	if got := answer(t, s, "hello", `,"lora":[{"id":0,"scale":1}]`); !strings.HasPrefix(got, "sql: ") {
 		t.Errorf("a request's own adapter: %q", got)
 	}
-	ok(t, post(s, "/lora-adapters", `[{"id":0,"scale":1.0}]`))
-	if got := get(s, "/lora-adapters").Body.String(); !strings.Contains(got, `"scale":1`) {
+	if got := answer(t, s, "hello"); !strings.HasPrefix(got, "sql: ") || got == base {
+		t.Errorf("with the adapter of the start: %q", got)
+	}
+	ok(t, post(s, "/lora-adapters", `[{"id":0,"scale":0}]`))
+	if got := get(s, "/lora-adapters").Body.String(); !strings.Contains(got, `"scale":0`) {
 		t.Errorf("adapters %s", got)
 	}
-	if got := answer(t, s, "hello"); !strings.HasPrefix(got, "sql: ") || got == base {
-		t.Errorf("with an adapter: %q", got)
+	if got := answer(t, s, "hello"); got != base {
+		t.Errorf("without an adapter: %q", got)
 	}
 	if w := post(s, "/lora-adapters", `[{"id":7,"scale":1.0}]`); w.Code != http.StatusBadRequest {
 		t.Errorf("an adapter that is not there: %d", w.Code)

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -22,8 +23,9 @@ import (
 //
 // It does not sleep in place: with one model it has no call for it (its router mode
 // has, and does it by ending a process too). Adapters are given to it at its start
-// with --lora, applied to nobody; a request that names one in "model" gets the
-// field "lora" with its number (llama.cpp, tools/server/README.md).
+// with --lora. It applies them all to a request without the field "lora", whatever
+// --lora-init-without-apply says (b11434): each request gets that field, with the
+// adapter that "model" names, or none (llama.cpp, tools/server/README.md).
 type llamaCpp struct {
 	server
 	names
@@ -82,9 +84,6 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 		}
 		args = append(args, "--lora", a.Path)
 	}
-	if len(r.cfg.Spec.Adapters) > 0 {
-		args = append(args, "--lora-init-without-apply")
-	}
 	return r.launch(e, args, nil)
 }
 
@@ -126,21 +125,41 @@ func shardOf(file, shard string) bool {
 
 var shardName = lazyregexp.New(`-\d+-of-\d+\.gguf$`)
 
-// Request has an adapter that "model" names applied, and none otherwise.
-func (r *llamaCpp) Request(_ string, body []byte) ([]byte, *api.Error) {
-	if len(r.cfg.Spec.Adapters) > 0 {
-		asked, found := modelOf(body)
-		for i, a := range r.cfg.Spec.Adapters {
-			if found && asked == string(a.Name) {
-				body = jsonfield.Set(body, "lora", fmt.Appendf(nil, `[{"id":%d,"scale":1}]`, i))
-				break
-			}
+// scales is the field "lora" that applies the adapter of that name, and no other.
+func (r *llamaCpp) scales(name string) []byte {
+	text := []byte("[")
+	for i, a := range r.cfg.Spec.Adapters {
+		scale := 0
+		if string(a.Name) == name {
+			scale = 1
 		}
+		text = fmt.Appendf(text, `{"id":%d,"scale":%d},`, i, scale)
+	}
+	text[len(text)-1] = ']'
+	return text
+}
+
+// Request has the adapter that "model" names applied, and no other. llama-server drops "lora" from Anthropic's requests.
+func (r *llamaCpp) Request(path string, body []byte) ([]byte, *api.Error) {
+	if adapters := r.cfg.Spec.Adapters; len(adapters) > 0 {
+		asked, _ := modelOf(body)
+		if path == "/v1/messages" && slices.ContainsFunc(adapters, func(a api.Adapter) bool { return string(a.Name) == asked }) {
+			return nil, api.BadRequest("model", "llama.cpp applies no adapter to requests of %s: ask %s by /v1/chat/completions or /v1/responses", path, asked)
+		}
+		body = jsonfield.Set(body, "lora", r.scales(asked))
 	}
 	return r.rename(body), nil
 }
 
-func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
+// Probe has first no adapter applied to what does not name one, in the server that it has started.
+func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
+	if len(r.cfg.Spec.Adapters) > 0 && r.cfg.Spec.Endpoint == "" {
+		if _, err := r.client.call(ctx, http.MethodPost, e, "/lora-adapters", json.RawMessage(r.scales(""))); err != nil {
+			return err
+		}
+	}
+	return r.probe(ctx, e, &r.names)
+}
 
 func (r *llamaCpp) Sleep(context.Context, api.Endpoint, api.Level) error {
 	return fmt.Errorf("llama-server does not sleep in place: %w", errors.ErrUnsupported)

@@ -33,7 +33,7 @@ func TestLlamaCppLaunch(t *testing.T) {
 			args: slices.Concat([]string{"--model", file}, base, []string{"-np", "1"})},
 		"the hub": {spec: api.Runtime{Args: []string{"-hf", "org/x"}}, args: slices.Concat(base, []string{"--parallel", "4", "-hf", "org/x"})},
 		"adapters": {model: file, spec: api.Runtime{Adapters: []api.Adapter{{Name: "a", Path: "/a.gguf"}, {Name: "b", Path: "/b.gguf"}}},
-			args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4", "--lora", "/a.gguf", "--lora", "/b.gguf", "--lora-init-without-apply"})},
+			args: slices.Concat([]string{"--model", file}, base, []string{"--parallel", "4", "--lora", "/a.gguf", "--lora", "/b.gguf"})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.spec.Kind, tt.spec.Model, tt.spec.Command = api.RuntimeLlamaCpp, tt.model, []string{server}
@@ -54,10 +54,10 @@ func TestLlamaCppLaunch(t *testing.T) {
 
 func TestLlamaCppAdapters(t *testing.T) {
 	r := adapter(t, api.Runtime{Kind: api.RuntimeLlamaCpp, Model: "/x.gguf", Adapters: []api.Adapter{{Name: "a", Path: "/a.gguf"}, {Name: "b", Path: "/b.gguf"}}})
-	if got, want := request(t, r, "/v1/completions", `{"model":"b","prompt":"a"}`), `{"model":"b","prompt":"a","lora":[{"id":1,"scale":1}]}`; got != want {
+	if got, want := request(t, r, "/v1/completions", `{"model":"b","prompt":"a"}`), `{"model":"b","prompt":"a","lora":[{"id":0,"scale":0},{"id":1,"scale":1}]}`; got != want {
 		t.Errorf("request of an adapter: %s, want %s", got, want)
 	}
-	if got, want := request(t, r, "/v1/completions", `{"model":"m"}`), `{"model":"m"}`; got != want {
+	if got, want := request(t, r, "/v1/completions", `{"model":"m","lora":[{"id":0,"scale":1}]}`), `{"model":"m","lora":[{"id":0,"scale":0},{"id":1,"scale":0}]}`; got != want {
 		t.Errorf("request of the model: %s, want %s", got, want)
 	}
 	if err := r.LoadAdapter(t.Context(), there, api.Adapter{Name: "a"}); err != nil {
