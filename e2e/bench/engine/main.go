@@ -25,10 +25,10 @@ import (
 
 // options are the command line's.
 type options struct {
-	out, peer, models, rouse string
-	only                     *regexp.Regexp
-	threads, reps            int
-	small                    bool
+	out, peer, models, rouse, named string
+	only                            *regexp.Regexp
+	threads, reps                   int
+	small                           bool
 }
 
 func main() {
@@ -51,6 +51,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&o.peer, "peer", "", "folder of llama-bench (default: the PATH)")
 	flag.StringVar(&o.models, "models", filepath.Join(cache, "rouse", "bench-models"), "folder for generated models")
 	flag.StringVar(&o.rouse, "rouse", "bin/rouse", "the program")
+	flag.StringVar(&o.named, "named", "", "measure nothing but this model, beside llama-server too, which lies beside llama-bench")
 	flag.IntVar(&o.threads, "threads", 0, "threads of forward passes, ours and the peer's (default: the engine's)")
 	flag.IntVar(&o.reps, "reps", 5, "repetitions")
 	small := report.SmallFlag(flag.CommandLine)
@@ -68,7 +69,11 @@ func run(ctx context.Context) error {
 		r.Add(os.Stdout, m)
 		unwritten = r.Finish(o.out) // a long run that is cut off leaves what it has
 	}
-	for _, part := range []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes} {
+	parts := []func(context.Context, options, func(report.Measurement)) error{forward, engines, processes}
+	if o.named != "" {
+		parts = []func(context.Context, options, func(report.Measurement)) error{named}
+	}
+	for _, part := range parts {
 		if err := part(ctx, o, add); err != nil {
 			return err
 		}
@@ -139,23 +144,11 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 		if rep.PeerNote != "" {
 			fmt.Fprintln(os.Stderr, rep.PeerNote)
 		}
-		for _, x := range rep.Results {
-			theirs := rep.Series[x.Test+"_llama.cpp"]
-			if len(theirs) == 0 {
-				add(report.Measurement{
-					Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads),
-					Unit: x.Unit, N: len(rep.Series[x.Test]), Rouse: report.Summarise(rep.Series[x.Test]),
-				})
-				continue
-			}
-			m := report.Compare(report.Measurement{
-				Name: s.name + " " + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads),
-				Unit: x.Unit, Against: "llama.cpp, the better of with and without flash attention",
-			}, rep.Series[x.Test], theirs)
-			least := map[bool]float64{true: s.pp}[strings.HasPrefix(x.Test, "pp")]
-			if strings.HasPrefix(x.Test, "tg") {
+		passes(rep, s.name+" ", func(test string, m report.Measurement) {
+			least := map[bool]float64{true: s.pp}[strings.HasPrefix(test, "pp")]
+			if strings.HasPrefix(test, "tg") {
 				least = s.tg
-				if strings.Contains(x.Test, "xB") {
+				if strings.Contains(test, "xB") {
 					least = s.tgb
 				}
 			}
@@ -163,7 +156,25 @@ func forward(ctx context.Context, o options, add func(report.Measurement)) error
 				m = m.Gated(m.Ratio >= least, "at least %gx of llama.cpp", least)
 			}
 			add(m)
-		}
+		}, add)
 	}
 	return nil
+}
+
+// passes hands on each test of forward passes: beside llama.cpp's to compared, by the test's name, and the others to alone.
+func passes(rep *bench.Report, prefix string, compared func(test string, m report.Measurement), alone func(report.Measurement)) {
+	for _, x := range rep.Results {
+		if strings.HasSuffix(x.Test, "_llama.cpp") || strings.HasSuffix(x.Test, "_ratio") {
+			continue
+		}
+		m := report.Measurement{Name: prefix + x.Test, What: fmt.Sprintf("forward passes with the kernels %s, %d threads", rep.CPU, rep.Threads), Unit: x.Unit}
+		ours, theirs := rep.Series[x.Test], rep.Series[x.Test+"_llama.cpp"]
+		if len(theirs) == 0 {
+			m.N, m.Rouse = len(ours), report.Summarise(ours)
+			alone(m)
+			continue
+		}
+		m.Against = "llama.cpp, the better of with and without flash attention"
+		compared(x.Test, report.Compare(m, ours, theirs))
+	}
 }

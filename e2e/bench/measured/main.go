@@ -39,6 +39,7 @@ var sections = []section{
 	{"simulate", "The simulator", "Simulated days: no GPU. [The simulator](simulate.md) explains the traces and the policies."},
 	{"route", "Choosing an instance", ""},
 	{"engine", "The engine", "Models of random weights beside llama.cpp, on processors. No figure is from a GPU."},
+	{"named", "The engine: Gemma 3 270M, Q4_K_M", "Whole servers take turns, on processors."},
 	{"conversations", "The engine: conversations kept over a sleep", ""},
 	{"move", "The engine: streams that move", ""},
 	{"neon", "The engine on arm64", "Instructions that an emulated processor executes, not time: instructions of vectors are not as fast as others everywhere."},
