@@ -55,9 +55,9 @@ ollama: ## the real Ollama that the tests run, built once; without it they skip 
 	@e2e/ollama/build
 
 .PHONY: real
-real: ## real model servers, installed once into the cache (vLLM: minutes and 6 GB), and their tests; NAME=vllm for one
+real: ## real model servers, installed once into the cache (vLLM: minutes and 6 GB), and their tests; NAME=vllm for one; with RECORD=1 what it says is recorded for the tests of packages
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard e2e/real/*.txt)))); do e2e/real/install $$name || exit 1; done
-	$(GO) test -count=1 -timeout 90m -v ./e2e/real
+	$(GO) test -count=1 -timeout 90m -v ./e2e/real $(if $(RECORD),-run TestRecord -record)
 
 .PHONY: s3-gateway
 s3-gateway: ## the real S3 service that the tests run, built once; without it they skip what needs it

@@ -20,6 +20,9 @@ import (
 
 const chat, text, responses, messages = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 
+// vllmArgs are options of the function that chats.
+const vllmArgs = `, --enable-prompt-tokens-details, --enable-auto-tool-choice, --tool-call-parser, hermes, --kv-events-config, '{"enable_kv_cache_events":true}', --max-loras, "1", --max-cpu-loras, "2"`
+
 // vllmManifest declares a function on the small model that vllm.py makes. Its sleep mode is as the documents have it: on, though a CPU has none.
 func vllmManifest(name, dir, args, annotations string) string {
 	return fmt.Sprintf(`apiVersion: serving.knative.dev/v1
@@ -52,7 +55,7 @@ type vllm struct {
 func startVLLM(t *testing.T, dir, manifests string) *vllm {
 	t.Helper()
 	u := start(t, dir, manifests,
-		"VLLM_CACHE_ROOT="+filepath.Join(dir, "cache"), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_HOST_IP=127.0.0.1", "VLLM_NO_USAGE_STATS=1", "HF_HUB_OFFLINE=1")
+		"VLLM_CACHE_ROOT="+filepath.Join(dir, "cache"), "VLLM_CPU_KVCACHE_SPACE=1", "VLLM_HOST_IP=127.0.0.1", "VLLM_NO_USAGE_STATS=1", "PYTHONHASHSEED=0", "HF_HUB_OFFLINE=1")
 	return &vllm{up: u, front: u.front()}
 }
 
@@ -75,9 +78,7 @@ func (v *vllm) in(t *testing.T) *vllm {
 // TestVLLM asks one real vLLM, over as few starts as there can be.
 func TestVLLM(t *testing.T) {
 	dir := installed(t, "vllm")
-	v := startVLLM(t, dir, vllmManifest("tiny", dir,
-		`, --enable-prompt-tokens-details, --enable-auto-tool-choice, --tool-call-parser, hermes, --kv-events-config, '{"enable_kv_cache_events":true}', --max-loras, "1", --max-cpu-loras, "2"`,
-		"        rouse.dev/adapter-root: "+dir+"/models\n"))
+	v := startVLLM(t, dir, vllmManifest("tiny", dir, vllmArgs, "        rouse.dev/adapter-root: "+dir+"/models\n"))
 	v.held(t)
 	v.find()
 	for _, part := range []struct {

@@ -8,14 +8,17 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/go-zeromq/zmq4/security/null"
+	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/vmihailenco/msgpack/v5"
 )
 
@@ -36,23 +39,37 @@ type (
 	named = map[string]any
 )
 
-// TestRecorded: a batch of vLLM 0.32 with one block of 128 tokens.
+// TestRecorded: vLLM 0.32 has told of three blocks of 128 tokens, and of three more that an adapter has made of the same prompt.
 func TestRecorded(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "vllm.b64"))
+	archive, err := txtar.ParseFile(filepath.Join("..", "runtime", "testdata", "vllm.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := base64.StdEncoding.DecodeString(string(text))
-	if err != nil {
-		t.Fatal(err)
+	at := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "events" })
+	if at < 0 {
+		t.Fatal("no events are recorded")
 	}
-	var cache Cache
-	cache.begin()
-	if err := decode(raw, cache.see); err != nil {
-		t.Fatal(err)
+	f := New("", slog.New(slog.DiscardHandler))
+	var got []int64
+	for line := range strings.Lines(string(archive.Files[at].Data)) {
+		number, batch, _ := strings.Cut(strings.TrimSpace(line), " ")
+		seq, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := base64.StdEncoding.DecodeString(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.take([][]byte{nil, binary.BigEndian.AppendUint64(nil, seq), raw}, len(got) == 0)
+		tokens, known := f.Tokens()
+		if !known {
+			t.Errorf("batch %d is not understood", seq)
+		}
+		got = append(got, tokens)
 	}
-	if tokens, known := cache.Tokens(); tokens != 128 || !known {
-		t.Errorf("%d tokens, known: %t, want 128", tokens, known)
+	if want := []int64{3 * 128, 6 * 128}; !slices.Equal(got, want) {
+		t.Errorf("after each batch there are %d tokens, want %d", got, want)
 	}
 }
 

@@ -56,6 +56,14 @@ func (f *fake) on(call string, status int, body string) *fake {
 	return f
 }
 
+// forget removes the answers to a call.
+func (f *fake) forget(call string) *fake {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.answers, call)
+	return f
+}
+
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {

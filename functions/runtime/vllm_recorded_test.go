@@ -3,37 +3,34 @@ package runtime_test
 import (
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // recorded are the sections of testdata/vllm.txt by their names.
 func recorded(t *testing.T) map[string]string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "vllm.txt"))
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "vllm.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	sections := map[string]string{}
-	for _, section := range strings.Split(string(raw), "\n-- ")[1:] {
-		name, text, found := strings.Cut(section, " --\n")
-		if !found {
-			t.Fatalf("a section has no name: %.100s", section)
-		}
-		sections[name] = strings.TrimSuffix(text, "\n")
+	for _, f := range archive.Files {
+		sections[f.Name] = strings.TrimSuffix(string(f.Data), "\n")
 	}
 	return sections
 }
 
-// TestVLLMRecorded replays what a real vLLM without a sleep mode has said (e2e/real starts one): it is started, probed, measured and not put to sleep as it was then.
+// TestVLLMRecorded replays what a real vLLM without a sleep mode has said (e2e/real records it): it is started, probed, measured and not put to sleep as it was then.
 func TestVLLMRecorded(t *testing.T) {
 	said := recorded(t)
 	f := newFake(t)
@@ -58,8 +55,16 @@ func TestVLLMRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if runtime.NoRoom(said["refusal"]) != "" || r.(runtime.Yielder).Yield(said["refusal"]) == "" {
-		t.Error("the refusal of the sleep mode is not understood")
+	for _, output := range []string{said["start"], said["refusal"]} {
+		if line := runtime.NoRoom(output); line != "" || len(output) < 1000 {
+			t.Errorf("of its %d bytes of output this tells of too little memory: %q", len(output), line)
+		}
+	}
+	if line := runtime.Hopeless(said["start"]); line != "" {
+		t.Errorf("of a good start this is taken for a failure that lasts: %s", line)
+	}
+	if yield := r.(runtime.Yielder).Yield; yield(said["start"]) != "" || yield(said["refusal"]) == "" {
+		t.Error("it does without a sleep mode after a good start, or not after the refusal")
 	}
 	l, err := r.Launch("/models/tiny")
 	if err != nil {
@@ -78,20 +83,47 @@ func TestVLLMRecorded(t *testing.T) {
 	if answer, err := r.Canary(ctx, e); err != nil || answer.Text != "" {
 		t.Errorf("the canary, of which no tokens are asked for: %+v, %v", answer, err)
 	}
-	signals, err := r.Signals(ctx, e)
+	rest, err := r.Signals(ctx, e)
 	if err != nil {
 		t.Error(err)
 	}
-	want := runtime.Signals{
-		BlockTokens: 128, Blocks: 8192, Capacity: 1 << 20, Cached: -1, PromptTokens: 11516, GeneratedTokens: 3426, RunningAdapters: []string{}, WaitingAdapters: []string{}, MaxAdapters: 1,
-		Times: map[string]runtime.Histogram{
-			runtime.FirstToken:      {Count: 167, Sum: 24.544660329818726, Buckets: map[float64]uint64{0.5: 166}},
-			runtime.WholeRequest:    {Count: 161, Sum: 54.89349722862244, Buckets: map[float64]uint64{0.5: 136}},
-			runtime.PerPrefillToken: {Count: 11516, Sum: 24.544660329818726},
-		},
+	f.forget("GET /metrics").on("GET /metrics", http.StatusOK, said["later metrics"]+"\n")
+	after, err := r.Signals(ctx, e)
+	if err != nil {
+		t.Error(err)
 	}
-	if diff := cmp.Diff(want, signals); diff != "" {
-		t.Errorf("signals (-want +got):\n%s", diff)
+	// Between both were a text of one token and one, two chats of 35 and 9, and two texts of 400 and 40.
+	const requests, prompts, generated = 5, 1 + 2*35 + 2*400, 1 + 2*9 + 2*40
+	counts := map[string]uint64{runtime.PerPrefillToken: prompts}
+	for _, name := range []string{runtime.FirstToken, runtime.PerRequestToken, runtime.WholeRequest, runtime.QueueTime, runtime.InferenceTime, runtime.PrefillTime, runtime.DecodeTime} {
+		counts[name] = requests
+	}
+	for name, h := range after.Times {
+		before := rest.Times[name]
+		if n := counts[name]; n > 0 && h.Count-before.Count != n || h.Sum <= before.Sum || h.Count < before.Count {
+			t.Errorf("%s was %+v and is %+v after %d more", name, before, h, n)
+		}
+		delete(counts, name)
+	}
+	if len(counts) > 0 || len(after.Times) != 10 {
+		t.Errorf("of %d times these are missing: %v", len(after.Times), counts)
+	}
+	want := runtime.Signals{
+		BlockTokens: 128, Blocks: 8192, Capacity: 1 << 20, Cached: -1, PromptTokens: rest.PromptTokens, GeneratedTokens: rest.GeneratedTokens,
+		RunningAdapters: []string{}, WaitingAdapters: []string{}, MaxAdapters: 1, Times: rest.Times,
+	}
+	if diff := cmp.Diff(want, rest); diff != "" || rest.PromptTokens < 1 {
+		t.Errorf("signals at rest (-want +got):\n%s", diff)
+	}
+	want.PromptTokens, want.GeneratedTokens, want.Times = want.PromptTokens+prompts, want.GeneratedTokens+generated, after.Times
+	if diff := cmp.Diff(want, after); diff != "" {
+		t.Errorf("signals after the requests (-want +got):\n%s", diff)
+	}
+	whole, stream := relay.Usage{}, relay.Usage{Style: api.StreamCompletion}
+	whole.Read([]byte(said["POST /v1/chat/completions 200"]))
+	stream.See([]byte(said["stream of POST /v1/chat/completions"]), 1)
+	if whole.Prompt != 35 || whole.Generated != 9 || stream.Prompt != 35 || stream.Generated != 9 || stream.Events != 9 {
+		t.Errorf("of a chat of 35 and 9 tokens the usage is %+v, as a stream %+v", whole, stream)
 	}
 	if err := r.LoadAdapter(ctx, e, api.Adapter{Name: "lora-a", Path: "/models/lora-a"}); err != nil {
 		t.Errorf("an adapter that is loaded already: %v", err)
