@@ -6,6 +6,7 @@
 //
 //	install NAME   installs one into the cache: NAME.txt are its packages, NAME.py makes what they lack
 //	NAME_test.go   its tests
+//	record_test.go writes what vLLM says for the tests of packages: make real NAME=vllm RECORD=1
 package real
 
 import (

@@ -112,7 +112,7 @@ func (r *recorder) anonymous(text string) string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	text = strings.NewReplacer(r.dir+"/models", "/models", filepath.Dir(r.socket), "DIR", r.runtime, "RUNTIME", host, "HOST").Replace(text)
+	text = strings.NewReplacer("\r", "", r.dir+"/models", "/models", filepath.Dir(r.socket), "DIR", r.runtime, "RUNTIME", host, "HOST").Replace(text)
 	for _, p := range passing {
 		text = p.what.ReplaceAllString(text, p.with)
 	}
