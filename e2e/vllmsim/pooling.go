@@ -159,25 +159,34 @@ func (s *Server) rerank(w http.ResponseWriter, r *http.Request, ill injected) {
 		s.fail(w, bad("documents", "rerank needs a query, at least one document, and a top_n of at least 0"))
 		return
 	}
-	type result struct {
-		Index    int               `json:"index"`
-		Document map[string]string `json:"document"`
-		Score    float64           `json:"relevance_score"`
+	var results []map[string]any
+	score := map[Surface]string{SGLang: "score"}[s.cfg.Surface]
+	if score == "" {
+		score = "relevance_score"
 	}
-	var results []result
 	var pairs [][]words.Token
 	for i, d := range body.Documents {
 		pairs = append(pairs, words.Encode(body.Query+"\n"+d))
-		results = append(results, result{i, map[string]string{"text": d}, s.similarity(body.Query, d)})
+		results = append(results, map[string]any{"index": i, score: s.similarity(body.Query, d)})
+		switch s.cfg.Surface {
+		case VLLM:
+			results[i]["document"] = map[string]any{"text": d}
+		case SGLang:
+			results[i]["document"] = d
+		}
 	}
 	a, jobs, err := s.pooled(r, body.Model, pairs, ill)
 	if err != nil {
 		s.fail(w, err)
 		return
 	}
-	slices.SortStableFunc(results, func(x, y result) int { return cmp.Compare(y.Score, x.Score) })
+	slices.SortStableFunc(results, func(x, y map[string]any) int { return cmp.Compare(y[score].(float64), x[score].(float64)) })
 	if body.TopN > 0 && body.TopN < len(results) {
 		results = results[:body.TopN]
+	}
+	if s.cfg.Surface == SGLang {
+		write(w, http.StatusOK, results)
+		return
 	}
 	write(w, http.StatusOK, map[string]any{"id": s.id(r, "rerank-"), "model": a.name, "results": results,
 		"usage": map[string]any{"total_tokens": s.engine.usage(a, jobs, 0)["total_tokens"]}})

@@ -59,13 +59,10 @@ func (s *Server) sglangRoutes(mux router) {
 }
 
 func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
-	s.engine.mu.Lock()
-	l := s.engine.batch.Load()
-	s.engine.mu.Unlock()
 	write(w, http.StatusOK, map[string]any{
 		"model_path": s.cfg.Model, "served_model_name": s.cfg.Names[0], "enable_memory_saver": s.cfg.Sleep,
 		"enable_weights_cpu_backup": s.cfg.WeightsBackup, "version": "0.5.9",
-		"internal_states": []any{map[string]any{"num_running_reqs": l.Running, "num_queue_reqs": l.Waiting}},
+		"internal_states": []any{map[string]any{"model_path": s.cfg.Model}},
 	})
 }
 

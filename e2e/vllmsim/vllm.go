@@ -130,7 +130,7 @@ func (s *Server) devRoutes(mux router) {
 		if !reset {
 			logf(s.cfg.Log, "WARNING", "block_pool.py:378", "Failed to reset prefix cache because some blocks are not freed yet")
 		}
-		w.WriteHeader(http.StatusOK) // also then
+		write(w, http.StatusOK, map[string]any{"success": reset})
 	})
 	for _, path := range []string{"POST /reset_mm_cache", "POST /reset_encoder_cache"} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
@@ -162,7 +162,11 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 
 // card describes a model. parent is null for a base model.
 func (s *Server) card(id, root string, parent any) map[string]any {
-	c := map[string]any{"id": id, "object": "model", "created": s.begun.Unix(), "owned_by": string(s.cfg.Surface), "root": root, "parent": parent}
+	c := map[string]any{"id": id, "object": "model", "created": s.begun.Unix(), "owned_by": string(s.cfg.Surface)}
+	if s.cfg.Surface == LlamaCpp {
+		return c
+	}
+	c["root"], c["parent"] = root, parent
 	if parent == nil || s.cfg.Surface == SGLang {
 		c["max_model_len"] = s.cfg.MaxModelLen
 	} else {

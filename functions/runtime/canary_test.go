@@ -77,18 +77,20 @@ func TestCanaryRefused(t *testing.T) {
 
 // Models without completions chat, embed or rank.
 func TestCanaryWays(t *testing.T) {
-	for call, tt := range map[string]struct {
-		body string
-		want runtime.Answer
+	for _, tt := range []struct {
+		call, body string
+		want       runtime.Answer
 	}{
-		"POST /v1/chat/completions": {`{"choices":[{"message":{"content":"7","reasoning_content":"hm "}}]}`, runtime.Answer{By: "/v1/chat/completions", Text: "hm 7"}},
-		"POST /v1/embeddings":       {`{"data":[{"embedding":[0.5,-0.25]}]}`, runtime.Answer{By: "/v1/embeddings", Numbers: []float64{0.5, -0.25}}},
-		"POST /v1/rerank":           {`{"results":[{"relevance_score":0.75}]}`, runtime.Answer{By: "/v1/rerank", Numbers: []float64{0.75}}},
+		{"POST /v1/chat/completions", `{"choices":[{"message":{"content":null,"reasoning":"hm"}}]}`, runtime.Answer{By: "/v1/chat/completions", Text: "hm"}},
+		{"POST /v1/chat/completions", `{"choices":[{"message":{"content":"7","reasoning_content":"hm "}}]}`, runtime.Answer{By: "/v1/chat/completions", Text: "hm 7"}},
+		{"POST /v1/embeddings", `{"data":[{"embedding":[0.5,-0.25]}]}`, runtime.Answer{By: "/v1/embeddings", Numbers: []float64{0.5, -0.25}}},
+		{"POST /v1/rerank", `[{"score":0.75,"index":0}]`, runtime.Answer{By: "/v1/rerank", Numbers: []float64{0.75}}},
+		{"POST /v1/rerank", `{"results":[{"relevance_score":0.75}]}`, runtime.Answer{By: "/v1/rerank", Numbers: []float64{0.75}}},
 	} {
-		f := newFake(t).on(call, 200, tt.body)
+		f := newFake(t).on(tt.call, 200, tt.body)
 		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"}, 4).Canary(t.Context(), f.endpoint())
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
-			t.Errorf("%s: %v (-want +got):\n%s", call, err, diff)
+			t.Errorf("%s: %v (-want +got):\n%s", tt.body, err, diff)
 		}
 	}
 	f := newFake(t).on("POST /api/show", 200, "{}").on("POST /api/generate", 200, `{"done":true,"eval_count":1,"response":" 7"}`)

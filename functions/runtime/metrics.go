@@ -58,7 +58,7 @@ var sglangMetrics = metricNames{
 	times: map[string][]string{
 		FirstToken:     {"sglang:time_to_first_token_seconds"},
 		PerOutputToken: {"sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"},
-		InterToken:     {"sglang:inter_token_latency_seconds"}, PerRequestToken: {"sglang:time_per_output_token_seconds"},
+		InterToken:     {"sglang:inter_token_latency_seconds"}, PerRequestToken: {"sglang:request_time_per_output_token_seconds", "sglang:time_per_output_token_seconds"},
 		WholeRequest: {"sglang:e2e_request_latency_seconds"}, QueueTime: {"sglang:queue_time_seconds"},
 	},
 	blockTokens: []string{"sglang:page_size"}, blocks: []string{"sglang:num_pages"},

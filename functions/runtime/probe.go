@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,6 +102,7 @@ func generated(raw []byte) (Answer, error) {
 			Message struct {
 				Content   string `json:"content"`
 				Reasoning string `json:"reasoning_content"`
+				Thoughts  string `json:"reasoning"` // vLLM's name for the same
 			} `json:"message"`
 			FinishReason string `json:"finish_reason"`
 		} `json:"choices"`
@@ -114,11 +117,11 @@ func generated(raw []byte) (Answer, error) {
 		return Answer{}, errors.New("the answer has no choices")
 	}
 	c := g.Choices[0]
-	if c.Text == "" && c.Message.Content == "" && c.Message.Reasoning == "" && g.Usage.CompletionTokens == 0 &&
+	if c.Text == "" && c.Message.Content == "" && c.Message.Reasoning+c.Message.Thoughts == "" && g.Usage.CompletionTokens == 0 &&
 		c.FinishReason != "stop" && c.FinishReason != "length" {
 		return Answer{}, errors.New("the answer has no token: no text, no usage, no finish_reason")
 	}
-	return inText("", c.Message.Reasoning+c.Message.Content+c.Text), nil
+	return inText("", c.Message.Reasoning+c.Message.Thoughts+c.Message.Content+c.Text), nil
 }
 
 // embedded wants a vector, as numbers or as base64.
@@ -139,18 +142,25 @@ func embedded(raw []byte) (Answer, error) {
 	return inNumbers("", numbers), nil
 }
 
-// ranked wants a score.
+// ranked wants a score. SGLang answers with a list alone.
 func ranked(raw []byte) (Answer, error) {
 	var v struct {
 		Results []struct {
-			Score *float64 `json:"relevance_score"`
+			Score    *float64 `json:"relevance_score"`
+			OfSGLang *float64 `json:"score"`
 		} `json:"results"`
 	}
-	if err := json.Unmarshal(raw, &v); err != nil {
+	var into any = &v
+	if bytes.HasPrefix(raw, []byte{'['}) {
+		into = &v.Results
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
 		return Answer{}, fmt.Errorf("the answer is not JSON: %w", err)
 	}
-	if len(v.Results) == 0 || v.Results[0].Score == nil {
-		return Answer{}, errors.New("the answer has no score")
+	if len(v.Results) > 0 {
+		if score := cmp.Or(v.Results[0].Score, v.Results[0].OfSGLang); score != nil {
+			return Answer{Numbers: []float64{*score}}, nil
+		}
 	}
-	return Answer{Numbers: []float64{*v.Results[0].Score}}, nil
+	return Answer{}, errors.New("the answer has no score")
 }

@@ -22,6 +22,8 @@ func TestProbeWays(t *testing.T) {
 		"generates": {map[string]answer{"POST /v1/completions": {200, token}}, []string{probed("m")}, []string{probed("m")}, ""},
 		"embeds": {map[string]answer{"POST /v1/completions": {400, refusal}, "POST /v1/chat/completions": {501, "not here"}, "POST /v1/embeddings": {200, `{"data":[{"embedding":[0.1]}]}`}},
 			[]string{probed("m"), chat, embed}, []string{embed}, ""},
+		"ranks in SGLang's way": {map[string]answer{"POST /v1/rerank": {200, `[{"score":0.25,"document":"a","index":0}]`}},
+			[]string{probed("m"), chat, embed, rank}, []string{rank}, ""},
 		"ranks": {map[string]answer{"POST /v1/rerank": {200, `{"results":[{"index":0,"relevance_score":-1.5}]}`}},
 			[]string{probed("m"), chat, embed, rank}, []string{rank}, ""},
 		"embeds nothing": {map[string]answer{"POST /v1/embeddings": {200, `{"data":[{"embedding":[]}]}`}},

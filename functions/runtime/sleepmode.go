@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,12 +23,20 @@ type sleepMode struct {
 	external bool
 }
 
-// forget is the call after which nothing cached is left of what other weights made.
-func (m sleepMode) forget() string {
+// forget has nothing cached left of what other weights made. vLLM 0.32 says whether that is so; older ones do not.
+func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
+	path := "/reset_prefix_cache"
 	if m.external {
-		return "/reset_prefix_cache?reset_external=true"
+		path += "?reset_external=true"
 	}
-	return "/reset_prefix_cache"
+	raw, err := m.client.call(ctx, http.MethodPost, e, path, nil)
+	var said struct {
+		Success *bool `json:"success"`
+	}
+	if err == nil && json.Unmarshal(raw, &said) == nil && said.Success != nil && !*said.Success {
+		err = errors.New("the server did not forget what its prefix cache has of the weights before: blocks of it are in use")
+	}
+	return err
 }
 
 // setSleepMode is what to do about a server that does not know the calls.
@@ -97,7 +106,6 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 			{path: "/wake_up?tags=weights"},
 			{path: "/collective_rpc", body: reloadWeights},
 			{path: "/wake_up?tags=kv_cache"},
-			{path: m.forget()},
 		}
 	}
 	for i, s := range steps {
@@ -109,8 +117,8 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 			return err
 		}
 	}
-	if level >= api.Level2 && m.reload != nil {
-		return m.reload(ctx, e)
+	if level >= api.Level2 {
+		return m.forgetAndReload(ctx, e)
 	}
 	return nil
 }
@@ -120,7 +128,12 @@ func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
 		return err
 	}
-	if _, err := m.client.call(ctx, http.MethodPost, e, m.forget(), nil); err != nil || m.reload == nil {
+	return m.forgetAndReload(ctx, e)
+}
+
+// forgetAndReload ends what reads weights.
+func (m sleepMode) forgetAndReload(ctx context.Context, e api.Endpoint) error {
+	if err := m.forget(ctx, e); err != nil || m.reload == nil {
 		return err
 	}
 	return m.reload(ctx, e)

@@ -27,8 +27,7 @@ type vllm struct {
 	publisher
 	sleeps   atomic.Bool
 	lora     bool
-	external bool        // a connector keeps its KV cache elsewhere, too
-	met      atomic.Bool // since the launch it was found awake; of one that somebody else starts
+	external bool // a connector keeps its KV cache elsewhere, too
 	started  atomic.Pointer[started]
 }
 
@@ -106,7 +105,6 @@ func (r *vllm) room() int {
 func (r *vllm) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)
 	if l, attached := r.attached(); attached {
-		r.met.Store(false)
 		r.sleeps.Store(true) // another server may listen there by now
 		return l, nil
 	}
@@ -186,10 +184,10 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 }
 
 // meet wakes a server that somebody else starts where it is found asleep, as another
-// instance has left it: requests would wait in it for ever. At which level it sleeps it
-// does not say; what wakes it from level 2 wakes it from level 1.
+// instance or a person has left it: requests would wait in it for ever. At which level it sleeps nobody knows: vLLM's
+// metric engine_sleep_state has that of the last call, though a second one changes nothing. What wakes it from level 2 wakes it from level 1.
 func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
-	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() || r.met.Load() {
+	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() {
 		return nil
 	}
 	mode := r.sleepMode()
@@ -197,11 +195,7 @@ func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 	if err == nil && asleep {
 		err = mode.rouse(ctx, e, api.Level2)
 	}
-	if err != nil {
-		return err
-	}
-	r.met.Store(true)
-	return nil
+	return err
 }
 
 func (r *vllm) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {

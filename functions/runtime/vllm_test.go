@@ -172,6 +172,19 @@ func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 		`POST /v1/load_lora_adapter {"lora_name":"a","lora_path":"/adapters/a"}`, probed("m"))
 }
 
+// vLLM 0.32 says where it did not forget what the lost weights had made.
+func TestVLLMForgets(t *testing.T) {
+	for body, want := range map[string]bool{`{"success":true}`: true, nothing: true, `{"success":false}`: false} {
+		f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, body).
+			on("GET /is_sleeping", 200, `{"is_sleeping":false}`).on("POST /v1/completions", 200, token)
+		r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"})
+		_, err := r.Wake(t.Context(), f.endpoint(), api.Level2, nil)
+		if again := r.Reload(t.Context(), f.endpoint()); (err == nil) != want || (again == nil) != want || !want && !strings.Contains(err.Error(), "prefix cache") {
+			t.Errorf("%s: a wake says %v, and new weights %v", body, err, again)
+		}
+	}
+}
+
 // A connector that keeps the KV cache elsewhere has to forget it where weights are read again, and not else.
 func TestVLLMConnectorForgets(t *testing.T) {
 	for _, option := range []string{"--kv-offloading-size=8", `--kv-transfer-config={"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}`} {
@@ -224,9 +237,10 @@ func TestVLLMAdapters(t *testing.T) {
 }
 
 // A sidecar that another instance has left asleep is woken, at whichever level it
-// sleeps: what fails on the way is tried again, and what was found awake is not asked again.
+// sleeps: what fails on the way is tried again, and so is one that somebody puts to sleep later.
 func TestVLLMSidecarIsLeftAsleep(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token).
+		on("GET /is_sleeping", 200, `{"is_sleeping":true}`).on("GET /is_sleeping", 200, `{"is_sleeping":true}`).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
 		on("GET /is_sleeping", 200, `{"is_sleeping":true}`).
 		on("POST /wake_up", 500, "out of memory").on("POST /wake_up", 200, nothing).
 		on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing)
@@ -238,13 +252,18 @@ func TestVLLMSidecarIsLeftAsleep(t *testing.T) {
 		t.Errorf("a wake that failed: %v", err)
 	}
 	f.asked("GET /is_sleeping", "POST /wake_up?tags=weights")
-	for range 2 {
+	for _, want := range [][]string{
+		{"GET /is_sleeping", "POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
+			"GET /v1/models", "GET /v1/models", probed("org/x")},
+		{"GET /is_sleeping", probed("org/x")},
+		{"GET /is_sleeping", "POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
+			"GET /v1/models", probed("org/x")},
+	} {
 		if err := r.Probe(t.Context(), f.endpoint()); err != nil {
 			t.Fatal(err)
 		}
+		f.asked(want...)
 	}
-	f.asked("GET /is_sleeping", "POST /wake_up?tags=weights", `POST /collective_rpc {"method":"reload_weights"}`, "POST /wake_up?tags=kv_cache", "POST /reset_prefix_cache",
-		"GET /v1/models", "GET /v1/models", probed("org/x"), probed("org/x"))
 }
 
 // A sidecar is asked what it calls its model.
