@@ -43,6 +43,10 @@ def go(module):
     return {v: listed(f"{module}@{v}")["Time"][:10] for v in wanted}
 
 
+def registry(package):
+    return go if "/" in package else pypi
+
+
 def order(version):
     return [int(n) for n in re.findall(r"\d+", version)]
 
@@ -70,7 +74,7 @@ def pins():
     """Registry, name and version of all that is pinned."""
     for path in sorted((ROOT / "e2e" / "vllmsim" / "testdata" / "real").glob("*.txt")):
         _, package, version = path.read_text().split("\n", 1)[0].split()
-        yield pypi, package, version
+        yield registry(package), package, version
     yield from images()
     for path in sorted(ROOT.glob("e2e/clients/**/*.txt")) + sorted(ROOT.glob("e2e/real/*.txt")):
         yield from ((pypi, p, v) for p, v in re.findall(r"^([\w.-]+)(?:\[\w+\])?==(\S+)", path.read_text(), re.M) if p in PYTHON)

