@@ -214,7 +214,9 @@ func (c *call) send(s *slot) (done bool, err error) {
 func (c *call) failed(s *slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
-		c.f.finish(s, false, c.req.Input, 0)
+		c.abandon(s)
+		used := c.reply.used(c.req.Input)
+		c.f.finish(s, false, used.input, used.output)
 		return err
 	}
 	c.f.giveBack(s, failed.Code)
@@ -238,6 +240,15 @@ func (c *call) failed(s *slot, err error) error {
 	c.f.metrics.Retried(failed.Code)
 	c.a.log.Debug("attempt failed", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "error", failed)
 	return nil
+}
+
+// abandon estimates what the instance of s has done for a request whose answer is not waited for, or not to its end. Of a stream it is
+// known, as far as it came.
+func (c *call) abandon(s *slot) {
+	c.reply.instance, c.reply.estimate.input = s.instance.ID, c.req.Input
+	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() {
+		c.reply.estimate.output = c.f.made(s, &c.req)
+	}
 }
 
 // answer hands the instance's answer to the client and gives the slot back. done is false where the answer
@@ -266,6 +277,9 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 		c.cancel(err)
 	}
 	answer.Close()
+	if err != nil {
+		c.abandon(s)
+	}
 	used := c.reply.used(c.req.Input)
 	c.f.finish(s, true, used.input, used.output)
 	c.f.countPrompt(&c.req, api.Tokens(c.reply.usage.Prompt))
@@ -295,9 +309,7 @@ func (c *call) refuse(err error) {
 		m = c.f.metrics
 	}
 	c.reply.status, c.reply.code = e.Status, e.Code
-	if c.reply.answered != 0 { // what the client has got of a stream that was to go on counts
-		c.spend(c.reply.instance, c.reply.used(c.req.Input))
-	}
+	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or of a stream that was to go on
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

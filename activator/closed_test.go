@@ -17,7 +17,7 @@ import (
 // ours are headers by which only we speak to instances, as a client may write them.
 var ours = []string{
 	control.HeaderState, "x-rouse-stream-state", "X_Rouse_Stream_State", "X-ROUSE_Stream-State", control.HeaderTenant, "X_Rouse_Tenant", control.HeaderTrusted, control.HeaderWait,
-	control.HeaderRefused, control.HeaderFailed, "Ce-Id", "K-Network-Hash",
+	control.HeaderRefused, control.HeaderFailed, control.HeaderUsage, "X_Rouse_Usage", "Ce-Id", "K-Network-Hash",
 }
 
 // said are the headers of ours that an instance was told.
@@ -64,8 +64,9 @@ func TestClientsDoNotSpeakForUs(t *testing.T) {
 				header = append(header, name, forged)
 			}
 			resp, got := b.post(chatPath, test.body, header...)
-			if is := <-told; is != test.want || resp.StatusCode != http.StatusOK {
-				t.Errorf("the instance was told %q, want %q; the client got %s %q", is, test.want, resp.Status, got)
+			want := strings.TrimSpace(test.want + " " + fmt.Sprint(control.HeaderUsage, []string{"true"}))
+			if is := <-told; is != want || resp.StatusCode != http.StatusOK {
+				t.Errorf("the instance was told %q, want %q; the client got %s %q", is, want, resp.Status, got)
 			}
 		})
 	}

@@ -42,6 +42,7 @@ type function struct {
 	seen       []api.ModelName    // adapters that the instances had by their last reports
 	last       time.Time          // when the last request arrived
 	output     api.Tokens         // that an answer has, in the mean of the last ones; 0: not known
+	pace       time.Duration      // that a token of one takes, in the same mean; 0: not known
 	// The autoscaler's reason why the function can't start, nil: it can; and until when (zero: until it is awake).
 	failed      *api.Error
 	failedUntil time.Time
@@ -69,8 +70,9 @@ type slot struct {
 	client     string
 	priority   int
 	cost       float64 // that is charged
-	call       *call   // whose request may be ended for another; nil: it may not
-	background bool    // its request is one in the background
+	taken      time.Time
+	call       *call // whose request may be ended for another; nil: it may not
+	background bool  // its request is one in the background
 }
 
 // clock adds up the time in which a condition held.
@@ -130,7 +132,7 @@ func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName
 	f.slots++
 	f.metrics.Running(1)
 	f.served(client, priority, cost)
-	return &slot{instance: i, why: why, adapter: adapter, base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
+	return &slot{instance: i, why: why, adapter: adapter, taken: time.Now(), base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
 }
 
 // usualOutput is how many tokens an answer is taken to have where none has been seen.
@@ -144,6 +146,20 @@ func (f *function) cost(r *request) float64 {
 		output = min(output, asked)
 	}
 	return hold.Cost(r.Input, output)
+}
+
+// made estimates how many tokens were generated for a request of whose answer, which is no stream, nothing has come.
+func (f *function) made(s *slot, r *request) api.Tokens {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	output := cmp.Or(f.output, usualOutput)
+	if f.pace > 0 {
+		output = api.Tokens(time.Since(s.taken) / f.pace)
+	}
+	if asked := r.Tokens - r.Input; asked > 0 {
+		output = min(output, asked)
+	}
+	return output
 }
 
 // limits are those of a request that is sent now. The caller holds mu.
@@ -191,7 +207,10 @@ func (f *function) finish(s *slot, served bool, input, output api.Tokens) {
 	now := time.Now()
 	f.mu.Lock()
 	f.release(s, hold.Cost(input, output))
-	if output > 0 {
+	if served && output > 0 {
+		pace := now.Sub(s.taken) / time.Duration(output)
+		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
+		f.pace = cmp.Or(f.pace, pace)
 		f.output += (output - cmp.Or(f.output, output)) / 8 // an exponential mean of about the last eight
 		f.output = cmp.Or(f.output, output)
 	}

@@ -32,6 +32,7 @@ type reply struct {
 
 	limits   *keys.Charge // of the client's key; nil: none
 	usage    relay.Usage  // of the answer
+	estimate tokens       // of what an instance has done for a client that has left
 	answered int          // the status of an instance's answer; 0: none has answered
 	instance api.InstanceID
 	status   int    // what became of it; 0: nothing yet
@@ -50,13 +51,14 @@ type reply struct {
 // tokens are what a request has used. Those of its input that its instance had in the cache are in both.
 type tokens struct{ input, cached, output api.Tokens }
 
-// used is what the request has used, as well as is known: nothing where no instance has answered, or one has refused it.
+// used is what the request has used, as well as is known: nothing where no instance has begun with it, or one has refused it.
 // estimated is what its input was taken to be.
 func (r *reply) used(estimated api.Tokens) tokens {
 	if r.answered/100 != 2 {
-		return tokens{}
+		return r.estimate
 	}
-	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: api.Tokens(r.usage.Tokens())}
+	output := api.Tokens(r.usage.Tokens())
+	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
 }
 
 // errAbort marks a cut answer whose end the client can only see by its connection's.

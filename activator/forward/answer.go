@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
@@ -24,6 +25,7 @@ type Answer struct {
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
 	usage  *relay.Usage  // nil: nobody counts
+	counts bool          // as in [Call.Counts]
 	state  *relay.State  // of the stream; nil: nobody asked for it
 	header headerMemory
 	number int // of the next event, once it was copied
@@ -38,7 +40,10 @@ const (
 )
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
-	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, state: call.State, header: header}
+	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, counts: call.Counts, state: call.State, header: header}
+	if said := resp.Header.Get(control.HeaderUsage); said != "" && call.Usage != nil {
+		call.Usage.Tell(said)
+	}
 	if resp.Header.Get("Content-Encoding") == "" {
 		a.media, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	}
@@ -101,6 +106,9 @@ func (a *Answer) Header(h http.Header) {
 	relay.CopyHeader(h, a.resp.Header)
 	if id != nil {
 		h[HeaderID] = id
+	}
+	if said := a.resp.Header[control.HeaderUsage]; a.counts && said != nil {
+		h[control.HeaderUsage] = said
 	}
 }
 
@@ -209,6 +217,9 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 		p, end := events.Next()
 		if a.usage != nil {
 			a.usage.See(p, 0)
+			if !a.counts {
+				p = a.usage.Take(p)
+			}
 		}
 		if err := hand(sink, p, true); err != nil {
 			return err

@@ -73,6 +73,9 @@ type Call struct {
 	MaxEvent api.Bytes
 	// Usage counts the tokens of the answer; nil: nobody does.
 	Usage *relay.Usage
+	// Asks has the instance say what it uses ([control.HeaderUsage]), and Counts says that the front door which holds the request counts too: it
+	// gets what the instance says.
+	Asks, Counts bool
 	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
 	State *relay.State
 	// Passed is the state that the front door which holds the request asks for; empty: it does not. What is said of it goes to the front door.
@@ -211,6 +214,9 @@ func (call Call) ours(h http.Header) {
 	}
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}
+	}
+	if call.Asks {
+		h[control.HeaderUsage] = []string{"true"}
 	}
 	switch {
 	case call.State != nil:

@@ -33,6 +33,14 @@ func KnownState(value string) bool {
 	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
 }
 
+// HeaderUsage asks an instance to say what an answer has used, whether its client has asked for that or not. Only the activator says so.
+// In a stream the instance says it in comments, lines that begin with [UsageComment], of an answer that is none in the same header. Both
+// have the tokens of the prompt, those of them that were in the cache, and those generated so far, with spaces between them.
+const (
+	HeaderUsage  = "X-Rouse-Usage"
+	UsageComment = ": rouse-usage "
+)
+
 // HeaderResume is the client's: with the value "off" a stream ends with an error where its instance ends.
 const HeaderResume = "X-Rouse-Resume"
 

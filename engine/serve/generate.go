@@ -29,9 +29,15 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 		stream: o.Stream, usageInStream: o.includeUsage(), state: state,
 	}
 	defer g.meter.end()
+	if g.stream && o.continuousUsage() {
+		g.each = make([]usage, e.choices)
+	}
 	for i := range requests {
 		g.usage.prompt += len(requests[i].Prompt)
 		g.firsts[i*requests[i].N] = true
+		for j := range min(requests[i].N, len(g.each)) {
+			g.each[i*requests[i].N+j] = usage{prompt: len(requests[i].Prompt), thoughts: -1}
+		}
 	}
 	if g.stream {
 		return g.send(w)
@@ -51,7 +57,8 @@ type generation struct {
 
 	stream        bool
 	usageInStream bool
-	state         *state // nil: the stream can't go on elsewhere
+	each          []usage // of each choice, for its chunks; nil: they have none
+	state         *state  // nil: the stream can't go on elsewhere
 }
 
 // next returns the next event, counted, and whether it is the first of its choice.
@@ -62,6 +69,9 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	g.meter.event(&ev)
 	if scored(ev.Choice) {
 		g.usage.completion++
+		if g.each != nil {
+			g.each[ev.Index].completion++
+		}
 	}
 	first = !g.begun[ev.Index]
 	g.begun[ev.Index] = true
@@ -71,6 +81,9 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 			cached = g.state.cached(ev.Index, cached) // what it was at first
 		}
 		g.usage.cached += cached
+		if g.each != nil {
+			g.each[ev.Index].cached = cached
+		}
 	}
 	return ev, first, nil
 }
@@ -127,7 +140,7 @@ func (g *generation) send(w http.ResponseWriter) error {
 		if frame = g.envelope.answer.chunk(frame, &ev, first); len(frame) == n || replayed {
 			continue
 		}
-		frame = g.closeChunk(frame)
+		frame = g.closeChunk(frame, ev.Index)
 		if err := out.write(frame); err != nil {
 			return nil // the client left, or does not read
 		}
@@ -161,8 +174,11 @@ func (g *generation) broken(out *events, err error) {
 }
 
 // closeChunk ends a chunk after its one choice.
-func (g *generation) closeChunk(frame []byte) []byte {
-	if g.usageInStream {
+func (g *generation) closeChunk(frame []byte, choice int) []byte {
+	switch {
+	case g.each != nil:
+		return append(appendUsage(append(frame, "],"...), g.each[choice]), "}\n\n"...)
+	case g.usageInStream:
 		return append(frame, "],\"usage\":null}\n\n"...)
 	}
 	return append(frame, "]}\n\n"...)

@@ -41,6 +41,7 @@ type options struct {
 	Stream        bool `json:"stream"`
 	StreamOptions *struct {
 		IncludeUsage bool `json:"include_usage"`
+		Continuous   bool `json:"continuous_usage_stats"` // vLLM's: with each chunk
 	} `json:"stream_options"`
 
 	Priority *int       `json:"priority"`
@@ -201,6 +202,8 @@ func (o *options) limitName() string {
 }
 
 func (o *options) includeUsage() bool { return o.StreamOptions != nil && o.StreamOptions.IncludeUsage }
+
+func (o *options) continuousUsage() bool { return o.includeUsage() && o.StreamOptions.Continuous }
 
 // request makes the engine's request, but for the prompt.
 func (c *chatRequest) request() (engine.Request, error) {

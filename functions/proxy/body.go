@@ -20,6 +20,7 @@ func (x *exchange) prepare() ([]byte, error) {
 		return nil, err // it is for the client
 	}
 	x.body = read
+	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.proxy.moved
 	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.proxy.cfg.Inside { // it would begin again
 		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "%s: ask again", api.NotGoneOn("this runtime"))
 	}
@@ -64,6 +65,9 @@ func (x *exchange) translate(body []byte) ([]byte, error) {
 			x.joins = true
 			return streamed, nil
 		}
+	}
+	if !x.proxy.cfg.Inside {
+		out = x.report.request(x.proxy.cfg.Dialect, x.r.URL.Path, out)
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -121,6 +122,7 @@ type Proxy struct {
 	load       load
 	moves      Moves             // nil: requests stay
 	everything http.RoundTripper // to a runtime that is no model server
+	moved      atomic.Pointer[[]byte]
 }
 
 // New makes a proxy.
@@ -178,6 +180,7 @@ type exchange struct {
 	began   time.Time
 	outcome Outcome
 	meter   relay.Usage
+	report  report
 	live    live
 	joins   bool   // the answer is asked for as a stream, and the client wants none
 	stated  bool   // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere

@@ -29,13 +29,17 @@ type events struct {
 // a buffer the parts are passed on.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
 	delete(resp.Header, "Content-Length") // an error event may have to follow
-	from := relay.NewSource(ctx, moving{x, resp}, smallBuffer, largeBuffer, nil)
+	largest := largeBuffer
+	if x.report.asked.Field != "" { // what is to be taken out stands at the end of an event
+		largest = maxLine
+	}
+	from := relay.NewSource(ctx, moving{x, resp}, smallBuffer, largest, nil)
 	defer from.Close()
 	e := events{exchange: x, Events: relay.NewEvents(from, style), style: style}
 	e.Rewrite = e.failures
 	for {
 		p, end := e.Next()
-		if !e.pass(resp, p) {
+		if !e.pass(resp, p, end != nil) {
 			return
 		}
 		if end != nil {
@@ -45,12 +49,17 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	}
 }
 
-// pass sends whole events, and says whether the client is still there.
-func (e *events) pass(resp *http.Response, p []byte) bool {
+// pass sends whole events, the last ones of the stream too, and says whether the client is still there.
+func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
+	made := e.meter.Tokens()
+	e.meter.See(p, time.Since(e.began))
+	if e.style == api.StreamCompletion || e.style == api.StreamResponses {
+		p = e.report.take(p, last, &e.meter)
+	}
+	e.live.generated(e.meter.Tokens() - made)
 	if len(p) == 0 {
 		return true
 	}
-	e.live.generated(e.meter.See(p, time.Since(e.began)))
 	if e.stated {
 		e.moves(e.state.See(p))
 	}

@@ -116,7 +116,7 @@ func ours(name string) bool {
 var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 
 // said are headers of a call that identify the caller and what is counted, for its inner requests too.
-var said = []string{control.HeaderTenant, control.HeaderTrusted, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
+var said = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
 
 // header makes the header of an inner request.
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/localhttp"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Strings of a call that are no envelope begin with one of these.
@@ -33,6 +34,7 @@ type task struct {
 	// Of a request, once it has run:
 	answer  *buffer // the JSON string for predictions, quotes included
 	refused string  // the code with which the gate refused it; empty: the runtime may have seen it
+	used    relay.Usage
 }
 
 // tasks reads the strings of a call, which are overwritten. What is asked for
@@ -100,7 +102,20 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has left
 	}
+	if r.Header[control.HeaderUsage] != nil {
+		w.Header().Set(control.HeaderUsage, usedBy(tasks))
+	}
 	respond(w, tasks, requests)
+}
+
+// usedBy is what the tasks of a call have used, as [control.HeaderUsage] has it.
+func usedBy(tasks []task) string {
+	var all relay.Usage
+	for i := range tasks {
+		u := &tasks[i].used
+		all.Prompt, all.Cached, all.Generated = all.Prompt+u.Prompt, all.Cached+u.Cached, all.Generated+u.Tokens()
+	}
+	return all.Told()
 }
 
 // respond writes the answers in their order.
@@ -174,6 +189,7 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 		_ = inner.Body.Close() // never fails
 		if err == nil {
 			rec.unpack()
+			t.used = rec.used(inner.URL.Path)
 		}
 		bad = rec.settle(ctx, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // recorder is the answer to an inner request, in memory. It belongs to the
@@ -72,6 +74,26 @@ func (h *Handler) call(w http.ResponseWriter, r *http.Request) (err error) {
 		h.cfg.Next.ServeHTTP(w, r)
 	}
 	return nil
+}
+
+// used is what the answer of a path has used, which is taken out where it is not the answer's own.
+func (r *recorder) used(path string) relay.Usage {
+	u := relay.Usage{Style: api.EventsOf(path)}
+	switch kind := r.header.Get("Content-Type"); {
+	case strings.HasPrefix(kind, "application/x-ndjson"):
+		u.Style = api.StreamLines
+		fallthrough
+	case strings.HasPrefix(kind, "text/event-stream"):
+		u.See(r.body.b, 0)
+		r.body.b = append(r.body.b[:0], u.Take(r.body.b)...)
+	default:
+		u.Read(r.body.b)
+		if said := r.header.Get(control.HeaderUsage); said != "" {
+			u.Tell(said)
+		}
+	}
+	delete(r.header, control.HeaderUsage)
+	return u
 }
 
 // settle makes of how a recorded answer ended what the client is told: 1. it is

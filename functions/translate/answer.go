@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // shape is what the runtime is asked for, and the API that its answer is translated into.
@@ -114,6 +116,10 @@ func (o *writer) finish() {
 	if o.status >= http.StatusBadRequest {
 		o.failure()
 		return
+	}
+	var used relay.Usage
+	if used.Read(o.whole.Bytes()); o.r.Header[control.HeaderUsage] != nil && used.Prompt > 0 { // not every API tells it
+		h.Set(control.HeaderUsage, used.Told())
 	}
 	answer, is := o.to.answer(o.whole.Bytes())
 	if !is {

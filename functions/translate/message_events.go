@@ -35,7 +35,7 @@ func errBack() *api.Error {
 func (s *messageEvents) chunk(c *completion) *api.Error {
 	if !s.begun {
 		s.begun = true
-		s.event("message_start", map[string]any{"message": message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}}})
+		s.event("message_start", map[string]any{"message": message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}})
 	}
 	if c.Usage.Prompt > 0 {
 		s.usage = c.Usage

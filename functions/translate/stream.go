@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // events are those that a stream of chat completions becomes. They are written into the buffer that they were made with.
@@ -96,6 +97,8 @@ func (s *stream) close() {
 func (s *stream) see(line []byte) {
 	if bytes.HasPrefix(line, []byte(":")) { // a comment that keeps the connection open
 		switch {
+		case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator
+			s.text.Write(append(bytes.Clone(line), '\n'))
 		case s.told.takes(line, s.text):
 		case s.silent:
 		case s.ping != nil:

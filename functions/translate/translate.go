@@ -24,6 +24,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Handler translates requests for the next handler, and gives it all others as they are.
@@ -36,6 +37,8 @@ type Handler struct {
 	Client func(*http.Request) string
 	// Names are those of the model, of which some may end with the tag that Ollama's clients add to names; nil: none do.
 	Names []api.ModelName
+	// Reports says that Next tells the usage of a stream with each chunk, where it is asked to.
+	Reports bool
 	// Context is the length of the model's context in tokens, 0 where it is not known; nil: it never is.
 	Context func() int
 }
@@ -57,6 +60,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		api.WriteErrorTo(w, r, api.AsError(err))
 		return
+	}
+	if _, streams := jsonfield.Find(asked, "stream_options"); streams && h.Reports {
+		asked = jsonfield.Set(asked, "stream_options", []byte(`{"include_usage":true,"continuous_usage_stats":true}`))
 	}
 	out := &writer{w: w, r: r, to: to, told: newTeller(r.Header, asked, to)}
 	h.Next.ServeHTTP(out, to.of.request(r, asked))

@@ -2,38 +2,49 @@ package relay
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Usage counts the tokens of an answer as it passes: what the runtime says of its usage, and until
-// it does, the events that carry text. It looks for the field names as they stand in JSON; in a
+// Usage counts the tokens of an answer as it passes: what the runtime says of its usage, and behind
+// that the events that carry text. It looks for the field names as they stand in JSON; in a
 // model's text their quotes would be escaped. The zero value is an answer that is no stream.
 type Usage struct {
 	Style             api.Stream
-	Prompt, Generated int           // tokens, as the runtime says; 0: it does not
+	Prompt, Generated int           // tokens, as the runtime has said last; 0: it has not
 	Cached            int           // those of Prompt that it had in its cache, as far as it says
 	Events            int           // that carry text
 	First, Last       time.Duration // when the first and the last of them came, since the request's arrival
 	Decode            time.Duration // how long it generated, as the runtime says; 0: it does not
 
-	tail []byte // the end of the parts that [Usage.Part] has seen
+	since int    // events that carry text and came after Generated was said
+	told  bool   // [Usage.Tell] says what counts
+	kept  []byte // memory of events without comments
+	tail  []byte // the end of the parts that [Usage.Part] has seen
 }
 
 // field names of usage by style.
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
-	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`)}
+	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`), []byte(`"predicted_n"`)}
 	cachedNames    = [][]byte{[]byte(`"cached_tokens"`), []byte(`"cache_n"`)} // the second is llama-server's, of its times
+	freshNames     = [][]byte{[]byte(`"prompt_n"`)}                           // the rest of the prompt, of the same
 	readNames      = [][]byte{[]byte(`"cache_read_input_tokens"`)}
 	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
-	usageName      = []byte(`"usage"`)
+	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is SGLang's, of its own API
+	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
+	startName      = []byte(`"message_start"`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
 	nanosName      = []byte(`"eval_duration"`) // Ollama's, of its own API
-	textNames      = [][]byte{[]byte(`"content":"`), []byte(`"text":"`), []byte(`"reasoning_content":"`), []byte(`"reasoning":"`), []byte(`"arguments":"`)}
+	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
+	usageComment   = []byte(control.UsageComment)
 )
 
 // See looks at whole events, which came at now, and returns how many carry text.
@@ -45,11 +56,16 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 		} else {
 			p = nil
 		}
+		if said, is := bytes.CutPrefix(line, usageComment); is {
+			m.Tell(string(said))
+			continue
+		}
 		if m.Style != api.StreamLines && !bytes.HasPrefix(line, []byte("data:")) {
 			continue
 		}
 		if m.text(line) {
 			events++
+			m.since++
 		}
 		m.Read(line)
 	}
@@ -63,24 +79,69 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	return events
 }
 
+// Take takes the comments of [control.UsageComment] out of events. What it returns is valid until the next call.
+func (m *Usage) Take(p []byte) []byte {
+	if !bytes.Contains(p, usageComment) {
+		return p
+	}
+	m.kept = m.kept[:0]
+	for line := range bytes.Lines(p) {
+		if !bytes.HasPrefix(line, usageComment) {
+			m.kept = append(m.kept, line...)
+		}
+	}
+	return m.kept
+}
+
+// Tell takes what an instance says of the whole answer so far, see [control.HeaderUsage]. From then on nothing else counts.
+func (m *Usage) Tell(said string) {
+	var n [3]int
+	for i, word := range strings.Fields(said) {
+		v, err := strconv.Atoi(word)
+		if err != nil || v < 0 || i == len(n) {
+			return
+		}
+		n[i] = v
+	}
+	m.told = true
+	m.Prompt, m.Cached, m.Generated = n[0], min(n[1], n[0]), n[2]
+}
+
+// Told is what [Usage.Tell] takes.
+func (m *Usage) Told() string { return fmt.Sprint(m.Prompt, m.Cached, m.Tokens()) }
+
 // text says whether a line carries text of the model's.
 func (m *Usage) text(line []byte) bool {
 	switch m.Style {
 	case api.StreamCompletion:
-		for _, name := range textNames {
-			if at := bytes.Index(line, name); at >= 0 && at+len(name) < len(line) && line[at+len(name)] != '"' {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) })
+	case api.StreamAgent: // of either API
+		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) }) || bytes.Contains(line, []byte(`.delta"`))
 	case api.StreamResponses:
-		return bytes.Contains(line[:min(len(line), 80)], []byte(`.delta"`))
+		return bytes.Contains(line, []byte(`.delta"`)) && bytes.HasSuffix(eventType(line), []byte(`.delta"`))
 	case api.StreamMessages:
-		return bytes.Contains(line[:min(len(line), 80)], []byte(`"content_block_delta"`))
+		return bytes.Contains(line, []byte(`"content_block_delta"`)) && string(eventType(line)) == `"content_block_delta"` && !bytes.Contains(line, []byte(`"signature_delta"`))
 	case api.StreamLines:
 		return bytes.Contains(line, []byte(`"done":false`))
 	}
 	return false
+}
+
+// says reports whether a field with the name has a text that is not empty.
+func says(line, name []byte) bool {
+	for at := bytes.Index(line, name); at >= 0; at = bytes.Index(line, name) {
+		line = line[at+len(name):]
+		if v, found := colon(line); found && len(v) > 1 && v[0] == '"' && v[1] != '"' {
+			return true
+		}
+	}
+	return false
+}
+
+// eventType is the type of an event as its data says it, with quotes. It may stand anywhere in the data.
+func eventType(line []byte) []byte {
+	kind, _ := jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "type")
+	return kind
 }
 
 // usageTail is how much of one part of an answer is seen again with the next: its usage may lie across.
@@ -108,27 +169,44 @@ func (m *Usage) Read(p []byte) {
 	if d := duration(p, millisName, time.Millisecond) + duration(p, nanosName, time.Nanosecond); d > 0 {
 		m.Decode = d
 	}
-	if m.Style != api.StreamLines {
-		at := bytes.Index(p, usageName) // most have none; LastIndex is far slower
-		switch {
-		case at >= 0:
-			p = p[at+bytes.LastIndex(p[at:], usageName):]
-		case m.Decode == 0: // llama-server's own API has numbers without usage, beside its times
-			return
+	starts := m.Style == api.StreamMessages && bytes.Contains(p, startName) // nothing is generated yet, whatever it says
+	if p = m.numbers(p); p == nil || m.told {
+		return
+	}
+	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
+	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
+		prompt = fresh + number(p, cachedNames, 0)
+	}
+	if generated > 0 && !starts {
+		m.Generated, m.since = generated, 0
+	}
+	cached := number(p, cachedNames, m.Cached)
+	if m.Style == api.StreamMessages && prompt >= 0 { // Anthropic leaves what the cache has to do with out of it
+		cached = number(p, readNames, 0)
+		prompt += cached + number(p, createdNames, 0)
+	}
+	if prompt > 0 { // else it is not known yet
+		m.Prompt, m.Cached = prompt, min(cached, prompt)
+	}
+}
+
+// numbers is the part of p where its numbers stand; nil: it has none.
+func (m *Usage) numbers(p []byte) []byte {
+	if m.Style == api.StreamLines {
+		if !bytes.Contains(p, []byte(`eval_count"`)) || bytes.Contains(p, []byte(`"done":false`)) {
+			return nil
 		}
-	} else if !bytes.Contains(p, []byte(`eval_count"`)) {
-		return
+		return p
 	}
-	m.Generated = number(p, generatedNames, m.Generated)
-	if m.Style != api.StreamMessages {
-		m.Prompt = number(p, promptNames, m.Prompt)
-		m.Cached = min(number(p, cachedNames, m.Cached), m.Prompt)
-		return
+	for _, name := range usageNames {
+		if at := bytes.Index(p, name); at >= 0 { // most have none; LastIndex is far slower
+			return p[at+bytes.LastIndex(p[at:], name):]
+		}
 	}
-	if input := number(p, promptNames, -1); input >= 0 { // Anthropic leaves what the cache has to do with out of it
-		m.Cached = number(p, readNames, 0)
-		m.Prompt = input + m.Cached + number(p, createdNames, 0)
+	if slices.ContainsFunc(ownNames, func(name []byte) bool { return bytes.Contains(p, name) }) {
+		return p
 	}
+	return nil
 }
 
 // duration is the number of units behind a name, 0 where there is none.
@@ -171,10 +249,10 @@ func number(p []byte, names [][]byte, otherwise int) int {
 	return otherwise
 }
 
-// Tokens is how many were generated, as well as is known.
+// Tokens is how many were generated, as well as is known: what the runtime has said, and one for each event behind that.
 func (m *Usage) Tokens() int {
-	if m.Generated > 0 {
+	if m.told {
 		return m.Generated
 	}
-	return m.Events
+	return m.Generated + m.since
 }

@@ -1,0 +1,249 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
+	"github.com/rouse-dev/rouse/internal/relay"
+)
+
+// Reporter is what the [Dialect] of a runtime may have besides that can be asked what its streams use.
+type Reporter interface {
+	// Report makes of a body as the runtime gets it one that asks for that, as often as the runtime says it, and returns what it asks for
+	// that the client did not. What is no stream stays as it is.
+	Report(path string, body []byte) ([]byte, relay.Asked)
+}
+
+// report is what the runtime reports of one stream.
+type report struct {
+	asked   relay.Asked
+	tells   bool                    // the activator wants to know it
+	n       int                     // choices of each prompt
+	learned *atomic.Pointer[[]byte] // the value of the field that moves, as the runtime has sent it last
+
+	choices map[int]counts // the last report of each
+	total   counts         // of all, once the runtime has said it
+	held    [][]byte       // an event that finishes a choice, and waits for the next one: all of it, and its data
+	kept    []byte         // memory of what take returns
+}
+
+// counts is what is reported: in a usage, or in llama-server's times.
+type counts struct {
+	Prompt  int `json:"prompt_tokens"`
+	Made    int `json:"completion_tokens"`
+	Details struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+
+	Fresh     int `json:"prompt_n"`
+	Cached    int `json:"cache_n"`
+	Predicted int `json:"predicted_n"`
+}
+
+// request asks the runtime for reports.
+func (r *report) request(of Dialect, path string, body []byte) []byte {
+	reporter, is := of.(Reporter)
+	if !is {
+		return body
+	}
+	body, r.asked = reporter.Report(path, body)
+	n, _ := jsonfield.Find(body, "n")
+	_ = json.Unmarshal(n, &r.n) // what is no number is the runtime's to refuse
+	return body
+}
+
+// take takes whole events, or a part of one that is too large, and returns what the client gets of them: with what the activator wants to
+// know, and without what its client has not asked for. Meter is told too. The result is valid until the next call. Of a finished stream
+// nothing is kept back.
+func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
+	if r.asked.Field == "" && !r.asked.Chunk && !r.tells {
+		return p
+	}
+	r.kept = r.kept[:0]
+	begin, at, end := 0, 0, 0 // of the event, and of the line in it that has data
+	for i := 0; i < len(p); {
+		n := bytes.IndexByte(p[i:], '\n') + 1
+		if n == 0 {
+			break
+		}
+		line := p[i : i+n]
+		switch i += n; {
+		case bytes.HasPrefix(line, []byte("data:")):
+			at, end = i-n, i
+		case len(bytes.TrimRight(line, "\r\n")) == 0:
+			if at < begin {
+				at, end = begin, begin
+			}
+			r.event(p[begin:at], p[at:end], p[end:i], meter)
+			begin = i
+		}
+	}
+	if begin < len(p) || finished {
+		r.release(nil)
+		r.kept = append(r.kept, p[begin:]...)
+	}
+	return r.kept
+}
+
+// event takes an event in three parts: what stands before its data, the line with that, and what stands behind it.
+func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
+	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
+	c := readChunk(data, r.asked.Field)
+	said := r.count(&c)
+	if said {
+		meter.Tell(r.said())
+	}
+	own := c.alone && c.usage != nil && r.asked.Chunk
+	if own {
+		r.release(&c)
+	} else {
+		r.release(nil)
+	}
+	if said && r.tells {
+		r.kept = append(append(append(r.kept, control.UsageComment...), r.said()...), '\n')
+	}
+	if own {
+		return
+	}
+	if c.field != nil && !c.alone && !c.keeps {
+		changed := jsonfield.Delete(data, r.asked.Field)
+		if r.asked.Null != nil && r.asked.Null(data) {
+			changed = jsonfield.Set(data, r.asked.Field, []byte("null"))
+		}
+		line, data = bytes.Replace(line, data, changed, 1), changed
+	}
+	event := bytes.Join([][]byte{before, line, behind}, nil)
+	if r.asked.Chunk && r.asked.Moves != "" && c.finishes {
+		r.held = [][]byte{event, data}
+		return
+	}
+	r.kept = append(r.kept, event...)
+}
+
+// release passes on an event that was held, with what the chunk with the usage has in its place; nil: another chunk has come.
+func (r *report) release(own *chunk) {
+	if len(r.held) == 0 {
+		return
+	}
+	event, data := r.held[0], r.held[1]
+	r.held = nil
+	var value []byte
+	if own != nil {
+		value, _ = jsonfield.Find(own.data, r.asked.Moves)
+	} else if v := r.learned.Load(); v != nil {
+		value = *v
+	}
+	if value != nil && string(value) != "null" {
+		if own != nil {
+			v := bytes.Clone(value)
+			r.learned.Store(&v)
+		}
+		event = bytes.Replace(event, data, jsonfield.Set(data, r.asked.Moves, value), 1)
+	}
+	r.kept = append(r.kept, event...)
+}
+
+// chunk is what counts of an event's data.
+type chunk struct {
+	data     []byte
+	usage    []byte // nil: none
+	timings  []byte
+	field    []byte // that was asked for; nil: it is not there, or null
+	index    int    // of its first choice
+	alone    bool   // it has choices, and they are none
+	finishes bool   // a choice
+	keeps    bool   // it has its times whether they were asked for or not
+}
+
+func readChunk(data []byte, field string) (c chunk) {
+	c.data = data
+	if len(data) == 0 || data[0] != '{' {
+		return c
+	}
+	_ = jsonfield.Each(data, 0, func(name, value []byte) bool { // what is no object has no fields
+		if string(value) == "null" {
+			return true
+		}
+		name = name[1 : len(name)-1]
+		if string(name) == field {
+			c.field = value
+		}
+		switch string(name) {
+		case "usage":
+			c.usage = value
+		case "timings":
+			c.timings = value
+		case "choices":
+			c.alone = string(value) == "[]"
+			c.choice(value)
+		case "stop":
+			c.keeps = c.keeps || string(value) == "true"
+		case "type":
+			c.keeps = c.keeps || slices.Contains([]string{`"response.completed"`, `"response.incomplete"`, `"response.failed"`}, string(value))
+		}
+		return true
+	})
+	c.keeps = (c.keeps || c.finishes) && field == "timings"
+	return c
+}
+
+// choice reads the first of a chunk's choices: servers send one in each.
+func (c *chunk) choice(list []byte) {
+	_ = jsonfield.Items(list, func(item []byte) bool { // the list was read
+		var o struct {
+			Index  int             `json:"index"`
+			Finish json.RawMessage `json:"finish_reason"`
+		}
+		_ = json.Unmarshal(item, &o) // it is JSON; of another kind it has no numbers
+		c.index, c.finishes = o.Index, len(o.Finish) > 0 && string(o.Finish) != "null"
+		return false
+	})
+}
+
+// count takes in what a chunk reports, and says whether it does. Before the last chunk each report is of one choice, and of its prompt.
+func (r *report) count(c *chunk) bool {
+	from := c.usage
+	if from == nil {
+		from = c.timings
+	}
+	var n counts
+	if from == nil || json.Unmarshal(from, &n) != nil {
+		return false
+	}
+	if c.usage == nil {
+		n.Prompt, n.Made, n.Details.Cached = n.Fresh+n.Cached, n.Predicted, n.Cached
+	}
+	switch {
+	case n.Prompt <= 0: // it is not known yet
+		return false
+	case c.alone:
+		r.total = n
+	default:
+		if r.choices == nil {
+			r.choices = map[int]counts{}
+		}
+		r.choices[c.index] = n
+	}
+	return true
+}
+
+// said is what was reported of the whole, as [control.HeaderUsage] has it.
+func (r *report) said() string {
+	u := relay.Usage{Prompt: r.total.Prompt, Cached: r.total.Details.Cached, Generated: r.total.Made}
+	if u.Prompt > 0 {
+		return u.Told()
+	}
+	prompts := map[int]bool{}
+	for i, n := range r.choices {
+		u.Generated += n.Made
+		if of := i / max(r.n, 1); !prompts[of] {
+			prompts[of] = true
+			u.Prompt, u.Cached = u.Prompt+n.Prompt, u.Cached+n.Details.Cached
+		}
+	}
+	return u.Told()
+}
