@@ -26,10 +26,14 @@ type report struct {
 	learned *atomic.Pointer[[]byte] // the value of the field that moves, as the runtime has sent it last
 
 	choices map[int]counts // the last report of each
+	ended   int            // the choice that has ended last
 	total   counts         // of all, once the runtime has said it
 	held    [][]byte       // an event that finishes a choice, and waits for the next one: all of it, and its data
 	kept    []byte         // memory of what take returns
 }
+
+// fieldTimings is llama-server's.
+const fieldTimings = "timings"
 
 // counts is what is reported: in a usage, or in llama-server's times.
 type counts struct {
@@ -93,6 +97,9 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := readChunk(data, r.asked.Field)
+	if c.finishes {
+		r.ended = c.index
+	}
 	said := r.count(&c)
 	if said {
 		meter.Tell(r.said())
@@ -175,7 +182,7 @@ func readChunk(data []byte, field string) (c chunk) {
 		switch string(name) {
 		case "usage":
 			c.usage = value
-		case "timings":
+		case fieldTimings:
 			c.timings = value
 		case "choices":
 			c.alone = string(value) == "[]"
@@ -187,7 +194,7 @@ func readChunk(data []byte, field string) (c chunk) {
 		}
 		return true
 	})
-	c.keeps = (c.keeps || c.finishes) && field == "timings"
+	c.keeps = (c.keeps || c.finishes) && field == fieldTimings
 	return c
 }
 
@@ -220,9 +227,12 @@ func (r *report) count(c *chunk) bool {
 	switch {
 	case n.Prompt <= 0: // it is not known yet
 		return false
-	case c.alone:
+	case c.alone && r.asked.Field != fieldTimings:
 		r.total = n
-	default:
+	default: // llama-server tells the usage behind the end of each choice
+		if c.alone {
+			c.index = r.ended
+		}
 		if r.choices == nil {
 			r.choices = map[int]counts{}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 // events makes of a stream of events one in AgentServer's shape: data lines and
@@ -50,7 +51,7 @@ func (e *events) whole(line []byte) {
 		}
 	case line[0] == ':':
 		e.out = append(append(e.out, line...), '\n')
-		e.open = true
+		e.open = e.open || !bytes.HasPrefix(line, []byte(control.UsageComment)) // which is taken out again
 	case isData:
 		data = bytes.TrimPrefix(data, []byte(" "))
 		if message, found := errorIn(data); found {

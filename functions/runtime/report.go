@@ -105,9 +105,9 @@ func reportUsage(path string, body []byte, each, always bool) (changed []byte, a
 	options = jsonfield.Set(options, atEnd, []byte("true"))
 	if each {
 		options = jsonfield.Set(options, withEach, []byte("true"))
-		if !end || !all {
-			asked.Field = "usage"
-		}
+	}
+	if each && !all || all && !end {
+		asked.Field = "usage"
 	}
 	return jsonfield.Set(body, "stream_options", options), asked
 }
