@@ -66,7 +66,8 @@ func (c *call) logAccess() {
 	millis("wake_ms", answer.timing.Wake)
 	if answer.answered != 0 {
 		millis("ttft_ms", answer.timing.Hold+answer.timing.First)
-		used := answer.used(r.Input)
+	}
+	if used := answer.used(r.Input); answer.answered != 0 || used != (tokens{}) {
 		attrs = append(attrs, slog.Int64("input_tokens", int64(used.input)))
 		if used.cached > 0 {
 			attrs = append(attrs, slog.Int64("cached_tokens", int64(used.cached)))

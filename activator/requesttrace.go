@@ -46,9 +46,7 @@ func (c *call) traceRequest() {
 		}
 	}
 	span.Resumed, span.Moved = c.sent.resumed, c.sent.moved
-	if answer.answered != 0 {
-		used := answer.used(r.Input)
-		span.Input, span.Cached, span.Output = used.input, used.cached, used.output
-	}
+	used := answer.used(r.Input)
+	span.Input, span.Cached, span.Output = used.input, used.cached, used.output
 	c.a.tracer.Request(parent, span)
 }

@@ -25,8 +25,15 @@ import (
 
 // uses keeps what an activator has told last of a function's use.
 type uses struct {
-	mu   sync.Mutex // guards last
+	mu   sync.Mutex // guards what follows
 	last api.Usage
+	cost float64 // that clients' turns were charged
+}
+
+func (u *uses) Served(c control.ClientUse) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cost += c.Cost
 }
 
 func (u *uses) Emit(e api.Event) {
@@ -54,7 +61,7 @@ func newMetered(t *testing.T) *metered {
 	}
 	s := keys.NewStore(nil)
 	s.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Tenant: "acme", Hash: apikey.Hash("k-a"), Rights: apikey.Rights{RequestsPerMinute: 100, TokensPerMinute: 100000}}}})
-	m.bench = startBench(t, nil, func(d *Deps) { d.Keys, d.Access, d.Emitter = s, access, &m.uses })
+	m.bench = startBench(t, nil, func(d *Deps) { d.Keys, d.Access, d.Emitter, d.Others = s, access, &m.uses, &m.uses })
 	m.instances = streamed(m.bench, "m", api.RuntimeEngine, nil)
 	return m
 }
@@ -63,7 +70,8 @@ func newMetered(t *testing.T) *metered {
 func (m *metered) want(input, output int, line string) {
 	m.t.Helper()
 	m.once()
-	if text := m.log.String(); !strings.Contains(text, fmt.Sprintf(`"input_tokens":%d,"output_tokens":%d,`, input, output)) || !strings.Contains(text, line) {
+	text := strings.ReplaceAll(m.log.String(), "}", ",")
+	if !strings.Contains(text, fmt.Sprintf(`"input_tokens":%d,`, input)) || !strings.Contains(text, fmt.Sprintf(`"output_tokens":%d,`, output)) || !strings.Contains(text, line) {
 		m.t.Errorf("want %d and %d tokens and %s; the access log: %s", input, output, line, text)
 	}
 	m.uses.mu.Lock()
