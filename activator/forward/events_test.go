@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/relay"
 	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
@@ -85,5 +86,32 @@ func TestALargeEventIsKeptWhole(t *testing.T) {
 	s := &sink{}
 	if err := a.Copy(s); err != nil || s.String() != large+done || s.flushes != 2 {
 		t.Errorf("got %d bytes in %d flushes, %v", s.Len(), s.flushes, err)
+	}
+}
+
+// TestUsageIsForTheActivator: what an instance says that an answer uses is counted and taken out, or goes on to the front door that counts too.
+func TestUsageIsForTheActivator(t *testing.T) {
+	const said = ": rouse-usage 20 5 3\n"
+	for _, counts := range []bool{false, true} {
+		var u relay.Usage
+		a := newAnswer(t.Context(), &http.Response{
+			StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{[]string{said[:7], said[7:] + word, "event: x\n" + said + finish + done}, io.EOF}),
+			Header: http.Header{"Content-Type": {"text/event-stream"}, control.HeaderUsage: {"2 1 0"}},
+		}, Call{Kind: api.StreamCompletion, Usage: &u, Counts: counts}, headerMemory{})
+		if u.Prompt != 2 || u.Cached != 1 {
+			t.Errorf("the header is counted as %+v", u)
+		}
+		s, h := &sink{}, http.Header{}
+		a.Header(h)
+		if err := a.Copy(s); err != nil || u.Prompt != 20 || u.Cached != 5 || u.Tokens() != 3 {
+			t.Errorf("%v: %+v", err, u)
+		}
+		want := word + "event: x\n" + finish + done
+		if counts {
+			want = said + word + "event: x\n" + said + finish + done
+		}
+		if s.String() != want || (h.Get(control.HeaderUsage) != "") != counts {
+			t.Errorf("got %q and %v, want %q", s.String(), h, want)
+		}
 	}
 }

@@ -240,8 +240,8 @@ func (f format) tell(j *job, head, choice map[string]any, tokens []words.Token) 
 
 func (st *stream) event(choice map[string]any) error {
 	st.head["choices"] = []any{choice}
-	if st.a.steady {
-		st.head["usage"] = st.s.engine.usage(st.a, st.jobs, st.generated)
+	if i, is := choice["index"].(int); is && st.a.steady { // of this choice
+		st.head["usage"] = st.s.engine.usage(st.a, st.jobs[i:i+1], st.choices[i].tokens)
 	}
 	return st.send("", st.head)
 }

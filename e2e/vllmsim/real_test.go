@@ -67,7 +67,7 @@ var deviations = map[string]string{
 // Fields that one server has and another has not are passed over by the other's simulator.
 func TestFieldsOfOtherServers(t *testing.T) {
 	all := sampling{MinTokens: 1, IDs: true, IncludeStop: true, LoRA: []scale{{ID: 1}}, Stream: true}
-	if err := json.Unmarshal([]byte(`{"continuous_usage_stats": true}`), &all.StreamOptions); err != nil {
+	if err := json.Unmarshal([]byte(`{"include_usage": true, "continuous_usage_stats": true}`), &all.StreamOptions); err != nil {
 		t.Fatal(err)
 	}
 	for surface, want := range map[Surface]ask{

@@ -149,7 +149,7 @@ func (p sampling) ask(of Surface) (ask, error) {
 		return a, bad("stream_options", "Stream options can only be defined when `stream=True`.")
 	}
 	if p.StreamOptions != nil {
-		a.usage, a.steady = p.StreamOptions.IncludeUsage, p.StreamOptions.Continuous && of != LlamaCpp
+		a.usage, a.steady = p.StreamOptions.IncludeUsage, p.StreamOptions.Continuous && (of == SGLang || of != LlamaCpp && p.StreamOptions.IncludeUsage)
 	}
 	if f := p.ResponseFormat; f != nil && f.Type != "" && f.Type != "text" {
 		if f.Type != "json_object" && f.Type != "json_schema" {

@@ -66,6 +66,7 @@ func TestStreamsGoOn(t *testing.T) {
 		"echo":        {"/v1/completions", `{"model":"parrot","prompt":"say this\n","stream":true,"temperature":0,"echo":true,"max_tokens":8}`},
 		"texts":       {"/v1/chat/completions", chatBody("one two", `,"stream":true,"n":3,"temperature":1.5,"max_tokens":6,"logprobs":true,"stream_options":{"include_usage":true}`)},
 		"texts, said": {"/v1/chat/completions", chatBody("one two", `,"stream":true,"n":2,"temperature":1.5,"seed":4,"stop":["t"],"max_tokens":9`)},
+		"counted":     {"/v1/completions", `{"model":"parrot","prompt":["say this\n","and that\n"],"stream":true,"temperature":1.5,"n":2,"max_tokens":5,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`},
 		"prompts":     {"/v1/completions", `{"model":"parrot","prompt":["say this\n","and that\n","say this\n"],"stream":true,"temperature":1.5,"n":2,"logprobs":1,"max_tokens":5,"stream_options":{"include_usage":true}}`},
 		"least words": {"/v1/completions", `{"model":"parrot","prompt":"a b\n","stream":true,"temperature":0,"min_tokens":6,"max_tokens":9,"stop":["b"]}`},
 	} {

@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -55,6 +56,46 @@ func TestStreamIsLive(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestContinuousUsage: each chunk has what its choice has used so far, and the last one the whole.
+func TestContinuousUsage(t *testing.T) {
+	c := start(t, serve.Config{}, 0)
+	got := c.post("/v1/completions", `{"model":"parrot","prompt":["say this\n","and that too\n"],"stream":true,"temperature":0,"n":2,"max_tokens":5,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
+	type usage struct {
+		Prompt int `json:"prompt_tokens"`
+		Made   int `json:"completion_tokens"`
+	}
+	each, chunks := map[int]usage{}, 0
+	for line := range strings.Lines(got) {
+		var chunk struct {
+			Choices []struct{ Index int }
+			Usage   usage
+		}
+		data, found := strings.CutPrefix(line, "data: {")
+		if !found {
+			continue
+		}
+		if err := json.Unmarshal([]byte("{"+data), &chunk); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		if len(chunk.Choices) == 1 {
+			i := chunk.Choices[0].Index
+			if now := chunk.Usage; now.Prompt == 0 || now.Made < each[i].Made || now.Made > each[i].Made+1 {
+				t.Errorf("text %d has used %+v, and %+v before", i, now, each[i])
+			}
+			each[i] = chunk.Usage
+			chunks++
+			continue
+		}
+		want := usage{each[0].Prompt + each[2].Prompt, each[0].Made + each[1].Made + each[2].Made + each[3].Made}
+		if chunk.Usage != want || len(each) != 4 || each[0].Prompt == each[2].Prompt {
+			t.Errorf("all have used %+v, want %+v of %+v", chunk.Usage, want, each)
+		}
+	}
+	if chunks < 8 {
+		t.Errorf("got %d chunks: %s", chunks, got)
+	}
 }
 
 func TestDisconnect(t *testing.T) {
