@@ -211,7 +211,7 @@ func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	bare := newServer(cfg)
 	bare.Handler = api.InTurn(h)
 	s := serving{shutdown.New(bare), make(chan error, 1)}
-	listener = inbound.Guard(s.Server.Server, listener, api.WriteErrorTo)
+	listener = inbound.Guard(bare, inbound.Bound(bare, listener, cfg.Logger), api.WriteErrorTo)
 	go func() { s.served <- s.Serve(listener) }()
 	if cfg.Listening != nil {
 		cfg.Listening(cfg.Listen)

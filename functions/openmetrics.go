@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // metricsTime bounds a reading of the metrics, and how long a connection rests.
@@ -33,7 +34,7 @@ func (f *function) serveMetrics(ctx context.Context) {
 			metrics.ServeHTTP(w, r)
 		})}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
-	if err := s.Serve(l); ctx.Err() == nil {
+	if err := s.Serve(inbound.Bound(s, l, f.cfg.Logger)); ctx.Err() == nil {
 		f.cfg.Logger.Warn("metrics are not served any more", "error", err)
 	}
 }

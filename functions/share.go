@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // share answers other caches of models until ctx ends, if this instance's takes part. Where its port is taken the instance goes on
@@ -34,7 +36,7 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := s.Serve(l); err != http.ErrServerClosed {
+		if err := s.Serve(inbound.Bound(s, l, log)); err != http.ErrServerClosed {
 			log.Warn("other caches of models get nothing from this one any more", "error", err)
 		}
 	}()

@@ -17,14 +17,12 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/rouse-dev/rouse/internal/exchangerpc"
+	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// handshakeTimeout bounds a TLS handshake.
-const handshakeTimeout = 5 * time.Second
-
-// maxHandshakes bounds the handshakes at once: strangers may dial, too.
-const maxHandshakes = 256
+// strangers bound the connections of which no session or link has come.
+var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
 // TLS is cfg with what a front door's port needs: TLS 1.3, and the protocols of control streams and links.
 func TLS(cfg *tls.Config) *tls.Config {
@@ -39,30 +37,21 @@ func TLS(cfg *tls.Config) *tls.Config {
 
 // Serve takes agents in at l until ctx ends, and then ends their sessions and links. cfg comes from [TLS].
 func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) error {
+	l = inbound.NewListener(l, strangers, f.log)
 	control := &handed{conns: make(chan net.Conn), done: make(chan struct{}), addr: l.Addr()}
 	server := exchangerpc.NewServer(f, grpc.Creds(shaken{}))
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(control) }) // ends with Stop
+	var ended error
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	places := make(chan struct{}, maxHandshakes)
-	var err error
 	for {
-		var conn net.Conn
-		if conn, err = l.Accept(); err != nil {
+		conn, err := l.Accept()
+		if err != nil {
+			ended = err
 			break
 		}
-		select {
-		case places <- struct{}{}:
-		default:
-			_ = conn.Close()
-			f.metrics.refused.Inc()
-			continue
-		}
-		running.Go(func() {
-			defer func() { <-places }()
-			f.accept(ctx, tls.Server(conn, cfg), control)
-		})
+		running.Go(func() { f.accept(ctx, tls.Server(conn, cfg), control) })
 	}
 	server.Stop()
 	f.closeLinks()
@@ -70,14 +59,12 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("accept agents: %w", err)
+	return fmt.Errorf("accept agents: %w", ended)
 }
 
 // accept shakes hands and gives the connection to what its protocol says.
 func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *handed) {
-	shake, cancel := context.WithTimeout(ctx, handshakeTimeout)
-	defer cancel()
-	if err := conn.HandshakeContext(shake); err != nil {
+	if err := conn.HandshakeContext(ctx); err != nil {
 		f.stranger(conn, err)
 		return
 	}
@@ -108,7 +95,7 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 }
 
 // join makes a link of a connection, if a session knows it.
-func (f *Front) join(ctx context.Context, conn net.Conn) {
+func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	var s *session
 	l, err := link.Accept(ctx, conn, f.cfg.Link, func(h link.Hello) error {
 		f.mu.Lock()
@@ -126,6 +113,7 @@ func (f *Front) join(ctx context.Context, conn net.Conn) {
 		f.metrics.refused.Inc()
 		return
 	}
+	conn.NetConn().(*inbound.Conn).Begin()
 	f.mu.Lock()
 	s.links = append(s.links, l)
 	f.links[l] = true
@@ -207,13 +195,19 @@ type shaken struct {
 	credentials.TransportCredentials
 }
 
+// secured is what is known of an agent's connection.
+type secured struct {
+	credentials.TLSInfo
+	conn *inbound.Conn
+}
+
 // ServerHandshake implements [credentials.TransportCredentials].
 func (shaken) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
 		return nil, nil, errors.New("no TLS connection")
 	}
-	return c, credentials.TLSInfo{State: t.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
+	return c, secured{credentials.TLSInfo{State: t.ConnectionState(), CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, t.NetConn().(*inbound.Conn)}, nil
 }
 
 // Info implements [credentials.TransportCredentials].

@@ -3,7 +3,6 @@ package clusters
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -89,6 +87,9 @@ func (f *Front) Control(stream exchangerpc.ServerStream) error {
 		f.sentAway(stream.Context(), cluster, err)
 		return err
 	}
+	conn := connection(stream).conn
+	conn.Begin()
+	defer conn.End()
 	defer func() { f.lose(s, err) }()
 	if err = stream.Send(&exchange.Down{Welcome: &exchange.Welcome{Front: f.cfg.Name, Owner: f.cfg.Owner, Session: s.id, Secret: s.secret, Fronts: f.cfg.Fronts}}); err != nil {
 		return err
@@ -108,20 +109,8 @@ func (f *Front) Control(stream exchangerpc.ServerStream) error {
 
 // greet reads the Hello and checks who it is. cluster is whose agent it says that it is.
 func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster string, err error) {
-	first := make(chan *exchange.Up, 1)
-	go func() { // ends with the stream, which ends when Control returns
-		if up, err := stream.Recv(); err == nil {
-			first <- up
-		}
-		close(first)
-	}()
-	var up *exchange.Up
-	select {
-	case up = <-first:
-	case <-time.After(helloTimeout):
-		return nil, "", status.Errorf(codes.DeadlineExceeded, "no Hello came within %s", helloTimeout)
-	}
-	if up == nil || up.Hello == nil {
+	up, err := stream.Recv() // ends with its connection, if nobody else has a session on it
+	if err != nil || up.Hello == nil {
 		return nil, "", status.Error(codes.InvalidArgument, "the first message has no Hello")
 	}
 	cluster = up.Hello.Cluster
@@ -142,9 +131,6 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
 }
-
-// helloTimeout bounds the wait for a Hello.
-const helloTimeout = 5 * time.Second
 
 // awaitLink waits until the session has a link. The agent dials it before it says what it has, but over another connection: what it
 // says may be here first, and requests would find no way to it.
@@ -244,21 +230,16 @@ const maxDemands = 1000
 
 // certificate is the verified certificate of the stream's client; nil: it has none.
 func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
-	p, ok := peer.FromContext(stream.Context())
-	if !ok {
-		return nil
+	if chains := connection(stream).State.VerifiedChains; len(chains) > 0 {
+		return chains[0][0]
 	}
-	var state *tls.ConnectionState
-	switch info := p.AuthInfo.(type) {
-	case credentials.TLSInfo:
-		state = &info.State
-	default:
-		return nil
-	}
-	if len(state.VerifiedChains) == 0 {
-		return nil
-	}
-	return state.VerifiedChains[0][0]
+	return nil
+}
+
+// connection is the one that a stream came by.
+func connection(stream exchangerpc.ServerStream) secured {
+	p, _ := peer.FromContext(stream.Context())
+	return p.AuthInfo.(secured)
 }
 
 // newest is the link that takes new requests; nil: none does.

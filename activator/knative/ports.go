@@ -3,6 +3,7 @@ package knative
 import (
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -40,12 +41,12 @@ func newServer(addr string, h http.Handler) *http.Server {
 }
 
 // listenAndServe serves what the listener that wrap makes of its own accepts.
-func listenAndServe(s *http.Server, wrap func(net.Listener) net.Listener) error {
+func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) net.Listener) error {
 	l, err := net.Listen("tcp", s.Addr)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	return s.Serve(wrap(l)) // the caller names the server
+	return s.Serve(wrap(inbound.Bound(s, l, log))) // the caller names the server
 }
 
 // overTLS makes the listener of a server that speaks TLS. What is in it is looked at as on the other

@@ -44,12 +44,12 @@ func (p *process) listen() (servers, chan error) {
 	}
 	for _, server := range s.requests {
 		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener { return inbound.Guard(server, l, activator.WriteError) })
+			return listenAndServe(server, p.log, func(l net.Listener) net.Listener { return inbound.Guard(server, l, activator.WriteError) })
 		})
 	}
 	for _, server := range s.others {
 		run(server, func() error {
-			return listenAndServe(server, func(l net.Listener) net.Listener {
+			return listenAndServe(server, p.log, func(l net.Listener) net.Listener {
 				if server == s.others[0] {
 					return p.peers.Listen(l)
 				}
@@ -66,7 +66,7 @@ func (p *process) listen() (servers, chan error) {
 		failed <- err
 		return s, failed
 	}
-	run(secure, func() error { return listenAndServe(secure, overTLS(secure, cfg)) })
+	run(secure, func() error { return listenAndServe(secure, p.log, overTLS(secure, cfg)) })
 	s.requests = append(s.requests, secure)
 	return s, failed
 }

@@ -117,7 +117,7 @@ const maxHeader = 256 << 10
 func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxHeaderListSize(maxHeader), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 2 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if !s.cfg.Plain {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Names of what manifests/components/any-image has.
@@ -111,6 +112,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen for /metrics and probes: %w", err), secure.Close())
 	}
+	secure, plain = inbound.Bound(webhook, secure, cfg.Log), inbound.Bound(health, plain, cfg.Log)
 	ended := make(chan error, 2) // one of each server
 	go func() { ended <- webhook.ServeTLS(secure, "", "") }()
 	go func() { ended <- health.Serve(plain) }()

@@ -146,6 +146,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("listen for /metrics and probes: %w", err)
 	}
 	server := &http.Server{Handler: inbound.Answered(p.health()), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, ErrorLog: quiet(p.log)}
+	health = inbound.Bound(server, health, p.log)
 	served := make(chan error, 1) // sent to by the server, once
 	go func() { served <- server.Serve(health) }()
 	err = p.elect(ctx)

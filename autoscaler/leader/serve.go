@@ -70,6 +70,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := shutdown.New(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
 		BaseContext: func(net.Listener) context.Context { return ctx }})
+	l = inbound.Bound(s.Server, l, log)
 	served := make(chan error, 1) // sent to by the server, once
 	go func() { served <- s.Serve(l) }()
 	select {

@@ -31,7 +31,7 @@ func Serve(ctx context.Context, listen string, registry *prometheus.Registry, r 
 	defer stop()
 	served := make(chan error, 1) // sent to by the server, once
 	go func() {
-		served <- server.Serve(l)
+		served <- server.Serve(inbound.Bound(server.Server, l, r.deps.Log))
 		stop() // who can't be looked at does not run
 	}()
 	err = r.Run(running)

@@ -110,7 +110,7 @@ func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	})
-	l = inbound.Guard(server.Server, l, func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, toError(err)) })
+	l = inbound.Guard(server.Server, inbound.Bound(server.Server, l, s.log), func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, toError(err)) })
 	failed := make(chan error, 1) // the accept loop sends its end
 	go func() { failed <- server.Serve(l) }()
 	select {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // Errors of calls, as the caller reads them.
@@ -61,6 +62,7 @@ func (s *server) join(p *peer, m message, answer *message) error {
 		if err != nil {
 			return err
 		}
+		l = inbound.NewListener(l, inbound.Limits{}, s.cfg.Logger)
 		s.listener = l
 		s.tasks.Go(func() { s.accept(l) })
 	}

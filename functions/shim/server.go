@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 const (
@@ -212,7 +213,9 @@ func (s *server) accept(l net.Listener) {
 		if err != nil {
 			return // closed by end
 		}
-		if _, err := sameUser(conn); err != nil {
+		in := conn.(*inbound.Conn)
+		in.Begin()
+		if _, err := sameUser(in.NetConn()); err != nil {
 			s.cfg.Logger.Warn("a connection is refused", "error", err)
 			_ = conn.Close()
 			continue

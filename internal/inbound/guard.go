@@ -2,7 +2,6 @@ package inbound
 
 import (
 	"bytes"
-	"context"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -26,12 +25,10 @@ func Protocols() *http.Protocols {
 // on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not inspected;
 // HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does. answer writes the refusal, an *[Error].
 func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
-	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, watchedKey{}, c)
-	}
+	s.ConnContext = withConn
 	next := s.Handler
 	s.Handler = Answered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(watchedKey{}).(*watched); ok && r.ProtoMajor == 1 {
+		if c, ok := r.Context().Value(connKey{}).(*watched); ok && r.ProtoMajor == 1 {
 			if why := c.ambiguous(r); why != "" {
 				w.Header().Set("Connection", "close")
 				answer(w, r, &Error{Status: http.StatusBadRequest, Message: why})
@@ -62,9 +59,6 @@ func Unread(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // a connection without deadlines is a test's
 	}
 }
-
-// watchedKey is the connection's in a request's context.
-type watchedKey struct{}
 
 type guarded struct{ net.Listener }
 
@@ -113,6 +107,9 @@ func (c *watched) Read(p []byte) (int, error) {
 	c.inspect(p[:n])
 	return n, err
 }
+
+// NetConn is the connection below.
+func (c *watched) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite ends what is sent, so that an answer is read before the connection ends.
 func (c *watched) CloseWrite() error {

@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 // pageFlags are those of rouse page.
@@ -116,12 +117,13 @@ func (f *pageFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	f.Log.Info("the page is served", "url", f.URL, "listen", l.Addr().String())
-	return servePage(cmd.Context(), l, handler)
+	return servePage(cmd.Context(), l, handler, f.Log)
 }
 
 // servePage serves until ctx ends. What is followed ends then, and questions of the playground may finish.
-func servePage(ctx context.Context, l net.Listener, handler http.Handler) error {
+func servePage(ctx context.Context, l net.Listener, handler http.Handler, logger *slog.Logger) error {
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: pageHeaderTime, IdleTimeout: pageIdle, MaxHeaderBytes: pageHeader, ErrorLog: log.New(io.Discard, "", 0)}
+	l = inbound.Bound(s, l, logger)
 	ended := make(chan error, 1) // sent to once
 	go func() { ended <- s.Serve(l) }()
 	select {

@@ -314,7 +314,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
-	front = inbound.Guard(public.Server, front, activator.WriteError)
+	front = inbound.Guard(public.Server, inbound.Bound(public.Server, front, s.cfg.Logger), activator.WriteError)
 	go func() { ended <- public.Serve(front) }()
 	go func() { ended <- private.Serve(admin) }()
 	if s.cfg.Ready != nil {

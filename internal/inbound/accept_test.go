@@ -1,0 +1,307 @@
+package inbound_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rouse-dev/rouse/internal/inbound"
+)
+
+// dialled is a listener whose connections are in memory.
+type dialled struct {
+	conns chan any // a net.Conn or an error, which is what Accept returns; unbuffered
+	done  chan struct{}
+}
+
+func newDialled() *dialled { return &dialled{make(chan any), make(chan struct{})} }
+
+func (d *dialled) Accept() (net.Conn, error) {
+	select {
+	case c := <-d.conns:
+		if err, is := c.(error); is {
+			return nil, err
+		}
+		return c.(net.Conn), nil
+	case <-d.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *dialled) Close() error { close(d.done); return nil }
+
+func (*dialled) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+// from is a connection of an address.
+type from struct {
+	net.Conn
+	address string
+}
+
+func (f from) RemoteAddr() net.Addr {
+	if f.address == "" {
+		return &net.UnixAddr{Name: "@", Net: "unix"}
+	}
+	return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1234}
+}
+
+// dial connects from an address, and returns the client's end.
+func (d *dialled) dial(address string) net.Conn {
+	client, server := net.Pipe()
+	d.conns <- from{server, address}
+	return client
+}
+
+// open says whether the other end of a connection is, when all is done that is to be.
+func open(c net.Conn) bool {
+	synctest.Wait()
+	_ = c.SetReadDeadline(time.Now().Add(time.Nanosecond))
+	_, err := c.Read(make([]byte, 1))
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func noFiles() error {
+	return &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+}
+
+// accepted accepts what comes until the listener ends.
+func accepted(l net.Listener) (conns chan *inbound.Conn, ended chan error) {
+	conns, ended = make(chan *inbound.Conn, 1000), make(chan error, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				ended <- err
+				return
+			}
+			conns <- c.(*inbound.Conn)
+		}
+	}()
+	return conns, ended
+}
+
+// TestAcceptGoesOn: what is wrong with the process or one connection ends nothing, and its end is the listener's own.
+func TestAcceptGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		d := newDialled()
+		l := inbound.NewListener(d, inbound.Limits{}, slog.New(slog.NewTextHandler(&log, nil)))
+		conns, ended := accepted(l)
+		oldest, serves := d.dial("10.0.0.1"), d.dial("10.0.0.1")
+		<-conns
+		(<-conns).Begin()
+		begun := time.Now()
+		for range 20 {
+			d.conns <- noFiles()
+		}
+		if open(oldest) {
+			t.Error("the process has no files, and a connection that asks nothing stays open")
+		}
+		if !open(serves) {
+			t.Error("a connection is ended that is served")
+		}
+		if took := time.Since(begun); took < 10*time.Second || took > 20*time.Second {
+			t.Errorf("20 errors took %s: want pauses of up to a second", took)
+		}
+		if n := strings.Count(log.String(), "too many open files"); n < 1 || n > 2 {
+			t.Errorf("logged %d times in %s:\n%s", n, time.Since(begun), &log)
+		}
+		d.conns <- &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.ENOBUFS)}
+		c := d.dial("10.0.0.2")
+		if !open(c) {
+			t.Error("it accepts nothing any more")
+		}
+		broken := errors.New("broken")
+		d.conns <- broken
+		if err := <-ended; !errors.Is(err, broken) {
+			t.Errorf("it ended with %v", err)
+		}
+		conns, ended = accepted(l)
+		d.conns <- noFiles()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// TestCrowd: connections that ask nothing are bounded, by address and in all, and those that were there first go.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		l := inbound.NewListener(d, inbound.Limits{All: 12, Address: 4, Wait: 5 * time.Second}, slog.New(slog.DiscardHandler))
+		conns, _ := accepted(l)
+		defer l.Close()
+		dial := func(address string, n int) (all []net.Conn) {
+			for range n {
+				all = append(all, d.dial(address))
+			}
+			return all
+		}
+		check := func(who string, all []net.Conn, want int) {
+			t.Helper()
+			n := 0
+			for i, c := range all {
+				is := open(c)
+				if is {
+					n++
+				}
+				if is != (i >= len(all)-want) {
+					t.Errorf("%s: connection %d of %d is open: %v, want the last %d", who, i, len(all), is, want)
+				}
+			}
+		}
+		one := dial("10.0.0.1", 9)
+		check("one address", one, 4)
+		six := append(dial("2001:db8::1", 3), dial("2001:db8::2", 3)...)
+		check("one network of IPv6", six, 4)
+		other := dial("10.0.0.2", 1)
+		sockets := dial("", 3) // the twelfth
+		check("one address", one, 4)
+		honest := dial("10.0.0.3", 1)
+		check("who came last", honest, 1)
+		if check("no address", sockets, 3); len(conns) != 20 {
+			t.Errorf("%d were accepted", len(conns))
+		}
+		for range 9 + 6 {
+			<-conns
+		}
+		served := <-conns // of 10.0.0.2
+		served.Begin()
+		served.Begin()
+		served.End()
+		time.Sleep(time.Minute)
+		check("who asks nothing", slices.Concat(one, six, sockets, honest), 0)
+		check("who is served", other, 1)
+		served.End()
+		time.Sleep(4 * time.Second)
+		check("who may ask again", other, 1)
+		time.Sleep(2 * time.Second)
+		check("who asks nothing again", other, 0)
+		if _, err := served.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "within 5s") {
+			t.Errorf("its end reads %v", err)
+		}
+	})
+}
+
+// TestBound: connections of a server without a request are bounded, and those whose requests are served are left alone.
+func TestBound(t *testing.T) {
+	t.Parallel()
+	for name, protocol := range map[string]func(*http.Protocols){"HTTP/1": func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/2": func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newDialled()
+				answer := make(chan struct{})
+				s := &http.Server{Protocols: inbound.Protocols(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/slow" {
+						<-answer
+					}
+					_, _ = io.WriteString(w, "here")
+				})}
+				served := make(chan error, 1)
+				l := inbound.Guard(s, inbound.Bound(s, d, slog.New(slog.DiscardHandler)), nil)
+				go func() { served <- s.Serve(l) }()
+				protocols := new(http.Protocols)
+				protocol(protocols)
+				dials := 0
+				client := &http.Client{Transport: &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) {
+					dials++
+					return d.dial("10.0.0.1"), nil
+				}}}
+				get := func(path string) string {
+					resp, err := client.Get("http://server" + path)
+					if err != nil {
+						return err.Error()
+					}
+					defer resp.Body.Close()
+					body, err := io.ReadAll(resp.Body)
+					if err != nil {
+						return err.Error()
+					}
+					return string(body)
+				}
+				slow := make(chan string, 1)
+				go func() { slow <- get("/slow") }()
+				synctest.Wait()
+				var silent []net.Conn
+				for range 1200 {
+					silent = append(silent, d.dial("10.0.0.1"))
+				}
+				synctest.Wait()
+				n := 0
+				for _, c := range silent {
+					if open(c) {
+						n++
+					}
+				}
+				if n == 0 || n > 1024 {
+					t.Errorf("%d of one address are open", n)
+				}
+				close(answer)
+				if got := <-slow; got != "here" {
+					t.Errorf("a request that was served meanwhile got %q", got)
+				}
+				if got := get("/"); got != "here" || dials != 1 {
+					t.Errorf("the next one got %q, with %d connections", got, dials)
+				}
+				for range 1200 { // now the connection waits as they do
+					_ = d.dial("10.0.0.1")
+				}
+				if got := get("/"); got != "here" || dials != 2 {
+					t.Errorf("the one after got %q, with %d connections: the idle one was to be closed", got, dials)
+				}
+				time.Sleep(11 * time.Second)
+				for _, c := range silent {
+					if open(c) {
+						t.Fatal("a connection that says nothing is still open after 11 s")
+					}
+				}
+				client.CloseIdleConnections()
+				_ = s.Close()
+				if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestBoundSlowHeader: who has begun a request and does not end its header waits like who says nothing.
+func TestBoundSlowHeader(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialled()
+		s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.NotFoundHandler()}
+		go func() { _ = s.Serve(inbound.Bound(s, d, slog.New(slog.DiscardHandler))) }()
+		defer s.Close()
+		slow := d.dial("10.0.0.1")
+		_, _ = io.WriteString(slow, "GET / HTTP/1.1\r\nHost: x\r\n")
+		for range 1024 {
+			_, _ = io.WriteString(d.dial("10.0.0.1"), "GET / HTTP/1.1\r\nHost: x\r\n")
+		}
+		if open(slow) {
+			t.Error("1,025 headers of one address have not ended, and the oldest connection is open")
+		}
+		honest := d.dial("10.0.0.1")
+		_, _ = io.WriteString(honest, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		if resp, err := http.ReadResponse(bufio.NewReader(honest), nil); err != nil || resp.StatusCode != http.StatusNotFound {
+			t.Errorf("who is not slow gets %v, %v", resp, err)
+		}
+	})
+}
