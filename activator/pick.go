@@ -33,9 +33,9 @@ func (f *function) looksAt(r *request) {
 	want := r.wants()
 	r.want = &want
 	if r.prompts {
-		r.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(r.adapter), firstOf(p.Salt)), p.System, p.Tools, p.Messages)
+		r.want.Prefix = prefix.Of(prefix.SaltOf(tenant, string(r.adapter), string(p.Salt)), p.System, p.Tools, p.Messages)
 	}
-	if session := cmp.Or(r.in.Header.Get(headerSession), r.in.Header.Get(headerAffinity), firstOf(p.Session)); session != "" {
+	if session := cmp.Or(r.in.Header.Get(headerSession), r.in.Header.Get(headerAffinity), string(p.Session)); session != "" {
 		r.want.Session = uint64(prefix.SaltOf(tenant, session))
 	}
 }
@@ -49,9 +49,6 @@ func (f *function) countPrompt(r *request, tokens api.Tokens) {
 	defer f.mu.Unlock()
 	f.set.Count(len(r.Prompt.System)+len(r.Prompt.Tools)+len(r.Prompt.Messages), tokens)
 }
-
-// firstOf cuts what a client may make as long as it likes.
-func firstOf(v []byte) string { return string(v[:min(len(v), 1024)]) }
 
 // wants is what r wants of an instance, as far as anybody has looked.
 func (r *request) wants() route.Want {

@@ -110,7 +110,7 @@ func (s *Server) named(w who) string {
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	s.cfg.Log.Warn("a sign-in has failed", "error", clip(err.Error()))
 	if errors.Is(err, errRefused) {
-		say(w, http.StatusBadRequest, "The provider does not vouch for this sign-in: it was used before, or is too old.")
+		say(w, http.StatusBadRequest, "The provider does not vouch for this sign-in: it was used before, is too old, or has an address or a name of you that is too long.")
 		return
 	}
 	w.Header().Set("Retry-After", strconv.Itoa(int(retryProvider/time.Second)))

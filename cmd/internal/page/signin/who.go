@@ -17,7 +17,7 @@ type who struct {
 func (c Config) read(subject string, all map[string]any) (who, error) {
 	text := func(name string) string {
 		s, _ := all[name].(string)
-		return clip(s)
+		return s
 	}
 	w := who{Subject: subject, Name: text("name"), Email: text("email"), groups: texts(all[c.GroupsClaim])}
 	switch v := all["email_verified"].(type) {
@@ -29,13 +29,16 @@ func (c Config) read(subject string, all map[string]any) (who, error) {
 	if w.Subject == "" {
 		return who{}, fmt.Errorf("%w: its token names nobody", errRefused)
 	}
+	if n := max(len(w.Subject), len(w.Name), len(w.Email)); n > mostText {
+		return who{}, fmt.Errorf("%w: its token says who it is in %d bytes, want at most %d", errRefused, n, mostText)
+	}
 	if party := text("azp"); party != "" && party != c.ClientID { // the library looks at the audience alone
 		return who{}, fmt.Errorf("%w: its token is for %s", errRefused, party)
 	}
 	return w, nil
 }
 
-// mostText bounds what is kept of one thing that the provider says of a person.
+// mostText bounds each thing that the provider says of a person, and what is logged of its words.
 const mostText = 256
 
 // texts are those of a claim that is a list of texts, or one.
