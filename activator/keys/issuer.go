@@ -44,8 +44,14 @@ type issuer struct {
 }
 
 func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
-	i := &issuer{declared: d, client: client, others: others, accounts: map[string]*Account{}}
-	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), client))
+	from := client.Transport
+	if from == nil {
+		from = http.DefaultTransport
+	}
+	own := *client
+	own.Transport = &answers{from: from, last: map[string]answer{}}
+	i := &issuer{declared: d, client: &own, others: others, accounts: map[string]*Account{}}
+	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), i.client))
 	context.AfterFunc(i.ctx, func() {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -88,8 +94,8 @@ func issuerOf(token string) (url string, is bool) {
 	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
 }
 
-// retryIssuer is how long an issuer that could not be reached is not asked again.
-const retryIssuer = 5 * time.Second
+// retryIssuer is how long an issuer is not asked the same again, whatever it has answered: each token of an unknown key asks for its keys.
+const retryIssuer = 10 * time.Second
 
 // check returns what verifies tokens, and asks the issuer for it the first time.
 func (i *issuer) check() (*oidc.IDTokenVerifier, error) {

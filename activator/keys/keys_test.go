@@ -6,7 +6,9 @@ import (
 	"crypto/rsa"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -273,19 +275,110 @@ func (i *fakeIssuer) token(t *testing.T, forged bool, claims map[string]any) str
 	if forged {
 		key, _ = rsa.GenerateKey(rand.Reader, 2048)
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: "1"}}, nil)
+	all := map[string]any{"iss": i.URL, "aud": "rouse", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
+	maps.Copy(all, claims)
+	return signed(t, key, "1", all)
+}
+
+func signed(t *testing.T, key *rsa.PrivateKey, kid string, all map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: key, KeyID: kid}}, nil)
 	if err != nil {
 		t.Fatal(err)
-	}
-	all := map[string]any{"iss": i.URL, "aud": "rouse", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
-	for k, v := range claims {
-		all[k] = v
 	}
 	s, err := jwt.Signed(signer).Claims(all).Serialize()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// rotating is an issuer in memory, whose keys change.
+type rotating struct {
+	fakeIssuer
+
+	kid       string
+	asked     int // for its keys
+	unlimited bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (i *rotating) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if r.URL.Path == "/keys" {
+		i.asked++
+		_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &i.key.PublicKey, KeyID: i.kid, Algorithm: "RS256", Use: "sig"}}})
+		if i.unlimited {
+			_, _ = io.CopyN(w, zeros{}, 2<<20)
+		}
+	} else {
+		_ = json.NewEncoder(w).Encode(map[string]any{"issuer": "https://id", "jwks_uri": "https://id/keys", "authorization_endpoint": "https://id", "token_endpoint": "https://id", "id_token_signing_alg_values_supported": []string{"RS256"}})
+	}
+	return w.Result(), nil
+}
+
+type zeros struct{}
+
+// Read implements [io.Reader].
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// TestUnknownKeys: tokens of keys that an issuer does not have, and forged ones of a key that it has, ask it for its keys once in ten seconds,
+// delay no good token, and don't hide a new key for longer.
+func TestUnknownKeys(t *testing.T) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		i := &rotating{fakeIssuer: fakeIssuer{Server: &httptest.Server{URL: "https://id"}, key: key}, kid: "1"}
+		s := NewStore(&http.Client{Transport: i})
+		s.Load(&apikey.File{Issuers: []apikey.Issuer{{URL: "https://id", Audience: "rouse"}}})
+		defer s.Load(&apikey.File{})
+		use := func(of *rsa.PrivateKey, kid string) int {
+			t.Helper()
+			_, err := s.Authenticate(request("Authorization", "Bearer "+signed(t, of, kid, map[string]any{"iss": "https://id", "aud": "rouse", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()})))
+			return status(err)
+		}
+		if got := use(key, "1"); got != http.StatusOK || i.asked != 1 {
+			t.Fatalf("a good token: %d, asked %d times", got, i.asked)
+		}
+		for n := range 100 {
+			if got := use(other, fmt.Sprint("kid", n)); got != http.StatusUnauthorized {
+				t.Errorf("an unknown key: %d", got)
+			}
+			if got := use(other, "1"); got != http.StatusUnauthorized {
+				t.Errorf("a forged token: %d", got)
+			}
+		}
+		if i.asked != 1 {
+			t.Errorf("the issuer was asked for its keys %d times at once", i.asked)
+		}
+		i.key, i.kid = other, "2"
+		if got := use(key, "1"); got != http.StatusOK {
+			t.Errorf("a good token of the key before: %d", got)
+		}
+		time.Sleep(retryIssuer)
+		if got := use(other, "2"); got != http.StatusOK || i.asked != 2 {
+			t.Errorf("a token of the new key: %d, asked %d times", got, i.asked)
+		}
+		i.unlimited, i.kid = true, "3"
+		time.Sleep(retryIssuer)
+		if got := use(other, "3"); got != http.StatusServiceUnavailable {
+			t.Errorf("keys without end: %d", got)
+		}
+		if got := use(other, "2"); got != http.StatusOK || i.asked != 3 {
+			t.Errorf("a good token of the key that is known: %d, asked %d times", got, i.asked)
+		}
+	})
 }
 
 // TestTenantsWithoutEnd has more tenants than an issuer's accounts are bounded by: each has an account of its own, or none.

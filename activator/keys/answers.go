@@ -1,0 +1,57 @@
+package keys
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// mostAnswer bounds what an issuer says of itself, and its keys.
+const mostAnswer = 1 << 20
+
+// answers is the transport to one issuer. It gives the last answer to a URL, or the error, again for retryIssuer.
+type answers struct {
+	from http.RoundTripper
+
+	mu   sync.Mutex // guards last; held while the issuer is asked
+	last map[string]answer
+}
+
+type answer struct {
+	at   time.Time
+	resp *http.Response
+	body []byte
+	err  error
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, found := a.last[r.URL.String()]
+	if !found || time.Since(l.at) >= retryIssuer {
+		l = ask(a.from, r)
+		a.last[r.URL.String()] = l
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	resp := *l.resp
+	resp.Body = io.NopCloser(bytes.NewReader(l.body))
+	return &resp, nil
+}
+
+func ask(from http.RoundTripper, r *http.Request) (l answer) {
+	defer func() { l.at = time.Now() }()
+	if l.resp, l.err = from.RoundTrip(r); l.err != nil {
+		return l
+	}
+	defer l.resp.Body.Close()
+	if l.body, l.err = io.ReadAll(io.LimitReader(l.resp.Body, mostAnswer+1)); len(l.body) > mostAnswer {
+		l.err = fmt.Errorf("%s answers with more than %d bytes", r.URL, mostAnswer)
+	}
+	return l
+}
