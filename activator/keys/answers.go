@@ -2,7 +2,6 @@ package keys
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -50,8 +49,6 @@ func ask(from http.RoundTripper, r *http.Request) (l answer) {
 		return l
 	}
 	defer l.resp.Body.Close()
-	if l.body, l.err = io.ReadAll(io.LimitReader(l.resp.Body, mostAnswer+1)); len(l.body) > mostAnswer {
-		l.err = fmt.Errorf("%s answers with more than %d bytes", r.URL, mostAnswer)
-	}
+	l.body, l.err = io.ReadAll(l.resp.Body)
 	return l
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config/apikey"
+	"github.com/rouse-dev/rouse/internal/limithttp"
 )
 
 // maxTenants bounds the tenants of one issuer that are remembered. Those that use nothing of their limits are forgotten for new ones.
@@ -44,12 +45,8 @@ type issuer struct {
 }
 
 func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
-	from := client.Transport
-	if from == nil {
-		from = http.DefaultTransport
-	}
 	own := *client
-	own.Transport = &answers{from: from, last: map[string]answer{}}
+	own.Transport = &answers{from: limithttp.Transport{From: client.Transport, Bytes: mostAnswer}, last: map[string]answer{}}
 	i := &issuer{declared: d, client: &own, others: others, accounts: map[string]*Account{}}
 	i.ctx, i.revoke = context.WithCancel(oidc.ClientContext(context.Background(), i.client))
 	context.AfterFunc(i.ctx, func() {

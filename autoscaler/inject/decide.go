@@ -92,6 +92,8 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 	if _, server := programs[w.kind]; len(c.Command) == 0 && (known == "" || !server || w.kind == api.RuntimeLlamaCpp) { // 4.
 		image, err := read(ctx, c.Image)
 		switch {
+		case errors.Is(err, errBusy):
+			return verdict{}, err
 		case err != nil && (!server || known == "" && annotations[api.AnnotationInject] != "true"):
 			return verdict{missing: err.Error()}, nil
 		case err == nil && annotations[api.AnnotationInject] != "true" && (isFunction(image.Entrypoint) || image.Labels[labelFunction] == "true"):

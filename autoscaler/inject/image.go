@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -16,10 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/rouse-dev/rouse/internal/limithttp"
 )
 
 const (
@@ -29,15 +33,35 @@ const (
 	failedFor = 15 * time.Second
 	// mostImages bounds the cache.
 	mostImages = 1000
+	// mostAnswer bounds each answer of a registry, mostDecoded the part of one that is decoded: an image's configuration, or the list of an index.
+	mostAnswer  = 1 << 20
+	mostDecoded = 64 << 10
+	// mostReads bounds the reads at once, mostOwn those of one namespace, and mostWaiting those that wait too.
+	mostReads   = 16
+	mostOwn     = 2
+	mostWaiting = 16
 )
+
+// errBusy is why an image was not read that might be.
+var errBusy = errors.New("too many images are being read: it is tried again with the next pod")
 
 // images reads what images say of themselves, from their registries, and remembers it by digest.
 type images struct {
 	kube      kubernetes.Interface
 	transport http.RoundTripper
 
-	mu   sync.Mutex // guards read
-	read map[string]known
+	reads  singleflight.Group
+	places chan struct{} // has mostReads places; filled by who reads
+
+	mu         sync.Mutex // guards what follows
+	read       map[string]known
+	namespaces map[string]*reading
+}
+
+// reading are the reads of one namespace.
+type reading struct {
+	places chan struct{} // has mostOwn places; filled by who reads, or waits for others
+	n      int           // of those that read or wait
 }
 
 // known is what was found out of one image, or why nothing was.
@@ -48,7 +72,7 @@ type known struct {
 }
 
 func newImages(kube kubernetes.Interface, transport http.RoundTripper) *images {
-	return &images{kube: kube, transport: transport, read: map[string]known{}}
+	return &images{kube: kube, transport: transport, places: make(chan struct{}, mostReads), read: map[string]known{}, namespaces: map[string]*reading{}}
 }
 
 // of reads the configuration of an image, with the Secrets that the pod pulls its images by.
@@ -62,16 +86,61 @@ func (i *images) of(pod *corev1.Pod, namespace string) reader {
 		if k, found := i.cached(key); found {
 			return k.config, k.err
 		}
-		ctx, cancel := context.WithTimeout(ctx, readWithin)
-		defer cancel()
-		k := known{}
-		k.config, k.err = i.fetch(ctx, ref, pod, namespace)
-		if k.err != nil {
-			k.err, k.until = fmt.Errorf("what the image %s starts can't be read: %w", text, k.err), time.Now().Add(failedFor)
-		}
-		i.keep(key, k)
-		return k.config, k.err
+		config, err, _ := i.reads.Do(key, func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readWithin) // others may wait for it
+			defer cancel()
+			leave, err := i.enter(ctx, namespace)
+			if err != nil {
+				return (*v1.Config)(nil), fmt.Errorf("what the image %s starts was not read: %w", text, err)
+			}
+			defer leave()
+			k := known{}
+			k.config, k.err = i.fetch(ctx, ref, pod, namespace)
+			if k.err != nil {
+				k.err, k.until = fmt.Errorf("what the image %s starts can't be read: %w", text, k.err), time.Now().Add(failedFor)
+			}
+			i.keep(key, k)
+			return k.config, k.err
+		})
+		return config.(*v1.Config), err
 	}
+}
+
+// enter waits for a place to read by; leave gives it back. The error is errBusy.
+func (i *images) enter(ctx context.Context, namespace string) (leave func(), err error) {
+	i.mu.Lock()
+	own := i.namespaces[namespace]
+	if own == nil {
+		own = &reading{places: make(chan struct{}, mostOwn)}
+		i.namespaces[namespace] = own
+	}
+	if own.n >= mostOwn+mostWaiting {
+		i.mu.Unlock()
+		return nil, errBusy
+	}
+	own.n++
+	i.mu.Unlock()
+	var taken []chan struct{}
+	leave = func() {
+		for _, places := range taken {
+			<-places
+		}
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if own.n--; own.n == 0 {
+			delete(i.namespaces, namespace)
+		}
+	}
+	for _, places := range []chan struct{}{own.places, i.places} {
+		select {
+		case places <- struct{}{}:
+			taken = append(taken, places)
+		case <-ctx.Done():
+			leave()
+			return nil, errBusy
+		}
+	}
+	return leave, nil
 }
 
 func (i *images) cached(key string) (known, bool) {
@@ -103,37 +172,85 @@ func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, na
 	if err != nil {
 		return nil, err
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(i.transport), remote.WithAuthFromKeychain(keys), remote.WithUserAgent("rouse-injector")}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithTransport(limithttp.Transport{From: i.transport, Bytes: mostAnswer}), remote.WithAuthFromKeychain(keys), remote.WithUserAgent("rouse-injector")}
 	found, err := remote.Get(ref, options...)
 	if err != nil {
 		return nil, err
 	}
-	var img v1.Image
 	if found.MediaType.IsIndex() {
-		index, err := found.ImageIndex()
+		digest, err := ofIndex(found.Manifest)
 		if err != nil {
 			return nil, err
 		}
-		if img, err = ofIndex(index); err != nil {
+		if found, err = remote.Get(ref.Context().Digest(digest.String()), options...); err != nil {
 			return nil, err
 		}
-	} else if img, err = found.Image(); err != nil {
-		return nil, err
 	}
-	file, err := img.ConfigFile()
+	var manifest struct {
+		Config struct {
+			Digest v1.Hash `json:"digest"`
+		} `json:"config"`
+	}
+	if err := json.Unmarshal(found.Manifest, &manifest); err != nil {
+		return nil, fmt.Errorf("its manifest: %w", err)
+	}
+	blob, err := remote.Layer(ref.Context().Digest(manifest.Config.Digest.String()), options...)
 	if err != nil {
 		return nil, err
 	}
-	return &file.Config, nil
+	text, err := blob.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	defer text.Close()
+	raw, err := io.ReadAll(text)
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		Config part `json:"config"`
+	}
+	var all v1.Config
+	if err := errors.Join(json.Unmarshal(raw, &file), file.Config.decode(&all)); err != nil {
+		return nil, fmt.Errorf("its configuration: %w", err)
+	}
+	config := &v1.Config{Entrypoint: all.Entrypoint, Cmd: all.Cmd, StopSignal: all.StopSignal}
+	if all.Labels[labelFunction] == "true" {
+		config.Labels = map[string]string{labelFunction: "true"}
+	}
+	return config, nil
 }
 
-func ofIndex(index v1.ImageIndex) (v1.Image, error) {
-	manifest, err := index.IndexManifest()
-	if err != nil {
-		return nil, err
+// part is a part of what a registry sends that is decoded only if it is small: decoded it may be many times as large.
+type part json.RawMessage
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *part) UnmarshalJSON(text []byte) error {
+	if len(text) > mostDecoded {
+		return fmt.Errorf("a part of it has %d bytes, want at most %d", len(text), mostDecoded)
+	}
+	*p = slices.Clone(text)
+	return nil
+}
+
+func (p part) decode(into any) error {
+	if p == nil {
+		return nil
+	}
+	return json.Unmarshal(p, into)
+}
+
+// ofIndex is the image for our architecture, or any for Linux.
+func ofIndex(text []byte) (digest v1.Hash, err error) {
+	var index struct {
+		Manifests part `json:"manifests"`
+	}
+	var manifests []v1.Descriptor
+	if err := errors.Join(json.Unmarshal(text, &index), index.Manifests.decode(&manifests)); err != nil {
+		return digest, fmt.Errorf("its index: %w", err)
 	}
 	fits := func(arch string) int {
-		return slices.IndexFunc(manifest.Manifests, func(d v1.Descriptor) bool {
+		return slices.IndexFunc(manifests, func(d v1.Descriptor) bool {
 			return d.MediaType.IsImage() && d.Platform != nil && d.Platform.OS == "linux" && (arch == "" || d.Platform.Architecture == arch)
 		})
 	}
@@ -142,9 +259,9 @@ func ofIndex(index v1.ImageIndex) (v1.Image, error) {
 		k = fits("")
 	}
 	if k < 0 {
-		return nil, errors.New("there is none for Linux")
+		return digest, errors.New("there is none for Linux")
 	}
-	return index.Image(manifest.Manifests[k].Digest)
+	return manifests[k].Digest, nil
 }
 
 // keychain has the credentials of the Secrets that the pod pulls its images by.

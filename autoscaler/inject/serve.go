@@ -80,7 +80,7 @@ func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: readWithin}),
+	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10, TLSHandshakeTimeout: readWithin}),
 		asked: newAsked()}
 	s.asked.WithLabelValues("refused") // it is there from the beginning, so that the first one is an increase
 	registry.MustRegister(s.asked)

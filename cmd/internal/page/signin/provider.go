@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/rouse-dev/rouse/internal/limithttp"
 )
 
 // Bounds of what the provider says, and of what it may cost.
@@ -56,29 +57,10 @@ var errRefused = errors.New("the provider does not vouch for this sign-in")
 
 func newProvider(ctx context.Context, cfg Config, callback string) provider {
 	client := *cfg.Client
-	from := client.Transport
-	if from == nil {
-		from = http.DefaultTransport
-	}
-	client.Transport = bounded{from}
+	client.Transport = limithttp.Transport{From: client.Transport, Bytes: mostAnswer}
 	// A provider's answers lead nowhere else: a secret would be sent along.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return provider{cfg: cfg, callback: callback, ctx: oidc.ClientContext(ctx, &client), room: make(chan struct{}, atOnce)}
-}
-
-// bounded reads no more of an answer than it may have.
-type bounded struct{ http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(resp.Body, mostAnswer), resp.Body}
-	}
-	return resp, err
 }
 
 // ask returns what the provider says of itself.
