@@ -3,10 +3,15 @@ package clusteragent
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,7 +122,8 @@ var errSelf = errors.New("the front door is this process itself")
 // open dials, says hello and opens a link.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
-	var failed atomic.Pointer[error] // the last try to dial, which gRPC wraps in its own words
+	var failed atomic.Pointer[error]  // the last try to dial, which gRPC wraps in its own words
+	var proved atomic.Pointer[string] // whose the last connection is
 	defer func() {
 		if why := failed.Load(); err != nil && why != nil && status.Code(err) == codes.Unavailable {
 			err = *why
@@ -128,8 +134,11 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 			wire, err := f.secure(ctx, "h2")
 			if err != nil {
 				failed.Store(&err)
+				return nil, err
 			}
-			return wire, err
+			of := identity(wire.(*tls.Conn).ConnectionState().PeerCertificates[0])
+			proved.Store(&of)
+			return wire, nil
 		}),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 	if err != nil {
@@ -159,6 +168,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
+	welcome.Owner += "@" + *proved.Load() // what it says of itself alone, another front door may say too
 	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
 		orders: make(chan ordered, maxOrders)}
@@ -170,6 +180,17 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	context.AfterFunc(ctx, func() { _ = s.server.Close() })
 	a.welcomed(s)
 	return s, nil
+}
+
+// identity is a short form of the names that a certificate is for, which stay when it is renewed.
+func identity(c *x509.Certificate) string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	slices.Sort(names)
+	sum := sha256.Sum256([]byte(strings.Join(names, " ")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // serveLink dials the connection that brings requests, and serves it until it ends; then cancel is called, for without a link the session is

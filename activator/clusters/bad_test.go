@@ -121,6 +121,8 @@ func TestBadHello(t *testing.T) {
 		"a version from the future": {"e", later, codes.FailedPrecondition, "protocol 2"},
 		"a name that is taken":      {"w", hello("west", "agent-1"), codes.AlreadyExists, "is taken"},
 		"no name":                   {"e", hello("east", ""), codes.FailedPrecondition, "no name"},
+		"a name with an escape":     {"e", hello("east", "a\x1b[31m"), codes.FailedPrecondition, "not ASCII"},
+		"a name of two lines":       {"e", hello("east", "a\nb"), codes.FailedPrecondition, "not ASCII"},
 		"an endless name":           {"e", hello("east", strings.Repeat("x", 300)), codes.FailedPrecondition, "253"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,11 +40,20 @@ const chatPath = "/v1/chat/completions"
 // authority signs itself: a certificate for 127.0.0.1.
 func authority(t testing.TB) (server *tls.Config, pool *x509.CertPool) {
 	t.Helper()
+	server, c := authorityOf(t)
+	pool = x509.NewCertPool()
+	pool.AddCert(c)
+	return server, pool
+}
+
+// authorityOf is authority with more names.
+func authorityOf(t testing.TB, names ...string) (server *tls.Config, c *x509.Certificate) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	c = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front"}, DNSNames: names, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 	if err != nil {
@@ -54,9 +63,7 @@ func authority(t testing.TB) (server *tls.Config, pool *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool = x509.NewCertPool()
-	pool.AddCert(c)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, pool
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, c
 }
 
 // wakerOf is never asked: nothing is granted in these tests.

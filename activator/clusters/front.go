@@ -36,8 +36,8 @@ type Activator interface {
 type Config struct {
 	// Name is this front door's, unique among front doors.
 	Name string
-	// Owner is the name by which it owns what it has created in clusters; front doors that declare the same functions may share
-	// it. Default: Name.
+	// Owner is the name by which it owns what it has created in clusters; front doors that declare the same functions, and whose
+	// certificates are for the same names, may share it. Default: Name.
 	Owner string
 	// SharesNear says that the other front doors have the functions of this machine themselves, as the activators of one cluster
 	// do: what waits at those is not for them.

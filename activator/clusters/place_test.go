@@ -1,6 +1,7 @@
 package clusters_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"slices"
@@ -191,7 +192,7 @@ func TestCreatedByAnother(t *testing.T) {
 		w.mu.Lock()
 		owners := slices.Clone(w.has["default/chat"].owners)
 		w.mu.Unlock()
-		if !slices.Equal(owners, []string{"fronts"}) {
+		if len(owners) != 1 || !strings.HasPrefix(owners[0], "fronts@") {
 			t.Errorf("it is there for %v, want both together", owners)
 		}
 		for _, f := range []*front{a, b} {
@@ -203,6 +204,32 @@ func TestCreatedByAnother(t *testing.T) {
 		if got := <-w.changes; got != "remove default/chat" {
 			t.Error(got)
 		}
+	}
+}
+
+// TestOwnerOfAnother: a front door that says that it is another one is not taken for it where its certificate is for other names, so that it
+// can't remove, or change, what the other one has created.
+func TestOwnerOfAnother(t *testing.T) {
+	t.Parallel()
+	both := x509.NewCertPool()
+	var owners []string
+	for _, host := range []string{"a.example", "b.example"} {
+		server, c := authorityOf(t, host)
+		both.AddCert(c)
+		f := newFrontNamed(t, "fronts/"+host, server, declared("west", "west", "default/*"))
+		if err := f.Place(placed(clusters.LabelCluster + " = west")); err != nil {
+			t.Fatal(err)
+		}
+		w := newSite(t, "west", both, siteConfig{accept: everything}, f.at)
+		if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
+			t.Fatalf("%d %s", status, body)
+		}
+		w.mu.Lock()
+		owners = append(owners, w.has["default/chat"].owners...)
+		w.mu.Unlock()
+	}
+	if len(owners) != 2 || owners[0] == owners[1] || !strings.HasPrefix(owners[0], "fronts@") || !strings.HasPrefix(owners[1], "fronts@") {
+		t.Errorf("what two of one name have created is there for %v, want one for each", owners)
 	}
 }
 

@@ -25,7 +25,9 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -211,7 +213,7 @@ type Down struct {
 type Welcome struct {
 	Front string `json:"front"` // its name
 	// Owner is the name by which it owns the functions that it has created; front doors that share their declarations
-	// share it. Empty: Front.
+	// share it, and have certificates for the same names. Empty: Front.
 	Owner   string `json:"owner,omitempty"`
 	Session string `json:"session"`
 	// Secret opens links to this session ([link.Hello]).
@@ -329,6 +331,8 @@ func (h *Hello) Validate() error {
 		return errors.New("exchange: the cluster has no name, or one of more than 253 bytes")
 	case h.Agent == "" || len(h.Agent) > MaxName:
 		return errors.New("exchange: the agent has no name, or one of more than 253 bytes")
+	case strings.ContainsFunc(h.Cluster+h.Agent, func(r rune) bool { return r <= ' ' || r > '~' }): // they go into headers
+		return fmt.Errorf("exchange: the cluster %q or the agent %q has a name with spaces, or with characters that are not ASCII", h.Cluster, h.Agent)
 	case len(h.Run) > MaxName || len(h.Version) > MaxName:
 		return errors.New("exchange: the agent has a version or a run of more than 253 bytes")
 	case len(h.Labels) > MaxLabels:
@@ -344,11 +348,14 @@ func (h *Hello) Validate() error {
 
 // Validate reports the first field that is wrong, and what it should be.
 func (f *Function) Validate() error {
-	if f.Name == "" || len(f.Name) > 2*MaxName+1 {
-		return errors.New("exchange: a function has no name, or one that is too long")
+	if f.Name == "" || len(f.Name) > 2*MaxName+1 || strings.ContainsFunc(string(f.Name), unicode.IsControl) {
+		return errors.New("exchange: a function has no name, one that is too long, or one with control characters")
 	}
 	for _, names := range [][]api.ModelName{{f.Model}, f.Aliases, f.Adapters} {
 		for _, n := range names {
+			if strings.ContainsFunc(string(n), unicode.IsControl) {
+				return fmt.Errorf("exchange: function %q: the name %q has control characters", f.Name, n)
+			}
 			if len(n) > MaxName {
 				return fmt.Errorf("exchange: function %s: a name of %d bytes: want at most %d", f.Name, len(n), MaxName)
 			}

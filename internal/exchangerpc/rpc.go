@@ -6,9 +6,13 @@
 package exchangerpc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -70,7 +74,36 @@ func (codec) Marshal(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Unmarshal implements [encoding.Codec].
+// Unmarshal implements [encoding.Codec]. What the other side says comes to logs and terminals: characters that would direct these are replaced.
 func (codec) Unmarshal(data []byte, v any) error {
-	return json.Unmarshal(data, v)
+	return json.Unmarshal(legible(data), v)
+}
+
+// legible is JSON with U+FFFD in the place of each control character but tabs and ends of lines, and of those that turn the direction of text.
+func legible(data []byte) []byte {
+	directs := func(r rune) bool {
+		return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' || unicode.Is(unicode.Bidi_Control, r)
+	}
+	out := make([]byte, 0, len(data))
+	for len(data) > 0 {
+		n, bad := 1, false
+		switch {
+		case bytes.HasPrefix(data, []byte(`\u`)) && len(data) >= 6:
+			r, err := strconv.ParseUint(string(data[2:6]), 16, 16)
+			n, bad = 6, err == nil && directs(rune(r))
+		case data[0] == '\\' && len(data) >= 2:
+			n, bad = 2, data[1] == 'b' || data[1] == 'f'
+		default:
+			var r rune
+			r, n = utf8.DecodeRune(data)
+			bad = directs(r)
+		}
+		if bad {
+			out = append(out, "\uFFFD"...)
+		} else {
+			out = append(out, data[:n]...)
+		}
+		data = data[n:]
+	}
+	return out
 }
