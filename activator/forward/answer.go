@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"strconv"
@@ -22,6 +23,7 @@ import (
 type Answer struct {
 	resp   *http.Response
 	kind   api.Stream
+	plain  bool
 	media  string        // of the body, where it is ours to read
 	from   *relay.Source // nil once closed
 	usage  *relay.Usage  // nil: nobody counts
@@ -40,7 +42,7 @@ const (
 )
 
 func newAnswer(ctx context.Context, resp *http.Response, call Call, header headerMemory) *Answer {
-	a := &Answer{resp: resp, kind: call.Kind, usage: call.Usage, counts: call.Counts, state: call.State, header: header}
+	a := &Answer{resp: resp, kind: call.Kind, plain: call.Plain, usage: call.Usage, counts: call.Counts, state: call.State, header: header}
 	if said := resp.Header.Get(control.HeaderUsage); said != "" && call.Usage != nil {
 		call.Usage.Tell(said)
 	}
@@ -100,9 +102,13 @@ func (a *Answer) Lines() bool {
 	return a.resp.StatusCode == http.StatusOK && a.media == "application/x-ndjson"
 }
 
-// Header copies the answer's header to h, without what belongs to the connection or to the control plane.
+// Header copies the answer's header to h, without what belongs to the connection or to the control plane, and of a model server's
+// answer what [control.Answered] names.
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
+	if !a.plain {
+		maps.DeleteFunc(a.resp.Header, func(name string, _ []string) bool { return !control.Answered(name) && name != "Connection" })
+	}
 	relay.CopyHeader(h, a.resp.Header)
 	if id != nil {
 		h[HeaderID] = id

@@ -58,6 +58,8 @@ type Call struct {
 	Wait bool
 	// Tenant is whose request it is, as the instance is told; empty: it is not.
 	Tenant string
+	// Plain says that the function is a server of the user's own, whose answers' headers its clients get.
+	Plain bool
 	// Trusted says that the priority in the body counts.
 	Trusted bool
 	// Credentials passes those of the client on.

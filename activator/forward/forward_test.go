@@ -79,6 +79,9 @@ func TestWhatIsSent(t *testing.T) {
 		w.Header().Set("Connection", "X-Private")
 		w.Header().Set("X-Private", "1")
 		w.Header().Set("X-Kept", "1")
+		for _, own := range []string{"Set-Cookie", "Access-Control-Allow-Origin", "Location", "Content-Security-Policy", "Strict-Transport-Security", "Clear-Site-Data", "Www-Authenticate", "X-Accel-Redirect", "Refresh", "Link"} {
+			w.Header().Set(own, "https://elsewhere.example")
+		}
 		w.Header().Set(HeaderID, "the runtime's")
 		for _, reserved := range []string{control.HeaderRefused, "K-Own", "Ce-Id", "Knative-Serving-Revision", "Server-Timing", "X-Rouse-Instance"} {
 			w.Header().Set(reserved, "forged")

@@ -2,6 +2,7 @@ package control
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -76,6 +77,33 @@ func Credential(name string) bool {
 		return true
 	}
 	return false
+}
+
+// Forwarded says whether a header, its name written canonically, says by which way a request came and who its client is.
+// That is for proxies, and for servers of the user's own.
+func Forwarded(name string) bool {
+	name = dashed(name)
+	switch name {
+	case "Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip":
+		return true
+	}
+	return strings.HasPrefix(name, "X-Forwarded-")
+}
+
+// answered are the headers of a model server's answer that its client gets.
+var answered = map[string]bool{
+	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Length": true, "Content-Range": true, "Content-Type": true,
+	"Date": true, "Etag": true, "Last-Modified": true, "Retry-After": true, "Trailer": true, "Vary": true, "Request-Id": true,
+}
+
+// directing begin the names of headers that are none of the standard and that proxies or browsers obey.
+var directing = [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Reproxy-", "X-Permitted-Cross-Domain-Policies"}
+
+// Answered says whether a header of a model server's answer, its name written canonically, is for its client. Others, such as
+// cookies, and what browsers take for the word of the host that they asked, would be the front door's own there.
+func Answered(name string) bool {
+	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+	return answered[name] || begins("Openai-") || begins("Anthropic-") || begins("X-") && !slices.ContainsFunc(directing[:], begins)
 }
 
 // dashed is name as servers read it that know no difference between _ and -, as those behind CGI and WSGI.

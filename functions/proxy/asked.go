@@ -78,7 +78,7 @@ func (x *exchange) private(h http.Header) {
 		switch {
 		case name == control.HeaderTenant && x.proxy.cfg.Tenants:
 		case name == control.HeaderState && x.tellsState():
-		case control.Reserved(name), !x.proxy.cfg.Credentials && control.Credential(name):
+		case control.Reserved(name), !x.proxy.cfg.Everything && control.Forwarded(name), !x.proxy.cfg.Credentials && control.Credential(name):
 			delete(h, name)
 		}
 	}

@@ -172,7 +172,7 @@ func TestBytesAreUntouched(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	})
 	req, _ := http.NewRequest("POST", b.URL+"/v1/chat/completions?x=%20y&b", strings.NewReader(sent))
-	req.Header = http.Header{"X-Client": {"a", "b"}, "Authorization": {"Bearer k"}, "X-Rouse-Tenant": {"1.2.3.4"}, "K-Proxy-Request": {"x"}, "Ce-Id": {"x"}, "Connection": {"close, X-Hop"}, "X-Hop": {"1"}, "User-Agent": {"ua"}}
+	req.Header = http.Header{"X-Client": {"a", "b"}, "Authorization": {"Bearer k"}, "X-Rouse-Tenant": {"1.2.3.4"}, "K-Proxy-Request": {"x"}, "Ce-Id": {"x"}, "Connection": {"close, X-Hop"}, "X-Hop": {"1"}, "User-Agent": {"ua"}, "Forwarded": {"for=1.2.3.4"}, "X-Forwarded-For": {"1.2.3.4"}, "X_forwarded_proto": {"https"}, "X-Real-Ip": {"1.2.3.4"}}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -105,10 +105,10 @@ func printable(query string) string {
 // the answer, those that say which way the call came, and those by which Rouse speaks.
 func ours(name string) bool {
 	switch name {
-	case "Host", "Content-Length", "Expect", "Accept-Encoding", "Forwarded", "X-Real-Ip":
+	case "Host", "Content-Length", "Expect", "Accept-Encoding":
 		return true
 	}
-	return localhttp.PerConnection(name) || control.Reserved(name) || strings.HasPrefix(name, "X-Forwarded-")
+	return localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }
 
 // shared are headers of a call that its inner requests get where they have none:
