@@ -82,14 +82,12 @@ func (c *call) allow(found *api.Error) *api.Error {
 		}
 		return found
 	}
-	if found != nil {
-		if found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model) {
-			return notAllowed(account, c.req.Model)
-		}
-		return found
-	}
-	if !account.Allows(c.f.namesFor(c.req.Model, c.req.adapter)...) {
+	switch { // nothing of a function is said to who may not use it, not even what its runtime lacks
+	case c.f != nil && !account.Allows(c.f.namesFor(c.req.Model, c.req.adapter)...),
+		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model):
 		return notAllowed(account, c.req.Model)
+	case found != nil:
+		return found
 	}
 	if account.Tenant == "" {
 		c.req.Priority = 0

@@ -127,7 +127,14 @@ func TestWhatAKeyMayUse(t *testing.T) {
 		f.Aliases = []api.ModelName{"alias-m"}
 		f.Runtime.Adapters = []api.Adapter{{Name: "lora-1", Path: "/1"}, {Name: "lora-2", Path: "/2"}}
 	}), "m-0001", api.Awake)
-	b.instance(b.function("n", nil), "n-0001", api.Awake)
+	b.instance(b.function("n", func(f *api.Function) { f.Runtime.Kind = api.RuntimeLlamaCpp }), "n-0001", api.Awake)
+	for _, path := range []string{"/pooling", "/classify", "/v1/chat/completions/render", "/api/chat"} {
+		_, there := b.post(path, `{"model":"n","messages":[],"input":"x"}`, "Authorization", "Bearer k-some")
+		_, not := b.post(path, `{"model":"x","messages":[],"input":"x"}`, "Authorization", "Bearer k-some")
+		if strings.ReplaceAll(there, `\"n\"`, `\"x\"`) != not || strings.Contains(there, api.RuntimeLlamaCpp) {
+			t.Errorf("%s of a model that a key may not use: %s, and of none: %s", path, there, not)
+		}
+	}
 	for _, tc := range []struct {
 		key, model string
 		want       int
