@@ -45,7 +45,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func ask(from http.RoundTripper, r *http.Request) (l answer) {
 	defer func() { l.at = time.Now() }()
-	if l.resp, l.err = from.RoundTrip(r); l.err != nil {
+	if l.resp, l.err = from.RoundTrip(r); l.err != nil { //nolint:bodyclose // it is closed below
 		return l
 	}
 	defer l.resp.Body.Close()

@@ -86,7 +86,8 @@ func legible(data []byte) []byte {
 	}
 	out := make([]byte, 0, len(data))
 	for len(data) > 0 {
-		n, bad := 1, false
+		var n int
+		var bad bool
 		switch {
 		case bytes.HasPrefix(data, []byte(`\u`)) && len(data) >= 6:
 			r, err := strconv.ParseUint(string(data[2:6]), 16, 16)

@@ -128,7 +128,7 @@ func TestAcceptGoesOn(t *testing.T) {
 		if err := <-ended; !errors.Is(err, broken) {
 			t.Errorf("it ended with %v", err)
 		}
-		conns, ended = accepted(l)
+		_, ended = accepted(l)
 		d.conns <- noFiles()
 		if err := l.Close(); err != nil {
 			t.Error(err)
