@@ -274,6 +274,15 @@ func Adapters(s string) ([]api.Adapter, error) {
 	return f.Runtime.Adapters, nil
 }
 
+// AdapterList is what [Adapters] reads.
+func AdapterList(all []api.Adapter) string {
+	list := make([]string, len(all))
+	for i, a := range all {
+		list[i] = string(a.Name) + "=" + a.Path
+	}
+	return strings.Join(list, ",")
+}
+
 func setAdapters(f *api.Function, s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		name, path, found := strings.Cut(strings.TrimSpace(pair), "=")

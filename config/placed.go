@@ -39,11 +39,7 @@ func Placed(r RevisionSource) (api.Function, error) {
 		}
 	}
 	if r.Adapters != nil {
-		list := make([]string, len(*r.Adapters))
-		for i, a := range *r.Adapters {
-			list[i] = string(a.Name) + "=" + a.Path
-		}
-		if annotations[api.AnnotationAdapters] = strings.Join(list, ","); len(list) == 0 {
+		if annotations[api.AnnotationAdapters] = AdapterList(*r.Adapters); len(*r.Adapters) == 0 {
 			delete(annotations, api.AnnotationAdapters)
 		}
 	}

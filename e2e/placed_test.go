@@ -86,14 +86,34 @@ func TestPlaced(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a program", func(t *testing.T) {
-		if out, err := f.declare(t, strings.Replace(fmt.Sprintf(elsewhere, "program", "64Mi", "rouse.dev/cluster"), "[{image: a}]", "[{image: a, command: [/bin/sh]}]", 1)); err != nil {
+	t.Run("what is the operator's", func(t *testing.T) {
+		for name, attack := range map[string]struct{ was, is, want string }{
+			"program":     {"[{image: a}]", "[{image: a, command: [/bin/sh]}]", "no function with a command"},
+			"interpreter": {"[{image: a}]", "[{image: a, args: [--device, cuda, --python, /bin/sh]}]", "no argument \"--python\""},
+			"address":     {"[{image: a}]", "[{image: a, args: [--listen, '127.0.0.1:1']}]", "no argument \"--listen\""},
+			"file":        {"rouse.dev/model: pico", "rouse.dev/model: /etc/passwd", "no function with the model /etc/passwd: its operator has to name it"},
+			"missing":     {"rouse.dev/model: pico", "rouse.dev/model: /no/such", "no function with the model /no/such: its operator has to name it"},
+			"url":         {"rouse.dev/model: pico", "rouse.dev/model: 'http://127.0.0.1:1/x'", "no function with the model"},
+			"folder":      {"rouse.dev/model: pico", "rouse.dev/model: pico, rouse.dev/conversation-folder: /tmp", "rouse.dev/conversation-folder"},
+			"priority":    {"rouse.dev/model: pico", "rouse.dev/model: pico, rouse.dev/priority: '1'", "rouse.dev/priority above 0"},
+			"runtime":     {"rouse.dev/model: pico", "rouse.dev/runtime: vllm, rouse.dev/model: 'hf://a/b'", "--accept-runtimes has engine"},
+		} {
+			if out, err := f.declare(t, strings.Replace(fmt.Sprintf(elsewhere, name, "64Mi", "rouse.dev/cluster"), attack.was, attack.is, 1)); err != nil {
+				t.Fatal(name, out, err)
+			}
+			_, err := c.Chat.Completions.New(ctx, chat(name, "hello"))
+			var e *openai.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Message, attack.want) || strings.Contains(e.Message, "root:") {
+				t.Errorf("%s: %v, want it refused by the rack with %q", name, err, attack.want)
+			}
+		}
+	})
+	t.Run("with options", func(t *testing.T) {
+		if out, err := f.declare(t, strings.Replace(fmt.Sprintf(elsewhere, "optioned", "64Mi", "rouse.dev/cluster"), "[{image: a}]", "[{image: a, args: [--threads, '1', --max-model-len=256]}]", 1)); err != nil {
 			t.Fatal(out, err)
 		}
-		_, err := c.Chat.Completions.New(ctx, chat("program", "hello"))
-		var e *openai.Error
-		if !errors.As(err, &e) || !strings.Contains(e.Message, "--accept-runtimes") {
-			t.Errorf("%v, want it refused by the rack", err)
+		if got, err := c.Chat.Completions.New(ctx, chat("optioned", "echo hello")); err != nil || got.Choices[0].Message.Content != "hello" {
+			t.Errorf("%v, %v", got, err)
 		}
 	})
 	t.Run("no front door", func(t *testing.T) {

@@ -30,6 +30,8 @@ type Applier interface {
 type Accept struct {
 	// Functions are patterns of names, as "default/*".
 	Functions []string
+	// Models are references of models that they may have, as in [config.Accept].
+	Models []string
 	// Max bounds how many there are at once. Default 16.
 	Max int
 	// Memory is the most that one instance may have; nil: nobody knows.

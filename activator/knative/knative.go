@@ -150,9 +150,9 @@ func (c Config) accepted() (*placed.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--accept-functions: %w", err)
 	}
-	cfg := &placed.Config{Namespace: namespace, Images: c.AcceptImages}
+	cfg := &placed.Config{Namespace: namespace, Images: c.AcceptImages, Models: c.Join.Accept.Models}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("--accept-images: %w", err)
+		return nil, fmt.Errorf("--accept-images, --accept-models: %w", err)
 	}
 	return cfg, nil
 }

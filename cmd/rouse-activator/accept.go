@@ -20,6 +20,7 @@ type acceptFlags struct {
 func (f *acceptFlags) add(s *pflag.FlagSet) {
 	s.StringSliceVar(&f.accept.Functions, "accept-functions", words("ROUSE_ACCEPT_FUNCTIONS"), "functions that the front doors may have created in this cluster, as `patterns` of one namespace such as default/*: a function is code that runs here (default: those of ROUSE_ACCEPT_FUNCTIONS, or none)")
 	s.StringSliceVar(&f.images, "accept-images", words("ROUSE_ACCEPT_IMAGES"), "`RUNTIME=IMAGE` of the runtimes of such functions, by commas or repeated (default: those of ROUSE_ACCEPT_IMAGES)")
+	s.StringSliceVar(&f.accept.Models, "accept-models", words("ROUSE_ACCEPT_MODELS"), "`models` and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ (default: those of ROUSE_ACCEPT_MODELS, or pico, hf:// and ollama://)")
 	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
 }
 

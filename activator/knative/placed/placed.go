@@ -21,6 +21,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // Marks of a Service that this package has made.
@@ -36,6 +37,8 @@ type Config struct {
 	Namespace string
 	// Images are those of the runtimes that are accepted.
 	Images map[string]string
+	// Models are those that they may have, as in [config.Accept].
+	Models []string
 }
 
 // Namespace is the one namespace that patterns of functions name.
@@ -67,7 +70,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("the image %q of the runtime %q: want RUNTIME=IMAGE, where RUNTIME is one of %s other than %s and %s", image, kind, strings.Join(api.RuntimeKinds, ", "), api.RuntimeCommand, api.RuntimeHTTP)
 		}
 	}
-	return nil
+	return config.Accept{Models: c.Models}.Validate()
 }
 
 // Applier creates and removes Services. It implements clusteragent.Applier; its methods are safe for many goroutines, and those

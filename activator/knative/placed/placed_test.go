@@ -137,7 +137,7 @@ func TestRefuses(t *testing.T) {
 	far.Name, far.YAML = "system/chat", strings.Replace(far.YAML, "name: chat", "name: chat, namespace: system", 1)
 	for want, m := range map[string]exchange.Manifest{
 		"no image for the runtime vllm":    manifest(", rouse.dev/runtime: vllm", ""),
-		"no image for the runtime command": manifest("", ", command: [sh]"),
+		"with a command, a handler":        manifest("", ", command: [sh]"),
 		"an environment of its own":        manifest("", ", env: [{name: LD_PRELOAD, value: x}]"),
 		"rouse.dev/provider-patch":         manifest(`, rouse.dev/provider-patch: '{"a": "b"}'`, ""),
 		"not of default/other":             other,

@@ -1,7 +1,6 @@
 package placed
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,49 +22,34 @@ import (
 // dropped are annotations that say something to front doors only.
 var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
 
-// refused are annotations by which a function would reach what is the cluster's.
-var refused = []string{api.AnnotationEndpoint, api.AnnotationHandler, api.AnnotationProviderPatch, api.AnnotationDualPods}
-
 // service is the Service of a front door's manifest, or what of that is not accepted.
 func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error) {
-	f, err := config.Here(m.YAML, "the front door "+front, ".")
+	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m, front)
 	if err != nil {
-		return nil, fmt.Errorf("the manifest can't be read here: %w", err)
+		return nil, err
 	}
 	var said v1.Service
 	if err := yaml.Unmarshal([]byte(m.YAML), &said); err != nil {
 		return nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
-	rt, containers := f.Runtime, said.Spec.Template.Spec.Containers
-	kind := cmp.Or(rt.Kind, api.RuntimeEngine)
+	kind, containers := f.Runtime.Kind, said.Spec.Template.Spec.Containers
 	image := a.cfg.Images[kind]
 	switch {
-	case f.Name != m.Name:
-		return nil, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
 	case f.Name.Namespace() != a.cfg.Namespace:
 		return nil, fmt.Errorf("this cluster accepts functions of the namespace %s only", a.cfg.Namespace)
 	case image == "":
 		return nil, fmt.Errorf("this cluster has no image for the runtime %s (--accept-images has %s)", kind, strings.Join(slices.Sorted(maps.Keys(a.cfg.Images)), ", "))
-	case len(containers) != 1:
-		return nil, errors.New("this cluster accepts no function with a sidecar")
-	case len(rt.Command)+len(f.Handler)+len(rt.Env)+len(containers[0].EnvFrom) > 0:
-		return nil, errors.New("this cluster accepts no function with a command, a handler or an environment of its own")
+	case len(containers) != 1 || len(containers[0].EnvFrom) > 0:
+		return nil, errors.New("this cluster accepts no function with an environment of its own")
 	}
-	annotations := map[string]string{}
-	for key, value := range said.Spec.Template.Annotations {
-		switch {
-		case slices.Contains(refused, key):
-			return nil, fmt.Errorf("this cluster accepts no function with the annotation %s", key)
-		case slices.Contains(dropped, key):
-		case strings.HasPrefix(key, "rouse.dev/") || strings.HasPrefix(key, "autoscaling.knative.dev/"):
-			annotations[key] = value
-		}
+	for _, key := range dropped {
+		delete(annotations, key)
 	}
 	annotations[api.AnnotationClass], annotations["autoscaling.knative.dev/initial-scale"] = api.Class, "0"
-	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, modelOf(f, annotations)
+	annotations[api.AnnotationRuntime], annotations[api.AnnotationModel] = kind, f.Runtime.Model
 	own := map[string]string{AnnotationManifest: hashed(m.YAML)}
-	if adapters, has := said.Annotations[api.AnnotationAdapters]; has {
-		own[api.AnnotationAdapters] = adapters
+	if len(f.Runtime.Adapters) > 0 {
+		own[api.AnnotationAdapters] = config.AdapterList(f.Runtime.Adapters)
 	}
 	return &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: f.Name.Name(), Labels: map[string]string{LabelPlaced: "true"}, Annotations: own},
@@ -77,11 +61,6 @@ func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error
 			},
 		}}},
 	}, nil
-}
-
-// modelOf is the function's model as its manifest says it: a path in it is the image's, not this process's.
-func modelOf(f api.Function, annotations map[string]string) string {
-	return cmp.Or(annotations[api.AnnotationModel], f.Runtime.Model)
 }
 
 // pod is what a function runs in: without rights of the cluster, and with what the manifest asks for of memory and devices.

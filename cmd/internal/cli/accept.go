@@ -8,29 +8,31 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/config"
 )
 
 // acceptFlags say which functions front doors may have created on this machine.
 type acceptFlags struct {
-	functions, kinds []string
-	max              int
+	accept clusteragent.Accept
+	kinds  []string
 }
 
 func (f *acceptFlags) add(s *pflag.FlagSet) {
-	s.StringSliceVar(&f.functions, "accept-functions", nil, "functions that the front doors may have created on this machine, as `patterns` such as default/*: a function is code that runs here (default: none)")
+	s.StringSliceVar(&f.accept.Functions, "accept-functions", nil, "functions that the front doors may have created on this machine, as `patterns` such as default/*: a function is code that runs here (default: none)")
 	s.StringSliceVar(&f.kinds, "accept-runtimes", []string{api.RuntimeEngine}, "`runtimes` of such functions; command lets them run any program")
-	s.IntVar(&f.max, "accept-max", 16, "how many such functions there may be at once")
+	s.StringSliceVar(&f.accept.Models, "accept-models", config.AcceptedModels, "`models` and adapters of such functions: references, or beginnings of references that end in a slash, such as https://models.example.com/ or /srv/models/")
+	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
 }
 
 // config adds them to a server's configuration, which says whom it joins.
 func (f *acceptFlags) config(cfg *local.Config) error {
 	cfg.AcceptKinds = f.kinds
 	if cfg.Join == nil {
-		if len(f.functions) > 0 {
+		if len(f.accept.Functions) > 0 {
 			return errors.New("--accept-functions: say for which front door (--join)")
 		}
 		return nil
 	}
-	cfg.Join.Accept = clusteragent.Accept{Functions: f.functions, Max: f.max}
+	cfg.Join.Accept = f.accept
 	return cfg.Join.Validate()
 }

@@ -222,7 +222,7 @@ func (f *upFlags) config() (local.Config, error) {
 	if err := f.accept.config(&cfg); err != nil {
 		return cfg, err
 	}
-	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || len(f.accept.functions) > 0); err != nil {
+	if cfg.Functions, err = f.functions(f.watch || cfg.Clusters != nil || len(f.accept.accept.Functions) > 0); err != nil {
 		return cfg, err
 	}
 	if f.memory != "" {

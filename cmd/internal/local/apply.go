@@ -23,7 +23,7 @@ type applier struct{ *server }
 
 // Apply declares a function for a front door, where the machine can have it and nobody else has one of its name.
 func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
-	f, err := readApplied(m, front, s.cfg.AcceptKinds)
+	f, err := readApplied(m, front, s.cfg.AcceptKinds, s.cfg.Join.Accept.Models)
 	if err != nil {
 		return api.Errorf(http.StatusForbidden, api.CodeStartFailed, "%v", err)
 	}
@@ -98,21 +98,15 @@ func (s *server) setApplied(name api.FunctionName, a *applied) {
 }
 
 // readApplied reads a front door's manifest, and says what of it this machine does not let a front door do.
-func readApplied(m exchange.Manifest, front string, kinds []string) (api.Function, error) {
-	f, err := config.Here(m.YAML, "the front door "+front, ".")
-	if err != nil {
-		return f, fmt.Errorf("the manifest can't be read here: %w", err)
-	}
-	rt, any := f.Runtime, slices.Contains(kinds, api.RuntimeCommand)
+func readApplied(m exchange.Manifest, front string, kinds, models []string) (api.Function, error) {
+	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m, front)
 	switch {
-	case f.Name != m.Name:
-		return f, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
-	case !slices.Contains(kinds, rt.Kind):
-		return f, fmt.Errorf("this cluster accepts no functions of the runtime %s (--accept-runtimes has %s)", rt.Kind, strings.Join(kinds, ", "))
-	case rt.Endpoint != "":
-		return f, fmt.Errorf("this cluster accepts no function with %s: it would let others reach a server of its own", api.AnnotationEndpoint)
-	case !any && len(rt.Command)+len(f.Handler)+len(rt.Env) > 0:
-		return f, fmt.Errorf("this cluster accepts no function with a command, a handler or an environment of its own (--accept-runtimes lacks %s)", api.RuntimeCommand)
+	case err != nil:
+		return f, err
+	case !slices.Contains(kinds, f.Runtime.Kind):
+		return f, fmt.Errorf("this cluster accepts no functions of the runtime %s (--accept-runtimes has %s)", f.Runtime.Kind, strings.Join(kinds, ", "))
+	case f.Priority > 0:
+		return f, fmt.Errorf("this cluster accepts no function with %s above 0 from a front door: its own functions come first", api.AnnotationPriority)
 	}
 	return f, nil
 }

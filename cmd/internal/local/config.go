@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
+	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -170,6 +171,11 @@ func (c Config) Validate() error {
 	for _, kind := range c.AcceptKinds {
 		if !slices.Contains(api.RuntimeKinds, kind) {
 			return fmt.Errorf("accepted runtime %q: want one of %s", kind, strings.Join(api.RuntimeKinds, ", "))
+		}
+	}
+	if c.Join != nil {
+		if err := (config.Accept{Models: c.Join.Accept.Models}).Validate(); err != nil {
+			return fmt.Errorf("accepted models: %w", err)
 		}
 	}
 	if c.Memory < 0 {

@@ -20,8 +20,8 @@ func (s *server) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
 	if f.Runtime.Kind == api.RuntimeEngine || f.Runtime.Kind == api.RuntimeLlamaCpp {
-		if is, wrong := noGGUF(f.Runtime.Model); wrong {
-			add("its model %s is no GGUF file: it %s", f.Runtime.Model, is)
+		if noGGUF(f.Runtime.Model) {
+			add("its model %s is no GGUF file: fetch or copy it again", f.Runtime.Model)
 		}
 	}
 	for _, program := range programs(f) {
@@ -42,25 +42,22 @@ func (s *server) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF says whether a model is a file that can be read and is no GGUF, and what it is instead.
-func noGGUF(model string) (is string, wrong bool) {
+// noGGUF says whether a model is a file that can be read and is no GGUF. What the file has is nobody's to be told: a front door may have named it.
+func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
-		return "", false
+		return false
 	}
 	if info, err := os.Stat(model); err != nil || !info.Mode().IsRegular() {
-		return "", false
+		return false
 	}
 	file, err := os.Open(model)
 	if err != nil {
-		return "", false
+		return false
 	}
 	defer file.Close()
 	head := make([]byte, 4)
-	n, err := io.ReadFull(file, head)
-	if n == 0 {
-		return "is empty", true
-	}
-	return fmt.Sprintf("begins with %q", head[:n]), err != nil || !bytes.Equal(head, []byte("GGUF"))
+	_, err = io.ReadFull(file, head)
+	return err != nil || !bytes.Equal(head, []byte("GGUF"))
 }
 
 // programs are those that an instance starts.

@@ -1,0 +1,192 @@
+package config
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/exchange"
+)
+
+// Accept says what the functions of front doors elsewhere may have. What is not known to be harmless they may not.
+type Accept struct {
+	// Models are references, and beginnings of references that end in a slash. A registry of ollama:// that is not the
+	// configured one counts only where its host is named. Default [AcceptedModels].
+	Models []string
+	// Programs lets them run any program, with any options and environment.
+	Programs bool
+}
+
+// AcceptedModels are what needs neither a path nor a host of the declaration's own.
+var AcceptedModels = []string{"pico", "hf://", "ollama://"}
+
+// Validate reports the first model that is wrong, and what it should be.
+func (a Accept) Validate() error {
+	for _, m := range a.Models {
+		scheme, rest, is := strings.Cut(m, "://")
+		switch {
+		case m == "" || !plain(m):
+			return fmt.Errorf("%q is no beginning of a model's reference: want one such as hf://org/ or https://models.example.com/, without .., %%, spaces and backslashes", m)
+		case is && (scheme == "http" || scheme == "https") && rest == "", m == "/", strings.HasPrefix(m, "file:"):
+			return fmt.Errorf("%q names no host and no folder: want one such as https://models.example.com/ or /srv/models/", m)
+		}
+	}
+	return nil
+}
+
+// models are those that are accepted.
+func (a Accept) models() []string {
+	if len(a.Models) == 0 {
+		return AcceptedModels
+	}
+	return a.Models
+}
+
+// plain says that a reference is read alike by everybody who cuts it at its slashes.
+func plain(ref string) bool {
+	return !strings.Contains(ref, "..") && !strings.ContainsAny(ref, "%\\ \t\r\n")
+}
+
+// takes says whether a reference is one of the models, or lies below one.
+func (a Accept) takes(ref string) bool {
+	return plain(ref) && slices.ContainsFunc(a.models(), func(m string) bool {
+		rest, found := strings.CutPrefix(ref, m)
+		switch {
+		case !found || m == "ollama://" && strings.Count(rest, "/") > 1:
+			return false
+		case rest == "" || strings.HasSuffix(m, "/"):
+			return true
+		}
+		return strings.ContainsRune("/?#", rune(rest[0])) || rest[0] == '@' && !strings.HasPrefix(m, "http") // there it ends the user
+	})
+}
+
+// Read makes the function of a front door's manifest, as [Here] does, and returns its template's annotations, those of Rouse and of Knative's
+// autoscalers. It reports the first thing that a front door may not have here; who may run its functions is the caller's to say.
+func (a Accept) Read(m exchange.Manifest, front string) (api.Function, map[string]string, error) {
+	f, err := Here(m.YAML, "the front door "+front, ".")
+	if err != nil {
+		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
+	}
+	var s service
+	if err := yaml.Unmarshal([]byte(m.YAML), &s); err != nil { // it was read above
+		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
+	}
+	if f.Name != m.Name {
+		return f, nil, fmt.Errorf("the manifest is that of %s, not of %s", f.Name, m.Name)
+	}
+	annotations, err := a.annotations(&s.Spec.Template.Metadata.Annotations, f.Runtime.Kind)
+	if err != nil {
+		return f, nil, err
+	}
+	rt := f.Runtime
+	switch {
+	case rt.Endpoint != "" || len(s.Spec.Template.Spec.Containers) != 1:
+		return f, nil, fmt.Errorf("this cluster accepts no function with %s or a sidecar: it would let others reach a server of its own", api.AnnotationEndpoint)
+	case a.Programs:
+		return f, annotations, nil
+	case len(rt.Command)+len(f.Handler)+len(rt.Env) > 0:
+		return f, nil, errors.New("this cluster accepts no function with a command, a handler or an environment of its own")
+	case rt.Model != "" && !a.takes(rt.Model):
+		return f, nil, fmt.Errorf("this cluster accepts no function with the model %.200s: its operator has to name it (--accept-models is %s)", rt.Model, strings.Join(a.models(), ","))
+	}
+	for _, adapter := range rt.Adapters {
+		if !a.takes(adapter.Path) {
+			return f, nil, fmt.Errorf("this cluster accepts no adapter at %.200s: its operator has to name it (--accept-models is %s)", adapter.Path, strings.Join(a.models(), ","))
+		}
+	}
+	return f, annotations, acceptArgs(rt.Kind, rt.Args)
+}
+
+// accepted are annotations, without rouse.dev/, that a front door's function may have, and ofEngine further ones of the engine's. All others name programs,
+// paths or addresses, or what is the operator's own.
+var (
+	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level unload-after gone-after prewake rehearse " +
+		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft target-kv-usage target-queue cost variant-of " +
+		"canary-tokens client-credentials prefix-cache request-timeout first-byte-timeout idle-timeout clusters remove-after regions")
+	ofEngine = leaves("conversation-memory conversation-limit conversation-age")
+)
+
+// annotations are those of a template that a front door's function may have.
+func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error) {
+	all := map[string]string{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i].Value, n.Content[i+1].Value
+		name, ours := strings.CutPrefix(key, "rouse.dev/")
+		_, known := accepted[name]
+		_, engines := ofEngine[name]
+		switch {
+		case n.Content[i].Tag == "!!merge":
+			return nil, errors.New("this cluster accepts no annotations by a merge of YAML (<<): write them out")
+		case ours && !a.Programs && !known && !(engines && kind == api.RuntimeEngine):
+			return nil, fmt.Errorf("this cluster accepts no function of the runtime %s with the annotation %s from a front door: remove it", kind, key)
+		case ours, strings.HasPrefix(key, scalingPrefix):
+			all[key] = value
+		}
+	}
+	return all, nil
+}
+
+//go:embed harmless
+var harmless embed.FS
+
+// Harmless are the options of a runtime that a front door's function may have: they open and run nothing, listen nowhere and name no file. True stands at
+// those that take a value.
+func Harmless(kind string) map[string]bool {
+	known := map[string]bool{}
+	list, err := harmless.ReadFile("harmless/" + kind + ".txt")
+	if err != nil {
+		return known // it has none
+	}
+	for line := range strings.FieldsSeq(string(list)) {
+		name, valued := strings.CutSuffix(line, "=")
+		known[name] = valued
+	}
+	return known
+}
+
+// acceptArgs reports the first of a server's arguments that is not known to be harmless.
+func acceptArgs(kind string, args []string) error {
+	known := Harmless(kind)
+	for i := 0; i < len(args); i++ {
+		name, value, given := strings.Cut(args[i], "=")
+		valued, is := known[name]
+		switch {
+		case !is:
+			return fmt.Errorf("this cluster accepts no argument %.80q of the runtime %s from a front door: want %s", name, kind, nearestArgument(name, known))
+		case valued && !given && i+1 < len(args):
+			i++
+			value = args[i]
+		case valued && !given:
+			return fmt.Errorf("the argument %s has no value", name)
+		}
+		if (valued || given) && !harmlessValue(value) {
+			return fmt.Errorf("this cluster accepts no value %.80q of the argument %s from a front door: want a number, a word or JSON, without paths and URLs", value, name)
+		}
+	}
+	return nil
+}
+
+func nearestArgument(name string, known map[string]bool) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	return "one such as " + nearestOf(name, known) + " (docs/clusters.md)"
+}
+
+// harmlessValue says that a value is neither a path nor a URL, nor taken for an option.
+func harmlessValue(value string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	const digits = "0123456789"
+	rest, negative := strings.CutPrefix(value, "-")
+	first := letters + digits + "{["
+	if negative {
+		first = digits
+	}
+	return rest != "" && strings.Contains(first, rest[:1]) && strings.Trim(rest, letters+digits+` _.,:;+{}[]"-`) == "" && !strings.Contains(rest, "..")
+}
