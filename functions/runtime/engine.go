@@ -26,7 +26,12 @@ type engine struct {
 	kept   atomic.Int64 // see Kept
 }
 
+var engineReserved = because(noAddress, "--listen", useModel, "--model", useNames, "--name --served-model-name", noSwitch, "--exit-with-parent")
+
 func newEngine(cfg Config, c *client) (Runtime, error) {
+	if err := engineReserved.refuse(cfg.Spec); err != nil {
+		return nil, err
+	}
 	switch {
 	case cfg.Engine == "":
 		return nil, errors.New("runtime engine: no program to run it; set the engine's binary")

@@ -31,14 +31,18 @@ type llamaCpp struct {
 	names
 }
 
-var llamaCppReserved = reserved{
-	"--host": noAddress, "--port": noAddress, "-m": useModel, "--model": useModel, "-a": useNames, "--alias": useNames,
-	"--api-key": noKey, "--api-key-file": noKey, "LLAMA_API_KEY": noKey, "LLAMA_ARG_API_KEY_FILE": noKey,
-	"--api-prefix": noAddress, "LLAMA_ARG_API_PREFIX": noAddress,
-	"--lora": "declare the adapters with the function instead", "--lora-scaled": "declare the adapters with the function instead",
-	"--models-dir": "a function is one model; remove it", "--models-preset": "a function is one model; remove it",
-	"--tools": "clients could run them; remove it", "--agent": "clients could run its tools; remove it", "-ag": "clients could run its tools; remove it",
-}
+var llamaCppReserved = because(
+	noAddress, "--host LLAMA_ARG_HOST --port LLAMA_ARG_PORT --reuse-port LLAMA_ARG_REUSE_PORT --api-prefix LLAMA_ARG_API_PREFIX",
+	noTLS, "--ssl-key-file LLAMA_ARG_SSL_KEY_FILE --ssl-cert-file LLAMA_ARG_SSL_CERT_FILE",
+	useModel, "-m --model LLAMA_ARG_MODEL", useNames, "-a --alias LLAMA_ARG_ALIAS",
+	noKey, "--api-key --api-key-file LLAMA_API_KEY LLAMA_ARG_API_KEY_FILE",
+	adapters, "--lora --lora-scaled", noSwitch, "--lora-init-without-apply",
+	oneModel, "--models-dir LLAMA_ARG_MODELS_DIR --models-preset LLAMA_ARG_MODELS_PRESET --models-max LLAMA_ARG_MODELS_MAX --models-autoload --no-models-autoload LLAMA_ARG_MODELS_AUTOLOAD",
+	noTools, "--tools LLAMA_ARG_TOOLS --tools-runtime LLAMA_ARG_TOOLS_RUNTIME --agent -ag LLAMA_ARG_AGENT --mcp-servers-config LLAMA_ARG_MCP_SERVERS_CONFIG "+
+		"--mcp-servers-json LLAMA_ARG_MCP_SERVERS_JSON --ui-mcp-proxy --webui-mcp-proxy LLAMA_ARG_UI_MCP_PROXY",
+	noFiles, "--media-path",
+	"the platform decides when it sleeps: set the function's idle times instead", "--sleep-idle-seconds",
+)
 
 func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
@@ -48,7 +52,7 @@ func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
 	if spec.Model == "" && spec.Endpoint == "" && !has(spec.Args, "-hf", "-hfr", "--hf-repo", "-mu", "--model-url", "-dr", "--docker-repo") {
 		return nil, errors.New("runtime llamacpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
 	}
-	cfg.Env = without(cfg.Env, "LLAMA_API_KEY", "LLAMA_ARG_API_KEY_FILE", "LLAMA_ARG_API_PREFIX")
+	cfg.Env = llamaCppReserved.without(cfg.Env)
 	r := &llamaCpp{
 		server: server{cfg: cfg, client: c, program: []string{"llama-server"}},
 		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
@@ -81,6 +85,9 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	for _, a := range r.cfg.Spec.Adapters {
 		if strings.Contains(a.Path, "://") {
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
+		}
+		if strings.Contains(a.Path, ",") { // it would be taken for two, and the next adapters for others
+			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: llama-server cuts the path %s at its comma: rename the file", a.Name, a.Path)
 		}
 		args = append(args, "--lora", a.Path)
 	}

@@ -43,6 +43,10 @@ func TestLlamaCppLaunch(t *testing.T) {
 			}
 		})
 	}
+	comma := adapter(t, api.Runtime{Kind: api.RuntimeLlamaCpp, Model: file, Command: []string{server}, Adapters: []api.Adapter{{Name: "a", Path: "/a,b.gguf"}}})
+	if _, err := comma.Launch(file); err == nil || !strings.Contains(err.Error(), "rename the file") {
+		t.Errorf("an adapter with a comma in its path: %v", err)
+	}
 	empty := t.TempDir()
 	for model, want := range map[string]string{empty: "has 0 models", filepath.Join(empty, "none.gguf"): "GGUF file"} {
 		r := adapter(t, api.Runtime{Kind: api.RuntimeLlamaCpp, Model: model, Command: []string{server}})

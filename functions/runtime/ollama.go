@@ -39,11 +39,10 @@ type ollama struct {
 	embeds bool // the model can't generate
 }
 
-var ollamaReserved = reserved{
-	"OLLAMA_HOST":              noAddress,
-	"OLLAMA_KEEP_ALIVE":        "the platform decides when a model is unloaded; set the function's idle times instead",
-	"OLLAMA_MAX_LOADED_MODELS": "a function is one model; remove it",
-}
+var ollamaReserved = because(
+	noAddress, "OLLAMA_HOST", oneModel, "OLLAMA_MAX_LOADED_MODELS",
+	"the platform decides when a model is unloaded; set the function's idle times instead", "OLLAMA_KEEP_ALIVE",
+)
 
 func newOllama(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
@@ -61,7 +60,7 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 	if err := spec.CheckAdapters(); err != nil {
 		return nil, fmt.Errorf("runtime ollama: %w", err)
 	}
-	cfg.Env = without(cfg.Env, "OLLAMA_HOST", "OLLAMA_KEEP_ALIVE", "OLLAMA_MAX_LOADED_MODELS")
+	cfg.Env = ollamaReserved.without(cfg.Env)
 	r := &ollama{
 		server: server{cfg: cfg, client: c, program: []string{"ollama", "serve"}},
 		names:  names{clients: clientNames(cfg)},

@@ -19,7 +19,32 @@ const (
 	useModel  = "set the function's model reference instead"
 	useNames  = "set the function's model name and aliases instead"
 	noKey     = "only the function reaches its runtime, so it needs no key, and a command line is no place for one; remove it"
+	noTLS     = "the function speaks HTTP/1.1 to its runtime over a socket or 127.0.0.1, without TLS; remove it"
+	noTools   = "clients could run its tools, which run programs; remove it"
+	noFiles   = "clients could read files of the machine; remove it, and have them send media in the request, as data: URLs"
+	noSwitch  = "the function turns it on where it is wanted; remove it"
+	oneModel  = "a function is one model; remove it"
+	adapters  = "declare the adapters with the function instead"
 )
+
+// because makes them of reasons, each with the names, separated by spaces, that follow it.
+func because(pairs ...string) reserved {
+	r := reserved{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		for name := range strings.FieldsSeq(pairs[i+1]) {
+			r[name] = pairs[i]
+		}
+	}
+	return r
+}
+
+// without leaves out the reserved variables of an inherited environment, which nobody chose for this server.
+func (r reserved) without(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return r[name] != ""
+	})
+}
 
 // refuse is the error for the first option in the user's args, or variable in the
 // user's env, that is reserved.

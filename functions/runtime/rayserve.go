@@ -29,10 +29,10 @@ type rayServe struct {
 
 const inConfiguration = "Serve reads it for an import path only, and is always given a configuration file: write one with it, and set the model's reference to its path"
 
-var rayReserved = reserved{
-	"--name": inConfiguration, "--route-prefix": inConfiguration, "--reload": inConfiguration, "-r": inConfiguration,
-	"--non-blocking": "the function ends Ray Serve with its process, which must go on; remove it",
-}
+var rayReserved = because(
+	inConfiguration, "--name --route-prefix --reload -r",
+	"the function ends Ray Serve with its process, which must go on; remove it", "--non-blocking",
+)
 
 func newRayServe(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec

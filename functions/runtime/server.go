@@ -116,14 +116,6 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// without returns env without some variables.
-func without(env []string, names ...string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(names, name)
-	})
-}
-
 // socket is an endpoint in the instance's own folder, for a server of that name: nobody else who uses the
 // machine gets there. What another start has left of it is removed.
 func (s *server) socket(name string) (e api.Endpoint, path string, err error) {

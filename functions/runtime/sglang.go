@@ -42,11 +42,12 @@ type sglang struct {
 	weights    string          // what to read the weights from after a sleep; empty: they are kept
 }
 
-var sglangReserved = reserved{
-	"--host": noAddress, "--port": noAddress, "--model-path": useModel, "--model": useModel, "--served-model-name": useNames,
-	"--api-key": noKey, "--admin-api-key": noKey,
-	"--lora-paths": "declare the adapters with the function instead",
-}
+var sglangReserved = because(
+	noAddress, "--host --port",
+	noTLS, "--grpc-mode --smg-grpc-mode --ssl-keyfile --ssl-keyfile-password --ssl-certfile --ssl-ca-certs --enable-ssl-refresh",
+	useModel, "--model-path --model", useNames, "--served-model-name", noKey, "--api-key --admin-api-key",
+	noTools, "--tool-server", adapters, "--lora-paths",
+)
 
 const noMemorySaver = "--no-enable-memory-saver"
 

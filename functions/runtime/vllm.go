@@ -31,12 +31,16 @@ type vllm struct {
 	started  atomic.Pointer[started]
 }
 
-var vllmReserved = reserved{
-	"--host": noAddress, "--port": noAddress, "--uds": noAddress, "--model": useModel, "--served-model-name": useNames,
-	"--api-key": noKey, "VLLM_API_KEY": noKey, "--headless": "the function needs vLLM's API server; remove it",
-	"VLLM_SERVER_DEV_MODE":             "it is on where vLLM's sleep mode is; set the option --no-enable-sleep-mode to have neither",
-	"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "it is on where the function has a folder of adapters; set that instead",
-}
+var vllmReserved = because(
+	noAddress, "--host --port --uds",
+	noTLS, "--grpc --grpc-port --ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --ssl-ciphers --enable-ssl-refresh",
+	useModel, "--model", useNames, "--served-model-name", noKey, "--api-key VLLM_API_KEY",
+	noTools, "--tool-server", noFiles, "--allowed-local-media-path",
+	"the function needs vLLM's API server; remove it", "--headless",
+	"vLLM's snapshots know neither Unix sockets nor adapters, and what sleeps is the function's to say; remove it", "--snapshot-config --sleep-mode-backend",
+	"it is on where vLLM's sleep mode is; set the option --no-enable-sleep-mode to have neither", "VLLM_SERVER_DEV_MODE",
+	"it is on where the function has a folder of adapters; set that instead", "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+)
 
 func newVLLM(cfg Config, c *client) (Runtime, error) {
 	spec := cfg.Spec
@@ -67,8 +71,7 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 // the probes do not have, and the variable VLLM_PORT of a Kubernetes Service named
 // vllm, which vLLM takes for a port of its own.
 func vllmEnv(env []string) []string {
-	env = without(env, "VLLM_API_KEY")
-	return slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
+	return slices.DeleteFunc(vllmReserved.without(env), func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }
 
 func (r *vllm) Traits() Traits {

@@ -5,10 +5,14 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/config"
 	measure "github.com/rouse-dev/rouse/engine/bench"
 	"github.com/rouse-dev/rouse/engine/serve"
 )
@@ -95,5 +99,32 @@ func TestBenchTable(t *testing.T) {
 	r.Results = append(r.Results, measure.Result{Test: "pp256_llama.cpp", Value: 617, Unit: "tokens/s"}, measure.Result{Test: "pp256_ratio", Value: 2})
 	if got, want := table(), "TEST   ROUSE            LLAMA.CPP  RATIO\npp256  1234   tokens/s  617        2.00\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("with llama.cpp:\n%s\nwant the end\n%s", got, want)
+	}
+}
+
+// TestEveryFlagIsJudged: each flag of the engine is harmless in the manifest of a front door elsewhere, or is not taken from one.
+func TestEveryFlagIsJudged(t *testing.T) {
+	operators := strings.Fields("conversation-folder exit-with-parent listen log-format lora max-body model name python tile-dir tile-limit")
+	harmless := config.Harmless(api.RuntimeEngine)
+	serve, _, err := engineCommand().Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var known []string
+	serve.Flags().VisitAll(func(f *pflag.Flag) {
+		known = append(known, f.Name)
+		valued, is := harmless["--"+f.Name]
+		if is == slices.Contains(operators, f.Name) {
+			t.Errorf("--%s: write it into config/harmless/engine.txt, or here among those of the operator", f.Name)
+		}
+		if is && valued != (f.NoOptDefVal == "") {
+			t.Errorf("--%s: whether it takes a value is wrong in config/harmless/engine.txt", f.Name)
+		}
+	})
+	for name := range harmless {
+		plain := strings.TrimPrefix(name, "--")
+		if flag := serve.Flags().Lookup(plain); flag == nil || !slices.Contains(known, flag.Name) || slices.Contains(operators, flag.Name) {
+			t.Errorf("%s is in config/harmless/engine.txt, and the engine has no such flag", name)
+		}
 	}
 }
