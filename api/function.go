@@ -139,6 +139,8 @@ type Runtime struct {
 	Adapters []Adapter `json:"adapters,omitempty"`
 	// AdapterRoot is the only folder that adapters may lie in; empty: none can be loaded.
 	AdapterRoot string `json:"adapterRoot,omitempty"`
+	// MediaHosts are the hosts that images, sounds and videos which requests name are fetched from, in lower case; none: nothing is fetched.
+	MediaHosts []string `json:"mediaHosts,omitempty"`
 	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
 	Sleeps bool `json:"sleeps,omitempty"`
 	// Conversations says what a [RuntimeEngine] keeps of them while it does not run.

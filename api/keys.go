@@ -44,6 +44,7 @@ const (
 	AnnotationCanaryTokens  = "rouse.dev/canary-tokens"
 
 	AnnotationCredentials = "rouse.dev/client-credentials"
+	AnnotationMediaHosts  = "rouse.dev/media-hosts"
 	AnnotationPrefixCache = "rouse.dev/prefix-cache"
 
 	AnnotationConversationMemory = "rouse.dev/conversation-memory"
@@ -127,6 +128,7 @@ var Keys = []Key{
 	{AnnotationProviderPatch, "none", "JSON in the shape of a pod: labels, and by container args, env and resources, of the pod that runs the model where it differs from the one that claims the GPUs"},
 	{AnnotationCanaryTokens, "4 for vllm and sglang, else 1", "tokens of a fixed prompt that are compared after each wake with those before the first sleep; on a difference the runtime is loaded anew; `0` compares none"},
 	{AnnotationCredentials, CredentialsDrop + ", or " + CredentialsPass + " for the runtime http", "`pass` hands a client's `Authorization`, `Cookie` and API keys to the model server, which sees who its clients are and can act as them; `drop` keeps them from it"},
+	{AnnotationMediaHosts, "none: nothing is fetched", "the hosts, separated by commas, from which the model server may fetch images, sounds and videos that requests name by URL, such as `images.example.com`; with `:port` where that is not the scheme's own. Without it clients send them as `data:` URLs (docs/security.md)"},
 	{AnnotationPrefixCache, PrefixCacheClient, "who shares the computed beginnings of prompts: `client`, each with itself only, so that nobody learns from times or counts of cached tokens what others ask; `shared`, all clients of the function"},
 	{AnnotationConversationMemory, "256Mi", "memory of the KV cache that an instance of the runtime `engine` keeps in a sleep of level 1, so that conversations go on after it without being computed again; `0` keeps nothing"},
 	{AnnotationConversationFolder, "none: nothing is written", "the absolute path of a folder in which such an instance keeps conversations when it is stopped or sleeps at level 2. The files hold what clients wrote (docs/engine.md)"},

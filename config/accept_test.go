@@ -50,6 +50,7 @@ func TestAccept(t *testing.T) {
 		{"conversations", "rouse.dev/model: pico, rouse.dev/conversation-folder: /home", "", "the annotation rouse.dev/conversation-folder"},
 		{"adapters of any folder", "rouse.dev/model: pico, rouse.dev/adapter-root: /", "", "the annotation rouse.dev/adapter-root"},
 		{"an adapter's path", "rouse.dev/model: pico, rouse.dev/adapters: a=/etc", "", "no adapter at /etc"},
+		{"hosts of media", "rouse.dev/model: pico, rouse.dev/media-hosts: 169.254.169.254", "", "the annotation rouse.dev/media-hosts"},
 		{"a handler", "rouse.dev/model: pico, rouse.dev/handler: sh", "", "the annotation rouse.dev/handler"},
 		{"an endpoint", "rouse.dev/runtime: vllm, rouse.dev/runtime-endpoint: 'http://127.0.0.1:1'", "", "the annotation rouse.dev/runtime-endpoint"},
 		{"a command", "rouse.dev/model: pico", ", command: [sh]", "a command, a handler or an environment"},
@@ -107,14 +108,14 @@ func TestAcceptPrograms(t *testing.T) {
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
 		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler, api.AnnotationConversationFolder,
-		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject,
+		api.AnnotationRuntimeSleep, api.AnnotationDualPods, api.AnnotationProviderPatch, api.AnnotationInject, api.AnnotationMediaHosts,
 	}
 	values := map[string]string{
 		api.AnnotationRuntime: "engine", api.AnnotationModel: "pico", api.AnnotationAdapters: "a=pico/shout", api.AnnotationEndpoint: "http://127.0.0.1:1", api.AnnotationAdapterRoot: "/x",
 		api.AnnotationMemory: "1Gi", api.AnnotationDeviceMemory: "1Gi", api.AnnotationHoldMemory: "1Gi", api.AnnotationConversationMemory: "1Gi", api.AnnotationConversationLimit: "1Gi",
 		api.AnnotationConversationFolder: "/x", api.AnnotationRehearse: "never", api.AnnotationEvict: "true", api.AnnotationPrewake: "true", api.AnnotationRuntimeSleep: "true", api.AnnotationDualPods: "true",
 		api.AnnotationInject: "true", api.AnnotationCredentials: "drop", api.AnnotationPrefixCache: "client", api.AnnotationProviderPatch: `'{"metadata": {"labels": {"a": "b"}}}'`,
-		api.AnnotationTargetKVUsage: "0.5", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
+		api.AnnotationMediaHosts: "a.example", api.AnnotationTargetKVUsage: "0.5", api.AnnotationClusters: "a", api.AnnotationRegions: "a", api.AnnotationHandler: "sh", api.AnnotationVariantOf: "m",
 	}
 	harmless := 0
 	for _, key := range api.Keys {

@@ -51,6 +51,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationProviderPatch: setProviderPatch,
 	api.AnnotationCanaryTokens:  setCanaryTokens,
 	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
+	api.AnnotationMediaHosts:    setMediaHosts,
 	api.AnnotationPrefixCache:   oneOf(func(f *api.Function) *bool { return &f.SharedPrefixes }, api.PrefixCacheClient, api.PrefixCacheShared),
 	api.AnnotationEvict:         oneOf(func(f *api.Function) *bool { return &f.Hold.EvictSheddable }, "false", "true"),
 
@@ -235,6 +236,17 @@ func setAliases(f *api.Function, s string) error {
 			return fmt.Errorf("%q: want names separated by commas", s)
 		}
 		f.Aliases = append(f.Aliases, api.ModelName(a))
+	}
+	return nil
+}
+
+func setMediaHosts(f *api.Function, s string) error {
+	for h := range strings.SplitSeq(s, ",") {
+		h = strings.ToLower(strings.TrimSpace(h))
+		if h == "" || strings.Trim(h, "abcdefghijklmnopqrstuvwxyz0123456789.:-[]") != "" {
+			return fmt.Errorf("%q: want hosts separated by commas, such as images.example.com or 10.0.0.7:8443", s)
+		}
+		f.Runtime.MediaHosts = append(f.Runtime.MediaHosts, h)
 	}
 	return nil
 }

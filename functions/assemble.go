@@ -174,7 +174,7 @@ func (f *function) makeProxy() (err error) {
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
-		Everything: f.plain(),
+		MediaHosts: f.cfg.Function.Runtime.MediaHosts, Everything: f.plain(),
 	}
 	f.tellStreams(&direct)
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {

@@ -167,6 +167,7 @@ func (cmd *Command) vllmFlags(f flags) {
 	f.text(&cmd.Host, "--host")
 	f.number(&cmd.Port, "--port")
 	f.text(&cmd.Socket, "--uds")
+	f.add(-1, func(string) error { return nil }, "--allowed-media-domains") // it fetches nothing
 	f.texts(&c.APIKeys, "--api-key")
 	cmd.seed(f, "--seed")
 	f.text(&c.Model, "--model")

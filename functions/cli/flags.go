@@ -42,6 +42,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.cfg.HubTokenFile, "hub-token-file", "", "`file` with the token for hf:// references")
 	s.StringSliceVar(&f.adapters, "adapters", nil, "LoRA adapters to load at the start, as `name=path` separated by commas; a relative path counts from --adapter-root")
 	s.StringVar(&f.function.Runtime.AdapterRoot, "adapter-root", "", "the only `folder` that LoRA adapters may lie in (default: none can be loaded)")
+	s.StringSliceVar(&f.function.Runtime.MediaHosts, "media-hosts", nil, "`hosts` from which the runtime may fetch images, sounds and videos that requests name by URL, in lower case, separated by commas (default: none)")
 	s.StringSliceVar(&f.handler, "handler", nil, "a `program` for pre- and post-processing and its arguments, separated by commas")
 	s.StringVar((*string)(&f.function.Model), "served-model-name", "", "the `name` that clients use (default: the function's name)")
 	s.BoolVar(&f.function.Runtime.Sleeps, "runtime-sleeps", false, "the command has vLLM's /sleep and /wake_up")
@@ -240,6 +241,7 @@ func setters(declared, given *api.Function) map[string]func() {
 		"runtime-endpoint":  func() { declared.Runtime.Endpoint = given.Runtime.Endpoint },
 		"adapters":          func() { declared.Runtime.Adapters = given.Runtime.Adapters },
 		"adapter-root":      func() { declared.Runtime.AdapterRoot = given.Runtime.AdapterRoot },
+		"media-hosts":       func() { declared.Runtime.MediaHosts = given.Runtime.MediaHosts },
 		"handler":           func() { declared.Handler = given.Handler },
 		"served-model-name": func() { declared.Model = given.Model },
 		"runtime-sleeps":    func() { declared.Runtime.Sleeps = given.Runtime.Sleeps },

@@ -36,6 +36,11 @@ func (x *exchange) prepare() ([]byte, error) {
 	case len(body) > 0 && !strings.Contains(kind, "json"):
 		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse what curl -d sends
 	}
+	if !x.proxy.cfg.Inside { // what a handler sends is the function's own
+		if err := x.media(body); err != nil {
+			return nil, err
+		}
+	}
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(body)
 	}

@@ -78,6 +78,8 @@ type Config struct {
 	Prefixes Prefixes
 	// Credentials says that the runtime gets those of clients.
 	Credentials bool
+	// MediaHosts are those from which the runtime may fetch what requests name, in lower case, with a port that is not the scheme's own.
+	MediaHosts []string
 	// Inside says that requests are a handler's, which may say how urgent they are.
 	Inside bool
 	// Everything says that the runtime is no model server: all paths are its clients', and Dialect, Adapter, Hold, Host and Prefixes are not used.

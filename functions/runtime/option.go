@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ const (
 	noTLS     = "the function speaks HTTP/1.1 to its runtime over a socket or 127.0.0.1, without TLS; remove it"
 	noTools   = "clients could run its tools, which run programs; remove it"
 	noFiles   = "clients could read files of the machine; remove it, and have them send media in the request, as data: URLs"
+	mediaHost = "name the hosts with the annotation rouse.dev/media-hosts (--media-hosts of the function) instead"
 	noSwitch  = "the function turns it on where it is wanted; remove it"
 	oneModel  = "a function is one model; remove it"
 	adapters  = "declare the adapters with the function instead"
@@ -36,6 +38,25 @@ func because(pairs ...string) reserved {
 		}
 	}
 	return r
+}
+
+// nowhere is a host that can't be (RFC 6761): a server that is given it as the only one fetches nothing.
+const nowhere = "media.invalid"
+
+// mediaDomains is the option of vLLM and SGLang that says which hosts they fetch from, by names alone.
+func mediaDomains(hosts []string) []string {
+	args := []string{"--allowed-media-domains"}
+	for _, h := range hosts {
+		name, err := url.Parse("http://" + h)
+		if err != nil {
+			continue // it matches nothing
+		}
+		args = append(args, name.Hostname())
+	}
+	if len(args) == 1 {
+		args = append(args, nowhere)
+	}
+	return args
 }
 
 // without leaves out the reserved variables of an inherited environment, which nobody chose for this server.

@@ -36,6 +36,8 @@ func TestRefusals(t *testing.T) {
 		"vLLM's tools":         {api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Args: []string{"--tool-server", "demo"}}, []string{"--tool-server", "run programs"}},
 		"vLLM's snapshots":     {api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Args: []string{"--snapshot-config={}"}}, []string{"--snapshot-config", "Unix sockets"}},
 		"vLLM's certificate":   {api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Args: []string{"--ssl-keyfile", "x"}}, []string{"--ssl-keyfile", "without TLS"}},
+		"vLLM's media":         {api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Args: []string{"--allowed-media-domains", "a.example"}}, []string{"--allowed-media-domains", "rouse.dev/media-hosts"}},
+		"vLLM's redirects":     {api.Runtime{Kind: api.RuntimeVLLM, Model: "x", Env: []string{"VLLM_MEDIA_URL_ALLOW_REDIRECTS=1"}}, []string{"VLLM_MEDIA_URL_ALLOW_REDIRECTS", "nobody has named"}},
 		"SGLang's tools":       {api.Runtime{Kind: api.RuntimeSGLang, Model: "x", Args: []string{"--tool-server", "demo"}}, []string{"--tool-server", "run programs"}},
 		"the engine's address": {api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Args: []string{"--listen", "127.0.0.1:1"}}, []string{"--listen", "remove it"}},
 		"llama.cpp has none":   {api.Runtime{Kind: api.RuntimeLlamaCpp}, []string{"no model"}},

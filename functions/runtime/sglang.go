@@ -46,7 +46,7 @@ var sglangReserved = because(
 	noAddress, "--host --port",
 	noTLS, "--grpc-mode --smg-grpc-mode --ssl-keyfile --ssl-keyfile-password --ssl-certfile --ssl-ca-certs --enable-ssl-refresh",
 	useModel, "--model-path --model", useNames, "--served-model-name", noKey, "--api-key --admin-api-key",
-	noTools, "--tool-server", adapters, "--lora-paths",
+	noTools, "--tool-server", mediaHost, "--allowed-media-domains", adapters, "--lora-paths",
 )
 
 const noMemorySaver = "--no-enable-memory-saver"
@@ -119,6 +119,9 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	}
 	if revision != "" {
 		args = append(args, "--revision", revision)
+	}
+	if len(r.cfg.Spec.MediaHosts) > 0 { // it checks redirects too; older ones, which lack it, are given no URLs without it
+		args = append(args, mediaDomains(r.cfg.Spec.MediaHosts)...)
 	}
 	if r.sleeps {
 		args = append(args, "--enable-memory-saver", "--enable-weights-cpu-backup")

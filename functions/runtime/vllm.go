@@ -35,7 +35,8 @@ var vllmReserved = because(
 	noAddress, "--host --port --uds",
 	noTLS, "--grpc --grpc-port --ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs --ssl-ciphers --enable-ssl-refresh",
 	useModel, "--model", useNames, "--served-model-name", noKey, "--api-key VLLM_API_KEY",
-	noTools, "--tool-server", noFiles, "--allowed-local-media-path",
+	noTools, "--tool-server", noFiles, "--allowed-local-media-path", mediaHost, "--allowed-media-domains",
+	"a redirect leads to hosts that nobody has named; remove it", "VLLM_MEDIA_URL_ALLOW_REDIRECTS",
 	"the function needs vLLM's API server; remove it", "--headless",
 	"vLLM's snapshots know neither Unix sockets nor adapters, and what sleeps is the function's to say; remove it", "--snapshot-config --sleep-mode-backend",
 	"it is on where vLLM's sleep mode is; set the option --no-enable-sleep-mode to have neither", "VLLM_SERVER_DEV_MODE",
@@ -117,11 +118,11 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	}
 	r.started.Store(&started{model: model, times: r.started.Load().next()})
 	model, revision := hub(model)
-	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--uds", path})
+	args := slices.Concat([]string{model, "--served-model-name"}, r.clients, []string{"--uds", path}, mediaDomains(r.cfg.Spec.MediaHosts))
 	if revision != "" {
 		args = append(args, "--revision", revision)
 	}
-	env := sharedMemoryEnv(sharedMemory())
+	env := append(sharedMemoryEnv(sharedMemory()), "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0")
 	if r.sleeps.Load() {
 		args, env = append(args, "--enable-sleep-mode"), append(env, "VLLM_SERVER_DEV_MODE=1")
 	}

@@ -71,7 +71,8 @@ func TestCacheEvents(t *testing.T) {
 func TestVLLMLaunch(t *testing.T) {
 	vllm := program(t, "vllm")
 	command := []string{vllm, "serve"}
-	names := []string{"--served-model-name", "m", "n", "default", "--uds", "SOCKET"}
+	names := []string{"--served-model-name", "m", "n", "default", "--uds", "SOCKET", "--allowed-media-domains"}
+	nobody := append(slices.Clone(names), "media.invalid")
 	for name, tt := range map[string]struct {
 		spec    api.Runtime
 		model   string
@@ -81,23 +82,28 @@ func TestVLLMLaunch(t *testing.T) {
 	}{
 		"plain": {
 			spec: api.Runtime{Args: []string{"--max-model-len", "4096"}, Env: []string{"HF_TOKEN=t"}}, model: "/models/x",
-			args: slices.Concat([]string{"serve", "/models/x"}, names, []string{"--enable-sleep-mode", "--max-model-len", "4096"}),
-			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1", "HF_TOKEN=t"},
+			args: slices.Concat([]string{"serve", "/models/x"}, nobody, []string{"--enable-sleep-mode", "--max-model-len", "4096"}),
+			env:  []string{"HOME=/h", "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0", "VLLM_SERVER_DEV_MODE=1", "HF_TOKEN=t"},
 		},
 		"no sleep in place": {
 			spec: api.Runtime{Args: []string{"--no_enable_sleep_mode"}}, model: "org/x",
-			args: slices.Concat([]string{"serve", "org/x"}, names, []string{"--no_enable_sleep_mode"}),
-			env:  []string{"HOME=/h"},
+			args: slices.Concat([]string{"serve", "org/x"}, nobody, []string{"--no_enable_sleep_mode"}),
+			env:  []string{"HOME=/h", "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0"},
 		},
 		"adapters and devices": {
 			spec: api.Runtime{AdapterRoot: "/adapters"}, model: "hf://org/x@v1", devices: 2,
-			args: slices.Concat([]string{"serve", "org/x"}, names, []string{"--revision", "v1", "--enable-sleep-mode", "--enable-lora", "--tensor-parallel-size", "2"}),
-			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"},
+			args: slices.Concat([]string{"serve", "org/x"}, nobody, []string{"--revision", "v1", "--enable-sleep-mode", "--enable-lora", "--tensor-parallel-size", "2"}),
+			env:  []string{"HOME=/h", "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0", "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"},
+		},
+		"hosts of media": {
+			spec: api.Runtime{MediaHosts: []string{"a.example", "b.example:8443"}}, model: "x",
+			args: slices.Concat([]string{"serve", "x"}, names, []string{"a.example", "b.example", "--enable-sleep-mode"}),
+			env:  []string{"HOME=/h", "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0", "VLLM_SERVER_DEV_MODE=1"},
 		},
 		"parallel otherwise": {
 			spec: api.Runtime{Args: []string{"-pp=2"}}, model: "x", devices: 2,
-			args: slices.Concat([]string{"serve", "x"}, names, []string{"--enable-sleep-mode", "-pp=2"}),
-			env:  []string{"HOME=/h", "VLLM_SERVER_DEV_MODE=1"},
+			args: slices.Concat([]string{"serve", "x"}, nobody, []string{"--enable-sleep-mode", "-pp=2"}),
+			env:  []string{"HOME=/h", "VLLM_MEDIA_URL_ALLOW_REDIRECTS=0", "VLLM_SERVER_DEV_MODE=1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
