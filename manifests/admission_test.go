@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/autoscaler/takeover"
 )
 
 // TestPolicies: each policy is bound, denies, and speaks of names that there are. What they
@@ -35,6 +37,29 @@ func TestPolicies(t *testing.T) {
 		}
 		if strings.HasPrefix(p.Name, control.AutoscalerName) && len(p.Spec.MatchConditions) != 1 {
 			t.Errorf("%s is asked about everybody's requests", p.Name)
+		}
+	}
+	k := slices.IndexFunc(bindings, func(b *admission.ValidatingAdmissionPolicyBinding) bool { return b.Name == "rouse-autoscaler-settings" })
+	if k < 0 {
+		t.Fatal("nothing holds the autoscaler to the settings that it makes")
+	}
+	for _, p := range of[*admission.ValidatingAdmissionPolicy](all) {
+		if p.Name != bindings[k].Spec.PolicyName {
+			continue
+		}
+		sets, removes := p.Spec.Variables[0].Expression, p.Spec.Variables[1].Expression
+		for _, s := range takeover.Settings {
+			if !strings.Contains(sets, fmt.Sprintf("'%s': {'%s': '%s'}", s.ConfigMap, s.Key, s.Value)) || !strings.Contains(removes, fmt.Sprintf("'%s': ['%s']", s.ConfigMap, s.Key)) {
+				t.Errorf("%s does not let the autoscaler set %s of %s to %s, and remove it", p.Name, s.Key, s.ConfigMap, s.Value)
+			}
+		}
+		if n := strings.Count(sets, "': '"); n != len(takeover.Settings) {
+			t.Errorf("%s lets the autoscaler set %d keys, want %d", p.Name, n, len(takeover.Settings))
+		}
+		for _, name := range takeover.ConfigMaps() {
+			if !strings.Contains(removes, "'"+name+"': [") {
+				t.Errorf("%s does not let the autoscaler give %s back", p.Name, name)
+			}
 		}
 	}
 	limits := string(read(t, "base/limits.yaml"))

@@ -75,6 +75,7 @@ func rightsOfTheAutoscaler(t *testing.T) {
 	refusedTo(t, c, "and no other", "-n", "knative-serving", "create", "secret", "generic", "stolen")
 	refusedTo(t, c, "and no other", "-n", "knative-serving", "create", "-f", object(t, map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": "of-others", "namespace": "knative-serving"}}))
+	rightsOverKnative(t, c, ours)
 	for who, refused := range map[string][][]string{
 		"rouse-autoscaler": {{"get", "secrets"}, {"create", "secrets"}, {"get", "secrets", "-n", "knative-serving"}, {"list", "secrets", "-n", "knative-serving"},
 			{"update", "secret/routing-serving-certs", "-n", "knative-serving"}, {"get", "secret/other", "-n", "knative-serving"}, {"patch", "deployments"}, {"create", "rolebindings"}},
@@ -88,6 +89,64 @@ func rightsOfTheAutoscaler(t *testing.T) {
 		}
 	}
 	ours.ask("red blue")
+}
+
+// rightsOverKnative does what the autoscaler does to Knative's own objects, and what would change others.
+func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
+	t.Helper()
+	if out, err := c.Kubectl(t.Context(), "apply", "-f", object(t, map[string]any{
+		"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": map[string]any{"name": "rights-stock"},
+		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"image": helloImage}}}}}})); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "ksvc", "rights-stock", "--wait=false") })
+	eventually(t, "the ServerlessService of a stock function", func() string {
+		out, err := c.Kubectl(t.Context(), "get", "sks/rights-stock-00001", "-o", "name")
+		if err != nil {
+			return out
+		}
+		return ""
+	})
+	const serving = "knative-serving"
+	revision, own := "revision/"+ours.name+"-00001", "sks/"+ours.name+"-00001"
+	for _, args := range [][]string{
+		{"-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"3600"}}`},
+		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
+	} {
+		if out, err := asAutoscaler(t, c, args...); err != nil {
+			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-deployment", "--type=merge", "-p", `{"data":{"queue-sidecar-image":"evil"}}`)
+	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"1"}}`)
+	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-autoscaler", "--type=merge", "-p", `{"data":{"enable-scale-to-zero":"false"}}`)
+	refusedTo(t, c, "may change no metadata", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}}}`)
+	refusedTo(t, c, "is no function", "replace", "-f", changed(t, c, "sks/rights-stock-00001", func(o map[string]any) { o["spec"].(map[string]any)["mode"] = "Serve" }))
+	refusedTo(t, c, "own Deployment", "replace", "-f", changed(t, c, own, func(o map[string]any) {
+		o["spec"].(map[string]any)["objectRef"].(map[string]any)["name"] = "rights-other"
+	}))
+	refusedTo(t, c, "changes no ServerlessService but in its spec", "replace", "-f", changed(t, c, own, func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"} }))
+	refusedTo(t, c, "changes no status", "patch", revision, "--subresource=status", "--type=merge", "-p", `{"status":{"logUrl":"http://evil"}}`)
+	refusedTo(t, c, "is no function", "patch", "revision/rights-stock-00001", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[]}}`)
+	refusedTo(t, c, "changes no status", "patch", "ksvc/"+ours.name, "--subresource=status", "--type=merge", "-p", `{"status":{"url":"http://evil"}}`)
+	if out, err := c.Kubectl(t.Context(), "-n", serving, "get", "cm/config-deployment", "-o", "jsonpath={.data.queue-sidecar-image}"); err != nil || strings.Contains(out, "evil") {
+		t.Errorf("the sidecar's image is %s, %v", out, err)
+	}
+}
+
+// changed is a file with an object of the cluster as change leaves it.
+func changed(t *testing.T, c *cluster.Cluster, name string, change func(map[string]any)) string {
+	t.Helper()
+	out, err := c.Kubectl(t.Context(), "get", name, "-o", "json")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var o map[string]any
+	if err := json.Unmarshal([]byte(out), &o); err != nil {
+		t.Fatal(err)
+	}
+	change(o)
+	return object(t, o)
 }
 
 // resizeTo is a patch of a container's resources.

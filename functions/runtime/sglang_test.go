@@ -26,7 +26,7 @@ func TestSGLangLaunch(t *testing.T) {
 	}{
 		"plain": {spec: api.Runtime{Args: []string{"--context-length", "4096"}},
 			args: []string{"--enable-memory-saver", "--enable-weights-cpu-backup", "--context-length", "4096"}},
-		"hosts of media": {spec: api.Runtime{MediaHosts: []string{"a.example"}, Args: []string{"--no-enable-memory-saver"}}, args: []string{"--allowed-media-domains", "a.example"}},
+		"hosts of media":    {spec: api.Runtime{MediaHosts: []string{"a.example"}, Args: []string{"--no-enable-memory-saver"}}, args: []string{"--allowed-media-domains", "a.example"}},
 		"no sleep in place": {spec: api.Runtime{Args: []string{"--no-enable-memory-saver"}}},
 		"adapters and devices": {spec: api.Runtime{AdapterRoot: "/a", Args: []string{"--max-lora-rank", "8"}}, devices: 4,
 			args: []string{"--enable-memory-saver", "--enable-weights-cpu-backup", "--enable-lora", "--lora-target-modules", "all", "--tensor-parallel-size", "4", "--max-lora-rank", "8"}},
