@@ -136,13 +136,13 @@ func TestRefuses(t *testing.T) {
 	far := manifest("", "")
 	far.Name, far.YAML = "system/chat", strings.Replace(far.YAML, "name: chat", "name: chat, namespace: system", 1)
 	for want, m := range map[string]exchange.Manifest{
-		"no image for the runtime vllm":    manifest(", rouse.dev/runtime: vllm", ""),
-		"with a command, a handler":        manifest("", ", command: [sh]"),
-		"an environment of its own":        manifest("", ", env: [{name: LD_PRELOAD, value: x}]"),
-		"rouse.dev/provider-patch":         manifest(`, rouse.dev/provider-patch: '{"a": "b"}'`, ""),
-		"not of default/other":             other,
-		"the namespace default only":       far,
-		"can't be read here":               {Name: "default/chat", YAML: "["},
+		"no image for the runtime vllm": manifest(", rouse.dev/runtime: vllm", ""),
+		"with a command, a handler":     manifest("", ", command: [sh]"),
+		"an environment of its own":     manifest("", ", env: [{name: LD_PRELOAD, value: x}]"),
+		"rouse.dev/provider-patch":      manifest(`, rouse.dev/provider-patch: '{"a": "b"}'`, ""),
+		"not of default/other":          other,
+		"the namespace default only":    far,
+		"can't be read here":            {Name: "default/chat", YAML: "["},
 	} {
 		var e *api.Error
 		if err := a.Apply(t.Context(), m, "x"); !errors.As(err, &e) || !strings.Contains(e.Message, want) {
