@@ -147,6 +147,9 @@ func (c *call) find() *api.Error {
 		return c.a.notStored(c.req.Stored)
 	}
 	t, bad := names.find(c.req.Model, c.mayList())
+	if bad != nil && c.req.Model == "" && path == pathInvocations {
+		bad.Message = "the request does not say which model it is for: add the field model, or POST to /serving-endpoints/NAME/invocations (GET /v1/models lists the names)"
+	}
 	if bad != nil && c.req.ollama {
 		t = names.untagged(c.req.Model)
 	}

@@ -68,14 +68,21 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(
 
 // showModel shows one model.
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
+	if m, ok := a.find(w, r); ok {
+		writeJSON(w, r, m.object())
+	}
+}
+
+// find finds the model that the path of a request names. ok is false where the client may not see it or it is not there, and was told so.
+func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok bool) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()
 	t, err := names.find(name, a.mayList(r))
 	if err != nil {
 		a.missing(w, r, name, err)
-		return
+		return m, false
 	}
-	m := listed{name: api.ModelName(name), t: t}
+	m = listed{name: api.ModelName(name), t: t}
 	if f := t.first(); names.adapter(name, f) != "" {
 		f.mu.Lock()
 		m.parent = f.spec.Model
@@ -88,8 +95,9 @@ func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	case account != nil && !m.visible(account.Allows):
 		a.refuse(w, r, notAllowed(account, name))
 	default:
-		writeJSON(w, r, m.object())
+		return m, true
 	}
+	return m, false
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {

@@ -178,7 +178,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.untagged(name); t != nil && t.first().runtime() == api.RuntimeOllama {
 		return t, nil
 	}
-	if name == "" && len(d.services) == 1 { // there is nothing to choose
+	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 { // there is nothing to choose
 		return d.byModel[string(d.list[0].service())], nil
 	}
 	if name == "" {

@@ -45,6 +45,10 @@ func (r *request) parse(mustName bool) *api.Error {
 	switch {
 	case isJSON && r.in.Method == http.MethodPost:
 		r.Request, bad = parse.JSON(r.body.Bytes())
+	case path == pathInvocations:
+		if named, err := parse.JSON(r.body.Bytes()); err == nil { // what it can't read may be CSV, and is MLflow's to refuse
+			r.Model = named.Model
+		}
 	case strings.HasPrefix(media, "multipart/form-data"):
 		r.Request, bad = parse.Form(media, r.body.Bytes())
 	case mustName:

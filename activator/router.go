@@ -28,13 +28,13 @@ func (a *Activator) router() *mux.Router {
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	a.routeOllama(r)
-	r.Path("/serving-endpoints/{function}/invocations").Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
+	a.routeMLflow(r)
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listed(a.listModels))
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
 	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers' own, which guidellm asks for
-	r.Path("/readyz").Methods(reads...).HandlerFunc(a.readyz)
+	r.Path("/readyz").Methods(reads...).HandlerFunc(a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
 		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	}
@@ -94,18 +94,6 @@ func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
 
 // serveModel serves a request at the front door, whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }
-
-// serveEndpoint serves a call of a function's MLflow endpoint, as clients of
-// Databricks write it: the path names the function, not the body.
-func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	name := mux.Vars(r)["function"]
-	f, err := a.names.Load().model(name, a.mayList(r))
-	if err != nil {
-		a.missing(w, r, name, err)
-		return
-	}
-	a.serve(w, r, f, false)
-}
 
 // serveHost serves a request at a function's own host.
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +189,8 @@ func (a *Activator) notFound(w http.ResponseWriter, r *http.Request) { a.refuse(
 func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	allow := http.MethodPost
 	switch p := r.URL.Path; {
-	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/health", p == "/readyz", p == "/metrics":
+	case p == "/", p == "/api/tags", p == "/api/ps", p == "/api/version", p == "/v1/models", strings.HasPrefix(p, "/v1/models/"), p == "/healthz", p == "/health", p == "/readyz", p == "/metrics",
+		p == "/ping", p == "/version", strings.HasPrefix(p, "/api/2.0/"):
 		allow = "GET, HEAD"
 	}
 	w.Header().Set("Allow", allow)
@@ -213,15 +202,6 @@ func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
 // healthz says that the process works.
 func (a *Activator) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
-
-// readyz says whether new requests are taken.
-func (a *Activator) readyz(w http.ResponseWriter, _ *http.Request) {
-	if a.draining.Load() {
-		api.WriteError(w, shuttingDown())
-		return
-	}
-	_, _ = w.Write([]byte("ok\n"))
-}
 
 // requestID returns the client's id of the request if it is fit for a log line, else a new one.
 func requestID(r *http.Request) string {

@@ -12,6 +12,9 @@ import (
 // DefaultNamespace is the namespace of a function whose manifest names none.
 const DefaultNamespace = "default"
 
+// DefaultModel is a name that every model has beside its own: clients of mlflow-extensions ask for it, whose vLLM serves it.
+const DefaultModel = "default"
+
 // FunctionName names a function in the form "namespace/name".
 type FunctionName string
 

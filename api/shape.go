@@ -46,14 +46,16 @@ const (
 )
 
 // ShapeOf is the shape that clients of a path know: Ollama's below /api/, Anthropic's below
-// /v1/messages, MLflow's at /invocations and at Databricks' paths to it, else OpenAI's.
+// /v1/messages, MLflow's at /invocations and at the paths of mlflow.deployments and of Databricks, else OpenAI's.
 func ShapeOf(path string) Shape {
 	switch {
+	case strings.HasPrefix(path, "/api/2.0/"):
+		return ShapeMLflow
 	case strings.HasPrefix(path, "/api/"):
 		return ShapeOllama
 	case strings.HasPrefix(path, "/v1/messages"):
 		return ShapeMessages
-	case path == "/invocations", strings.HasPrefix(path, "/serving-endpoints/") && strings.HasSuffix(path, "/invocations"):
+	case path == "/invocations", strings.HasSuffix(path, "/invocations") && (strings.HasPrefix(path, "/serving-endpoints/") || strings.HasPrefix(path, "/endpoints/")):
 		return ShapeMLflow
 	}
 	return ShapeOpenAI

@@ -57,8 +57,9 @@ type Config struct {
 	Autoscaler string
 	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
-	// MaxEvent is as in [activator.Config].
+	// MaxEvent and Version are as in [activator.Config].
 	MaxEvent api.Bytes
+	Version  string
 	// Peers identifies clients, and says which to trust; the zero value trusts none.
 	Peers peer.Addresses
 	// RequireKeys says that clients need a key, of those that the Secret [control.KeysSecret] declares.

@@ -8,10 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// column collects the strings of a call, whichever form they come in. Its
-// methods take values that are known to be JSON. They return failures for what a
-// scoring server refuses, and other errors for what the model behind it does.
+// column collects the strings of a call, whichever form they come in. The models of mlflow-extensions are logged with the signature of
+// one column of strings that has no name. By it MLflow takes the first column of a table and leaves out the others, which the
+// methods do too. They take values that are known to be JSON. They return failures for what a scoring server refuses, and other
+// errors for what the model behind it does.
 type column struct{ items [][]byte }
+
+// noColumn is MLflow's refusal of data in which there is nothing for a signature's column.
+var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
 
 // members visits the members of an object, in order, until one fails.
 func members(object []byte, visit func(key, value []byte) error) (err error) {
@@ -31,13 +35,23 @@ func elements(array []byte, visit func(value []byte) error) (err error) {
 	return err
 }
 
-// errNotOne is the model's refusal of a table with more or fewer columns.
-type errNotOne int
-
-// Error is in the stock server's words.
-func (n errNotOne) Error() string {
-	return fmt.Sprintf("Dataframe must have only one column, but received %d columns", int(n))
+// first is a list's first item; nil: it has none.
+func first(list []byte) (first []byte) {
+	_ = jsonfield.Items(list, func(item []byte) bool { // it is JSON
+		first = item
+		return false
+	})
+	return first
 }
+
+// length is the number of items of a list.
+func length(list []byte) (n int) {
+	_ = jsonfield.Items(list, func([]byte) bool { n++; return true }) // it is JSON
+	return n
+}
+
+// begins says whether a value is there and begins so.
+func begins(value []byte, with byte) bool { return len(value) > 0 && value[0] == with }
 
 // cell takes the value of one cell.
 func (c *column) cell(value []byte) error {
@@ -48,98 +62,106 @@ func (c *column) cell(value []byte) error {
 	return nil
 }
 
-// row takes a cell, or a list of one cell.
-func (c *column) row(value []byte) error {
-	if value[0] != '[' {
-		return c.cell(value)
-	}
-	n := 0
-	err := elements(value, func(value []byte) error {
-		if n++; n > 1 {
-			return nil // counted only
+// rows takes a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It returns the number of columns.
+func (c *column) rows(list []byte, frame bool) (wide int, err error) {
+	nested, narrow := begins(first(list), '['), -1
+	err = elements(list, func(row []byte) error {
+		width := 1
+		switch {
+		case begins(row, '[') != nested:
+			return fmt.Errorf("row %d is of type %s: want a string in each row, or a list of strings in each", len(c.items), pythonType(row))
+		case nested:
+			width, row = length(row), first(row)
 		}
-		return c.cell(value)
+		if wide = max(wide, width); narrow < 0 || width < narrow {
+			narrow = width
+		}
+		if width == 0 {
+			return nil
+		}
+		return c.cell(row)
 	})
-	if err == nil && n != 1 {
-		err = errNotOne(n)
+	switch {
+	case err != nil:
+		return 0, err
+	case wide == 0:
+		return 0, noColumn
+	case narrow == 0 || narrow < wide && !frame:
+		return 0, invalid("the rows have between " + fmt.Sprint(narrow) + " and " + fmt.Sprint(wide) + " values: want as many in each")
 	}
-	return err
+	return wide, nil
 }
 
-// inputs takes a list of strings, or an object: its values in order, or the list
-// of strings that its only value is.
+// inputs takes a string, a list of strings or a list of rows.
 func (c *column) inputs(value []byte) error {
-	switch value[0] {
-	case '[':
-		return c.list(value)
-	case '{':
-	default:
+	switch {
+	case value[0] == '"':
+		return c.cell(value)
+	case value[0] == '{' || value[0] == '[' && begins(first(value), '{'):
+		return invalid("the model's column has no name, and the input has names: want a list of strings")
+	case value[0] != '[':
 		return fmt.Errorf("model_input must be a list, dict, numpy array, or dataframe but received: %s", pythonType(value))
 	}
-	n, lists := 0, 0
-	err := members(value, func(_, value []byte) error {
-		n++
-		if value[0] != '[' {
-			return c.cell(value)
-		}
-		if lists++; n > 1 {
-			return nil // refused below
-		}
-		return c.list(value)
-	})
-	if err == nil && lists > 0 && n > 1 {
-		err = errNotOne(n)
-	}
+	_, err := c.rows(value, false)
 	return err
-}
-
-// list takes a list of rows, or of objects.
-func (c *column) list(value []byte) error {
-	if first(value) == '{' {
-		return c.records(value)
-	}
-	return elements(value, c.row)
-}
-
-// first is the byte with which a list's first item begins; 0: it has none.
-func first(list []byte) (first byte) {
-	_ = jsonfield.Items(list, func(item []byte) bool { // it is JSON
-		first = item[0]
-		return false
-	})
-	return first
-}
-
-// instances takes what inputs does; of objects each column must be as long as
-// the others.
-func (c *column) instances(value []byte) error {
-	if value[0] != '[' || first(value) != '{' {
-		return c.inputs(value)
-	}
-	lengths := map[string]int{}
-	_ = elements(value, func(value []byte) error {
-		if value[0] != '{' {
-			return nil
-		}
-		return members(value, func(key, _ []byte) error {
-			lengths[string(key)]++
-			return nil
-		})
-	})
-	longest := -1
-	for _, n := range lengths {
-		if longest >= 0 && n != longest {
-			return failure{Message: "Failed to parse data as TF serving input. The length of values for each input/column name are not the same"}
-		}
-		longest = n
-	}
-	return c.records(value)
 }
 
 // maxNames bounds how many names of columns are counted.
 const maxNames = 1000
 
-// records takes a list of objects with one and the same key.
+// objects takes the column that is named first in a list of objects. It returns how many values each column has, and how many objects there are.
+func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
+	lengths = map[string]int{}
+	last := map[string]int{} // the number of the object that a name was last in
+	var name *string
+	err = elements(list, func(object []byte) error {
+		if n++; object[0] != '{' {
+			return fmt.Errorf("item %d is of type %s: want an object in each", n-1, pythonType(object))
+		}
+		var cell []byte
+		err := members(object, func(key, value []byte) error {
+			k := string(key)
+			if name == nil {
+				name = &k
+			}
+			if k == *name {
+				cell = value // of a key that is repeated the last counts
+			}
+			if last[k] != n {
+				last[k] = n
+				lengths[k]++
+			}
+			if len(lengths) > maxNames {
+				return invalid(fmt.Sprintf("the objects have more than %d keys", maxNames))
+			}
+			return nil
+		})
+		if err != nil || cell == nil {
+			return err
+		}
+		return c.cell(cell)
+	})
+	if err == nil && name == nil {
+		err = noColumn
+	}
+	return lengths, n, err
+}
+
+// instances takes what inputs does, and a list of objects with as many values for each key.
+func (c *column) instances(value []byte) error {
+	if value[0] != '[' || !begins(first(value), '{') {
+		return c.inputs(value)
+	}
+	lengths, _, err := c.objects(value)
+	for _, n := range lengths {
+		if err == nil && n != len(c.items) {
+			return invalid("The length of values for each input/column name are not the same")
+		}
+	}
+	return err
+}
+
+// records takes a list of objects, which all have the first one's first key, or of rows.
 func (c *column) records(value []byte) error {
 	if value[0] != '[' {
 		got := "type " + pythonType(value)
@@ -148,30 +170,13 @@ func (c *column) records(value []byte) error {
 		}
 		return invalid("Dataframe records format must be a list of records. Got " + got + ".")
 	}
-	var names []string
-	err := elements(value, func(value []byte) error {
-		if value[0] != '{' {
-			return c.row(value)
-		}
-		before := len(c.items)
-		err := members(value, func(key, value []byte) error {
-			if !slices.Contains(names, string(key)) {
-				if names = append(names, string(key)); len(names) > maxNames {
-					return errNotOne(len(names))
-				}
-			}
-			if len(names) > 1 {
-				return nil // refused below
-			}
-			return c.cell(value)
-		})
-		if err == nil && len(names) == 1 && len(c.items) != before+1 {
-			err = fmt.Errorf("record %d has no value, or two, for its column: want one string", before)
-		}
+	if !begins(first(value), '{') {
+		_, err := c.rows(value, true)
 		return err
-	})
-	if err == nil && len(names) > 1 {
-		err = errNotOne(len(names))
+	}
+	_, n, err := c.objects(value)
+	if err == nil && n != len(c.items) {
+		err = fmt.Errorf("%d records of %d have no value in the first column: want one string in each", n-len(c.items), n)
 	}
 	return err
 }
@@ -204,43 +209,39 @@ func (c *column) split(value []byte) error {
 	return c.frame(parts)
 }
 
-// frame takes the rows of a frame whose names and index must fit them.
+// frame takes the rows of a frame, whose names and index must fit them. As in pandas the index of a single row repeats it.
 func (c *column) frame(parts map[string][]byte) error {
 	broken := func(format string, args ...any) error {
 		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
 	lengths := map[string]int{}
-	for _, name := range []string{"data", "columns", "index"} {
-		value, found := parts[name]
-		if !found || name != "data" && value[0] == 'n' {
-			continue
-		}
-		if value[0] != '[' {
+	for name, value := range parts {
+		switch value[0] {
+		case 'n': // as if it were not there
+		case '[':
+			lengths[name] = length(value)
+		default:
 			return broken("%s is of type %s: want a list", name, pythonType(value))
 		}
-		lengths[name] = length(value)
 	}
-	if labels, found := lengths["index"]; found && labels != lengths["data"] {
-		return broken("there are %d rows and %d labels in the index", lengths["data"], labels)
+	data, rows := parts["data"], lengths["data"]
+	if rows > 0 {
+		wide, err := c.rows(data, true)
+		if err != nil {
+			return err
+		}
+		if named, found := lengths["columns"]; found && named != wide {
+			return broken("%d columns are named and the rows have %d", named, wide)
+		}
+	} else if lengths["columns"] == 0 {
+		return noColumn
 	}
-	width, named := lengths["columns"]
-	return elements(parts["data"], func(value []byte) error {
-		cells := 1
-		if value[0] == '[' {
-			cells = length(value)
-		}
-		switch {
-		case named && cells != width:
-			return broken("%d columns are named and a row has %d", width, cells)
-		case cells != 1:
-			return errNotOne(cells)
-		}
-		return c.row(value)
-	})
-}
-
-// length is the number of items of a list.
-func length(list []byte) (n int) {
-	_ = jsonfield.Items(list, func([]byte) bool { n++; return true }) // it is JSON
-	return n
+	switch labels, found := lengths["index"]; {
+	case !found || labels == rows:
+	case rows == 1 && begins(first(data), '['):
+		c.items = slices.Repeat(c.items, labels)
+	default:
+		return broken("there are %d rows and %d labels in the index", rows, labels)
+	}
+	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// events makes of a stream of events one in AgentServer's shape: data lines and
-// comments only, an error as its text, [DONE] as the last event. What it returns
+// events makes of a stream of events one in AgentServer's shape: data lines only,
+// for which MLflow's clients take all others too, an error as its text, [DONE] as the last event. What it returns
 // is good until the next call.
 type events struct {
 	line  []byte // the beginning of a line whose end has not come
@@ -49,9 +49,8 @@ func (e *events) whole(line []byte) {
 			e.out = append(e.out, '\n')
 			e.open = false
 		}
-	case line[0] == ':':
+	case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator, which takes it out
 		e.out = append(append(e.out, line...), '\n')
-		e.open = e.open || !bytes.HasPrefix(line, []byte(control.UsageComment)) // which is taken out again
 	case isData:
 		data = bytes.TrimPrefix(data, []byte(" "))
 		if message, found := errorIn(data); found {

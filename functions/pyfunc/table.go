@@ -5,37 +5,49 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"strings"
 )
 
-// csvColumn reads a table of one column below a line with its name.
+// csvColumn reads the first column of a table below a line with the columns' names. Where the rows have more cells than there are
+// names the first ones are the index, as pandas reads them.
 func csvColumn(body []byte) ([][]byte, error) {
 	broken := func(why string) error {
 		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
 			" Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '" + why + "'"}
 	}
-	in := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(body, []byte("\ufeff"))))
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	if !bytes.Contains(body, []byte("\n")) {
+		body = bytes.ReplaceAll(body, []byte("\r"), []byte("\n"))
+	}
+	in := csv.NewReader(bytes.NewReader(body))
 	in.FieldsPerRecord = -1
 	head, err := in.Read()
 	switch {
-	case err == io.EOF:
+	case err == io.EOF, err == nil && strings.TrimSpace(strings.Join(head, ",")) == "":
 		return nil, broken("No columns to parse from file")
 	case err != nil:
 		return nil, broken(err.Error())
-	case len(head) != 1:
-		return nil, unexpected(errNotOne(len(head)).Error() + ": write it without its index")
 	}
 	var items [][]byte
+	width := 0 // of the first row
 	for {
 		row, err := in.Read()
-		switch {
-		case err == io.EOF:
+		if err == io.EOF {
 			return items, nil
-		case err != nil:
+		} else if err != nil {
 			return nil, broken(err.Error())
-		case len(row) != 1:
-			line, _ := in.FieldPos(0)
-			return nil, broken(fmt.Sprintf("Expected 1 fields in line %d, saw %d", line, len(row)))
 		}
-		items = append(items, []byte(row[0]))
+		if items == nil {
+			width = max(len(row), len(head))
+		}
+		line, _ := in.FieldPos(0)
+		switch at := width - len(head); {
+		case len(row) > width:
+			return nil, broken(fmt.Sprintf("Expected %d fields in line %d, saw %d", width, line, len(row)))
+		case len(row) <= at:
+			return nil, unexpected(fmt.Sprintf("there is nothing in the first column of line %d: want a string", line))
+		default:
+			items = append(items, []byte(row[at]))
+		}
 	}
 }

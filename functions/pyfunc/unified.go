@@ -64,7 +64,7 @@ func pathFor(q *query) string {
 	case q.prompt != nil: // 2.
 		return "/v1/completions"
 	case q.embeds: // 3.
-	case q.generates, q.input[0] == '[' && first(q.input) == '{': // 4.
+	case q.generates, q.input[0] == '[' && begins(first(q.input), '{'): // 4.
 		return "/v1/responses"
 	}
 	return "/v1/embeddings"

@@ -108,9 +108,9 @@ func (r *engine) Launch(model string) (Launch, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Launch{}, fmt.Errorf("launch the engine: remove the old socket: %w", err)
 	}
-	args := []string{"engine", "serve", "--model", model, "--listen", string(e), "--name", string(r.cfg.Model)}
-	for _, alias := range r.cfg.Aliases {
-		args = append(args, "--name", string(alias))
+	args := []string{"engine", "serve", "--model", model, "--listen", string(e)}
+	for _, name := range clientNames(r.cfg) {
+		args = append(args, "--name", name)
 	}
 	if r.cfg.MaxBody > 0 {
 		args = append(args, "--max-body", strconv.FormatInt(int64(r.cfg.MaxBody), 10))

@@ -12,10 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// defaultName is a name that every model has beside its own: clients of
-// mlflow-extensions ask for it.
-const defaultName = "default"
-
 // names are what clients call a server's model, and what the server calls it. It
 // is safe for many goroutines.
 type names struct {
@@ -36,7 +32,7 @@ type ownName struct {
 // clientNames are the model's name, its aliases and the default, each once.
 func clientNames(cfg Config) []string {
 	out := []string{string(cfg.Model)}
-	for _, n := range append(slices.Clone(cfg.Aliases), defaultName) {
+	for _, n := range append(slices.Clone(cfg.Aliases), api.DefaultModel) {
 		if !slices.Contains(out, string(n)) {
 			out = append(out, string(n))
 		}

@@ -1,0 +1,104 @@
+package activator
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/gorilla/mux"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// MLflow's clients at the front door. Its scoring server has one model, so there the body's field "model" names the function, which
+// MLflow's server ignores; what mlflow.deployments and Databricks' clients call names it in the path. Functions get all calls at
+// /invocations, as an MLflow server does.
+
+const pathInvocations = "/invocations"
+
+// routeMLflow adds the paths to the front door.
+func (a *Activator) routeMLflow(r *mux.Router) {
+	r.Path(pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveModel)
+	reads := []string{http.MethodGet, http.MethodHead}
+	r.Path("/ping").Methods(reads...).HandlerFunc(a.ifTaken("application/json", "\n"))
+	r.Path("/version").Methods(reads...).HandlerFunc(a.ifTaken("application/json", a.cfg.Version))
+	for _, prefix := range []string{"/endpoints/", "/serving-endpoints/"} {
+		r.Path(prefix + "{model:.+}" + pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveEndpoint)
+		list := "/api/2.0" + prefix
+		r.Path(list).Methods(reads...).HandlerFunc(a.listed(a.listEndpoints))
+		r.Path(list + "{model:.+}").Methods(reads...).HandlerFunc(a.showEndpoint)
+	}
+}
+
+// ifTaken answers with a text where new requests are taken.
+func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if a.draining.Load() {
+			api.WriteError(w, shuttingDown())
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		_, _ = io.WriteString(w, text) // the client may have left
+	}
+}
+
+// serveEndpoint serves a call of a function whose path names it.
+func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
+	name := mux.Vars(r)["model"]
+	f, err := a.names.Load().model(name, a.mayList(r))
+	if err != nil {
+		a.missing(w, r, name, err)
+		return
+	}
+	in := new(http.Request)
+	*in = *r
+	in.URL = &url.URL{Path: pathInvocations, RawQuery: r.URL.RawQuery}
+	a.serve(w, in, f, false)
+}
+
+// endpoint describes a model as both mlflow.deployments and Databricks do, whose clients ignore the other's fields.
+type endpoint struct {
+	Name api.ModelName `json:"name"`
+	// Type and Task are the kind of request that clients make of a text; empty: it is not known what the function takes. A function
+	// that takes chats takes completions and embeddings at the same path, as far as its model can.
+	Type  string        `json:"endpoint_type"`
+	Task  string        `json:"task,omitempty"`
+	Model endpointModel `json:"model"`
+	URL   string        `json:"endpoint_url"`
+	// Limit is always null, which mlflow.deployments wants.
+	Limit   *struct{}         `json:"limit"`
+	State   map[string]string `json:"state"`
+	Created int64             `json:"creation_timestamp"` // in ms
+}
+
+type endpointModel struct {
+	Name     api.ModelName `json:"name"`
+	Provider string        `json:"provider"`
+}
+
+func (m listed) endpoint() endpoint {
+	e := endpoint{Name: m.name, Model: endpointModel{m.name, "rouse"}, URL: "/endpoints/" + string(m.name) + pathInvocations,
+		State: map[string]string{"ready": "READY", "config_update": "NOT_UPDATING"}, Created: m.t.first().created.UnixMilli()}
+	if !m.t.first().plain() {
+		e.Type, e.Task = "llm/v1/chat", "llm/v1/chat"
+	}
+	return e
+}
+
+// listEndpoints lists what listModels does.
+func (a *Activator) listEndpoints(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
+	list := []endpoint{}
+	for _, m := range a.names.Load().models {
+		if m.visible(has) {
+			list = append(list, m.endpoint())
+		}
+	}
+	writeJSON(w, r, map[string]any{"endpoints": list})
+}
+
+// showEndpoint shows one of them.
+func (a *Activator) showEndpoint(w http.ResponseWriter, r *http.Request) {
+	if m, ok := a.find(w, r); ok {
+		writeJSON(w, r, m.endpoint())
+	}
+}
