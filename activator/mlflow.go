@@ -44,8 +44,11 @@ func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
 
 // serveEndpoint serves a call of a function whose path names it.
 func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	name := mux.Vars(r)["model"]
-	f, err := a.names.Load().model(name, a.mayList(r))
+	name, names := mux.Vars(r)["model"], a.names.Load()
+	f, err := names.model(name, a.mayList(r))
+	if err == nil && names.adapter(name, f) != "" {
+		err = api.BadRequest("model", "%s is an adapter of %s, which a path can't name: POST to the endpoint of %s, with the adapter in the field model", quoteName(name), f.name, f.name)
+	}
 	if err != nil {
 		a.missing(w, r, name, err)
 		return
@@ -85,11 +88,11 @@ func (m listed) endpoint() endpoint {
 	return e
 }
 
-// listEndpoints lists what listModels does.
+// listEndpoints lists what listModels does, without adapters.
 func (a *Activator) listEndpoints(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []endpoint{}
 	for _, m := range a.names.Load().models {
-		if m.visible(has) {
+		if m.parent == "" && m.visible(has) {
 			list = append(list, m.endpoint())
 		}
 	}

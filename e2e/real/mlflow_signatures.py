@@ -1,6 +1,6 @@
 """Makes models of the one that mlflow.py has made, each with a signature, and serves them in one process, as `mlflow models serve` serves one.
 
-usage: mlflow_signatures.py MODEL FOLDER          makes FOLDER/NAME of each
+usage: mlflow_signatures.py MODEL FOLDER          makes FOLDER/NAME of each, and a table FOLDER/one.parquet
        mlflow_signatures.py MODEL FOLDER PORT     serves each at /NAME
 """
 
@@ -12,6 +12,7 @@ sys.path.pop(0)  # the folder of this file, where an mlflow.py is
 
 import mlflow
 import numpy as np
+import pandas as pd
 from mlflow.models import ModelSignature, infer_signature
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
@@ -35,6 +36,7 @@ if __name__ == "__main__":
         for name, signature in SIGNATURES.items():
             shutil.copytree(model, Path(folder) / name)
             mlflow.models.set_signature(str(Path(folder) / name), signature)
+        pd.DataFrame({"a": ["HEALTH_CHECK"]}).to_parquet(Path(folder) / "one.parquet")
         sys.exit()
 
     import uvicorn

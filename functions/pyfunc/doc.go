@@ -21,7 +21,8 @@
 //     The answer is passed on as it comes. With "stream": true it is a stream of
 //     events in the shape of MLflow's AgentServer: data lines only, a failure as
 //     {"error": "text"}, and [DONE] as the last event always.
-//  3. Else it is a column of strings. All are read before any is sent: one that is
+//  3. Else it is a table whose first column is strings: such is the signature of the models
+//     that mlflow-extensions logs. All are read before any is sent: one that is
 //     no envelope fails the call (400), as with the stock server.
 //  4. They are sent at once, [Config.Parallel] of them at a time, and answered in
 //     order. A refusal by the runtime's gate because siblings of the same call have

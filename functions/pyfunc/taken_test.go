@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -62,6 +63,55 @@ func TestTakenAsMLflowDoes(t *testing.T) {
 		newHandler(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the model was asked", name) }).ServeHTTP(w, r)
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+// TestColumns pins what `mlflow models serve` 3.17 answers with mlflow-extensions' model, whose signature is one column of strings without a
+// name: how many predictions, or which code. e2e/real asks the real one.
+func TestColumns(t *testing.T) {
+	const noColumn, bad = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
+	for body, want := range map[string]string{
+		`{"inputs":"H"}`: "1", `{"inputs":["H","H"]}`: "2", `{"inputs":[["H"],["H"]]}`: "2", `{"inputs":[["H","x"]]}`: "1",
+		`{"inputs":[]}`: noColumn, `{"inputs":[[]]}`: noColumn, `{"inputs":[["H"],[]]}`: bad, `{"inputs":[["H","x"],["H"]]}`: bad, `{"inputs":["H",["H"]]}`: bad, `{"inputs":[[5]]}`: bad, `{"inputs":[null]}`: bad,
+		`{"inputs":{"a":"H"}}`: bad, `{"inputs":{"a":["H"]}}`: bad, `{"inputs":{}}`: bad, `{"inputs":[{"a":"H"}]}`: bad,
+
+		`{"instances":"H"}`: "1", `{"instances":[["H"]]}`: "1", `{"instances":[{"a":"H"},{"a":"H"}]}`: "2", `{"instances":[{"a":"H"},{"b":"H"}]}`: "1", `{"instances":[{"a":"H","b":5}]}`: "1",
+		`{"instances":[]}`: noColumn, `{"instances":[{}]}`: noColumn, `{"instances":[{"a":"H"},5]}`: bad, `{"instances":[{"a":"H","b":5},{"a":"H"}]}`: bad, `{"instances":{"a":["H"]}}`: bad,
+
+		`{"dataframe_records":[{"a":"H"},{"a":"H"}]}`: "2", `{"dataframe_records":[{"a":"H","b":5}]}`: "1", `{"dataframe_records":[{"a":"x","a":"H"}]}`: "1", `{"dataframe_records":["H"]}`: "1", `{"dataframe_records":[["H"]]}`: "1",
+		`{"dataframe_records":[]}`: noColumn, `{"dataframe_records":[{}]}`: noColumn, `{"dataframe_records":[{},{"a":"H"}]}`: bad, `{"dataframe_records":[{"a":"H"},{}]}`: bad,
+		`{"dataframe_records":[{"a":"H"},"H"]}`: bad, `{"dataframe_records":["H",{"a":"H"}]}`: bad, `{"dataframe_records":[{"a":null}]}`: bad, `{"dataframe_records":[{"a":["H"]}]}`: bad,
+
+		`{"dataframe_split":{"columns":["a","b"],"data":[["H",5]]}}`: "1", `{"dataframe_split":{"data":[["H"],["H","x"]]}}`: "2", `{"dataframe_split":{"columns":["a"],"data":["H","H"]}}`: "2",
+		`{"dataframe_split":{"index":[7,8],"data":[["H"]]}}`: "2", `{"dataframe_split":{"index":[],"data":[["H"]]}}`: "0", `{"dataframe_split":{"columns":["a","b"],"data":[]}}`: "0", `{"dataframe_split":{"columns":["a"],"data":null}}`: "0",
+		`{"dataframe_split":{"data":[]}}`: noColumn, `{"dataframe_split":{"data":null}}`: noColumn, `{"dataframe_split":{"data":[[]]}}`: noColumn,
+		`{"dataframe_split":{"index":[7,8],"data":["H"]}}`: bad, `{"dataframe_split":{"index":[7,8,9],"data":[["H"],["H"]]}}`: bad, `{"dataframe_split":{"columns":["a"],"index":[7],"data":[]}}`: bad,
+		`{"dataframe_split":{"data":[["H"],[]]}}`: bad, `{"dataframe_split":{"data":[["H"],"H"]}}`: bad, `{"dataframe_split":{"columns":["a"],"data":[["H","x"]]}}`: bad, `{"dataframe_split":{"data":"H"}}`: bad,
+
+		"a,b\nH,5\n": "1", "a\n0,H\n1,H\n": "2", "a\rH\r": "1", "a,b\nH\n": "1", "a\n": "0", " \n": bad, "a\n5\n": bad, "a\nH\n0,H\n": bad, "a\n0,H\n1\n": bad,
+	} {
+		contentType := "text/csv"
+		if body[0] == '{' {
+			contentType = "application/json"
+		}
+		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(strings.NewReplacer(`"H"`, `"HEALTH_CHECK"`, "H,", "HEALTH_CHECK,", "H\n", "HEALTH_CHECK\n", "H\r", "HEALTH_CHECK\r").Replace(body)))
+		r.Header.Set("Content-Type", contentType)
+		w := httptest.NewRecorder()
+		newHandler(t, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the model was asked", body) }).ServeHTTP(w, r)
+		var answer struct {
+			Predictions []string
+			Code        string `json:"error_code"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+			t.Fatalf("%s: %v: %s", body, err, w.Body)
+		}
+		got := answer.Code
+		if w.Code == http.StatusOK {
+			got = strconv.Itoa(len(answer.Predictions))
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s: %s", body, got, want, w.Body)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func TestEngineLaunch(t *testing.T) {
 	}
 	socket := "unix:" + filepath.Join(dir, "engine.sock")
 	want := runtime.Launch{
-		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--max-body", "83886080",
+		Path: "/bin/rouse", Args: []string{"engine", "serve", "--model", "/m.gguf", "--listen", socket, "--name", "m", "--name", "n", "--name", "default", "--max-body", "83886080",
 			"--conversation-memory", "0", "--conversation-folder", "/kept", "--conversation-limit", "3221225472", "--conversation-age", "1h0m0s", "--threads=2"},
 		Endpoint: api.Endpoint(socket), Announce: "listening on",
 	}
