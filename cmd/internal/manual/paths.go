@@ -32,7 +32,7 @@ var meanings = map[string]string{
 	"GET /ping":                              "new requests are taken, where MLflow's server says so; needs no key",
 	"GET /version":                           "the version, as bare text; needs no key",
 	"POST /invocations":                      "MLflow's call of the function that the field `model` names, or of the only one",
-	"POST /endpoints/{model:.+}/invocations": "the same of a function, as `mlflow.deployments` calls it",
+	"POST /endpoints/{model:.+}/invocations": "MLflow's `/invocations` of that function, as `mlflow.deployments` calls it",
 	"POST /serving-endpoints/{model:.+}/invocations": "the same, as Databricks' clients call it",
 	"GET /api/2.0/endpoints/":                        "the models, as `mlflow.deployments` lists them",
 	"GET /api/2.0/endpoints/{model:.+}":              "one of them",
