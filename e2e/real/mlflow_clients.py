@@ -39,7 +39,7 @@ told("gateway get", lambda: gateway.get_endpoint(endpoint).dict())
 told("gateway get nowhere", lambda: gateway.get_endpoint("nowhere").dict())
 both("gateway", gateway)
 os.environ["MLFLOW_DEPLOYMENTS_TARGET"] = url
-told("a judge's model", lambda: score_model_on_payload("endpoints:/" + endpoint, "echo a b", {"max_tokens": 8}))
+told("a judge's model", lambda: score_model_on_payload("endpoints:/" + endpoint, "echo a b", {"max_tokens": 8, "temperature": 0}))
 
 os.environ.update(DATABRICKS_HOST=url, DATABRICKS_TOKEN="none")
 databricks = get_deploy_client("databricks")

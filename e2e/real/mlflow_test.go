@@ -152,7 +152,7 @@ func listening(t *testing.T, dir, server string, command func(port string) []str
 func python(t *testing.T, dir string, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(dir, "venv/bin", argv[0]), argv[1:]...)
-	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "venv/bin")+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "venv/bin")+":"+os.Getenv("PATH"), "HOME="+t.TempDir(), "PYTHONHASHSEED=0") // MLflow prints sets
 	cmd.Dir = t.TempDir()
 	return cmd
 }
@@ -292,7 +292,7 @@ spec:
       containers:
       - image: example.com/any
         command: [env, --chdir=/, mlflow, models, serve, -m, %q, --env-manager, local, -h, 127.0.0.1, -p, $(PORT)]
-        env: [{name: SERVER, value: %q}]
+        env: [{name: SERVER, value: %q}, {name: PYTHONHASHSEED, value: "0"}]
         readinessProbe: {httpGet: {path: /ping}}
 `, filepath.Join(dir, "model"), nowhere))
 	past := scoring(t, dir, filepath.Join(dir, "model"), nowhere)

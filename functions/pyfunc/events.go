@@ -8,9 +8,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// events makes of a stream of events one in AgentServer's shape: data lines only,
-// for which MLflow's clients take all others too, an error as its text, [DONE] as the last event. What it returns
-// is good until the next call.
+// events makes of a stream of events one in AgentServer's shape: data lines only, as a
+// comment fails Databricks' clients, an error as its text, [DONE] as the last event. What it returns is good until
+// the next call.
 type events struct {
 	line  []byte // the beginning of a line whose end has not come
 	out   []byte
