@@ -38,10 +38,15 @@ func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) 
 	if err != nil {
 		return p, nil, err // an *api.Error
 	}
+	return clientFor(account, p), account, nil
+}
+
+// clientFor is the client that an account makes of one: its tenant, where it has one.
+func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	if account.Tenant != "" {
 		p = peer.Peer{Client: peer.Named(account.Tenant)}
 	}
-	return p, account, nil
+	return p
 }
 
 // authenticate finds out who the client is, before its body is read.

@@ -94,7 +94,10 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 		return p, nil, nil
 	}
 	account, err := a.deps.Keys.Account(c.Account)
-	return p, account, err
+	if err != nil {
+		return p, nil, err // an *api.Error
+	}
+	return clientFor(account, p), account, nil
 }
 
 // ReadBody reads the body of a request that is to be served later, as those of others are read. The error is an *[api.Error].

@@ -3,7 +3,8 @@
 // A key is a random text, of which only the SHA-256 sum is kept. It belongs to a tenant: the name
 // under which the client's requests are scheduled, counted and cached. A file (package config/apikey) declares
 // keys; in a cluster it is that of a Secret. A client may show a token of an OpenID Connect
-// issuer instead, where the file names that issuer.
+// issuer instead, where the file names that issuer: its tenant is another than any key's, and than any other issuer's, that has the same
+// name, unless the file says that they are one.
 //
 // The life of one request's key:
 //

@@ -40,8 +40,8 @@ type issuer struct {
 	failed   time.Time // when it could not be asked; zero: it was
 	why      error
 
-	mu       sync.Mutex // guards what follows, and the declared rights
-	accounts map[string]*Account
+	mu       sync.Mutex          // guards what follows, and the declared rights
+	accounts map[string]*Account // by claim
 }
 
 func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
@@ -63,7 +63,7 @@ func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
 func (i *issuer) takes(d apikey.Issuer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.declared.Audience != d.Audience || i.declared.TenantClaim != d.TenantClaim {
+	if i.declared.Audience != d.Audience || i.declared.TenantClaim != d.TenantClaim || !maps.Equal(i.declared.Tenants, d.Tenants) {
 		return false
 	}
 	if !reflect.DeepEqual(i.declared.Rights, d.Rights) {
@@ -130,19 +130,19 @@ func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 		}
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token is not valid here: want one of %s for the audience %s", i.declared.URL, i.declared.Audience)
 	}
-	tenant, err := i.tenant(t)
+	claim, err := i.claim(t)
 	if err != nil {
 		return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the token does not say whose it is: %v", err)
 	}
-	return i.of(tenant, time.Now())
+	return i.of(claim, time.Now())
 }
 
 func unreachable(url string) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
-// tenant is the claim that names the tenant.
-func (i *issuer) tenant(t *oidc.IDToken) (string, error) {
+// claim is what a token says in the claim that names the tenant.
+func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	name := i.declared.TenantClaim
 	if name == "" || name == "sub" {
 		return t.Subject, apikey.ValidName(t.Subject)
@@ -151,18 +151,18 @@ func (i *issuer) tenant(t *oidc.IDToken) (string, error) {
 	if err := t.Claims(&claims); err != nil {
 		return "", fmt.Errorf("its claims: %w", err)
 	}
-	tenant, is := claims[name].(string)
+	claim, is := claims[name].(string)
 	if !is {
 		return "", fmt.Errorf("%w: %s", errNoClaim, name)
 	}
-	return tenant, apikey.ValidName(tenant)
+	return claim, apikey.ValidName(claim)
 }
 
-// of is the account of a tenant. No two tenants share one: what it owns and has cached is its own. The error, an [api.Error], is a 503: there are too many.
-func (i *issuer) of(tenant string, now time.Time) (*Account, error) {
+// of is the account of the tenant that a claim names. No two claims share one. The error, an [api.Error], is a 503: there are too many.
+func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	a := i.accounts[tenant]
+	a := i.accounts[claim]
 	if a == nil {
 		if len(i.accounts) >= maxTenants {
 			maps.DeleteFunc(i.accounts, func(_ string, a *Account) bool { return a.idle(now) })
@@ -170,8 +170,8 @@ func (i *issuer) of(tenant string, now time.Time) (*Account, error) {
 		if len(i.accounts) >= maxTenants {
 			return nil, api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "%d tenants of %s have used this server in the last minute: it can't keep account of more", maxTenants, i.declared.URL).WithRetryAfter(forget)
 		}
-		a = newAccount(ofIssuer+" "+i.declared.URL+" "+tenant, tenant, tenant, i.others, i.declared.Rights, time.Time{}, now)
-		i.accounts[tenant] = a
+		a = newAccount(ofIssuer+" "+i.declared.URL+" "+claim, i.declared.URL+"#"+claim, i.declared.Tenant(claim), i.others, i.declared.Rights, time.Time{}, now)
+		i.accounts[claim] = a
 	}
 	a.asked.Store(now.UnixNano())
 	return a, nil

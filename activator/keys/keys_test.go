@@ -411,7 +411,7 @@ func TestTenantsWithoutEnd(t *testing.T) {
 		t.Errorf("one too many, by its name: got %v", err)
 	}
 	debtor.Admit(t.Context(), now.Add(forget), 1)
-	if late := of("late", forget); late.Tenant != "late" || late.ID() == runs.ID() {
+	if late := of("late", forget); late.Tenant != "https://id#late" || late.ID() == runs.ID() {
 		t.Errorf("got %+v", late)
 	}
 	if of("runs", forget) != runs || of("in debt", forget) != debtor {
@@ -443,7 +443,7 @@ func TestIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.Tenant != "acme" || !a.Allows("m") || a.Allows("n") {
+	if a.Tenant != i.URL+"#acme" || a.Name != a.Tenant || !a.Allows("m") || a.Allows("n") {
 		t.Errorf("got %+v", a)
 	}
 	if again, _ := try(i.token(t, false, map[string]any{"org": "acme", "sub": "bob"})); again != a {
@@ -454,6 +454,7 @@ func TestIssuer(t *testing.T) {
 		"expired":          i.token(t, false, map[string]any{"org": "acme", "exp": time.Now().Add(-time.Minute).Unix()}),
 		"another audience": i.token(t, false, map[string]any{"org": "acme", "aud": "other"}),
 		"no tenant":        i.token(t, false, nil),
+		"not printed":      i.token(t, false, map[string]any{"org": "\u202eacme"}),
 		"a bad tenant":     i.token(t, false, map[string]any{"org": "a\nb"}),
 		"no signature":     good[:strings.LastIndex(good, ".")+1],
 	} {
@@ -470,5 +471,51 @@ func TestIssuer(t *testing.T) {
 	<-a.Revoked().Done()
 	if _, err := try(good); status(err) != http.StatusUnauthorized {
 		t.Errorf("after the issuer was taken away: got %v", err)
+	}
+}
+
+// TestTenantsOfIssuers has the same claim of two issuers, and a key's tenant of that name: three tenants, but where the file says that they are one.
+func TestTenantsOfIssuers(t *testing.T) {
+	one, two := startIssuer(t), startIssuer(t)
+	s := NewStore(nil)
+	file := func(tenants map[string]string) *apikey.File {
+		return &apikey.File{
+			Keys:    []apikey.Key{{Name: "acme", Hash: apikey.Hash("rouse-a")}},
+			Issuers: []apikey.Issuer{{URL: one.URL, Audience: "rouse", Tenants: tenants}, {URL: two.URL, Audience: "rouse"}},
+		}
+	}
+	get := func(key string) *Account {
+		t.Helper()
+		a, err := s.Authenticate(request("Authorization", "Bearer "+key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	claim := func(i *fakeIssuer, sub string) string { return i.token(t, false, map[string]any{"sub": sub}) }
+	s.Load(file(nil))
+	for key, want := range map[string]string{
+		"rouse-a":                           "acme",
+		claim(one, "acme"):                  one.URL + "#acme",
+		claim(two, "acme"):                  two.URL + "#acme",
+		claim(two, one.URL+"#acme"):         two.URL + "#" + one.URL + "#acme",
+		claim(one, "#acme"):                 one.URL + "##acme",
+		claim(two, "tenant"):                two.URL + "#tenant",
+		claim(two, two.URL+"#"+two.URL+"#"): two.URL + "#" + two.URL + "#" + two.URL + "#",
+	} {
+		if a := get(key); a.Tenant != want {
+			t.Errorf("got %s, want %s", a.Tenant, want)
+		}
+	}
+	before := get(claim(one, "acme"))
+	s.Load(file(map[string]string{"acme": "acme"}))
+	<-before.Revoked().Done() // what it had begun under its other name ends
+	for sub, want := range map[string]string{"acme": "acme", "umbrella": one.URL + "#umbrella"} {
+		if a := get(claim(one, sub)); a.Tenant != want || a.Name != one.URL+"#"+sub {
+			t.Errorf("%s: got %s of %s, want %s", sub, a.Name, a.Tenant, want)
+		}
+	}
+	if a := get(claim(two, "acme")); a.Tenant != two.URL+"#acme" {
+		t.Errorf("the other issuer's: got %s", a.Tenant)
 	}
 }

@@ -32,7 +32,7 @@ func (nobody) Ask(context.Context)                   {}
 // The name of an account in all activators is one of these and what it is found by.
 const (
 	ofKey    = "key"    // and the hash
-	ofIssuer = "issuer" // and the URL and the tenant
+	ofIssuer = "issuer" // and the URL and the claim
 )
 
 // Among has the store's accounts count together with others. It is called before the first [Store.Load].
@@ -65,9 +65,9 @@ func (s *Store) named(id string) (*Account, error) {
 	if kind == ofKey {
 		return s.accounts[rest], nil
 	}
-	url, tenant, _ := strings.Cut(rest, " ")
-	if i := s.issuers[url]; i != nil && tenant != "" {
-		return i.of(tenant, time.Now())
+	url, claim, _ := strings.Cut(rest, " ")
+	if i := s.issuers[url]; i != nil && claim != "" {
+		return i.of(claim, time.Now())
 	}
 	return nil, nil
 }

@@ -53,7 +53,7 @@ type Addresses struct {
 const local = "local"
 
 // maxTenant bounds what a trusted peer may call a client.
-const maxTenant = 128
+const maxTenant = 256
 
 type known struct{}
 

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -76,11 +77,13 @@ type Issuer struct {
 	Audience string `json:"audience"`
 	// TenantClaim is the claim that names the tenant; default "sub".
 	TenantClaim string `json:"tenantClaim,omitempty"`
+	// Tenants are, by claim, those that have another name than [Issuer.Tenant] gives them: that of a key's tenant, or of another issuer's.
+	Tenants map[string]string `json:"tenants,omitempty"`
 	// Rights are those of each of its tenants.
 	Rights
 }
 
-// maxName bounds names and tenants.
+// maxName bounds a name, in bytes. A tenant of an issuer has up to twice as many: its URL and a claim.
 const maxName = 128
 
 // Anonymous is the name of the entry for clients that show no key. It has no hash and no tenant: its
@@ -187,11 +190,21 @@ func (k *Key) validate() error {
 
 func (i *Issuer) validate() error {
 	u, err := url.Parse(i.URL)
+	bad := ValidName(i.URL + "#") // half of what a tenant's name may have; the claim is the other
 	switch {
+	case bad != nil:
+		return fmt.Errorf("url: %w", bad)
+	case strings.ContainsAny(i.URL, "?#"):
+		return fmt.Errorf("url %q: want one without a query and a fragment", i.URL)
 	case err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())):
 		return fmt.Errorf("url %q: want https://…, or http:// on this machine", i.URL)
 	case i.Audience == "":
 		return fmt.Errorf("%s: it has no audience: any token of that issuer would be accepted, whomever it is for", i.URL)
+	}
+	for claim, tenant := range i.Tenants {
+		if err := cmp.Or(ValidName(claim), ValidName(tenant)); err != nil {
+			return fmt.Errorf("%s: tenants: %w", i.URL, err)
+		}
 	}
 	return i.Rights.validate()
 }
@@ -218,14 +231,14 @@ const maxPriority = 8
 
 // ValidName says why a text can't be the name of a key or a tenant.
 func ValidName(s string) error {
-	bad := func(c rune) bool { return c <= ' ' || c == 0x7f || c == '"' }
+	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // what isn't printed makes two names look like one
 	switch {
 	case s == "":
 		return errors.New("it has no name")
 	case len(s) > maxName:
 		return fmt.Errorf("the name has %d bytes: want at most %d", len(s), maxName)
 	case strings.IndexFunc(s, bad) >= 0:
-		return fmt.Errorf("the name %q has a blank, a quote or a control character", s)
+		return fmt.Errorf("the name %q has a blank, a quote or a character that is not printed", s)
 	}
 	return nil
 }
@@ -244,6 +257,10 @@ func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
+
+// Tenant is the tenant that a claim names: URL#CLAIM, or what Tenants says. A URL has no "#", so no claim names the tenant of another issuer,
+// nor that of a key that does not say so itself.
+func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i.URL+"#"+claim) }
 
 // Owner is the tenant whose key it is.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }

@@ -125,7 +125,7 @@ func moment(text string) (time.Time, error) {
 	return time.Time{}, errors.New("want a time such as 2026-11-01, 2026-11-01T15:04 or 2026-11-01T15:04:05Z")
 }
 
-// mostName keeps the table within a terminal, where it has two names in a row.
+// mostName keeps the table within a terminal, where it has two names in a row. A tenant is not cut: those of one issuer begin alike.
 const mostName = 11
 
 func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
@@ -138,7 +138,7 @@ func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
 	}
 	all := admin.UsageRow{Tenant: "all"}
 	add := func(r admin.UsageRow) {
-		tenant, function := short(r.Tenant), short(r.Function.Short())
+		tenant, function := r.Tenant, short(r.Function.Short())
 		switch {
 		case r.State == admin.UsageIdle || r.State == admin.UsageAsleep:
 			tenant = "(" + r.State + ")"
