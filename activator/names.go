@@ -119,7 +119,9 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 		if s.name.Namespace() == api.DefaultNamespace {
 			own = names.Default
 		}
-		want(own, api.ModelName(s.name.Name()), s.all, "")
+		if !s.everyone[0].fullNameOnly {
+			want(own, api.ModelName(s.name.Name()), s.all, "")
+		}
 		for _, name := range s.each(func(m backend) []api.ModelName { return m.adapters }) {
 			has := func(m backend) bool { return slices.Contains(m.adapters, name) }
 			want(names.Adapter, name, s.target(has), s.backends[slices.IndexFunc(s.backends, has)].names[0])

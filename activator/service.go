@@ -26,6 +26,8 @@ type backend struct {
 	percent  int // its share of the requests
 	// variantOf is the model that it is one of several ways to run; empty: none.
 	variantOf api.ModelName
+	// fullNameOnly is [api.Function.FullNameOnly].
+	fullNameOnly bool
 }
 
 // servicesOf groups functions by service. Those that have traffic come first, so that
@@ -44,7 +46,7 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 			byName[name] = s
 			order = append(order, name)
 		}
-		m := backend{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf}
+		m := backend{f: f, names: spec.Names(), adapters: adapters, percent: 100, variantOf: spec.VariantOf, fullNameOnly: spec.FullNameOnly}
 		if spec.Service != "" {
 			m.percent = percentOf(traffic[name], f.name)
 		}

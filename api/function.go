@@ -19,6 +19,8 @@ type Function struct {
 	Model ModelName `json:"model"`
 	// Aliases are further names for the same model.
 	Aliases []ModelName `json:"aliases,omitempty"`
+	// FullNameOnly says that the service's name without its namespace is none of its names.
+	FullNameOnly bool `json:"fullNameOnly,omitempty"`
 	// Runtime says what an instance runs.
 	Runtime Runtime `json:"runtime"`
 	// Handler is argv of a program for pre- and post-processing that clients' requests

@@ -190,8 +190,8 @@ func TestClaims(t *testing.T) {
 	for name, state := range map[string]exchange.Function{
 		"a function": {Name: "default/chat", Model: "chat"},
 		"a model":    {Name: "east/x", Model: "chat"},
-		"an alias":   {Name: "east/x", Model: "x", Aliases: []api.ModelName{"chat"}},
-		"an adapter": {Name: "east/x", Model: "x", Adapters: []api.ModelName{"chat"}},
+		"an alias":   {Name: "east/x", Model: "east/x", Aliases: []api.ModelName{"chat"}},
+		"an adapter": {Name: "east/x", Model: "east/x", Adapters: []api.ModelName{"chat"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,6 +23,9 @@ type Declaration struct {
 	Certificate string `json:"certificate,omitempty"`
 	// Functions are the functions that it may serve, as patterns: "default/chat", "default/*". None: nothing.
 	Functions []string `json:"functions"`
+	// Names are what clients may call its functions, their aliases and adapters, as patterns, beside NAMESPACE/NAME and the names of the
+	// functions that it may serve in the namespace default.
+	Names []string `json:"names,omitempty"`
 	// Front says that it is another front door, whose agents have what it offers: nothing of it is offered to further ones.
 	Front bool `json:"front,omitempty"`
 	// Tenants are those whose requests it may see; none named: everybody's.
@@ -50,18 +53,21 @@ func (d Declaration) Validate() error {
 			return fmt.Errorf("cluster %s: %q is no SHA-256 sum: want 64 hexadecimal digits", d.Name, h)
 		}
 	}
-	for _, p := range d.Functions {
+	for _, p := range slices.Concat(d.Functions, d.Names) {
 		if _, err := path.Match(p, ""); err != nil {
-			return fmt.Errorf("cluster %s: %q is no pattern: want NAMESPACE/NAME, where * is any part of a name", d.Name, p)
+			return fmt.Errorf("cluster %s: %q is no pattern: want a name of a model, or NAMESPACE/NAME of a function, where * is any part of a name", d.Name, p)
 		}
 	}
 	return nil
 }
 
 // allows says whether agents of the cluster may serve a function.
-func (d Declaration) allows(name api.FunctionName) bool {
-	return slices.ContainsFunc(d.Functions, func(p string) bool {
-		ok, err := path.Match(p, string(name))
+func (d Declaration) allows(name api.FunctionName) bool { return matches(d.Functions, string(name)) }
+
+// matches says whether a name has the form of one of the patterns.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, err := path.Match(p, name)
 		return ok && err == nil
 	})
 }

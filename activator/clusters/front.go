@@ -95,23 +95,24 @@ type Front struct {
 
 	telling sync.Mutex // held while the activator is told what has changed, so that it hears it in order; taken before mu
 
-	mu        sync.Mutex // guards what follows
-	declared  map[string]Declaration
-	byTenant  bool                // some cluster may not see each tenant's requests
-	sessions  map[string]*session // by agent
-	functions map[api.FunctionName]*function
-	near      map[api.FunctionName]*near // those of this machine
-	out       []api.Event                // for this machine's parts
-	passing   bool                       // somebody passes out on
-	links     map[*link.Link]bool
-	seq       uint64 // of the last status of an instance, the last attempt, or the last order to an agent
-	begun     time.Time
-	ending    bool                               // agents are told so
-	lost      map[string]lost                    // by cluster
-	shut      map[string]shut                    // agents, by process
-	rejected  map[string]rejection               // the last of each declared cluster, until one of its agents comes
-	owners    map[api.ModelName]api.FunctionName // of names that clients use
-	strangers time.Time                          // when the last of them was logged
+	mu         sync.Mutex // guards what follows
+	declared   map[string]Declaration
+	namespaces map[string]bool     // that declarations name
+	byTenant   bool                // some cluster may not see each tenant's requests
+	sessions   map[string]*session // by agent
+	functions  map[api.FunctionName]*function
+	near       map[api.FunctionName]*near // those of this machine
+	out        []api.Event                // for this machine's parts
+	passing    bool                       // somebody passes out on
+	links      map[*link.Link]bool
+	seq        uint64 // of the last status of an instance, the last attempt, or the last order to an agent
+	begun      time.Time
+	ending     bool                               // agents are told so
+	lost       map[string]lost                    // by cluster
+	shut       map[string]shut                    // agents, by process
+	rejected   map[string]rejection               // the last of each declared cluster, until one of its agents comes
+	owners     map[api.ModelName]api.FunctionName // of names that clients use
+	strangers  time.Time                          // when the last of them was logged
 }
 
 // New makes a front door. It starts nothing.
@@ -156,17 +157,23 @@ func (f *Front) Declare(list []Declaration) error {
 		}
 		all[d.Name] = d
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.declared, f.byTenant = all, false
-	for _, d := range all {
-		f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // it has to choose as well
-	}
-	for _, s := range f.sessions {
-		if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
-			s.end("the front door's declaration of the cluster has changed")
+	f.change(func() []func() {
+		f.declared, f.byTenant, f.namespaces = all, false, map[string]bool{}
+		for _, d := range all {
+			f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // it has to choose as well
+			for _, p := range d.Functions {
+				if namespace, _, named := strings.Cut(p, "/"); named && !strings.ContainsAny(namespace, `*?[\\`) {
+					f.namespaces[namespace] = true
+				}
+			}
 		}
-	}
+		for _, s := range f.sessions {
+			if now, ok := all[s.hello.Cluster]; !ok || !equal(now, s.declared) {
+				s.end("the front door's declaration of the cluster has changed")
+			}
+		}
+		return f.settle()
+	})
 	return nil
 }
 
@@ -260,7 +267,7 @@ func (f *Front) lose(s *session, err error) {
 			}
 			tell = append(tell, f.placing(fn)...)
 		}
-		return tell
+		return append(tell, f.settle()...)
 	})
 	s.end("it has ended")
 }
@@ -297,10 +304,10 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 				}
 			}
 		}
-		var seen []func() // told when the activator has heard of the functions
+		renamed := false
 		for _, state := range up.Functions {
-			t, fn := f.offered(s, state)
-			seen = append(seen, t...)
+			fn, other, t := f.offered(s, state)
+			renamed, tell = renamed || other, append(tell, t...)
 			if fn != nil {
 				changed[state.Name] = fn
 			}
@@ -313,15 +320,23 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 				f.reconsider(fn) // it may have waited for this
 			}
 			t, fns := f.notOffered(s)
-			tell = append(tell, t...)
+			tell, renamed = append(tell, t...), renamed || len(fns) > 0
 			for _, fn := range fns {
 				changed[fn.name] = fn
 			}
 		}
+		if renamed {
+			tell = append(tell, f.settle()...)
+		}
 		for _, fn := range changed {
 			tell = append(tell, f.sync(fn)...)
 		}
-		return append(tell, seen...)
+		for _, state := range up.Functions { // the activator has heard of the functions
+			if fn := changed[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
+				tell = append(tell, f.observe(fn.offers[s.agent()], ""))
+			}
+		}
+		return tell
 	})
 	return err
 }

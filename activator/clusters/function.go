@@ -17,15 +17,17 @@ import (
 // function is one function that agents serve. The mutex of the Front guards it.
 type function struct {
 	name   api.FunctionName
-	offers map[string]*offer     // by agent
-	spec   api.Function          // as the activator was told; empty: it was not
-	failed bool                  // the activator was told that it can't start
-	demand api.Demand            // the last of the activator
-	theirs map[string]api.Demand // the last of other front doors, by who says so
-	forget *time.Timer           // nil: it is served
-	placed *placement            // nil: it is not this front door's to place
-	wakes  wakes                 // the last that requests were held here for
-	sweep  *time.Timer           // has it removed where it is not wanted any more; nil: it was never armed
+	offers map[string]*offer       // by agent
+	spec   api.Function            // as the activator was told; empty: it was not
+	failed bool                    // the activator was told that it can't start
+	demand api.Demand              // the last of the activator
+	theirs map[string]api.Demand   // the last of other front doors, by who says so
+	forget *time.Timer             // nil: it is served
+	placed *placement              // nil: it is not this front door's to place
+	wakes  wakes                   // the last that requests were held here for
+	sweep  *time.Timer             // has it removed where it is not wanted any more; nil: it was never armed
+	born   uint64                  // one that came later has a greater one
+	claims map[api.ModelName]claim // by names that it may have
 }
 
 // offer is a function at one agent.
@@ -40,46 +42,44 @@ type offer struct {
 	removing uint64 // the order by which the agent was told that it is not wanted any more; 0: it was not
 }
 
-// offered takes in the state of a function at an agent; fn is nil where nothing comes of it.
-func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn *function) {
+// offered takes in the state of a function at an agent. fn is nil where nothing comes of it; renamed says that it is offered by other names than before.
+func (f *Front) offered(s *session, state exchange.Function) (fn *function, renamed bool, tell []func()) {
 	if !s.declared.allows(state.Name) {
-		switch denied := s.denied[state.Name]; {
-		case state.Model == "":
+		was := s.denied[state.Name]
+		if state.Model == "" {
 			delete(s.denied, state.Name)
-		case !denied && len(s.denied) < exchange.MaxFunctions:
+		} else if len(s.denied) < exchange.MaxFunctions {
 			s.denied[state.Name] = true
-			f.refuse(s, state.Name, "not among the functions that the front door declares for this cluster")
 		}
-		return nil, nil
+		return nil, was != s.denied[state.Name], nil
 	}
 	fn = f.functions[state.Name]
 	if fn == nil {
 		if state.Model == "" {
-			return nil, nil
+			return nil, false, nil
 		}
 		own := f.near[state.Name]
-		fn = &function{name: state.Name, offers: map[string]*offer{}, failed: own != nil && own.failed != nil}
-		f.functions[state.Name] = fn
+		fn = f.newFunction(state.Name)
+		fn.failed = own != nil && own.failed != nil
 	}
 	old := fn.offers[s.agent()]
 	switch {
 	case old != nil && old.session == s && state.Seq <= old.state.Seq:
-		return nil, nil
+		return nil, false, nil
 	case state.Model == "":
 		if old == nil {
-			return nil, nil
+			return nil, false, nil
 		}
 		delete(fn.offers, s.agent())
 		s.offers--
-		return []func(){f.observe(old, api.Gone)}, fn
+		return fn, true, []func(){f.observe(old, api.Gone)}
 	}
 	if old == nil {
 		if s.offers++; s.offers > exchange.MaxFunctions {
 			f.shutOut(s, fmt.Sprintf("it offers more than %d functions", exchange.MaxFunctions))
-			return nil, fn
+			return fn, false, nil
 		}
 	}
-	f.named(s, &state)
 	o := &offer{session: s, state: state, since: time.Now()}
 	if old != nil {
 		o.had, o.asked = old.had, old.asked
@@ -94,7 +94,15 @@ func (f *Front) offered(s *session, state exchange.Function) (tell []func(), fn 
 	}
 	fn.offers[s.agent()] = o
 	fn.placed.came(s, state)
-	return []func(){f.observe(o, "")}, fn
+	return fn, old == nil || !slices.Equal(old.wanted(), o.wanted()), nil
+}
+
+// newFunction is a function that was not known. The caller holds mu.
+func (f *Front) newFunction(name api.FunctionName) *function {
+	f.seq++
+	fn := &function{name: name, offers: map[string]*offer{}, born: f.seq}
+	f.functions[name] = fn
+	return fn
 }
 
 // usable says whether the agent can have it awake.
@@ -120,6 +128,7 @@ func instance(agent string, name api.FunctionName) api.InstanceID {
 func (f *Front) observe(o *offer, as api.State) func() {
 	f.seq++
 	st := o.status(as, f.seq)
+	st.Adapters = slices.DeleteFunc(slices.Clone(st.Adapters), func(n api.ModelName) bool { return !f.has(st.Function, n) })
 	return func() { f.deps.Activator.ObserveInstance(st) }
 }
 
@@ -158,7 +167,7 @@ func (f *Front) sync(fn *function) (tell []func()) {
 		fn.forget.Stop()
 		fn.forget = nil
 	}
-	if spec := fn.merged(); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
+	if spec := f.merged(fn); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
 		fn.spec = spec
 		tell = append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, tell...)
 	}
@@ -173,29 +182,32 @@ func (f *Front) drop(fn *function) {
 			return nil
 		}
 		delete(f.functions, fn.name)
-		maps.DeleteFunc(f.owners, func(_ api.ModelName, owner api.FunctionName) bool { return owner == fn.name })
 		if f.isNear(fn.name) {
-			return nil
+			return f.settle()
 		}
-		return []func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}
+		return append([]func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}, f.settle()...)
 	})
 }
 
-// merged is the function as clients see it: the names that its agents have for it. The agent whose name comes first says what the
-// others differ in.
-func (fn *function) merged() api.Function {
-	spec := api.Function{Name: fn.name}
+// merged is the function as clients see it: the names that its agents have for it, and that it has. The agent whose name comes first says what the
+// others differ in. One without another name is served by its full one. The caller holds mu.
+func (f *Front) merged(fn *function) api.Function {
+	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
 		o := fn.offers[agent].state
-		if spec.Model == "" {
-			spec.Model, spec.Runtime.Kind, spec.Concurrency = o.Model, o.Kind, max(o.Concurrency, 1)
+		if spec.Concurrency == 0 {
+			spec.Runtime.Kind, spec.Concurrency = o.Kind, max(o.Concurrency, 1)
+		}
+		if spec.Model == "" && f.has(fn.name, o.Model) {
+			spec.Model = o.Model
 		}
 		for _, alias := range o.Aliases {
-			if !slices.Contains(spec.Aliases, alias) {
+			if !slices.Contains(spec.Aliases, alias) && f.has(fn.name, alias) {
 				spec.Aliases = append(spec.Aliases, alias)
 			}
 		}
 	}
+	spec.Model = cmp.Or(spec.Model, api.ModelName(fn.name))
 	return spec
 }
 

@@ -24,7 +24,7 @@ func newTold() *told {
 }
 func newSession(cluster string, functions ...string) *session {
 	return &session{hello: exchange.Hello{Cluster: cluster, Agent: "a", Run: cluster}, declared: Declaration{Name: cluster, Functions: functions}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}
+		demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}
 }
 
 // FuzzHear: whatever an agent says, it is offered for no function that its cluster may not serve, and takes no name from one that has it.

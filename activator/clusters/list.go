@@ -42,8 +42,8 @@ func (f *Front) show(d Declaration) admin.Cluster {
 		} else if c.State == admin.ClusterAway {
 			c.State = admin.ClusterLeaving
 		}
-		for name := range s.denied {
-			refused[string(name)] = true
+		for r := range s.refusals {
+			refused[string(r.Function)+": "+r.Reason] = true
 		}
 	}
 	if !since.IsZero() {

@@ -33,7 +33,7 @@ type near struct {
 // Near says which functions this machine has itself: agents that have them too are further instances of them, and
 // the demand is divided among those and the machine's own autoscaler.
 func (f *Front) Near(spec api.Function, has bool) {
-	f.change(func() []func() {
+	f.change(func() (tell []func()) {
 		switch n := f.near[spec.Name]; {
 		case !has:
 			delete(f.near, spec.Name)
@@ -44,9 +44,9 @@ func (f *Front) Near(spec api.Function, has bool) {
 		}
 		if fn := f.functions[spec.Name]; fn != nil {
 			fn.spec = api.Function{} // said anew where it is not near any more
-			return f.sync(fn)
+			tell = f.sync(fn)
 		}
-		return nil
+		return append(f.settle(), tell...)
 	})
 }
 

@@ -20,7 +20,7 @@ func (f *Front) Offered() []api.Function {
 		spec, own := api.Function{}, 0
 		for _, o := range fn.offers {
 			if !o.session.declared.Front {
-				spec, own = fn.merged(), own+max(o.state.MaxScale, 1)
+				spec, own = f.merged(fn), own+max(o.state.MaxScale, 1)
 			}
 		}
 		switch {

@@ -73,8 +73,7 @@ func (f *Front) Place(spec api.Function) error {
 	f.change(func() (tell []func()) {
 		fn := f.functions[spec.Name]
 		if fn == nil {
-			fn = &function{name: spec.Name, offers: map[string]*offer{}}
-			f.functions[spec.Name] = fn
+			fn = f.newFunction(spec.Name)
 		}
 		changed := fn.placed != nil && fn.placed.spec.Manifest != spec.Manifest
 		fn.placed.stop()
@@ -87,7 +86,7 @@ func (f *Front) Place(spec api.Function) error {
 			}
 		}
 		fn.spec, fn.failed = spec, false
-		return append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, f.sync(fn)...)
+		return append(append([]func(){func() { f.deps.Activator.PutFunction(spec) }}, f.sync(fn)...), f.settle()...)
 	})
 	return nil
 }
@@ -106,10 +105,10 @@ func (f *Front) Unplace(name api.FunctionName) (was bool) {
 			f.removeAt(fn, o)
 		}
 		if len(fn.offers) > 0 {
-			return f.sync(fn)
+			return append(f.settle(), f.sync(fn)...)
 		}
 		delete(f.functions, name)
-		return []func(){func() { f.deps.Activator.RemoveFunction(name) }}
+		return append([]func(){func() { f.deps.Activator.RemoveFunction(name) }}, f.settle()...)
 	})
 	return was
 }

@@ -41,6 +41,7 @@ type session struct {
 	demand   map[api.FunctionName]api.Demand // to be sent
 	refused  []exchange.Refusal              // to be sent
 	denied   map[api.FunctionName]bool       // what it offers and may not serve
+	refusals map[exchange.Refusal]bool       // of these, and of names; it was told
 	links    []*link.Link                    // the newest last
 	leaving  bool
 	goAway   bool
@@ -48,8 +49,7 @@ type session struct {
 	way      time.Duration
 	wayTold  time.Duration // as the activator has it
 	doubles  uint64
-	offers   int                       // of functions that nobody of its name offered before
-	told     map[api.FunctionName]bool // it was told that they are not taken as it says
+	offers   int // of functions that nobody of its name offered before
 	// givenBack are the requests that it gave back one after another, since when.
 	givenBack      int
 	givenBackSince time.Time
@@ -129,7 +129,7 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
 	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
-		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}, told: map[api.FunctionName]bool{}}, cluster, nil
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
 // awaitLink waits until the session has a link. The agent dials it before it says what it has, but over another connection: what it

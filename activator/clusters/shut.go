@@ -4,16 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcpeer "google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/api/exchange"
 )
 
 // An agent that breaks what was agreed is shut out for a while: its session ends, why is logged, and the agent is told when it
@@ -149,54 +146,4 @@ func (f *Front) took(s *session, resp *http.Response) {
 		s.givenBack = 0
 		f.shutOut(s, "it grants places, and gives back every request")
 	}
-}
-
-// refuse tells an agent that a function is not taken as it says.
-func (f *Front) refuse(s *session, name api.FunctionName, reason string) {
-	f.log.Warn("a cluster offers what it may not serve", "cluster", s.hello.Cluster, "function", name, "reason", reason)
-	s.refused = append(s.refused, exchange.Refusal{Function: name, Reason: reason})
-	s.nudge()
-}
-
-// named takes from a function the names that are another's: who has one first keeps it. A function without a name
-// is served by its full one.
-func (f *Front) named(s *session, state *exchange.Function) {
-	refuse := func(name api.ModelName, owner api.FunctionName) bool {
-		if !s.told[state.Name] {
-			s.told[state.Name] = true
-			f.refuse(s, state.Name, "the name "+string(name)+" is that of "+string(owner))
-		}
-		return true
-	}
-	taken := func(name api.ModelName) bool {
-		owner := f.owners[name]
-		for own, n := range f.near {
-			if own != state.Name && (n.spec.Model == name || slices.Contains(n.spec.Aliases, name)) {
-				return refuse(name, own)
-			}
-		}
-		if owner != "" && owner != state.Name && f.functions[owner].calls(name) {
-			return refuse(name, owner)
-		}
-		f.owners[name] = state.Name
-		return false
-	}
-	if full := api.ModelName(state.Name); state.Model != full && taken(state.Model) {
-		state.Model = full
-	}
-	state.Aliases = slices.DeleteFunc(slices.Clone(state.Aliases), taken)
-	state.Adapters = slices.DeleteFunc(slices.Clone(state.Adapters), taken)
-}
-
-// calls says whether an agent offers the function by a name.
-func (fn *function) calls(name api.ModelName) bool {
-	if fn == nil {
-		return false
-	}
-	for _, o := range fn.offers {
-		if o.state.Model == name || slices.Contains(o.state.Aliases, name) || slices.Contains(o.state.Adapters, name) {
-			return true
-		}
-	}
-	return false
 }

@@ -44,7 +44,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 func (f *Front) far(fn *function) admin.Far {
 	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
-		far.Function.Function = fn.merged()
+		far.Function.Function = f.merged(fn)
 	}
 	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
 		o := fn.offers[agent]

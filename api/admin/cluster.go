@@ -37,7 +37,7 @@ type Cluster struct {
 	Awake     int      `json:"awake,omitempty"`
 	// Running are the requests there, of all who send some.
 	Running int `json:"running"`
-	// Refused are functions that it offers and may not serve.
+	// Refused says what of the functions that it offers is not taken, and why: FUNCTION: REASON.
 	Refused []string `json:"refused,omitempty"`
 	// Rejected says why an agent of it was last shut out or sent away, while none of it has come since; RejectedAt is when.
 	Rejected   string    `json:"rejected,omitempty"`

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,8 +61,8 @@ func printClusters(w io.Writer, list []admin.Cluster) error {
 				return err
 			}
 		}
-		if len(c.Refused) > 0 {
-			if _, err := fmt.Fprintf(w, "%s offers what its declaration does not allow: %s\n", c.Name, strings.Join(c.Refused, ", ")); err != nil {
+		for _, r := range c.Refused {
+			if _, err := fmt.Fprintf(w, "%s is refused %s\n", c.Name, r); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,7 @@ func TestPrintClusters(t *testing.T) {
 	var out strings.Builder
 	if err := printClusters(&out, []admin.Cluster{
 		{Name: "attic", State: admin.ClusterAway},
-		{Name: "desk", State: admin.ClusterJoined, Since: time.Now().Add(-90 * time.Second), Agents: []admin.ClusterAgent{{Way: 12345 * time.Microsecond}, {Way: 345 * time.Microsecond}}, Functions: []string{"default/a", "default/b"}, Awake: 1, Running: 3, Refused: []string{"default/z"}},
+		{Name: "desk", State: admin.ClusterJoined, Since: time.Now().Add(-90 * time.Second), Agents: []admin.ClusterAgent{{Way: 12345 * time.Microsecond}, {Way: 345 * time.Microsecond}}, Functions: []string{"default/a", "default/b"}, Awake: 1, Running: 3, Refused: []string{"default/z: it is not declared"}},
 		{Name: "fronts", State: admin.ClusterJoined, Front: true},
 	}); err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestPrintClusters(t *testing.T) {
 		"attic away 0 - 0 0 0 never",
 		"desk joined 2 350µs 2 1 3 1m30s ago",
 		"fronts (front door) joined 0 - 0 0 0 never",
-		"desk offers what its declaration does not allow: default/z",
+		"desk is refused default/z: it is not declared",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
