@@ -46,13 +46,14 @@ type Config struct {
 	Fronts []string
 	// Link bounds links.
 	Link link.Config
-	// Keep is how long a function is known after the last agent that served it was lost: its requests wait. Default 1 min.
+	// Keep is how long the requests of a function wait for the last agent that served it to come again after it was lost: an agent dials each
+	// second. Then they are refused. Default 10 s.
 	Keep time.Duration
 }
 
 func (c Config) withDefaults() Config {
 	if c.Keep == 0 {
-		c.Keep = time.Minute
+		c.Keep = 10 * time.Second
 	}
 	c.Link = c.Link.WithDefaults()
 	return c
@@ -157,7 +158,7 @@ func (f *Front) Declare(list []Declaration) error {
 		}
 		all[d.Name] = d
 	}
-	f.change(func() []func() {
+	f.change(func() (tell []func()) {
 		f.declared, f.byTenant, f.namespaces = all, false, map[string]bool{}
 		for _, d := range all {
 			f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // it has to choose as well
@@ -172,7 +173,12 @@ func (f *Front) Declare(list []Declaration) error {
 				s.end("the front door's declaration of the cluster has changed")
 			}
 		}
-		return f.settle()
+		for _, fn := range f.functions {
+			if fn.away != nil && !all[fn.lost].allows(fn.name) {
+				tell = append(tell, f.remove(fn)...)
+			}
+		}
+		return append(tell, f.settle()...)
 	})
 	return nil
 }
@@ -260,6 +266,7 @@ func (f *Front) lose(s *session, err error) {
 		for _, fn := range f.functions {
 			if o := fn.offers[s.agent()]; o != nil && o.session == s && !replaced {
 				delete(fn.offers, s.agent())
+				fn.lost = s.hello.Cluster
 				tell = append(tell, f.observe(o, api.Gone))
 				tell = append(tell, f.sync(fn)...)
 			} else {
@@ -318,6 +325,9 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 			s.complete = true
 			for _, fn := range f.functions {
 				f.reconsider(fn) // it may have waited for this
+				if fn.lost == s.hello.Cluster && len(fn.offers) == 0 {
+					tell, renamed = append(tell, f.remove(fn)...), true // it has come again, and has it no more
+				}
 			}
 			t, fns := f.notOffered(s)
 			tell, renamed = append(tell, t...), renamed || len(fns) > 0

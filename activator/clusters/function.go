@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
@@ -23,6 +24,8 @@ type function struct {
 	demand api.Demand              // the last of the activator
 	theirs map[string]api.Demand   // the last of other front doors, by who says so
 	forget *time.Timer             // nil: it is served
+	lost   string                  // the cluster that was the last to have it, and was lost with it; empty: it said that it has it no more
+	away   *api.Error              // why requests are refused: that cluster has not come again; nil: they are not
 	placed *placement              // nil: it is not this front door's to place
 	wakes  wakes                   // the last that requests were held here for
 	sweep  *time.Timer             // has it removed where it is not wanted any more; nil: it was never armed
@@ -72,6 +75,7 @@ func (f *Front) offered(s *session, state exchange.Function) (fn *function, rena
 		}
 		delete(fn.offers, s.agent())
 		s.offers--
+		fn.lost = ""
 		return fn, true, []func(){f.observe(old, api.Gone)}
 	}
 	if old == nil {
@@ -113,6 +117,7 @@ func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
 	for _, fn := range f.functions {
 		if o := fn.offers[s.agent()]; o != nil && o.session != s {
 			delete(fn.offers, s.agent())
+			fn.lost = ""
 			tell, fns = append(tell, f.observe(o, api.Gone)), append(fns, fn)
 		}
 	}
@@ -165,7 +170,7 @@ func (f *Front) sync(fn *function) (tell []func()) {
 	}
 	if fn.forget != nil {
 		fn.forget.Stop()
-		fn.forget = nil
+		fn.forget, fn.away = nil, nil
 	}
 	if spec := f.merged(fn); !f.isNear(fn.name) && !reflect.DeepEqual(spec, fn.spec) {
 		fn.spec = spec
@@ -175,18 +180,43 @@ func (f *Front) sync(fn *function) (tell []func()) {
 	return tell
 }
 
-// drop forgets a function that nobody has served for long.
+// drop gives up a function that nobody has served for long. One that was lost with its cluster is refused until that comes again. Of these no more
+// are kept than an agent may offer.
 func (f *Front) drop(fn *function) {
 	f.change(func() []func() {
 		if len(fn.offers) > 0 || fn.placed != nil || f.functions[fn.name] != fn {
 			return nil
 		}
-		delete(f.functions, fn.name)
-		if f.isNear(fn.name) {
-			return f.settle()
+		away := 0
+		for _, o := range f.functions {
+			if o.away != nil {
+				away++
+			}
 		}
-		return append([]func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}, f.settle()...)
+		if f.isNear(fn.name) || fn.lost == "" || away >= exchange.MaxFunctions {
+			return append(f.remove(fn), f.settle()...)
+		}
+		fn.away = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "%s is in the cluster %s, which this front door has lost: it is served again once that has joined", fn.name, fn.lost).WithRetryAfter(retryAway)
+		return f.fail(fn, fn.away)
 	})
+}
+
+// retryAway is when a client may come again whose function is in a cluster that is lost.
+const retryAway = 5 * time.Second
+
+// remove forgets a function. The caller holds mu.
+func (f *Front) remove(fn *function) []func() {
+	if fn.placed != nil || f.functions[fn.name] != fn {
+		return nil
+	}
+	if fn.forget != nil {
+		fn.forget.Stop()
+	}
+	delete(f.functions, fn.name)
+	if f.isNear(fn.name) {
+		return nil
+	}
+	return []func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}
 }
 
 // merged is the function as clients see it: the names that its agents have for it, and that it has. The agent whose name comes first says what the

@@ -74,6 +74,9 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	if fn == nil || f.isNear(name) {
 		return nil
 	}
+	if fn.away != nil {
+		return fn.away
+	}
 	tenant, regions, now := peer.Tenant(client), f.regions(fn), time.Now()
 	here := map[string]bool{}
 	var why []string

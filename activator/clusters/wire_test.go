@@ -22,7 +22,8 @@ import (
 
 // wire is a network between agents and a front door, which can be stopped in each direction, and cut.
 type wire struct {
-	at string
+	at     string
+	refuse atomic.Bool // new connections end at once
 
 	mu       sync.Mutex        // guards what follows
 	up, down *gate             // of connections that are made from now on
@@ -75,6 +76,10 @@ func newWire(t *testing.T, to string) *wire {
 				return
 			}
 			front, err := net.Dial("tcp", to)
+			if err == nil && w.refuse.Load() {
+				_ = front.Close()
+				err = net.ErrClosed
+			}
 			if err != nil {
 				_ = agent.Close()
 				continue
