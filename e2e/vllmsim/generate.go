@@ -261,7 +261,6 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill injected) {
 		MaxComplete *int      `json:"max_completion_tokens"`
 		Logprobs    bool      `json:"logprobs"`
 		TopLogprobs *int      `json:"top_logprobs"`
-		LoRAPath    string    `json:"lora_path"`
 	}
 	if err := read(r, &body); err != nil {
 		s.fail(w, err)
@@ -279,9 +278,6 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, ill injected) {
 	if err != nil {
 		s.fail(w, err)
 		return
-	}
-	if s.cfg.Surface == SGLang && body.LoRAPath != "" {
-		a.name = body.LoRAPath
 	}
 	if body.TopLogprobs != nil && (!body.Logprobs || *body.TopLogprobs < 0 || *body.TopLogprobs > 20) {
 		s.fail(w, bad("top_logprobs", "top_logprobs must be between 0 and 20, and needs logprobs=true"))

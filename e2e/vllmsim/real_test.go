@@ -62,19 +62,20 @@ var deviations = map[string]string{
 	"sglang option -m":                                   "Python's",
 	"sglang option --no-enable-memory-saver":             "the adapter's own, which it does not pass on",
 	"sglang path GET /v1/models/{id...}":                 "a parameter that FastAPI writes {model:path}",
+	"llamacpp field lora_path":                           "sampling.ask passes over it",
 }
 
 // Fields that one server has and another has not are passed over by the other's simulator.
 func TestFieldsOfOtherServers(t *testing.T) {
-	all := sampling{MinTokens: 1, IDs: true, IncludeStop: true, LoRA: []scale{{ID: 1}}, Stream: true}
+	all := sampling{MinTokens: 1, IDs: true, IncludeStop: true, LoRA: []scale{{ID: 1}}, LoRAPath: "a", Stream: true}
 	if err := json.Unmarshal([]byte(`{"include_usage": true, "continuous_usage_stats": true}`), &all.StreamOptions); err != nil {
 		t.Fatal(err)
 	}
 	for surface, want := range map[Surface]ask{
-		VLLM: {min: 1, ids: true, includeStop: true, steady: true}, SGLang: {min: 1, ids: true, steady: true}, LlamaCpp: {lora: all.LoRA},
+		VLLM: {min: 1, ids: true, includeStop: true, steady: true}, SGLang: {min: 1, ids: true, steady: true, loraPath: "a"}, LlamaCpp: {lora: all.LoRA},
 	} {
 		got, err := all.ask(surface)
-		if err != nil || got.min != want.min || got.ids != want.ids || got.includeStop != want.includeStop || got.steady != want.steady || len(got.lora) != len(want.lora) {
+		if err != nil || got.min != want.min || got.ids != want.ids || got.includeStop != want.includeStop || got.steady != want.steady || len(got.lora) != len(want.lora) || got.loraPath != want.loraPath {
 			t.Errorf("%s: %+v, %v; want %+v", surface, got, err, want)
 		}
 	}

@@ -32,6 +32,7 @@ type ask struct {
 	ids           bool    // the answer has the ids of tokens, too
 	given         bool    // the prompts came as tokens
 	lora          []scale // of llama-server: the adapters of this request
+	loraPath      string  // of SGLang: the adapter of this request
 	// schema, when json is true, is what the answer must look like; nil: any object.
 	json   bool
 	schema map[string]any
@@ -108,6 +109,7 @@ type sampling struct {
 		Continuous   bool `json:"continuous_usage_stats"`
 	} `json:"stream_options"`
 	LoRA           []scale `json:"lora"`
+	LoRAPath       string  `json:"lora_path"`
 	ResponseFormat *struct {
 		Type       string `json:"type"`
 		JSONSchema struct {
@@ -126,8 +128,11 @@ func (p sampling) ask(of Surface) (ask, error) {
 	if of == LlamaCpp || of == SGLang {
 		p.IncludeStop = false
 	}
+	if of != SGLang {
+		p.LoRAPath = ""
+	}
 	a := ask{name: p.Model, n: 1, max: -1, min: p.MinTokens, ignoreEOS: p.IgnoreEOS, includeStop: p.IncludeStop, seed: p.Seed,
-		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA, ids: p.IDs}
+		temperature: p.Temperature, stream: p.Stream, logprobs: -1, lora: p.LoRA, loraPath: p.LoRAPath, ids: p.IDs}
 	if p.N != nil {
 		a.n = *p.N
 	}
@@ -191,7 +196,7 @@ func (s *Server) resolve(name string) (adapter Adapter, err error) {
 	if name == "" || slices.Contains(s.cfg.Names, name) {
 		return Adapter{}, nil
 	}
-	// SGLang names an adapter as model:adapter, and its own way by lora_path.
+	// SGLang names an adapter as model:adapter, and its own way by lora_path, of which it refuses what is not loaded.
 	plain := name
 	if base, tail, found := strings.Cut(name, ":"); found && s.cfg.Surface == SGLang && slices.Contains(s.cfg.Names, base) {
 		plain = tail
@@ -205,6 +210,17 @@ func (s *Server) resolve(name string) (adapter Adapter, err error) {
 	return Adapter{}, &failure{status: http.StatusNotFound, kind: "NotFoundError", message: fmt.Sprintf("The model `%s` does not exist.", name), param: "model"}
 }
 
+// adapterAt is the adapter that a request on SGLang names by "lora_path".
+func (s *Server) adapterAt(name string) (Adapter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.adapters, func(a Adapter) bool { return a.Name == name })
+	if i < 0 {
+		return Adapter{}, bad("lora_path", "LoRA adapter %s is not loaded", name)
+	}
+	return s.adapters[i], nil
+}
+
 // jobs makes a job of every choice of every prompt.
 func (s *Server) jobs(a *ask, ill injected) ([]*job, error) {
 	adapter, err := s.resolve(a.name)
@@ -213,6 +229,11 @@ func (s *Server) jobs(a *ask, ill injected) ([]*job, error) {
 	}
 	if len(a.lora) > 0 && s.cfg.Surface == LlamaCpp {
 		if adapter, err = s.scaledAdapter(a.lora); err != nil {
+			return nil, err
+		}
+	}
+	if a.loraPath != "" {
+		if adapter, err = s.adapterAt(a.loraPath); err != nil {
 			return nil, err
 		}
 	}

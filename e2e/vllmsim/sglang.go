@@ -266,7 +266,7 @@ func (s *Server) generateNative(w http.ResponseWriter, r *http.Request, ill inje
 		body.Params.Max = new(int)
 		*body.Params.Max = 128
 	}
-	p := sampling{Model: body.LoRAPath, MaxTokens: body.Params.Max, MinTokens: body.Params.Min, Temperature: body.Params.Temperature, Stop: body.Params.Stop, IgnoreEOS: body.Params.IgnoreEOS, Stream: body.Stream}
+	p := sampling{LoRAPath: body.LoRAPath, MaxTokens: body.Params.Max, MinTokens: body.Params.Min, Temperature: body.Params.Temperature, Stop: body.Params.Stop, IgnoreEOS: body.Params.IgnoreEOS, Stream: body.Stream}
 	a, err := p.ask(s.cfg.Surface)
 	if err == nil {
 		if len(body.Text) == 0 {

@@ -217,6 +217,18 @@ func TestSGLang(t *testing.T) {
 	if w := post(s, "/load_lora_adapter", `{"lora_name":"sql","lora_path":"org/sql"}`); w.Code != 400 {
 		t.Errorf("loaded twice: %d", w.Code)
 	}
+	const turn = `{"messages":[{"role":"user","content":"hello"}],"temperature":0,"max_tokens":4`
+	for path, body := range map[string]string{"/v1/chat/completions": turn, "/v1/completions": `{"prompt":"hello","max_tokens":4`, "/generate": `{"text":"hello","sampling_params":{"max_new_tokens":4}`} {
+		if w := post(s, path, body+`,"lora_path":"sql"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"sql: `) {
+			t.Errorf("%s with an adapter: %d %s", path, w.Code, w.Body)
+		}
+		if w := post(s, path, body+`,"lora_path":"gone"}`); w.Code != 400 || !strings.Contains(w.Body.String(), "gone is not loaded") {
+			t.Errorf("%s with one that is not loaded: %d %s", path, w.Code, w.Body)
+		}
+	}
+	if w := post(s, "/v1/chat/completions", turn+`,"model":"gone"}`); w.Code != 200 {
+		t.Errorf("it looks at the field model: %d %s", w.Code, w.Body)
+	}
 	ok(t, post(s, "/release_memory_occupation", ""))
 	if got := usedGiB(t, dir); got != 0 {
 		t.Errorf("released: %d GiB", got)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/rouse-dev/rouse/api"
@@ -143,20 +144,38 @@ func (r *sglang) Launch(model string) (Launch, error) {
 }
 
 // Request puts the server's name of the model in the field "model" and, for an
-// adapter, the adapter's in "lora_path".
+// adapter, the adapter's in "lora_path". The server answers for names that it does not
+// know with the model itself, so these are refused here, as are adapters that it does not have.
 func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
+	if raw, found := jsonfield.Find(body, "lora_path"); !none(raw, found) {
+		if name, is := text(raw, found); !is || !r.has(name) {
+			e := unknownModel(name, &r.names)
+			e.Param, e.Message = "lora_path", "no adapter "+string(raw)+" is loaded: name one in the field model (GET /v1/models lists them)"
+			return nil, e
+		}
+	}
 	asked, found := modelOf(body)
-	if !found {
+	own := r.own.Load()
+	if !found || own == nil {
 		return body, nil
 	}
-	own := r.own.Load()
-	r.mu.Lock()
-	adapter := slices.Contains(r.adapters, asked) || slices.Contains(r.brought, api.ModelName(asked))
-	r.mu.Unlock()
-	if adapter && own != nil {
-		return jsonfield.Set(jsonfield.Set(body, "model", own.json), "lora_path", []byte(quote(asked))), nil
+	base, adapter, tagged := strings.Cut(asked, ":")
+	switch {
+	case r.has(asked):
+		adapter = asked
+	case asked == own.name || r.known(asked):
+		return r.rename(body), nil
+	case !tagged || base != own.name && !r.known(base) || !r.has(adapter):
+		return nil, unknownModel(asked, &r.names)
 	}
-	return r.rename(body), nil
+	return jsonfield.Set(jsonfield.Set(body, "model", own.json), "lora_path", []byte(quote(adapter))), nil
+}
+
+// has says whether the server has an adapter loaded.
+func (r *sglang) has(adapter string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.adapters, adapter) || slices.Contains(r.brought, api.ModelName(adapter))
 }
 
 // Probe generates: SGLang's own /health_generate answers before it could.

@@ -128,11 +128,17 @@ func TestSGLangAdapters(t *testing.T) {
 		t.Errorf("load of a bad one: %v", err)
 	}
 	for body, want := range map[string]string{
-		`{"model":"a","prompt":""}`: `{"model":"m","prompt":"","lora_path":"a"}`,
-		`{"model":"n"}`:             `{"model":"m"}`,
-		`{"model":"b"}`:             `{"model":"b"}`,
-		`{"prompt":"a"}`:            `{"prompt":"a"}`,
-		`[1]`:                       `[1]`,
+		`{"model":"a","prompt":""}`:      `{"model":"m","prompt":"","lora_path":"a"}`,
+		`{"model":"n"}`:                  `{"model":"m"}`,
+		`{"model":"b"}`:                  `the model "b" is not here: this function serves "m"`,
+		`{"model":"m:a"}`:                `{"model":"m","lora_path":"a"}`,
+		`{"model":"m:b"}`:                `the model "m:b" is not here: this function serves "m"`,
+		`{"lora_path":"a"}`:              `{"lora_path":"a"}`,
+		`{"model":"n","lora_path":"b"}`:  `no adapter "b" is loaded: name one in the field model (GET /v1/models lists them)`,
+		`{"lora_path":["a"]}`:            `no adapter ["a"] is loaded: name one in the field model (GET /v1/models lists them)`,
+		`{"model":"n","lora_path":null}`: `{"model":"m","lora_path":null}`,
+		`{"prompt":"a"}`:                 `{"prompt":"a"}`,
+		`[1]`:                            `[1]`,
 	} {
 		if got := request(t, r, "/v1/completions", body); got != want {
 			t.Errorf("%s becomes %s, want %s", body, got, want)
@@ -141,7 +147,7 @@ func TestSGLangAdapters(t *testing.T) {
 	if err := r.UnloadAdapter(t.Context(), f.endpoint(), "a"); err != nil {
 		t.Error(err)
 	}
-	if got := request(t, r, "/v1/completions", `{"model":"a"}`); got != `{"model":"a"}` {
+	if got := request(t, r, "/v1/completions", `{"model":"a"}`); got != `the model "a" is not here: this function serves "m"` {
 		t.Errorf("after the unload: %s", got)
 	}
 	if err := r.LoadAdapter(t.Context(), newFake(t).endpoint(), api.Adapter{Name: "c"}); !errors.Is(err, errors.ErrUnsupported) {
