@@ -1,6 +1,7 @@
 package rouse_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -242,5 +243,22 @@ func TestSharedVersions(t *testing.T) {
 		if shared < 5 {
 			t.Errorf("%s shares %d modules with go.mod: the test reads it wrongly", path, shared)
 		}
+	}
+}
+
+// TestOneWayToLog: lines of JSON are written by package jsonlog, so that a duration is one in all of them. The page's list of requests has none.
+func TestOneWayToLog(t *testing.T) {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || path == "internal/jsonlog/jsonlog.go" || path == "cmd/internal/local/page.go" {
+			return err
+		}
+		raw, err := os.ReadFile(path)
+		if bytes.Contains(raw, []byte("slog.NewJSONHandler(")) {
+			t.Errorf("%s makes a handler of its own: use jsonlog.New", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

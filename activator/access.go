@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 	"unicode/utf8"
+
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // AccessLog makes the log of requests that a setting names: "json" writes a line of JSON for each to w, "off" is nil.
@@ -16,7 +18,7 @@ func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
 	case "off":
 		return nil, nil // off is no log
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, nil)), nil
+		return jsonlog.New(w, slog.LevelInfo), nil
 	}
 	return nil, fmt.Errorf("%q: want json or off", setting)
 }

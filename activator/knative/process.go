@@ -42,6 +42,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/peertls"
 	"github.com/rouse-dev/rouse/internal/waketrace"
@@ -163,7 +164,7 @@ func setUp(injected context.Context, cfg Config) (deps stockDeps, shutdown func(
 
 // logger logs as Knative's parts do: JSON lines on the standard error stream, as verbosely as config-logging says.
 func logger(level zap.AtomicLevel) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slogLevel{level}}))
+	return jsonlog.New(os.Stderr, slogLevel{level})
 }
 
 // slogLevel is a level of zap as one of slog.

@@ -14,6 +14,7 @@ import (
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/autoscaler/inject"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // runInject runs "autoscaler inject": see package autoscaler/inject.
@@ -38,7 +39,7 @@ func runInject(ctx context.Context, args []string, stdout, stderr io.Writer) err
 	if cfg.Pod == "" && cfg.FunctionImage == "" {
 		return errors.New("the process's own pod is not known: set POD_NAME, or --pod, to its name, or --function-image")
 	}
-	cfg.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: level}))
+	cfg.Log = jsonlog.New(stdout, level)
 	klog.SetSlogLogger(cfg.Log) // client-go's
 	config, err := kube(kubeconfig)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/leader"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 	"github.com/rouse-dev/rouse/internal/memlimit"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
@@ -85,7 +86,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if f.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: there are flags only, see --help", f.Arg(0))
 	}
-	cfg.Log = slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: level}))
+	cfg.Log = jsonlog.New(stdout, level)
 	klog.SetSlogLogger(cfg.Log) // client-go's
 	var err error
 	if cfg.Kube, err = kube(kubeconfig); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/replicas"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // relayFlags are what the subcommand relay is told.
@@ -121,7 +122,7 @@ func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	registry := prometheus.NewRegistry()
 	r, err := replicas.New(f.cfg, replicas.Deps{
 		Client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}},
-		Setter: cluster, Registry: registry, Log: slog.New(slog.NewJSONHandler(stdout, &slog.HandlerOptions{Level: f.level})),
+		Setter: cluster, Registry: registry, Log: jsonlog.New(stdout, f.level),
 	})
 	if err != nil {
 		return err

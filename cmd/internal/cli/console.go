@@ -22,6 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // console tells what a server does: to a person, as lines and a progress bar on
@@ -56,7 +57,7 @@ const (
 func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *console {
 	c := &console{out: out, people: people, terminal: terminal, states: map[api.InstanceID]api.InstanceStatus{}, bars: map[api.InstanceID]*bar{}, loads: map[api.FunctionName]time.Duration{}}
 	if !people {
-		c.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: level}))
+		c.log = jsonlog.New(errs, level)
 		return c
 	}
 	if terminal {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/engine/serve"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // engineCommand is `rouse engine`: the inference engine as a process of its own.
@@ -82,7 +83,7 @@ func newLogger(c *cobra.Command, format string) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(c.ErrOrStderr(), nil)), nil
+		return jsonlog.New(c.ErrOrStderr(), slog.LevelInfo), nil
 	}
 	return nil, fmt.Errorf("log format %q: want text or json", format)
 }

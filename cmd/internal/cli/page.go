@@ -25,6 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/cmd/internal/page/signin"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
 // pageFlags are those of rouse page.
@@ -103,7 +104,7 @@ const (
 )
 
 func (f *pageFlags) run(cmd *cobra.Command) error {
-	f.Log = slog.New(slog.NewJSONHandler(cmd.OutOrStdout(), nil))
+	f.Log = jsonlog.New(cmd.OutOrStdout(), slog.LevelInfo)
 	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", f.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
