@@ -59,16 +59,16 @@ func (c Cluster) FirstToken() time.Duration {
 		return c.Way
 	case c.Expected > 0:
 		return c.Way + c.Expected
-	case c.State == api.Asleep:
+	case c.State == api.Asleep, c.State == api.Draining:
 		return c.Way + UnknownWake
 	}
 	return c.Way + UnknownStart
 }
 
 // Soonest is the state of that instance which takes a request soonest, and the time until it is awake; 0: nobody knows, or it is. Without one that
-// is awake or on its way the state is gone.
+// is awake, asleep, or on its way there the state is gone.
 func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expected time.Duration) {
-	order := []api.State{api.Awake, api.Starting, api.Asleep}
+	order := []api.State{api.Awake, api.Starting, api.Asleep, api.Draining}
 	state, best := api.Gone, len(order)
 	for _, st := range list {
 		at := slices.Index(order, st.State)
@@ -79,7 +79,7 @@ func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expecte
 		switch state, expected = st.State, 0; state {
 		case api.Starting:
 			expected = max(st.LoadTime-now.Sub(st.Since), 0)
-		case api.Asleep:
+		case api.Asleep, api.Draining: // it goes to sleep, and then it can be woken
 			expected = st.WakeTime
 		default:
 		}
