@@ -82,6 +82,8 @@ type Deps struct {
 	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
 	// not known; it must not block for long. Nil: it is never known.
 	Waits func(api.FunctionName) string
+	// LastError says why a function's last start failed to a caller who may administer it, and is empty to others; nil: to all.
+	LastError func(*http.Request, api.FunctionName) string
 	// Sight says which instances may see which clients' requests; nil: all may see all.
 	Sight Sight
 	// Traces exports the spans of wakes; nil: they are not exported.

@@ -306,11 +306,11 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 
 // refuse answers with an error of Rouse's own.
 func (c *call) refuse(err error) {
-	e := withID(api.AsError(err), c.req.id)
-	m := c.a.unrouted
+	e, m := api.AsError(err), c.a.unrouted
 	if c.f != nil {
-		m = c.f.metrics
+		e, m = c.f.explain(e, c.req.in), c.f.metrics
 	}
+	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
 	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or of a stream that was to go on
 	m.Refused(e.Code)

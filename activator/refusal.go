@@ -1,6 +1,7 @@
 package activator
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -20,6 +21,18 @@ func (f *function) refusal(now time.Time) *api.Error {
 		return nil
 	}
 	return f.failed
+}
+
+// explain says in e, where it is about a start that failed, why that was, if the caller may know. It is called without a lock.
+func (f *function) explain(e *api.Error, r *http.Request) *api.Error {
+	if f.a.deps.LastError == nil || e.Code != api.CodeStartFailed && e.Code != api.CodeUnhealthy {
+		return e
+	}
+	t := *e
+	if why := f.a.deps.LastError(r, f.name); why != "" {
+		t.Message = fmt.Sprintf("%s could not be brought up: %s", f.name, why)
+	}
+	return &t
 }
 
 // timedOut is the error of a request that waited too long; why is what f waits for, empty if unknown. The caller holds mu.

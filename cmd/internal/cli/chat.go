@@ -69,6 +69,7 @@ type chunk struct {
 	} `json:"usage"`
 	Error *struct {
 		Message string `json:"message"`
+		Code    any    `json:"code"` // a text; some model servers have a number
 	} `json:"error"`
 }
 
@@ -138,7 +139,8 @@ func (m *measured) take(line string, start time.Time, on chatEvents) (done bool,
 		return false, fmt.Errorf("read the answer: %w", err)
 	}
 	if got.Error != nil {
-		return false, fmt.Errorf("the answer broke off: %s", got.Error.Message)
+		code, _ := got.Error.Code.(string)
+		return false, fmt.Errorf("the answer broke off: %w", &api.Error{Code: code, Message: got.Error.Message})
 	}
 	if got.Usage != nil {
 		m.tokens = got.Usage.CompletionTokens

@@ -184,9 +184,9 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
 }
 
-// explained adds to the error of a function that could not be brought up what its runtime said:
+// explained is the error of a function that could not be brought up with what its runtime said in its place:
 // clients are not told that, who operates the server is.
-func (c *client) explained(ctx context.Context, name api.FunctionName, err error) error {
+func (c *client) explained(ctx context.Context, name string, err error) error {
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
 		return fmt.Errorf("%w (set $ROUSE_API_KEY; `rouse keys create` makes a key)", err)
@@ -194,11 +194,17 @@ func (c *client) explained(ctx context.Context, name api.FunctionName, err error
 	if !errors.As(err, &refused) || refused.Code != api.CodeStartFailed && refused.Code != api.CodeUnhealthy {
 		return err
 	}
-	var f admin.Function
-	if c.Call(ctx, http.MethodGet, admin.FunctionPath(name, ""), nil, &f) != nil || f.LastError == "" {
+	there, _ := c.declared(ctx)
+	at := slices.IndexFunc(there, func(f admin.Function) bool { return called(f, name) })
+	if at < 0 || there[at].LastError == "" {
 		return err
 	}
-	return fmt.Errorf("%w\n%s", err, f.LastError)
+	return fmt.Errorf("%s could not be brought up: %s", there[at].Function.Name, there[at].LastError)
+}
+
+// called says whether a function has that name, or a model of it.
+func called(f admin.Function, name string) bool {
+	return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
 }
 
 // functionOf is the function that is named as NAME or NAMESPACE/NAME, or by one of its model names.

@@ -84,7 +84,7 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 		if c.meant != nil && errors.As(err, &refused) && refused.Code == api.CodeModelNotFound && !strings.Contains(err.Error(), "did you mean") {
 			return c.meant
 		}
-		return c.client.explained(ctx, functionOf(c.options.model), err)
+		return c.client.explained(ctx, c.options.model, err)
 	}
 	if answer.Len() > 0 {
 		c.messages = append(c.messages, message{"user", prompt}, message{"assistant", answer.String()})

@@ -100,9 +100,7 @@ func (c *client) cacheDir(ctx context.Context) string {
 
 // serves says whether the server has a model of that name, or does not say.
 func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Function, name string) bool {
-	if slices.ContainsFunc(there, func(f admin.Function) bool {
-		return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
-	}) {
+	if slices.ContainsFunc(there, func(f admin.Function) bool { return called(f, name) }) {
 		return true
 	}
 	var models struct { // adapters too, and what servers that others start have
@@ -184,7 +182,7 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 	go func() { ended <- local.Run(ctx, cfg) }()
 	select {
 	case info := <-ready:
-		t.door = api.Endpoint(info.URL)
+		t.door, t.client = api.Endpoint(info.URL), newClient(info.Admin, "")
 	case err := <-ended:
 		stop()
 		return t, fmt.Errorf("serve %s: %w", model, err)
@@ -195,6 +193,6 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse: the server:", err)
 		}
 	}
-	t.client, t.name = newClient(t.door, ""), f.Name.Name()
+	t.name = f.Name.Name()
 	return t, nil
 }

@@ -49,7 +49,7 @@ func listCommand() *cobra.Command {
 				if err := render.Table(w, rows(f.services, c.all, time.Now())); err != nil {
 					return err
 				}
-				if err := render.Lost(w, served(f.services)); err != nil {
+				if err := render.Notes(w, served(f.services)); err != nil {
 					return err
 				}
 				if hidden > 0 {

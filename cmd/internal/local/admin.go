@@ -124,6 +124,15 @@ func (s *server) waits(name api.FunctionName) string {
 	return v.Waits
 }
 
+// lastError says why a function's last start failed to who may administer.
+func (s *server) lastError(r *http.Request, name api.FunctionName) string {
+	if !s.isAdmin(r) {
+		return ""
+	}
+	v, _ := s.autoscaler.Status(name)
+	return v.LastError
+}
+
 func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 	var f api.Function
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -26,10 +27,13 @@ func runs(f admin.Function, source string) string {
 	return source + " in " + strings.Join(f.Clusters, ", ")
 }
 
-// Lost says below a list which names mean another function.
-func Lost(w io.Writer, list []admin.Function) error {
+// Notes says below a list why functions have failed, and which names mean another function.
+func Notes(w io.Writer, list []admin.Function) error {
 	var lines []string
 	for _, f := range list {
+		if why := cmp.Or(f.LastError, f.Activator.Failed); Summary(f) == failed && why != "" {
+			lines = append(lines, fmt.Sprintf("%s failed: %s", f.Function.Name.Short(), OneLine(why)))
+		}
 		for _, l := range f.Activator.LostNames {
 			if !slices.Contains(lines, l) { // revisions of one service lose the same
 				lines = append(lines, l)
@@ -43,11 +47,14 @@ func Lost(w io.Writer, list []admin.Function) error {
 	return err
 }
 
-// Summary is [State], and "failed" where requests are refused.
+// failed is the state of a function that has no instance since it can't have one.
+const failed = "failed"
+
+// Summary is [State], and "failed" where the last start has failed, or requests are refused.
 func Summary(f admin.Function) string {
 	state := State(f)
-	if state == api.Gone && f.Activator.Failed != "" {
-		return "failed" // describe says why
+	if state == api.Gone && (f.LastError != "" || f.Activator.Failed != "") {
+		return failed
 	}
 	return Word(state)
 }

@@ -67,7 +67,7 @@ func listFitting(w io.Writer, s screen, list []admin.Function) error {
 	if err := writeList(w, s, usual, list); err != nil {
 		return err
 	}
-	return Lost(w, list)
+	return Notes(w, list)
 }
 
 func listWide(w io.Writer, s screen, list []admin.Function) error {
@@ -75,7 +75,7 @@ func listWide(w io.Writer, s screen, list []admin.Function) error {
 	if err := writeList(w, s, all, list); err != nil {
 		return err
 	}
-	return Lost(w, list)
+	return Notes(w, list)
 }
 
 // gap is what stands between two columns.

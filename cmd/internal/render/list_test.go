@@ -48,6 +48,20 @@ func TestListFits(t *testing.T) {
 	}
 }
 
+// TestListSaysWhy: below the table stands why a function failed, whole and once.
+func TestListSaysWhy(t *testing.T) {
+	list := fleet()
+	list[2].LastError = "the runtime ended before it was ready: exit status 65\nit is " + strings.Repeat("x", 100)
+	var b bytes.Buffer
+	if err := listFitting(&b, screen{width: 80}, list); err != nil {
+		t.Fatal(err)
+	}
+	_, below, _ := strings.Cut(b.String(), "\n\n")
+	if want := "broken failed: the runtime ended before it was ready: exit status 65 | it is " + strings.Repeat("x", 100) + "\n"; below != want {
+		t.Errorf("below the table stands %q, want %q", below, want)
+	}
+}
+
 func TestListInColour(t *testing.T) {
 	var b bytes.Buffer
 	if err := listFitting(&b, screen{width: 100, colour: true}, fleet()); err != nil {

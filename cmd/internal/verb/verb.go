@@ -36,7 +36,7 @@ type Server struct {
 	// Find returns what a name means.
 	Find func(ctx context.Context, name string) (*Match, error)
 	// Explain adds to the error of a function that could not be brought up what only its operator may know; nil: nothing.
-	Explain func(ctx context.Context, f api.FunctionName, err error) error
+	Explain func(ctx context.Context, name string, err error) error
 	// Shown says which events are shown where no name is given; nil: all.
 	Shown func(api.Event) bool
 }
@@ -88,7 +88,7 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 	var now admin.Function
 	if err := s.call(cmd.Context(), http.MethodPost, f, path, nil, &now); err != nil {
 		if s.Explain != nil {
-			err = s.Explain(cmd.Context(), f.Name, err)
+			err = s.Explain(cmd.Context(), string(f.Name), err)
 		}
 		return err
 	}

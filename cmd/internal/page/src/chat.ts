@@ -1,7 +1,8 @@
 // Conversations of the playground: what is asked of /v1/chat/completions, and how its stream becomes turns.
 import { signal, type Signal } from '@preact/signals'
-import { clientKey, events, refusal, Refused, token } from './api'
-import { again, info } from './store'
+import { clientKey, events, functionPath, get, refusal, Refused, token } from './api'
+import { short } from './format'
+import { again, functions, info } from './store'
 
 export interface Call { id: string; name: string; args: string; result?: string }
 
@@ -86,11 +87,19 @@ export async function ask(p: Pane, model: string, s: Settings, said?: Turn) {
       else needsKey.value = true
     }
     turn.error = abort.signal.aborted ? { message: 'stopped by you' } : err instanceof Refused ? { ...err.fault, message: err.message, status: err.status } : { message: (err as Error).message }
+    turn.error.message = (await reason(model, turn.error.code)) || turn.error.message
   } finally {
     turn.times!.end = performance.now() - turn.times!.began
     p.running.value = false
     show()
   }
+}
+
+// reason is why a model could not be brought up, which the front door tells nobody, for who may see it; else it is empty.
+async function reason(model: string, code?: string): Promise<string> {
+  const f = functions.value.find((f) => (f.model || short(f.name)) === model)
+  if (!f || (code !== 'start_failed' && code !== 'unhealthy')) return ''
+  return get<{ lastError?: string }>(functionPath(f.name)).then((v) => v.lastError ?? '', () => '')
 }
 
 async function stream(turn: Turn, body: unknown, abort: AbortSignal, show: () => void) {
@@ -123,7 +132,7 @@ interface Chunk {
 
 // take adds a chunk to an answer.
 function take(turn: Turn, c: Chunk) {
-  if (c.error) throw new Error(c.error.message ?? 'the model failed')
+  if (c.error) throw new Refused(0, c.error.message ?? 'the model failed', { code: c.error.code })
   const t = turn.times!
   const choice = c.choices?.[0]
   const d = choice?.delta
