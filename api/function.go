@@ -218,6 +218,8 @@ type Memory struct {
 	Devices int `json:"devices,omitempty"`
 	// PerDevice is the memory on each of them.
 	PerDevice Bytes `json:"perDevice,omitempty"`
+	// Share is the part of each of them, of which PerDevice says the least; where both are 0, nobody knows how much it is.
+	Share float64 `json:"share,omitempty"`
 	// Assumed says that nobody has measured PerDevice. Between parts of one process only.
 	Assumed bool `json:"-"`
 }
@@ -282,6 +284,9 @@ func (f Function) WithDefaults() Function {
 	}
 	if f.SleepLevel == 0 {
 		f.SleepLevel = Level1
+	}
+	if m := &f.Memory; m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
+		m.Share = f.Runtime.deviceShare()
 	}
 	return f
 }

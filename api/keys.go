@@ -102,7 +102,7 @@ var Keys = []Key{
 	{AnnotationServedName, "the Service's name", "the name that clients write in the field `model`; of services that want one name the oldest has it, and `NAMESPACE/NAME` always means the Service itself"},
 	{AnnotationAliases, "none", "further names for the same model, separated by commas; one with the prefix of another namespace is refused"},
 	{AnnotationMemory, "the container's memory request, else learned from the instance", "host memory that one awake instance needs, such as `512Mi`"},
-	{AnnotationDeviceMemory, "the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915` or `gpu.intel.com/xe`)"},
+	{AnnotationDeviceMemory, "what the runtime's options say (vLLM: 0.9 of it), else what was measured, at first the whole device", "memory that one awake instance needs on each GPU (their number is the container's limit `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915` or `gpu.intel.com/xe`)"},
 	{AnnotationSleepAfter, DefaultSleepAfter.String(), "idle time after which an awake instance goes to sleep, or earlier where its requests say that the next one will hardly come before that; `0` keeps it awake"},
 	{AnnotationSleepLevel, "1, or 2 where a sleep and the wake after it were measured to take a fifth less there", "how deep: `1` keeps the weights in host memory, `2` drops them"},
 	{AnnotationUnloadAfter, DefaultUnloadAfter.String(), "time asleep after which the instance is stopped, or later where it is usually wanted at that hour; `0` keeps it asleep"},

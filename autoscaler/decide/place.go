@@ -359,8 +359,12 @@ func (p *plan) left(at []int32, b bytes) string {
 func amountOf(m api.Memory) string {
 	s := m.Host.String() + " of host"
 	switch {
-	case m.Devices > 0 && m.PerDevice == 0:
+	case m.Devices > 0 && m.PerDevice == 0 && m.Share == 0:
+		s += fmt.Sprintf(" and %s (nothing says how much of it: %s would, such as %s: 20Gi)", many(m.Devices, "whole GPU"), api.AnnotationDeviceMemory, api.AnnotationDeviceMemory)
+	case m.Devices > 0 && m.PerDevice == 0 && m.Share == 1:
 		s += " and " + many(m.Devices, "whole GPU")
+	case m.Devices > 0 && m.PerDevice == 0:
+		s += fmt.Sprintf(" and %.0f%% of %s", m.Share*100, many(m.Devices, "GPU"))
 	case m.Devices > 0:
 		s += fmt.Sprintf(" and %s on %s", m.PerDevice, many(m.Devices, "GPU"))
 	}

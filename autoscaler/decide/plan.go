@@ -219,10 +219,18 @@ const wholeDevice api.Bytes = -1
 
 // whole marks a need that names devices but no amount: all of each.
 func whole(m api.Memory) api.Memory {
-	if m.Devices > 0 && m.PerDevice == 0 {
+	if m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
 		m.PerDevice = wholeDevice
 	}
 	return m
+}
+
+// claim is what m takes of a device.
+func (f *facts) claim(m api.Memory) api.Bytes {
+	if m.PerDevice == wholeDevice {
+		return f.whole
+	}
+	return max(m.PerDevice, min(api.Bytes(m.Share*float64(f.total)), f.whole))
 }
 
 // fill writes m on the devices at, of which the first is the host, into b.
@@ -231,10 +239,8 @@ func (t *topology) fill(b bytes, at []int32, m api.Memory) {
 		switch {
 		case k == 0:
 			b[k] = m.Host
-		case m.PerDevice == wholeDevice:
-			b[k] = t.facts[d].whole
 		default:
-			b[k] = m.PerDevice
+			b[k] = t.facts[d].claim(m)
 		}
 	}
 }

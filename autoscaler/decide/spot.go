@@ -127,10 +127,8 @@ func (p *plan) ease(class int) int {
 // takes is what f takes of device, and whether it can be had of it at all.
 func (p *plan) takes(f *Function, device int32) (api.Bytes, bool) {
 	d := &p.w.facts[device]
-	if f.Need.PerDevice == 0 {
-		return d.whole, true
-	}
-	return f.Need.PerDevice, d.capacity >= f.Need.PerDevice
+	n := d.claim(whole(f.Need))
+	return n, d.capacity >= n
 }
 
 func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {

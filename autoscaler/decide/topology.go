@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
@@ -25,11 +26,13 @@ type topology struct {
 
 // facts are of one device.
 type facts struct {
-	capacity, whole api.Bytes
-	price           float64
+	capacity, whole, total api.Bytes
+	price                  float64
 }
 
-func factsOf(d inventory.Device) facts { return facts{d.Capacity, d.Whole(), d.Price()} }
+func factsOf(d inventory.Device) facts {
+	return facts{d.Capacity, d.Whole(), cmp.Or(d.Total, d.Capacity), d.Price()}
+}
 
 // node is a machine: a host memory, and GPUs.
 type node struct {

@@ -163,12 +163,15 @@ func (e Experience) inUse(m api.Memory) Experience {
 }
 
 // Need is what one awake instance of f takes: what f declares, or what was
-// measured where that is more; where both are nothing, assumed. What f did not
+// measured where that is more, of devices only where f does not declare it; where both are nothing, assumed. What f did not
 // declare is cut to the capacity of the host, so that it never makes a function
 // impossible. certain says whether anything but assumption stands behind it.
 func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memory, certain bool) {
 	need = f.Memory
 	need.Host = max(need.Host, min(e.Awake.Host, host))
+	if need.Devices > 0 && need.PerDevice == 0 && need.Share < 1 {
+		need.PerDevice = e.Awake.PerDevice
+	}
 	if certain = need.Host > 0; !certain && need.Devices == 0 {
 		need.Host = min(assumed, host)
 	}

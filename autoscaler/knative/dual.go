@@ -1,6 +1,7 @@
 package knative
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -115,8 +116,9 @@ func (f *Fleet) apart(fn api.Function) api.Function {
 		fn.DualPods = fn.DualPods || !n.owned
 	}
 	if fn.Memory.PerDevice == 0 {
-		fn.Memory.PerDevice = least / 10 * 9 // as much as vLLM takes where it is told nothing
+		fn.Memory.PerDevice = api.Bytes(cmp.Or(fn.Memory.Share, api.DefaultShare) * float64(least))
 	}
+	fn.Memory.Share = 0
 	fn.Memory.PerDevice = max(fn.Memory.PerDevice, least/2+1)
 	return fn
 }

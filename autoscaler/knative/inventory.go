@@ -197,7 +197,7 @@ func (f *Fleet) whole(fn api.Function) api.Function {
 			return fn
 		}
 	}
-	fn.Memory.PerDevice = 0
+	fn.Memory.PerDevice, fn.Memory.Share = 0, 1
 	return fn
 }
 

@@ -87,6 +87,9 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	before := s.learned.Recall(f)
 	s.activator.Expect(f.Name, before.Load, before.Wake[api.Level1])
 	s.autoscaler.PutFunction(f)
+	if m := f.Memory; m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
+		s.cfg.Logger.Warn("a function has whole GPUs until it is measured: an annotation says how much it needs", "function", f.Name, "write", api.AnnotationDeviceMemory+": 20Gi")
+	}
 	if attached(f) && !s.askAttached(ctx, f) {
 		s.silent[f.Name] = true
 		s.silence.Ring()

@@ -175,8 +175,11 @@ func need(m api.Memory) string {
 		if m.Devices == 1 {
 			s = "1 GPU"
 		}
-		if m.PerDevice > 0 {
+		switch {
+		case m.PerDevice > 0:
 			s += " with " + m.PerDevice.String() + " each"
+		case m.Share > 0:
+			s += fmt.Sprintf(", %.0f%% of it", m.Share*100)
 		}
 		needs = append(needs, s)
 	}

@@ -2,7 +2,7 @@
 
 export type State = 'starting' | 'awake' | 'draining' | 'asleep' | 'unhealthy' | 'gone'
 
-export interface Memory { host: number; devices?: number; perDevice?: number }
+export interface Memory { host: number; devices?: number; perDevice?: number; share?: number }
 
 export interface Instance {
   instance: string

@@ -73,7 +73,7 @@ function Facts({ f }: { f: Summary }) {
       <div><dt>Runs</dt><dd>{[f.runtime, f.source].filter(Boolean).join(', ') || 'any'}</dd></div>
       <div><dt>Requests</dt><dd>{f.waiting ?? 0} held, {f.running ?? 0} running, last {ago(f.lastRequest, now.value)}</dd></div>
       <div><dt>Holds now</dt><dd>{bytes(host)} of host{gpu > 0 && `, ${bytes(gpu)} of GPUs`}</dd></div>
-      <div><dt>Needs awake</dt><dd>{bytes(f.need.host)} of host{f.need.devices ? `, ${f.need.devices} GPU × ${bytes(f.need.perDevice ?? 0)}` : ''}</dd></div>
+      <div><dt>Needs awake</dt><dd>{bytes(f.need.host)} of host{f.need.devices ? `, ${f.need.devices} GPU × ${f.need.perDevice ? bytes(f.need.perDevice) : f.need.share ? `${Math.round(f.need.share * 100)} %` : 'all of it'}` : ''}</dd></div>
       {f.waits && <div class="full"><dt>Waits for</dt><dd>{brief(f.waits)}</dd></div>}
       {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
       {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
