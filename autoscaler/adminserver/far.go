@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gorilla/mux"
 
@@ -61,7 +62,13 @@ func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 
 func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	list := append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...)
-	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Why...))
+	list = append(list, s.besides(r.Context(), v).Why...)
+	for _, i := range v.Instances { // what has come of the last decision so far
+		if i.State == api.Starting && i.Message != "" {
+			list = append(list, api.Decision{At: time.Now(), Function: v.Function.Name, Instance: i.Instance, Action: "starting", Reason: i.Message})
+		}
+	}
+	api.WriteJSON(w, http.StatusOK, list)
 }
 
 func (s *Server) wakes(w http.ResponseWriter, r *http.Request, v admin.Function) {

@@ -96,7 +96,7 @@ func TestHopelessOllamaIsAskedOnce(t *testing.T) {
 			r := adapter(t, api.Runtime{Kind: api.RuntimeOllama, Model: "x", Endpoint: s.endpoint()})
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			err := runtime.Await(ctx, r, s.endpoint(), nil)
+			err := runtime.Await(ctx, r, s.endpoint(), nil, nil)
 			if !runtime.Permanent(err) || !strings.Contains(err.Error(), strings.SplitN(tt.message, "\\n", 2)[0]) || strings.Contains(err.Error(), "{") {
 				t.Errorf("got %v, want what it says, and that this lasts", err)
 			}

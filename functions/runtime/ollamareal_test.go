@@ -56,7 +56,7 @@ func start(t *testing.T, cfg runtime.Config, model string) running {
 	r := startOnly(t, cfg, model)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := runtime.Await(ctx, r, r.launch.Endpoint, nil); err != nil {
+	if err := runtime.Await(ctx, r, r.launch.Endpoint, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -159,7 +159,7 @@ func TestRealOllamaHopeless(t *testing.T) {
 			r := startOnly(t, ollamaConfig(program, model), model)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if err := runtime.Await(ctx, r, r.launch.Endpoint, nil); !runtime.Permanent(err) {
+			if err := runtime.Await(ctx, r, r.launch.Endpoint, nil, nil); !runtime.Permanent(err) {
 				t.Errorf("got %v, want that this lasts", err)
 			} else {
 				t.Log(err)

@@ -208,15 +208,20 @@ func over(ctx context.Context) bool {
 	return ctx.Err() != nil || set && !time.Now().Before(deadline)
 }
 
+// Finder is a runtime that can say before its model is there why its program can't be executed.
+type Finder interface{ Find() error }
+
 // Await probes until the server has generated a token, which is the end of a
 // start, and returns the last failure when ctx ends first, or when the server says
 // what another try does not change. heard is called once,
-// when the server first answers anything. The pause between two tries grows with
+// when the server first answers anything, failed with why a try failed where a second has passed and it is
+// another reason than the one before. The pause between two tries grows with
 // the time waited, so that a short start is seen within 2 ms and a long one
 // within 2 % of its length, or 200 ms.
-func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
+func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed func(error)) error {
 	begin := time.Now()
 	var last error
+	told := ""
 	for {
 		err := r.Probe(ctx, e)
 		if err == nil || Permanent(err) {
@@ -228,6 +233,10 @@ func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func()) error {
 		if heard != nil && answered(err) {
 			heard()
 			heard = nil
+		}
+		if text := last.Error(); failed != nil && text != told && time.Since(begin) >= time.Second {
+			told = text
+			failed(last)
 		}
 		pause := min(max(time.Since(begin)/50, 2*time.Millisecond), 200*time.Millisecond)
 		select {

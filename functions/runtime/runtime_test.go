@@ -9,8 +9,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -245,16 +247,48 @@ func TestAwait(t *testing.T) {
 	})
 	heard := 0
 	r := command(t, api.Runtime{Model: "m", Command: []string{"srv"}})
-	if err := runtime.Await(t.Context(), r, api.Endpoint(s.URL), func() { heard++ }); err != nil || heard != 1 || len(s.calls) != 4 {
+	if err := runtime.Await(t.Context(), r, api.Endpoint(s.URL), func() { heard++ }, nil); err != nil || heard != 1 || len(s.calls) != 4 {
 		t.Errorf("await: %v, heard %d times, %d calls; want none, once, 4", err, heard, len(s.calls))
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("the start takes too long"))
 	defer cancel()
-	err := runtime.Await(ctx, r, "http://127.0.0.1:1", nil)
+	err := runtime.Await(ctx, r, "http://127.0.0.1:1", nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "takes too long") || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("await: %v, want the cause and the last failure", err)
 	}
 }
+
+// TestAwaitTellsWhy: why a start takes long is told once for each reason, and not where it is short.
+func TestAwaitTellsWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin, told := time.Now(), []string{}
+		r := probes{probe: func() error {
+			switch since := time.Since(begin); {
+			case since > 4*time.Second:
+				return nil
+			case since > 2*time.Second:
+				return errors.New("no such path")
+			case since > 500*time.Millisecond:
+				return errors.New("refused")
+			}
+			return errors.New("no socket yet")
+		}}
+		if err := runtime.Await(t.Context(), r, "http://a", nil, func(err error) { told = append(told, err.Error()) }); err != nil {
+			t.Fatal(err)
+		}
+		if want := []string{"refused", "no such path"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
+
+// probes is a runtime that can only be probed.
+type probes struct {
+	runtime.Runtime
+	probe func() error
+}
+
+func (p probes) Probe(context.Context, api.Endpoint) error { return p.probe() }
 
 // Adapters that a server is given by its options take of the room that it has.
 func TestRoomBesideOptions(t *testing.T) {

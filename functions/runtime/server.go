@@ -54,19 +54,37 @@ func (s *server) attached() (Launch, bool) {
 	return Launch{Attach: true, Endpoint: s.cfg.Spec.Endpoint}, true
 }
 
-// launch is a start of the program with options of ours, then those of the user.
-// Of two settings of one variable the last counts: the user's.
-func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
-	argv := s.program
+// Find implements [Finder].
+func (s *server) Find() error {
+	_, _, err := s.find(nil)
+	return err
+}
+
+// find returns the command line of the server, the first word as a path, and its environment with env.
+func (s *server) find(env []string) (argv, environment []string, err error) {
+	argv = s.program
 	if len(s.cfg.Spec.Command) > 0 {
 		argv = s.cfg.Spec.Command
 	}
-	env = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
-	path, err := findProgram(argv[0], env)
-	if err != nil {
-		return Launch{}, fmt.Errorf("runtime %s: %w", s.cfg.Spec.Kind, err)
+	environment = slices.Concat(s.cfg.Env, env, s.cfg.Spec.Env)
+	if s.cfg.Spec.Endpoint != "" || len(argv) == 0 { // somebody else starts it
+		return argv, environment, nil
 	}
-	return Launch{Path: path, Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
+	path, err := findProgram(argv[0], environment)
+	if err != nil {
+		return nil, nil, fmt.Errorf("runtime %s: %w", s.cfg.Spec.Kind, err)
+	}
+	return append([]string{path}, argv[1:]...), environment, nil
+}
+
+// launch is a start of the program with options of ours, then those of the user.
+// Of two settings of one variable the last counts: the user's.
+func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
+	argv, env, err := s.find(env)
+	if err != nil {
+		return Launch{}, err
+	}
+	return Launch{Path: argv[0], Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
 }
 
 // checkAttach refuses what can't reach a server that somebody else starts.

@@ -198,13 +198,16 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 			return context.Cause(ctx)
 		}
 	}
-	err := runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
-		op.startup.Step(api.StepProbing)
+	tell := func(n func()) {
 		select {
-		case s.notes <- "probing":
+		case s.notes <- n:
 		case <-ctx.Done():
 		}
-	})
+	}
+	err := runtime.Await(ctx, s.cfg.Runtime, launch.Endpoint, func() {
+		op.startup.Step(api.StepProbing)
+		tell(func() { s.enter(api.Starting, "probing") })
+	}, func(err error) { tell(func() { s.stillStarts(err) }) })
 	if runtime.Permanent(err) {
 		s.hearOut(ctx)
 	}

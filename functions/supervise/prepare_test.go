@@ -72,6 +72,36 @@ func TestPrepare(t *testing.T) {
 	}, f.config)
 }
 
+// TestNoProgram: where there is no program to run it, no model is fetched.
+func TestNoProgram(t *testing.T) {
+	w := &world{findErr: errors.New("no srv in PATH")}
+	f := &fetcher{w: w, took: second}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "wake", wake(s, 1), api.CodeStartFailed)
+		wantCalls(t, w)
+		if st := s.Status(); !strings.Contains(st.Message, "no srv in PATH") {
+			t.Errorf("it says %q", st.Message)
+		}
+	}, f.config)
+}
+
+// TestStillStarting: while a runtime does not answer, the status says why the last try failed; once it is awake nothing is wrong.
+func TestStillStarting(t *testing.T) {
+	w := &world{probeErr: errors.New("connection refused")}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		woken := later(func() error { return wake(s, 1) })
+		time.Sleep(3 * second)
+		if st := s.Status(); st.State != api.Starting || st.Message != "the last try failed: connection refused" {
+			t.Errorf("%s: %q", st.State, st.Message)
+		}
+		w.set(func() { w.probeErr = nil })
+		wantCode(t, "wake", <-woken, "")
+		if st := s.Status(); st.Message != "" {
+			t.Errorf("awake it says %q", st.Message)
+		}
+	})
+}
+
 func TestProgressIsReportedFiveTimesASecond(t *testing.T) {
 	w := &world{}
 	f := &fetcher{w: w, took: 2 * second} // a hundred shares

@@ -119,6 +119,12 @@ func (s *Supervisor) bring() {
 		s.restarts.count++
 	}
 	s.proc.begins()
+	if f, can := s.cfg.Runtime.(runtime.Finder); can && s.cfg.Prepare != nil {
+		if err := f.Find(); err != nil { // before its model is fetched
+			s.failedToCome(err.Error(), runtime.Permanent(err))
+			return
+		}
+	}
 	if s.cfg.Prepare != nil {
 		s.prepare()
 		return
@@ -181,6 +187,11 @@ func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct
 	s.begin(opStart)
 	s.op.began, s.op.announced = began, announced
 	s.op.run()
+}
+
+// stillStarts reports why the last try to reach a runtime failed that has not come up yet.
+func (s *Supervisor) stillStarts(err error) {
+	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Message = "the last try failed: " + err.Error() }))
 }
 
 // becameAwake opens the gate.

@@ -30,7 +30,7 @@ type Supervisor struct {
 	gate *Gate
 
 	results chan result   // from the operation under way; unbuffered; never closed
-	notes   chan string   // the stage, from the operation start; unbuffered; never closed
+	notes   chan func()   // what the operation start has the owner report; unbuffered; never closed
 	shares  chan float64  // the progress, from the operation fetch; unbuffered; never closed
 	done    chan struct{} // closed by Run at its end
 
@@ -72,7 +72,7 @@ func New(cfg Config) (*Supervisor, error) {
 	reports := newReports(gate, st, cfg.Report)
 	return &Supervisor{
 		cfg: cfg, gate: gate, reports: reports, callers: newCallers(), meter: newMeter(cfg.GPUs, reports),
-		results: make(chan result), notes: make(chan string), shares: make(chan float64), done: make(chan struct{}),
+		results: make(chan result), notes: make(chan func()), shares: make(chan float64), done: make(chan struct{}),
 		want: want, epoch: st.Epoch, state: api.Starting, coming: coming{trace: cfg.Trace},
 	}, nil
 }
@@ -115,8 +115,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.left(c)
 		case r := <-s.results:
 			s.finish(r)
-		case stage := <-s.notes:
-			s.enter(api.Starting, stage)
+		case note := <-s.notes:
+			note()
 		case share := <-s.shares:
 			s.noteShare(share)
 		case <-s.reports.changed:

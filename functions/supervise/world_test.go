@@ -36,6 +36,7 @@ type world struct {
 	shows              time.Duration // what the answer of a wake takes
 	wakeErr, sleepErr  error
 	probeErr, startErr error
+	findErr            error    // the program is not there
 	exits              bool     // each process ends right after its start
 	hangs              bool     // the first process answers no probe
 	answers            []string // to the canary, in their order
@@ -84,6 +85,8 @@ func (w *world) set(f func()) {
 	defer w.mu.Unlock()
 	f()
 }
+
+func (w *world) Find() error { return w.findErr }
 
 func (w *world) Traits() runtime.Traits { return w.traits }
 

@@ -60,13 +60,15 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	case err != nil:
 		return t, err
 	}
-	if here {
-		if err := fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil {
-			return t, err
-		}
-	}
 	t.name = f.Name.Short()
-	return t, c.declare(cmd, f, nameOrModel, there)
+	created, err := c.declare(cmd, f, nameOrModel, there) // which says what it lacks before its model is fetched
+	if err != nil || !here {
+		return t, err
+	}
+	if err = fetchFor(cmd, f, c.cacheDir(cmd.Context())); err != nil && created {
+		err = errors.Join(err, c.Call(context.WithoutCancel(cmd.Context()), http.MethodDelete, admin.FunctionPath(f.Name, ""), nil, nil))
+	}
+	return t, err
 }
 
 // fetchFor fetches the model of a function, so that a person sees how far it is and no request waits for it. A cache that this user
@@ -136,25 +138,25 @@ func some(there []admin.Function) string {
 }
 
 // declare has the server serve a model, unless it does already.
-func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) error {
+func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) (created bool, err error) {
 	for _, other := range there {
 		switch {
 		case other.Function.Name != f.Name:
 		case other.Function.Runtime.Kind == f.Runtime.Kind && other.Function.Runtime.Model == f.Runtime.Model:
-			return nil
+			return false, nil
 		default:
-			return fmt.Errorf("another function is called %s already: name this one with NAME=%s", f.Name.Short(), model)
+			return false, fmt.Errorf("another function is called %s already: name this one with NAME=%s", f.Name.Short(), model)
 		}
 	}
 	var done admin.Declared
 	if err := c.Call(cmd.Context(), http.MethodPost, admin.PathFunctions, f, &done); err != nil {
-		return fmt.Errorf("declare %s: %w", f.Name.Short(), err)
+		return false, fmt.Errorf("declare %s: %w", f.Name.Short(), err)
 	}
 	if done.Problem != "" {
-		return fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Problem)
+		return false, fmt.Errorf("%s can't start as things are: %s", f.Name.Short(), done.Problem)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s is declared until the server ends: rouse apply --save --model %s keeps it, rouse rm %[1]s takes it away\n", f.Name.Short(), model)
-	return nil
+	return true, nil
 }
 
 // serveFor serves one model until end is called.
@@ -165,6 +167,9 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)
 		}
 		return t, err
+	}
+	if why := local.NoProgram(f); why != "" {
+		return t, fmt.Errorf("%s can't start: %s", f.Name.Short(), why)
 	}
 	if err := fetchFor(cmd, f, ""); err != nil {
 		return t, err

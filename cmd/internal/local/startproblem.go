@@ -24,10 +24,8 @@ func (s *server) startProblem(f api.Function) string {
 			add("its model %s is no GGUF file: fetch or copy it again", f.Runtime.Model)
 		}
 	}
-	for _, program := range programs(f) {
-		if !findProgram(program, f.Runtime.Env) {
-			add("its program %s is not there, not in PATH, or not executable", program)
-		}
+	if why := NoProgram(f); why != "" {
+		add("%s", why)
 	}
 	if s.host.Capacity > 0 && f.Memory.Host > s.host.Capacity {
 		add("it needs %s of host memory and models may use %s (--memory)", f.Memory.Host, s.host.Capacity)
@@ -58,6 +56,16 @@ func noGGUF(model string) bool {
 	head := make([]byte, 4)
 	_, err = io.ReadFull(file, head)
 	return err != nil || !bytes.Equal(head, []byte("GGUF"))
+}
+
+// NoProgram says which program that an instance of f starts is not there; empty: all are.
+func NoProgram(f api.Function) string {
+	for _, program := range programs(f) {
+		if !findProgram(program, f.Runtime.Env) {
+			return fmt.Sprintf("its program %s is not there, not in PATH, or not executable", program)
+		}
+	}
+	return ""
 }
 
 // programs are those that an instance starts.
