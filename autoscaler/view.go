@@ -63,9 +63,10 @@ func (a *Autoscaler) Devices() []admin.Device {
 }
 
 func (a *Autoscaler) view(f *function) admin.Function {
-	need, _ := a.need(f)
+	as := f.Function // the world's own is not to change
+	as.Need, as.Certain = a.need(f)
 	v := admin.Function{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
-		Need: need, Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait,
+		Need: as.Need, Impossible: a.world.Impossible(&as), Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait,
 		Foreseen: a.foretold(f)}
 	if v.Desired = a.desired(f, a.now); f.Function.Scale.On(a.now) {
 		o := admin.Override(f.Function.Scale)

@@ -77,6 +77,8 @@ type Function struct {
 	Failures  int       `json:"failures,omitempty"`
 	LastError string    `json:"lastError,omitempty"`
 	RetryAt   time.Time `json:"retryAt,omitzero"`
+	// Impossible says why it can never have an instance on the devices that there are; empty: it can.
+	Impossible string `json:"impossible,omitempty"`
 	// Waits says what the function waits for; empty if it does not.
 	Waits string `json:"waits,omitempty"`
 	// Foreseen says when the next request is foreseen, and how good forecasts were; empty: nothing is foreseen.
@@ -86,6 +88,17 @@ type Function struct {
 	Clusters []string `json:"clusters,omitempty"`
 	// Activator is what activators see of it now; the autoscaler leaves it to its server.
 	Activator api.Activity `json:"activator"`
+}
+
+// Failed says why the function has no instance though one was wanted, or can't have any; empty: neither is so.
+func (f Function) Failed() string {
+	switch s := f.State(); {
+	case f.Impossible != "" && s == api.Gone:
+		return f.Impossible
+	case s == api.Gone, s == api.Unhealthy:
+		return cmp.Or(f.LastError, f.Activator.Failed)
+	}
+	return ""
 }
 
 // Learned is what was measured of a function's instances. What is unknown is 0.

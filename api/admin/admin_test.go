@@ -35,3 +35,25 @@ func TestWire(t *testing.T) {
 		}
 	}
 }
+
+// TestFailed: a function that has no instance says why, one that can never have any before it was asked; one that serves has not failed.
+func TestFailed(t *testing.T) {
+	some := func(state api.State) []api.InstanceStatus { return []api.InstanceStatus{{State: state}} }
+	for name, tc := range map[string]struct {
+		f    admin.Function
+		want string
+	}{
+		"nothing happened":   {admin.Function{}, ""},
+		"a start failed":     {admin.Function{LastError: "no weights"}, "no weights"},
+		"refused":            {admin.Function{Activator: api.Activity{Failed: "no capacity"}}, "no capacity"},
+		"it never fits":      {admin.Function{Impossible: "needs 2 GPUs", LastError: "no weights"}, "needs 2 GPUs"},
+		"it is ill":          {admin.Function{LastError: "no weights", Instances: some(api.Unhealthy)}, "no weights"},
+		"it is tried again":  {admin.Function{LastError: "no weights", Instances: some(api.Starting)}, ""},
+		"it serves":          {admin.Function{LastError: "no weights", Instances: some(api.Awake)}, ""},
+		"it serves, though…": {admin.Function{Impossible: "needs 2 GPUs", Instances: some(api.Awake)}, ""},
+	} {
+		if got := tc.f.Failed(); got != tc.want || admin.Summarize(tc.f).Failed != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -43,6 +43,7 @@ type Summary struct {
 	Priority    int          `json:"priority,omitempty"`
 	Scale       *Override    `json:"scale,omitempty"`
 	Waits       string       `json:"waits,omitempty"`
+	Failed      string       `json:"failed,omitempty"`
 	Failures    int          `json:"failures,omitempty"`
 	LastError   string       `json:"lastError,omitempty"`
 	RetryAt     time.Time    `json:"retryAt,omitzero"`
@@ -78,7 +79,7 @@ func Summarize(v Function) Summary {
 	f := v.Function
 	s := Summary{Name: f.Name, Service: f.Service, Model: f.Model, Runtime: f.Runtime.Kind, Source: f.Runtime.Model, State: v.State(),
 		Waiting: v.Waiting, Running: v.Running, Desired: v.Desired, Min: f.MinScale, Max: f.MaxScale, Priority: f.Priority, Scale: v.Scale,
-		Waits: v.Waits, Failures: v.Failures, LastError: brief(v.LastError), RetryAt: v.RetryAt, LastRequest: v.LastRequest, Need: v.Need}
+		Waits: v.Waits, Failed: brief(v.Failed()), Failures: v.Failures, LastError: brief(v.LastError), RetryAt: v.RetryAt, LastRequest: v.LastRequest, Need: v.Need}
 	granted := map[api.InstanceID]bool{}
 	for _, id := range v.Granted {
 		granted[id] = true

@@ -63,6 +63,9 @@ func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	list := append([]api.Decision{}, s.cfg.Decider.Why(v.Function.Name)...)
 	list = append(list, s.besides(r.Context(), v).Why...)
+	if v.Impossible != "" {
+		list = append(list, api.Decision{At: time.Now(), Function: v.Function.Name, Action: "impossible", Reason: v.Impossible})
+	}
 	for _, i := range v.Instances { // what has come of the last decision so far
 		if i.State == api.Starting && i.Message != "" {
 			list = append(list, api.Decision{At: time.Now(), Function: v.Function.Name, Instance: i.Instance, Action: "starting", Reason: i.Message})

@@ -258,6 +258,15 @@ func (p *plan) wait(dm *demand, reason string) {
 	p.do(dm.f, nil, Action{Kind: Wait, Reason: reason})
 }
 
+// Impossible says why f can never have an instance on the devices that there are; empty: it can.
+func (w *World) Impossible(f *Function) string {
+	if w.elastic || len(w.devs) == 0 {
+		return ""
+	}
+	reason, _ := (&plan{w: w, pol: &w.pol}).impossible(f)
+	return reason
+}
+
 // impossible says why f can never have an instance on these devices, nil if it
 // can. How many GPUs it needs is declared; what it needs of their memory may
 // still be a guess. An instance is on one node, so the largest one counts.

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -31,7 +30,7 @@ func runs(f admin.Function, source string) string {
 func Notes(w io.Writer, list []admin.Function) error {
 	var lines []string
 	for _, f := range list {
-		if why := cmp.Or(f.LastError, f.Activator.Failed); Summary(f) == failed && why != "" {
+		if why := f.Failed(); why != "" {
 			lines = append(lines, fmt.Sprintf("%s failed: %s", f.Function.Name.Short(), OneLine(why)))
 		}
 		for _, l := range f.Activator.LostNames {
@@ -50,10 +49,10 @@ func Notes(w io.Writer, list []admin.Function) error {
 // failed is the state of a function that has no instance since it can't have one.
 const failed = "failed"
 
-// Summary is [State], and "failed" where the last start has failed, or requests are refused.
+// Summary is [State], and "failed" where there is no instance and none can be had.
 func Summary(f admin.Function) string {
 	state := State(f)
-	if state == api.Gone && (f.LastError != "" || f.Activator.Failed != "") {
+	if state == api.Gone && f.Failed() != "" {
 		return failed
 	}
 	return Word(state)
@@ -128,6 +127,9 @@ func Describe(w io.Writer, f admin.Function) error {
 	}
 	for _, lost := range f.Activator.LostNames {
 		rows = append(rows, []string{"Lost name:", lost})
+	}
+	if f.Impossible != "" {
+		rows = append(rows, []string{"Never fits:", f.Impossible})
 	}
 	if f.Activator.Failed != "" {
 		rows = append(rows, []string{"Refused:", OneLine(f.Activator.Failed)})

@@ -3,7 +3,10 @@ import type { Instance, State, Summary } from './types'
 // short is a function's name without the namespace that needs none.
 export const short = (name: string) => (name.startsWith('default/') ? name.slice(8) : name)
 
-export const word = (s: State) => (s === 'gone' ? 'unloaded' : s)
+export const word = (s: State | 'failed') => (s === 'gone' ? 'unloaded' : s)
+
+// stateOf is a function's state, and failed where it has no instance and can have none.
+export const stateOf = (f: Summary): State | 'failed' => (f.failed && f.state === 'gone' ? 'failed' : f.state)
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 

@@ -7,7 +7,7 @@ import { busy, order, say } from './store'
 import type { State, Summary } from './types'
 import { short } from './format'
 
-export const StateWord = ({ state, more }: { state: State; more?: string }) => (
+export const StateWord = ({ state, more }: { state: State | 'failed'; more?: string }) => (
   <span class={'state ' + state}><i aria-hidden="true" />{word(state)}{more && <small> {more}</small>}</span>
 )
 

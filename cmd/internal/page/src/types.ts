@@ -36,6 +36,7 @@ export interface Summary {
   priority?: number
   scale?: Override
   waits?: string
+  failed?: string
   failures?: number
   lastError?: string
   retryAt?: string

@@ -264,6 +264,30 @@ const checks = {
     await page.context().close()
   },
 
+  async 'what has failed'() {
+    const page = await open()
+    const failed = { ...fn('default/z', 'gone'), failed: 'exit status 65; its last output:\nno weights ' + 'x'.repeat(100) }
+    await page.route('**/rouse/v1/watch', (route) => route.fulfill({ contentType: 'text/event-stream', body: stream([fn('default/a', 'awake'), failed]) }))
+    await page.route('**/v1/chat/completions', (route) => route.fulfill({ status: 503, json: { error: { message: 'ask who operates it', code: 'start_failed' } } }))
+    await page.route('**/rouse/v1/functions/default/z', (route) => route.fulfill({ json: { lastError: failed.failed } }))
+    await page.goto(address)
+    const said = page.getByRole('region', { name: 'What has failed' })
+    await said.getByText('no weights ' + 'x'.repeat(100)).waitFor()
+    assert.match(await page.getByRole('row').nth(1).innerText(), /^z\s/, 'it does not come first')
+    const colour = (at) => at.evaluate((e) => getComputedStyle(e).color)
+    assert.equal(await colour(page.locator('.state.failed').first()), await colour(said.locator('.bad')))
+    assert.notEqual(await colour(page.locator('.state.failed').first()), await colour(page.locator('.state.awake').first()))
+    await accessible(page, 'what has failed')
+    await page.getByRole('button', { name: 'failed 1' }).click()
+    await page.getByRole('link', { name: 'a', exact: true }).waitFor({ state: 'detached' })
+    await page.getByRole('link', { name: 'Playground' }).click()
+    await page.locator('.pane select').selectOption('z')
+    await page.getByLabel('Prompt', { exact: true }).fill('hello')
+    await page.getByRole('button', { name: 'Send' }).click()
+    await page.getByRole('alert').getByText('no weights').waitFor()
+    await page.context().close()
+  },
+
   async 'markup in names is text'() {
     const page = await open()
     const evil = '<img src=x onerror=alert(1)><script>alert(2)</script>'

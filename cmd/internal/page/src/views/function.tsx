@@ -1,7 +1,7 @@
 import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { call, functionPath, get, lines } from '../api'
-import { ago, brief, bytes, clock, doing, duration, held, short } from '../format'
+import { ago, brief, bytes, clock, doing, duration, held, short, stateOf } from '../format'
 import { Orders, StateWord, usePoll } from '../parts'
 import { functionNamed, now, order, say } from '../store'
 import type { Decision, Summary, Wake } from '../types'
@@ -21,7 +21,7 @@ export function FunctionView({ name }: { name: string }) {
   if (!f) return <p class="empty">There is no function {short(name)}. <a href="#/">Functions</a></p>
   return (
     <div class="detail">
-      <div class="bar"><h1>{short(name)}</h1><StateWord state={f.state} more={doing(f)} /><Orders f={f} all /><Scale f={f} /></div>
+      <div class="bar"><h1>{short(name)}</h1><StateWord state={stateOf(f)} more={doing(f)} /><Orders f={f} all /><Scale f={f} /></div>
       {failed}
       <Facts f={f} />
       <Instances f={f} />
@@ -77,7 +77,7 @@ function Facts({ f }: { f: Summary }) {
       {f.waits && <div class="full"><dt>Waits for</dt><dd>{brief(f.waits)}</dd></div>}
       {f.scale && <div><dt>Set</dt><dd>{f.scale.by || 'somebody'} wants {f.scale.replicas} until {clock(f.scale.until)}</dd></div>}
       {f.clusters && <div><dt>Clusters</dt><dd>{f.clusters.join(', ') || 'none has it now'}</dd></div>}
-      {f.lastError && <div class="full"><dt>Last error</dt><dd class="bad">{f.lastError}</dd></div>}
+      {(f.failed || f.lastError) && <div class="full"><dt>{f.failed ? 'Failed' : 'Last error'}</dt><dd class="bad">{f.failed || f.lastError}</dd></div>}
     </dl>
   )
 }

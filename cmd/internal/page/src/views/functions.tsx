@@ -1,28 +1,31 @@
 import { computed, signal } from '@preact/signals'
-import { ago, brief, bytes, doing, held, short, up, word } from '../format'
+import { ago, brief, bytes, doing, held, short, stateOf, up, word } from '../format'
 import { link, Orders, StateWord, VirtualTable, type Column } from '../parts'
 import { functions, now } from '../store'
 import type { State, Summary } from '../types'
 
 const search = signal('')
-const only = signal<State | ''>('')
+const only = signal<State | 'failed' | ''>('')
 
-const states: State[] = ['awake', 'starting', 'draining', 'asleep', 'gone', 'unhealthy']
+const states: (State | 'failed')[] = ['failed', 'unhealthy', 'awake', 'starting', 'draining', 'asleep', 'gone']
+
+// failedFirst are all, those that have failed before the others.
+const failedFirst = computed(() => [...functions.value.filter((f) => f.failed), ...functions.value.filter((f) => !f.failed)])
 
 const matching = computed(() => {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean)
-  if (!words.length) return functions.value
-  return functions.value.filter((f) => {
+  if (!words.length) return failedFirst.value
+  return failedFirst.value.filter((f) => {
     const text = `${f.name} ${f.model} ${f.runtime} ${f.source ?? ''}`.toLowerCase()
     return words.every((w) => text.includes(w))
   })
 })
 
-const shown = computed(() => (only.value ? matching.value.filter((f) => f.state === only.value) : matching.value))
+const shown = computed(() => (only.value ? matching.value.filter((f) => stateOf(f) === only.value) : matching.value))
 
 const counts = computed(() => {
-  const n = new Map<State, number>()
-  for (const f of matching.value) n.set(f.state, (n.get(f.state) ?? 0) + 1)
+  const n = new Map<State | 'failed', number>()
+  for (const f of matching.value) n.set(stateOf(f), (n.get(stateOf(f)) ?? 0) + 1)
   return n
 })
 
@@ -39,11 +42,11 @@ const columns: Column<Summary>[] = [
     cell: (f) => (
       <>
         <a href={link(f.name)}>{short(f.name)}</a>
-        <small>{brief(f.waits ?? '') || (f.state === 'gone' && f.lastError ? 'failed: ' + f.lastError : [f.runtime || 'any', f.source].filter(Boolean).join(', '))}</small>
+        <small class={f.failed ? 'bad' : ''} title={f.failed}>{f.failed || brief(f.waits ?? '') || [f.runtime || 'any', f.source].filter(Boolean).join(', ')}</small>
       </>
     ),
   },
-  { title: 'State', class: 'state-col', cell: (f) => <StateWord state={f.state} more={doing(f)} /> },
+  { title: 'State', class: 'state-col', cell: (f) => <StateWord state={stateOf(f)} more={doing(f)} /> },
   { title: 'Awake', class: 'num wide', cell: (f) => <>{up(f, 'awake')}<span class="faint">/{f.max}</span></> },
   { title: 'Held', class: 'num', cell: (f) => (f.waiting ? <b>{f.waiting}</b> : <span class="faint">0</span>) },
   { title: 'Running', class: 'num wide', cell: (f) => f.running || <span class="faint">0</span> },
@@ -69,6 +72,21 @@ function Waiting() {
   )
 }
 
+// Failed says of the first that have failed why, in full.
+function Failed() {
+  const all = failedFirst.value.filter((f) => f.failed)
+  if (!all.length) return null
+  return (
+    <section class="waiting failed" aria-label="What has failed">
+      <h2>Failed</h2>
+      <ul>
+        {all.slice(0, 5).map((f) => <li key={f.name}><a href={link(f.name)}>{short(f.name)}</a> <span class="bad">{brief(f.failed!)}</span></li>)}
+      </ul>
+      {all.length > 5 && <p class="faint">and {all.length - 5} more</p>}
+    </section>
+  )
+}
+
 export function Functions() {
   return (
     <div class="fill">
@@ -82,6 +100,7 @@ export function Functions() {
           ))}
         </div>
       </div>
+      <Failed />
       <Waiting />
       <VirtualTable label="Functions" rows={shown.value} columns={columns} id={(f) => f.name} height={52}
         empty={functions.value.length ? 'No function matches.' : <>No function is declared. <code>rouse apply -f FILE</code> declares one.</>} />

@@ -2,7 +2,7 @@ import { computed, signal, useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { setClientKey } from '../api'
 import { ask, auth, needsKey, newPane, open, type Pane } from '../chat'
-import { doing, short } from '../format'
+import { doing, short, stateOf } from '../format'
 import { StateWord } from '../parts'
 import { functions, say } from '../store'
 import { settings, SettingsView, toolFault } from './settings'
@@ -57,7 +57,7 @@ function PaneView({ p, n }: { p: Pane; n: number }) {
     <section class="pane" aria-label={`Conversation ${n + 1}`}>
       <div class="bar">
         <label class="field">Model <select value={model} disabled={p.running.value} onChange={(e) => { p.model.value = e.currentTarget.value; p.turns.value = [] }}>{models.value.map((m) => <option key={m} value={m}>{m}</option>)}</select></label>
-        {f && <StateWord state={f.state} more={doing(f)} />}
+        {f && <StateWord state={stateOf(f)} more={doing(f)} />}
       </div>
       <div class="turns" ref={box} role="log" aria-label="Answers" tabIndex={0} onScroll={(e) => { const b = e.currentTarget; low.current = b.scrollTop + b.clientHeight > b.scrollHeight - 40 }}>
         {turns.map((t, k) => <TurnView key={k} t={t} model={model} p={p} last={k === turns.length - 1} resume={() => void ask(p, model, settings.value)} />)}
