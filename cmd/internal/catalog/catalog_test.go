@@ -116,7 +116,7 @@ func TestStore(t *testing.T) {
 func TestStoreFunctions(t *testing.T) {
 	s := aStore(t)
 	t.Setenv("PATH", t.TempDir())
-	functions, left := s.Functions()
+	functions, left := s.Functions(nil)
 	var got []string
 	for _, f := range functions {
 		if f.Runtime.Kind != api.RuntimeEngine || !strings.HasPrefix(f.Runtime.Model, filepath.Join(s.Dir, "blobs", "sha256-")) {
@@ -138,7 +138,7 @@ func TestStoreFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", bin)
-	functions, _ = s.Functions()
+	functions, _ = s.Functions(nil)
 	i := slices.IndexFunc(functions, func(f api.Function) bool { return f.Name.Name() == "ann-poet-v1" })
 	if i < 0 {
 		t.Fatal("Ollama serves nothing")
@@ -199,7 +199,7 @@ func TestFolder(t *testing.T) {
 	write(t, gguf, dir, "<script>\x1b[31m.gguf")
 	write(t, gguf, dir, ".hidden/x.gguf")
 	write(t, []byte("text"), dir, "README.md")
-	functions, left, err := catalog.Folder(dir)
+	functions, left, err := catalog.Folder(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestFolder(t *testing.T) {
 	if strings.Contains(all, "\x1b") || len(left) != 5 {
 		t.Errorf("left out are %d, want 5:\n%q", len(left), all)
 	}
-	if _, _, err := catalog.Folder(filepath.Join(dir, "README.md")); err == nil {
+	if _, _, err := catalog.Folder(filepath.Join(dir, "README.md"), nil); err == nil {
 		t.Error("a file is a folder")
 	}
 }

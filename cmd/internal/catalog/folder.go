@@ -26,7 +26,7 @@ var part = lazyregexp.New(`-(\d{5})-of-\d{5}\.gguf$`)
 
 // Folder declares a function for every GGUF file below a folder, named after its file. Files that the engine can't serve, and
 // those whose name another one has taken, are left out. The error is that of the folder itself.
-func Folder(dir string) (functions []api.Function, left []Skipped, err error) {
+func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skipped, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, nil, fmt.Errorf("read the folder of models: %w", err)
 	} else if !info.IsDir() {
@@ -39,6 +39,7 @@ func Folder(dir string) (functions []api.Function, left []Skipped, err error) {
 	taken := map[api.FunctionName]string{}
 	for _, path := range files {
 		f, err := inFolder(path, dir)
+		f = onGPU(f, gpu)
 		if other, is := taken[f.Name]; err == nil && is {
 			err = fmt.Errorf("%s has taken the name %s: rename one of them", printable(other), f.Name.Short())
 		}

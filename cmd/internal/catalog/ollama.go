@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -282,20 +281,21 @@ func fits(file string, kinds map[string]int) (ignores string, why error) {
 	return ignores, nil
 }
 
-// Function declares a function that serves a model in place: on our engine where that can, else on Ollama, where the program is
-// installed. The error says why neither can.
-func (m Model) Function(origin string) (api.Function, error) {
-	if m.Engine == nil {
+// Function declares a function that serves a model in place: on our engine where that can and there is no GPU that another runtime
+// would use, else on Ollama, where the program is installed. The error says why neither can.
+func (m Model) Function(origin string, gpu func() GPU) (api.Function, error) {
+	if m.Engine == nil && !(gpu != nil && gpu().Is && installed("ollama")) {
 		f, err := config.ForModel(functionName(m.Name)+"="+m.file, origin)
 		f.Aliases = alias(m.Name, f)
-		return f, err
+		return onGPU(f, gpu), err
 	}
-	if _, err := exec.LookPath("ollama"); err != nil {
+	if !installed("ollama") {
 		return api.Function{}, fmt.Errorf("our engine can't serve it: %w; and Ollama is not installed here", m.Engine)
 	}
 	f, err := config.ForModel(functionName(m.Name)+"=ollama://"+m.Name, origin)
 	f.Runtime.Model = m.Name // with ollama:// it would be fetched
 	f.Runtime.Env = append(f.Runtime.Env, "OLLAMA_MODELS="+m.store)
+	f.Memory.Devices = devices(gpu)
 	f.Aliases = alias(m.Name, f)
 	return f, err
 }
@@ -315,11 +315,11 @@ func functionName(model string) string {
 }
 
 // Functions declares a function for each model of the store that something here can serve.
-func (s *Store) Functions() (functions []api.Function, left []Skipped) {
+func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skipped) {
 	models, left := s.Models()
 	taken := map[api.FunctionName]string{}
 	for _, m := range models {
-		f, err := m.Function("Ollama's store " + s.Dir)
+		f, err := m.Function("Ollama's store "+s.Dir, gpu)
 		if other, is := taken[f.Name]; err == nil && is {
 			err = fmt.Errorf("%s has taken the name %s", other, f.Name.Short())
 		}

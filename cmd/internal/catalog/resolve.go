@@ -13,7 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// Resolve declares a function for what a person calls a model. store may be nil. The life of a reference:
+// Resolve declares a function for what a person calls a model. store may be nil; where the machine has a GPU, a runtime that uses it
+// is preferred to our engine. The life of a reference:
 //
 //  1. A path, a URL or pico is what [config.ForModel] makes of it. Of ollama:// the store's model is taken where it has one, and
 //     nothing is fetched.
@@ -22,7 +23,7 @@ import (
 //  4. Else the error says what may have been meant.
 //
 // Before each may stand NAME=, which names the function.
-func Resolve(ref, origin string, store *Store) (api.Function, error) {
+func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, error) {
 	name, model := "", ref
 	if before, after, found := strings.Cut(ref, "="); found && after != "" && !strings.ContainsAny(before, "/.:?#") {
 		name, model = before, after
@@ -36,7 +37,8 @@ func Resolve(ref, origin string, store *Store) (api.Function, error) {
 	inLibrary, isLibrary := strings.CutPrefix(model, "ollama://")
 	bare := !isLibrary && !config.IsReference(model) && model != pico.Name
 	if !isLibrary && (!bare || isFile(model)) { // 1., 2.
-		return config.ForModel(ref, origin)
+		f, err := config.ForModel(ref, origin)
+		return onGPU(f, gpu), err
 	}
 	if isLibrary {
 		model = inLibrary
@@ -45,7 +47,7 @@ func Resolve(ref, origin string, store *Store) (api.Function, error) {
 		m, near, err := store.Find(model)
 		switch {
 		case err == nil:
-			f, err := m.Function(origin)
+			f, err := m.Function(origin, gpu)
 			if err != nil {
 				return f, fmt.Errorf("%s, which Ollama has here: %w", m.Name, err)
 			}
@@ -57,7 +59,9 @@ func Resolve(ref, origin string, store *Store) (api.Function, error) {
 		}
 	}
 	if isLibrary {
-		return config.ForModel(ref, origin)
+		f, err := config.ForModel(ref, origin)
+		f.Memory.Devices = devices(gpu)
+		return f, err
 	}
 	return api.Function{}, fmt.Errorf("the model %q does not exist here%s", model, meant(model))
 }

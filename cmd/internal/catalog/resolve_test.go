@@ -32,7 +32,7 @@ func TestResolve(t *testing.T) {
 		{"small=ollama://qwen2.5:0.5b", "small", api.RuntimeEngine, blob},
 		{"ollama://llama3.2", "llama3-2", api.RuntimeOllama, "ollama://llama3.2"},
 	} {
-		f, err := catalog.Resolve(tt.ref, "a test", s)
+		f, err := catalog.Resolve(tt.ref, "a test", s, nil)
 		if err != nil || f.Name.Name() != tt.name || f.Runtime.Kind != tt.kind || !strings.HasPrefix(f.Runtime.Model, tt.model) {
 			t.Errorf("%s: got %s, %s of %s, %v", tt.ref, f.Name, f.Runtime.Kind, f.Runtime.Model, err)
 		}
@@ -48,8 +48,47 @@ func TestResolve(t *testing.T) {
 		"X=pico":          "want 1 to 63",
 		"nope=\u202eevil": "control characters",
 	} {
-		if _, err := catalog.Resolve(ref, "a test", s); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := catalog.Resolve(ref, "a test", s, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", ref, err, want)
+		}
+	}
+}
+
+// TestOnGPU: where there is a GPU, model files go to what uses it, if that is installed; ours are left where nothing else can.
+func TestOnGPU(t *testing.T) {
+	s, dir := aStore(t), t.TempDir()
+	write(t, nil, dir, "chat.gguf")
+	t.Chdir(dir)
+	nvidia := func() catalog.GPU { return catalog.GPU{Is: true, Devices: 1} }
+	metal := func() catalog.GPU { return catalog.GPU{Is: true} }
+	none := func() catalog.GPU { return catalog.GPU{} }
+	for _, tc := range []struct {
+		installed, ref string
+		gpu            func() catalog.GPU
+		kind           string
+		devices        int
+	}{
+		{"llama-server ollama", "./chat.gguf", nvidia, api.RuntimeLlamaCpp, 1},
+		{"ollama", "./chat.gguf", nvidia, api.RuntimeOllama, 1},
+		{"ollama", "./chat.gguf", metal, api.RuntimeOllama, 0},
+		{"", "./chat.gguf", nvidia, api.RuntimeEngine, 0},
+		{"llama-server ollama", "./chat.gguf", none, api.RuntimeEngine, 0},
+		{"llama-server ollama", "./chat.gguf", nil, api.RuntimeEngine, 0},
+		{"llama-server ollama", "pico", nvidia, api.RuntimeEngine, 0},
+		{"llama-server ollama", "qwen2.5:0.5b", nvidia, api.RuntimeOllama, 1},
+		{"llama-server", "qwen2.5:0.5b", nvidia, api.RuntimeLlamaCpp, 1},
+		{"", "qwen2.5:0.5b", nvidia, api.RuntimeEngine, 0},
+	} {
+		bin := t.TempDir()
+		for _, program := range strings.Fields(tc.installed) {
+			if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Setenv("PATH", bin)
+		f, err := catalog.Resolve(tc.ref, "a test", s, tc.gpu)
+		if err != nil || f.Runtime.Kind != tc.kind || f.Memory.Devices != tc.devices {
+			t.Errorf("%s with %q: %s on %d GPUs, %v; want %s on %d", tc.ref, tc.installed, f.Runtime.Kind, f.Memory.Devices, err, tc.kind, tc.devices)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func toApply(files, models []string) (all []config.Manifest, err error) {
 		}
 	}
 	for _, ref := range models {
-		f, err := catalog.Resolve(ref, "rouse apply", catalog.StoreOf(os.Getenv))
+		f, err := catalog.Resolve(ref, "rouse apply", catalog.StoreOf(os.Getenv), catalog.FindGPU)
 		if err != nil {
 			return nil, err
 		}

@@ -107,7 +107,7 @@ func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 		if m.Engine != nil {
 			l.Not = m.Engine.Error()
 		}
-		if f, err := m.Function(""); err == nil {
+		if f, err := m.Function("", catalog.FindGPU); err == nil {
 			l.Serves = f.Runtime.Kind
 		}
 		list = append(list, l)

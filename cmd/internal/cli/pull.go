@@ -48,7 +48,7 @@ that Ollama has pulled already are used where they lie.`,
 
 // pull fetches one model.
 func pull(cmd *cobra.Command, ref, dir string, quiet bool) error {
-	f, err := catalog.Resolve(ref, "rouse pull", catalog.StoreOf(os.Getenv))
+	f, err := catalog.Resolve(ref, "rouse pull", catalog.StoreOf(os.Getenv), catalog.FindGPU)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	if !config.IsReference(nameOrModel) && (!here || !known || c.serves(cmd.Context(), door, there, nameOrModel)) {
 		return t, nil
 	}
-	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv))
+	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv), func() catalog.GPU { return c.gpu(cmd.Context()) })
 	switch {
 	case err != nil && !config.IsReference(nameOrModel): // the server has the last word
 		t.meant = fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
@@ -83,6 +83,15 @@ func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	}
 	m.Release()
 	return err
+}
+
+// gpu is what a server has of GPUs.
+func (c *client) gpu(ctx context.Context) catalog.GPU {
+	var devices []admin.Device
+	if c.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices) == nil && len(devices) > 1 { // the first is the host's memory
+		return catalog.GPU{Is: true, Devices: 1}
+	}
+	return catalog.GPU{Is: catalog.Metal}
 }
 
 // declared lists what a server has; known is false where it does not tell.
@@ -161,12 +170,15 @@ func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there
 
 // serveFor serves one model until end is called.
 func serveFor(cmd *cobra.Command, model string) (t target, err error) {
-	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv))
+	f, err := catalog.Resolve(model, "rouse run", catalog.StoreOf(os.Getenv), catalog.FindGPU)
 	if err != nil {
 		if !config.IsReference(model) && model != pico.Name {
 			err = fmt.Errorf("%w\nFor a function: %w", err, errNoServer)
 		}
 		return t, err
+	}
+	if why := catalog.ProcessorOnly(f); why != "" && catalog.FindGPU().Is {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", f.Name.Short(), why)
 	}
 	if why := local.NoProgram(f); why != "" {
 		return t, fmt.Errorf("%s can't start: %s", f.Name.Short(), why)

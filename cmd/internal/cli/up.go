@@ -250,6 +250,9 @@ const usualStore = "auto"
 // functions are those that are declared; without any it is the model that ships with Rouse, unless there may be none.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	from := declared.Sources{Functions: f.only, Files: f.files, Models: f.models, ModelsDirs: f.modelsDirs, MayBeNone: none}
+	if !f.noGPU {
+		from.GPU = catalog.FindGPU
+	}
 	if !f.noConfig {
 		from.Kept = xdg.Config()
 	}

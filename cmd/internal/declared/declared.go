@@ -46,6 +46,8 @@ type Sources struct {
 	ModelsDirs []string
 	// Ollama is Ollama's store, whose models are served; nil: they are not.
 	Ollama *catalog.Store
+	// GPU is that of the machine; nil: model files are computed on the processor.
+	GPU func() catalog.GPU
 	// MayBeNone says that there need not be a function. Else it is the model that ships with Rouse where nothing is declared.
 	MayBeNone bool
 }
@@ -96,7 +98,7 @@ func (r *Reader) Read() (Set, error) {
 		return b.set, err
 	}
 	for _, dir := range r.from.ModelsDirs {
-		functions, left, err := catalog.Folder(dir)
+		functions, left, err := catalog.Folder(dir, r.from.GPU)
 		if err != nil {
 			return b.set, err
 		}
@@ -110,7 +112,7 @@ func (r *Reader) Read() (Set, error) {
 		b.found([]api.Function{f}, nil, "")
 	}
 	if s := r.from.Ollama; s != nil {
-		functions, left := s.Functions()
+		functions, left := s.Functions(r.from.GPU)
 		b.found(functions, left, number(len(functions), "model")+" of Ollama's store, "+xdg.Short(s.Dir))
 	}
 	return b.set, config.CheckUnique(b.set.Functions)
@@ -207,7 +209,7 @@ func (b *builder) model(ref string) error {
 	if ext := filepath.Ext(ref); ext == ".yaml" || ext == ".yml" {
 		return fmt.Errorf("--model %s: a manifest is given with -f", ref)
 	}
-	f, err := catalog.Resolve(ref, "--model", cmp.Or(b.r.from.Ollama, catalog.StoreOf(os.Getenv)))
+	f, err := catalog.Resolve(ref, "--model", cmp.Or(b.r.from.Ollama, catalog.StoreOf(os.Getenv)), b.r.from.GPU)
 	if err != nil {
 		return err
 	}

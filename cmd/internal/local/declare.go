@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/functions/fetch"
@@ -87,6 +88,9 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	before := s.learned.Recall(f)
 	s.activator.Expect(f.Name, before.Load, before.Wake[api.Level1])
 	s.autoscaler.PutFunction(f)
+	if why := catalog.ProcessorOnly(f); why != "" && (len(s.gpus) > 0 || catalog.Metal && !s.cfg.NoGPU) {
+		s.cfg.Logger.Warn("a function is slower than it could be", "function", f.Name, "because", why)
+	}
 	if m := f.Memory; m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
 		s.cfg.Logger.Warn("a function has whole GPUs until it is measured: an annotation says how much it needs", "function", f.Name, "write", api.AnnotationDeviceMemory+": 20Gi")
 	}
