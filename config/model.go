@@ -70,8 +70,8 @@ func fromHub(ref string) string {
 
 // IsReference says whether a text says where a model is, a path or a URL, and is not the name of one, such as org/name or namespace/name.
 func IsReference(text string) bool {
-	if name, rest, found := strings.Cut(text, "="); found && !strings.ContainsAny(name, "/.:?#") {
-		return rest != ""
+	if name, _ := CutName(text); name != "" {
+		return true
 	}
 	for _, begin := range []string{"/", "./", "../", "hf.co/", "huggingface.co/"} {
 		if strings.HasPrefix(text, begin) {
@@ -83,13 +83,10 @@ func IsReference(text string) bool {
 
 // ForModel declares a function that serves the model at ref, a path, a URL to
 // fetch it from or the name of a model that ships with Rouse, under a name made from it.
-// "NAME=REF" gives it that name instead.
+// "NAME=REF" gives it that name instead; see [Named].
 func ForModel(ref, origin string) (api.Function, error) {
-	if name, rest, found := strings.Cut(ref, "="); found && rest != "" && !strings.ContainsAny(name, "/.:?#") {
-		if err := api.CheckName(name); err != nil {
-			return api.Function{}, fmt.Errorf("%s: %w", ref, err)
-		}
-		return forModel(fromHub(rest), name, origin), nil
+	if name, rest := CutName(ref); name != "" {
+		return Named(forModel(fromHub(rest), "m", origin), name)
 	}
 	ref = fromHub(ref)
 	plain, _, _ := strings.Cut(ref, "#") // a checksum
@@ -106,6 +103,32 @@ func ForModel(ref, origin string) (api.Function, error) {
 		f.Aliases = slices.DeleteFunc([]api.ModelName{api.ModelName(base)}, func(m api.ModelName) bool { return m == "" })
 	}
 	return f, nil
+}
+
+// CutName splits "NAME=REF". Without a name all of it is the reference, which may have a "=" of its own behind its first "/", "?" or "#".
+func CutName(text string) (name, ref string) {
+	name, ref, found := strings.Cut(text, "=")
+	if !found || name == "" || ref == "" || strings.ContainsAny(name, "/?#") {
+		return "", text
+	}
+	return name, ref
+}
+
+// Named gives a function the name of a model: one that no function can have, such as qwen2.5:0.5b, is a name of its model beside the
+// function's own, qwen2-5-0-5b.
+func Named(f api.Function, name string) (api.Function, error) {
+	own := name
+	if api.CheckName(name) != nil {
+		own = NameOf(name)
+	}
+	if err := api.CheckName(own); err != nil || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return f, fmt.Errorf("no function's name can be made of %q: want letters, digits, '-', '.', '_' and ':'", name)
+	}
+	f.Name, f.Model, f.Aliases = api.NewFunctionName("", own), "", nil
+	if own != name {
+		f.Aliases = []api.ModelName{api.ModelName(name)}
+	}
+	return f.WithDefaults(), nil
 }
 
 // forModel declares a function of that name.

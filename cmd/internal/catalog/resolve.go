@@ -24,13 +24,7 @@ import (
 //
 // Before each may stand NAME=, which names the function.
 func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, error) {
-	name, model := "", ref
-	if before, after, found := strings.Cut(ref, "="); found && after != "" && !strings.ContainsAny(before, "/.:?#") {
-		name, model = before, after
-		if err := api.CheckName(name); err != nil {
-			return api.Function{}, fmt.Errorf("%.200s: %w", printable(ref), err)
-		}
-	}
+	name, model := config.CutName(ref)
 	if printable(ref) != ref {
 		return api.Function{}, fmt.Errorf("the model's reference %.80q has control characters", ref)
 	}
@@ -51,7 +45,10 @@ func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, er
 			if err != nil {
 				return f, fmt.Errorf("%s, which Ollama has here: %w", m.Name, err)
 			}
-			return named(f, name), nil
+			if name != "" {
+				return config.Named(f, name)
+			}
+			return f, nil
 		case bare && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoName):
 			return api.Function{}, fmt.Errorf("%s, which Ollama has here: %w", model, err)
 		case bare && len(near) > 0:
@@ -64,15 +61,6 @@ func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, er
 		return f, err
 	}
 	return api.Function{}, fmt.Errorf("the model %q does not exist here%s", model, meant(model))
-}
-
-// named gives a function another name, beside the one that the model has.
-func named(f api.Function, name string) api.Function {
-	if name != "" {
-		f.Name, f.Model, f.Aliases = api.NewFunctionName("", name), "", nil
-		f = f.WithDefaults()
-	}
-	return f
 }
 
 func isFile(path string) bool {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/engine/pico"
@@ -26,6 +28,8 @@ func TestResolve(t *testing.T) {
 		{"pico", "pico", api.RuntimeEngine, "pico"},
 		{"chat.gguf", "chat", api.RuntimeEngine, here},
 		{"mine=./chat.gguf", "mine", api.RuntimeEngine, here},
+		{"qwen2.5=./chat.gguf", "qwen2-5", api.RuntimeEngine, here},
+		{"qwen2.5:7b=ollama://qwen2.5:0.5b", "qwen2-5-7b", api.RuntimeEngine, blob},
 		{"hf.co/org/name:Q8_0", "name", api.RuntimeEngine, "hf://org/name?include=*Q8_0*.gguf,*q8_0*.gguf"},
 		{"qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
 		{"ollama://qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
@@ -45,11 +49,25 @@ func TestResolve(t *testing.T) {
 		"<b>model</b>":    "want a GGUF file",
 		"a\x1b[31mb":      "control characters",
 		"half":            "its manifest can't be read",
-		"X=pico":          "want 1 to 63",
+		"...=pico":        "no function's name can be made of",
 		"nope=\u202eevil": "control characters",
 	} {
 		if _, err := catalog.Resolve(ref, "a test", s, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", ref, err, want)
+		}
+	}
+}
+
+// TestNamed: a model's name that no function can have is its function's in another form, and is answered to.
+func TestNamed(t *testing.T) {
+	s := aStore(t)
+	for ref, want := range map[string][]api.ModelName{
+		"qwen2.5=pico": {"qwen2-5", "qwen2.5"}, "Org_X:7B=pico": {"org-x-7b", "Org_X:7B"}, "mine=pico": {"mine"},
+		"qwen2.5:7b=ollama://qwen2.5:0.5b": {"qwen2-5-7b", "qwen2.5:7b"},
+	} {
+		f, err := catalog.Resolve(ref, "a test", s, nil)
+		if diff := cmp.Diff(want, f.Names()); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", ref, err, diff)
 		}
 	}
 }

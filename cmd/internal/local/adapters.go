@@ -117,7 +117,7 @@ func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 		api.WriteError(w, api.BadRequest("", `the body is no adapter, such as {"name":"sql","path":"hf://org/sql-lora"}: %v`, err))
 		return
 	}
-	if other, taken := s.taken(named(r), a.Name); taken {
+	if other, taken := s.taken(s.named(r), a.Name); taken {
 		api.WriteError(w, api.Errorf(http.StatusConflict, "", "%s is a name of %s: choose another one for the adapter", a.Name, other))
 		return
 	}
@@ -162,15 +162,15 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 // there is none of that name.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
 	s.declaring.Lock()
-	f, known := s.functions[named(r)]
+	f, known := s.functions[s.named(r)]
 	s.declaring.Unlock()
 	if !known {
-		api.WriteError(w, s.admin.Unknown(r.Context(), named(r)))
+		api.WriteError(w, s.admin.Unknown(r.Context(), s.named(r)))
 		return
 	}
 	list, result := change(slices.Clone(f.Runtime.Adapters))
 	if result == "" {
-		api.WriteError(w, api.Errorf(http.StatusNotFound, "", "%s declares no adapter %s: rouse adapters ls lists them", named(r).Name(), name))
+		api.WriteError(w, api.Errorf(http.StatusNotFound, "", "%s declares no adapter %s: rouse adapters ls lists them", s.named(r).Name(), name))
 		return
 	}
 	f.Runtime.Adapters = list
@@ -178,8 +178,8 @@ func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api
 		api.WriteError(w, err)
 		return
 	}
-	answer := admin.Adapter{Function: named(r), Name: name, Loaded: []api.InstanceID{}}
-	v, _ := s.autoscaler.Status(named(r))
+	answer := admin.Adapter{Function: s.named(r), Name: name, Loaded: []api.InstanceID{}}
+	v, _ := s.autoscaler.Status(s.named(r))
 	for _, a := range admin.Adapters(v) {
 		if a.Name == name {
 			answer = a

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -24,6 +25,7 @@ const maxDeclaration = 1 << 20
 func (s *server) newAdmin() *adminserver.Server {
 	return adminserver.New(adminserver.Config{
 		Decider: s.autoscaler, Info: func() any { return s.info }, Events: s.bus, None: ": declare one with rouse apply",
+		Resolve: func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{s.called(name)} },
 		Activity: func(_ context.Context, name api.FunctionName) api.Activity {
 			stats, _ := s.activator.Stats(name)
 			return stats
@@ -158,11 +160,11 @@ func (s *server) declareFunction(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
-	if err := s.remove(r.Context(), named(r)); err != nil {
+	if err := s.remove(r.Context(), s.named(r)); err != nil {
 		api.WriteError(w, err)
 		return
 	}
-	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: named(r), Result: "removed"})
+	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: s.named(r), Result: "removed"})
 }
 
 // takeEvent receives what instances report.
@@ -179,7 +181,20 @@ func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-func named(r *http.Request) api.FunctionName {
+func (s *server) named(r *http.Request) api.FunctionName {
 	v := mux.Vars(r)
-	return api.NewFunctionName(v["namespace"], v["name"])
+	return s.called(api.NewFunctionName(v["namespace"], v["name"]))
+}
+
+// called is the function of that name, else the one that has a model of it.
+func (s *server) called(name api.FunctionName) api.FunctionName {
+	if _, found := s.autoscaler.Status(name); found {
+		return name
+	}
+	for _, v := range s.autoscaler.List() {
+		if f := v.Function; f.Name.Namespace() == name.Namespace() && slices.Contains(f.Names(), api.ModelName(name.Name())) {
+			return f.Name
+		}
+	}
+	return name
 }
