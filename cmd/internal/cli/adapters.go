@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
 func adaptersCommand() *cobra.Command {
@@ -31,8 +32,9 @@ What is changed holds until the server ends: rouse.dev/adapters in a manifest is
 
 func addAdapterCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "add NAME ADAPTER=REFERENCE …",
-		Short: "Add adapters to a function, or change where they come from",
+		Use:         "add NAME ADAPTER=REFERENCE …",
+		Annotations: map[string]string{verb.Changes: ""},
+		Short:       "Add adapters to a function, or change where they come from",
 		Long: `Add adapters to a function, or change where they come from. A reference is fetched
 (hf://, https://, oci://, s3://, file://); a path that begins with ./ or ../ counts from here,
 any other relative one from rouse.dev/adapter-root, and where there is such a folder each must
@@ -74,6 +76,7 @@ lie in it.`,
 func removeAdapterCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm NAME ADAPTER …",
+		Annotations:       map[string]string{verb.Changes: ""},
 		Short:             "Remove adapters: requests that use them finish",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: functionNames,

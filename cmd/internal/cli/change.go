@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
 )
@@ -21,8 +22,9 @@ func applyCommand() *cobra.Command {
 	var files, models []string
 	var save bool
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE|--model MODEL … [--save]",
-		Short: "Declare functions, or change them",
+		Use:         "apply -f FILE|--model MODEL … [--save]",
+		Annotations: map[string]string{verb.Changes: ""},
+		Short:       "Declare functions, or change them",
 		Long: `Declare the functions of manifests, or of models as rouse up --model takes them, at the server that runs here, or
 change them. With --save they are kept in $XDG_CONFIG_HOME/rouse (~/.config), a file each, which rouse up reads: paths
 of models are made whole. Where no server runs they are only kept.`,
@@ -127,8 +129,9 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 func removeCommand() *cobra.Command {
 	var save bool
 	cmd := &cobra.Command{
-		Use:   "rm NAME …",
-		Short: "Remove functions: requests that run finish, those that wait are refused",
+		Use:         "rm NAME …",
+		Annotations: map[string]string{verb.Changes: ""},
+		Short:       "Remove functions: requests that run finish, those that wait are refused",
 		Long: `Remove functions: requests that run finish, those that wait are refused. What was kept with rouse apply --save is
 there again at the next start, unless --save removes it too.`,
 		Args:              cobra.MinimumNArgs(1),

@@ -9,9 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +43,12 @@ func dial(cmd *cobra.Command) (*client, error) {
 		token = strings.TrimSpace(string(raw))
 	}
 	if text == "" {
-		endpoint, err := findServer(cmd.Context(), local.BaseDir())
+		endpoint, err := api.Endpoint(""), error(nil)
+		if changes(cmd) {
+			endpoint, err = findServerToChange(cmd, local.BaseDir())
+		} else {
+			endpoint, err = findServer(cmd.Context(), local.BaseDir())
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +57,9 @@ func dial(cmd *cobra.Command) (*client, error) {
 	endpoint, err := api.ParseEndpoint(text)
 	if err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
+	}
+	if token == "" {
+		endpoint = socketOf(cmd.Context(), local.BaseDir(), endpoint)
 	}
 	return newClient(endpoint, token), nil
 }
@@ -96,44 +102,6 @@ func guarded(t *http.Transport) *http.Transport {
 		return conn, err
 	}
 	return t
-}
-
-// errNoServer is why nothing can be asked.
-var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
-
-// findServer looks for servers of this user: the one on the usual port, else the only one.
-func findServer(ctx context.Context, base string) (api.Endpoint, error) {
-	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
-	var ports []int
-	for i, path := range sockets {
-		if i == 0 {
-			if err := owner.CheckFolder(base); err != nil {
-				return "", err
-			}
-		}
-		if err := owner.CheckFolder(filepath.Dir(path)); err != nil {
-			return "", err
-		}
-		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
-		if err != nil {
-			continue
-		}
-		_ = conn.Close()
-		if port, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
-			ports = append(ports, port)
-		}
-	}
-	_, usual, _ := net.SplitHostPort(local.DefaultListen)
-	switch preferred, _ := strconv.Atoi(usual); {
-	case len(ports) == 0:
-		return "", errNoServer
-	case len(ports) == 1:
-		return local.AdminSocket(base, ports[0]), nil
-	case slices.Contains(ports, preferred):
-		return local.AdminSocket(base, preferred), nil
-	}
-	slices.Sort(ports)
-	return "", fmt.Errorf("several servers run here, on the ports %v: choose one with --server %s", ports, local.AdminSocket(base, ports[0]))
 }
 
 // closedDoor says where administration is, to who asks for it at an endpoint that takes clients' requests only.

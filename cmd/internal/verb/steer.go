@@ -14,10 +14,11 @@ import (
 // Wake is the command that wakes functions.
 func (p Program) Wake() *cobra.Command {
 	return p.command(&cobra.Command{
-		Use:     "wake NAME …",
-		Short:   "Wake functions and wait until they are awake",
-		Example: "  " + p.Name + " wake tiny",
-		Args:    cobra.MinimumNArgs(1),
+		Use:         "wake NAME …",
+		Annotations: map[string]string{Changes: ""},
+		Short:       "Wake functions and wait until they are awake",
+		Example:     "  " + p.Name + " wake tiny",
+		Args:        cobra.MinimumNArgs(1),
 	}, busiest, each(func(cmd *cobra.Command, s *Server, m *Match, f Function) error { return s.order(cmd, m, f, "/wake") }))
 }
 
@@ -26,9 +27,10 @@ func (p Program) Sleep() *cobra.Command {
 	var level int
 	var unload bool
 	cmd := p.command(&cobra.Command{
-		Use:   "sleep NAME …",
-		Short: "Put functions to sleep and wait until they sleep",
-		Long:  "Put functions to sleep and wait until they sleep. It is refused while requests wait.",
+		Use:         "sleep NAME …",
+		Annotations: map[string]string{Changes: ""},
+		Short:       "Put functions to sleep and wait until they sleep",
+		Long:        "Put functions to sleep and wait until they sleep. It is refused while requests wait.",
 		Example: "  " + p.Name + " sleep tiny\n  # drop the weights too\n  " + p.Name + " sleep tiny --level 2\n" +
 			"  # nothing of it stays\n  " + p.Name + " sleep tiny --unload",
 		Args: cobra.MinimumNArgs(1),
@@ -71,8 +73,9 @@ func (p Program) Scale() *cobra.Command {
 	var lifetime time.Duration
 	replicas := 0
 	cmd := p.command(&cobra.Command{
-		Use:   "scale NAME REPLICAS --for DURATION",
-		Short: "Have so many instances of a function awake for a time, whatever the demand",
+		Use:         "scale NAME REPLICAS --for DURATION",
+		Annotations: map[string]string{Changes: ""},
+		Short:       "Have so many instances of a function awake for a time, whatever the demand",
 		Long: `Have so many instances of a function awake for a time, whatever the demand: fewer
 are woken or started, more go to sleep, within min-scale and max-scale. With 0
 requests are held and nobody is woken for them. After the time demand decides again.`,

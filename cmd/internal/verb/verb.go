@@ -16,6 +16,9 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
+// Changes marks commands that change something, among their annotations.
+const Changes = "changes"
+
 // Program is a command line that has these commands.
 type Program struct {
 	// Name is what people type, "rouse".

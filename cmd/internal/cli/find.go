@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/verb"
+	"github.com/rouse-dev/rouse/internal/owner"
+)
+
+// errNoServer is why nothing can be asked.
+var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
+
+// usualPort is that of the server that is meant where nobody says which.
+func usualPort() int {
+	_, text, _ := net.SplitHostPort(local.DefaultListen)
+	port, _ := strconv.Atoi(text)
+	return port
+}
+
+// findServer looks for servers of this user: the one on the usual port, else the only one.
+func findServer(ctx context.Context, base string) (api.Endpoint, error) {
+	ports, err := running(ctx, base)
+	switch {
+	case err != nil:
+		return "", err
+	case len(ports) == 0:
+		return "", errNoServer
+	case len(ports) == 1:
+		return local.AdminSocket(base, ports[0]), nil
+	case slices.Contains(ports, usualPort()):
+		return local.AdminSocket(base, usualPort()), nil
+	}
+	return "", several(ports)
+}
+
+func several(ports []int) error {
+	return fmt.Errorf("several servers run here, on the ports %v: choose one with --server 127.0.0.1:%d", ports, ports[0])
+}
+
+// findServerToChange is findServer for a command that changes something: of several servers a person chooses, and the one that is
+// not the only one, or not where it usually is, is told.
+func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
+	ports, err := running(cmd.Context(), base)
+	switch {
+	case err != nil:
+		return "", err
+	case len(ports) == 0:
+		return "", errNoServer
+	}
+	port := ports[0]
+	if len(ports) > 1 {
+		if !isTerminal(cmd.InOrStdin()) {
+			return "", several(ports)
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "several servers run here, on the ports %v: which one is it? ", ports)
+		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		if port, err = strconv.Atoi(strings.TrimSpace(line)); err != nil || !slices.Contains(ports, port) {
+			return "", several(ports)
+		}
+	}
+	if len(ports) > 1 || port != usualPort() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "at the server on port %d:\n", port)
+	}
+	return local.AdminSocket(base, port), nil
+}
+
+// changes says whether a command changes something.
+func changes(cmd *cobra.Command) bool {
+	_, is := cmd.Annotations[verb.Changes]
+	return is
+}
+
+// running are the ports of this user's servers.
+func running(ctx context.Context, base string) (ports []int, err error) {
+	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
+	for _, path := range sockets {
+		port, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if err != nil {
+			continue
+		}
+		runs, err := runsAt(ctx, base, port)
+		if err != nil {
+			return nil, err
+		}
+		if runs {
+			ports = append(ports, port)
+		}
+	}
+	slices.Sort(ports)
+	return ports, nil
+}
+
+// runsAt says whether a server of this user has that port; the error is that of a folder that is not this user's alone.
+func runsAt(ctx context.Context, base string, port int) (bool, error) {
+	_, path := local.AdminSocket(base, port).Network()
+	for _, dir := range []string{base, filepath.Dir(path)} {
+		if err := owner.CheckFolder(dir); err != nil {
+			return false, err
+		}
+	}
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return false, nil // it has ended
+	}
+	_ = conn.Close()
+	return true, nil
+}
+
+// socketOf is the socket of this user's server on this machine that takes requests at e; else it is e.
+func socketOf(ctx context.Context, base string, e api.Endpoint) api.Endpoint {
+	_, address := e.Network()
+	host, text, _ := net.SplitHostPort(address)
+	port, err := strconv.Atoi(text)
+	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return e
+	}
+	if runs, err := runsAt(ctx, base, port); err != nil || !runs {
+		return e
+	}
+	return local.AdminSocket(base, port)
+}
