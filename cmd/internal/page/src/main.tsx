@@ -80,7 +80,7 @@ function Header() {
           <a key={path} href={'#/' + path} aria-current={at === path ? 'page' : undefined}>{v.title}</a>
         ))}
       </nav>
-      <span class={'live ' + connection.value} title={info.value ? `rouse ${info.value.version} at ${info.value.url}` : ''}>
+      <span class={'connection ' + connection.value} title={info.value ? `rouse ${info.value.version} at ${info.value.url}` : ''}>
         <i aria-hidden="true" />{state}
       </span>
       {signsIn && <Person />}

@@ -258,8 +258,11 @@ const checks = {
     await page.goto(address)
     await page.getByText('Connection lost:').waitFor()
     await page.getByRole('link', { name: 'then', exact: true }).waitFor()
+    const dot = (state) => page.locator('header').getByText(state).locator('i').evaluate((e) => getComputedStyle(e).backgroundColor)
+    const lost = await dot('connection lost')
     cut = false
     await page.getByRole('link', { name: 'pico', exact: true }).waitFor()
+    assert.notEqual(await dot('live'), lost, 'the dot is the same when the connection is lost')
     await page.getByRole('link', { name: 'then', exact: true }).waitFor({ state: 'detached' })
     await page.context().close()
   },
