@@ -77,7 +77,7 @@ func start(t *testing.T, spec api.Runtime, name string) *instance {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := runtime.Await(ctx, r, l.Endpoint, nil); err != nil {
+	if err := runtime.Await(ctx, r, l.Endpoint, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
