@@ -63,7 +63,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function,
 	c.reply.w, c.reply.out, c.reply.id, c.reply.ollama = w, http.NewResponseController(w), c.req.id, c.req.ollama
 	c.reply.unread.Timeout, c.reply.unread.Buffered = a.cfg.WriteTimeout, relay.Buffered(r)
 	c.reply.comment.reply, c.reply.comment.a = &c.reply, a
-	w.Header()[forward.HeaderID] = []string{c.req.id}
+	identify(w, r, c.req.id)
 	return c
 }
 

@@ -11,12 +11,17 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// model is OpenAI's model object, with what Rouse knows of it besides.
+// model is OpenAI's model object, with the fields of Anthropic's, and what Rouse knows of it besides.
 type model struct {
 	ID      api.ModelName `json:"id"`
 	Object  string        `json:"object"`
 	Created int64         `json:"created"`
 	OwnedBy string        `json:"owned_by"`
+
+	Type      string        `json:"type"`
+	Display   api.ModelName `json:"display_name"`
+	CreatedAt time.Time     `json:"created_at"`
+
 	// Parent is the model that an adapter belongs to.
 	Parent api.ModelName `json:"parent,omitempty"`
 	Rouse  modelState    `json:"rouse"`
@@ -39,7 +44,8 @@ func (m listed) object() model {
 			state = st.State
 		}
 	}
-	return model{ID: m.name, Object: "model", Created: m.t.first().created.Unix(), OwnedBy: "rouse", Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
+	created := m.t.first().created.UTC().Truncate(time.Second)
+	return model{ID: m.name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Type: "model", Display: m.name, CreatedAt: created, Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
 // visible says whether a client sees the name, of those that has says; nil: all.
@@ -101,7 +107,7 @@ func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok b
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
-	w.Header().Set("X-Request-Id", requestID(r))
+	identify(w, r, requestID(r))
 	api.WriteJSON(w, http.StatusOK, v)
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ import (
 const ollamaVersion = "0.17.4"
 
 // ollamaChanges are the paths that change which models there are.
-var ollamaChanges = []string{"/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
+var ollamaChanges = []string{"/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
 
 // isOllama says whether a request at the front door (f is nil) or at f's own host is one in Ollama's own API.
 func isOllama(path string, f *function) bool {
@@ -66,6 +67,7 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	r.Path("/api/version").Methods(reads...).HandlerFunc(a.ifOllama(func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, r, map[string]string{"version": ollamaVersion})
 	}))
+	r.Path("/api/pull").HandlerFunc(a.ifOllama(a.pull))
 	for _, p := range ollamaChanges {
 		r.Path(p).HandlerFunc(a.refuseChange)
 	}
@@ -96,6 +98,20 @@ func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 		}
 		a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
 			"no function here has Ollama's API, which %s is of: GET /v1/models lists the models, for POST /v1/chat/completions", r.URL.Path))
+	}
+}
+
+// pull answers that a model that is here already has been pulled.
+func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ Model, Name string }
+	err := json.NewDecoder(io.LimitReader(r.Body, 64<<10)).Decode(&asked)
+	name := cmp.Or(asked.Model, asked.Name)
+	if _, unknown := a.names.Load().find(name, a.mayList(r)); err != nil || unknown != nil {
+		a.refuseChange(w, r)
+		return
+	}
+	if _, ok := a.find(w, mux.SetURLVars(r, map[string]string{"model": name})); ok {
+		writeJSON(w, r, map[string]string{"status": "success"})
 	}
 }
 

@@ -135,6 +135,15 @@ func TestOllamaErrors(t *testing.T) {
 	b.instance(b.function("c", func(f *api.Function) { f.Runtime.Kind = api.RuntimeCommand }), "c-0001", api.Awake)
 	full := b.ollama("full", func(f *api.Function) { f.Hold.MaxBytes = 1 })
 	b.instance(full, "f-0001", api.Asleep)
+	resp, err := http.Post(b.ts.URL+"/api/pull", "", strings.NewReader(`{"model":"full:latest"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || strings.TrimSpace(string(got)) != `{"status":"success"}` {
+		t.Errorf("a pull of what is here: %s %s", resp.Status, got)
+	}
 	for _, tc := range []struct {
 		method, path, body string
 		status             int
@@ -145,7 +154,7 @@ func TestOllamaErrors(t *testing.T) {
 		{"POST", "/api/chat", `{"model":"full"}`, 429, "rouse.dev/hold-memory"},
 		{"POST", "/api/chat", `{"model":"e"}`, 501, "runs on vllm, which does not speak Ollama's API: instead of /api/chat use POST /v1/chat/completions"},
 		{"POST", "/api/embed", `{"model":"e:latest"}`, 501, "POST /v1/embeddings"},
-		{"POST", "/api/pull", `{"model":"e"}`, 404, "the manifest of a function"},
+		{"POST", "/api/pull", `{"name":"nobody"}`, 404, "the manifest of a function"},
 		{"DELETE", "/api/delete", `{"model":"e"}`, 404, "the manifest of a function"},
 		{"POST", "/api/blobs/sha256:00", `x`, 404, "the manifest of a function"},
 		{"POST", "/api/nothing", `{}`, 404, "unknown path"},

@@ -172,7 +172,7 @@ func unknownPath(r *http.Request) *api.Error {
 
 // refuse answers a request that never became a call.
 func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
-	w.Header()[forward.HeaderID] = []string{requestID(r)}
+	identify(w, r, requestID(r))
 	a.unrouted.Refused(err.Code)
 	a.unrouted.Done(err.Status, 0)
 	api.WriteErrorTo(w, r, err)
@@ -180,7 +180,7 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 
 // WriteError answers a request that is refused before an activator sees it, as one would: with an ID, in the shape of the API that it is of.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
-	w.Header()[forward.HeaderID] = []string{requestID(r)}
+	identify(w, r, requestID(r))
 	api.WriteErrorTo(w, r, err)
 }
 
@@ -202,6 +202,14 @@ func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
 // healthz says that the process works.
 func (a *Activator) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+
+// identify tells the id of a request. Anthropic's clients look for it by another name.
+func identify(w http.ResponseWriter, r *http.Request, id string) {
+	w.Header()[forward.HeaderID] = []string{id}
+	if api.ShapeOf(r.URL.Path) == api.ShapeMessages {
+		w.Header()["Request-Id"] = []string{id}
+	}
+}
 
 // requestID returns the client's id of the request if it is fit for a log line, else a new one.
 func requestID(r *http.Request) string {

@@ -57,9 +57,9 @@ func TestRefuse(t *testing.T) {
 		name, want string
 		request    engine.Request
 	}{
-		{"prompt too long", "21 tokens, but the model's context is 20", engine.Request{Prompt: make([]int32, 21)}},
-		{"no room for an answer", "20 tokens, but the model's context is 20", engine.Request{Prompt: make([]int32, 20)}},
-		{"answer too long", "the prompt has 12 tokens and max_tokens is 9, together 21, but the model's context is 20", engine.Request{Prompt: line, MaxTokens: 9}},
+		{"prompt too long", "21 tokens. This model's maximum context length is 20", engine.Request{Prompt: make([]int32, 21)}},
+		{"no room for an answer", "20 tokens. This model's maximum context length is 20", engine.Request{Prompt: make([]int32, 20)}},
+		{"answer too long", "the prompt has 12 tokens and max_tokens is 9, together 21. This model's maximum context length is 20", engine.Request{Prompt: line, MaxTokens: 9}},
 		{"no prompt", "no tokens", engine.Request{}},
 		{"unknown token", "prompt token 1 is 258", engine.Request{Prompt: []int32{0, vocabSize}}},
 		{"negative token", "prompt token 0 is -1", engine.Request{Prompt: []int32{-1}}},

@@ -182,7 +182,7 @@ func (e *Engine) checkEmbed(r *Request) error {
 		return invalid("input", "the input has no tokens: want at least one")
 	case len(r.Prompt) > e.context:
 		return &RequestError{Param: "input", TooLong: true, Tokens: len(r.Prompt), Context: e.context, Message: fmt.Sprintf(
-			"the input has %d tokens, but the model's context is %d tokens: shorten it", len(r.Prompt), e.context)}
+			"the input has %d tokens. This model's maximum context length is %d tokens: shorten it", len(r.Prompt), e.context)}
 	}
 	return nil
 }
@@ -203,9 +203,9 @@ func (e *Engine) checkLength(r *Request) error {
 	left := e.context - prompt
 	switch {
 	case left < 1:
-		return tooLong("the prompt has %d tokens, but the model's context is %d tokens and must hold the answer too: shorten the prompt", prompt, e.context)
+		return tooLong("the prompt has %d tokens. This model's maximum context length is %d tokens and must hold the answer too: shorten the prompt", prompt, e.context)
 	case r.MaxTokens > left:
-		return tooLong("the prompt has %d tokens and max_tokens is %d, together %d, but the model's context is %d tokens: shorten the prompt or ask for at most %d tokens",
+		return tooLong("the prompt has %d tokens and max_tokens is %d, together %d. This model's maximum context length is %d tokens: shorten the prompt or ask for at most %d tokens",
 			prompt, r.MaxTokens, prompt+r.MaxTokens, e.context, left)
 	case r.MaxTokens == 0:
 		r.MaxTokens = left

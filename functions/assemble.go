@@ -193,7 +193,7 @@ func (f *function) makeProxy() (err error) {
 	f.clients = f.proxy
 	if kind := f.cfg.Function.Runtime.Kind; (kind == api.RuntimeEngine || kind == api.RuntimeRayServe) && f.handler == nil {
 		f.clients = &translate.Handler{
-			Next: f.proxy, Door: f.door, Client: proxy.Client, Names: append(otherNames(f.cfg.Function), f.cfg.Function.Model), Context: f.adapters.Context,
+			Next: f.proxy, Door: f.door, Client: proxy.Client, Names: append(otherNames(f.cfg.Function), f.cfg.Function.Model),
 			Reports: kind == api.RuntimeEngine,
 		}
 	}

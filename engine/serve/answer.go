@@ -90,6 +90,7 @@ func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
 type words interface {
 	Piece(id int32) []byte
 	Token(id int32) string
+	IsEnd(id int32) bool
 }
 
 // word is a token's text; a control token, which adds nothing to the text, shows its name.

@@ -336,7 +336,7 @@ func (a *chatAnswer) extra(dst []byte) []byte {
 	return a.prompt.append(append(dst, ','))
 }
 
-// appendLogprobs appends {"content":[…]} with an entry for each token, or null.
+// appendLogprobs appends {"content":[…]} with an entry for each token of the content, or null.
 func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 	if !a.logprobs {
 		return append(dst, `null`...)
@@ -344,7 +344,7 @@ func (a *chatAnswer) appendLogprobs(dst []byte, events ...engine.Event) []byte {
 	dst = append(dst, `{"content":[`...)
 	for i := range events {
 		c := &events[i].Choice
-		if !scored(*c) {
+		if !scored(*c) || a.words.IsEnd(c.Token) {
 			continue
 		}
 		dst = a.appendToken(comma(dst), sample.Alternative{Token: c.Token, Logprob: c.Logprob})

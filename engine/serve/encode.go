@@ -22,7 +22,7 @@ func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error
 // fits refuses a text that is too long for the model's context even if all its tokens were the longest.
 func (s *Server) fits(param, text string) error {
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > s.engine.Context() {
-		return s.tooLong(param, fewest, "the text has at least %d tokens, but the model's context is %d tokens: shorten it", fewest, s.engine.Context())
+		return s.tooLong(param, fewest, "the text has at least %d tokens. This model's maximum context length is %d tokens: shorten it", fewest, s.engine.Context())
 	}
 	return nil
 }
@@ -75,11 +75,11 @@ func (s *Server) plain(ctx context.Context, param, text string, most int) ([]int
 		if n > len(text) {
 			form = " in Unicode's normalization form C"
 		}
-		return nil, s.tooLong(param, 0, "the text has %d bytes%s, of which at most %d are encoded, and the model's context is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
+		return nil, s.tooLong(param, 0, "the text has %d bytes%s, of which at most %d are encoded. This model's maximum context length is %d tokens: shorten it", n, form, tokenizer.MaxText, s.engine.Context())
 	}
 	ids, err := tok.EncodeWithin(ctx, text, true, most)
 	if errors.Is(err, tokenizer.ErrTooMany) {
-		return nil, s.tooLong(param, most+1, "the text has more than %d tokens, but the model's context is %d tokens: shorten it", most, s.engine.Context())
+		return nil, s.tooLong(param, most+1, "the text has more than %d tokens. This model's maximum context length is %d tokens: shorten it", most, s.engine.Context())
 	}
 	return ids, err
 }

@@ -42,9 +42,9 @@ func TestLongPrompts(t *testing.T) {
 		path, want, param string
 		fields            map[string]any
 	}{
-		{"/v1/completions", "the text has at least 80659 tokens, but the model's context is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
-		{"/v1/chat/completions", "tokens, but the model's context is 256 tokens: shorten it", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
-		{"/v1/embeddings", "tokens, but the model's context is 256 tokens: shorten it", "input", map[string]any{"input": text}},
+		{"/v1/completions", "the text has at least 80659 tokens. This model's maximum context length is 256 tokens: shorten it", "prompt", map[string]any{"prompt": text}},
+		{"/v1/chat/completions", "tokens. This model's maximum context length is 256 tokens: shorten it", "messages", map[string]any{"messages": []any{map[string]any{"role": "user", "content": text}}}},
+		{"/v1/embeddings", "tokens. This model's maximum context length is 256 tokens: shorten it", "input", map[string]any{"input": text}},
 		{"/v1/completions", "the text has at least 1371214 tokens", "prompt", map[string]any{"prompt": huge}},
 		{"/v1/embeddings", "the text has 17825792 bytes, of which at most 16777216 are encoded", "input", map[string]any{"input": huge, "truncate_prompt_tokens": 5}},
 		{"/v1/embeddings", "at least 645277 tokens", "input", map[string]any{"input": huge[:8<<20]}},

@@ -52,21 +52,14 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	api.WriteError(w, &api.Error{Status: http.StatusNotFound, Code: api.CodeModelNotFound, Param: "model", Message: "there is no model " + id + " here: GET /v1/models lists them"})
 }
 
-// Context is the length of the model's context in tokens, as the runtime has said; 0: it has not.
-func (r *Registry) Context() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.card == nil {
-		return 0
-	}
-	return r.card.MaxModelLen
-}
-
 // cards are the model's names, and the adapters that are loaded or will be.
 func (r *Registry) cards() []card {
-	length := r.Context()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	length := 0 // tokens of the model's context; 0: the runtime has not said
+	if r.card != nil {
+		length = r.card.MaxModelLen
+	}
 	of := func(name, root api.ModelName, created time.Time) card {
 		return card{ID: name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Root: root, MaxModelLen: length}
 	}

@@ -55,7 +55,7 @@ func (h *Handler) fromOllama(body []byte, own ...string) (in object, name string
 		in.put("model", h.untagged(name))
 	}
 	delete(in, "keep_alive") // how long the model stays is its function's to say
-	return in, name, h.options(in)
+	return in, name, options(in)
 }
 
 // untagged is a name without the tag that Ollama's clients add to one without.

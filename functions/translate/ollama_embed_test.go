@@ -61,7 +61,6 @@ func TestRefusedOllamaVectors(t *testing.T) {
 		{"/api/embed", `{"model":"m","input":["a",7]}`, "input: it has the wrong type"},
 		{"/api/embed", `{"model":"m","input":"a","truncate":"no"}`, "truncate: it has the wrong type"},
 		{"/api/embed", `{"model":"m","input":"a","dimensions":"2"}`, "dimensions: it has the wrong type"},
-		{"/api/embed", `{"model":"m","input":"a","options":{"num_ctx":10}}`, "options.num_ctx is 10"},
 		{"/api/embeddings", `{"model":"m","prompt":["a"]}`, "prompt: it has the wrong type"},
 		{"/api/show", `{}`, "model is required"},
 		{"/api/show", `{"model":"m","system":"be brief"}`, "system can't be kept"},

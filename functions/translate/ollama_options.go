@@ -17,7 +17,7 @@ var keptOptions = map[string]string{
 // hostOptions say how a model is run, and not what it says: that is the function's to declare. num_keep counts only
 // where a context is shifted.
 var hostOptions = []string{
-	"num_batch", "num_gpu", "main_gpu", "low_vram", "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "vocab_only", "logits_all", "num_keep",
+	"num_batch", "num_ctx", "num_gpu", "main_gpu", "low_vram", "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "vocab_only", "logits_all", "num_keep",
 	"mirostat_tau", "mirostat_eta",
 }
 
@@ -25,13 +25,13 @@ var hostOptions = []string{
 var neutralOptions = map[string]float64{"mirostat": 0, "tfs_z": 1, "typical_p": 1}
 
 // options moves the options into the request. One that would change the answer and can't be kept is an error.
-func (h *Handler) options(in object) error {
-	var options object
-	if err := in.take("options", &options); err != nil {
+func options(in object) error {
+	var all object
+	if err := in.take("options", &all); err != nil {
 		return err
 	}
-	for name, raw := range options {
-		if !options.has(name) || slices.Contains(hostOptions, name) {
+	for name, raw := range all {
+		if !all.has(name) || slices.Contains(hostOptions, name) {
 			continue
 		}
 		if as, kept := keptOptions[name]; kept {
@@ -42,7 +42,7 @@ func (h *Handler) options(in object) error {
 		if err != nil {
 			return err
 		}
-		if err := h.option(in, options, name, n); err != nil {
+		if err := option(in, all, name, n); err != nil {
 			return err
 		}
 	}
@@ -61,7 +61,7 @@ func number(name string, raw json.RawMessage) (n float64, err error) {
 }
 
 // option is one with a number.
-func (h *Handler) option(in, all object, name string, n float64) error {
+func option(in, all object, name string, n float64) error {
 	switch name {
 	case "num_predict", "top_k", "seed":
 		if n != math.Trunc(n) || math.Abs(n) > 1<<53 {
@@ -74,11 +74,6 @@ func (h *Handler) option(in, all object, name string, n float64) error {
 			in.put("max_tokens", int64(n))
 		case name == "seed" && n >= 0: // else each answer has another one
 			in.put("seed", int64(n))
-		}
-		return nil
-	case "num_ctx":
-		if context := h.context(); n > 0 && n < float64(context) {
-			return api.BadRequest("options.num_ctx", "options.num_ctx is %v, less than the model's context of %d tokens, which is its function's to declare: leave it out; num_predict limits an answer", n, context)
 		}
 		return nil
 	case "repeat_last_n": // penalties are for the whole context, as with -1
@@ -101,12 +96,4 @@ func penalized(options object) bool {
 		}
 	}
 	return false
-}
-
-// context is the length of the model's context, 0 where it is not known.
-func (h *Handler) context() int {
-	if h.Context == nil {
-		return 0
-	}
-	return h.Context()
 }

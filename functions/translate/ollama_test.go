@@ -20,7 +20,7 @@ import (
 )
 
 // tagging is a handler of a model with a name that has the tag itself, and a context of 100 tokens.
-var tagging = &Handler{Names: []api.ModelName{"m", "x:latest"}, Context: func() int { return 100 }}
+var tagging = &Handler{Names: []api.ModelName{"m", "x:latest"}}
 
 func TestFromOllama(t *testing.T) {
 	const hi = `"messages":[{"role":"user","content":"hi"}]`
@@ -37,7 +37,7 @@ func TestFromOllama(t *testing.T) {
 			`{"stream":false,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/"}}]}]}`},
 		{"options", "/api/chat", `{"stream":false,"options":{"num_predict":5,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":7,"stop":["a"],"repeat_penalty":1.1,"presence_penalty":0.2,"frequency_penalty":0.3,"repeat_last_n":-1},` + hi + `}`,
 			`{"stream":false,"max_tokens":5,"temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":7,"stop":["a"],"repetition_penalty":1.1,"presence_penalty":0.2,"frequency_penalty":0.3,` + hi + `}`},
-		{"options that change nothing", "/api/chat", `{"stream":false,"options":{"num_predict":-2,"top_k":-5,"seed":-1,"stop":[],"mirostat":0,"mirostat_tau":5,"tfs_z":1,"typical_p":1.0,"repeat_last_n":64,"repeat_penalty":1,"num_ctx":100,"num_gpu":99,"num_thread":4,"use_mmap":true,"num_keep":4,"min_p":null},` + hi + `}`,
+		{"options that change nothing", "/api/chat", `{"stream":false,"options":{"num_predict":-2,"top_k":-5,"seed":-1,"stop":[],"mirostat":0,"mirostat_tau":5,"tfs_z":1,"typical_p":1.0,"repeat_last_n":64,"repeat_penalty":1,"num_ctx":99,"num_gpu":99,"num_thread":4,"use_mmap":true,"num_keep":4,"min_p":null},` + hi + `}`,
 			`{"stream":false,"top_k":-1,"repetition_penalty":1,` + hi + `}`},
 		{"json", "/api/chat", `{"stream":false,"format":"json",` + hi + `}`, `{"stream":false,"response_format":{"type":"json_object"},` + hi + `}`},
 		{"a schema", "/api/chat", `{"stream":false,"format":{"type":"object"},` + hi + `}`, `{"stream":false,"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}},` + hi + `}`},
@@ -90,7 +90,6 @@ func TestRefusedOllama(t *testing.T) {
 		{"/api/chat", `{"think":{},` + hi + `}`, "think is {}"},
 		{"/api/chat", `{"format":"xml",` + hi + `}`, "format is"},
 		{"/api/chat", `{"stream":1,` + hi + `}`, "stream: want true or false"},
-		{"/api/chat", `{"options":{"num_ctx":99},` + hi + `}`, "options.num_ctx is 99, less than the model's context of 100 tokens"},
 		{"/api/chat", `{"options":{"mirostat":1},` + hi + `}`, "options.mirostat is 1"},
 		{"/api/chat", `{"options":{"typical_p":0.5},` + hi + `}`, "options.typical_p is 0.5"},
 		{"/api/chat", `{"options":{"repeat_last_n":64,"repeat_penalty":1.1},` + hi + `}`, "options.repeat_last_n is 64"},

@@ -12,6 +12,7 @@ type (
 		ID           string          `json:"id"`
 		Object       string          `json:"object"`
 		Created      int64           `json:"created_at"`
+		Completed    *int64          `json:"completed_at"`
 		Status       string          `json:"status"`
 		Background   bool            `json:"background"`
 		Error        *struct{}       `json:"error"`
@@ -33,10 +34,13 @@ type (
 		Usage        *used           `json:"usage"`
 		User         json.RawMessage `json:"user"`
 		Metadata     json.RawMessage `json:"metadata"`
-		TopLogprobs  json.RawMessage `json:"top_logprobs,omitempty"`
-		MaxCalls     json.RawMessage `json:"max_tool_calls,omitempty"`
-		CacheKey     json.RawMessage `json:"prompt_cache_key,omitempty"`
-		Safety       json.RawMessage `json:"safety_identifier,omitempty"`
+		TopLogprobs  json.RawMessage `json:"top_logprobs"`
+		Presence     json.RawMessage `json:"presence_penalty"`
+		Frequency    json.RawMessage `json:"frequency_penalty"`
+		MaxCalls     json.RawMessage `json:"max_tool_calls"`
+		CacheKey     json.RawMessage `json:"prompt_cache_key"`
+		Safety       json.RawMessage `json:"safety_identifier"`
+		Tier         string          `json:"service_tier"`
 
 		spaces map[string]called // the request's functions, by the names that a chat completion has for them
 	}
@@ -51,7 +55,8 @@ type (
 		Total        int           `json:"total_tokens"`
 	}
 	cachedTokens struct {
-		Cached int `json:"cached_tokens"`
+		Cached  int `json:"cached_tokens"`
+		Written int `json:"cache_write_tokens"` // always 0: nobody pays for it
 	}
 	thoughtTokens struct {
 		Reasoning int `json:"reasoning_tokens"`
@@ -113,14 +118,6 @@ func (r response) begin(c *completion) response {
 	if r.Created == 0 {
 		r.Created = time.Now().Unix()
 	}
-	for _, raw := range []*json.RawMessage{&r.Instructions, &r.MaxTokens, &r.Temperature, &r.TopP, &r.User} {
-		if len(*raw) == 0 {
-			*raw = json.RawMessage("null")
-		}
-	}
-	if len(r.Reasoning) == 0 {
-		r.Reasoning = json.RawMessage(`{"effort":null,"summary":null}`)
-	}
 	return r
 }
 
@@ -133,7 +130,10 @@ func (r response) end(finish string, u usage) response {
 	case "content_filter":
 		r.Status, r.Incomplete = "incomplete", &incomplete{"content_filter"}
 	}
-	r.Usage = &used{Input: u.Prompt, InputDetails: cachedTokens{u.Details.Cached}, Output: u.Completion, Details: thoughtTokens{u.Output.Reasoning}, Total: u.Prompt + u.Completion}
+	if now := time.Now().Unix(); r.Status == "completed" {
+		r.Completed = &now
+	}
+	r.Usage = &used{Input: u.Prompt, InputDetails: cachedTokens{Cached: u.Details.Cached}, Output: u.Completion, Details: thoughtTokens{u.Output.Reasoning}, Total: u.Prompt + u.Completion}
 	return r
 }
 

@@ -52,14 +52,21 @@ var responsesNames = map[string]string{"max_tokens": "max_output_tokens", "messa
 // told are the fields of a request that its response tells again.
 func told(in object) response {
 	r := response{Object: "response", Output: []any{}, Tools: toldTools(in), ToolChoice: json.RawMessage(`"auto"`), Parallel: json.RawMessage("true"),
-		Text: toldText(in), Metadata: json.RawMessage("{}"), Truncation: "disabled"}
-	for name, to := range map[string]*json.RawMessage{
-		"instructions": &r.Instructions, "max_output_tokens": &r.MaxTokens, "temperature": &r.Temperature, "top_p": &r.TopP, "user": &r.User,
-		"tool_choice": &r.ToolChoice, "parallel_tool_calls": &r.Parallel, "metadata": &r.Metadata, "reasoning": &r.Reasoning,
-		"top_logprobs": &r.TopLogprobs, "max_tool_calls": &r.MaxCalls, "prompt_cache_key": &r.CacheKey, "safety_identifier": &r.Safety,
+		Text: toldText(in), Metadata: json.RawMessage("{}"), Truncation: "disabled", Tier: "default"}
+	for name, to := range map[string]struct {
+		field *json.RawMessage
+		none  string // what OpenAI says where the request says nothing; empty: what is there
+	}{
+		"instructions": {&r.Instructions, "null"}, "max_output_tokens": {&r.MaxTokens, "null"}, "user": {&r.User, "null"},
+		"temperature": {&r.Temperature, "1"}, "top_p": {&r.TopP, "1"}, "presence_penalty": {&r.Presence, "0"}, "frequency_penalty": {&r.Frequency, "0"},
+		"tool_choice": {&r.ToolChoice, ""}, "parallel_tool_calls": {&r.Parallel, ""}, "metadata": {&r.Metadata, ""}, "reasoning": {&r.Reasoning, `{"effort":null,"summary":null}`},
+		"top_logprobs": {&r.TopLogprobs, "0"}, "max_tool_calls": {&r.MaxCalls, "null"}, "prompt_cache_key": {&r.CacheKey, "null"}, "safety_identifier": {&r.Safety, "null"},
 	} {
-		if in.has(name) {
-			*to = in[name]
+		switch {
+		case in.has(name):
+			*to.field = in[name]
+		case to.none != "":
+			*to.field = json.RawMessage(to.none)
 		}
 	}
 	return r

@@ -83,16 +83,16 @@ func TestRefusedResponses(t *testing.T) {
 }
 
 // created is when: it is different each time.
-var created = regexp.MustCompile(`"created_at":\d+`)
+var created = regexp.MustCompile(`"(created|completed)_at":\d+`)
 
 func TestResponse(t *testing.T) {
 	w := asks("/v1/responses", `{"model":"m","input":"hi","temperature":0.5}`, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
-	want := `{"id":"resp_1","object":"response",TIME,"status":"completed","background":false,"error":null,"incomplete_details":null,"instructions":null,"max_output_tokens":null,"model":"m","output":[` +
+	want := `{"id":"resp_1","object":"response",TIME,TIME,"status":"completed","background":false,"error":null,"incomplete_details":null,"instructions":null,"max_output_tokens":null,"model":"m","output":[` +
 		`{"id":"rs_1","type":"reasoning","status":"completed","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},` +
 		`{"id":"msg_1","type":"message","status":"completed","role":"assistant","content":[{"type":"output_text","text":"a\u003cb","annotations":[],"logprobs":[]}]},` +
 		`{"id":"fc_c1","type":"function_call","status":"completed","call_id":"c1","name":"f","arguments":"{\"n\":12345678901234567890}"},{"id":"fc_c2","type":"function_call","status":"completed","call_id":"c2","name":"g","arguments":""}],` +
-		`"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"store":false,"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":null,"truncation":"disabled",` +
-		`"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":14},"user":null,"metadata":{}}`
+		`"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},"store":false,"temperature":0.5,"text":{"format":{"type":"text"}},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled",` +
+		`"usage":{"input_tokens":10,"input_tokens_details":{"cached_tokens":8,"cache_write_tokens":0},"output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":14},"user":null,"metadata":{},"top_logprobs":0,"presence_penalty":0,"frequency_penalty":0,"max_tool_calls":null,"prompt_cache_key":null,"safety_identifier":null,"service_tier":"default"}`
 	if got := created.ReplaceAllString(w.Body.String(), "TIME"); w.Code != 200 || got != want {
 		t.Errorf("got %d\n%s\nwant\n%s", w.Code, got, want)
 	}

@@ -69,8 +69,8 @@ func (s *speaker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "data: [DONE]\n\n")
 }
 
-// times are what an answer of Ollama's tells of its time.
-var times = regexp.MustCompile(`"(created_at":"|[a-z_]+_duration":)[^",}]+`)
+// times are what answers tell of their time.
+var times = regexp.MustCompile(`"(created_at":"|completed_at":|[a-z_]+_duration":)[^",}]+`)
 
 // TestTranslatedStreamsGoOn cuts translated streams at their bytes, has the rest translated from what the state says, and
 // compares what the client gets with a stream that was not cut.

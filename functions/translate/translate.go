@@ -39,8 +39,6 @@ type Handler struct {
 	Names []api.ModelName
 	// Reports says that Next tells the usage of a stream with each chunk, where it is asked to.
 	Reports bool
-	// Context is the length of the model's context in tokens, 0 where it is not known; nil: it never is.
-	Context func() int
 }
 
 // ServeHTTP implements [http.Handler].

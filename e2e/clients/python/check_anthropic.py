@@ -95,13 +95,13 @@ def _():
     raises(anthropic.BadRequestError, client.post, "/v1/messages", cast_to=object, body={"model": "pico", "messages": ask("x")["messages"]})
 
 
-@check("the id of a request", known=("C8", "no request-id"))
+@check("the id of a request")
 def _():
     got = messages.create(**ask("echo x"))
     assert got._request_id, "no request-id"
 
 
-@check("models as Anthropic describes them", known=("C8", "None"))
+@check("models as Anthropic describes them")
 def _():
     model = client.models.retrieve("pico")
     equal((model.type, model.display_name), ("model", "pico"))

@@ -91,12 +91,12 @@ def _():
     assert model.context_length, f"context_length is {model.context_length}"
 
 
-@check("what is there can be pulled", known=("C12", "ResponseError"))
+@check("what is there can be pulled")
 def _():
     equal(client.pull("pico").status, "success")
 
 
-@check("a context shorter than the model's", known=("C5", "num_ctx"))
+@check("a context shorter than the model's")
 def _():
     equal(client.chat("pico", FRUIT, options={**EXACT, "num_ctx": 256}).message.content, "apple pear")
 

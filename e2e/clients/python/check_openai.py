@@ -78,12 +78,6 @@ def _():
 def _():
     got = chat.create(**ask("echo apple pear", logprobs=True, top_logprobs=2)).choices[0]
     assert all(len(t.top_logprobs) == 2 and t.logprob <= 0 for t in got.logprobs.content)
-    equal("".join(t.token for t in got.logprobs.content[:-1]), got.message.content)
-
-
-@check("log probabilities are those of the content", known=("C11", "<|im_end|>"))
-def _():
-    got = chat.create(**ask("echo apple pear", logprobs=True)).choices[0]
     equal("".join(t.token for t in got.logprobs.content), got.message.content)
 
 
@@ -169,7 +163,7 @@ def _():
     equal([e.type for e in responses.retrieve(got.id, stream=True)][-1], "response.completed")
 
 
-@check("a response's tokens written to a cache", known=("C7", "None, want 0"))
+@check("a response's tokens written to a cache")
 def _():
     equal(responses.create(model="pico", input="x").usage.input_tokens_details.cache_write_tokens, 0)
 
