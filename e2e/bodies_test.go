@@ -103,7 +103,7 @@ func TestBodiesPass(t *testing.T) {
 	for name, text := range map[string]string{
 		"an image":         `{"model":"fake","messages":[{"role":"user","content":[{"type":"text","text":"what is this?"},{"type":"image_url","image_url":{"url":"` + image + `","detail":"low"}}]}]}`,
 		"a sound":          `{"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"` + image[22:] + `","format":"wav"}}]}],"model":"fake","modalities":["text"]}`,
-		"odd, but legal":   " {\r\n\t\"messages\" : [ {\"role\":\"us\\u0065r\", \"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"https:\\/\\/x\\/y.png\"},\"a\":1,\"a\":2}]}],\n\"model\":\"fake\", \"n\" : 1E0, \"unknown\":{\"\":[null,-0.0]} }\n",
+		"odd, but legal":   " {\r\n\t\"messages\" : [ {\"role\":\"us\\u0065r\", \"content\":[{\"type\":\"image_url\",\"image_url\":{\"url\":\"data:image\\/png;base64,AA==\"},\"a\":1,\"a\":2}]}],\n\"model\":\"fake\", \"n\" : 1E0, \"unknown\":{\"\":[null,-0.0]} }\n",
 		"numbers as sent":  `{"model":"fake","seed":12345678901234567890123,"temperature":1.00000000000000000001,"messages":[]}`,
 		"a file of a chat": `{"model":"fake","messages":[{"role":"user","content":[{"type":"file","file":{"filename":"x.pdf","file_data":"data:application/pdf;base64,AAAA"}}]}]}`,
 	} {

@@ -33,6 +33,7 @@ var smalls = []small{
 	{program: "plan", results: []string{"plan"}},
 	{program: "record", results: []string{"record"}},
 	{program: "engine", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"engine"}},
+	{program: "engine", args: []string{"-rouse", "rouse", "-models", "models", "-named", "none"}, results: []string{"named"}, needs: "llama-server"},
 	{program: "files", args: []string{"-models", "models"}, results: []string{"files"}},
 	{program: "neon", results: []string{"neon"}, needs: "qemu-aarch64-static"},
 	{program: "conversations", args: []string{"-rouse", "rouse", "-models", "models"}, results: []string{"conversations"}},

@@ -101,9 +101,8 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 	}
 	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "ksvc", "rights-stock", "--wait=false") })
 	eventually(t, "the ServerlessService of a stock function", func() string {
-		out, err := c.Kubectl(t.Context(), "get", "sks/rights-stock-00001", "-o", "name")
-		if err != nil {
-			return out
+		if out, err := c.Kubectl(t.Context(), "get", "sks/rights-stock-00001", "-o", "name"); err != nil {
+			return fmt.Sprintf("%v: %s", err, out)
 		}
 		return ""
 	})

@@ -22,7 +22,15 @@ const streams, streamTokens = 4, 64
 
 // named compares whole servers on a model with a name: Rouse's engine and llama-server, which take turns.
 func named(ctx context.Context, o options, add func(report.Measurement)) error {
-	rep, err := bench.Run(ctx, bench.Config{Path: o.named, Threads: o.threads, Prompt: 256, Gen: 48, Reps: o.reps, Peer: o.peer, NoAsync: true}, nil)
+	cfg := bench.Config{Path: o.named, Threads: o.threads, Prompt: 256, Gen: 48, Reps: o.reps, Peer: o.peer, NoAsync: true}
+	if o.small {
+		var err error
+		if cfg.Path, err = subjects()[0].model(o); err != nil {
+			return err
+		}
+		cfg.Prompt, cfg.Gen, o.named = 8, 4, cfg.Path
+	}
+	rep, err := bench.Run(ctx, cfg, nil)
 	if err != nil {
 		return err
 	}
@@ -87,11 +95,11 @@ func (o options) startNamed(ctx context.Context, peer, cold bool) (s *server, to
 	}
 	threads := strconv.Itoa(o.threads)
 	if !peer {
-		s, err = startServer(ctx, o, o.named, "--context", "4096", "--max-seqs", strconv.Itoa(streams), "--threads", threads)
+		s, err = startServer(ctx, o, o.named, "--context", "2048", "--max-seqs", strconv.Itoa(streams), "--threads", threads)
 	} else {
 		var p *child.Process
 		var line string
-		cmd := exec.CommandContext(ctx, filepath.Join(o.peer, "llama-server"), "-m", o.named, "-c", strconv.Itoa(4096*streams), "-np", strconv.Itoa(streams), "-t", threads, "--host", "127.0.0.1", "--port", "0")
+		cmd := exec.CommandContext(ctx, filepath.Join(o.peer, "llama-server"), "-m", o.named, "-c", strconv.Itoa(2048*streams), "-np", strconv.Itoa(streams), "-t", threads, "--host", "127.0.0.1", "--port", "0")
 		p, line, err = child.Start(cmd, child.Stderr, "listening on http")
 		if err == nil {
 			_, at, _ := strings.Cut(line, "listening on ")
