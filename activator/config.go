@@ -31,7 +31,7 @@ type Config struct {
 	// Stored says to clients how a response could be stored, which the activator does not do: what does it takes the fields that ask for it
 	// out of a request. Empty: it can't.
 	Stored string
-	// Version is what /version says, as bare text.
+	// Version is the text of /version.
 	Version string
 	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
 	PrivateMetrics bool

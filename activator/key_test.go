@@ -128,12 +128,20 @@ func TestWhatAKeyMayUse(t *testing.T) {
 		f.Runtime.Adapters = []api.Adapter{{Name: "lora-1", Path: "/1"}, {Name: "lora-2", Path: "/2"}}
 	}), "m-0001", api.Awake)
 	b.instance(b.function("n", func(f *api.Function) { f.Runtime.Kind = api.RuntimeLlamaCpp }), "n-0001", api.Awake)
-	for _, path := range []string{"/pooling", "/classify", "/v1/chat/completions/render", "/api/chat"} {
+	for _, path := range []string{"/pooling", "/classify", "/v1/chat/completions/render", "/api/chat", "/api/pull"} {
 		_, there := b.post(path, `{"model":"n","messages":[],"input":"x"}`, "Authorization", "Bearer k-some")
 		_, not := b.post(path, `{"model":"x","messages":[],"input":"x"}`, "Authorization", "Bearer k-some")
 		if strings.ReplaceAll(there, `\"n\"`, `\"x\"`) != not || strings.Contains(there, api.RuntimeLlamaCpp) {
 			t.Errorf("%s of a model that a key may not use: %s, and of none: %s", path, there, not)
 		}
+	}
+	for key, want := range map[string]int{"k-all": http.StatusOK, "k-some": http.StatusOK, "k-none": http.StatusUnauthorized} {
+		if resp, got := b.post("/api/pull", `{"model":"alias-m"}`, "Authorization", "Bearer "+key); resp.StatusCode != want {
+			t.Errorf("a pull with %s: %s %s, want %d", key, resp.Status, got, want)
+		}
+	}
+	if resp, _ := b.post("/api/pull", `{"model":"x"}`); resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a pull without a key: %s", resp.Status)
 	}
 	for _, tc := range []struct {
 		key, model string

@@ -101,18 +101,22 @@ func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// pull answers that a model that is here already has been pulled.
+// pull answers that a model which is here already has been pulled. One that the client may not see is refused as one that is not here.
 func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
+	_, account, bad := a.clientOf(r)
+	if bad != nil {
+		a.unauthorized(w, r, api.AsError(bad))
+		return
+	}
 	var asked struct{ Model, Name string }
 	err := json.NewDecoder(io.LimitReader(r.Body, 64<<10)).Decode(&asked)
 	name := cmp.Or(asked.Model, asked.Name)
-	if _, unknown := a.names.Load().find(name, a.mayList(r)); err != nil || unknown != nil {
+	t, unknown := a.names.Load().find(name, a.mayList(r))
+	if err != nil || unknown != nil || account != nil && !(listed{name: api.ModelName(name), t: t}).visible(account.Allows) {
 		a.refuseChange(w, r)
 		return
 	}
-	if _, ok := a.find(w, mux.SetURLVars(r, map[string]string{"model": name})); ok {
-		writeJSON(w, r, map[string]string{"status": "success"})
-	}
+	writeJSON(w, r, map[string]string{"status": "success"})
 }
 
 // refuseChange answers what only a manifest can do.

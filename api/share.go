@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// DefaultShare is what vLLM takes of each device where it is told nothing.
+// DefaultShare is the share of each device that vLLM takes by default.
 const DefaultShare = 0.9
 
 // deviceShare is the part of each device that the runtime takes by its own options; 0: they don't say.

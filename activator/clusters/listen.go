@@ -195,7 +195,7 @@ type shaken struct {
 	credentials.TransportCredentials
 }
 
-// secured is what is known of an agent's connection.
+// secured has what TLS says of an agent's connection.
 type secured struct {
 	credentials.TLSInfo
 	conn *inbound.Conn

@@ -141,7 +141,7 @@ func unreachable(url string) *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoIssuer, "the issuer %s can't be reached to check the token", url).WithRetryAfter(retryIssuer)
 }
 
-// claim is what a token says in the claim that names the tenant.
+// claim returns the claim of a token that names the tenant.
 func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	name := i.declared.TenantClaim
 	if name == "" || name == "sub" {

@@ -225,7 +225,7 @@ func whole(m api.Memory) api.Memory {
 	return m
 }
 
-// claim is what m takes of a device.
+// claim returns the bytes of a device that m takes.
 func (f *facts) claim(m api.Memory) api.Bytes {
 	if m.PerDevice == wholeDevice {
 		return f.whole
