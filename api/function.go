@@ -145,6 +145,8 @@ type Runtime struct {
 	MediaHosts []string `json:"mediaHosts,omitempty"`
 	// Sleeps says whether a [RuntimeCommand] has vLLM's /sleep and /wake_up; else its sleep is a stop of the process.
 	Sleeps bool `json:"sleeps,omitempty"`
+	// ReuseConnections says whether a connection to the server carries further requests; nil: where the server is known to allow it, or has shown it.
+	ReuseConnections *bool `json:"reuseConnections,omitempty"`
 	// Conversations says what a [RuntimeEngine] keeps of them while it does not run.
 	Conversations Conversations `json:"conversations,omitzero"`
 }

@@ -32,6 +32,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
 	api.AnnotationRehearse:      setRehearse,
 	api.AnnotationRuntimeSleep:  setSleeps,
+	api.AnnotationReuse:         setReuse,
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
 	api.AnnotationAdapterRoot:   text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
@@ -341,6 +342,15 @@ func setSleepLevel(f *api.Function, s string) error {
 		return fmt.Errorf("%q: want 1 or 2", s)
 	}
 	f.FixedLevel = true
+	return nil
+}
+
+func setReuse(f *api.Function, s string) error {
+	v, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q: want true or false", s)
+	}
+	f.Runtime.ReuseConnections = &v
 	return nil
 }
 

@@ -174,7 +174,7 @@ func (f *function) makeProxy() (err error) {
 		Gate: gate, Dialect: f.runtime, Adapter: f.adapters.Of, Hold: f.adapters.Hold, Transport: f.toRuntime(), Host: toldHost(f.cfg.Listen), Door: f.door,
 		Timeout: f.cfg.Function.RequestTimeout, Observe: f.metrics.Observe, Logger: f.cfg.Logger,
 		Tenants: f.cfg.Function.Runtime.Kind == api.RuntimeEngine, Prefixes: prefixes(f.cfg.Function), Credentials: f.cfg.Function.PassCredentials,
-		MediaHosts: f.cfg.Function.Runtime.MediaHosts, Everything: f.plain(),
+		MediaHosts: f.cfg.Function.Runtime.MediaHosts, Everything: f.plain(), Single: f.cfg.Function.Runtime.ReuseConnections != nil && !*f.cfg.Function.Runtime.ReuseConnections,
 	}
 	f.tellStreams(&direct)
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
@@ -265,12 +265,40 @@ func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, boo
 // before it is called awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
+	f.reuseConnections(e)
 	if f.handler != nil {
 		if err := f.handler.Await(ctx); err != nil {
 			return err
 		}
 	}
 	return f.adapters.Restore(ctx, e) // the last: soon after it requests are let in
+}
+
+// trySecond bounds how long a command may take to answer on two connections before it counts as a server of one at a time.
+const trySecond = 2 * time.Second
+
+// reuseConnections has the connections to the runtime carry further requests, if the manifest says so, or the server is one that can. A command is
+// tried, in the background: until it has answered, and for as long as it lives if it does not, each request has a connection of its own.
+func (f *function) reuseConnections(e api.Endpoint) {
+	rt := f.cfg.Function.Runtime
+	switch {
+	case f.transport.Reuses(e):
+	case rt.ReuseConnections != nil:
+		if *rt.ReuseConnections {
+			f.transport.Reuse(e)
+		}
+	case f.runtime.Traits().Reuses:
+		f.transport.Reuse(e)
+	case rt.Kind == api.RuntimeCommand:
+		go func() {
+			ctx, cancel := context.WithTimeout(f.ending, trySecond)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
+			if err == nil && f.transport.Concurrent(r) {
+				f.transport.Reuse(e)
+			}
+		}()
+	}
 }
 
 // early says that ready has nothing to do: what it would load is not there, and no handler stands before the runtime.

@@ -84,6 +84,8 @@ type Config struct {
 	Inside bool
 	// Everything says that the runtime is no model server: all paths are its clients', and Dialect, Adapter, Hold, Host and Prefixes are not used.
 	Everything bool
+	// Single says that a connection to such a runtime carries one request; else an idle one is reused, as Knative's queue-proxy does.
+	Single bool
 	// Door reads bodies; nil: one of its own.
 	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
@@ -141,7 +143,7 @@ func New(cfg Config) *Proxy {
 	p := &Proxy{cfg: cfg}
 	p.moves, _ = cfg.Gate.(Moves)
 	if cfg.Everything {
-		p.everything = newTransports()
+		p.everything = newTransports(cfg.Single)
 	}
 	return p
 }

@@ -99,7 +99,7 @@ func (r *engine) Failure(path string, status int, body []byte) []byte {
 }
 
 func (r *engine) Traits() Traits {
-	return Traits{Sleeps: true, Deepens: true, Adapts: true, Room: r.room()}
+	return Traits{Reuses: true, Sleeps: true, Deepens: true, Adapts: true, Room: r.room()}
 }
 
 func (r *engine) Launch(model string) (Launch, error) {

@@ -60,7 +60,7 @@ func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-func (r *llamaCpp) Traits() Traits { return Traits{} }
+func (r *llamaCpp) Traits() Traits { return Traits{Reuses: true} }
 
 func (r *llamaCpp) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)

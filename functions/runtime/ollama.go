@@ -83,7 +83,7 @@ func (r *ollama) expectedName() string {
 	return model
 }
 
-func (r *ollama) Traits() Traits { return Traits{Sleeps: true, Deepens: true} }
+func (r *ollama) Traits() Traits { return Traits{Reuses: true, Sleeps: true, Deepens: true} }
 
 // home is a folder for what Ollama writes: its identity, and models that are made.
 func (r *ollama) home() string { return filepath.Join(r.cfg.Dir, "ollama") }

@@ -48,7 +48,7 @@ func newRayServe(cfg Config, c *client) (Runtime, error) {
 	}, nil
 }
 
-func (r *rayServe) Traits() Traits { return Traits{} }
+func (r *rayServe) Traits() Traits { return Traits{Reuses: true} }
 
 func (r *rayServe) Launch(model string) (Launch, error) {
 	r.fresh(&r.names)

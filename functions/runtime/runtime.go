@@ -54,6 +54,9 @@ type Launch struct {
 
 // Traits are what a supervisor must know of a runtime.
 type Traits struct {
+	// Reuses: connections to it carry further requests. It answers each connection's requests in their order, and idle connections keep no
+	// other client waiting.
+	Reuses bool
 	// Sleeps: it sleeps in place. Else its sleep is a stop of its process.
 	Sleeps bool
 	// Deepens: asleep at level 1 it can go to level 2 without a wake.

@@ -93,7 +93,7 @@ func (r *sglang) Key() string {
 }
 
 func (r *sglang) Traits() Traits {
-	return Traits{Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Brings: r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
+	return Traits{Reuses: true, Sleeps: r.sleeps, Adapts: r.lora || r.cfg.Spec.Endpoint != "", Brings: r.cfg.Spec.Endpoint != "", Room: valueOf(r.cfg.Spec.Args, "--max-loaded-loras", 0)}
 }
 
 func (r *sglang) Launch(model string) (Launch, error) {

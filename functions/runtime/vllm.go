@@ -76,7 +76,7 @@ func vllmEnv(env []string) []string {
 }
 
 func (r *vllm) Traits() Traits {
-	return Traits{Sleeps: r.sleeps.Load(), Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
+	return Traits{Reuses: true, Sleeps: r.sleeps.Load(), Adapts: r.lora, Room: r.room(), Brings: r.cfg.Spec.Endpoint != "" || has(r.cfg.Spec.Args, "--lora-modules")}
 }
 
 // noSleepMode is vLLM's refusal of --enable-sleep-mode, in lower case.

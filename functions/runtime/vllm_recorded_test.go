@@ -75,7 +75,7 @@ func TestVLLMRecorded(t *testing.T) {
 	if diff := cmp.Diff(said["args"], now); diff != "" {
 		t.Errorf("the command line (-recorded +now):\n%s", diff)
 	}
-	if diff := cmp.Diff(runtime.Traits{Adapts: true, Room: 2}, r.Traits()); diff != "" {
+	if diff := cmp.Diff(runtime.Traits{Reuses: true, Adapts: true, Room: 2}, r.Traits()); diff != "" {
 		t.Errorf("traits: %s", diff)
 	}
 	ctx, e := t.Context(), f.endpoint()

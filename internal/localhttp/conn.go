@@ -24,6 +24,7 @@ type conn struct {
 	head      *header         // what in reads from
 	in        *bufio.Reader
 	proven    bool      // an answer has named its request
+	echoes    bool      // an answer has repeated its request's X-Request-Id
 	idleSince time.Time // written before it becomes idle
 }
 
@@ -67,7 +68,7 @@ func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) 
 		}
 		return nil, n == 0, fmt.Errorf("%s %s: %w", r.Method, r.URL.Path, err)
 	}
-	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: c.proven && !resp.Close && !r.Close}
+	b := &body{conn: c, ctx: ctx, stop: stop, in: resp.Body, keep: !resp.Close && !r.Close && (c.proven || resp.StatusCode < http.StatusBadRequest)}
 	if resp.Body == http.NoBody {
 		b.end(complete)
 		return resp, false, nil
@@ -92,7 +93,7 @@ func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*
 		}
 		if resp.StatusCode >= 200 {
 			c.head.end()
-			return resp, c.inTurn(resp.Header, turn)
+			return resp, c.inTurn(resp.Header, turn, r.Header.Get(requestID))
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("status %s, which was not asked for", resp.Status)
@@ -104,19 +105,26 @@ func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*
 // errTurn is an answer that belongs to another request, as far as can be known.
 var errTurn = errors.New("the answer on the connection is another request's")
 
-// inTurn compares the id that an answer names with that of its request, and takes it out. The first
+// requestID is a header that some servers repeat, such as vLLM with --enable-request-id-headers.
+const requestID = "X-Request-Id"
+
+// inTurn compares the ids that an answer names, turn and that of [requestID], with those of its request, and takes turn out. The first
 // answer on a connection may name none: no other request was there that it could belong to.
-func (c *conn) inTurn(h http.Header, turn string) error {
+func (c *conn) inTurn(h http.Header, turn, id string) error {
 	named, found := h[api.HeaderTurn]
 	delete(h, api.HeaderTurn)
 	switch {
 	case len(named) == 1 && named[0] == turn:
 		c.proven = true
-		return nil
-	case !found && !c.proven:
-		return nil
+	case found || c.proven:
+		return errTurn
 	}
-	return errTurn
+	if id != "" && h.Get(requestID) == id {
+		c.echoes = true
+	} else if c.echoes && id != "" {
+		return errTurn
+	}
+	return nil
 }
 
 // body is an answer's body. Close may be called while Read blocks.
@@ -169,8 +177,7 @@ func (b *body) end(how int32) {
 		return
 	}
 	inTime := b.stop()
-	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 {
-		b.conn.transport.put(b.conn)
+	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 && b.conn.transport.put(b.conn) {
 		return
 	}
 	b.conn.close()

@@ -24,14 +24,13 @@
 //     ends the connection, by which the server knows that nobody listens any more.
 //  5. The end of the request's context, whenever it comes, ends the connection.
 //
-// HTTP/1.1 has answers follow one another without a word on which request each is for: a
-// server that sends one too many, late, gives everybody who comes after on that connection
-// the answer of their predecessor, and no look at the connection before a request is
-// written shows what is still on its way. So a connection carries a second request only
-// to a server that names what it answers. Our own processes do ([api.InTurn]). A foreign
-// runtime does not, and gets a connection for each request. What remains: a runtime
-// that mixes requests up itself, before it writes an answer to the connection that is the
-// right one, and one that repeats the id of a request with the content of another's answer.
+// HTTP/1.1 does not say which request a response is for: a surplus response that a server
+// writes late is read by the next request on that connection. So a connection carries a
+// second request only to a server that names what it answers, as our own processes do
+// ([api.InTurn]), or that the caller trusts ([Transport.Reuse]), as net/http, Envoy and nginx
+// trust every server. Every other server gets a connection for each request. On a trusted
+// connection an answer with a status of 400 or more is its last, because the server may not
+// have read the request's body, and a server that repeats X-Request-Id must go on to.
 //
 // Rules of headers are here too: which belong to one connection
 // ([DropConnection]), and which characters they may have ([ValidName], [ValidValue]).
@@ -42,8 +41,10 @@ package localhttp
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -57,10 +58,11 @@ type Transport struct {
 	perHost int
 	oldest  time.Duration
 
-	mu    sync.Mutex // guards what follows
-	idle  map[string][]*conn
-	count int         // of idle connections
-	sweep *time.Timer // closes old ones; armed while there are idle ones
+	mu      sync.Mutex // guards what follows
+	trusted string     // the host whose connections are reused though it does not name what it answers
+	idle    map[string][]*conn
+	count   int         // of idle connections
+	sweep   *time.Timer // closes old ones; armed while there are idle ones
 }
 
 // New makes a transport that keeps up to idlePerHost idle connections to each
@@ -72,6 +74,62 @@ func New(idlePerHost int, idleTime time.Duration) *Transport {
 	t.sweep.Stop()
 	return t
 }
+
+// Reuse has connections to e, and to no other server, carry further requests though e does not name what it answers.
+func (t *Transport) Reuse(e api.Endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.trusted = hostOf(e)
+}
+
+// Reuses reports whether [Transport.Reuse] was last called with e.
+func (t *Transport) Reuses(e api.Endpoint) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.trusted == hostOf(e)
+}
+
+// hostOf returns the host of requests to e.
+func hostOf(e api.Endpoint) string {
+	u, err := url.Parse(e.URL("/"))
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one, on which it has answered, is open and
+// idle. A server with a single thread does not, and one that closes each connection has nothing to reuse. It returns false when ctx ends.
+func (t *Transport) Concurrent(r *http.Request) bool {
+	for range 2 {
+		out, err := whole(r)
+		if err != nil {
+			return false
+		}
+		defer out.release()
+		c, err := t.dial(r.Context(), r)
+		if err != nil {
+			return false
+		}
+		defer c.close()
+		resp, _, err := c.exchange(r, out, nil)
+		if err != nil || resp.Close {
+			return false
+		}
+		b, open := resp.Body.(*body)
+		if !open {
+			continue
+		}
+		b.keep = false
+		if n, err := io.Copy(io.Discard, io.LimitReader(b.in, probeBody)); err != nil || n == probeBody {
+			return false
+		}
+	}
+	return true
+}
+
+// probeBody bounds the body of an answer that [Transport.Concurrent] reads.
+const probeBody = 1 << 20
 
 // RoundTrip sends a request and returns once the answer's header is there. As
 // [http.RoundTripper] says, it closes the request's body, and the caller closes
@@ -85,6 +143,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // error. The memory is free again when the answer is let go of. Nil: nobody counts, as nobody does for a request that is not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !simple(r) {
+		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a thread of the server that this request needs
+			idle.close()
+		}
 		return t.general.RoundTrip(r)
 	}
 	out, err := whole(r)
@@ -150,22 +211,20 @@ func (t *Transport) take(host string) *conn {
 	}
 }
 
-// put makes c idle, or closes it where there are enough.
-func (t *Transport) put(c *conn) {
+// put makes c idle. It returns false where there are enough, or where c may not carry another request.
+func (t *Transport) put(c *conn) bool {
 	c.idleSince = time.Now()
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	list := t.idle[c.host]
-	full := len(list) >= t.perHost
-	if !full {
+	keep := len(list) < t.perHost && (c.proven || t.trusted == c.host)
+	if keep {
 		t.idle[c.host] = append(list, c)
 		if t.count++; t.count == 1 {
 			t.sweep.Reset(t.oldest)
 		}
 	}
-	t.mu.Unlock()
-	if full {
-		c.close()
-	}
+	return keep
 }
 
 // closeOld closes the connections that have been idle for too long.
