@@ -36,7 +36,8 @@ func TestHostileBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := `{"model":"fake","max_tokens":2,"messages":[{"role":"user","content":"count"}]}`
-	client := &http.Client{Transport: api.NewTransport(1), Timeout: patience}
+	// The kernel drops connections while the crowd fills the listener's queue: as any client, this one tries again until its whole time is over.
+	client := &http.Client{Transport: &http.Transport{}, Timeout: patience}
 	honest := func(n int) {
 		t.Helper()
 		for range n {
