@@ -33,7 +33,9 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 	stop := c.limit(s.limits.first, beganTooLate)
 	answer, done, err := c.sent.speculated(s.instance.ID)
 	if !done {
+		c.f.nameNext(c, s)
 		answer, err = c.a.client.Send(c.ctx, *c.attempt(s.base, s.limits))
+		c.f.moveSlot(c, s)
 	}
 	stop()
 	c.reply.timing.First = time.Since(sent)
@@ -41,6 +43,43 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 		c.trace.sent, c.trace.answered = sent, sent.Add(c.reply.timing.First)
 	}
 	return answer, err
+}
+
+// mostNext is how many instances a gateway is told besides the one that was chosen.
+const mostNext = 2
+
+// nameNext tells who passes c on where it may go instead of the instance of s.
+func (f *function) nameNext(c *call, s *slot) {
+	if c.req.via == nil {
+		return
+	}
+	c.req.via.Next = nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range f.set.Next(s.instance, mostNext, time.Now(), c.req.wants(), of(f.sees(), c.req.peer.Client)) {
+		c.req.via.Next = append(c.req.via.Next, i.Base().Host)
+	}
+}
+
+// moveSlot moves s to the instance that who passes c on says has answered it.
+func (f *function) moveSlot(c *call, s *slot) {
+	if c.req.via == nil || c.req.via.Served == "" {
+		return
+	}
+	f.mu.Lock()
+	now, from := time.Now(), s.instance
+	s.instance = f.set.Move(from, c.req.via.Served, now, c.req.wants())
+	s.base = s.instance.Base()
+	moved := s.instance != from
+	if moved {
+		f.callAgain(f.set.NextTry(now), now)
+	}
+	f.mu.Unlock()
+	if moved {
+		c.sent.last = api.CodeUnhealthy
+		c.a.picks.add(c, s)
+		f.dispatch()
+	}
 }
 
 // attempt is what is sent to the instance at base.

@@ -118,6 +118,15 @@ func (f *function) level() api.Demand {
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
 		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, Prefers: f.preferred.instance, At: now,
 	}
+	if d.Waiting > 0 && f.queue.Picky() == d.Waiting {
+		want := f.queue.First().Want
+		if _, all := f.set.May(want); !all {
+			d.Bound, d.Prefers = true, ""
+			if sleepers, _ := f.set.Asleep(now, want); len(sleepers) > 0 {
+				d.Prefers = sleepers[0].ID
+			}
+		}
+	}
 	if f.sees() != nil {
 		d.Tenants = f.queue.Clients()
 	}

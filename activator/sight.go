@@ -32,13 +32,15 @@ func of(sees func(client string, i api.InstanceID) bool, client string) func(api
 	return func(i api.InstanceID) bool { return sees(client, i) }
 }
 
-// first is the entry that gets the next slot. Where not each instance may see each client's requests, it is the first that a free slot may see.
+// first is the entry that gets the next slot, or a refusal. Where not each instance may see each request, it is the first that may have a free slot.
 // The caller holds mu.
 func (f *function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *hold.Entry[*slot] {
-	if sees == nil {
+	if sees == nil && f.queue.Picky() == 0 {
 		return f.queue.First()
 	}
-	return f.queue.FirstOf(func(client string) bool { return f.set.FreeFor(now, of(sees, client)) })
+	return f.queue.FirstOf(func(e *hold.Entry[*slot]) bool {
+		return f.set.FreeFor(now, e.Want, of(sees, e.Client)) || f.strays(e.Want, now)
+	})
 }
 
 // barred says why c may not be sent to any instance. The caller holds mu.

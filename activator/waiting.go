@@ -71,6 +71,9 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 	if err := f.barred(c); err != nil {
 		return s, q, err
 	}
+	if f.strays(c.req.wants(), now) {
+		return s, q, notAmong()
+	}
 	if err := f.refusal(now); err != nil {
 		f.asked(c, now) // it counts as demand all the same
 		return s, q, err
@@ -81,15 +84,12 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		f.calls[c] = struct{}{}
 		c.wait.ticket = f.queue.Ticket()
 	}
-	// A request that was given back goes before all that wait; where others may not see what waits, a free slot is nobody else's.
+	// A request that was given back goes before all that wait; where not each may have each free slot, one that is free is nobody else's.
 	sees := f.sees()
-	if again || f.queue.Len() == 0 || sees != nil {
+	if again || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 {
 		if i, why := f.set.PickFor(now, c.req.wants(), of(sees, c.req.peer.Client)); i != nil {
 			c.trace.goesTo(i.ID, now)
 			return f.runs(c, f.take(i, why, c.req.adapter, c.req.peer.Client, c.req.Priority, f.cost(&c.req))), q, nil
-		}
-		if c.req.wants().Only != nil && f.set.Free(now) > 0 {
-			return s, q, notAmong()
 		}
 	}
 	if c.atOnce {
@@ -108,7 +108,7 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		f.traceWake(c)
 	}
 	q.waking = f.beginWake(now)
-	if q.waking != nil && q.alone && !c.req.streams() && !f.spec.Unloaded(q.waking.Status()) {
+	if q.waking != nil && q.alone && c.req.via == nil && !c.req.streams() && !f.spec.Unloaded(q.waking.Status()) {
 		q.attempt = c.attempt(q.waking.Base(), f.limits())
 	}
 	if len(displaced) > 0 {
@@ -222,8 +222,8 @@ func (f *function) next() (e *hold.Entry[*slot], s *slot, ok bool) {
 		return nil, s, false
 	}
 	i, why := f.set.PickFor(now, e.Want, of(sees, e.Client))
-	if i == nil && e.Want.Only != nil && f.set.Free(now) > 0 {
-		f.queue.Leave(e) // it must not keep the others waiting
+	if i == nil && f.strays(e.Want, now) {
+		f.queue.Leave(e)
 		return e, &slot{refused: notAmong()}, true
 	}
 	if i == nil {
@@ -233,7 +233,17 @@ func (f *function) next() (e *hold.Entry[*slot], s *slot, ok bool) {
 	return e, f.hand(i, why, e), true
 }
 
-// notAmong refuses a request whose gateway allows none of the instances that have a free slot.
+// strays says whether a request may go to none of the instances that there are, or to none that is awake while others are, so that nobody wakes one.
+// The caller holds mu.
+func (f *function) strays(w route.Want, now time.Time) bool {
+	if w.Only == nil {
+		return false
+	}
+	some, _ := f.set.May(w)
+	return !some || f.set.Awake(now) && !f.set.AwakeFor(now, w)
+}
+
+// notAmong refuses a request that strays.
 func notAmong() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
 }

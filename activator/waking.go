@@ -19,7 +19,11 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 		f.preferred = preferred{}
 		return nil
 	}
-	sleepers, kept := f.set.Asleep(now, f.queue.First().Want)
+	want := f.queue.First().Want
+	if f.queue.Picky() < f.queue.Len() { // any may be woken, for another one that waits
+		want.Only = nil
+	}
+	sleepers, kept := f.set.Asleep(now, want)
 	if f.asksFor(sleepers, kept, now) {
 		return nil
 	}

@@ -75,6 +75,8 @@ type Demand struct {
 	Waking InstanceID `json:"waking,omitempty"`
 	// Prefers is the sleeper that has kept the conversation of the request that waits first; empty: none has, or there is no choice.
 	Prefers InstanceID `json:"prefers,omitempty"`
+	// Bound says that what waits may not go to some of the instances: none but Prefers may be woken or started for it.
+	Bound bool `json:"bound,omitempty"`
 	// At is when this was true.
 	At time.Time `json:"at"`
 }

@@ -175,6 +175,7 @@ func (f *function) sum(now time.Time) {
 	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
 	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince, f.Prefers = 0, 0, 0, 0, time.Time{}, ""
+	f.Bound = true
 	var waking []api.InstanceID
 	for _, d := range f.demands {
 		f.Waiting += min(max(0, d.Waiting), mostRequests)
@@ -182,6 +183,7 @@ func (f *function) sum(now time.Time) {
 		f.Shared += min(max(0, d.Shared), max(0, d.Waiting), mostRequests)
 		f.HeldTokens += min(max(0, d.WaitingTokens), mostTokens)
 		if d.Waiting > 0 {
+			f.Bound = f.Bound && d.Bound
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t
 			}
@@ -199,6 +201,7 @@ func (f *function) sum(now time.Time) {
 			waking = append(waking, d.Waking)
 		}
 	}
+	f.Bound = f.Bound && f.Waiting > 0
 	if f.Waiting == 0 && f.Order == decide.OrderNone {
 		f.lastWait = ""
 	}

@@ -117,13 +117,22 @@ func (b *band[T]) first() *Entry[T] {
 	return b.waiting.First().entries.First()
 }
 
-// firstOf is the entry of those clients whose turn it is, nil if there is none. It looks at each client that waits.
-func (b *band[T]) firstOf(clients func(client string) bool) *Entry[T] {
-	l, found := b.waiting.FirstOf(func(l *lane[T]) bool { return clients(l.client) })
+// firstOf is, of those entries that may, the one whose turn it is, nil if there is none. It looks at each client that waits, and at each of its entries
+// where they differ.
+func (b *band[T]) firstOf(may func(*Entry[T]) bool, differ bool) *Entry[T] {
+	of := func(l *lane[T]) (*Entry[T], bool) {
+		if differ {
+			return l.entries.FirstOf(may)
+		}
+		e := l.entries.First()
+		return e, may(e)
+	}
+	l, found := b.waiting.FirstOf(func(l *lane[T]) bool { _, found := of(l); return found })
 	if !found {
 		return nil
 	}
-	return l.entries.First()
+	e, _ := of(l)
+	return e
 }
 
 // last is an entry whose turn is far away: the end of a heap is no root. Nil: there is none.

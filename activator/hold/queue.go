@@ -73,7 +73,7 @@ type Entry[T any] struct {
 	Ticket uint64
 	// Shared says that another function may take the request too; the queue only counts these.
 	Shared bool
-	// Want is what the request wants of an instance; the queue does not look at it.
+	// Want is what the request wants of an instance; the queue looks only at whether it may go to some.
 	Want route.Want
 
 	arrived time.Time
@@ -129,6 +129,7 @@ type Queue[T any] struct {
 	bytes  api.Bytes
 	tokens api.Tokens
 	shared int
+	picky  int
 	pace   pace
 	// tickets is the last one drawn.
 	tickets uint64
@@ -286,6 +287,9 @@ func (q *Queue[T]) insert(e *Entry[T]) {
 	if e.Shared {
 		q.shared++
 	}
+	if e.Want.Only != nil {
+		q.picky++
+	}
 	if q.clients == nil {
 		q.clients = make(map[string]*client)
 	}
@@ -326,9 +330,9 @@ func (q *Queue[T]) earliest(of func(*band[T]) *Entry[T]) *Entry[T] {
 	return first
 }
 
-// FirstOf is [Queue.First] of the entries of those clients only.
-func (q *Queue[T]) FirstOf(clients func(client string) bool) *Entry[T] {
-	return q.earliest(func(b *band[T]) *Entry[T] { return b.firstOf(clients) })
+// FirstOf is [Queue.First] of some entries only. Where no entry is picky, may must say the same of all of a client's.
+func (q *Queue[T]) FirstOf(may func(*Entry[T]) bool) *Entry[T] {
+	return q.earliest(func(b *band[T]) *Entry[T] { return b.firstOf(may, q.picky > 0) })
 }
 
 // Leave takes e out; it returns false if e was not in.
@@ -349,6 +353,9 @@ func (q *Queue[T]) remove(e *Entry[T]) {
 	q.tokens -= e.Tokens
 	if e.Shared {
 		q.shared--
+	}
+	if e.Want.Only != nil {
+		q.picky--
 	}
 	c := q.clients[e.Client]
 	c.bytes -= e.Bytes
@@ -374,6 +381,9 @@ func (q *Queue[T]) Bytes() api.Bytes { return q.bytes }
 
 // Shared is the number of entries that other functions may take.
 func (q *Queue[T]) Shared() int { return q.shared }
+
+// Picky is the number of entries that may go to some instances only.
+func (q *Queue[T]) Picky() int { return q.picky }
 
 // Tokens is their estimated size.
 func (q *Queue[T]) Tokens() api.Tokens { return q.tokens }

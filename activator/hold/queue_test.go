@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/internal/transcript"
+	"github.com/rouse-dev/rouse/activator/route"
 	"github.com/rouse-dev/rouse/api"
 )
 
@@ -265,9 +266,20 @@ func TestFirstOf(t *testing.T) {
 		of   string
 		want *Entry[int]
 	}{{"abc", urgent}, {"bc", c}, {"b", b}, {"", nil}, {"d", nil}} {
-		if got := q.FirstOf(func(client string) bool { return strings.Contains(tc.of, client) }); got != tc.want {
+		if got := q.FirstOf(func(e *Entry[int]) bool { return strings.Contains(tc.of, e.Client) }); got != tc.want {
 			t.Errorf("of %q: %+v, want %+v", tc.of, got, tc.want)
 		}
+	}
+	picky := &Entry[int]{Client: "c", Want: route.Want{Only: func(string) bool { return true }}}
+	picky.Until(t.Context())
+	if _, why, ok := q.Enter(picky, epoch, 0); !ok || q.Picky() != 1 {
+		t.Fatal(why, q.Picky())
+	}
+	if got := q.FirstOf(func(e *Entry[int]) bool { return e.Want.Only != nil }); got != picky {
+		t.Errorf("of those that are picky: %+v, want the second of c", got)
+	}
+	if q.Leave(picky); q.Picky() != 0 {
+		t.Errorf("%d are picky, want none", q.Picky())
 	}
 	if got := q.Clients(); len(got) != 3 || got["b"] != 1 {
 		t.Errorf("%v, want one entry of each", got)

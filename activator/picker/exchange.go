@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/rouse-dev/rouse/activator/forward"
+	"github.com/rouse-dev/rouse/api"
 )
 
 // firstWithin is how long a gateway may take to say what a stream is about.
@@ -34,6 +34,7 @@ type exchange struct {
 	load   *io.PipeReader      // the body of the instance's answer
 	loads  *io.PipeWriter      // what it is written to by the receiving goroutine
 	answer chan *http.Response // the instance's: one, from the receiving goroutine
+	served string              // where it comes from, as the gateway says; set before answer
 	cut    atomic.Bool         // the activator has not read the answer to its end
 	ended  chan struct{}       // closed by the receiving goroutine when the instance's answer is complete
 
@@ -109,10 +110,9 @@ func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
 	select {
 	case first := <-x.begun:
 		timer.Stop()
-		if s.cfg.Front != "" {
-			break
+		if !x.isPassing() {
+			s.streams.Go(func() { x.serve(first) })
 		}
-		s.streams.Go(func() { x.serve(first) })
 	case <-x.over:
 	}
 	<-x.over
@@ -185,15 +185,16 @@ func (x *exchange) takeHeader(m *extproc.ProcessingRequest) error {
 		x.step = inWait
 		x.body.done()
 	}
+	to := x.s.front(m)
+	x.mu.Lock()
+	x.passing = to != ""
+	x.mu.Unlock()
 	x.begun <- m
-	if x.s.cfg.Front != "" {
-		x.mu.Lock()
-		x.named, x.passing = true, true
-		x.mu.Unlock()
-		return x.send(headers(true, destination(x.s.cfg.Front), nil), x.s.cfg.Front)
+	if to != "" {
+		return x.send(naming(headers(true, destination(to), nil), to))
 	}
 	if x.step == inBody && x.mode.request == filter.ProcessingMode_BUFFERED {
-		return x.send(headers(true, nil, nil), "")
+		return x.send(headers(true, nil, nil))
 	}
 	return nil
 }
@@ -207,7 +208,7 @@ func (x *exchange) takeBody(m *extproc.ProcessingRequest) error {
 		x.step = inWait
 	}
 	if x.isPassing() {
-		return x.send(x.echo(m), "")
+		return x.send(x.echo(m))
 	}
 	x.mu.Lock()
 	x.chunks++
@@ -225,7 +226,7 @@ func (x *exchange) takeTrailers(m *extproc.ProcessingRequest) error {
 	}
 	x.step = inWait
 	if x.isPassing() {
-		return x.send(x.echo(m), "")
+		return x.send(x.echo(m))
 	}
 	x.mu.Lock()
 	x.trailers = true
@@ -251,12 +252,13 @@ func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	if passing {
 		x.cancel(errLeft)
 		x.body.fail(errLeft)
-		return x.send(x.echo(m), "")
+		return x.send(x.echo(m))
 	}
 	resp, err := response(m.GetResponseHeaders(), x.load) //nolint:bodyclose // the activator closes it, and so does end
 	if err != nil {
 		return err
 	}
+	x.served = m.GetMetadataContext().GetFilterMetadata()[spaceBalancer].GetFields()[keyServed].GetStringValue()
 	x.answer <- resp
 	return x.repeated(m, end)
 }
@@ -264,7 +266,7 @@ func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 // repeated answers a piece of the instance's answer where the gateway passes that on itself.
 func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) {
 	if !x.mode.duplexOut() {
-		err = x.send(x.echo(m), "")
+		err = x.send(x.echo(m))
 	}
 	if end {
 		close(x.ended)
@@ -282,7 +284,7 @@ func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 		x.step = atEnd
 	}
 	if x.isPassing() {
-		return x.send(x.echo(m), "")
+		return x.send(x.echo(m))
 	}
 	if len(b.GetBody()) > 0 {
 		_, _ = x.loads.Write(b.GetBody()) // nobody may read any more: the gateway goes on all the same
@@ -302,30 +304,25 @@ func (x *exchange) isPassing() bool {
 	return x.passing
 }
 
-// send sends one message; to is the endpoint that it names, empty: none.
-func (x *exchange) send(m *extproc.ProcessingResponse, to string) error {
+// send sends one message.
+func (x *exchange) send(m *extproc.ProcessingResponse) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.sendLocked(m, to)
+	return x.sendLocked(m)
 }
 
-func (x *exchange) sendLocked(m *extproc.ProcessingResponse, to string) error {
-	if to != "" {
-		m.DynamicMetadata = metadata(to)
-	}
+func (x *exchange) sendLocked(m *extproc.ProcessingResponse) error {
 	return x.stream.Send(m) //nolint:wrapcheck // gRPC's status
 }
 
 // serve has the activator serve the request, and tells the gateway what comes of it.
 func (x *exchange) serve(first *extproc.ProcessingRequest) {
 	w := &writer{x: x, header: make(http.Header)}
-	defer w.stop()
-	r, via, bad := x.request(first)
+	defer w.alarm.set(time.Time{}, nil)
 	aborted := false
-	if bad != nil {
-		bad.write(w, r)
+	if r, bad := x.request(first); bad != nil {
+		api.WriteErrorTo(w, r, bad)
 	} else {
-		r = r.WithContext(forward.WithVia(x.ctx, via))
 		aborted = serveHTTP(x.s.deps.Handler, w, r)
 	}
 	x.body.fail(errLeft)

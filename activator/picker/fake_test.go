@@ -25,6 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
 const chatPath = "/v1/chat/completions"
@@ -32,6 +33,7 @@ const chatPath = "/v1/chat/completions"
 // instance is an instance by hand, on a TCP port: the control path that wakes it, and the path of chats.
 type instance struct {
 	report func(api.InstanceStatus)
+	close  func()           // nobody can connect any more, and nobody is told
 	chat   http.HandlerFunc // nil: one word
 
 	mu     sync.Mutex // guards all below
@@ -133,10 +135,22 @@ func start(t testing.TB, change func(*picker.Config), further ...func(*activator
 }
 
 // instance starts an instance in a state.
-func (b *bench) instance(id string, s api.State) *instance {
+func (b *bench) instance(id string, s api.State) *instance { return b.instanceAt("127.0.0.1", id, s) }
+
+// instanceAt starts one at an address, which speaks what a function's door speaks.
+func (b *bench) instanceAt(ip, id string, s api.State) *instance {
+	b.t.Helper()
 	f := &instance{report: b.a.ObserveInstance}
-	server := httptest.NewServer(f)
+	server := httptest.NewUnstartedServer(f)
+	l, err := net.Listen("tcp", ip+":0")
+	if err != nil {
+		b.t.Skip(err) // only Linux has all of 127.0.0.0/8
+	}
+	_ = server.Listener.Close()
+	server.Listener, server.Config.Protocols = l, inbound.Protocols()
+	server.Start()
 	b.t.Cleanup(server.Close)
+	f.close = server.Close
 	f.status = api.InstanceStatus{Instance: api.InstanceID(id), Function: b.name, Level: api.Level1, Endpoint: api.Endpoint(server.URL), Concurrency: 4}
 	b.a.ObserveInstance(f.set(s))
 	return f
@@ -187,6 +201,7 @@ type stream struct {
 	t      testing.TB
 	config *extproc.ProtocolConfiguration
 	cancel context.CancelFunc
+	served string // the endpoint that has answered; empty: the gateway does not say
 }
 
 func (b *bench) open(config *extproc.ProtocolConfiguration) *stream {
@@ -197,7 +212,7 @@ func (b *bench) open(config *extproc.ProtocolConfiguration) *stream {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return &stream{s, b.t, config, cancel}
+	return &stream{ExternalProcessor_ProcessClient: s, t: b.t, config: config, cancel: cancel}
 }
 
 func headerMap(pairs ...string) *core.HeaderMap {
@@ -213,11 +228,7 @@ func (s *stream) header(end bool, subset []any, more ...string) {
 	m := &extproc.ProcessingRequest{ProtocolConfig: s.config,
 		Request: &extproc.ProcessingRequest_RequestHeaders{RequestHeaders: &extproc.HttpHeaders{Headers: headerMap(pairs...), EndOfStream: end}}}
 	if subset != nil {
-		hint, err := structpb.NewStruct(map[string]any{"x-gateway-destination-endpoint-subset": subset})
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		m.MetadataContext = &core.Metadata{FilterMetadata: map[string]*structpb.Struct{"envoy.lb.subset_hint": hint}}
+		m.MetadataContext = s.metadata("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", subset)
 	}
 	_ = s.Send(m)
 }
@@ -227,8 +238,21 @@ func (s *stream) body(p string, end bool) {
 }
 
 func (s *stream) answer(status string, end bool, more ...string) {
-	_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extproc.HttpHeaders{
-		Headers: headerMap(append([]string{":status", status}, more...)...), EndOfStream: end}}})
+	m := &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extproc.HttpHeaders{
+		Headers: headerMap(append([]string{":status", status}, more...)...), EndOfStream: end}}}
+	if s.served != "" {
+		m.MetadataContext = s.metadata("envoy.lb", "x-gateway-destination-endpoint-served", s.served)
+	}
+	_ = s.Send(m)
+}
+
+func (s *stream) metadata(space, key string, value any) *core.Metadata {
+	s.t.Helper()
+	fields, err := structpb.NewStruct(map[string]any{key: value})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &core.Metadata{FilterMetadata: map[string]*structpb.Struct{space: fields}}
 }
 
 func (s *stream) answerBody(p string, end bool) {
@@ -257,7 +281,7 @@ func mutation(m *extproc.HeaderMutation) map[string]string {
 	return got
 }
 
-// endpoint is what a message names, which must be the same in header and metadata.
+// endpoint is what a message names, the first of several, which must be the same in header and metadata.
 func endpoint(t testing.TB, m *extproc.ProcessingResponse, h *extproc.HeaderMutation) string {
 	t.Helper()
 	to := mutation(h)["x-gateway-destination-endpoint"]
@@ -265,7 +289,8 @@ func endpoint(t testing.TB, m *extproc.ProcessingResponse, h *extproc.HeaderMuta
 	if to == "" || to != meta {
 		t.Errorf("got the endpoint %q in the header and %q in the metadata", to, meta)
 	}
-	return to
+	first, _, _ := strings.Cut(to, ",")
+	return first
 }
 
 // result is what a client gets of a gateway.
@@ -285,54 +310,88 @@ func immediate(m *extproc.ProcessingResponse) *result {
 	return &result{status: int(i.GetStatus().GetCode()), header: mutation(i.GetHeaders()), body: string(i.GetBody())}
 }
 
-// ask does what a gateway does with a request, FULL_DUPLEX_STREAMED: it asks, sends the request where it is told, and passes on what comes back.
+// byHand does what a gateway does, FULL_DUPLEX_STREAMED: it asks, sends the request to the endpoints that it is told, one after the other until it can
+// connect to one, and passes on what comes back.
+type byHand struct {
+	*bench
+
+	subset   []any // the endpoints that it allows; nil: all
+	piece    int   // bytes of a body in a message, both ways; 0: half of the request's
+	trailers bool  // both bodies end with trailers
+	client   http.Client
+}
+
 func (b *bench) ask(body string, more ...string) result {
+	b.t.Helper()
+	return (&byHand{bench: b}).ask(body, more...)
+}
+
+func (b *byHand) ask(body string, more ...string) result {
 	b.t.Helper()
 	s := b.open(duplex)
 	defer s.cancel()
-	s.header(false, nil, more...)
-	for half := range 2 {
-		cut := len(body) / 2
-		s.body([]string{body[:cut], body[cut:]}[half], half == 1)
+	s.header(false, b.subset, more...)
+	size := b.piece
+	if size == 0 {
+		size = max(len(body)/2, 1)
+	}
+	for at := 0; at < len(body); at += size {
+		end := min(at+size, len(body))
+		s.body(body[at:end], end == len(body) && !b.trailers)
+	}
+	switch {
+	case b.trailers:
+		_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{RequestTrailers: &extproc.HttpTrailers{}}})
+	case body == "":
+		s.body("", true)
 	}
 	m := s.recv()
 	if r := immediate(m); r != nil {
 		return *r
 	}
 	change := m.GetRequestHeaders().GetResponse().GetHeaderMutation()
-	to := endpoint(b.t, m, change)
+	endpoint(b.t, m, change)
 	var sent strings.Builder
 	for end := false; !end; {
-		p := s.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
+		m := s.recv()
+		if end = b.trailers && m.GetRequestTrailers() != nil; end {
+			break
+		}
+		p := m.GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
 		if p == nil {
-			b.t.Fatal("the body does not go on")
+			b.t.Fatalf("the body does not go on: %v", m)
 		}
 		sent.Write(p.GetBody())
 		end = p.GetEndOfStream()
 	}
-	req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+to+chatPath, strings.NewReader(sent.String()))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for i := 0; i+1 < len(more); i += 2 {
-		req.Header.Set(more[i], more[i+1])
-	}
-	for name, value := range mutation(change) {
-		if req.Header.Set(name, value); value == "" {
-			req.Header.Del(name)
+	told, cut := mutation(change), error(nil)
+	for _, to := range strings.Split(told["x-gateway-destination-endpoint"], ",") {
+		req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "http://"+to+chatPath, strings.NewReader(sent.String()))
+		if err != nil {
+			b.t.Fatal(err)
 		}
+		for i := 0; i+1 < len(more); i += 2 {
+			req.Header.Set(more[i], more[i+1])
+		}
+		for name, value := range told {
+			if req.Header.Set(name, value); value == "" {
+				req.Header.Del(name)
+			}
+		}
+		resp, err := b.client.Do(req)
+		if cut = err; err != nil {
+			continue
+		}
+		defer resp.Body.Close()
+		s.served = to
+		return b.passOn(s, resp)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		b.t.Errorf("send to %s: %v", to, err)
-		return result{cut: err}
-	}
-	defer resp.Body.Close()
-	return b.passOn(s, resp)
+	b.t.Errorf("send: %v", cut)
+	return result{cut: cut}
 }
 
 // passOn sends the instance's answer through the picker.
-func (b *bench) passOn(s *stream, resp *http.Response) result {
+func (b *byHand) passOn(s *stream, resp *http.Response) result {
 	b.t.Helper()
 	var pairs []string
 	for name, values := range resp.Header {
@@ -342,17 +401,24 @@ func (b *bench) passOn(s *stream, resp *http.Response) result {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	sending.Go(func() {
-		buf := make([]byte, 512)
+		buf := make([]byte, max(b.piece, 1))
+		if b.piece == 0 {
+			buf = make([]byte, 512)
+		}
 		for {
 			n, err := resp.Body.Read(buf)
 			if err != nil && err != io.EOF {
 				s.cancel()
 				return
 			}
-			s.answerBody(string(buf[:n]), err == io.EOF)
-			if err != nil {
-				return
+			s.answerBody(string(buf[:n]), err == io.EOF && !b.trailers)
+			if err == nil {
+				continue
 			}
+			if b.trailers {
+				_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}})
+			}
+			return
 		}
 	})
 	got := result{status: resp.StatusCode, header: map[string]string{}}
@@ -375,7 +441,7 @@ func (b *bench) passOn(s *stream, resp *http.Response) result {
 		}
 		p := m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
 		body.Write(p.GetBody())
-		end = p.GetEndOfStream()
+		end = p.GetEndOfStream() || m.GetResponseTrailers() != nil
 	}
 	got.body = body.String()
 	return got

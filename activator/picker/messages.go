@@ -21,9 +21,11 @@ func destination(to string) []*core.HeaderValueOption {
 	return []*core.HeaderValueOption{header(keyDestination, to, false)}
 }
 
-func metadata(to string) *structpb.Struct {
-	return &structpb.Struct{Fields: map[string]*structpb.Value{spaceBalancer: structpb.NewStructValue(
+// naming names endpoints by metadata too.
+func naming(m *extproc.ProcessingResponse, to string) *extproc.ProcessingResponse {
+	m.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{spaceBalancer: structpb.NewStructValue(
 		&structpb.Struct{Fields: map[string]*structpb.Value{keyDestination: structpb.NewStringValue(to)}})}}
+	return m
 }
 
 // headers answers a header.

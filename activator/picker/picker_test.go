@@ -1,6 +1,7 @@
 package picker_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
 )
@@ -185,7 +187,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestSubset keeps to what the gateway allows; an empty list is an empty pool.
+// TestSubset keeps to what the gateway allows.
 func TestSubset(t *testing.T) {
 	b := start(t, nil)
 	one, two := b.instance("one", api.Awake), b.instance("two", api.Awake)
@@ -206,12 +208,55 @@ func TestSubset(t *testing.T) {
 	if r := immediate(s.recv()); r == nil || r.status != http.StatusServiceUnavailable {
 		t.Errorf("an endpoint that is not ours: got %+v", r)
 	}
-	s = b.open(duplex)
-	s.header(false, []any{})
+	if n := one.served.Load(); n != 0 {
+		t.Errorf("the other instance got %d requests", n)
+	}
+}
+
+// TestSubsetOfSleepers wakes what the gateway allows, and nothing else: an empty list, and one of strangers, are refused at once.
+func TestSubsetOfSleepers(t *testing.T) {
+	events := make(chan api.Demand, 1024) // more than there are
+	b := start(t, nil, func(d *activator.Deps) {
+		d.Emitter = api.EmitterFunc(func(e api.Event) {
+			var demand api.Demand
+			if e.Type == api.EventDemand && json.Unmarshal(e.Data, &demand) == nil {
+				events <- demand
+			}
+		})
+	})
+	one, two := b.instance("one", api.Asleep), b.instance("two", api.Asleep)
+	b.grant(one)
+	for name, list := range map[string][]any{"empty": {}, "a stranger": {"10.1.2.3:80"}, "nothing but commas": {" , "}} {
+		s := b.open(duplex)
+		s.header(false, list)
+		if name != "empty" && name != "nothing but commas" { // those need no body
+			s.body(chat, true)
+		}
+		if r := immediate(s.recv()); r == nil || r.status != http.StatusServiceUnavailable || r.header["retry-after"] == "" || !strings.HasPrefix(r.body, `{"error":{`) {
+			t.Errorf("%s: got %+v", name, r)
+		}
+		if st, _ := b.a.Stats(b.name); st.Waiting != 0 {
+			t.Errorf("%s: %d requests wait", name, st.Waiting)
+		}
+	}
+	s := b.open(duplex)
+	s.header(false, []any{two.host()})
 	s.body(chat, true)
+	for d := range events { // one that may be woken is not: this request may not go there
+		if d.Waiting == 1 {
+			if !d.Bound || d.Prefers != "two" {
+				t.Errorf("got the demand %+v", d)
+			}
+			break
+		}
+	}
+	b.grant(two)
 	m := s.recv()
-	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != one.host() && to != two.host() {
-		t.Errorf("an empty list: got %s", to)
+	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != two.host() {
+		t.Errorf("got %s, want %s", to, two.host())
+	}
+	if one.wakes.Load() != 0 || two.wakes.Load() != 1 {
+		t.Errorf("%d and %d wakes, want 0 and 1", one.wakes.Load(), two.wakes.Load())
 	}
 }
 

@@ -1,7 +1,6 @@
 package picker
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	filter "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
@@ -28,10 +26,13 @@ import (
 const (
 	keyDestination = "x-gateway-destination-endpoint"
 	keySubset      = "x-gateway-destination-endpoint-subset"
-	keyServed      = "x-gateway-destination-endpoint-served"
+	keyServed      = "x-gateway-destination-endpoint-served" // in the second space
 	spaceSubset    = "envoy.lb.subset_hint"
 	spaceBalancer  = "envoy.lb"
 )
+
+// mostNamed is how many endpoints are named for a request: the one that was chosen, and those that a gateway may retry at.
+const mostNamed = 3
 
 // headersRewrite name the model that a request goes to, whatever its body says; headersModel that of a request whose body
 // the gateway does not send.
@@ -40,24 +41,13 @@ var (
 	headersModel   = []string{"X-Llm-D-Model-Name", "X-Gateway-Model-Name"}
 )
 
-// refusal is a request that can't be served.
-type refusal struct{ err *api.Error }
-
-func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
-	if r == nil {
-		api.WriteError(w, f.err)
-		return
-	}
-	api.WriteErrorTo(w, r, f.err)
-}
-
-// request makes an HTTP request of a header.
-func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *forward.Via, *refusal) {
+// request makes an HTTP request of a header. It is one also where there is an error.
+func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Error) {
 	h := m.GetRequestHeaders()
 	pseudo, header := headersOf(h.GetHeaders())
 	u, err := url.ParseRequestURI(pseudo[":path"])
 	if err != nil || pseudo[":method"] == "" {
-		return nil, nil, &refusal{api.BadRequest("", "the gateway sent no method, or no path that can be read")}
+		return &http.Request{URL: &url.URL{}}, api.BadRequest("", "the gateway sent no method, or no path that can be read")
 	}
 	r := &http.Request{Method: pseudo[":method"], URL: u, RequestURI: pseudo[":path"], Proto: "HTTP/2.0", ProtoMajor: 2, Header: header,
 		Host: pseudo[":authority"], Body: x.body, ContentLength: length(header)}
@@ -68,11 +58,15 @@ func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *forwar
 	if h.GetEndOfStream() {
 		r.Body, r.ContentLength = http.NoBody, 0
 	}
-	via := &forward.Via{Transport: x, Model: first(header, headersRewrite), Allows: subset(m.GetMetadataContext())}
-	if err := x.bodyless(r, h.GetEndOfStream()); err != nil {
-		return r, nil, &refusal{err}
+	via := &forward.Via{Transport: x, Model: first(header, headersRewrite)}
+	if list, limited := subset(m); limited {
+		if len(list) == 0 || x.s.cfg.Front != "" {
+			return r, errNone
+		}
+		via.Allows = list.has
 	}
-	return r, via, nil
+	bad := x.bodyless(r, h.GetEndOfStream())
+	return r.WithContext(forward.WithVia(x.ctx, via)), bad
 }
 
 // bodyless deals with a body that the gateway does not send, or sends too late.
@@ -131,32 +125,36 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// subset says which endpoints the gateway allows, by its metadata; nil: all. Where it knows of none the pool is
-// empty: what wakes for the request it will know.
-func subset(m *core.Metadata) func(host string) bool {
-	v, ok := m.GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
-	if !ok {
-		return nil
+// endpoints are addresses, each ip:port, or an ip with all its ports.
+type endpoints []string
+
+// subset is the endpoints that the gateway allows; limited is false where it says nothing, and allows all.
+func subset(m *extproc.ProcessingRequest) (list endpoints, limited bool) {
+	v, limited := m.GetMetadataContext().GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
+	list = split(v.GetStringValue())
+	for _, one := range v.GetListValue().GetValues() {
+		list = append(list, split(one.GetStringValue())...)
 	}
-	var list []string
-	switch k := v.GetKind().(type) {
-	case *structpb.Value_StringValue:
-		list = split(k.StringValue)
-	case *structpb.Value_ListValue:
-		for _, one := range k.ListValue.GetValues() {
-			list = append(list, split(one.GetStringValue())...)
-		}
+	return list, limited
+}
+
+func (list endpoints) has(host string) bool {
+	ip, _, err := net.SplitHostPort(host)
+	return slices.Contains(list, host) || err == nil && slices.Contains(list, ip)
+}
+
+// front are the activators that all requests are sent to: this one, if the gateway allows it, and others that it allows. It is empty where requests are
+// sent to instances, and where the gateway allows none.
+func (s *Server) front(m *extproc.ProcessingRequest) string {
+	list, limited := subset(m)
+	if s.cfg.Front == "" || !limited {
+		return s.cfg.Front
 	}
-	if len(list) == 0 {
-		return nil
+	to := slices.DeleteFunc(slices.Clone(list), func(host string) bool { return host == s.cfg.Front || !reachable(host) })
+	if list.has(s.cfg.Front) {
+		to = slices.Insert(to, 0, s.cfg.Front)
 	}
-	return func(host string) bool {
-		if slices.Contains(list, host) {
-			return true
-		}
-		ip, _, err := net.SplitHostPort(host)
-		return err == nil && slices.Contains(list, ip)
-	}
+	return strings.Join(to[:min(len(to), mostNamed)], ",")
 }
 
 // split is a list with commas, without what is empty.
@@ -188,14 +186,30 @@ func reachable(host string) bool {
 	return err == nil
 }
 
+// alarm calls a function at a time, once.
+type alarm struct {
+	mu    sync.Mutex // guards timer
+	timer *time.Timer
+}
+
+// set replaces what was set before; zero: nothing is called.
+func (a *alarm) set(t time.Time, f func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	if !t.IsZero() {
+		a.timer = time.AfterFunc(time.Until(t), f)
+	}
+}
+
 // upload is the body of a request: written by the receiving goroutine, read by the activator, which bounds how long that may take.
 type upload struct {
 	*io.PipeReader
 
-	to *io.PipeWriter
-
-	mu    sync.Mutex  // guards what follows
-	timer *time.Timer // of the deadline; nil: none was set
+	to    *io.PipeWriter
+	alarm alarm
 }
 
 func newUpload() *upload {
@@ -223,20 +237,12 @@ func (u *upload) fail(err error) {
 
 // deadline is that of reads; zero: none.
 func (u *upload) deadline(t time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.timer != nil {
-		u.timer.Stop()
-	}
-	if t.IsZero() {
-		return
-	}
-	u.timer = time.AfterFunc(time.Until(t), func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
+	u.alarm.set(t, func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
 }
 
 // errSpent ends a request that the gateway has sent, and whose answer is over.
 var errSpent = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"the instance did not take the request, or failed, and the gateway has sent it already: try again").WithRetryAfter(time.Second)
 
-// errUnreachable says that nobody has seen a request.
-var errUnreachable = &net.OpError{Op: "dial", Err: errors.New("the gateway sends no request to an instance that is being woken")}
+// errNone refuses a request that the gateway allows no endpoint for.
+var errNone = api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the gateway allows none of the pool's endpoints: try again").WithRetryAfter(time.Second)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,11 +24,9 @@ const chunk = 62000
 
 // RoundTrip tells the gateway where the request goes, and returns what the instance answers. See [forward.Via].
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
-	if out.Header[control.HeaderWait] != nil {
-		return nil, errUnreachable
-	}
+	via := forward.ViaOf(out.Context())
 	x.mu.Lock()
-	err := x.name(out)
+	err := x.name(out, via)
 	x.mu.Unlock()
 	if err != nil {
 		x.cancel(err)
@@ -35,7 +34,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	select {
 	case resp := <-x.answer:
-		resp.Request = out
+		resp.Request, via.Served = out, x.served
 		x.got = &answered{status: resp.StatusCode, header: resp.Header, empty: resp.Body == http.NoBody}
 		resp.Body = &answerBody{ReadCloser: resp.Body, x: x, left: resp.ContentLength}
 		return resp, nil
@@ -44,23 +43,22 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 }
 
-// name names the instance. The caller holds mu.
-func (x *exchange) name(out *http.Request) error {
-	to := out.URL.Host
+// name names the instance, and those that a gateway may retry at. The caller holds mu.
+func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	switch {
 	case x.named:
 		return errSpent
 	case x.passing:
 		return errLeft
-	case !reachable(to):
+	case !reachable(out.URL.Host):
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "a gateway can't reach the instance, which has no address of its own: start the endpoint picker with --picker-front")
 	}
 	body := io.Reader(http.NoBody)
 	if out.Body != nil {
 		body = out.Body
 	}
+	to := strings.Join(append([]string{out.URL.Host}, slices.DeleteFunc(via.Next, func(host string) bool { return !reachable(host) })...), ",")
 	set := destination(to)
-	via := forward.ViaOf(out.Context())
 	var whole []byte // of a body that is not the one that came
 	if via.Model != "" {
 		p, err := io.ReadAll(body)
@@ -74,15 +72,15 @@ func (x *exchange) name(out *http.Request) error {
 	change := &extproc.HeaderMutation{SetHeaders: append(set, told(out.Header)...), RemoveHeaders: untold(x.asked, out.Header)}
 	x.named = true
 	if x.mode.request == filter.ProcessingMode_BUFFERED && x.chunks > 0 {
-		return x.sendLocked(buffered(change, whole), to)
+		return x.sendLocked(naming(buffered(change, whole), to))
 	}
-	if err := x.sendLocked(headers(true, change.SetHeaders, change.RemoveHeaders), to); err != nil {
+	if err := x.sendLocked(naming(headers(true, change.SetHeaders, change.RemoveHeaders), to)); err != nil {
 		return err
 	}
 	switch {
 	case !x.mode.duplexIn():
 		for range x.chunks {
-			if err := x.sendLocked(untouched(true), ""); err != nil {
+			if err := x.sendLocked(untouched(true)); err != nil {
 				return err
 			}
 		}
@@ -92,7 +90,7 @@ func (x *exchange) name(out *http.Request) error {
 		}
 	}
 	if x.trailers {
-		return x.sendLocked(trailers(true), "")
+		return x.sendLocked(trailers(true))
 	}
 	return nil
 }
@@ -103,7 +101,7 @@ func (x *exchange) repeat(request bool, body io.Reader, end bool) error {
 	for {
 		n, err := io.ReadFull(body, buf)
 		over := err != nil
-		if err := x.sendLocked(piece(request, buf[:n], over && end), ""); err != nil || over {
+		if err := x.sendLocked(piece(request, buf[:n], over && end)); err != nil || over {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -28,9 +27,7 @@ type writer struct {
 	status int // 0: nothing was written
 	way    way
 	buf    bytes.Buffer // what was not sent
-
-	mu    sync.Mutex  // guards what follows
-	timer *time.Timer // of the deadline; nil: none was set
+	alarm  alarm        // of the deadline
 }
 
 // way is where the answer goes.
@@ -59,7 +56,7 @@ func (w *writer) WriteHeader(code int) {
 	case !got.empty || got.status == code: // a body can't be added to an answer without one
 		w.way = onward
 		set, remove := changed(got, code, w.header)
-		_ = w.x.send(headers(false, set, remove), "") // the end of the stream is seen where it is received
+		_ = w.x.send(headers(false, set, remove)) // the end of the stream is seen where it is received
 	}
 }
 
@@ -92,7 +89,7 @@ func (x *exchange) left() bool {
 // FlushError implements what [http.ResponseController] looks for.
 func (w *writer) FlushError() error {
 	for w.way == onward && w.buf.Len() > 0 {
-		if err := w.x.send(piece(false, w.buf.Next(chunk), false), ""); err != nil {
+		if err := w.x.send(piece(false, w.buf.Next(chunk), false)); err != nil {
 			return err
 		}
 	}
@@ -107,21 +104,9 @@ func (w *writer) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline ends the stream of a gateway that does not read until then.
 func (w *writer) SetWriteDeadline(t time.Time) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	if !t.IsZero() {
-		w.timer = time.AfterFunc(time.Until(t), func() {
-			w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read"))
-		})
-	}
+	w.alarm.set(t, func() { w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read")) })
 	return nil
 }
-
-// stop stops the deadline.
-func (w *writer) stop() { _ = w.SetWriteDeadline(time.Time{}) }
 
 // finish sends what is left of the answer, and returns how the stream ends.
 func (w *writer) finish(aborted bool) error {
@@ -138,7 +123,7 @@ func (w *writer) finish(aborted bool) error {
 	case aborted || w.status == 0:
 		return status.Error(codes.Unavailable, "the answer was cut")
 	case w.way == immediate:
-		return x.send(w.whole(), "")
+		return x.send(w.whole())
 	case w.way == nowhere:
 		w.await()
 		return nil
@@ -149,10 +134,10 @@ func (w *writer) finish(aborted bool) error {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if err := x.sendLocked(piece(false, nil, !x.last), ""); err != nil || !x.last {
+	if err := x.sendLocked(piece(false, nil, !x.last)); err != nil || !x.last {
 		return err
 	}
-	return x.sendLocked(trailers(false), "")
+	return x.sendLocked(trailers(false))
 }
 
 // await waits until the gateway has sent all of the instance's answer, if the activator has read it to its end.

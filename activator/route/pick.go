@@ -22,6 +22,9 @@ type Want struct {
 	Only func(host string) bool
 }
 
+// allows says whether the request may go to i.
+func (w Want) allows(i *Instance) bool { return w.Only == nil || w.Only(i.base.Host) }
+
 const (
 	none = -1
 	// fresh is how long what a runtime says of its work counts: it says so when it changes.
@@ -79,13 +82,38 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	return best, why
 }
 
+// Next are up to n instances that would take the request if i did not, the best first.
+func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.InstanceID) bool) (next []*Instance) {
+	free := slices.DeleteFunc(s.free(now, w, may), func(c candidate) bool { return c.Instance == i })
+	for len(next) < n && len(free) > 0 {
+		best, _ := s.choose(slices.Clone(free), w)
+		next = append(next, best)
+		free = slices.DeleteFunc(free, func(c candidate) bool { return c.Instance == best })
+	}
+	return next
+}
+
+// Move takes in that the instance at host has served what was sent to i and has a slot there. It returns that instance, i where none is known there.
+func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
+	at := slices.IndexFunc(s.all, func(o *Instance) bool { return o.base.Host == host })
+	if at < 0 || s.all[at] == i {
+		return i
+	}
+	s.Release(i, w.Adapter)
+	s.index.Unlearn(w.Prefix, i.place)
+	s.Avoid(i, api.CodeUnhealthy, now)
+	s.Reserve(s.all[at], w.Adapter)
+	s.learn(s.all[at], w.Prefix, now)
+	return s.all[at]
+}
+
 // free are the instances that take a request now, in turn. They belong to the scratch.
 func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candidate {
 	free := s.scratch.free[:0]
 	turn := min(s.turn, len(s.all)) // some may have gone
 	for _, part := range [][]*Instance{s.all[turn:], s.all[:turn]} {
 		for _, i := range part {
-			if i.free(now) && (may == nil || may(i.ID)) && (w.Only == nil || w.Only(i.base.Host)) {
+			if i.free(now) && (may == nil || may(i.ID)) && w.allows(i) {
 				free = append(free, candidate{i, i.busy(now)})
 			}
 		}

@@ -165,9 +165,9 @@ func (i *Instance) free(now time.Time) bool {
 	return i.takes() && i.running < i.slots && !i.avoided(now)
 }
 
-// FreeFor says whether one of those instances has a free slot.
-func (s *Set) FreeFor(now time.Time, may func(api.InstanceID) bool) bool {
-	return slices.ContainsFunc(s.all, func(i *Instance) bool { return i.free(now) && may(i.ID) })
+// FreeFor says whether [Set.PickFor] would find an instance.
+func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool {
+	return slices.ContainsFunc(s.all, func(i *Instance) bool { return i.free(now) && (may == nil || may(i.ID)) && w.allows(i) })
 }
 
 // Free is how many slots of instances that take requests are free.
@@ -218,19 +218,35 @@ func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 
 // Awake says whether any instance is awake, with or without a free slot. One
 // that is avoided counts only if it was busy.
-func (s *Set) Awake(now time.Time) bool {
+func (s *Set) Awake(now time.Time) bool { return s.AwakeFor(now, Want{}) }
+
+// AwakeFor is [Set.Awake] of those instances that w may go to.
+func (s *Set) AwakeFor(now time.Time, w Want) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
-		return i.takes() && (!i.avoided(now) || i.refusal == api.CodeBusy)
+		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy)
 	})
 }
 
-// Asleep returns the instances that sleep by their report, or by a refusal that
+// May says whether any instance is one that w may go to, and all: whether each is. One without an address counts for neither.
+func (s *Set) May(w Want) (some, all bool) {
+	all = true
+	for _, i := range s.all {
+		if i.retired || i.base.Host == "" {
+			continue
+		}
+		ok := w.allows(i)
+		some, all = some || ok, all && ok
+	}
+	return some, all
+}
+
+// Asleep returns the instances that w may go to and that sleep by their report, or by a refusal that
 // came before it, the lightest sleep first. Of those whose sleep is as light, those come first that have kept half
 // of w's prompt, and of these, or where there is none, what its session prefers. kept is about how many tokens of the prompt the first one has
 // kept more than one of the others.
 func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
-		if !i.retired && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
+		if !i.retired && w.allows(i) && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
 			all = append(all, i)
 		}
 	}

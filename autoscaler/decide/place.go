@@ -95,7 +95,7 @@ func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 	for _, i := range sleepers {
 		consider(p.waking(i))
 	}
-	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 {
+	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 || f.Bound {
 		return best
 	}
 	turn := best != nil && p.turn(best, f.Past.Return(inventory.Stopped))

@@ -65,7 +65,7 @@ type search struct {
 func (p *plan) best(dm *demand) *option {
 	s := &search{p: p, dm: dm}
 	for _, i := range dm.f.Instances {
-		if i.phase == phaseAsleep && !i.lost && p.available(i) {
+		if i.phase == phaseAsleep && !i.lost && p.available(i) && (!dm.f.Bound || i.Status.Instance == dm.f.Prefers) {
 			s.sleepers = append(s.sleepers, i)
 		}
 	}

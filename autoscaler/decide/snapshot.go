@@ -77,6 +77,8 @@ type Function struct {
 	HeldTokens api.Tokens
 	// Prefers is a sleeper that has kept a conversation of what waits; empty: none, or it makes no difference.
 	Prefers api.InstanceID
+	// Bound says that no instance but Prefers may be woken or started for what waits.
+	Bound bool
 	// Load is what the awake instances say of their work; see [LoadOf].
 	Load Load
 	// PressedSince is since when [Function.Wanted] says pressed of what is awake; zero while it does not.

@@ -240,6 +240,20 @@ func (x *Index) Learn(c Chain, n int, now time.Time) {
 	}
 }
 
+// Unlearn takes back that c was sent to place n, but for what it has in common with others.
+func (x *Index) Unlearn(c Chain, n int) {
+	followers := int32(0)
+	for k := x.deepest(c, func(b int32) bool { return x.seenBy(b).Has(n) }); k > 0; k-- {
+		b := x.find(c, k)
+		if x.blocks[b].followers > followers {
+			return
+		}
+		x.seenBy(b)[n/64] &^= 1 << (n % 64)
+		x.sizes[n] -= int(x.blocks[b].size)
+		followers = 1
+	}
+}
+
 // see notes that place n has seen a block.
 func (x *Index) see(b int32, n int) {
 	if word, bit := &x.seenBy(b)[n/64], uint64(1)<<(n%64); *word&bit == 0 {
