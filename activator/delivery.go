@@ -48,7 +48,7 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 // mostNext is how many instances a gateway is told besides the one that was chosen.
 const mostNext = 2
 
-// nameNext tells who passes c on where it may go instead of the instance of s.
+// nameNext tells who passes c on, if it is not we, where it may go instead of the instance of s.
 func (f *function) nameNext(c *call, s *slot) {
 	if c.req.via == nil {
 		return
@@ -63,23 +63,25 @@ func (f *function) nameNext(c *call, s *slot) {
 
 // moveSlot moves s to the instance that who passes c on says has answered it.
 func (f *function) moveSlot(c *call, s *slot) {
-	if c.req.via == nil || c.req.via.Served == "" {
+	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.base.Host {
 		return
 	}
+	now := time.Now()
 	f.mu.Lock()
-	now, from := time.Now(), s.instance
-	s.instance = f.set.Move(from, c.req.via.Served, now, c.req.wants())
-	s.base = s.instance.Base()
-	moved := s.instance != from
-	if moved {
+	i := f.set.Move(s.instance, c.req.via.Served, now, c.req.wants())
+	if i != nil {
+		s.instance, s.base = i, i.Base()
 		f.callAgain(f.set.NextTry(now), now)
 	}
 	f.mu.Unlock()
-	if moved {
-		c.sent.last = api.CodeUnhealthy
-		c.a.picks.add(c, s)
-		f.dispatch()
+	if i == nil {
+		c.a.log.Warn("the gateway sent a request to an endpoint that is no instance: are the pool's targetPorts those of the functions?",
+			"request", c.req.id, "function", f.name, "instance", s.instance.ID, "chosen", s.base.Host, "endpoint", c.req.via.Served)
+		return
 	}
+	c.sent.last = api.CodeUnhealthy
+	c.a.picks.add(c, s)
+	f.dispatch()
 }
 
 // attempt is what is sent to the instance at base.

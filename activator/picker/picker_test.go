@@ -3,7 +3,9 @@ package picker_test
 import (
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -260,6 +262,115 @@ func TestSubsetOfSleepers(t *testing.T) {
 	}
 }
 
+// TestSubsetWaits: a request whose endpoints are busy waits for one of them, and keeps no other waiting; it is refused once they are gone.
+func TestSubsetWaits(t *testing.T) {
+	b := start(t, nil)
+	one, two := b.instance("one", api.Awake), b.instance("two", api.Awake)
+	open := func(allowed ...any) *stream {
+		s := b.open(duplex)
+		s.header(false, allowed)
+		s.body(chat, true)
+		return s
+	}
+	named := func(s *stream, want string) {
+		t.Helper()
+		m := s.recv()
+		if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != want {
+			t.Errorf("got %s, want %s", to, want)
+		}
+	}
+	waiting := func(n int) {
+		t.Helper()
+		b.eventually("it waits", func() bool { st, _ := b.a.Stats(b.name); return st.Waiting == n })
+	}
+	var running []*stream
+	for range 4 {
+		running = append(running, open(one.host()))
+		named(running[len(running)-1], one.host())
+	}
+	next, last := open(one.host()), open(one.host())
+	waiting(2)
+	named(open(), two.host())
+	named(open(two.host()), two.host())
+	running[0].cancel()
+	got := make(chan *extproc.ProcessingResponse, 2)
+	for _, s := range []*stream{next, last} {
+		go func() {
+			m, _ := s.Recv() // nil is seen below
+			got <- m
+		}()
+	}
+	m := <-got // whichever came first
+	if to := endpoint(t, m, m.GetRequestHeaders().GetResponse().GetHeaderMutation()); to != one.host() {
+		t.Errorf("got %s, want %s", to, one.host())
+	}
+	waiting(1)
+	b.a.ObserveInstance(one.set(api.Gone))
+	m = <-got
+	if r := immediate(m); r == nil || r.status != http.StatusServiceUnavailable {
+		t.Errorf("its endpoint is gone: got %v", m)
+	}
+}
+
+// TestFallbacks names the next two that are awake and allowed behind the one that is chosen.
+func TestFallbacks(t *testing.T) {
+	b := start(t, nil)
+	var all []*instance
+	for _, id := range []string{"one", "two", "three", "four"} {
+		all = append(all, b.instance(id, api.Awake))
+	}
+	sleeper := b.instance("sleeper", api.Asleep)
+	b.grant(sleeper)
+	for _, tc := range []struct {
+		allowed []any
+		want    int
+	}{{nil, 3}, {[]any{all[0].host(), all[1].host(), sleeper.host()}, 2}, {[]any{all[2].host()}, 1}} {
+		s := b.open(duplex)
+		s.header(false, tc.allowed)
+		s.body(chat, true)
+		m := s.recv()
+		change := m.GetRequestHeaders().GetResponse().GetHeaderMutation()
+		endpoint(t, m, change)
+		named := strings.Split(mutation(change)["x-gateway-destination-endpoint"], ",")
+		distinct := map[string]bool{}
+		for _, to := range named {
+			distinct[to] = true
+			if to == sleeper.host() || tc.allowed != nil && !slices.Contains(tc.allowed, any(to)) {
+				t.Errorf("of %v: %s is named", tc.allowed, to)
+			}
+		}
+		if len(named) != tc.want || len(distinct) != tc.want {
+			t.Errorf("of %v: got %v, want %d", tc.allowed, named, tc.want)
+		}
+		s.cancel()
+		b.eventually("no slot is taken", b.idle)
+	}
+	if sleeper.wakes.Load() != 0 {
+		t.Error("the sleeper was woken")
+	}
+}
+
+// TestServedByStranger: an endpoint that is no instance has a port that the pool should not have.
+func TestServedByStranger(t *testing.T) {
+	var log strings.Builder
+	b := start(t, nil, func(d *activator.Deps) { d.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	b.instance("one", api.Awake)
+	s := b.open(duplex)
+	s.header(false, nil)
+	s.body(chat, true)
+	s.recv()
+	s.recv()
+	s.served = "10.1.2.3:8000"
+	s.answer("200", false, "content-type", "application/json")
+	s.answerBody("{}", true)
+	for _, err := s.Recv(); err == nil; _, err = s.Recv() {
+	}
+	b.eventually("no slot is taken", b.idle)
+	if got := log.String(); !strings.Contains(got, "targetPorts") || !strings.Contains(got, "10.1.2.3:8000") {
+		t.Errorf("got the log %s", got)
+	}
+}
+
 // TestCut cuts streams at each phase, many at once: no slot and no place in the queue stays taken.
 func TestCut(t *testing.T) {
 	b := start(t, nil)
@@ -277,6 +388,21 @@ func TestCut(t *testing.T) {
 			s.recv()
 			s.answer("200", false, "content-type", "text/event-stream")
 			s.answerBody("data: {}\n\n", false)
+		},
+		func(s *stream) {
+			s.header(false, nil)
+			for _, c := range chat {
+				s.body(string(c), false)
+			}
+			_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestTrailers{RequestTrailers: &extproc.HttpTrailers{}}})
+		},
+		func(s *stream) {
+			s.header(false, nil)
+			s.body(chat, true)
+			s.recv()
+			s.served = "127.0.0.1:1"
+			s.answer("200", false)
+			_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}})
 		},
 	}
 	const n = 1000
@@ -394,6 +520,27 @@ func TestFront(t *testing.T) {
 	_ = s.CloseSend()
 	if _, err := s.Recv(); err != io.EOF {
 		t.Errorf("the end: got %v", err)
+	}
+	for _, tc := range []struct {
+		allowed []any
+		want    string // empty: a refusal
+	}{
+		{[]any{"10.0.0.1:8012", front, "10.0.0.2:8012", "10.0.0.3:8012"}, front + ",10.0.0.1:8012,10.0.0.2:8012"},
+		{[]any{"127.0.0.1"}, front},
+		{[]any{"10.0.0.1:8012"}, "10.0.0.1:8012"},
+		{[]any{"10.0.0.1"}, ""},
+		{[]any{}, ""},
+	} {
+		s := b.open(duplex)
+		s.header(false, tc.allowed)
+		m := s.recv()
+		if r := immediate(m); tc.want == "" && (r == nil || r.status != http.StatusServiceUnavailable) {
+			t.Errorf("%v: got %v, want 503", tc.allowed, m)
+		}
+		if to := mutation(m.GetRequestHeaders().GetResponse().GetHeaderMutation())["x-gateway-destination-endpoint"]; to != tc.want {
+			t.Errorf("%v: got %s, want %s", tc.allowed, to, tc.want)
+		}
+		s.cancel()
 	}
 }
 

@@ -111,11 +111,8 @@ func (w *writer) SetWriteDeadline(t time.Time) error {
 // finish sends what is left of the answer, and returns how the stream ends.
 func (w *writer) finish(aborted bool) error {
 	x := w.x
-	x.mu.Lock()
-	passing := x.passing
-	x.mu.Unlock()
 	switch {
-	case passing: // what the gateway answers itself ends as it likes
+	case x.isPassing(): // what the gateway answers itself ends as it likes
 		<-x.over
 		return nil
 	case x.left():

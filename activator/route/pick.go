@@ -93,11 +93,11 @@ func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.Insta
 	return next
 }
 
-// Move takes in that the instance at host has served what was sent to i and has a slot there. It returns that instance, i where none is known there.
+// Move takes in that the instance at host has served what has a slot of i. The slot is that instance's then; nil: there is none.
 func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	at := slices.IndexFunc(s.all, func(o *Instance) bool { return o.base.Host == host })
-	if at < 0 || s.all[at] == i {
-		return i
+	if at < 0 {
+		return nil
 	}
 	s.Release(i, w.Adapter)
 	s.index.Unlearn(w.Prefix, i.place)

@@ -45,3 +45,38 @@ func TestKept(t *testing.T) {
 		})
 	}
 }
+
+// TestBound: where what waits may not go to each instance, none but the one that it may go to is woken, and nothing is started.
+func TestBound(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		prefers api.InstanceID
+		bound   bool
+		want    string
+	}{
+		{"any", "", false, "wake f-1"},
+		{"the second, which sleeps deeper", "f-2", true, "wake f-2"},
+		{"the first", "f-1", true, "wake f-1"},
+		{"one that is gone", "f-9", true, ""},
+		{"none", "", true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			now := dawn.Add(time.Minute)
+			f := job("f", 0)
+			f.Need.PerDevice, f.Spec.Memory.PerDevice = 30*api.GiB, 30*api.GiB
+			f.Spec.MaxScale, f.Waiting, f.WaitingSince, f.LastRequest, f.Prefers, f.Bound = 3, 1, now, now, tc.prefers, tc.bound
+			first, second := one(&f, "f-1", api.Asleep, dawn), one(&f, "f-2", api.Asleep, dawn)
+			second.Status.Level, second.From = api.Level2, api.Level2
+			actions, _ := planned(now, []Function{f}, []Instance{first, second})
+			got := ""
+			for _, a := range actions {
+				if a.Kind == Wake || a.Kind == Start {
+					got += string(a.Kind) + " " + string(a.Instance)
+				}
+			}
+			if got != tc.want {
+				t.Errorf("got %q by %v, want %q", got, actions, tc.want)
+			}
+		})
+	}
+}

@@ -454,3 +454,25 @@ func BenchmarkFind(b *testing.B) {
 		})
 	}
 }
+
+// TestUnlearn: of a chain goes what it has not in common with others.
+func TestUnlearn(t *testing.T) {
+	var x Index
+	placed(t, &x, 2)
+	long, other := chain("a", "x", 9), chain("a", "x", 3)
+	x.Learn(long, 0, start)
+	x.Learn(long, 1, start)
+	x.Unlearn(long, 0)
+	if depth, seen := x.Find(long, all(2), nil); depth != long.Len() || !slices.Equal(of(seen), []int{1}) {
+		t.Errorf("%d of %d blocks are known, at %v, want all at place 1", depth, long.Len(), of(seen))
+	}
+	if got := x.Size(0); got != 0 {
+		t.Errorf("place 0 has %d bytes left", got)
+	}
+	x.Learn(long, 0, start)
+	x.Unlearn(other, 0) // the longer one needs it
+	if depth, seen := x.Find(long, all(1), nil); depth != long.Len() || !slices.Equal(of(seen), []int{0}) {
+		t.Errorf("%d of %d blocks are known at %v, want all", depth, long.Len(), of(seen))
+	}
+	x.Unlearn(long, -1) // no place
+}
