@@ -48,12 +48,12 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 // mostNext is how many instances a gateway is told besides the one that was chosen.
 const mostNext = 2
 
-// nameNext tells who passes c on, if it is not we, where it may go instead of the instance of s.
+// nameNext tells the gateway that passes c on where it may go instead of the instance of s.
 func (f *function) nameNext(c *call, s *slot) {
 	if c.req.via == nil {
 		return
 	}
-	c.req.via.Next = nil
+	c.req.via.Next, c.req.via.Served = nil, ""
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, i := range f.set.Next(s.instance, mostNext, time.Now(), c.req.wants(), of(f.sees(), c.req.peer.Client)) {
@@ -61,7 +61,7 @@ func (f *function) nameNext(c *call, s *slot) {
 	}
 }
 
-// moveSlot moves s to the instance that who passes c on says has answered it.
+// moveSlot moves s to the instance that has answered c, where the gateway that passes it on says which.
 func (f *function) moveSlot(c *call, s *slot) {
 	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.base.Host {
 		return

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 	"github.com/rouse-dev/rouse/activator/picker"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 )
 
 const chat = `{"model":"tiny","messages":[{"role":"user","content":"hello"}]}`
@@ -348,6 +349,36 @@ func TestFallbacks(t *testing.T) {
 	if sleeper.wakes.Load() != 0 {
 		t.Error("the sleeper was woken")
 	}
+}
+
+// TestSpentAtFallback: where the fallback refuses the request, it is the one that gave it back.
+func TestSpentAtFallback(t *testing.T) {
+	b := start(t, nil)
+	all := map[api.InstanceID]*instance{}
+	for _, id := range []api.InstanceID{"one", "two", "three"} {
+		all[id] = b.instance(string(id), api.Awake)
+		all[id].set(api.Asleep) // and nobody knows
+	}
+	s := b.open(duplex)
+	s.header(false, nil, "x-request-id", "mine")
+	s.body(chat, true)
+	named := strings.Split(mutation(s.recv().GetRequestHeaders().GetResponse().GetHeaderMutation())["x-gateway-destination-endpoint"], ",")
+	s.recv()
+	s.served = named[1]
+	s.answer("503", false, strings.ToLower(control.HeaderRefused), api.CodeAsleep)
+	s.answerBody(`{"error":{"message":"it sleeps"}}`, true)
+	if got := mutation(s.recv().GetResponseHeaders().GetResponse().GetHeaderMutation()); got["retry-after"] == "" {
+		t.Errorf("got %v", got)
+	}
+	var got []string
+	for _, p := range b.a.Picks("mine") {
+		got = append(got, all[p.Instance].host())
+	}
+	if want := named; !slices.Equal(got, want) {
+		t.Errorf("chosen were %v, want %v", got, want)
+	}
+	s.cancel()
+	b.eventually("no slot is taken", b.idle)
 }
 
 // TestServedByStranger: an endpoint that is no instance has a port that the pool should not have.

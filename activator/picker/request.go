@@ -25,10 +25,10 @@ import (
 // Names of the protocol (the extension's proposal 004) and of the llm-d router.
 const (
 	keyDestination = "x-gateway-destination-endpoint"
+	keyServed      = "x-gateway-destination-endpoint-served"
+	spaceBalancer  = "envoy.lb" // of both
 	keySubset      = "x-gateway-destination-endpoint-subset"
-	keyServed      = "x-gateway-destination-endpoint-served" // in the second space
 	spaceSubset    = "envoy.lb.subset_hint"
-	spaceBalancer  = "envoy.lb"
 )
 
 // mostNamed is how many endpoints are named for a request: the one that was chosen, and those that a gateway may retry at.
