@@ -202,7 +202,7 @@ func (p *program) isLast(at int32) bool {
 	for hops := 0; hops < 8; hops++ { // a longer chain of skips counts as something else
 		q := &p.places[at]
 		switch {
-		case len(q.edges) > 0 || len(q.calls) > 0:
+		case q.loop != nil || len(q.edges) > 0 || len(q.calls) > 0:
 			return false
 		case len(q.skips) == 0:
 			return q.final

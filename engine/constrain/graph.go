@@ -1,12 +1,30 @@
 package constrain
 
+import "slices"
+
 // place is a state of a rule's automaton, which is nondeterministic.
 type place struct {
 	edges []edge
 	skips []int32 // epsilon edges
 	calls []call
 	final bool // the rule may end here
+	// free: any plain text goes on from here, and from wherever it leads. In a loop, as far as that counts.
+	free bool
+	loop *loop
+	at   inLoop
 }
+
+// loop counts iterations, in the threads that are within. Loops are not within one another, but in rules.
+type loop struct{ min, max int32 } // max < 0: no limit
+
+// inLoop is what a place is to its loop.
+type inLoop uint8
+
+const (
+	enter inLoop = iota // an iteration begins, if there may be one more
+	again               // it has ended
+	leave               // the loop ends, if there were enough
+)
 
 // edge goes to a place with any byte of a range.
 type edge struct {
@@ -31,6 +49,7 @@ type builder struct {
 	names  []string
 	queue  []*rule
 	only   *[256]bool // bytes that may be used; nil: all
+	unroll bool       // loops do not count
 	depth  int
 	meter  *meter
 	err    error
@@ -235,6 +254,10 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	if r.max >= 0 && r.max < r.min {
 		return // no text
 	}
+	if !b.unroll && max(r.min, r.max) >= minCounted {
+		b.loop(r, from, to)
+		return
+	}
 	for range r.min {
 		next := b.add()
 		b.emit(r.x, from, next)
@@ -247,6 +270,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		b.skip(from, loop)
 		b.emit(r.x, loop, loop)
 		b.skip(loop, to)
+		b.places[loop].free = plainly(r.x)
 		return
 	}
 	for range r.max - r.min {
@@ -258,6 +282,51 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		}
 	}
 	b.skip(from, to)
+}
+
+// minCounted is how many iterations are counted; fewer are written out.
+const minCounted = 8
+
+// loop counts the iterations of a repetition. The first one that must be is before it, so that what can't be
+// completed is found.
+func (b *builder) loop(r repeat, from, to int32) {
+	if r.min > maxNodes {
+		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
+	}
+	l := &loop{int32(r.min), int32(r.max)}
+	add := func(at inLoop) int32 {
+		n := b.add()
+		b.places[n].loop, b.places[n].at = l, at
+		return n
+	}
+	first, next, last := add(enter), add(again), add(leave)
+	b.places[first].free = plainly(r.x)
+	b.unroll = true
+	if r.min > 0 {
+		b.emit(r.x, from, next)
+	} else {
+		b.skip(from, first)
+		b.skip(from, to)
+	}
+	b.emit(r.x, first, next)
+	b.unroll = false
+	b.skip(next, first)
+	b.skip(next, last)
+	b.skip(last, to)
+}
+
+// plain is the characters that stand for themselves in a JSON string.
+var plain = special.not()
+
+// plainly reports whether a form has every text of one plain character.
+func plainly(x expr) bool {
+	switch x := x.(type) {
+	case class:
+		return len(x) < 16 && len(plain.and(x.not())) == 0
+	case choice:
+		return slices.ContainsFunc(x, plainly)
+	}
+	return false
 }
 
 func (b *builder) graph(g *graph, from, to int32) {
@@ -280,6 +349,7 @@ func (b *builder) graph(g *graph, from, to int32) {
 		if p.final {
 			b.skip(at, to)
 		}
+		b.places[at].free = p.free
 	}
 }
 
@@ -310,7 +380,7 @@ func (b *builder) all() {
 
 // newGraph makes the automaton of a form without rules.
 func newGraph(m *meter, x expr) (*graph, error) {
-	b := &builder{rules: map[*rule]int32{}, meter: m}
+	b := &builder{rules: map[*rule]int32{}, meter: m, unroll: true}
 	start, end := b.add(), b.add()
 	b.places[end].final = true
 	b.emit(x, start, end)
@@ -334,7 +404,7 @@ func intersect(m *meter, a, c *graph) (*graph, error) {
 		if !ok {
 			n = int32(len(g.places))
 			at[p] = n
-			g.places = append(g.places, place{final: a.places[p.a].final && c.places[p.c].final})
+			g.places = append(g.places, place{final: a.places[p.a].final && c.places[p.c].final, free: a.places[p.a].free && c.places[p.c].free})
 			queue = append(queue, p)
 		}
 		return n

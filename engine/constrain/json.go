@@ -17,14 +17,13 @@ const (
 
 // jsonRules are the forms of JSON, shared by everything in one form.
 type jsonRules struct {
-	blank, char, text, integer, number *rule
-	value, object, array               *rule
+	blank, text, integer, number *rule
+	value, object, array         *rule
 }
 
 func newJSONRules() *jsonRules {
 	r := &jsonRules{
 		blank:   &rule{name: "blank", body: opt(oneOf(literal(" "), seq(literal("\n"), repeat{class{{' ', ' '}, {'\t', '\t'}}, 0, maxIndent})))},
-		char:    &rule{name: "char", body: jsonChar()},
 		text:    &rule{name: "string", body: quoted(repeat{jsonChar(), 0, -1})},
 		integer: &rule{name: "integer", body: seq(opt(literal("-")), digits())},
 		number:  &rule{name: "number"},

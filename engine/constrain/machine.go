@@ -32,6 +32,7 @@ type frame struct {
 // thread is one of the places where a text may be.
 type thread struct {
 	place int32
+	count int32 // iterations of the loop that the place is in
 	frame *frame
 }
 
@@ -82,7 +83,7 @@ type machine struct {
 func newMachine(p *program, v *Vocabulary) *machine {
 	m := &machine{program: p, vocab: v, bottom: &frame{}, seen: map[thread]struct{}{}, calls: map[int32]*frame{}, path: make([]*state, v.deep+1)}
 	m.reset()
-	m.start = m.closure([]thread{{p.starts[0], m.bottom}})
+	m.start = m.closure([]thread{{p.starts[0], 0, m.bottom}})
 	return m
 }
 
@@ -118,18 +119,22 @@ func (m *machine) closure(from []thread) *state {
 		t := m.stack[len(m.stack)-1]
 		m.stack = m.stack[:len(m.stack)-1]
 		p := &m.program.places[t.place]
+		count, ok := p.count(t.count)
+		if !ok {
+			continue
+		}
 		if len(p.edges) > 0 {
 			threads = append(threads, t)
 		}
 		for _, s := range p.skips {
-			push(thread{s, t.frame})
+			push(thread{s, count, t.frame})
 		}
 		for _, c := range p.calls { // 1
 			f := t.frame
 			if !m.program.last[c.to] {
-				f = m.call(c, f, push)
+				f = m.call(c, t, push)
 			}
-			push(thread{m.program.starts[c.rule], f})
+			push(thread{m.program.starts[c.rule], 0, f})
 		}
 		if p.final { // 2
 			end = end || t.frame == m.bottom
@@ -148,14 +153,30 @@ func (m *machine) closure(from []thread) *state {
 	return m.intern(threads, end)
 }
 
-// call adds a place to return to to the frame of a rule that begins here.
-func (m *machine) call(c call, from *frame, push func(thread)) *frame {
+// count is the iterations behind a place, and whether its loop goes on there after so many.
+func (p *place) count(n int32) (int32, bool) {
+	switch l := p.loop; {
+	case l == nil:
+	case p.at == enter:
+		return n, l.max < 0 || n < l.max
+	case p.at == leave:
+		return 0, n >= l.min
+	case l.max < 0: // more than the least is all the same
+		return min(n+1, l.min), true
+	default:
+		return n + 1, true
+	}
+	return n, true
+}
+
+// call adds a place to return to to the frame of a rule that begins at a thread.
+func (m *machine) call(c call, from thread, push func(thread)) *frame {
 	f := m.calls[c.rule]
 	if f == nil {
 		f = &frame{}
 		m.calls[c.rule] = f
 	}
-	to := thread{c.to, from}
+	to := thread{c.to, from.count, from.frame}
 	f.returns = append(f.returns, to)
 	if f.empty {
 		push(to)
@@ -173,7 +194,7 @@ func (m *machine) settle(f *frame) *frame {
 	}
 	returns := make([]thread, len(f.returns))
 	for i, r := range f.returns {
-		returns[i] = thread{r.place, m.settle(r.frame)}
+		returns[i] = thread{r.place, r.count, m.settle(r.frame)}
 	}
 	slices.SortFunc(returns, compareThreads)
 	returns = slices.Compact(returns)
@@ -191,7 +212,10 @@ func compareThreads(a, b thread) int {
 	if a.frame.id != b.frame.id {
 		return int(a.frame.id) - int(b.frame.id)
 	}
-	return int(a.place) - int(b.place)
+	if a.place != b.place {
+		return int(a.place) - int(b.place)
+	}
+	return int(a.count) - int(b.count)
 }
 
 // keyOf identifies sorted threads, until it is called again.
@@ -199,6 +223,7 @@ func (m *machine) keyOf(threads []thread) []byte {
 	m.key = m.key[:0]
 	for _, t := range threads {
 		m.key = binary.LittleEndian.AppendUint32(m.key, uint32(t.place))
+		m.key = binary.LittleEndian.AppendUint32(m.key, uint32(t.count))
 		m.key = binary.LittleEndian.AppendUint32(m.key, uint32(t.frame.id))
 	}
 	return m.key
@@ -236,7 +261,7 @@ func (m *machine) step(s *state, b byte) *state {
 	for _, t := range s.threads {
 		for _, e := range m.program.places[t.place].edges {
 			if e.lo <= b && b <= e.hi {
-				to = append(to, thread{e.to, t.frame})
+				to = append(to, thread{e.to, t.count, t.frame})
 			}
 		}
 	}
@@ -313,15 +338,19 @@ func (t *matcher) Accept(token int32) error {
 	return nil
 }
 
-// usable fails if a state is too crowded to go on from. It finds out by making the mask that is asked for next.
+// usable fails if a state is too crowded to go on from: if no byte leads on.
 func (m *machine) usable(s *state) error {
-	if s == crowded || len(s.threads) == 0 && !s.end {
-		return errCrowded
+	if s.end {
+		return nil
 	}
-	if !s.end && m.tokensOf(s).empty() {
-		return errCrowded
+	for _, t := range s.threads {
+		for _, e := range m.program.places[t.place].edges {
+			if m.step(s, e.lo) != crowded {
+				return nil
+			}
+		}
 	}
-	return nil
+	return errCrowded
 }
 
 // Done implements [Matcher].

@@ -1,11 +1,16 @@
 package constrain
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+	"unicode/utf8"
+)
 
-// tokens is a set of tokens: a list of the few, or bits of the many.
+// tokens is a set of tokens: a list of the few, or bits of the many, and a set that others share.
 type tokens struct {
-	list []int32
-	bits []uint64
+	list   []int32
+	bits   []uint64
+	shared []uint64
 }
 
 // set adds the tokens to a mask.
@@ -16,9 +21,10 @@ func (t *tokens) set(dst []uint64) {
 	for i, w := range t.bits {
 		dst[i] |= w
 	}
+	for i, w := range t.shared {
+		dst[i] |= w
+	}
 }
-
-func (t *tokens) empty() bool { return len(t.list) == 0 && len(t.bits) == 0 }
 
 func (t *tokens) bytes() int { return 64 + 4*len(t.list) + 8*len(t.bits) }
 
@@ -43,6 +49,7 @@ func compact(mask []uint64) *tokens {
 // local is the part of a mask that does not depend on the stack, but on the innermost rule alone.
 type local struct {
 	inside  *tokens // tokens that end within the rule, or with it
+	trie    []branch
 	escapes []int32 // nodes of the trie where the rule may end, and longer tokens go on
 	work    int     // what it took to find out
 }
@@ -68,7 +75,7 @@ func (m *machine) tokensOf(s *state) *tokens {
 	if s.mask != nil {
 		return s.mask
 	}
-	w := walk{machine: m, mask: make([]uint64, Words(m.vocab.size)), work: 2 * maxWork, outside: true}
+	w := walk{machine: m, trie: m.vocab.trie, mask: make([]uint64, Words(m.vocab.size)), work: 2 * maxWork, outside: true}
 	for lo := 0; lo < len(s.threads); {
 		hi := lo
 		for hi < len(s.threads) && s.threads[hi].frame == s.threads[lo].frame {
@@ -109,6 +116,7 @@ func (m *machine) forgetMasks() {
 // walk collects the tokens of one state.
 type walk struct {
 	machine *machine
+	trie    []branch
 	mask    []uint64
 	work    int
 	escapes []int32
@@ -126,7 +134,7 @@ func (w *walk) group(threads []thread) {
 	s := m.inner(threads)
 	if w.work < 0 {
 		m.path[0] = s
-		w.subtree(0, int32(len(m.vocab.trie)))
+		w.subtree(0, int32(len(w.trie)))
 		return
 	}
 	l := m.localOf(s) // 1
@@ -140,18 +148,21 @@ func (w *walk) group(threads []thread) {
 	if after == dead || after == crowded {
 		return
 	}
+	all := w.trie
+	w.trie = l.trie
 	for _, at := range l.escapes {
-		n := &m.vocab.trie[at]
+		n := &w.trie[at]
 		m.path[n.depth+1] = after
 		w.subtree(at+1, n.end)
 	}
+	w.trie = all
 }
 
 // inner is the state of threads without what surrounds their rule.
 func (m *machine) inner(threads []thread) *state {
 	inner := make([]thread, len(threads))
 	for i, t := range threads {
-		inner[i] = thread{t.place, m.bottom}
+		inner[i] = thread{t.place, t.count, m.bottom}
 	}
 	return m.intern(inner, false)
 }
@@ -159,20 +170,57 @@ func (m *machine) inner(threads []thread) *state {
 // localOf returns what a state can do within its rule.
 func (m *machine) localOf(s *state) *local {
 	if s.local == nil {
-		w := walk{machine: m, mask: make([]uint64, Words(m.vocab.size)), work: maxWork}
+		w := walk{machine: m, trie: m.vocab.trie, mask: make([]uint64, Words(m.vocab.size)), work: maxWork}
+		var shared []uint64
+		if n := m.plain(s.threads); n > 0 {
+			w.trie, shared = m.vocab.rest, m.vocab.plain[n]
+		}
 		m.path[0] = s
-		w.subtree(0, int32(len(m.vocab.trie)))
-		s.local = &local{inside: compact(w.mask), escapes: w.escapes, work: maxWork - w.work}
+		w.subtree(0, int32(len(w.trie)))
+		s.local = &local{inside: compact(w.mask), trie: w.trie, escapes: w.escapes, work: maxWork - w.work}
+		s.local.inside.shared = shared
 		m.keep(s, s.local.inside.bytes()+4*len(w.escapes))
 	}
 	return s.local
+}
+
+// plain is how many plain characters may follow threads of one rule, no more than the vocabulary distinguishes; 0 if
+// that is none, or not known.
+func (m *machine) plain(threads []thread) int {
+	most := len(m.vocab.plain) - 1
+	n, others := 0, false
+	for _, t := range threads {
+		p := &m.program.places[t.place]
+		switch {
+		case p.free && (p.loop == nil || p.loop.max < 0):
+			return most
+		case p.free:
+			n = max(n, int(p.loop.max-t.count))
+		default:
+			others = others || slices.ContainsFunc(p.edges, func(e edge) bool { return beginsPlain(e.byteRange) })
+		}
+	}
+	if others && n < most { // they may go on where the count ends
+		return 0
+	}
+	return min(n, most)
+}
+
+// beginsPlain reports whether a plain character begins with some byte of a range.
+func beginsPlain(r byteRange) bool {
+	for _, s := range plain {
+		if s.lo < utf8.RuneSelf && rune(r.lo) <= s.hi && s.lo <= rune(r.hi) {
+			return true
+		}
+	}
+	return r.hi >= utf8.RuneSelf
 }
 
 // subtree walks the nodes lo to hi of the trie, which lie side by side; the
 // machine's path holds the state above them.
 func (w *walk) subtree(lo, hi int32) {
 	m := w.machine
-	trie, class, path := m.vocab.trie, &m.program.class, m.path
+	trie, class, path := w.trie, &m.program.class, m.path
 	work := w.work
 	for i := lo; i < hi; {
 		n := &trie[i]

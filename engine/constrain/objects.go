@@ -309,7 +309,7 @@ func (c *schemaReader) except(names []string) expr {
 		b.add()
 	}
 	other := b.add() // behind a character that no name has there
-	b.places[other].final = true
+	b.places[other].final, b.places[other].free = true, true
 	b.emit(jsonClass(anyChar()), other, other)
 	for at, n := range nodes {
 		var here class
@@ -323,6 +323,7 @@ func (c *schemaReader) except(names []string) expr {
 		}
 		b.emit(jsonClass(here.not()), int32(at), other)
 		b.places[at].final = !n.end
+		b.places[at].free = true
 	}
 	if b.err != nil {
 		c.fail("%v", b.err)

@@ -94,7 +94,7 @@ func (c *schemaReader) fitsFormat(name, text string) bool {
 
 // stringForm is the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
-	length := repeat{c.json.char, f.minLength, f.maxLength}
+	length := repeat{jsonChar(), f.minLength, f.maxLength}
 	var x expr
 	for _, source := range f.patterns {
 		if p := c.pattern(source); p != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"unicode/utf8"
 )
 
 // Tokens is a tokenizer, as far as a vocabulary is made from it.
@@ -27,6 +28,10 @@ type Vocabulary struct {
 	text   []byte  // the bytes of all tokens
 	offset []int32 // where a token's bytes begin; one more at the end
 	trie   []branch
+	// plain[n] are the tokens of at most n plain characters, none of more than maxPlain; rest is the trie of the others.
+	// Without a token for each byte of plain characters there are none.
+	plain  [][]uint64
+	rest   []branch
 	more   map[int32][]int32 // tokens with the same bytes as the first
 	single [256]bool         // bytes that are a token
 	deep   int               // length of the longest token
@@ -71,8 +76,41 @@ func NewVocabulary(t Tokens) *Vocabulary {
 		}
 		return cmp.Compare(a, b)
 	})
-	v.build(order)
+	v.trie = v.build(order)
+	v.split(order)
 	return v
+}
+
+// maxPlain is the most characters of plain tokens that are counted.
+const maxPlain = 32
+
+// split finds the plain tokens.
+func (v *Vocabulary) split(order []int32) {
+	counts := make([]int, v.size)
+	var rest []int32
+	for _, id := range order {
+		p := v.piece(id)
+		if n := utf8.RuneCount(p); n <= maxPlain && utf8.Valid(p) && !bytes.ContainsFunc(p, special.has) {
+			counts[id] = n
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	for b := range 256 {
+		if beginsPlain(byteRange{byte(b), byte(b)}) && b != 0xC0 && b != 0xC1 && b < 0xF5 && !v.single[b] {
+			return
+		}
+	}
+	v.rest = v.build(rest)
+	v.plain = make([][]uint64, maxPlain+1)
+	for most := range v.plain {
+		v.plain[most] = make([]uint64, Words(v.size))
+		for id, n := range counts {
+			if 0 < n && n <= most {
+				v.plain[most][id>>6] |= 1 << (id & 63)
+			}
+		}
+	}
 }
 
 // Size is the number of tokens.
@@ -87,7 +125,7 @@ func controlBytes(id int32) []byte {
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.offset[id]:v.offset[id+1]] }
 
 // build makes the trie of sorted tokens.
-func (v *Vocabulary) build(order []int32) {
+func (v *Vocabulary) build(order []int32) (trie []branch) {
 	var open []int32 // the nodes above, by depth
 	var last []byte
 	for _, id := range order {
@@ -97,24 +135,27 @@ func (v *Vocabulary) build(order []int32) {
 			same++
 		}
 		if same == len(p) && same == len(last) && same > 0 {
-			n := &v.trie[open[same-1]]
+			n := &trie[open[same-1]]
 			n.many = true
-			v.more[n.token] = append(v.more[n.token], id)
+			if !slices.Contains(v.more[n.token], id) {
+				v.more[n.token] = append(v.more[n.token], id)
+			}
 			continue
 		}
 		for len(open) > same {
-			v.trie[open[len(open)-1]].end = int32(len(v.trie))
+			trie[open[len(open)-1]].end = int32(len(trie))
 			open = open[:len(open)-1]
 		}
 		for d := same; d < len(p); d++ {
-			open = append(open, int32(len(v.trie)))
-			v.trie = append(v.trie, branch{token: -1, depth: uint16(d), b: p[d]})
+			open = append(open, int32(len(trie)))
+			trie = append(trie, branch{token: -1, depth: uint16(d), b: p[d]})
 		}
-		v.trie[len(v.trie)-1].token = id
+		trie[len(trie)-1].token = id
 		v.deep = max(v.deep, len(p))
 		last = p
 	}
 	for _, i := range open {
-		v.trie[i].end = int32(len(v.trie))
+		trie[i].end = int32(len(trie))
 	}
+	return trie
 }
