@@ -28,7 +28,7 @@ var typeNames = map[string]types{
 // facts is everything that the schemas of a value say about it.
 type facts struct {
 	said  types // the types that it may have
-	types types // and those that its form has: where no type is said, the ones that keywords belong to
+	types types // and those that its form has: where keywords mean a type and none is said, theirs
 
 	enum    []any
 	hasEnum bool
@@ -59,11 +59,13 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	f := &facts{said: allTypes, maxLength: -1, maxItems: -1}
 	f.members.maxProps = -1
 	var hinted types
+	mean := c.strict
 	for _, p := range parts {
 		if !c.spend(8) {
 			return f
 		}
 		hinted |= c.types(f, p.o)
+		mean = mean || p.one
 		c.enum(f, p.o)
 		c.number(f, p.o)
 		c.text(f, p.o)
@@ -71,7 +73,7 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	}
 	c.object(&f.members, parts, loose)
 	f.types = f.said
-	if f.said == allTypes && hinted != 0 && !f.hasEnum {
+	if mean && f.said == allTypes && hinted != 0 && !f.hasEnum {
 		f.types = hinted
 	}
 	if f.whole() {
@@ -244,6 +246,9 @@ func (c *schemaReader) text(f *facts, o *object) {
 		text, ok := o.get(keyword).(string)
 		if !ok {
 			c.fail("%s of the schema is no string", keyword)
+		}
+		if keyword == "pattern" && text == "" {
+			continue
 		}
 		if keyword == "pattern" {
 			add(&f.patterns, text)

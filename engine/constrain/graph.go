@@ -254,11 +254,13 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	if r.max >= 0 && r.max < r.min {
 		return // no text
 	}
-	if !b.unroll && max(r.min, r.max) >= minCounted {
+	free := plainly(r.x)
+	if !b.unroll && (max(r.min, r.max) >= minCounted || r.max > 0 && free) {
 		b.loop(r, from, to)
 		return
 	}
 	for range r.min {
+		b.places[from].free = b.places[from].free || free && r.max < 0
 		next := b.add()
 		b.emit(r.x, from, next)
 		if from = next; !b.ok() {
@@ -270,7 +272,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		b.skip(from, loop)
 		b.emit(r.x, loop, loop)
 		b.skip(loop, to)
-		b.places[loop].free = plainly(r.x)
+		b.places[loop].free = free
 		return
 	}
 	for range r.max - r.min {
@@ -287,8 +289,7 @@ func (b *builder) repeat(r repeat, from, to int32) {
 // minCounted is how many iterations are counted; fewer are written out.
 const minCounted = 8
 
-// loop counts the iterations of a repetition. The first one that must be is before it, so that what can't be
-// completed is found.
+// loop counts the iterations of a repetition.
 func (b *builder) loop(r repeat, from, to int32) {
 	if r.min > maxNodes {
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
@@ -301,13 +302,11 @@ func (b *builder) loop(r repeat, from, to int32) {
 	}
 	first, next, last := add(enter), add(again), add(leave)
 	b.places[first].free = plainly(r.x)
-	b.unroll = true
-	if r.min > 0 {
-		b.emit(r.x, from, next)
-	} else {
-		b.skip(from, first)
+	b.skip(from, first)
+	if r.min == 0 {
 		b.skip(from, to)
 	}
+	b.unroll = true
 	b.emit(r.x, first, next)
 	b.unroll = false
 	b.skip(next, first)

@@ -154,7 +154,7 @@ func (c *schemaReader) names(o *object, keyword string) (names []string) {
 //  1. the properties in their order, those that are not required as options;
 //  2. then others, if there may be any: by pattern, or any but the ones named.
 func (c *schemaReader) objectForm(m *members) expr {
-	open := m.open || !m.declared
+	open := m.open || !m.declared || !c.strict && m.maxProps < 0
 	for _, name := range m.required {
 		m.name(name)
 	}
@@ -281,13 +281,15 @@ func (c *schemaReader) checkCounts(m *members, others expr) {
 	}
 }
 
-// except is every text, in the spelling of jsonText, but some: a trie of their characters.
+// except is every text, in the spelling of jsonText, but some: a trie of their characters. Characters that are in
+// none of them have one place, where all nodes may go on.
 func (c *schemaReader) except(names []string) expr {
 	type node struct {
 		children map[rune]int32
 		end      bool
 	}
 	nodes := []node{{children: map[rune]int32{}}}
+	var used class
 	for _, name := range names {
 		at := int32(0)
 		for _, r := range name {
@@ -299,6 +301,9 @@ func (c *schemaReader) except(names []string) expr {
 				next = int32(len(nodes))
 				nodes = append(nodes, node{children: map[rune]int32{}})
 				nodes[at].children[r] = next
+				if !used.has(r) {
+					used = append(used, span{r, r})
+				}
 			}
 			at = next
 		}
@@ -311,6 +316,8 @@ func (c *schemaReader) except(names []string) expr {
 	other := b.add() // behind a character that no name has there
 	b.places[other].final, b.places[other].free = true, true
 	b.emit(jsonClass(anyChar()), other, other)
+	unused := b.add()
+	b.emit(jsonClass(used.not()), unused, other)
 	for at, n := range nodes {
 		var here class
 		for r := range n.children {
@@ -321,7 +328,8 @@ func (c *schemaReader) except(names []string) expr {
 				b.emit(jsonClass(class{{r, r}}), int32(at), n.children[r])
 			}
 		}
-		b.emit(jsonClass(here.not()), int32(at), other)
+		b.emit(jsonClass(used.and(here.not())), int32(at), other)
+		b.skip(int32(at), unused)
 		b.places[at].final = !n.end
 		b.places[at].free = true
 	}

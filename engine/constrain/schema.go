@@ -12,9 +12,10 @@ import (
 // Schema is the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one way:
 //
 //   - Properties come in the order of the schema. One that is not required may be left out.
-//   - An object with properties has no others unless additionalProperties or
-//     unevaluatedProperties asks for them; one without properties has any.
-//   - Without a type, keywords of a type (minLength, items, …) mean that type.
+//   - An object has other properties unless additionalProperties or unevaluatedProperties
+//     forbids them; beside maxProperties or patternProperties only those that are named.
+//   - Without a type, keywords of a type (minLength, items, …) mean that type within oneOf, which
+//     other types would fit more than once.
 //   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole
 //     string, which is what most patterns mean; one with either is free at its other end.
 //   - oneOf needs alternatives that exclude each other as far as can be seen: by
@@ -26,12 +27,22 @@ import (
 // [*FormError] that names the keyword, and so is what takes more than the budget;
 // nil is one of its own. Schema fails with the cause of ctx when that ends.
 func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
+	return readSchema(ctx, b, source, false)
+}
+
+// Strict is [Schema] for schemas as OpenAI's strict mode wants them: an object with properties has no others
+// unless they are asked for, and keywords of a type mean that type.
+func Strict(ctx context.Context, b *Budget, source []byte) (Form, error) {
+	return readSchema(ctx, b, source, true)
+}
+
+func readSchema(ctx context.Context, b *Budget, source []byte, strict bool) (Form, error) {
 	root, err := readJSON(source)
 	if err != nil {
 		return Form{}, err
 	}
 	c := &schemaReader{
-		root: root, json: newJSONRules(), meter: newMeter(ctx, b), rules: map[string]*rule{}, ids: map[*object]int{}, parts: map[part]int{},
+		root: root, strict: strict, json: newJSONRules(), meter: newMeter(ctx, b), rules: map[string]*rule{}, ids: map[*object]int{}, parts: map[part]int{},
 		scopes: [][]int{nil}, scopeIDs: map[string]int{"": 0}, patterns: map[string]*pattern{},
 	}
 	c.index()
@@ -46,11 +57,13 @@ func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
 }
 
 // part is a schema's own keywords: without what $ref and allOf refer to, and with
-// plain also without its alternatives, one of which was chosen. scope are the
-// schemas with unevaluatedProperties that it is within, which know its properties.
+// plain also without its alternatives, one of which was chosen; one says that it was
+// an alternative of oneOf. scope are the schemas with unevaluatedProperties that it is
+// within, which know its properties.
 type part struct {
 	o     *object
 	plain bool
+	one   bool
 	scope int
 }
 
@@ -58,6 +71,7 @@ type part struct {
 // that apply to one value, so recursion through any mixture of $ref and allOf ends.
 type schemaReader struct {
 	root     any
+	strict   bool
 	json     *jsonRules
 	meter    *meter
 	refs     references
@@ -247,7 +261,8 @@ func (c *schemaReader) body(parts []part) expr {
 	open := false
 	plain := make([]part, len(parts))
 	for i, p := range parts {
-		plain[i] = part{o: p.o, plain: true, scope: p.scope}
+		plain[i] = p
+		plain[i].plain = true
 	}
 	for _, p := range parts {
 		if p.plain {
@@ -311,6 +326,9 @@ func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
 	}
 	for _, s := range list {
 		if b, ok := c.collect(p.scope, s); ok {
+			for i := range b {
+				b[i].one = p.one || keyword == "oneOf"
+			}
 			branches = append(branches, b)
 		}
 	}

@@ -136,7 +136,8 @@ func TestSchemaTakes(t *testing.T) {
 		{person, `{"name":"Ann","age":151}`, false},
 		{person, `{"name":"Ann"}`, false},
 		{person, `{"age":5,"name":"Ann"}`, false},
-		{person, `{"name":"Ann","age":5,"x":1}`, false},
+		{person, `{"name":"Ann","age":5,"x":1}`, true},
+		{person, `{"name":"Ann","age":5,"name":1}`, false},
 		{person, `{"name":"Ann","age":5} `, false},
 		{person, `{"name":"Ann","age":05}`, false},
 		{person, `{"name":"Ann","age":5,}`, false},
@@ -186,6 +187,40 @@ func TestSchemaTakes(t *testing.T) {
 	}
 }
 
+// TestStrict reads a schema as OpenAI's strict mode would have it written, and as it stands.
+func TestStrict(t *testing.T) {
+	for _, test := range []struct {
+		schema, text  string
+		strict, loose bool
+	}{
+		{`{"type":"object","properties":{"a":{"type":"integer"}}}`, `{"a":5,"x":1}`, false, true},
+		{`{"type":"object","properties":{"a":{"type":"integer"}}}`, `{"a":5}`, true, true},
+		{`{"properties":{"a":{"type":"integer"}}}`, `"text"`, false, true},
+		{`{"properties":{"a":{"type":"integer"}}}`, `{"a":"text"}`, false, false},
+		{`{"properties":{"a":{"type":"integer"}}}`, `{"b":{"a":"text"}}`, false, true},
+		{`{"properties":{"a":true},"additionalProperties":true}`, `{"b":1}`, true, true},
+		{`{"minimum":3}`, `null`, false, true},
+		{`{"minimum":3}`, `2`, false, false},
+		{`{"pattern":""}`, `"any"`, true, true},
+		{`{"oneOf":[{"properties":{"k":{"const":1}},"required":["k"]},{"properties":{"k":{"const":2}},"required":["k"]}]}`, `5`, false, false},
+	} {
+		for _, strict := range []bool{true, false} {
+			read, want := constrain.Schema, test.loose
+			if strict {
+				read, want = constrain.Strict, test.strict
+			}
+			f, err := read(t.Context(), nil, []byte(test.schema))
+			if err != nil {
+				t.Errorf("%s: %v", test.schema, err)
+				continue
+			}
+			if got := accepts(compile(t, f, english), english, test.text); got != want {
+				t.Errorf("%s, strict %v: %s accepted: %v, want %v", test.schema, strict, test.text, got, want)
+			}
+		}
+	}
+}
+
 func TestSchemaRefusals(t *testing.T) {
 	for schema, want := range map[string]string{
 		`{`:                                   "not JSON",
@@ -200,8 +235,8 @@ func TestSchemaRefusals(t *testing.T) {
 		`{"$ref":"http://example.com/s"}`:                  "$ref",
 		`{"$ref":"#/$defs/none"}`:                          "does not exist",
 		`{"$ref":"#"}`:                                     "back to itself",
-		`{"pattern":"(?=a)b"}`:                             "no text",
-		`{"pattern":"a^b"}`:                                "no text",
+		`{"type":"string","pattern":"(?=a)b"}`:             "no text",
+		`{"type":"string","pattern":"a^b"}`:                "no text",
 		`{"oneOf":[{"type":"integer"},{"type":"number"}]}`: "anyOf",
 		`{"oneOf":[]}`:                                     "empty",
 		`{"minLength":-1}`:                                 "minLength",

@@ -58,7 +58,8 @@ const (
 	hostPattern     = `(` + labelPattern + `\.){0,4}` + topPattern
 	emailPattern    = `[A-Za-z0-9_%+-]{1,20}(\.[A-Za-z0-9_%+-]{1,20}){0,2}@(` + labelPattern + `\.){1,4}[a-z]{2,10}`
 	pathPattern     = `(/[A-Za-z0-9._~-]{1,60}){1,10}`
-	uriPattern      = `[a-z][a-z0-9+-]{1,14}://(` + labelPattern + `\.){0,4}` + topPattern + `(:[1-9]\d{0,3})?(/[A-Za-z0-9._~-]{0,60}){0,10}(\?[A-Za-z0-9._~=&-]{0,200})?(#[A-Za-z0-9._~-]{0,60})?`
+	uriChars        = `([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})`
+	uriPattern      = `[A-Za-z][A-Za-z0-9+.-]*:(//([A-Za-z0-9._~-]+(:[A-Za-z0-9._~-]*)?@)?[A-Za-z0-9._~-]*(:([1-9]\d{0,3}|[1-5]\d{4}))?(/` + uriChars + `*)?|/?[A-Za-z0-9._~-]` + uriChars + `*)(\?(` + uriChars + `|\?)*)?(#(` + uriChars + `|\?)*)?`
 	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
 )
 

@@ -44,7 +44,7 @@ type responseFormat struct {
 	JSONSchema *struct {
 		Name   string          `json:"name"`
 		Schema json.RawMessage `json:"schema"`
-		Strict *bool           `json:"strict"`
+		Strict bool            `json:"strict"`
 	} `json:"json_schema"`
 }
 
@@ -72,7 +72,7 @@ func (s *structure) constraint() (*constraint, error) {
 			return nil, unsupported("structured_outputs.structural_tag", "a structural tag")
 		}
 		all = append(all,
-			schemaConstraint("structured_outputs.json", o.JSON),
+			schemaConstraint("structured_outputs.json", o.JSON, false),
 			regexConstraint("structured_outputs.regex", o.Regex),
 			choiceConstraint("structured_outputs.choice", o.Choice),
 			grammarConstraint("structured_outputs.grammar", o.Grammar),
@@ -82,12 +82,12 @@ func (s *structure) constraint() (*constraint, error) {
 		}
 	}
 	all = append(all,
-		schemaConstraint("guided_json", s.GuidedJSON),
+		schemaConstraint("guided_json", s.GuidedJSON, false),
 		regexConstraint("guided_regex", s.GuidedRegex),
 		choiceConstraint("guided_choice", s.GuidedChoice),
 		grammarConstraint("guided_grammar", s.GuidedGrammar),
 		grammarConstraint("grammar", s.Grammar),
-		schemaConstraint("json_schema", s.JSONSchema),
+		schemaConstraint("json_schema", s.JSONSchema, false),
 	)
 	switch all = slices.DeleteFunc(all, func(w *constraint) bool { return w == nil }); len(all) {
 	case 0:
@@ -134,16 +134,16 @@ func (f *responseFormat) constraint() (*constraint, error) {
 	case "text", "":
 		return nil, nil
 	case "json_object":
-		if w := schemaConstraint("response_format.schema", f.Schema); w != nil {
+		if w := schemaConstraint("response_format.schema", f.Schema, false); w != nil {
 			return w, nil
 		}
 		return anyObject("response_format"), nil
 	case "json_schema":
-		source := f.Schema
+		source, strict := f.Schema, false
 		if f.JSONSchema != nil && !null(f.JSONSchema.Schema) {
-			source = f.JSONSchema.Schema
+			source, strict = f.JSONSchema.Schema, f.JSONSchema.Strict
 		}
-		if w := schemaConstraint("response_format.json_schema.schema", source); w != nil {
+		if w := schemaConstraint("response_format.json_schema.schema", source, strict); w != nil {
 			return w, nil
 		}
 		return nil, badRequest("response_format.json_schema.schema", "response_format.json_schema.schema is missing: want a JSON schema")
@@ -154,7 +154,7 @@ func (f *responseFormat) constraint() (*constraint, error) {
 func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
 // schemaConstraint is the constraint for a value of a schema: JSON, or JSON in a string, as some clients send it.
-func schemaConstraint(param string, source json.RawMessage) *constraint {
+func schemaConstraint(param string, source json.RawMessage, strict bool) *constraint {
 	if null(source) {
 		return nil
 	}
@@ -162,8 +162,12 @@ func schemaConstraint(param string, source json.RawMessage) *constraint {
 	if kindOf(source) == "string" && json.Unmarshal(source, &text) == nil {
 		source = json.RawMessage(text)
 	}
-	return &constraint{param, "schema", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
-		return constrain.Schema(ctx, b, source)
+	kind, read := "schema", constrain.Schema
+	if strict {
+		kind, read = "strict schema", constrain.Strict
+	}
+	return &constraint{param, kind, string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
+		return read(ctx, b, source)
 	}}
 }
 

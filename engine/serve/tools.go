@@ -3,7 +3,9 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
@@ -19,6 +21,7 @@ const (
 type toolSpec struct {
 	name       string
 	parameters json.RawMessage // a JSON schema; none means no arguments
+	loose      bool            // arguments may have members that parameters do not name
 }
 
 // toolUse holds the tools of a request and its tool_choice. nil: calls are not parsed.
@@ -123,6 +126,7 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 		Function *struct {
 			Name       string          `json:"name"`
 			Parameters json.RawMessage `json:"parameters"`
+			Strict     *bool           `json:"strict"`
 		} `json:"function"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -143,7 +147,7 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 		case !describesObject(t.Function.Parameters):
 			return nil, badRequest("tools.function.parameters", "the parameters of the tool %s are no JSON schema of an object: want {\"type\":\"object\",\"properties\":…}, or leave them out for no arguments", quote(t.Function.Name))
 		}
-		tools = append(tools, toolSpec{t.Function.Name, t.Function.Parameters})
+		tools = append(tools, toolSpec{t.Function.Name, t.Function.Parameters, t.Function.Strict != nil && !*t.Function.Strict})
 	}
 	return tools, nil
 }
@@ -198,7 +202,7 @@ func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	var key strings.Builder
 	key.WriteString(f.name)
 	for _, t := range u.tools {
-		key.WriteString("\x00" + t.name + "\x00" + compactJSON(t.parameters))
+		key.WriteString("\x00" + t.name + "\x00" + compactJSON(t.parameters) + "\x00" + strconv.FormatBool(t.loose))
 	}
 	w := &constraint{param: "tools", kind: "tools"}
 	if u.many {
@@ -214,8 +218,15 @@ func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 		for _, t := range u.tools {
 			arguments := constrain.Text("{}")
 			if !null(t.parameters) {
+				read := constrain.Strict
+				if t.loose {
+					read = constrain.Schema
+				}
 				var err error
-				if arguments, err = constrain.Schema(ctx, b, objectSchema(t.parameters)); err != nil {
+				if arguments, err = read(ctx, b, objectSchema(t.parameters)); err != nil {
+					if known, ok := errors.AsType[*constrain.FormError](err); ok {
+						err = &constrain.FormError{Message: "the parameters of the tool " + quote(t.name) + ": " + known.Message}
+					}
 					return constrain.Form{}, err
 				}
 			}
