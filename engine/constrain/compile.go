@@ -22,7 +22,14 @@ type program struct {
 // Where the vocabulary has no token for some single byte, texts with that byte
 // are left out, because no text could be sure to complete them.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
-	b := &builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}
+	m, err := compile(&builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}, f, v)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
 	if b.meter.spend(8*len(b.places), 0); !b.ok() { // what follows goes over them some times
@@ -32,12 +39,19 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 	if !p.trim() {
 		return nil, formError("no text has this form: its parts contradict each other, or a part contains itself without end")
 	}
-	if name, ok := p.leftRecursion(b.names); ok {
+	empty := p.ending(false)
+	if name, ok := p.leftRecursion(empty, b.names); ok {
 		return nil, formError("the rule %q begins with itself: write it so that something comes before it, for example as a repetition", name)
 	}
 	p.last = make([]bool, len(p.places))
 	for i := range p.places {
 		p.last[i] = p.isLast(int32(i))
+		if q := &p.places[i]; q.at == leave {
+			p.still(int32(i), empty, func(at int32) {
+				next := &p.places[at]
+				q.loop.open = q.loop.open || next.final || len(next.calls) > 0 || next.beginsPlain()
+			})
+		}
 	}
 	p.classes()
 	p.bytes = p.size()
@@ -132,8 +146,7 @@ func keep[T any](list []T, good func(T) bool) []T {
 }
 
 // leftRecursion finds a rule that can call itself before any byte.
-func (p *program) leftRecursion(names []string) (name string, found bool) {
-	empty := p.ending(false)
+func (p *program) leftRecursion(empty []bool, names []string) (name string, found bool) {
 	first := make([][]int32, len(p.starts)) // rules that a rule may call before any byte
 	for r, s := range p.starts {
 		p.still(s, empty, func(at int32) {

@@ -8,7 +8,8 @@
 //     classes of characters, sequences, choices, repetitions and rules. The work
 //     and memory of this step and the next come out of one [Budget].
 //  2. [Compile] makes it a program for one [Vocabulary]: a nondeterministic automaton over
-//     bytes for each rule, whose edges may call other rules; its states are called places. Places from
+//     bytes for each rule, whose edges may call other rules; its states are called places. Iterations of
+//     a long repetition are counted, not written out. Places from
 //     which no text can be completed are removed, so no choice leads into a dead end.
 //  3. A [Matcher] is at a state of the pushdown automaton that the rules make: a set
 //     of places, each with the stack of places to return to. States are computed when
@@ -16,7 +17,9 @@
 //  4. The mask of a state comes from one walk over a trie of the vocabulary. What
 //     a token does inside the innermost rule does not depend on the stack, so
 //     that part is cached for all stacks; only tokens that leave the rule are
-//     followed with the stack. Masks are cached with their states.
+//     followed with the stack. Where any plain text may follow, as in a JSON string, the tokens
+//     that are plain text are known beforehand by their length, and the walk is over
+//     the others alone. Masks are cached with their states.
 //
 // What it guarantees: every text that ends with an end token has the form and is
 // valid UTF-8, and a mask is never empty: a text that would be in too many places

@@ -15,7 +15,10 @@ type place struct {
 }
 
 // loop counts iterations, in the threads that are within. Loops are not within one another, but in rules.
-type loop struct{ min, max int32 } // max < 0: no limit
+type loop struct {
+	min, max int32 // max < 0: no limit
+	open     bool  // plain text may go on behind it
+}
 
 // inLoop is what a place is to its loop.
 type inLoop uint8
@@ -294,7 +297,7 @@ func (b *builder) loop(r repeat, from, to int32) {
 	if r.min > maxNodes {
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
 	}
-	l := &loop{int32(r.min), int32(r.max)}
+	l := &loop{min: int32(r.min), max: int32(r.max)}
 	add := func(at inLoop) int32 {
 		n := b.add()
 		b.places[n].loop, b.places[n].at = l, at

@@ -3,7 +3,6 @@ package constrain
 import (
 	"math/bits"
 	"slices"
-	"unicode/utf8"
 )
 
 // tokens is a set of tokens: a list of the few, or bits of the many, and a set that others share.
@@ -195,9 +194,9 @@ func (m *machine) plain(threads []thread) int {
 		case p.free && (p.loop == nil || p.loop.max < 0):
 			return most
 		case p.free:
-			n = max(n, int(p.loop.max-t.count))
+			n, others = max(n, int(p.loop.max-t.count)), others || p.loop.open
 		default:
-			others = others || slices.ContainsFunc(p.edges, func(e edge) bool { return beginsPlain(e.byteRange) })
+			others = others || p.beginsPlain()
 		}
 	}
 	if others && n < most { // they may go on where the count ends
@@ -206,15 +205,13 @@ func (m *machine) plain(threads []thread) int {
 	return min(n, most)
 }
 
-// beginsPlain reports whether a plain character begins with some byte of a range.
-func beginsPlain(r byteRange) bool {
-	for _, s := range plain {
-		if s.lo < utf8.RuneSelf && rune(r.lo) <= s.hi && s.lo <= rune(r.hi) {
-			return true
-		}
-	}
-	return r.hi >= utf8.RuneSelf
+// beginsPlain reports whether a plain character may come next.
+func (p *place) beginsPlain() bool {
+	return slices.ContainsFunc(p.edges, func(e edge) bool { return beginsPlain(e.hi) || e.hi > ' ' && e.lo < e.hi })
 }
+
+// beginsPlain reports whether a plain character begins with a byte.
+func beginsPlain(b byte) bool { return b >= ' ' && b != '"' && b != '\\' }
 
 // subtree walks the nodes lo to hi of the trie, which lie side by side; the
 // machine's path holds the state above them.

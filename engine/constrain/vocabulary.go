@@ -97,7 +97,7 @@ func (v *Vocabulary) split(order []int32) {
 		}
 	}
 	for b := range 256 {
-		if beginsPlain(byteRange{byte(b), byte(b)}) && b != 0xC0 && b != 0xC1 && b < 0xF5 && !v.single[b] {
+		if beginsPlain(byte(b)) && b != 0xC0 && b != 0xC1 && b < 0xF5 && !v.single[b] {
 			return
 		}
 	}

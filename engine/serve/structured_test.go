@@ -72,7 +72,7 @@ func TestStructuredBudget(t *testing.T) {
 		for name, test := range map[string]struct{ field, source, want string }{
 			"alternatives that begin alike":        {"grammar", alike, "places of it at once"},
 			"alternatives that begin alike, later": {"grammar", `root ::= "ab" s` + strings.ReplaceAll("\n"+alike, "root ::=", "s ::="), "places of it at once"},
-			"repetition":                           {"guided_grammar", `root ::= "a"{9999999}`, "places"},
+			"repetition":                           {"guided_grammar", `root ::= "a"{9999999}`, "too large"},
 			"a regular expression":                 {"guided_regex", `((a{100}){100}){100}`, "repeat"},
 		} {
 			source, _ := json.Marshal(test.source) // a string always can be

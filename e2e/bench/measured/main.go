@@ -51,8 +51,8 @@ const head = `# Measured
 All figures of Rouse, each with the command that makes it, what it ran on and whether its target was met. ` + "`make measured`" + ` writes this
 page from the reports in [bench](bench). Machines differ, and these were shared: the ratios say more than the times. No figure is from a GPU.
 
-A value is the median; "beside" is the baseline of the same run, in turns with Rouse. Two reports have a form of their own: [the web page](bench/page.json)
-(` + "`make bench-page`" + `) and [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `).
+A value is the median; "beside" is the baseline of the same run, in turns with Rouse. Three reports have a form of their own: [the web page](bench/page.json)
+(` + "`make bench-page`" + `), [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `) and [masks beside llguidance](bench/masks.json) (its command is in it).
 `
 
 func main() {
