@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
 )
@@ -102,7 +101,6 @@ func TestTogether(t *testing.T) {
 			}
 		})
 	}
-	constrain.Warm(t.Context(), nil, g, 100, time.Second)
 	all.Wait()
 }
 

@@ -263,7 +263,9 @@ func (b *builder) repeat(r repeat, from, to int32) {
 		return
 	}
 	for range r.min {
-		b.places[from].free = b.places[from].free || free && r.max < 0
+		if free && r.max < 0 && b.places[from].loop == nil {
+			b.places[from].free = true
+		}
 		next := b.add()
 		b.emit(r.x, from, next)
 		if from = next; !b.ok() {
@@ -320,13 +322,24 @@ func (b *builder) loop(r repeat, from, to int32) {
 // plain is the characters that stand for themselves in a JSON string.
 var plain = special.not()
 
-// plainly reports whether a form has every text of one plain character.
+// plainly reports whether a form has every text of one plain character, and beside them only single characters and escapes.
 func plainly(x expr) bool {
 	switch x := x.(type) {
 	case class:
 		return len(x) < 16 && len(plain.and(x.not())) == 0
 	case choice:
-		return slices.ContainsFunc(x, plainly)
+		return len(x) > 0 && plainly(x[0]) && !slices.ContainsFunc(x[1:], func(y expr) bool { return !escape(y) })
+	}
+	return false
+}
+
+// escape reports whether a form begins like an escape in a JSON string.
+func escape(x expr) bool {
+	switch x := x.(type) {
+	case literal:
+		return x != "" && x[0] == '\\'
+	case sequence:
+		return len(x) > 0 && escape(x[0])
 	}
 	return false
 }

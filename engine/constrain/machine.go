@@ -355,3 +355,14 @@ func (m *machine) usable(s *state) error {
 
 // Done implements [Matcher].
 func (t *matcher) Done() bool { return t.ended || t.at.end && len(t.at.threads) == 0 }
+
+// Bytes is about what a grammar holds in memory now.
+func Bytes(g Grammar) int {
+	m, ok := g.(*machine)
+	if !ok {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.program.bytes + m.maskSize + m.weight*threadSize
+}

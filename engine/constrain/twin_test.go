@@ -10,7 +10,7 @@ import (
 )
 
 // long has plain tokens of all lengths around the limits of texts, and others that hold plain text, escapes and quotes.
-var long = append(append(words{}, english...), "abcd", "abcdefgh", "hello world", "ééé", "€uro", strings.Repeat("x", 31), strings.Repeat("x", 32),
+var long = append(append(words{}, english...), "abcd", "abcdefgh", "abababababab", "hello world", "ééé", "€uro", strings.Repeat("x", 31), strings.Repeat("x", 32),
 	strings.Repeat("x", 33), strings.Repeat("é", 32), "abc\"", "ab\",\"", "a\\n", "\\u00", "\\", "\\\"x", "x\x7f", "tab\t", "\n  ", "\xc3", "x\xe2\x82", "\xac", "a\": \"")
 
 // follows speaks at random and compares each mask with what the twin says of every token.
@@ -78,7 +78,7 @@ func TestMasksAreTheTwins(t *testing.T) {
 			}
 		}
 	}
-	for _, source := range []string{`root ::= [^x]{0,9} "x"`, `root ::= ("ab" | "a" | "b"){8,30} "\""`, `root ::= "\"" [^"\\]{0,40} "\"" | "ab"`, `root ::= (a{9} "y"?) | b b` + "\nb ::= [^\"]{3,8}\n" + `a ::= "x"? ([a-c]{0,9} "1")`} {
+	for _, source := range []string{`root ::= [^x]{0,9} "x"`, `root ::= ([^"]+ "\""){0,9} "\""`, `root ::= ("ab" | "a" | "b"){8,30} "\""`, `root ::= "\"" [^"\\]{0,40} "\"" | "ab"`, `root ::= (a{9} "y"?) | b b` + "\nb ::= [^\"]{3,8}\n" + `a ::= "x"? ([a-c]{0,9} "1")`} {
 		f, err := constrain.GBNF(t.Context(), nil, source)
 		if err != nil {
 			t.Fatalf("%s: %v", source, err)
@@ -89,6 +89,12 @@ func TestMasksAreTheTwins(t *testing.T) {
 			}
 		}
 	}
+	char, err := constrain.Regex(t.Context(), nil, `[^"]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := constrain.Repeat(constrain.AnyOf(char, constrain.Text("ab")), 0, 9)
+	follows(t, "pairs", constrain.Sequence(pairs, constrain.Text(`"`)), long, r, 5)
 	compared := 0
 	for trial := range 300 {
 		g := generator{rand.New(rand.NewPCG(uint64(trial), 9))}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/rouse-dev/rouse/engine/constrain"
 	"github.com/rouse-dev/rouse/engine/tokenizer"
@@ -182,8 +181,6 @@ const (
 	maxGrammars      = 32
 	maxGrammarSource = 4 << 20   // bytes of all their sources
 	maxGrammarBytes  = 256 << 20 // bytes of all of them, with what they have learnt
-	warmStates       = 64
-	warmTime         = 20 * time.Millisecond
 )
 
 // grammars compiles forms for one vocabulary, and keeps the ones that were used
@@ -237,7 +234,6 @@ func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, e
 	if err != nil {
 		return nil, formError(w.param, err)
 	}
-	constrain.Warm(ctx, budget, grammar, warmStates, warmTime) // here, where only this request waits for it
 	g.keep(&compiled{key, grammar})
 	return grammar, nil
 }
