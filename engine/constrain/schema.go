@@ -11,7 +11,7 @@ import (
 
 // Schema is the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one way:
 //
-//   - Properties come in the order of the schema. One that is not required may be left out.
+//   - Properties come in the order of the schema, those of $ref and allOf first. One that is not required may be left out.
 //   - An object has other properties unless additionalProperties or unevaluatedProperties
 //     forbids them; beside maxProperties or patternProperties only those that are named.
 //   - Without a type, keywords of a type (minLength, items, …) mean that type within oneOf, which
@@ -172,9 +172,6 @@ func (n *collection) add(s any, scope int) bool {
 			return true
 		}
 		scope, n.parts[at].scope = all, all
-	} else {
-		n.at[o] = len(n.parts)
-		n.parts = append(n.parts, part{o: o, scope: scope})
 	}
 	n.open[o] = true
 	defer delete(n.open, o)
@@ -185,6 +182,10 @@ func (n *collection) add(s any, scope int) bool {
 		if !n.add(sub, scope) {
 			return false
 		}
+	}
+	if !seen { // behind what it refers to, whose members come first
+		n.at[o] = len(n.parts)
+		n.parts = append(n.parts, part{o: o, scope: scope})
 	}
 	return n.err == nil
 }

@@ -199,6 +199,8 @@ func TestStrict(t *testing.T) {
 		{`{"properties":{"a":{"type":"integer"}}}`, `{"a":"text"}`, false, false},
 		{`{"properties":{"a":{"type":"integer"}}}`, `{"b":{"a":"text"}}`, false, true},
 		{`{"properties":{"a":true},"additionalProperties":true}`, `{"b":1}`, true, true},
+		{`{"properties":{"b":true},"allOf":[{"properties":{"a":true}}]}`, `{"a":1,"b":2}`, true, true},
+		{`{"properties":{"b":true},"allOf":[{"properties":{"a":true}}]}`, `{"b":2,"a":1}`, false, false},
 		{`{"minimum":3}`, `null`, false, true},
 		{`{"minimum":3}`, `2`, false, false},
 		{`{"pattern":""}`, `"any"`, true, true},
