@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,22 +18,56 @@ var update = flag.Bool("update", false, "write docs/cli.md, docs/metrics.md and 
 
 // TestCommandsAreDocumented keeps docs/cli.md equal to what the commands say.
 func TestCommandsAreDocumented(t *testing.T) {
-	const path = "../../../docs/cli.md"
 	t.Setenv("HOME", "/home/you") // defaults name folders below it
 	t.Setenv("XDG_CONFIG_HOME", "")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("XDG_STATE_HOME", "")
-	if *update {
-		if err := run([]string{"--markdown", path}); err != nil {
-			t.Fatal(err)
+	compare(t, "cli", func() (string, error) { return page(programs()), nil })
+}
+
+// page is all commands of the programs, each as its --help says it.
+func page(programs []*cobra.Command) string {
+	var text strings.Builder
+	text.WriteString("# Commands\n\nWhat each command says with `--help`. This page is made from the programs by `make keys`.\n")
+	for _, p := range programs {
+		fmt.Fprintf(&text, "\n## %s\n", p.CommandPath())
+		if p.Long != "" {
+			fmt.Fprintf(&text, "\n```\n%s\n```\n", strings.TrimSpace(p.Long))
+		}
+		if flags := strings.TrimRight(p.PersistentFlags().FlagUsages(), "\n"); flags != "" {
+			fmt.Fprintf(&text, "\nAll commands have these flags:\n\n```\n%s\n```\n", flags)
+		}
+		for _, c := range p.Commands() {
+			command(&text, c)
 		}
 	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v: run `make keys`", err)
+	return text.String()
+}
+
+// command writes a command, and those below it.
+func command(text *strings.Builder, c *cobra.Command) {
+	if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+		return
 	}
-	if diff := cmp.Diff(page(programs()), string(got)); diff != "" {
-		t.Errorf("docs/cli.md is out of date, run `make keys` (-want +got):\n%s", diff)
+	var parts []string
+	if about := strings.TrimSpace(c.Long); about != "" && about != c.Short {
+		parts = append(parts, about)
+	}
+	if c.Runnable() {
+		parts = append(parts, "Usage:\n  "+c.UseLine())
+	}
+	if c.HasExample() {
+		parts = append(parts, "Examples:\n"+strings.TrimRight(c.Example, "\n"))
+	}
+	if flags := c.LocalNonPersistentFlags(); flags.HasAvailableFlags() {
+		parts = append(parts, "Flags:\n"+strings.TrimRight(flags.FlagUsages(), "\n"))
+	}
+	fmt.Fprintf(text, "\n### %s\n\n%s.\n", c.CommandPath(), strings.TrimSuffix(c.Short, "."))
+	if len(parts) > 0 {
+		fmt.Fprintf(text, "\n```\n%s\n```\n", strings.Join(parts, "\n\n"))
+	}
+	for _, below := range c.Commands() {
+		command(text, below)
 	}
 }
 
@@ -45,14 +80,14 @@ func TestPathsAreDocumented(t *testing.T) { compare(t, "paths", pathsPage) }
 // compare looks whether a page is what the programs make of it.
 func compare(t *testing.T, name string, page func() (string, error)) {
 	path := "../../../docs/" + name + ".md"
-	if *update {
-		if err := run([]string{"--" + name, path}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	want, err := page()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	got, err := os.ReadFile(path)
 	if err != nil {
@@ -85,7 +120,7 @@ func TestAllMetricsAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	imports, err := os.ReadFile("metrics.go")
+	imports, err := os.ReadFile("metrics_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
