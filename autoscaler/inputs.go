@@ -61,7 +61,11 @@ type (
 
 		refused chan error
 	}
-	allStopped struct{ emptied chan struct{} }
+	allStopped struct {
+		For time.Duration // unused: gob takes no struct without exported fields
+
+		emptied chan struct{}
+	}
 )
 
 // put posts an input. It does not block; false says that the loop has ended.

@@ -133,18 +133,18 @@ func (r *Replay) Next() (round Round, err error) {
 	round.At = now
 	r.decided, r.peeked = nil, false
 	r.a.enter(now, r.step)
-	for key, found := r.in.Next(); found; key, found = r.in.Next() {
-		if key.Kind == kindDecision {
+	for kind, found := r.in.Next(); found; kind, found = r.in.Next() {
+		if kind == kindDecision {
 			var d api.Decision
-			r.in.Take(key, &d)
+			r.in.Take(&d)
 			round.Recorded = append(round.Recorded, d)
 			continue
 		}
-		in := newInput(key.Kind)
+		in := newInput(kind)
 		if in == nil {
-			return round, fmt.Errorf("at %s: there is something of the unknown kind %d", now.Format(time.RFC3339Nano), key.Kind)
+			return round, fmt.Errorf("at %s: there is something of the unknown kind %d", now.Format(time.RFC3339Nano), kind)
 		}
-		if r.in.Take(key, in); r.in.Err() == nil {
+		if r.in.Take(in); r.in.Err() == nil {
 			round.Seen.add(in)
 			in.apply(r.a)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/flight"
+	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
 // Kinds of what is recorded of a round: the inputs, and decisions.
@@ -48,7 +49,7 @@ var kindOf = sync.OnceValue(func() map[reflect.Type]uint8 {
 
 // recordShape is the shape of all that is recorded.
 var recordShape = sync.OnceValues(func() (string, error) {
-	values := []any{&saved{}, &api.Decision{}}
+	values := []any{&saved{}, &rhythm.State{}, &api.Decision{}}
 	for _, k := range kinds {
 		values = append(values, k.value())
 	}
@@ -96,24 +97,8 @@ func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
 func (r *round) took(in input) {
 	if r.rec != nil {
 		in = r.secret.input(in)
-		r.rec.Add(keyOf(in), in)
+		r.rec.Add(kindOf()[reflect.TypeOf(in)], in)
 	}
-}
-
-// keyOf says of which earlier input one is the successor.
-func keyOf(in input) flight.Key {
-	k := flight.Key{Kind: kindOf()[reflect.TypeOf(in)]}
-	switch in := in.(type) {
-	case *functionPut:
-		k.A = string(in.Spec.Name)
-	case *instanceReported:
-		k.A = string(in.Status.Instance)
-	case *demandReported:
-		k.A, k.B = string(in.Demand.Function), in.Demand.Activator
-	case *used:
-		k.A, k.B = string(in.Function), in.Activator
-	}
-	return k
 }
 
 // decided records a decision.
@@ -123,7 +108,7 @@ func (r *round) decided(d api.Decision) {
 	}
 	if r.rec != nil {
 		d.Reason, d.Error = r.secret.text(d.Reason), r.secret.text(d.Error)
-		r.rec.Add(flight.Key{Kind: kindDecision, A: string(d.Function)}, &d)
+		r.rec.Add(kindDecision, &d)
 	}
 }
 

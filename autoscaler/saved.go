@@ -10,7 +10,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
-	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
@@ -47,8 +46,7 @@ type (
 		Instance api.InstanceID // as it is called now; empty: none that there still is
 	}
 	savedFunction struct {
-		Function  decide.Function // without its instances and its rhythm
-		Rhythm    *rhythm.State
+		Function  decide.Function // without its instances
 		Removed   bool
 		Demands   []savedDemand
 		Waiters   []uint64
@@ -107,7 +105,7 @@ func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
 	s := savedFunction{Function: f.Function, Removed: f.removed, LastWait: f.lastWait,
 		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
 	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
-	s.Function.Rhythm, s.Rhythm = nil, f.Rhythm.State()
+	s.Function.Rhythm = f.Rhythm.State().Rhythm() // a copy
 	for _, d := range f.demands {
 		s.Demands = append(s.Demands, savedDemand{d.Demand, d.heard})
 	}
@@ -138,7 +136,6 @@ func (a *Autoscaler) restore(s *saved) {
 	for _, sf := range s.Functions {
 		f := a.record(sf.Function.Spec.Name)
 		f.Function, f.removed, f.lastWait, f.decisions = sf.Function, sf.Removed, sf.LastWait, sf.Decisions
-		f.Rhythm = sf.Rhythm.Rhythm()
 		for _, d := range sf.Demands {
 			f.demands[d.Demand.Activator] = demand{d.Demand, d.Heard}
 		}

@@ -1,7 +1,9 @@
 package flight
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // suffix ends the names of segments; what is before it sorts as they were written.
@@ -84,10 +85,11 @@ func (d *disk) begin(h Header, state any) error {
 	if d.w, err = newSegmentWriter(file, h); err != nil {
 		return err
 	}
-	e := newEncoder()
-	e.ref = h.Began
-	e.add(Key{}, state)
-	return d.w.data(appendRecord(nil, recordState, e.buf))
+	var content bytes.Buffer
+	if err := gob.NewEncoder(&content).Encode(state); err != nil {
+		return err
+	}
+	return d.w.data(content.Bytes())
 }
 
 // makeRoom removes the oldest segments while there is more than there may be. The one that is open stays.
@@ -114,9 +116,8 @@ func (d *disk) makeRoom() error {
 
 // File is a segment's.
 type File struct {
-	Path    string
-	Size    int64
-	Changed time.Time
+	Path string
+	Size int64
 }
 
 // Files are the segments in a folder, the oldest first; none where there is no folder.
@@ -131,7 +132,7 @@ func Files(folder string) ([]File, error) {
 			continue
 		}
 		if info, err := e.Info(); err == nil { // else it was just removed
-			files = append(files, File{filepath.Join(folder, e.Name()), info.Size(), info.ModTime()})
+			files = append(files, File{filepath.Join(folder, e.Name()), info.Size()})
 		}
 	}
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })

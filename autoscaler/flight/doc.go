@@ -8,8 +8,8 @@
 // The life of a round:
 //
 //  1. The owner of the state asks whether a segment is to begin ([Recorder.Due]); if so it gives its state ([Recorder.Begin]).
-//  2. It says what it takes in and decides ([Recorder.Round], [Recorder.Add], [Recorder.End]). Each value is written as what is different
-//     from the last of its kind and key (encode.go), into a buffer in memory.
+//  2. It says what it takes in and decides ([Recorder.Round], [Recorder.Add], [Recorder.End]). Each value is encoded by
+//     encoding/gob, into a buffer in memory.
 //  3. [Recorder.Run] takes the buffer once a second, compresses it, and writes it as a chunk with a checksum (segment.go). What is
 //     there before a chunk that is cut or damaged can be read.
 //  4. A segment ends when it has its share of [Config].MostBytes, or after [Config].MostAge. The oldest files go while all are more than MostBytes.

@@ -53,7 +53,7 @@ func someThing(r *rand.Rand) *thing {
 		t.At = time.Date(1+r.IntN(9999), 1, 1, 0, 0, 0, 7, noon.Location())
 	}
 	if r.IntN(2) == 0 {
-		t.Parts, t.Names = []part{}, []string{"a", "b", fmt.Sprint(r.IntN(4))}
+		t.Names = []string{"a", "b", fmt.Sprint(r.IntN(4))}
 	}
 	for range r.IntN(4) {
 		t.Parts = append(t.Parts, part{fmt.Sprint("p", r.IntN(9)), noon})
@@ -73,7 +73,7 @@ func shapeOf(t *testing.T) string {
 	return s
 }
 
-// TestWhatIsReadIsWhatWasWritten writes values at random, of few keys, and reads them.
+// TestWhatIsReadIsWhatWasWritten writes values at random and reads them.
 func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -81,7 +81,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 		type round struct {
 			At   time.Time
 			Step time.Duration
-			Keys []Key
+			Keys []uint8
 			Of   []*thing
 		}
 		var want []round
@@ -95,7 +95,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 				w := round{At: now, Step: time.Duration(r.IntN(3)-1) * time.Hour}
 				rec.Round(now, w.Step)
 				for range r.IntN(5) {
-					k, v := Key{uint8(1 + r.IntN(3)), fmt.Sprint("a", r.IntN(3)), ""}, someThing(r)
+					k, v := uint8(1+r.IntN(3)), someThing(r)
 					rec.Add(k, v)
 					w.Keys, w.Of = append(w.Keys, k), append(w.Of, v)
 				}
@@ -126,7 +126,7 @@ func TestWhatIsReadIsWhatWasWritten(t *testing.T) {
 				g := round{At: at, Step: step}
 				for k, found := in.Next(); found; k, found = in.Next() {
 					v := new(thing)
-					in.Take(k, v)
+					in.Take(v)
 					g.Keys, g.Of = append(g.Keys, k), append(g.Of, v)
 				}
 				if err = errors.Join(err, in.Err()); err != nil {
@@ -175,7 +175,7 @@ func (r recorder) rounds(n, bytes int) {
 		random := rand.NewChaCha8([32]byte{byte(k), byte(k >> 8)})
 		_, _ = random.Read(text)
 		r.Round(now, 0)
-		r.Add(Key{Kind: 1}, &thing{Text: string(text)})
+		r.Add(1, &thing{Text: string(text)})
 		r.End()
 		time.Sleep(time.Second)
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"encoding/gob"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,11 +16,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of what is read.
-const (
-	mostFile   = 1 << 30
-	mostRecord = 128 << 20
-)
+// mostFile bounds a file that is read.
+const mostFile = 1 << 30
 
 // Segment is one segment of a record, as far as it is whole.
 type Segment struct {
@@ -78,7 +76,7 @@ func Open(path string) ([]*Segment, error) {
 
 // Parse reads the segments in data.
 func Parse(data []byte) ([]*Segment, error) {
-	version, _, _ := strings.Cut(magic, "1")
+	version, _, _ := strings.Cut(magic, "2")
 	switch {
 	case len(data) == 0:
 		return nil, errors.New("it is empty")
@@ -227,12 +225,12 @@ func (s *Segment) decompress() (*zstd.Decoder, error) {
 	return zip, nil
 }
 
-// Reader reads the records of one segment. Its first error stays.
+// Reader reads what was recorded in one segment. Its first error stays.
 type Reader struct {
-	in     io.Reader
+	in     *bufio.Reader // a gob.Decoder takes no more of it than a value has
 	zip    *zstd.Decoder
-	rounds *decoder
-	zone   *time.Location
+	rounds *gob.Decoder
+	err    error
 }
 
 // Reader begins to read s. shape is [Shape] of what this program records. Close it.
@@ -247,9 +245,8 @@ func (s *Segment) Reader(shape, version string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := newDecoder()
-	d.ref = s.Began.In(s.Location())
-	return &Reader{in: bufio.NewReader(zip), zip: zip, rounds: d, zone: s.Location()}, nil
+	in := bufio.NewReader(zip)
+	return &Reader{in: in, zip: zip, rounds: gob.NewDecoder(in)}, nil
 }
 
 // Close frees what r has.
@@ -257,90 +254,34 @@ func (r *Reader) Close() { r.zip.Close() }
 
 // State reads the state that the segment begins with into v, a pointer to a struct. It comes first.
 func (r *Reader) State(v any) error {
-	content, err := r.record(recordState)
-	if err != nil {
+	if err := gob.NewDecoder(r.in).Decode(v); err != nil {
 		return fmt.Errorf("the state: %w", err)
-	}
-	d := newDecoder()
-	d.buf, d.ref, d.memory = content, r.rounds.ref, mostMemory
-	d.take(Key{}, v)
-	if d.err == nil && len(d.buf) > 0 {
-		d.fail(errors.New("it goes on behind its end"))
-	}
-	if d.err != nil {
-		return fmt.Errorf("the state: %w", d.err)
 	}
 	return nil
 }
 
 // Round reads the next round's time, and by how much the clock was set. [io.EOF] says that there is none.
 func (r *Reader) Round() (now time.Time, step time.Duration, err error) {
-	content, err := r.record(recordRound)
-	if err != nil {
-		return now, 0, err
+	if _, err := r.in.Peek(1); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the stream has no end of its own
+		return now, 0, io.EOF
 	}
-	d := r.rounds
-	d.buf, d.memory = content, mostMemory
-	now = d.ref.Add(time.Duration(d.varint()) * time.Microsecond)
-	step = time.Duration(d.varint()) * time.Microsecond
-	d.ref = now
-	return now, step, d.err
+	var h head
+	r.Take(&h)
+	return h.Now, h.Step, r.err
 }
 
-// Next is the key of the next value of the round; false: there is none, or it can't be read, which [Reader.Err] says.
-func (r *Reader) Next() (key Key, found bool) {
-	d := r.rounds
-	if len(d.buf) == 0 || d.err != nil {
-		return key, false
-	}
-	kind := d.uvarint()
-	key = Key{uint8(kind), d.string(), d.string()}
-	if kind == 0 || kind > 255 {
-		d.fail(errors.New("there is a value of an unknown kind"))
-	}
-	return key, d.err == nil
+// Next is the kind of the next value of the round; false: there is none, or it can't be read, which [Reader.Err] says.
+func (r *Reader) Next() (kind uint8, found bool) {
+	r.Take(&kind)
+	return kind, kind > 0 && r.err == nil
 }
 
-// Take reads the value whose key came last into v, a pointer to a struct.
-func (r *Reader) Take(key Key, v any) { r.rounds.take(key, v) }
+// Take reads the value whose kind came last into v, a pointer to the zero value of its type.
+func (r *Reader) Take(v any) {
+	if r.err == nil {
+		r.err = r.rounds.Decode(v)
+	}
+}
 
 // Err is what was wrong with a value; nil: nothing.
-func (r *Reader) Err() error { return r.rounds.err }
-
-// record reads the next one, which is to be of a kind.
-func (r *Reader) record(want uint64) ([]byte, error) {
-	kind, err := r.uvarint()
-	if err != nil {
-		return nil, err
-	}
-	n, err := r.uvarint()
-	switch {
-	case err != nil || n > mostRecord:
-		return nil, errors.New("it ends in the middle of a record")
-	case kind != want:
-		return nil, errors.New("there is a record of an unknown kind")
-	}
-	var content bytes.Buffer
-	if _, err := io.CopyN(&content, r.in, int64(n)); err != nil {
-		return nil, errors.New("it ends in the middle of a record")
-	}
-	return content.Bytes(), nil
-}
-
-// uvarint reads a number. [io.EOF] says that the records are at their end: a segment's stream has none of its own.
-func (r *Reader) uvarint() (n uint64, err error) {
-	var one [1]byte
-	for shift := 0; shift < 64; shift += 7 {
-		if _, err := io.ReadFull(r.in, one[:]); err != nil {
-			if shift == 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
-				return 0, io.EOF
-			}
-			return 0, fmt.Errorf("decompress: %w", err)
-		}
-		n |= uint64(one[0]&0x7f) << shift
-		if one[0] < 0x80 {
-			return n, nil
-		}
-	}
-	return 0, errors.New("a number is too long")
-}
+func (r *Reader) Err() error { return r.err }

@@ -2,10 +2,10 @@ package flight
 
 import (
 	"bytes"
+	"encoding/gob"
 	"errors"
 	"io"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -26,21 +26,17 @@ func written(t testing.TB) (data []byte, second int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := newEncoder()
-		e.ref = noon
-		e.add(Key{}, someThing(rand.New(rand.NewPCG(1, uint64(k)))))
-		err = w.data(appendRecord(nil, recordState, e.buf))
-		e = newEncoder()
-		e.ref = noon
+		var content bytes.Buffer
+		err = gob.NewEncoder(&content).Encode(someThing(rand.New(rand.NewPCG(1, uint64(k)))))
+		err = errors.Join(err, w.data(content.Bytes()))
+		content.Reset()
+		e := gob.NewEncoder(&content)
 		for n := range 20 {
-			e.buf = nil
-			e.varint(5)
-			e.varint(0)
-			e.uvarint(1)
-			e.string("a")
-			e.string("")
-			e.add(Key{1, "a", ""}, someThing(rand.New(rand.NewPCG(2, uint64(n)))))
-			err = errors.Join(err, w.data(appendRecord(nil, recordRound, e.buf)))
+			for _, v := range []any{head{Now: noon}, uint8(1), someThing(rand.New(rand.NewPCG(2, uint64(n)))), uint8(0)} {
+				err = errors.Join(err, e.Encode(v))
+			}
+			err = errors.Join(err, w.data(content.Bytes()))
+			content.Reset()
 		}
 		if err = errors.Join(err, w.end("")); err != nil {
 			t.Fatal(err)
@@ -65,8 +61,8 @@ func rounds(s *Segment, shape string) (n int, err error) {
 		} else if err != nil {
 			return n, err
 		}
-		for k, found := r.Next(); found; k, found = r.Next() {
-			r.Take(k, new(thing))
+		for _, found := r.Next(); found; _, found = r.Next() {
+			r.Take(new(thing))
 		}
 		if r.Err() != nil {
 			return n, r.Err()
@@ -87,11 +83,13 @@ func TestDamage(t *testing.T) {
 	}{
 		{"whole", func(b []byte) []byte { return b }, []int{20, 20, 20}, []string{"", "", ""}, ""},
 		{"cut in the third", func(b []byte) []byte { return b[:len(b)-200] }, []int{20, 20, -1}, []string{"", "", "the file ends in the middle"}, ""},
-		{"a byte of the second is another", func(b []byte) []byte { b[second+700] ^= 1; return b }, []int{20, -1, 20}, []string{"", "the checksum is wrong", ""}, ""},
-		{"the second is cut", func(b []byte) []byte { return append(b[:second+600:second+600], b[2*second:]...) }, []int{20, -1, 20}, []string{"", "", ""}, ""},
+		{"a byte of the second is another", func(b []byte) []byte { b[second+1200] ^= 1; return b }, []int{20, -1, 20}, []string{"", "the checksum is wrong", ""}, ""},
+		{"the second is cut", func(b []byte) []byte {
+			return append(b[:second+1200:second+1200], b[bytes.LastIndex(b, []byte(magic)):]...)
+		}, []int{20, -1, 20}, []string{"", "", ""}, ""},
 		{"nothing", func([]byte) []byte { return nil }, nil, nil, "it is empty"},
 		{"something else", func([]byte) []byte { return []byte("PK\x03\x04") }, nil, nil, "it is no flight record"},
-		{"a newer one", func(b []byte) []byte { return bytes.Replace(b, []byte("record 1\n"), []byte("record 2\n"), 1) }, nil, nil, "another version of Rouse has written"},
+		{"a newer one", func(b []byte) []byte { return bytes.Replace(b, []byte("record 2\n"), []byte("record 3\n"), 1) }, nil, nil, "another version of Rouse has written"},
 		{"the header alone", func(b []byte) []byte { return b[:len(magic)] }, nil, nil, "the file ends in the middle of a segment"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,36 +207,3 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
-
-// FuzzValue reads values that have passed every checksum.
-func FuzzValue(f *testing.F) {
-	for n := range uint64(20) {
-		e := newEncoder()
-		e.ref = noon
-		e.add(Key{}, someThing(rand.New(rand.NewPCG(3, n))))
-		e.add(Key{}, someThing(rand.New(rand.NewPCG(4, n))))
-		f.Add(e.buf)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d := newDecoder()
-		d.buf, d.ref, d.memory = data, noon, 1<<20
-		var v thing
-		for range 3 {
-			d.take(Key{}, &v)
-		}
-		if d.err != nil {
-			return
-		}
-		e := newEncoder() // what was read can be written, and is the same then
-		e.ref = noon
-		e.add(Key{}, &v)
-		again := newDecoder()
-		again.buf, again.ref, again.memory = e.buf, noon, 1<<30
-		var w thing
-		if again.take(Key{}, &w); again.err != nil || !same(reflectOf(&v), reflectOf(&w)) {
-			t.Errorf("%+v becomes %+v: %v", v, w, again.err)
-		}
-	})
-}
-
-func reflectOf(v any) reflect.Value { return reflect.ValueOf(v).Elem() }

@@ -1,10 +1,11 @@
 package flight
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/binary"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,11 +68,11 @@ const (
 // Ended is why a segment ended with its program.
 const Ended = "the program ended"
 
-// Kinds of records within a segment.
-const (
-	recordState uint64 = iota + 1
-	recordRound
-)
+// head begins a round. Values follow, each behind its kind, and the kind 0.
+type head struct {
+	Now  time.Time
+	Step time.Duration
+}
 
 // Recorder writes a record. See the package's comment for who may call what.
 type Recorder struct {
@@ -82,8 +83,8 @@ type Recorder struct {
 	bell  bell.Bell
 
 	// What follows is the owner's of the state.
-	enc   *encoder
-	round []byte        // the one that is being written
+	enc   *gob.Encoder  // of the segment, into round; nil: nothing is recorded
+	round bytes.Buffer  // the one that is being written
 	spent time.Duration // for this round, so far
 
 	mu       sync.Mutex // guards what follows
@@ -135,8 +136,8 @@ func (r *Recorder) Due(now time.Time) bool {
 // the round that comes next. finish, which may be nil, makes of state what is written; it is called once, by the goroutine of Run.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
-	r.enc = newEncoder()
-	r.enc.ref = asOf
+	r.round.Reset()
+	r.enc = gob.NewEncoder(&r.round)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
@@ -150,25 +151,23 @@ func (r *Recorder) Round(now time.Time, step time.Duration) {
 	if r.enc == nil {
 		return
 	}
-	began := time.Now()
-	e := r.enc
-	e.buf = r.round[:0]
-	e.varint(int64(now.Sub(e.ref) / time.Microsecond))
-	e.varint(int64(step / time.Microsecond))
-	e.ref = now
-	r.spent = time.Since(began)
+	r.spent = 0
+	r.encode(head{now, step})
 }
 
-// Add writes what was taken in, or decided. key's kind is not 0. v is a pointer to a struct.
-func (r *Recorder) Add(key Key, v any) {
-	if r.enc == nil {
-		return
+// Add writes what was taken in, or decided: v is a pointer to a struct, and kind, which is not 0, says which.
+func (r *Recorder) Add(kind uint8, v any) {
+	if r.enc != nil {
+		r.encode(kind)
+		r.encode(v)
 	}
+}
+
+func (r *Recorder) encode(v any) {
 	began := time.Now()
-	r.enc.uvarint(uint64(key.Kind))
-	r.enc.string(key.A)
-	r.enc.string(key.B)
-	r.enc.add(key, v)
+	if err := r.enc.Encode(v); err != nil {
+		panic("flight: " + err.Error()) // of a type: see Shape
+	}
 	r.spent += time.Since(began)
 }
 
@@ -177,14 +176,15 @@ func (r *Recorder) End() {
 	if r.enc == nil {
 		return
 	}
-	r.round = r.enc.buf
+	r.encode(uint8(0))
+	defer r.round.Reset()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.open {
 		r.enc = nil
 		return
 	}
-	if r.waiting+len(r.round) > mostBuffer {
+	if r.waiting+r.round.Len() > mostBuffer {
 		r.stop("the disk is too slow", retryAfter)
 		return
 	}
@@ -192,16 +192,10 @@ func (r *Recorder) End() {
 		r.queue = append(r.queue, step{rounds: make([]byte, 0, largeChunk)})
 	}
 	last := &r.queue[len(r.queue)-1]
-	last.rounds = appendRecord(last.rounds, recordRound, r.round)
-	r.waiting += len(r.round)
+	last.rounds = append(last.rounds, r.round.Bytes()...)
+	r.waiting += r.round.Len()
 	r.spend(r.spent)
 	r.bell.Ring()
-}
-
-func appendRecord(to []byte, kind uint64, content []byte) []byte {
-	to = binary.AppendUvarint(to, kind)
-	to = binary.AppendUvarint(to, uint64(len(content)))
-	return append(to, content...)
 }
 
 // close ends the segment. The caller holds mu.

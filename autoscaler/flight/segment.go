@@ -13,7 +13,7 @@ import (
 )
 
 // magic begins each segment, with the version of what follows.
-const magic = "rouse flight record 1\n"
+const magic = "rouse flight record 2\n"
 
 // Header says what a segment is.
 type Header struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -19,6 +20,8 @@ func Shape(values ...any) (string, error) {
 	}
 	return fmt.Sprintf("%016x", xxhash.Sum64String(b.String())), nil
 }
+
+var timeType = reflect.TypeFor[time.Time]()
 
 // deepest bounds how deep values are within one another.
 const deepest = 12

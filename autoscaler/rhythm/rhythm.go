@@ -26,6 +26,8 @@
 package rhythm
 
 import (
+	"bytes"
+	"encoding/gob"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -87,6 +89,21 @@ func (s *State) Rhythm() *Rhythm {
 	}
 	return &Rhythm{visits: slices.Clone(s.Visits), next: s.Next, known: s.Known, verdicts: s.Verdicts, judged: s.Judged, last: s.Last,
 		hours: hours{often: s.Often, slot: s.Slot, begun: s.Begun, any: s.Any}}
+}
+
+// GobEncode writes the State, for the record of an autoscaler.
+func (r *Rhythm) GobEncode() ([]byte, error) {
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(r.State())
+	return b.Bytes(), err
+}
+
+// GobDecode reads what GobEncode wrote.
+func (r *Rhythm) GobDecode(data []byte) error {
+	var s State
+	err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s)
+	*r = *s.Rhythm()
+	return err
 }
 
 // Window is a time at which a visit is foreseen.
