@@ -47,8 +47,6 @@ type upFlags struct {
 	drain               time.Duration
 	noGPU               bool
 	dcgm                []string
-	sleepersPerGPU      int
-	residueShare        float64
 	proxies, peers      string
 	maxEvent            string
 	keys, clusters      string
@@ -102,8 +100,6 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	s.StringVar(&f.memory, "memory", "", "host `memory` that models may use together, such as 2Gi (default: four fifths of the machine's)")
 	s.BoolVar(&f.noGPU, "no-gpu", false, "leave GPUs alone")
 	s.StringArrayVar(&f.dcgm, "dcgm", nil, "`URL` of a DCGM exporter that says what is used of the GPUs, in place of nvidia-smi (repeatable)")
-	s.IntVar(&f.sleepersPerGPU, "sleepers-per-gpu", 0, "how many instances may sleep on one GPU; 0: as many as it has memory for")
-	s.Float64Var(&f.residueShare, "residue-share", 0, "the part of a GPU's memory that instances may hold asleep, all together; 0: no limit")
 	s.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests may go on after the first Ctrl-C")
 	s.StringVar(&f.adminToken, "admin-token-file", "", "`file` with a token that opens the administrative API at the address of --listen too (default: only this user's own socket)")
 	s.StringVar(&f.proxies, "trusted-proxies", "", "`addresses` of proxies whose X-Forwarded-For says who a client is, such as 10.0.0.0/8,192.0.2.7 (default: none)")
@@ -193,7 +189,7 @@ func again(signals <-chan os.Signal) {
 
 // config reads manifests and flags.
 func (f *upFlags) config() (local.Config, error) {
-	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, SleepersPerGPU: f.sleepersPerGPU, ResidueShare: f.residueShare, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
+	cfg := local.Config{StateDir: xdg.State(), Origins: f.origins, NoGPU: f.noGPU, DCGM: f.dcgm, Sink: os.Getenv("K_SINK"), SinkOverrides: os.Getenv("K_CE_OVERRIDES"), DrainTimeout: max(f.drain, time.Nanosecond), Version: version()}
 	var err error
 	if cfg.Listen, err = api.ListenAddress(f.listen); err != nil {
 		return cfg, fmt.Errorf("--listen: %w", err)

@@ -41,10 +41,6 @@ type Config struct {
 	GPUInterval time.Duration
 	// DCGM are URLs of DCGM exporters that say what is used of the GPUs, in place of nvidia-smi; empty: none.
 	DCGM []string
-	// SleepersPerGPU is how many instances may sleep on one GPU; 0: as many as it has memory for.
-	SleepersPerGPU int
-	// ResidueShare is the part of a GPU's memory that instances may hold asleep, all together; 0: no limit.
-	ResidueShare float64
 	// BaseDir holds one folder per running server. Default: see [BaseDir].
 	BaseDir string
 	// Program is the rouse binary, which instances run. Default: the running program.

@@ -51,7 +51,6 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
-	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/functions/fetch"
@@ -213,7 +212,6 @@ func (s *server) build(ctx context.Context) error {
 	}
 	s.learned = newLearned(cfg.StateDir, cfg.Logger)
 	s.autoscaler, err = autoscaler.New(autoscaler.Config{Devices: devices, Memory: s.learned, Record: cfg.record(),
-		Policy: decide.Policy{SleepersPerDevice: cfg.SleepersPerGPU, ResidueShare: cfg.ResidueShare},
 		Traces: cfg.Traces}, s.agent, s.bus, cfg.Logger, registry)
 	if err != nil {
 		return err
