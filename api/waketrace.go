@@ -24,9 +24,6 @@ const (
 	PathAwake     Path = "awake"      // an instance was up already, but took nothing at that moment
 )
 
-// Paths are all of them, in the order of what they cost.
-var Paths = []Path{PathAwake, PathHot, PathWarm, PathCold, PathColdFreed}
-
 // Part is a part of Rouse, or what stands around it.
 type Part string
 

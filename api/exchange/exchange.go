@@ -46,8 +46,6 @@ const (
 	HeaderAttempt = "X-Rouse-Attempt"
 	// HeaderFunction names the function that a request is for.
 	HeaderFunction = "X-Rouse-Function"
-	// HeaderAgent names the agent that a request is for, between two front doors: the second passes it on, or gives it back.
-	HeaderAgent = "X-Rouse-Agent"
 )
 
 // Times of a control stream.

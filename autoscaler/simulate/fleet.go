@@ -32,7 +32,6 @@ const (
 
 // unit is one instance, whatever the policy.
 type unit struct {
-	number  int
 	f       *function
 	devices []int
 	state   state
@@ -149,8 +148,7 @@ func (w *world) create(f *function, devices []int) *unit {
 	if n := w.devices[devices[0]].node; w.nodes[n].gone && w.err == nil {
 		w.err = fmt.Errorf("at %s %s is to start on node %d, which has left", w.now, f.m.Name, n)
 	}
-	w.units++
-	u := &unit{number: w.units, f: f, devices: devices, state: gone, since: w.now, lastUse: w.now}
+	u := &unit{f: f, devices: devices, state: gone, since: w.now, lastUse: w.now}
 	u.batch.m = f.m
 	u.batch.timer = timer{c: &w.clock, do: func() { w.work(u) }}
 	f.units = append(f.units, u)

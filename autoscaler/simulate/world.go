@@ -28,7 +28,6 @@ type function struct {
 	running int
 	units   []*unit // that exist, in the order in which they came
 	expiry  timer   // refuses the oldest
-	last    time.Duration
 	// area is the integral of waiting and running requests over time until at.
 	area float64
 	at   time.Duration
@@ -70,7 +69,6 @@ type world struct {
 	nodes      []node
 	shares     bool        // GPUs may have several instances awake
 	hosts      []api.Bytes // in use, by node
-	units      int         // that ever were
 	open       int         // requests that have not ended
 	starts     int
 	wakes      int
@@ -156,8 +154,7 @@ func (w *world) arrive(r *request) {
 	w.open++
 	r.cold = !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed })
 	f.count(w.now)
-	f.last = w.now
-	if !slices.ContainsFunc(f.units, func(u *unit) bool { return u.state == awake && !u.closed }) {
+	if r.cold {
 		w.cold++
 	}
 	f.queue = append(f.queue, r)

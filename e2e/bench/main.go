@@ -51,7 +51,6 @@ type bench struct {
 	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
 	effort          float64 // scales the number of rounds
 	small           bool    // everything once
-	log             io.Writer
 }
 
 // rounds scales a number of rounds.
@@ -109,7 +108,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, small: *small, log: stdout}
+	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, small: *small}
 	for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 		if *path == "" {
 			if *path, err = build(ctx, dir, name); err != nil {

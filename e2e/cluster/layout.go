@@ -24,10 +24,9 @@ const (
 	// NodeName is the name of the one node.
 	NodeName = "node1"
 
-	hostLink  = "rouse0"
-	linkCIDR  = "10.250.0.0/30"
-	firstIP   = "10.96.0.1" // of ServiceCIDR: the API server's own service
-	clusterID = "rouse"
+	hostLink = "rouse0"
+	linkCIDR = "10.250.0.0/30"
+	firstIP  = "10.96.0.1" // of ServiceCIDR: the API server's own service
 )
 
 const module = "github.com/rouse-dev/rouse"

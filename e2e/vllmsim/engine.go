@@ -287,7 +287,7 @@ type job struct {
 	// changed wakes the reader; it holds one token, since one look sees everything.
 	changed chan struct{}
 
-	arrived, begun, first, last, ended time.Time
+	arrived, begun, first, last time.Time
 }
 
 // begin is the moment when it is first computed. Lost weights, and KV entries that
@@ -317,7 +317,7 @@ func (j *job) produce(now time.Time) {
 }
 
 func (j *job) finish(now time.Time) {
-	j.over, j.ended = true, now
+	j.over = true
 	j.wake()
 }
 

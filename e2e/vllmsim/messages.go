@@ -23,7 +23,7 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request, ill injected) 
 		return
 	}
 	defer cancel()
-	reply := &reply{s: s, a: &a, job: jobs[0], id: s.id(r, "msg_"), ev: s.events(w, ill)}
+	reply := &reply{a: &a, job: jobs[0], id: s.id(r, "msg_"), ev: s.events(w, ill)}
 	for p := range s.follow(r, jobs) {
 		if p.err != nil && !reply.ev.started {
 			s.anthropicFailure(w, p.err)
@@ -48,7 +48,6 @@ func (s *Server) messages(w http.ResponseWriter, r *http.Request, ill injected) 
 
 // reply is one answer of the messages API.
 type reply struct {
-	s      *Server
 	a      *ask
 	job    *job
 	id     string

@@ -10,13 +10,13 @@ import (
 // There are two: floats for F32, F16 and BF16, and for all other types 8-bit integers in
 // blocks of 32 with a scale each. The zero value is ready for Resize.
 type Input struct {
-	tokens, cols int
-	integer      bool
-	stride       int       // values from a vector to the next, in floats or ints
-	blockStride  int       // and in blocks
-	floats       []float32 // [tokens, stride]
-	ints         []int8    // [tokens, stride]
-	blocks       []block   // [tokens, blockStride]
+	cols        int
+	integer     bool
+	stride      int       // values from a vector to the next, in floats or ints
+	blockStride int       // and in blocks
+	floats      []float32 // [tokens, stride]
+	ints        []int8    // [tokens, stride]
+	blocks      []block   // [tokens, blockStride]
 }
 
 // block describes 32 integers of an Input. Assembly knows its layout: 16 bytes, in
@@ -31,7 +31,7 @@ type block struct {
 // Resize makes room for vectors of cols values that are multiplied with matrices of type t.
 // Memory is kept between calls. Each vector must be loaded before it is used.
 func (in *Input) Resize(t gguf.Type, tokens, cols int) {
-	in.tokens, in.cols, in.integer = tokens, cols, formats[t].integer
+	in.cols, in.integer = cols, formats[t].integer
 	if !in.integer {
 		in.stride = stride(cols, 4)
 		in.floats = grow(in.floats, tokens*in.stride)

@@ -225,7 +225,7 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 	select {
 	case r := <-ch:
 		if r.Error != "" {
-			return r, &OpError{Verb: op.Verb, Message: r.Error}
+			return r, &OpError{Message: r.Error}
 		}
 		return r, nil
 	case <-l.over:
@@ -236,10 +236,7 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 }
 
 // OpError is the worker's own refusal of an op.
-type OpError struct {
-	Verb    wire.Verb
-	Message string
-}
+type OpError struct{ Message string }
 
 // Error implements error.
 func (e *OpError) Error() string { return e.Message }

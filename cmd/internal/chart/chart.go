@@ -170,7 +170,6 @@ func (c choice) names() (names []string) {
 
 // object is one Kubernetes object in all choices.
 type object struct {
-	id    string
 	texts []string // by choice; empty: it is not there
 }
 
@@ -194,7 +193,7 @@ func objects() (string, error) {
 				return "", err
 			}
 			if byID[id] == nil {
-				byID[id] = &object{id: id, texts: make([]string, len(choices))}
+				byID[id] = &object{texts: make([]string, len(choices))}
 				list = append(list, byID[id])
 			}
 			byID[id].texts[k] = strings.TrimSpace(text)

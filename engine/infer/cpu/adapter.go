@@ -13,7 +13,6 @@ import (
 
 // adapter is a loaded adapter, packed. It stays in memory while the model sleeps.
 type adapter struct {
-	name   string
 	rank   int
 	scale  float32
 	layers [][lora.NumTargets]*pair
@@ -36,7 +35,7 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	case a.Rank < 1:
 		return nil, fmt.Errorf("its rank is %d, want at least 1", a.Rank)
 	}
-	out := &adapter{name: a.Name, rank: a.Rank, scale: a.Scale, layers: make([][lora.NumTargets]*pair, c.Layers)}
+	out := &adapter{rank: a.Rank, scale: a.Scale, layers: make([][lora.NumTargets]*pair, c.Layers)}
 	for i := range a.Layers {
 		for t, p := range a.Layers[i] {
 			if p == nil {

@@ -20,7 +20,6 @@ type neonTile struct {
 	sums          []int   // float sums of one vector, where there is one
 	acc           [][]int // [token][quad] integer sums
 	last          [][]int // those of Q6_K's last 16 columns
-	halves        []int   // [token] sums of the activations, in elements 2 and 3
 	low4, high    int     // masks
 	offset        int     // minus what was added to weights
 	free          []int
@@ -58,7 +57,7 @@ func (a *neonTile) allot(two, high, offset bool) {
 			a.quads = 1
 		}
 	}
-	a.x, a.acc, a.last, a.halves = nil, nil, nil, nil
+	a.x, a.acc, a.last = nil, nil, nil
 	a.b = r.take(a.tokens)
 	for range a.tokens {
 		a.x = append(a.x, r.take(2))

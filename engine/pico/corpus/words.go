@@ -55,15 +55,6 @@ var nouns = []noun{
 	{"wizard", "old", "tower", "write"}, {"rabbit", "soft", "meadow", "run"}, {"whale", "huge", "sea", "swim"},
 }
 
-// Nouns lists what a story can be about.
-var Nouns = func() []string {
-	out := make([]string, len(nouns))
-	for i, n := range nouns {
-		out[i] = n.name
-	}
-	return out
-}()
-
 func nounOf(name string) (noun, bool) {
 	for _, n := range nouns {
 		if n.name == name {
