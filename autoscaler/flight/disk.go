@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// suffix ends the names of segments; what is before it sorts as they were written.
+// suffix ends the names of segments, which sort by the time of writing.
 const suffix = ".flight"
 
-// disk has the segment that is being written, and sees to it that all together are no more than they may be. It is for one goroutine.
+// disk writes segments and bounds their total size. It is for one goroutine.
 type disk struct {
 	cfg   Config
 	file  *os.File       // nil: none is open
@@ -54,7 +54,7 @@ func (d *disk) step(s step) (err error) {
 	return d.makeRoom()
 }
 
-// size is that of the segment that is open.
+// size returns the size of the open segment.
 func (d *disk) size() int64 {
 	if d.w == nil {
 		return 0
@@ -69,7 +69,7 @@ func (d *disk) close() {
 	}
 }
 
-// begin makes the file of a segment.
+// begin creates the file of a segment.
 func (d *disk) begin(h Header, state any) error {
 	if err := os.MkdirAll(d.cfg.Folder, 0o700); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (d *disk) begin(h Header, state any) error {
 	return d.w.data(content.Bytes())
 }
 
-// makeRoom removes the oldest segments while there is more than there may be. The one that is open stays.
+// makeRoom removes the oldest segments, but not the open one, until the rest is within MostBytes.
 func (d *disk) makeRoom() error {
 	files, err := Files(d.cfg.Folder)
 	if err != nil {
@@ -114,13 +114,13 @@ func (d *disk) makeRoom() error {
 	return nil
 }
 
-// File is a segment's.
+// File is the file of a segment.
 type File struct {
 	Path string
 	Size int64
 }
 
-// Files are the segments in a folder, the oldest first; none where there is no folder.
+// Files lists the segments in a folder, the oldest first. A folder that does not exist has none.
 func Files(folder string) ([]File, error) {
 	list, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -139,7 +139,7 @@ func Files(folder string) ([]File, error) {
 	return files, nil
 }
 
-// Copy writes all segments of the folder to w, the oldest first. What is being written now is included as far as it is on disk.
+// Copy writes all segments of the folder to w, the oldest first, with what is on disk of the open one.
 func (r *Recorder) Copy(w io.Writer) error {
 	files, err := Files(r.cfg.Folder)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 // mostFile bounds a file that is read.
 const mostFile = 1 << 30
 
-// Segment is one segment of a record, as far as it is whole.
+// Segment is the intact part of one segment.
 type Segment struct {
 	Header
 	// Why says why it ended before its time; empty: it did not.
 	Why string
 	// Damage says what of the file can't be read; empty: nothing.
 	Damage string
-	// Open says that it has no ending, and is whole: it is being written, or its program was killed.
+	// Open says that it has no ending: it is being written, or its program was killed.
 	Open bool
-	// From is the file that it is of.
+	// From is its file.
 	From string
 
 	chunks [][]byte
 }
 
-// Open reads the segments of a file, or of all files in a folder, in their order. Where nothing at all can be read, that is an error; where a part can,
+// Open reads the segments of a file, or of all files in a folder, in their order. It fails if nothing can be read; otherwise
 // [Segment].Damage says what is missing.
 func Open(path string) ([]*Segment, error) {
 	info, err := os.Stat(path)
@@ -107,7 +107,7 @@ func Parse(data []byte) ([]*Segment, error) {
 	return all, nil
 }
 
-// parseSegment reads the segment that data begins with, and how much of data is whole.
+// parseSegment reads the segment at the beginning of data, and returns the size of its intact part.
 func parseSegment(data []byte) (s *Segment, size int) {
 	s = &Segment{}
 	if !bytes.HasPrefix(data, []byte(magic)) {
@@ -134,7 +134,7 @@ func parseSegment(data []byte) (s *Segment, size int) {
 	}
 }
 
-// chunkAt reads the chunk that data begins with.
+// chunkAt reads the chunk at the beginning of data.
 func chunkAt(data []byte, number uint32) (kind uint32, content []byte, err error) {
 	if len(data) < chunkHead {
 		return 0, nil, errors.New("the file ends in the middle of a segment: it was cut, or is being written")
@@ -174,7 +174,7 @@ func (s *Segment) take(kind, number uint32, content []byte) error {
 	return nil
 }
 
-// Size is how many bytes of s there are, compressed, without what is damaged.
+// Size returns the compressed size of the intact part.
 func (s *Segment) Size() (n int) {
 	for _, c := range s.chunks {
 		n += len(c)
@@ -182,7 +182,7 @@ func (s *Segment) Size() (n int) {
 	return n
 }
 
-// Content is all that s has, uncompressed, as far as it is whole.
+// Content returns the intact part, uncompressed.
 func (s *Segment) Content() ([]byte, error) {
 	zip, err := s.decompress()
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *Segment) Content() ([]byte, error) {
 	return content, err
 }
 
-// SegmentOf is a segment with a content.
+// SegmentOf makes a segment of a header and an uncompressed content.
 func SegmentOf(h Header, content []byte) (*Segment, error) {
 	var b bytes.Buffer
 	w, err := newSegmentWriter(&b, h)
@@ -225,7 +225,7 @@ func (s *Segment) decompress() (*zstd.Decoder, error) {
 	return zip, nil
 }
 
-// Reader reads what was recorded in one segment. Its first error stays.
+// Reader reads one segment. Its first error stays.
 type Reader struct {
 	in     *bufio.Reader // a gob.Decoder takes no more of it than a value has
 	zip    *zstd.Decoder
@@ -249,7 +249,7 @@ func (s *Segment) Reader(shape, version string) (*Reader, error) {
 	return &Reader{in: in, zip: zip, rounds: gob.NewDecoder(in)}, nil
 }
 
-// Close frees what r has.
+// Close frees the resources of r.
 func (r *Reader) Close() { r.zip.Close() }
 
 // State reads the state that the segment begins with into v, a pointer to a struct. It comes first.
@@ -260,7 +260,7 @@ func (r *Reader) State(v any) error {
 	return nil
 }
 
-// Round reads the next round's time, and by how much the clock was set. [io.EOF] says that there is none.
+// Round reads the time of the next round, and the amount by which the clock was set. It returns [io.EOF] after the last round.
 func (r *Reader) Round() (now time.Time, step time.Duration, err error) {
 	if _, err := r.in.Peek(1); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // the stream has no end of its own
 		return now, 0, io.EOF
@@ -270,18 +270,18 @@ func (r *Reader) Round() (now time.Time, step time.Duration, err error) {
 	return h.Now, h.Step, r.err
 }
 
-// Next is the kind of the next value of the round; false: there is none, or it can't be read, which [Reader.Err] says.
+// Next returns the kind of the next value of the round, or false at the end of the round or after an error ([Reader.Err]).
 func (r *Reader) Next() (kind uint8, found bool) {
 	r.Take(&kind)
 	return kind, kind > 0 && r.err == nil
 }
 
-// Take reads the value whose kind came last into v, a pointer to the zero value of its type.
+// Take reads the value whose kind Next returned into v, a pointer to a zero value of its type.
 func (r *Reader) Take(v any) {
 	if r.err == nil {
 		r.err = r.rounds.Decode(v)
 	}
 }
 
-// Err is what was wrong with a value; nil: nothing.
+// Err returns the first error.
 func (r *Reader) Err() error { return r.err }

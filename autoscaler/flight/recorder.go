@@ -16,17 +16,17 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// Config says where a record goes, and what it may cost. The zero value records nothing.
+// Config says where a record goes and bounds its cost. The zero value records nothing.
 type Config struct {
-	// Folder is where the segments are; it is made where it is missing. Empty: nothing is recorded.
+	// Folder has the segments, and is created if it is missing. Empty: nothing is recorded.
 	Folder string
-	// MostBytes bounds what all segments take. Default 50 MB.
+	// MostBytes bounds the size of all segments together. Default 50 MB.
 	MostBytes int64
-	// MostAge is how long a segment is. Default 4 h.
+	// MostAge bounds the length of a segment. Default 4 h.
 	MostAge time.Duration
-	// MostShare of a core is what recording may take, with a minute's worth beforehand. Default 0.01.
+	// MostShare bounds the share of a core that recording takes, with a burst of a minute's worth. Default 0.01.
 	MostShare float64
-	// Version is the program's.
+	// Version is that of the program.
 	Version string
 }
 
@@ -65,7 +65,7 @@ const (
 	retryAfter = time.Minute
 )
 
-// Ended is why a segment ended with its program.
+// Ended is the reason of a segment that ended with its program.
 const Ended = "the program ended"
 
 // head begins a round. Values follow, each behind its kind, and the kind 0.
@@ -82,27 +82,27 @@ type Recorder struct {
 	log   *slog.Logger
 	bell  bell.Bell
 
-	// What follows is the owner's of the state.
+	// Used only by the owner of the state:
 	enc   *gob.Encoder  // of the segment, into round; nil: nothing is recorded
-	round bytes.Buffer  // the one that is being written
+	round bytes.Buffer  // the current one
 	spent time.Duration // for this round, so far
 
 	mu       sync.Mutex // guards what follows
 	queue    []step
 	waiting  int  // bytes in queue
-	open     bool // rounds are written
+	open     bool // a segment is open
 	follows  bool // the next segment begins where the one before ended
 	began    time.Time
 	zone     int
 	rotate   bool          // the segment is full
-	pausedAt time.Time     // when recording stopped; zero: it did not
-	pause    time.Duration // for how long
-	used     time.Duration // of the time allowed
-	since    time.Time     // when used was brought up to date
-	cost     time.Duration // all that was ever used
+	pausedAt time.Time     // zero: recording goes on
+	pause    time.Duration // from pausedAt on
+	used     time.Duration // of the allowed time
+	since    time.Time     // of used
+	cost     time.Duration // in all
 }
 
-// step is something for Run to write, in its order.
+// step is one write of Run.
 type step struct {
 	begin  *Header
 	state  any // with begin, as finish
@@ -117,7 +117,7 @@ func New(cfg Config, shape string, log *slog.Logger) *Recorder {
 	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
-// Due says whether a segment has to begin with the round at now; it ends the one before. Nothing is recorded until it has begun.
+// Due reports whether the caller must begin a segment with the round at now. It ends the segment before; nothing is recorded in between.
 func (r *Recorder) Due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,8 +132,8 @@ func (r *Recorder) Due(now time.Time) bool {
 	return r.pausedAt.IsZero() || time.Since(r.pausedAt) >= r.pause
 }
 
-// Begin begins a segment with a state, a pointer to a struct, which nobody may change any more, that is as of some time. now is that of
-// the round that comes next. finish, which may be nil, makes of state what is written; it is called once, by the goroutine of Run.
+// Begin begins a segment with the state at asOf, a pointer to a struct that the caller no longer changes. now is the time of the next
+// round. finish, which may be nil, is called once by the goroutine of Run, to change state before it is written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
 	r.round.Reset()
@@ -146,7 +146,7 @@ func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	r.bell.Ring()
 }
 
-// Round begins to write a round. step is by how much the clock was set.
+// Round begins a round. step is the amount by which the clock was set.
 func (r *Recorder) Round(now time.Time, step time.Duration) {
 	if r.enc == nil {
 		return
@@ -205,7 +205,7 @@ func (r *Recorder) close(why string, follows bool) {
 	r.bell.Ring()
 }
 
-// stop ends the segment for want of something, for a while. The caller holds mu.
+// stop ends the segment and pauses recording. The caller holds mu.
 func (r *Recorder) stop(why string, pause time.Duration) {
 	if r.open {
 		r.close(why, false)
@@ -214,7 +214,7 @@ func (r *Recorder) stop(why string, pause time.Duration) {
 	}
 }
 
-// spend books time, and stops where it was too much. The caller holds mu.
+// spend counts time, and pauses recording beyond MostShare. The caller holds mu.
 func (r *Recorder) spend(d time.Duration) {
 	now := time.Now()
 	if r.since.IsZero() {
@@ -230,14 +230,14 @@ func (r *Recorder) spend(d time.Duration) {
 	}
 }
 
-// Cost is what recording has taken of a core so far.
+// Cost is the time that recording has taken so far.
 func (r *Recorder) Cost() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cost
 }
 
-// Run writes what comes until ctx ends, then the rest, and returns nil. What can't be written is logged, and left out.
+// Run writes until ctx ends, then what is left, and returns nil. It logs what can't be written.
 func (r *Recorder) Run(ctx context.Context) error {
 	d := &disk{cfg: r.cfg}
 	defer d.close()
@@ -278,7 +278,7 @@ func (r *Recorder) large() bool {
 	return r.waiting >= largeChunk
 }
 
-// write writes all that has come.
+// write writes the queue.
 func (r *Recorder) write(d *disk) {
 	r.mu.Lock()
 	queue := r.queue

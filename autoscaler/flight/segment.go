@@ -17,19 +17,19 @@ const magic = "rouse flight record 2\n"
 
 // Header says what a segment is.
 type Header struct {
-	// Version is the program's that wrote it, and Arch the processor's kind.
+	// Version and Arch are those of the program that wrote it.
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
 	// Shape is [Shape] of what is in it.
 	Shape string `json:"shape"`
 	// Began is when it begins.
 	Began time.Time `json:"began"`
-	// Zone and Offset are the time zone's there, and the seconds east of UTC.
+	// Zone is the name of its time zone, Offset the seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
-	// Run is of the process: segments of one have the same.
+	// Run is the same for all segments of a process.
 	Run string `json:"run"`
-	// Follows says that the one before it of this run ended where it begins.
+	// Follows says that the segment before it, of the same run, ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
 

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/cmd/internal/replay"
 )
 
 // shapeFlags are those of a generated trace.
@@ -275,12 +275,12 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	case s.sleeperLimit < 1:
 		return nil, fmt.Errorf("--sleeper-limit %d: want 1 or more", s.sleeperLimit)
 	}
+	if err := replay.KnownPolicies(s.policies); err != nil {
+		return nil, err
+	}
 	var policies []string
 	for _, p := range s.policies {
-		switch {
-		case !slices.Contains(simulate.All, p):
-			return nil, fmt.Errorf("--policy %s: want %s", p, strings.Join(simulate.All, ", "))
-		case !slices.Contains(policies, p):
+		if !slices.Contains(policies, p) {
 			policies = append(policies, p)
 		}
 	}
