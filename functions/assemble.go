@@ -128,7 +128,7 @@ func (f *function) makeSupervisor() (err error) {
 			Instance: f.cfg.Instance, Function: fn.Name, Endpoint: cmp.Or(f.cfg.Endpoint, f.cfg.Listen), Devices: f.cfg.Devices,
 			Concurrency: fn.Concurrency, Epoch: f.cfg.Epoch, Seq: f.cfg.Seq,
 		},
-		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
+		Asleep: f.cfg.Asleep, Runtime: f.runtime, Model: fn.Runtime.Model, Canary: canaryTokens(fn) > 0, Ready: f.ready, Adapters: func() map[api.ModelName]time.Time { return f.adapters.Loaded() }, Early: f.early, Log: f.log, Report: f.report, Closed: f.transport.CloseIdleConnections,
 		StartTimeout: fn.StartTimeout, WakeTimeout: fn.WakeTimeout, Trace: f.cfg.Trace, Leave: func(ctx context.Context, _ api.Endpoint) { f.metrics.Poll(ctx) },
 		StopGrace: f.cfg.StopGrace, ProbeInterval: f.cfg.ProbeInterval, ProbeTimeout: f.cfg.ProbeTimeout, Logger: f.cfg.Logger,
 	}

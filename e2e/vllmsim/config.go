@@ -45,6 +45,8 @@ type Adapter struct {
 	Name, Path string
 	// lost: it was dropped with the weights, and makes garbage until it is loaded again.
 	lost bool
+	// unapplied: a wake has lost it, and the model itself answers for it until it is loaded again (vllm-project/vllm#53888).
+	unapplied bool
 }
 
 // Config is a server. The zero value of a field means its default; Model alone must be set.
@@ -78,6 +80,9 @@ type Config struct {
 	KVTokenBytes int64
 	// Residue stays on each device while asleep: the context and what no pool holds. Default 512 MiB.
 	Residue int64
+	// Graphs is what CUDA graphs take of each device, which SGLang gives back asleep where GraphsSaved is set.
+	Graphs      int64
+	GraphsSaved bool
 	// Utilization is the share of each device that is taken. Default 0.9.
 	Utilization float64
 	// TensorParallel is the number of devices. Default 1.

@@ -38,6 +38,7 @@ const Header = "X-Vllmsim-Fault"
 //
 //	oom-wake, fail-wake, hang-wake, fail-sleep, hang-sleep
 //	garbage-wake      a wake that succeeds, with weights that are none
+//	unapplied-wake    a wake that succeeds, after which the model itself answers for its adapters, until they are loaded again
 //	garbage-reload    weights that are none stay so when they are read anew
 //
 // Of the start:
@@ -80,7 +81,7 @@ var (
 		"slow": aDuration, "garbage": noValue, "crash": anExit, "crash-after": aNumber, "dead-engine": noValue, "hang-engine": noValue,
 	}
 	otherFaults = map[string]valueOf{
-		"oom-wake": noValue, "fail-wake": noValue, "hang-wake": noValue, "garbage-wake": noValue, "garbage-reload": noValue, "fail-sleep": noValue, "hang-sleep": noValue,
+		"oom-wake": noValue, "fail-wake": noValue, "hang-wake": noValue, "garbage-wake": noValue, "unapplied-wake": noValue, "garbage-reload": noValue, "fail-sleep": noValue, "hang-sleep": noValue,
 		"start": anExit, "exit-after": aDuration, "never-ready": noValue, "oom-start": noValue, "port-taken": noValue,
 		"ignore-term": noValue,
 	}

@@ -60,6 +60,7 @@ func Parse(args []string, getenv func(string) string, warnings io.Writer) (Comma
 	case SGLang:
 		cmd.Host, cmd.Port = "127.0.0.1", 30000
 		c.DevMode, c.RuntimeLoRA, c.Asleep = true, true, AsleepCrash
+		c.GraphsSaved = truth(getenv("SGLANG_MEMORY_SAVER_CUDA_GRAPH"))
 		cmd.sglangFlags(f)
 	case LlamaCpp:
 		cmd.Host, cmd.Port = "127.0.0.1", 8080
@@ -136,6 +137,7 @@ func (cmd *Command) ours(f flags) {
 	f.bytes(&c.Weights, "--weights")
 	f.bytes(&c.KVTokenBytes, "--kv-bytes-per-token")
 	f.bytes(&c.Residue, "--residue")
+	f.bytes(&c.Graphs, "--graphs")
 	f.rate(&c.HostBandwidth, "--host-bandwidth")
 	f.rate(&c.DiskBandwidth, "--disk-bandwidth")
 	f.float(&c.FirstWake, "--first-wake")

@@ -237,7 +237,9 @@ func (s *Server) jobs(a *ask, ill injected) ([]*job, error) {
 			return nil, err
 		}
 	}
-	a.adapter = adapter.Name
+	if a.adapter = adapter.Name; adapter.unapplied {
+		a.adapter = ""
+	}
 	ill.garbage = ill.garbage || adapter.lost
 	if a.name == "" {
 		a.name = s.cfg.Names[0]

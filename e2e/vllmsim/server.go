@@ -132,7 +132,7 @@ func (s *Server) load(ctx context.Context) error {
 	}
 	progress(s.cfg.Log, shards, shards)
 	logf(s.cfg.Log, "INFO", "gpu_model_runner.py:2392", "Model loading took %s GiB and %.6f seconds", gib(s.weights), time.Since(begin).Seconds())
-	s.kv = max(0, s.share()-s.weights-s.cfg.Residue)
+	s.kv = max(0, s.share()-s.weights-s.cfg.Residue-s.cfg.Graphs)
 	blocks, err := s.blocks()
 	if err != nil {
 		return err

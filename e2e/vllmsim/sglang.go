@@ -108,7 +108,7 @@ func (s *Server) flushCache(w http.ResponseWriter, _ *http.Request) {
 }
 
 // tags reads {"tags":[…]}; none means all.
-func tags(r *http.Request) ([]string, error) {
+func (s *Server) tags(r *http.Request) ([]string, error) {
 	var body struct {
 		Tags []string `json:"tags"`
 	}
@@ -117,15 +117,19 @@ func tags(r *http.Request) ([]string, error) {
 			return nil, err
 		}
 	}
-	if len(body.Tags) == 0 {
-		return []string{tagWeights, tagKV}, nil
+	known := []string{tagWeights, tagKV}
+	if s.cfg.GraphsSaved {
+		known = append(known, tagGraphs)
 	}
-	return slices.DeleteFunc(body.Tags, func(t string) bool { return t != tagWeights && t != tagKV }), nil
+	if len(body.Tags) == 0 {
+		return known, nil
+	}
+	return slices.DeleteFunc(body.Tags, func(t string) bool { return !slices.Contains(known, t) }), nil
 }
 
 // releaseMemory asserts that nothing runs or waits: else the scheduler dies, and the server with it.
 func (s *Server) releaseMemory(w http.ResponseWriter, r *http.Request) {
-	released, err := tags(r)
+	released, err := s.tags(r)
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -163,7 +167,7 @@ func (s *Server) releaseMemory(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) resumeMemory(w http.ResponseWriter, r *http.Request) {
-	back, err := tags(r)
+	back, err := s.tags(r)
 	if err != nil {
 		s.fail(w, err)
 		return

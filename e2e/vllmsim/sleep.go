@@ -15,6 +15,7 @@ import (
 const (
 	tagWeights = "weights"
 	tagKV      = "kv_cache"
+	tagGraphs  = "cuda_graph" // of SGLang
 )
 
 // sleepLine is what vLLM says when it has fallen asleep. It is written at once.
@@ -238,6 +239,13 @@ func (s *Server) regain(ctx context.Context, tags []string) error {
 		e.woken++
 		e.garbage = e.garbage || garbage
 		e.mu.Unlock()
+		if _, unapplied := s.Faults.happens("unapplied-wake"); unapplied {
+			s.mu.Lock()
+			for i := range s.adapters {
+				s.adapters[i].unapplied = true
+			}
+			s.mu.Unlock()
+		}
 	}
 	logf(e.cfg.Log, "INFO", "abstract.py:345", "It took %.6f seconds to wake up tags %v.", time.Since(begin).Seconds(), tags)
 	return nil
@@ -272,7 +280,7 @@ func (s *Server) allocate(tags []string) error {
 
 // sleepingTags are in the order of their return. The lock is held.
 func (s *Server) sleepingTags() (tags []string) {
-	for _, t := range []string{tagWeights, tagKV} {
+	for _, t := range []string{tagGraphs, tagWeights, tagKV} {
 		if s.engine.asleep[t] {
 			tags = append(tags, t)
 		}
@@ -286,6 +294,9 @@ func (s *Server) wanted() (bytes, host int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	bytes = e.cfg.Residue
+	if !e.asleep[tagGraphs] {
+		bytes += e.cfg.Graphs
+	}
 	if !e.asleep[tagWeights] {
 		bytes += s.weights
 	} else if e.level == 1 {

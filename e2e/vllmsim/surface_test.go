@@ -243,6 +243,32 @@ func TestSGLang(t *testing.T) {
 	}
 }
 
+// CUDA graphs stay on the device, unless they are saved and the sleep names them.
+func TestSGLangReleasesGraphs(t *testing.T) {
+	for _, tt := range []struct {
+		saved bool
+		tags  string
+		left  int64
+	}{{true, `{"tags":["kv_cache","weights","cuda_graph"]}`, 0}, {true, `{"tags":["kv_cache","weights"]}`, 2}, {false, `{"tags":["kv_cache","weights","cuda_graph"]}`, 2}} {
+		dir := t.TempDir()
+		cfg := sleeper(dir)
+		cfg.Surface, cfg.WeightsBackup, cfg.Graphs, cfg.GraphsSaved = SGLang, true, 2<<30, tt.saved
+		s := start(t, cfg)
+		want, used := answer(t, s, "hello"), usedGiB(t, dir)
+		ok(t, post(s, "/release_memory_occupation", tt.tags))
+		if got := usedGiB(t, dir); got != tt.left {
+			t.Errorf("%+v: %d GiB are left", tt, got)
+		}
+		ok(t, post(s, "/resume_memory_occupation", tt.tags))
+		if got := usedGiB(t, dir); got != used {
+			t.Errorf("%+v: awake again %d GiB, want %d", tt, got, used)
+		}
+		if got := answer(t, s, "hello"); got != want {
+			t.Errorf("%+v: %q, want %q", tt, got, want)
+		}
+	}
+}
+
 func TestSGLangWithoutBackupLosesItsWeights(t *testing.T) {
 	cfg := sleeper("")
 	cfg.Surface = SGLang

@@ -180,6 +180,17 @@ func (r *Registry) List() []Adapter {
 	return slices.Clone(r.adapters)
 }
 
+// Loaded are the adapters that the runtime has loaded, and since when each is known here.
+func (r *Registry) Loaded() map[api.ModelName]time.Time {
+	loaded := map[api.ModelName]time.Time{}
+	for _, a := range r.List() {
+		if a.State == Loaded {
+			loaded[a.Name] = a.created
+		}
+	}
+	return loaded
+}
+
 // Path is where an adapter lies as the runtime knows it, empty where that is not known.
 func (r *Registry) Path(name api.ModelName) (path string, found bool) {
 	r.mu.Lock()

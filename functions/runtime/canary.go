@@ -20,16 +20,21 @@ type Answer struct {
 	By string `json:"by,omitempty"`
 	// Text is what was generated.
 	Text string `json:"text,omitempty"`
-	// Numbers are the first of an embedding, or a score.
+	// Numbers are the first of an embedding, a score, or the log probabilities of the most likely tokens in the place
+	// of each that was generated.
 	Numbers []float64 `json:"numbers,omitempty"`
 }
 
 const (
 	// canaryPrompt has an answer that every language model is sure of, so that it does
-	// not change with the order of additions; and it is shorter than a block of the KV
-	// cache, so that it is computed each time.
+	// not change with the order of additions. It is for those that do not take more: the prompt is [longPrompt].
 	canaryPrompt = "1 2 3 4 5 6"
-	// canaryNumbers are those of an embedding that are compared.
+	// canaryProbs is how many of the most likely tokens count in each place.
+	canaryProbs = 4
+	// canaryDistance is the mean difference, in nats, from which log probabilities are not the same: logits in bfloat16
+	// differ by up to 0.25 with the order of additions, few of them by so much.
+	canaryDistance = 0.25
+	// canaryNumbers are those of an answer that are compared.
 	canaryNumbers = 16
 	// canaryText bounds the bytes of a text that are compared: whoever answers more than
 	// was asked for does not fill logs and notes with it.
@@ -38,6 +43,10 @@ const (
 	// a sum in another order differs by less, random numbers by more.
 	canaryTolerance = 0.05
 )
+
+// longPrompt has more than the 128 tokens of the longest common block of a KV cache: after a sleep a block that was
+// not forgotten is found again, with whatever is in its memory now.
+var longPrompt = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + canaryPrompt
 
 // Known says whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
@@ -55,10 +64,17 @@ func inNumbers(by string, numbers []float64) Answer {
 	return Answer{By: by, Numbers: slices.Clone(numbers[:min(len(numbers), canaryNumbers)])}
 }
 
-// Agrees says whether b is the same answer. Numbers may differ by a tolerance.
+// Agrees says whether b is the same answer. Numbers may differ by a tolerance: those of a text all together, others each.
 func (a Answer) Agrees(b Answer) bool {
 	if a.By != b.By || a.Text != b.Text || len(a.Numbers) != len(b.Numbers) {
 		return false
+	}
+	if strings.HasSuffix(a.By, "/completions") {
+		sum := 0.0
+		for i, v := range a.Numbers {
+			sum += math.Abs(v - b.Numbers[i])
+		}
+		return sum <= canaryDistance*float64(len(a.Numbers))
 	}
 	largest := 0.0
 	for _, v := range slices.Concat(a.Numbers, b.Numbers) {
@@ -77,27 +93,42 @@ func (a Answer) String() string {
 	switch {
 	case !a.Known():
 		return "nothing"
-	case len(a.Numbers) > 0:
-		return fmt.Sprintf("%.4g", a.Numbers)
+	case len(a.Numbers) == 0:
+		return quote(a.Text)
+	case a.Text != "":
+		return fmt.Sprintf("%s %.4g", quote(a.Text), a.Numbers)
 	}
-	return quote(a.Text)
+	return fmt.Sprintf("%.4g", a.Numbers)
 }
 
-// canary has the server answer the canary. Where it refuses, or there is to be no
-// canary, it is sent a probe, and the answer is none.
-func (s *server) canary(ctx context.Context, e api.Endpoint, n *names) (Answer, error) {
+// canary has the server answer the canary as the model itself, or as one of its adapters: that which it knows as a model of that
+// name, or as lora. Where it refuses all of it, or there is to be no canary, it is sent a probe, and the answer is none.
+func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelName, lora string) (Answer, error) {
 	if s.cfg.CanaryTokens <= 0 {
-		return Answer{}, s.probe(ctx, e, n)
+		return Answer{}, s.Probe(ctx, e)
 	}
-	model, err := n.at(ctx, s.client, e)
-	if err != nil {
-		return Answer{}, err
+	q := question{model: string(adapter), lora: lora, tokens: s.cfg.CanaryTokens}
+	if adapter == "" {
+		var err error
+		if q.model, err = s.at(ctx, s.client, e); err != nil {
+			return Answer{}, err
+		}
 	}
-	answer, err := s.client.show(ctx, e, model, canaryPrompt, s.cfg.CanaryTokens)
-	if refused(err) {
-		return Answer{}, s.client.probe(ctx, e, model)
+	return s.client.examine(ctx, e, q)
+}
+
+// examine asks the canary, and less of it where the server refuses: it may have a short context, or tell no probabilities.
+func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
+	for _, q.prompt = range []string{longPrompt, canaryPrompt} {
+		for _, q.probs = range []int{canaryProbs, 0} {
+			if answer, err := c.show(ctx, e, q); !refused(err) {
+				return answer, err
+			}
+		}
 	}
-	return answer, err
+	q.prompt, q.tokens = probePrompt, 1
+	_, err := c.show(ctx, e, q)
+	return Answer{}, err
 }
 
 // refused says whether err is a server's answer that it does not take the request.

@@ -24,9 +24,12 @@ func withCanary(t *testing.T, spec api.Runtime, tokens int) runtime.Runtime {
 	return r
 }
 
+// long is the prompt of a canary.
+var long = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + "1 2 3 4 5 6"
+
 // A wake ends with the canary in the place of the probe.
 func TestCanaryIsTheProbe(t *testing.T) {
-	const asked = `POST /v1/completions {"max_tokens":4,"model":"m","prompt":"1 2 3 4 5 6","temperature":0}`
+	asked := `POST /v1/completions {"logprobs":4,"max_tokens":4,"model":"m","prompt":"` + long + `","temperature":0}`
 	f := newFake(t).on("POST /wake_up", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
 		on("POST /v1/completions", 200, `{"choices":[{"text":" 7 8","finish_reason":"length"}]}`)
 	r := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4)
@@ -35,7 +38,7 @@ func TestCanaryIsTheProbe(t *testing.T) {
 		t.Errorf("wake: %v (-want +got):\n%s", err, diff)
 	}
 	f.asked("POST /wake_up", asked)
-	if got, err = r.Canary(t.Context(), f.endpoint()); err != nil || got.Text != " 7 8" {
+	if got, err = r.Canary(t.Context(), f.endpoint(), ""); err != nil || got.Text != " 7 8" {
 		t.Errorf("canary: %v, %v", got, err)
 	}
 	f.asked(asked)
@@ -65,14 +68,51 @@ func TestCanaryOfTheEngine(t *testing.T) {
 	}
 }
 
-// What a server does not take as a canary it may take as a probe; then nothing is compared.
+// What a server does not take as a canary it may take as a shorter one, or without probabilities, or as a probe; then nothing is compared.
 func TestCanaryRefused(t *testing.T) {
-	f := newFake(t).on("POST /v1/completions", 400, `{"error":{"message":"max_tokens is 1 at most"}}`).on("POST /v1/completions", 200, token)
-	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint())
-	if err != nil || got.Known() {
-		t.Errorf("%v, %v; want no answer and no error", got, err)
+	const refusal = `{"error":{"message":"at most 8 tokens"}}`
+	way := func(fields, prompt string) string {
+		return `POST /v1/completions {` + fields + `,"model":"m","prompt":"` + prompt + `","temperature":0}`
 	}
-	f.asked(`POST /v1/completions {"max_tokens":4,"model":"m","prompt":"1 2 3 4 5 6","temperature":0}`, probed("m"))
+	calls := []string{
+		way(`"logprobs":4,"max_tokens":4`, long), way(`"max_tokens":4`, long), way(`"logprobs":4,"max_tokens":4`, "1 2 3 4 5 6"), way(`"max_tokens":4`, "1 2 3 4 5 6"), probed("m"),
+	}
+	for n := range calls {
+		f := newFake(t)
+		for range n {
+			f.on("POST /v1/completions", 400, refusal)
+		}
+		f.on("POST /v1/completions", 200, token)
+		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "")
+		if err != nil || got.Known() != (n < 4) {
+			t.Errorf("%d refusals: %v, %v; want no error, and an answer of a canary only", n, got, err)
+		}
+		f.asked(calls[:n+1]...)
+	}
+}
+
+// An adapter is asked as the server knows it, and what it says of its probabilities counts.
+func TestCanaryOfAnAdapter(t *testing.T) {
+	for kind, names := range map[string]string{api.RuntimeVLLM: `"logprobs":4,"max_tokens":4,"model":"sql"`, api.RuntimeSGLang: `"logprobs":4,"lora_path":"sql","max_tokens":4,"model":"m"`} {
+		f := newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":" 7","logprobs":{"tokens":[" 7"],"token_logprobs":[-0.5],"top_logprobs":[{" 8":-2,"x":-9," 7":-0.5,"y":-8,"z":-10}]}}]}`)
+		got, err := withCanary(t, api.Runtime{Kind: kind, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "sql")
+		if diff := cmp.Diff(runtime.Answer{By: "/v1/completions", Text: " 7", Numbers: []float64{-0.5, -2, -8, -9}}, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", kind, err, diff)
+		}
+		f.asked(`POST /v1/completions {` + names + `,"prompt":"` + long + `","temperature":0}`)
+	}
+	f := newFake(t).on("POST /v1/chat/completions", 200, `{"choices":[{"message":{"content":"7"},"logprobs":{"content":[{"token":"7","logprob":-0.5,"top_logprobs":[{"token":"7","logprob":-0.5},{"token":"8","logprob":-2}]}]}}]}`)
+	got, err := withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "sql")
+	if diff := cmp.Diff(runtime.Answer{By: "/v1/chat/completions", Text: "7", Numbers: []float64{-0.5, -2}}, got); diff != "" || err != nil {
+		t.Errorf("chat: %v (-want +got):\n%s", err, diff)
+	}
+	for _, probs := range []string{`[]`, `5`, `null`, `{"content":"no"}`, `{"top_logprobs":[null]}`} { // others' forms are none
+		f = newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":" 7","logprobs":`+probs+`}]}`)
+		got, err = withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "")
+		if err != nil || got.Text != " 7" || len(got.Numbers) != 0 {
+			t.Errorf("%s: %v, %v; want a text alone", probs, got, err)
+		}
+	}
 }
 
 // Models without completions chat, embed or rank.
@@ -88,7 +128,7 @@ func TestCanaryWays(t *testing.T) {
 		{"POST /v1/rerank", `{"results":[{"relevance_score":0.75}]}`, runtime.Answer{By: "/v1/rerank", Numbers: []float64{0.75}}},
 	} {
 		f := newFake(t).on(tt.call, 200, tt.body)
-		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"}, 4).Canary(t.Context(), f.endpoint())
+		got, err := withCanary(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "")
 		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.body, err, diff)
 		}
@@ -106,7 +146,7 @@ func TestCanaryWays(t *testing.T) {
 func TestCanaryThatIsTooLong(t *testing.T) {
 	spec := api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}
 	f := newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":"`+strings.Repeat("x€", 1<<20)+`"}]}`)
-	got, err := withCanary(t, spec, 4).Canary(t.Context(), f.endpoint())
+	got, err := withCanary(t, spec, 4).Canary(t.Context(), f.endpoint(), "")
 	if err != nil || len(got.Text) == 0 || len(got.Text) > 1024 {
 		t.Fatalf("a text of %d bytes, %v; want 1024 at most", len(got.Text), err)
 	}
@@ -116,11 +156,11 @@ func TestCanaryThatIsTooLong(t *testing.T) {
 		t.Errorf("through JSON it does not agree with itself: %v", err)
 	}
 	f = newFake(t).on("POST /v1/embeddings", 200, `{"data":[{"embedding":[1`+strings.Repeat(",1", 100000)+`]}]}`)
-	if got, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint()); err != nil || len(got.Numbers) != 16 || cap(got.Numbers) > 32 {
+	if got, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint(), ""); err != nil || len(got.Numbers) != 16 || cap(got.Numbers) > 32 {
 		t.Errorf("%d numbers in a place for %d, %v; want 16", len(got.Numbers), cap(got.Numbers), err)
 	}
 	f = newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":"`+strings.Repeat("x", 17<<20)+`"}]}`)
-	if _, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint()); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
+	if _, err = withCanary(t, spec, 4).Canary(t.Context(), f.endpoint(), ""); err == nil || !strings.Contains(err.Error(), "more than 16 MiB") {
 		t.Errorf("got %v, want that it is too long", err)
 	}
 }
@@ -128,6 +168,7 @@ func TestCanaryThatIsTooLong(t *testing.T) {
 func TestAnswersAgree(t *testing.T) {
 	text := func(s string) runtime.Answer { return runtime.Answer{By: "/w", Text: s} }
 	numbers := func(v ...float64) runtime.Answer { return runtime.Answer{By: "/w", Numbers: v} }
+	probs := func(v ...float64) runtime.Answer { return runtime.Answer{By: "/v1/completions", Numbers: v} }
 	for name, tt := range map[string]struct {
 		a, b runtime.Answer
 		want bool
@@ -141,6 +182,9 @@ func TestAnswersAgree(t *testing.T) {
 		"zeros":              {numbers(0.5, -0.1), numbers(0, 0), false},
 		"of another length":  {numbers(0.5), numbers(0.5, 0.5), false},
 		"zeros before, also": {numbers(0, 0), numbers(0, 0), true},
+		"about as likely":    {probs(-0.01, -6, -7, -8), probs(-0.02, -6.5, -7.1, -7.8), true},
+		"another adapter's":  {probs(-0.01, -6, -7, -8), probs(-0.01, -5, -7.1, -8.5), false},
+		"never likely":       {probs(-0.01), probs(-0.01, -6), false},
 	} {
 		if got := tt.a.Agrees(tt.b); got != tt.want || tt.b.Agrees(tt.a) != tt.want {
 			t.Errorf("%s: %v, want %v both ways", name, got, tt.want)

@@ -17,7 +17,6 @@ import (
 // are given to it under its own.
 type command struct {
 	server
-	names
 }
 
 // Words in the command, its options and its environment that are replaced: the
@@ -33,7 +32,7 @@ func newCommand(cfg Config, c *client) (Runtime, error) {
 	if len(cfg.Spec.Command) == 0 && cfg.Spec.Endpoint == "" {
 		return nil, errors.New("runtime command: no command line; give the server's command, with $(SOCKET) where the path of its socket goes, or $(PORT) where the port goes")
 	}
-	r := &command{server: server{cfg: cfg, client: c}, names: names{clients: clientNames(cfg), learn: true}}
+	r := &command{server: newServer(cfg, c, true)}
 	if !isPath(cfg.Spec.Model) && !strings.Contains(cfg.Spec.Model, "://") {
 		r.declared = cfg.Spec.Model
 	}
@@ -49,7 +48,7 @@ func isPath(model string) bool {
 func (r *command) Traits() Traits { return Traits{Sleeps: r.cfg.Spec.Sleeps} }
 
 func (r *command) Launch(model string) (Launch, error) {
-	r.fresh(&r.names)
+	r.fresh()
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
@@ -69,27 +68,7 @@ func (r *command) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
-	replacer := strings.NewReplacer(append(words, modelWord, model)...)
-	fill := func(in []string) []string {
-		out := make([]string, len(in))
-		for i, s := range in {
-			out[i] = replacer.Replace(s)
-		}
-		return out
-	}
-	filled := r.server
-	filled.cfg.Spec.Command = fill(r.cfg.Spec.Command)
-	filled.cfg.Spec.Args = fill(r.cfg.Spec.Args)
-	filled.cfg.Spec.Env = fill(r.cfg.Spec.Env)
-	return filled.launch(e, nil, env)
-}
-
-func (r *command) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
-
-func (r *command) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
-
-func (r *command) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.canary(ctx, e, &r.names)
+	return r.launchWith(strings.NewReplacer(append(words, modelWord, model)...), e, env)
 }
 
 func (r *command) Sleep(ctx context.Context, e api.Endpoint, level api.Level) error {

@@ -192,8 +192,11 @@ func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return Answer{By: "/wake_up", Text: strconv.Itoa(int(*woken.Token))}, nil
 }
 
-// Canary has an engine that is awake generate the token that a wake ends with.
-func (r *engine) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+// Canary has an engine that is awake generate the token that a wake ends with. Its adapters have none.
+func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
+	if adapter != "" {
+		return Answer{}, nil
+	}
 	return r.Wake(ctx, e, api.LevelAwake, nil)
 }
 

@@ -47,19 +47,7 @@ func (r *httpServer) Launch(model string) (Launch, error) {
 		return Launch{}, err
 	}
 	words := strings.NewReplacer(portWord, port, modelWord, model)
-	filled := r.server
-	filled.cfg.Spec.Command = replaced(words, filled.cfg.Spec.Command)
-	filled.cfg.Spec.Args = replaced(words, filled.cfg.Spec.Args)
-	filled.cfg.Spec.Env = replaced(words, filled.cfg.Spec.Env)
-	return filled.launch(e, nil, []string{"PORT=" + port})
-}
-
-func replaced(words *strings.Replacer, in []string) []string {
-	out := make([]string, len(in))
-	for i, s := range in {
-		out[i] = words.Replace(s)
-	}
-	return out
+	return r.server.launchWith(words, e, []string{"PORT=" + port})
 }
 
 // Probe asks for the probe's path, as Kubernetes does: 200 to 399 is success. Without a path it connects.
@@ -91,7 +79,7 @@ func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 }
 
 // Canary is a probe.
-func (r *httpServer) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+func (r *httpServer) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	return Answer{}, r.Probe(ctx, e)
 }
 
@@ -102,5 +90,5 @@ func (r *httpServer) Sleep(context.Context, api.Endpoint, api.Level) error {
 
 // Wake is a probe: it never slept in place.
 func (r *httpServer) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
-	return r.Canary(ctx, e)
+	return r.Canary(ctx, e, "")
 }

@@ -28,7 +28,6 @@ import (
 // adapter that "model" names, or none (llama.cpp, tools/server/README.md).
 type llamaCpp struct {
 	server
-	names
 }
 
 var llamaCppReserved = because(
@@ -53,17 +52,13 @@ func newLlamaCpp(cfg Config, c *client) (Runtime, error) {
 		return nil, errors.New("runtime llamacpp: no model; set the model's reference, such as the path of a GGUF file or hf://org/name")
 	}
 	cfg.Env = llamaCppReserved.without(cfg.Env)
-	r := &llamaCpp{
-		server: server{cfg: cfg, client: c, program: []string{"llama-server"}},
-		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
-	}
-	return r, nil
+	return &llamaCpp{server: newServer(cfg, c, spec.Endpoint != "", "llama-server")}, nil
 }
 
 func (r *llamaCpp) Traits() Traits { return Traits{Reuses: true} }
 
 func (r *llamaCpp) Launch(model string) (Launch, error) {
-	r.fresh(&r.names)
+	r.fresh()
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
@@ -165,19 +160,7 @@ func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 			return err
 		}
 	}
-	return r.probe(ctx, e, &r.names)
-}
-
-func (r *llamaCpp) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("llama-server does not sleep in place: %w", errors.ErrUnsupported)
-}
-
-func (r *llamaCpp) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.canary(ctx, e, &r.names)
-}
-
-func (r *llamaCpp) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
-	return r.Canary(ctx, e)
+	return r.server.Probe(ctx, e)
 }
 
 // LoadAdapter knows those that the server was started with.

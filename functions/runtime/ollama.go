@@ -30,7 +30,6 @@ import (
 // requests by the OpenAI API reset the time to what the server was told.
 type ollama struct {
 	server
-	names
 	maker maker
 
 	mu     sync.Mutex // guards what follows, which is of this launch
@@ -62,8 +61,7 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 	}
 	cfg.Env = ollamaReserved.without(cfg.Env)
 	r := &ollama{
-		server: server{cfg: cfg, client: c, program: []string{"ollama", "serve"}},
-		names:  names{clients: clientNames(cfg)},
+		server: newServer(cfg, c, false, "ollama", "serve"),
 		maker:  maker{client: c},
 	}
 	r.origin.name = r.expectedName()
@@ -156,7 +154,7 @@ func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
 }
 
 // Canary loads the model, if it is not loaded, and has it answer.
-func (r *ollama) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
+func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	if r.cfg.CanaryTokens <= 0 {
 		return Answer{}, r.Probe(ctx, e)
 	}
@@ -276,7 +274,7 @@ func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 }
 
 func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
-	return r.Canary(ctx, e)
+	return r.Canary(ctx, e, "")
 }
 
 // ollamaLoaded is what /api/ps says of a model.
@@ -307,7 +305,7 @@ func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*olla
 
 // alone are the families of models that Ollama computes one request at a time of,
 // whatever it was told (Ollama 0.17, server/sched.go).
-var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe"}
+var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni"}
 
 // Signals has what Ollama says, which is how many tokens the KV cache holds: as many
 // contexts as it computes requests at once.

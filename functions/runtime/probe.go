@@ -7,16 +7,27 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
+// question is what a server is asked to show that its model works.
+type question struct {
+	model  string
+	lora   string // SGLang's name of an adapter; empty: none
+	prompt string
+	tokens int // to generate, at most
+	probs  int // tokens of each place whose log probabilities are told; 0: none
+}
+
 // way is a way to make a server show that its model works.
 type way struct {
 	path string
-	// body is that of the request, without the model: for a prompt, and at most so many tokens.
-	body func(prompt string, tokens int) map[string]any
+	// body is that of the request, without the model.
+	body func(q question) map[string]any
 	// shows is what an answer shows, or why it shows nothing; not by which way.
 	shows func(raw []byte) (Answer, error)
 }
@@ -24,15 +35,23 @@ type way struct {
 // ways are tried in this order; the one that worked is remembered until the next
 // launch. Models that only embed or rank can't generate, and their servers say so.
 var ways = []way{
-	{"/v1/completions", func(prompt string, tokens int) map[string]any {
-		return map[string]any{"max_tokens": tokens, "temperature": 0, "prompt": prompt}
+	{"/v1/completions", func(q question) map[string]any {
+		body := map[string]any{"max_tokens": q.tokens, "temperature": 0, "prompt": q.prompt}
+		if q.probs > 0 {
+			body["logprobs"] = q.probs
+		}
+		return body
 	}, generated},
-	{"/v1/chat/completions", func(prompt string, tokens int) map[string]any {
-		return map[string]any{"max_tokens": tokens, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": prompt}}}
+	{"/v1/chat/completions", func(q question) map[string]any {
+		body := map[string]any{"max_tokens": q.tokens, "temperature": 0, "messages": []any{map[string]any{"role": "user", "content": q.prompt}}}
+		if q.probs > 0 {
+			body["logprobs"], body["top_logprobs"] = true, q.probs
+		}
+		return body
 	}, generated},
-	{"/v1/embeddings", func(prompt string, _ int) map[string]any { return map[string]any{"input": prompt} }, embedded},
-	{"/v1/rerank", func(prompt string, _ int) map[string]any {
-		return map[string]any{"query": prompt, "documents": []string{prompt}}
+	{"/v1/embeddings", func(q question) map[string]any { return map[string]any{"input": q.prompt} }, embedded},
+	{"/v1/rerank", func(q question) map[string]any {
+		return map[string]any{"query": q.prompt, "documents": []string{q.prompt}}
 	}, ranked},
 }
 
@@ -41,16 +60,16 @@ const probePrompt = "a"
 
 // probe makes the server compute one token in a way that it has.
 func (c *client) probe(ctx context.Context, e api.Endpoint, model string) error {
-	_, err := c.show(ctx, e, model, probePrompt, 1)
+	_, err := c.show(ctx, e, question{model: model, prompt: probePrompt, tokens: 1})
 	return err
 }
 
-// show has the server answer a prompt in a way that it has. A server that has
+// show has the server answer a question in a way that it has. A server that has
 // none of them, or does not know the model yet, is asked in every way again.
-func (c *client) show(ctx context.Context, e api.Endpoint, model, prompt string, tokens int) (Answer, error) {
+func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	var first error
 	for i := int(c.way.Load()); i < len(ways); i++ {
-		answer, err := c.try(ctx, e, ways[i], model, ways[i].body(prompt, tokens))
+		answer, err := c.try(ctx, e, ways[i], q)
 		switch {
 		case err == nil:
 			c.way.Store(int32(i))
@@ -68,8 +87,12 @@ func (c *client) show(ctx context.Context, e api.Endpoint, model, prompt string,
 // forget lets the next launch be asked in every way.
 func (c *client) forget() { c.way.Store(0) }
 
-func (c *client) try(ctx context.Context, e api.Endpoint, w way, model string, body map[string]any) (Answer, error) {
-	body["model"] = model
+func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (Answer, error) {
+	body := w.body(q)
+	body["model"] = q.model
+	if q.lora != "" {
+		body["lora_path"] = q.lora
+	}
 	raw, err := c.call(ctx, http.MethodPost, e, w.path, body)
 	if err != nil {
 		return Answer{}, err
@@ -104,7 +127,8 @@ func generated(raw []byte) (Answer, error) {
 				Reasoning string `json:"reasoning_content"`
 				Thoughts  string `json:"reasoning"` // vLLM's name for the same
 			} `json:"message"`
-			FinishReason string `json:"finish_reason"`
+			FinishReason string          `json:"finish_reason"`
+			LogProbs     json.RawMessage `json:"logprobs"`
 		} `json:"choices"`
 		Usage struct {
 			CompletionTokens int `json:"completion_tokens"`
@@ -121,7 +145,39 @@ func generated(raw []byte) (Answer, error) {
 		c.FinishReason != "stop" && c.FinishReason != "length" {
 		return Answer{}, errors.New("the answer has no token: no text, no usage, no finish_reason")
 	}
-	return inText("", c.Message.Reasoning+c.Message.Thoughts+c.Message.Content+c.Text), nil
+	answer := inText("", c.Message.Reasoning+c.Message.Thoughts+c.Message.Content+c.Text)
+	answer.Numbers = logProbs(c.LogProbs)
+	return answer, nil
+}
+
+// logProbs are those of the most likely tokens in each place, first the most likely; nil where there are none that we can read.
+func logProbs(raw json.RawMessage) (all []float64) {
+	var l struct {
+		Text []map[string]float64 `json:"top_logprobs"` // of a completion
+		Chat []struct {
+			Top []struct {
+				LogProb float64 `json:"logprob"`
+			} `json:"top_logprobs"`
+		} `json:"content"`
+	}
+	if json.Unmarshal(raw, &l) != nil {
+		return nil
+	}
+	add := func(place []float64) {
+		slices.SortFunc(place, func(a, b float64) int { return cmp.Compare(b, a) })
+		all = append(all, place[:min(len(place), canaryProbs)]...)
+	}
+	for _, place := range l.Text {
+		add(slices.Collect(maps.Values(place)))
+	}
+	for _, place := range l.Chat {
+		var values []float64
+		for _, t := range place.Top {
+			values = append(values, t.LogProb)
+		}
+		add(values)
+	}
+	return all[:min(len(all), canaryNumbers)]
 }
 
 // embedded wants a vector, as numbers or as base64.

@@ -1,7 +1,6 @@
 package runtime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -24,7 +23,6 @@ import (
 // metrics are not at its HTTP port.
 type rayServe struct {
 	server
-	names
 }
 
 const inConfiguration = "Serve reads it for an import path only, and is always given a configuration file: write one with it, and set the model's reference to its path"
@@ -42,16 +40,13 @@ func newRayServe(cfg Config, c *client) (Runtime, error) {
 	if spec.Model == "" && spec.Endpoint == "" {
 		return nil, errors.New("runtime ray-serve: no application; set the model's reference to an import path (module:app) or a configuration file")
 	}
-	return &rayServe{
-		server: server{cfg: cfg, client: c, program: []string{"serve", "run"}},
-		names:  names{clients: clientNames(cfg), learn: true},
-	}, nil
+	return &rayServe{server: newServer(cfg, c, true, "serve", "run")}, nil
 }
 
 func (r *rayServe) Traits() Traits { return Traits{Reuses: true} }
 
 func (r *rayServe) Launch(model string) (Launch, error) {
-	r.fresh(&r.names)
+	r.fresh()
 	if l, attached := r.attached(); attached {
 		return l, nil
 	}
@@ -151,18 +146,4 @@ func member(mapping *yaml.Node, key string) *yaml.Node {
 
 func (r *rayServe) Request(path string, body []byte) ([]byte, *api.Error) {
 	return r.named(path, body), nil
-}
-
-func (r *rayServe) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
-
-func (r *rayServe) Sleep(context.Context, api.Endpoint, api.Level) error {
-	return fmt.Errorf("an application of Ray Serve does not sleep in place: %w", errors.ErrUnsupported)
-}
-
-func (r *rayServe) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.canary(ctx, e, &r.names)
-}
-
-func (r *rayServe) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
-	return r.Canary(ctx, e)
 }

@@ -81,11 +81,11 @@ type Runtime interface {
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
-	// Canary has an awake server answer the canary; where Config.CanaryTokens is 0, or
-	// the server does not take it, it is a probe, and the answer is none.
-	Canary(ctx context.Context, e api.Endpoint) (Answer, error)
+	// Canary has an awake server answer the canary as one of its adapters, or as the model itself where the name is empty; where
+	// Config.CanaryTokens is 0, or the server does not take it, it is a probe, and the answer is none.
+	Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error)
 	// Wake wakes one that sleeps at level. It returns once the server has answered the
-	// canary, as Canary does: whether that is what it should say, others judge. serves is
+	// canary as the model itself: whether that is what it should say, others judge. serves is
 	// called when the server takes requests again, before it has shown what it answers, where
 	// there is such a moment; nil: nobody wants to know.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error)

@@ -20,10 +20,16 @@ import (
 // started, and the shape of their errors.
 type server struct {
 	Plain
+	names
 	cfg    Config
 	client *client
 	// program is the kind's own argv up to the options; Spec.Command replaces it.
 	program []string
+}
+
+// newServer makes what they share. learn says that the server is asked for its name of the model.
+func newServer(cfg Config, c *client, learn bool, program ...string) server {
+	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c, program: program}
 }
 
 // Failure makes the body an OpenAI error, whatever shape the server gave it.
@@ -32,14 +38,32 @@ func (s *server) Failure(path string, status int, body []byte) []byte {
 }
 
 // fresh forgets what was learnt of the server before a launch.
-func (s *server) fresh(n *names) {
+func (s *server) fresh() {
 	s.client.forget()
-	n.forget()
+	s.names.forget()
 }
 
-// probe makes the server compute one token.
-func (s *server) probe(ctx context.Context, e api.Endpoint, n *names) error {
-	model, err := n.at(ctx, s.client, e)
+// Request gives the server its own name of the model.
+func (s *server) Request(_ string, body []byte) ([]byte, *api.Error) { return s.rename(body), nil }
+
+// Sleep is not supported.
+func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {
+	return fmt.Errorf("put the server to sleep in place: it can only be stopped: %w", errors.ErrUnsupported)
+}
+
+// Wake is the canary: it never slept in place.
+func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
+	return s.Canary(ctx, e, "")
+}
+
+// Canary takes an adapter for a model of that name.
+func (s *server) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
+	return s.canary(ctx, e, adapter, "")
+}
+
+// Probe makes the server compute one token.
+func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
+	model, err := s.at(ctx, s.client, e)
 	if err != nil {
 		return err
 	}
@@ -85,6 +109,18 @@ func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 		return Launch{}, err
 	}
 	return Launch{Path: argv[0], Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
+}
+
+// launchWith is a start of the user's command line with words in it replaced.
+func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []string) (Launch, error) {
+	filled := server{cfg: s.cfg}
+	for _, list := range []*[]string{&filled.cfg.Spec.Command, &filled.cfg.Spec.Args, &filled.cfg.Spec.Env} {
+		*list = slices.Clone(*list)
+		for i, word := range *list {
+			(*list)[i] = words.Replace(word)
+		}
+	}
+	return filled.launch(e, nil, env)
 }
 
 // checkAttach refuses what can't reach a server that somebody else starts.

@@ -18,7 +18,7 @@ import (
 // sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has: in a
 // configuration file, unless the function's options name one of their own.
 //
-// It sleeps by giving the memory of its weights and KV cache back (SGLang
+// It sleeps by giving the memory of its weights, KV cache and CUDA graphs back (SGLang
 // documentation, "--enable-memory-saver"); the server must be idle, or it fails. It
 // has no levels: with --enable-weights-cpu-backup, which we set, the weights stay
 // in host memory at both of ours, and a server without it (a sidecar) has memory
@@ -31,7 +31,6 @@ import (
 // "lora_path" in all: requests are changed so.
 type sglang struct {
 	server
-	names
 	publisher
 	sleeps, lora bool
 	secret       *keyFile // nil: the server has none
@@ -61,7 +60,6 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		return nil, errors.New("runtime sglang: no model; set the model's reference, such as hf://org/name or the path of a folder")
 	}
 	r := &sglang{
-		names:  names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
 		sleeps: !has(spec.Args, noMemorySaver),
 		lora:   spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora"),
 	}
@@ -75,7 +73,7 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 		r.secret = &keyFile{path: filepath.Join(cfg.Dir, "sglang.yaml"), option: "api-key"}
 		c.http = &http.Client{Transport: WithKey(cfg.Transport, r)}
 	}
-	r.server = server{cfg: cfg, client: c, program: []string{"python3", "-m", "sglang.launch_server"}}
+	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
 	if spec.Endpoint == "" {
 		r.set(r.clients[0]) // it has one name only
 	} else {
@@ -124,8 +122,9 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	if len(r.cfg.Spec.MediaHosts) > 0 { // it checks redirects too; older ones, which lack it, are given no URLs without it
 		args = append(args, mediaDomains(r.cfg.Spec.MediaHosts)...)
 	}
+	env := sharedMemoryEnv(sharedMemory())
 	if r.sleeps {
-		args = append(args, "--enable-memory-saver", "--enable-weights-cpu-backup")
+		args, env = append(args, "--enable-memory-saver", "--enable-weights-cpu-backup"), append(env, "SGLANG_MEMORY_SAVER_CUDA_GRAPH=true")
 	}
 	if r.lora {
 		args = append(args, "--enable-lora")
@@ -140,7 +139,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	if r.cfg.Devices > 1 && !has(given, "--tensor-parallel-size", "--tp-size", "--tp", "--pipeline-parallel-size", "--pp-size", "--data-parallel-size", "--dp-size") {
 		args = append(args, "--tensor-parallel-size", strconv.Itoa(r.cfg.Devices))
 	}
-	return r.launch(e, args, sharedMemoryEnv(sharedMemory()))
+	return r.launch(e, args, env)
 }
 
 // Request puts the server's name of the model in the field "model" and, for an
@@ -178,16 +177,13 @@ func (r *sglang) has(adapter string) bool {
 	return slices.Contains(r.adapters, adapter) || slices.Contains(r.brought, api.ModelName(adapter))
 }
 
-// Probe generates: SGLang's own /health_generate answers before it could.
-func (r *sglang) Probe(ctx context.Context, e api.Endpoint) error { return r.probe(ctx, e, &r.names) }
-
-func (r *sglang) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.canary(ctx, e, &r.names)
+func (r *sglang) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
+	return r.canary(ctx, e, "", string(adapter))
 }
 
-// memoryTags are the kinds of memory that a sleep gives back, of those which every
-// version knows. A wake must name the same.
-var memoryTags = map[string][]string{"tags": {"kv_cache", "weights"}}
+// memoryTags are the kinds of memory that a sleep gives back; a version that does not know one, or has nothing of it, does nothing for it. A
+// wake must name the same.
+var memoryTags = map[string][]string{"tags": {"kv_cache", "weights", "cuda_graph"}}
 
 func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	if err := r.noteWeights(ctx, e); err != nil {
@@ -200,6 +196,15 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	return nil
 }
 
+// serverInfo asks with which options the server was started: servers before 2026 by another name.
+func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
+	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
+	if missing(err) {
+		err = r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, info)
+	}
+	return err
+}
+
 // noteWeights finds out whether the server will have its weights after a wake.
 func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 	var info struct {
@@ -207,10 +212,7 @@ func (r *sglang) noteWeights(ctx context.Context, e api.Endpoint) error {
 		Backup *bool  `json:"enable_weights_cpu_backup"`
 		Model  string `json:"model_path"`
 	}
-	err := r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, &info)
-	if missing(err) {
-		err = r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, &info)
-	}
+	err := r.serverInfo(ctx, e, &info)
 	if missing(err) {
 		err, info.Model = nil, r.cfg.Spec.Model
 	}
@@ -352,7 +354,7 @@ func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
 		LoRA *bool `json:"enable_lora"`
 		Most int   `json:"max_loras_per_batch"`
 	}
-	if r.client.ask(ctx, http.MethodGet, e, "/get_server_info", nil, &info) != nil || info.LoRA == nil || !*info.LoRA {
+	if r.serverInfo(ctx, e, &info) != nil || info.LoRA == nil || !*info.LoRA {
 		info.Most = 0
 	}
 	r.mu.Lock()

@@ -40,6 +40,9 @@ func TestSGLangLaunch(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := runtime.Launch{Path: python, Args: slices.Concat(base, tt.args), Env: []string{"HOME=/h"}, Endpoint: there}
+			if slices.Contains(tt.args, "--enable-memory-saver") {
+				want.Env = append(want.Env, "SGLANG_MEMORY_SAVER_CUDA_GRAPH=true")
+			}
 			got := launched(t, r, "hf://org/x")
 			file := got.Args[len(base)-1]
 			got.Args[len(base)-1] = "CONFIG"
@@ -58,7 +61,7 @@ func TestSGLangLaunch(t *testing.T) {
 	}
 }
 
-const bothTags = ` {"tags":["kv_cache","weights"]}`
+const allTags = ` {"tags":["kv_cache","weights","cuda_graph"]}`
 
 func TestSGLangSleeps(t *testing.T) {
 	const kept = `{"enable_memory_saver":true,"enable_weights_cpu_backup":true,"model_path":"/x"}`
@@ -67,12 +70,12 @@ func TestSGLangSleeps(t *testing.T) {
 		info string
 		wake []string
 	}{
-		"weights in host memory": {kept, []string{"POST /resume_memory_occupation" + bothTags, probed("m")}},
-		"weights lost": {lost, []string{"POST /resume_memory_occupation" + bothTags,
+		"weights in host memory": {kept, []string{"POST /resume_memory_occupation" + allTags, probed("m")}},
+		"weights lost": {lost, []string{"POST /resume_memory_occupation" + allTags,
 			`POST /update_weights_from_disk {"model_path":"/x"}`, "POST /flush_cache", probed("m")}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t).on("GET /get_server_info", 200, tt.info).on("POST /release_memory_occupation", 200, "null").
+			f := newFake(t).on("GET /server_info", 200, tt.info).on("POST /release_memory_occupation", 200, "null").
 				on("POST /resume_memory_occupation", 200, "null").on("POST /v1/completions", 200, token).
 				on("POST /update_weights_from_disk", 200, `{"success":true,"message":"Succeeded"}`).on("POST /flush_cache", 200, nothing)
 			r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"})
@@ -80,7 +83,7 @@ func TestSGLangSleeps(t *testing.T) {
 				if err := r.Sleep(t.Context(), f.endpoint(), level); err != nil {
 					t.Fatal(err)
 				}
-				f.asked("GET /get_server_info", "POST /release_memory_occupation"+bothTags)
+				f.asked("GET /server_info", "POST /release_memory_occupation"+allTags)
 				if _, err := r.Wake(t.Context(), f.endpoint(), level, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -93,16 +96,16 @@ func TestSGLangSleeps(t *testing.T) {
 // Weights that can't be brought back must not be let go, and must not serve.
 func TestSGLangRefusesGarbage(t *testing.T) {
 	r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"})
-	f := newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":false,"model_path":"/x"}`)
+	f := newFake(t).on("GET /server_info", 200, `{"enable_memory_saver":false,"model_path":"/x"}`)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-memory-saver") {
 		t.Errorf("sleep without a memory saver: %v", err)
 	}
-	f.asked("GET /get_server_info")
-	f = newFake(t).on("GET /get_server_info", 200, `{"enable_weights_cpu_backup":false}`)
+	f.asked("GET /server_info")
+	f = newFake(t).on("GET /server_info", 200, `{"enable_weights_cpu_backup":false}`)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err == nil || !strings.Contains(err.Error(), "--enable-weights-cpu-backup") {
 		t.Errorf("sleep without a backup and a path: %v", err)
 	}
-	f = newFake(t).on("GET /get_server_info", 200, `{"enable_memory_saver":true,"enable_weights_cpu_backup":false,"model_path":"/x"}`).on("POST /release_memory_occupation", 200, nothing).
+	f = newFake(t).on("GET /server_info", 200, `{"enable_memory_saver":true,"enable_weights_cpu_backup":false,"model_path":"/x"}`).on("POST /release_memory_occupation", 200, nothing).
 		on("POST /resume_memory_occupation", 200, nothing).on("POST /update_weights_from_disk", 200, `{"success":false,"message":"no file"}`).
 		on("POST /v1/completions", 200, token)
 	if err := r.Sleep(t.Context(), f.endpoint(), api.Level1); err != nil {

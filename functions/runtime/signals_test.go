@@ -57,7 +57,7 @@ func TestSignalsBesideMetrics(t *testing.T) {
 		},
 		"Ollama, a family that it computes alone": {
 			api.Runtime{Kind: api.RuntimeOllama, Endpoint: "http://127.0.0.1:1", Model: "m"},
-			map[string]string{"GET /api/ps": `{"models":[{"name":"m:latest","context_length":4096,"details":{"family":"qwen3vl"}}]}`},
+			map[string]string{"GET /api/ps": `{"models":[{"name":"m:latest","context_length":4096,"details":{"family":"nemotron_h_omni"}}]}`},
 			func(s *runtime.Signals) { s.Capacity = 4096 },
 		},
 		"vLLM that has not said how many adapters": {
@@ -74,8 +74,13 @@ func TestSignalsBesideMetrics(t *testing.T) {
 		},
 		"an SGLang of somebody else's": {
 			api.Runtime{Kind: api.RuntimeSGLang, Endpoint: "http://127.0.0.1:1"},
-			map[string]string{"GET /metrics": "sglang:num_running_reqs 0\n", "GET /get_server_info": `{"enable_lora":true,"max_loras_per_batch":5}`},
+			map[string]string{"GET /metrics": "sglang:num_running_reqs 0\n", "GET /server_info": `{"enable_lora":true,"max_loras_per_batch":5}`},
 			func(s *runtime.Signals) { s.Running, s.MaxAdapters = 0, 5 },
+		},
+		"an older SGLang of somebody else's": {
+			api.Runtime{Kind: api.RuntimeSGLang, Endpoint: "http://127.0.0.1:1"},
+			map[string]string{"GET /metrics": "sglang:num_running_reqs 0\n", "GET /get_server_info": `{"enable_lora":true,"max_loras_per_batch":4}`},
+			func(s *runtime.Signals) { s.Running, s.MaxAdapters = 0, 4 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 // wake makes the calls, and has the server show that it is awake: by an answer. It
 // is not asked whether it sleeps unless the answer takes long, for a server that took the
 // calls and sleeps on keeps requests waiting for ever.
-func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint) (Answer, error), serves func()) (Answer, error) {
+func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
 	}

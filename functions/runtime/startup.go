@@ -77,16 +77,16 @@ func startupOf(ctx context.Context) *Startup {
 // shown has a server that takes requests again show what it answers. Others' requests come after
 // the one that is made for that: serves is called when this goroutine waits for the answer, or at
 // the latest when it has it.
-func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint) (Answer, error), serves func()) (Answer, error) {
+func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if serves == nil {
-		return show(ctx, e)
+		return show(ctx, e, "")
 	}
 	said := make(chan struct{}) // closed when it has returned
 	go func() {
 		serves()
 		close(said)
 	}()
-	answer, err := show(ctx, e)
+	answer, err := show(ctx, e, "")
 	<-said
 	return answer, err
 }

@@ -23,7 +23,6 @@ import (
 // code: its documentation forbids that mode where clients reach the port.
 type vllm struct {
 	server
-	names
 	publisher
 	sleeps   atomic.Bool
 	lora     bool
@@ -59,8 +58,7 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	cfg.Spec.Args = args
 	r := &vllm{
 		publisher: p,
-		server:    server{cfg: cfg, client: c, program: []string{"vllm", "serve"}},
-		names:     names{clients: clientNames(cfg), learn: spec.Endpoint != ""},
+		server:    newServer(cfg, c, spec.Endpoint != "", "vllm", "serve"),
 		external:  has(spec.Args, "--kv-offloading-size", "--kv-transfer-config"),
 		lora:      spec.AdapterRoot != "" || len(spec.Adapters) > 0 || has(spec.Args, "--enable-lora") || spec.Endpoint != "",
 	}
@@ -107,7 +105,7 @@ func (r *vllm) room() int {
 }
 
 func (r *vllm) Launch(model string) (Launch, error) {
-	r.fresh(&r.names)
+	r.fresh()
 	if l, attached := r.attached(); attached {
 		r.sleeps.Store(true) // another server may listen there by now
 		return l, nil
@@ -178,13 +176,11 @@ func sharedMemoryEnv(size api.Bytes, known bool) []string {
 	return nil
 }
 
-func (r *vllm) Request(_ string, body []byte) ([]byte, *api.Error) { return r.rename(body), nil }
-
 func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 	if err := r.meet(ctx, e); err != nil {
 		return err
 	}
-	return r.probe(ctx, e, &r.names)
+	return r.server.Probe(ctx, e)
 }
 
 // meet wakes a server that somebody else starts where it is found asleep, as another
@@ -200,10 +196,6 @@ func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 		err = mode.rouse(ctx, e, api.Level2)
 	}
 	return err
-}
-
-func (r *vllm) Canary(ctx context.Context, e api.Endpoint) (Answer, error) {
-	return r.canary(ctx, e, &r.names)
 }
 
 func (r *vllm) sleepMode() sleepMode {

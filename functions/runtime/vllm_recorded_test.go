@@ -82,7 +82,7 @@ func TestVLLMRecorded(t *testing.T) {
 	if err := r.Probe(ctx, e); err != nil {
 		t.Errorf("the probe: %v", err)
 	}
-	if answer, err := r.Canary(ctx, e); err != nil || answer.Text != "" {
+	if answer, err := r.Canary(ctx, e, ""); err != nil || answer.Text != "" {
 		t.Errorf("the canary, of which no tokens are asked for: %+v, %v", answer, err)
 	}
 	rest, err := r.Signals(ctx, e)

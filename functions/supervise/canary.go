@@ -24,7 +24,9 @@ import (
 //  3. Where it stays different, the weights are read anew, in place if the runtime
 //     can; where that does not help, the wake has failed and the runtime is started
 //     again. Who waits for it waits on: it is never awake before.
-//  4. A fresh start has read the weights anew: what is known is forgotten. A
+//  4. Adapters that were loaded before the sleep are asked too, when they have been restored: a server can lose one and answer
+//     for it with the model itself. That they differ has the same consequences, and nobody gets in before.
+//  5. A fresh start has read the weights anew: what is known is forgotten. A
 //     sidecar, whose start is not ours, is judged by what it said before, until
 //     it is seen to have gone.
 
@@ -34,51 +36,96 @@ const canaryTimeout = 10 * time.Second
 // errChanged is the outcome of a wake after which the runtime answers otherwise.
 var errChanged = errors.New("the model does not answer as it did before it slept")
 
-// learn asks for what is compared after the sleep; nil: the next sleep asks again.
-func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch) *runtime.Answer {
+// adapter is one that the runtime has loaded. Another of its name is known since another time.
+type adapter struct {
+	name  api.ModelName
+	since time.Time
+}
+
+// answers are what adapters should answer; nil: not asked yet.
+type answers map[adapter]*runtime.Answer
+
+// learnAll asks for what is compared after the sleep and is not known yet. Where the model itself is not compared its adapters are not.
+func (s *Supervisor) learnAll(ctx context.Context, op *operation, launch runtime.Launch) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
-	answer, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	if op.canary == nil {
+		op.canary = s.learn(ctx, launch, "")
+	}
+	known := op.adapters
+	op.adapters = answers{}
+	if op.canary == nil || !op.canary.Known() {
+		return
+	}
+	for name, since := range s.cfg.Adapters() {
+		a := adapter{name, since}
+		if op.adapters[a] = known[a]; op.adapters[a] == nil {
+			op.adapters[a] = s.learn(ctx, launch, name)
+		}
+	}
+}
+
+// learn asks the model, or one of its adapters; nil: the next sleep asks again.
+func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch, adapter api.ModelName) *runtime.Answer {
+	answer, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
 	if err == nil && answer.Known() {
 		var again runtime.Answer
-		again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+		again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
 		if err == nil && !answer.Agrees(again) {
-			s.cfg.Logger.Info("the model answers the canary differently from one time to the next: nothing is compared after its sleeps", "first", answer, "then", again)
+			s.cfg.Logger.Info("the model answers the canary differently from one time to the next: nothing is compared after its sleeps", "adapter", adapter, "first", answer, "then", again)
 			answer = runtime.Answer{}
 		}
 	}
 	if err != nil {
-		s.cfg.Logger.Info("the canary has no answer before the sleep: nothing is compared after it", "error", err)
+		s.cfg.Logger.Info("the canary has no answer before the sleep: nothing is compared after it", "adapter", adapter, "error", err)
 		return nil
 	}
 	return &answer
 }
 
-// compare says whether the runtime answers the canary as before; got is what it
+// compareAdapters says whether the adapters that are loaded, and were before, answer the canary as they did.
+func (s *Supervisor) compareAdapters(ctx context.Context, op *operation, launch runtime.Launch) error {
+	loaded := s.cfg.Adapters()
+	for a, want := range op.adapters {
+		if want == nil || !want.Known() || !loaded[a.name].Equal(a.since) {
+			continue
+		}
+		got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, a.name)
+		if err == nil {
+			err = s.compare(ctx, op, launch, a.name, want, got)
+		}
+		if err != nil {
+			return fmt.Errorf("adapter %s: %w", a.name, err)
+		}
+	}
+	return nil
+}
+
+// compare says whether the model, or one of its adapters, answers the canary as it should; got is what it
 // has just answered.
-func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, got runtime.Answer) error {
-	if op.canary == nil || !op.canary.Known() || !got.Known() || op.canary.Agrees(got) {
+func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
+	if want == nil || !want.Known() || !got.Known() || want.Agrees(got) {
 		return nil
 	}
 	if err := s.gate.clear(ctx, refusal(api.Unhealthy, true)); err != nil {
 		return err
 	}
-	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	again, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
 	switch {
 	case err != nil:
 		return err
-	case op.canary.Agrees(again):
-		s.cfg.Logger.Warn("the model answered the canary wrongly once", "before the sleep", *op.canary, "after", got)
+	case want.Agrees(again):
+		s.cfg.Logger.Warn("the model answered the canary wrongly once", "adapter", adapter, "before the sleep", *want, "after", got)
 		return nil
 	}
 	op.mismatch = true
-	changed := fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *op.canary, again)
+	changed := fmt.Errorf("%w: to the canary it said %s then and says %s now", errChanged, *want, again)
 	s.cfg.Logger.Warn("the weights are read anew", "reason", changed)
 	if err := s.cfg.Runtime.Reload(ctx, launch.Endpoint); err != nil {
 		s.cfg.Logger.Debug("the weights can't be read anew in place", "error", err)
 		return changed
 	}
-	if again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint); err == nil && op.canary.Agrees(again) {
+	if again, err = s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter); err == nil && want.Agrees(again) {
 		return nil
 	}
 	return changed
@@ -89,14 +136,14 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 // listening for a moment.
 func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch runtime.Launch) error {
 	if err := s.cfg.Runtime.Probe(ctx, launch.Endpoint); refusedConnection(err) {
-		op.canary = nil
+		op.canary, op.adapters = nil, nil
 	}
 	if err := s.awaitStart(ctx, op, launch); err != nil || op.canary == nil {
 		return err
 	}
-	got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint)
+	got, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, "")
 	if err == nil {
-		err = s.compare(ctx, op, launch, got)
+		err = s.compare(ctx, op, launch, "", op.canary, got)
 	}
 	if errors.Is(err, errChanged) {
 		err = fmt.Errorf("%w; it is a sidecar, which is not ours to start again: restart its container", err)
@@ -107,16 +154,17 @@ func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch run
 // canary is what is known of a runtime's answer.
 type canary struct {
 	answer     *runtime.Answer // what the runtime should answer after a sleep; nil: not asked yet, unknown: nothing is compared
+	adapters   answers         // the same for adapters
 	mismatches int             // wakes after which it did not
 	suspect    bool            // a sidecar that did not: the canary decides whether it is awake
 }
 
 // forget forgets the answer: the weights are read anew.
-func (c *canary) forget() { c.answer = nil }
+func (c *canary) forget() { c.answer, c.adapters = nil, nil }
 
 // judged notes what an operation has found out.
 func (c *canary) judged(op *operation, sidecar bool, err error) {
-	c.answer = op.canary
+	c.answer, c.adapters = op.canary, op.adapters
 	if op.mismatch && op.kind == opWake {
 		c.mismatches++
 		c.suspect = sidecar && err != nil

@@ -2,9 +2,12 @@ package supervise_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -70,6 +73,60 @@ func TestCanaryReloads(t *testing.T) {
 		wantCode(t, "wake", wake(s, 3), "")
 		wantCalls(t, w, "start 100", "canary", "canary", "sleep 1", "wake from 1", "canary", "reload", "canary", "stop 100 after 0s", "start 101")
 	}, canary)
+}
+
+// An adapter that a wake has lost is not served: its own answers are compared too, all that were loaded before the sleep.
+func TestCanaryOfAdapters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		says       []string // of the adapter b: twice before the first sleep, then after it
+		reloads    bool
+		calls      []string // of the wake
+		mismatches int
+	}{
+		"the same":           {[]string{"b", "b", "b"}, true, []string{"canary of b"}, 0},
+		"wrong once":         {[]string{"b", "b", "base", "b"}, true, []string{"canary of b", "canary of b"}, 0},
+		"lost, reloaded":     {[]string{"b", "b", "base", "base", "b"}, true, []string{"canary of b", "canary of b", "reload", "canary of b"}, 1},
+		"lost, restarts":     {[]string{"b", "b", "base"}, false, []string{"canary of b", "canary of b", "stop 100 after 0s", "start 101"}, 1},
+		"not the same twice": {[]string{"b", "c", "d"}, false, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{traits: inPlace, reloads: tt.reloads, answers: []string{"good"}, adapters: map[api.ModelName][]string{"b": tt.says}}
+			since := time.Now()
+			run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+				wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+				wantCode(t, "wake", wake(s, 3), "")
+				wantCalls(t, w, slices.Concat([]string{"start 100", "canary", "canary", "canary of b", "canary of b", "sleep 1", "wake from 1"}, tt.calls)...)
+				if st := s.Status(); st.State != api.Awake || st.CanaryMismatches != tt.mismatches {
+					t.Errorf("%+v: want awake after %d mismatches", st, tt.mismatches)
+				}
+			}, canary, func(c *supervise.Config) {
+				c.Adapters = func() map[api.ModelName]time.Time { return map[api.ModelName]time.Time{"b": since} }
+			})
+		})
+	}
+}
+
+// What an adapter of the same name said that is not there any more counts for nothing, and what it says is known after the next sleep only.
+func TestCanaryOfAnotherAdapter(t *testing.T) {
+	w := &world{traits: inPlace, answers: []string{"good"}, adapters: map[api.ModelName][]string{"b": {"b", "b", "other"}}}
+	var since atomic.Int64
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
+		since.Store(1) // registered anew while it sleeps
+		wantCode(t, "wake", wake(s, 3), "")
+		wantCalls(t, w, "start 100", "canary", "canary", "canary of b", "canary of b", "sleep 1", "wake from 1")
+		wantCode(t, "sleep", sleep(s, 4, 1, 0), "")
+		wantCode(t, "wake", wake(s, 5), "")
+		wantCalls(t, w, "canary of b", "canary of b", "sleep 1", "wake from 1", "canary of b")
+		w.set(func() { w.adapterErr = errors.New("no") })
+		wantCode(t, "sleep", sleep(s, 6, 1, 0), "")
+		wantCode(t, "wake", wake(s, 7), "")
+		wantCalls(t, w, "sleep 1", "wake from 1", "canary of b", "stop 100 after 0s", "start 101")
+	}, canary, func(c *supervise.Config) {
+		c.Adapters = func() map[api.ModelName]time.Time {
+			return map[api.ModelName]time.Time{"b": time.Unix(since.Load(), 0)}
+		}
+	})
 }
 
 // Who waits at the gate for the wake gets to no model that has not answered the canary as before.

@@ -44,6 +44,9 @@ type Config struct {
 	// start and wake, before requests are let in: loaded adapters are put back by it.
 	// An error fails the start. Nil: nothing is to be done.
 	Ready func(ctx context.Context, e api.Endpoint) error
+	// Adapters are those that the runtime has loaded, and since when each is known: one that was known before a sleep is asked the
+	// canary too. Nil: it has none.
+	Adapters func() map[api.ModelName]time.Time
 	// Early says that Ready will have nothing to do after a wake, so that a request that came behind
 	// the wake may go to the runtime beside the canary, see [Gate.EnterBehind]. Nil: it has.
 	Early func() bool
@@ -115,6 +118,9 @@ func (c *Config) defaults() error {
 	}
 	if c.Report == nil {
 		c.Report = func(api.InstanceStatus) {}
+	}
+	if c.Adapters == nil {
+		c.Adapters = func() map[api.ModelName]time.Time { return nil }
 	}
 	if c.Save == nil {
 		c.Save = func(Note) {}

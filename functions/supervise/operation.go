@@ -56,6 +56,7 @@ type operation struct {
 	patience int             // of a probe
 	mismatch bool            // of a wake or start: the canary was not answered as before
 	canary   *runtime.Answer // what the runtime should answer; of a sleep or start, also what was learnt
+	adapters answers         // the same for its adapters
 }
 
 // result is how the operation went.
@@ -68,7 +69,7 @@ type result struct {
 // caller sets what it needs and calls run.
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer}
+	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters}
 	op.startup = s.coming.startup
 	op.moves = s.gate.Moving()
 	s.op = op
@@ -110,18 +111,24 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 		if err = await(ctx, op, launch); err == nil {
 			err = s.ready(ctx, op, launch)
 		}
+		if err == nil && op.suspect {
+			err = s.compareAdapters(ctx, op, launch)
+		}
 	case opWake:
 		var answer runtime.Answer
 		if answer, err = s.cfg.Runtime.Wake(ctx, launch.Endpoint, level, op.serves); err == nil {
-			err = s.compare(ctx, op, launch, answer)
+			err = s.compare(ctx, op, launch, "", op.canary, answer)
 		}
 		if err == nil {
 			s.gate.pass()
 			err = s.ready(ctx, op, launch)
 		}
+		if err == nil {
+			err = s.compareAdapters(ctx, op, launch)
+		}
 	case opSleep:
-		if s.cfg.Canary && op.canary == nil && level == api.LevelAwake {
-			op.canary = s.learn(ctx, launch)
+		if s.cfg.Canary && level == api.LevelAwake {
+			s.learnAll(ctx, op, launch)
 		}
 		if s.cfg.Leave != nil && level == api.LevelAwake {
 			s.cfg.Leave(ctx, launch.Endpoint)

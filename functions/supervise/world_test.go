@@ -41,6 +41,8 @@ type world struct {
 	hangs              bool     // the first process answers no probe
 	answers            []string // to the canary, in their order
 	canaryErr          error
+	adapters           map[api.ModelName][]string // what each answers, in their order; the last one stays
+	adapterErr         error
 	reloads            bool   // it can read its weights in place
 	prints             string // each process prints it at its start
 	print              func(line []byte)
@@ -173,9 +175,18 @@ func (w *world) Wake(ctx context.Context, _ api.Endpoint, level api.Level, serve
 	return w.says(), w.wakeErr
 }
 
-func (w *world) Canary(context.Context, api.Endpoint) (runtime.Answer, error) {
+func (w *world) Canary(_ context.Context, _ api.Endpoint, adapter api.ModelName) (runtime.Answer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if adapter != "" {
+		w.calls = append(w.calls, "canary of "+string(adapter))
+		if err := w.adapterErr; err != nil {
+			return runtime.Answer{}, err
+		}
+		said := w.adapters[adapter]
+		w.adapters[adapter] = said[min(1, len(said)-1):]
+		return runtime.Answer{By: "/way", Text: said[0]}, nil
+	}
 	if len(w.answers) > 0 {
 		w.calls = append(w.calls, "canary")
 	}
