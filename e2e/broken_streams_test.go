@@ -86,6 +86,62 @@ spec:
 	}
 }
 
+// A model server that says that it has no room, beside what it does, refuses no client: who came then gets its answer a little later.
+func TestBusyModelServer(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "functions.yaml")
+	if err := os.WriteFile(path, []byte(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: chat}
+spec:
+  template:
+    metadata: {annotations: {rouse.dev/runtime: vllm, rouse.dev/model: sim/llama-8b}}
+    spec:
+      containerConcurrency: 4
+      containers:
+        - image: vllm/vllm-openai
+          env: [{name: VLLMSIM_FLAGS, value: --time-scale=0}, {name: VLLMSIM_FAULTS, value: status=503@2x3}] # after the probe and what runs
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := newStrange(t, "-f", path)
+	ask := func(fields, fault string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.server.url+"/v1/completions", strings.NewReader(`{"model":"chat","prompt":"a",`+fields+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("X-Vllmsim-Fault", fault)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	runs := ask(`"stream":true,"ignore_eos":true,"max_tokens":1000`, "slow=1s")
+	if _, err := bufio.NewReader(runs.Body).Peek(1); err != nil || runs.StatusCode != http.StatusOK {
+		t.Fatalf("what runs: %s, %v", runs.Status, err)
+	}
+	for range 2 {
+		resp := ask(`"max_tokens":3`, "")
+		raw, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Errorf("beside it: %s %s, %v", resp.Status, raw, err)
+		}
+	}
+	runs.Body.Close()
+	metrics, err := http.Get(p.server.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer metrics.Body.Close()
+	if raw, _ := io.ReadAll(metrics.Body); !strings.Contains(string(raw), `reason="busy"} 3`) {
+		t.Error("it was not refused three times")
+	}
+}
+
 // killsFunction is no fault of the runtime's: its tokens come slowly, and the function's process is killed at the first.
 const killsFunction = "slow=100ms"
 

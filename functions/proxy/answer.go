@@ -94,6 +94,11 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 		return
 	}
 	x.proxy.cfg.Gate.Moved()
+	if busy(resp.StatusCode) && (x.beside || x.alongside()) {
+		x.log("runtime has no room beside what it does", fmt.Errorf("%s: %.500q", resp.Status, raw))
+		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the model server is busy: try again later").WithRetryAfter(time.Second))
+		return
+	}
 	if len(raw) > maxFailure { // nobody's error body; it stays what it is
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(raw), resp.Body), resp.Body}
 		x.pass(ctx, resp, false)
@@ -113,6 +118,15 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	}
 	x.write(text)
 }
+
+// busy says whether a status means that the request may have an answer later. A runtime that says so for want of room has not begun
+// with the request; one that has nothing else to do means something else, which is the client's to know.
+func busy(status int) bool {
+	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+}
+
+// alongside says whether other requests are in the runtime.
+func (x *exchange) alongside() bool { return x.proxy.load.requests.Load() > 1 }
 
 type readCloser struct {
 	io.Reader
@@ -139,7 +153,7 @@ func (x *exchange) header(resp *http.Response) {
 	x.outcome.FirstByte = time.Since(x.began)
 	head := x.w.Header()
 	relay.CopyHeader(head, resp.Header)
-	if busy := resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable; busy && head["Retry-After"] == nil {
+	if busy(resp.StatusCode) && head["Retry-After"] == nil {
 		head["Retry-After"] = []string{"1"} // clients that come again at once, and all together, help nobody
 	}
 	x.w.WriteHeader(resp.StatusCode)

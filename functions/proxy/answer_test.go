@@ -423,3 +423,45 @@ func TestHeadRequest(t *testing.T) {
 		t.Errorf("outcome %+v", o)
 	}
 }
+
+// A runtime that has no room beside what it does refuses nobody: the request goes elsewhere, or comes again. What it says with nothing
+// else to do is the client's.
+func TestBusyRuntime(t *testing.T) {
+	entered, end := make(chan struct{}), make(chan struct{})
+	b := set(t, func(w http.ResponseWriter, r *http.Request) {
+		switch q := r.URL.Query(); {
+		case q.Has("long"):
+			entered <- struct{}{}
+			<-end
+		case q.Get("status") == "503":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case q.Get("status") == "429":
+			w.WriteHeader(http.StatusTooManyRequests)
+		default:
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		fmt.Fprint(w, `{"error":{"message":"server overloaded","type":"x","code":null}}`)
+	}, func(c *proxy.Config) { c.Dialect = failing{} })
+	ask := func(query string, status int, refused string) {
+		t.Helper()
+		resp, body, err := b.post(t, "/v1/chat/completions?"+query, "{}")
+		if err != nil || resp.StatusCode != status || resp.Header.Get(control.HeaderRefused) != refused || refused != "" && (code(t, body) != refused || resp.Header.Get("Retry-After") != "1") {
+			t.Errorf("%s: %d %v %s, %v; want %d, refused %q", query, resp.StatusCode, resp.Header, body, err, status, refused)
+		}
+	}
+	ask("status=503", 503, "")
+	ask("status=429", 429, "")
+	long := make(chan error, 1)
+	go func() {
+		_, _, err := b.post(t, "/v1/chat/completions?long", "{}")
+		long <- err
+	}()
+	<-entered
+	ask("status=503", 503, api.CodeBusy)
+	ask("status=429", 503, api.CodeBusy)
+	ask("status=500", 500, "")
+	close(end)
+	if err := <-long; err != nil {
+		t.Error(err)
+	}
+}

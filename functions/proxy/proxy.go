@@ -191,6 +191,7 @@ type exchange struct {
 	untold  string // why it does not; empty: nobody has said
 	state   relay.State
 	movable bool // the gate knows that the request can go on elsewhere
+	beside  bool // others were in the runtime when it went there
 	unread  relay.WriteDeadline
 }
 
@@ -251,6 +252,7 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, validated 
 	}
 	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
 	defer x.live.end()
+	x.beside = x.alongside()
 	x.outcome.Sent = time.Since(x.began)
 	defer x.moves(false)
 	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
