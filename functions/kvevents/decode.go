@@ -37,9 +37,21 @@ var (
 	removedFields = []string{"type", "block_hashes", "medium", "group_idx"}
 )
 
-// decode reads a batch of events: a list of a time, the events, and more. It calls see for each, which must not keep the hashes.
+// decode reads a batch of events: a list of a time, the events, and more, or the same with names. It calls see for each event, which must
+// not keep the hashes.
 func decode(payload []byte, see func(event)) error {
 	d := msgpack.NewDecoder(bytes.NewReader(payload))
+	if isMap(payload) {
+		none := errShape
+		err := eachNamed(d, func(name string) error {
+			if name != "events" {
+				return d.Skip()
+			}
+			none = nil
+			return readEvents(d, see)
+		})
+		return errors.Join(err, none)
+	}
 	n, err := d.DecodeArrayLen()
 	if err != nil || n < 2 {
 		return fmt.Errorf("a batch of %d fields: %w", n, errors.Join(err, errShape))
@@ -47,6 +59,33 @@ func decode(payload []byte, see func(event)) error {
 	if err := d.Skip(); err != nil {
 		return fmt.Errorf("a batch's time: %w", err)
 	}
+	return readEvents(d, see)
+}
+
+// isMap says whether what is encoded begins with a map.
+func isMap(raw []byte) bool {
+	return len(raw) > 0 && (msgpcode.IsFixedMap(raw[0]) || raw[0] == msgpcode.Map16 || raw[0] == msgpcode.Map32)
+}
+
+// eachNamed calls read for the value of each name of a map.
+func eachNamed(d *msgpack.Decoder, read func(name string) error) error {
+	n, err := d.DecodeMapLen()
+	if err != nil {
+		return err
+	}
+	for range n {
+		name, err := d.DecodeString()
+		if err != nil {
+			return err
+		}
+		if err := read(name); err != nil {
+			return fmt.Errorf("%.40q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func readEvents(d *msgpack.Decoder, see func(event)) error {
 	events, err := d.DecodeArrayLen()
 	if err != nil {
 		return fmt.Errorf("a batch's events: %w", err)
@@ -71,8 +110,8 @@ func (e *event) read(d *msgpack.Decoder) error {
 	if err != nil {
 		return err // the caller says what it reads
 	}
-	if msgpcode.IsFixedMap(code) || code == msgpcode.Map16 || code == msgpcode.Map32 {
-		return e.readNamed(d)
+	if isMap([]byte{code}) {
+		return eachNamed(d, func(name string) error { return e.field(d, name) })
 	}
 	n, err := d.DecodeArrayLen()
 	if err != nil {
@@ -95,23 +134,6 @@ func (e *event) read(d *msgpack.Decoder) error {
 		}
 		if err := e.field(d, name); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func (e *event) readNamed(d *msgpack.Decoder) error {
-	n, err := d.DecodeMapLen()
-	if err != nil {
-		return err
-	}
-	for range n {
-		name, err := d.DecodeString()
-		if err != nil {
-			return err
-		}
-		if err := e.field(d, name); err != nil {
-			return fmt.Errorf("%.40q: %w", name, err)
 		}
 	}
 	return nil

@@ -22,13 +22,24 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// batch writes events: lists, or maps with names.
+// batch writes a batch of events: lists, or maps with names.
 func batch(t testing.TB, events ...any) []byte {
+	t.Helper()
+	return encode(t, []any{1757500000.25, events, 0})
+}
+
+// namedBatch is batch with the batch as a map.
+func namedBatch(t testing.TB, events ...any) []byte {
+	t.Helper()
+	return encode(t, named{"ts": 1757500000.25, "events": events, "data_parallel_rank": 0})
+}
+
+func encode(t testing.TB, v any) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
 	enc.UseCompactInts(true)
-	if err := enc.Encode([]any{1757500000.25, events, 0}); err != nil {
+	if err := enc.Encode(v); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -92,19 +103,21 @@ func TestDecode(t *testing.T) {
 		"an event that is unknown": {[]any{list{"BlockMoved", list{1}, 5}, named{"type": "Other", "x": named{"y": 1}}, list{"BlockStored", list{1}, nil, list{}, 16}}, 16},
 		"without a size":           {[]any{list{"BlockStored", list{1}, nil, list{}, 0}, list{"BlockStored", list{2}, nil, list{}, -16}, list{"BlockStored", list{3}, nil, list{}, 1 << 40}}, 0},
 	} {
-		var cache Cache
-		cache.begin()
-		if err := decode(batch(t, c.events...), cache.see); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if n, known := cache.Tokens(); n != c.tokens || !known {
-			t.Errorf("%s: %d tokens, known: %t, want %d", name, n, known, c.tokens)
+		for _, raw := range [][]byte{batch(t, c.events...), namedBatch(t, c.events...)} {
+			var cache Cache
+			cache.begin()
+			if err := decode(raw, cache.see); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n, known := cache.Tokens(); n != c.tokens || !known {
+				t.Errorf("%s: %d tokens, known: %t, want %d", name, n, known, c.tokens)
+			}
 		}
 	}
 	for name, raw := range map[string][]byte{
 		"nothing": {}, "no batch": {0xc0}, "a number": {1}, "empty": {0x90}, "events are none": batch(t)[:10],
 		"a hash is a text": batch(t, list{"BlockRemoved", list{"x"}}), "a size is a text": batch(t, list{"BlockStored", list{1}, nil, list{}, "x"}),
-		"no kind": batch(t, list{}), "a length that lies": {0x92, 0, 0xdd, 0xff, 0xff, 0xff, 0xff, 0x91},
+		"no kind": batch(t, list{}), "no events": {0x80}, "a map is cut": namedBatch(t, list{"AllBlocksCleared"})[:20], "a length that lies": {0x92, 0, 0xdd, 0xff, 0xff, 0xff, 0xff, 0x91},
 	} {
 		if err := decode(raw, func(event) {}); err == nil {
 			t.Errorf("%s is taken", name)
@@ -116,6 +129,7 @@ func TestDecode(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(batch(f, list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2, nil, "GPU"}, named{"type": "BlockRemoved", "block_hashes": list{1}}))
 	f.Add(batch(f, named{"type": "BlockStored", "block_hashes": list{[]byte("one")}, "block_size": 16}, list{"AllBlocksCleared"}))
+	f.Add(namedBatch(f, named{"type": "BlockStored", "block_hashes": list{1, 2}, "block_size": 16}, list{"AllBlocksCleared"}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var cache Cache
 		cache.begin()
