@@ -32,7 +32,7 @@
 //
 // Failures: a runtime that dies or hangs is ended with all its descendants and
 // started again after a pause that doubles from 100 ms to 10 s and is forgotten
-// after a minute awake. After three failed starts or wakes in a row, or one that
+// once it was awake for longer than that. After three failed starts or wakes in a row, or one that
 // says of itself that another try is in vain, it stays unhealthy until a wake
 // asks for it.
 //

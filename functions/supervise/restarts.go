@@ -5,8 +5,7 @@ import "time"
 const (
 	firstPause   = 100 * time.Millisecond // before a restart; doubles
 	longestPause = 10 * time.Second
-	calmAfter    = time.Minute // awake so long, failures are forgotten
-	maxFailures  = 3           // starts or wakes in a row
+	maxFailures  = 3 // starts or wakes in a row
 )
 
 // restarts counts failures, and says when a runtime that failed is started again.
@@ -45,9 +44,10 @@ func (r *restarts) failedToCome(permanent, attached, noRoom bool) (last bool) {
 // explained notes why it ended where that is no failure: nobody wants it awake.
 func (r *restarts) explained(message string) { r.message = message }
 
-// failed sets the time of the next start, and why there is to be one. Failures of one that was awake for long are forgotten.
+// failed sets the time of the next start, and why there is to be one. One that was awake for longer than the last pause does not fail at
+// once: who waits for it waits for the first pause again.
 func (r *restarts) failed(now time.Time, awake bool, message string) {
-	if awake && now.Sub(r.awakeSince) >= calmAfter {
+	if awake && now.Sub(r.awakeSince) > r.backoff {
 		r.backoff = 0
 	}
 	r.backoff = min(max(2*r.backoff, firstPause), longestPause)
