@@ -116,7 +116,7 @@ func (f *function) level() api.Demand {
 	d := api.Demand{
 		Function: f.name, Activator: f.a.cfg.Name,
 		Waiting: f.queue.Len(), Shared: f.queue.Shared(), OldestAge: f.queue.Oldest(now), WaitingTokens: f.queue.Tokens(),
-		Running: f.slots - f.background, LastRequest: f.last, Waking: f.waking.instance, Prefers: f.preferred.instance, At: now,
+		Running: f.slots - f.background, Background: f.background, LastRequest: f.last, Waking: f.waking.instance, Prefers: f.preferred.instance, At: now,
 	}
 	if d.Waiting > 0 && f.queue.Picky() == d.Waiting {
 		want := f.queue.First().Want

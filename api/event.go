@@ -67,6 +67,9 @@ type Demand struct {
 	WaitingTokens Tokens `json:"waitingTokens"`
 	// Running is the number of requests sent to instances and not finished.
 	Running int `json:"running"`
+	// Background is the number of those that take only what is left over, and are not in Running: an instance that has nothing else to do
+	// stays awake for them.
+	Background int `json:"background,omitempty"`
 	// LastRequest is when the last request arrived; zero if none ever did.
 	LastRequest time.Time `json:"lastRequest"`
 	// Trace is the W3C traceparent of the wake that the oldest waiting request is for, in its root span; empty while none waits.
@@ -81,12 +84,17 @@ type Demand struct {
 	At time.Time `json:"at"`
 }
 
+// Zero says whether no request waits or runs, and nothing is being woken.
+func (d Demand) Zero() bool {
+	return d.Waiting == 0 && d.Running == 0 && d.Background == 0 && d.Waking == ""
+}
+
 // Decision is one thing that the autoscaler decided, with its reason.
 type Decision struct {
 	At       time.Time    `json:"at"`
 	Function FunctionName `json:"function"`
 	Instance InstanceID   `json:"instance,omitempty"`
-	// Action is a word: "start", "wake", "sleep", "stop", "grant", "revoke", "wait",
+	// Action is a word: "start", "wake", "sleep", "keep", "stop", "grant", "revoke", "wait",
 	// "scale" where somebody outside says how many are wanted, "woken" where an activator woke an instance under its grant,
 	// "unhealthy" where one that was awake does not serve any more,
 	// "reload" where an instance loads its model anew because it woke as another than it

@@ -34,6 +34,8 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	case decide.Sleep:
 		a.makesRoom(i, act)
 		a.sleep(i, act)
+	case decide.Keep:
+		a.callOff(i)
 	case decide.Stop:
 		if act.Fault != "" {
 			a.fault(i, act.Fault, false, now)
@@ -107,7 +109,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 // sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
 // activators are told so that they don't try.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
-	i.Level, i.Rehearsing = act.Level, act.Rehearsal
+	i.Level, i.Rehearsing, i.Returns = act.Level, act.Rehearsal, act.For == "" && i.f.Order == decide.OrderNone
 	s, epoch := i.Status, a.newEpoch(i)
 	if !act.Shrink {
 		s.Spare = nil
@@ -121,6 +123,19 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	})
 }
 
+// callOff has an instance that drains to sleep go on: it does where nobody waits for its sleep any more. If it is too late for that it sleeps.
+func (a *Autoscaler) callOff(i *instance) {
+	i.Returns = false
+	for _, c := range a.calls {
+		if c.i == i && c.Kind == callSleep {
+			c.CalledOff = true
+			if c.cancel != nil {
+				c.cancel()
+			}
+		}
+	}
+}
+
 // stop ends an instance.
 func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	s := i.Status
@@ -132,10 +147,12 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	})
 }
 
-// failedDown notes that an instance would not sleep or stop.
+// failedDown notes that an instance would not sleep or stop. That work came to one that seemed to have none is not its failure.
 func (a *Autoscaler) failedDown(i *instance, err error) {
-	i.Failures++
-	i.RetryAt = a.now.Add(backoff(i.Failures))
+	if code := api.AsError(err).Code; !i.Returns || code != api.CodeBusy && code != api.CodeStaleEpoch {
+		i.Failures++
+	}
+	i.RetryAt = a.now.Add(backoff(max(1, i.Failures)))
 	if i.f.Order == decide.OrderSleep || i.f.Order == decide.OrderStop && !i.f.removed {
 		i.f.answer(fmt.Errorf("%s: %w", i.Status.Instance, err))
 	}

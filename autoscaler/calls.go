@@ -36,8 +36,11 @@ type call struct {
 	Began    time.Time
 	Limit    time.Duration
 	Adapters []api.Adapter // that it is to have
+	// CalledOff says that what was to be done is not wanted any more.
+	CalledOff bool
 
-	i *instance // nil: of none, or one that is gone
+	i      *instance          // nil: of none, or one that is gone
+	cancel context.CancelFunc // ends it; nil in a replay
 }
 
 // returned is what a call came to.
@@ -107,8 +110,9 @@ func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Cont
 		return
 	}
 	n := c.N
+	ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
+	c.cancel = cancel
 	a.ops.Go(func() {
-		ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
 		defer cancel()
 		r := do(ctx)
 		r.N, r.Status = n, plain(r.Status)
@@ -229,6 +233,9 @@ func (a *Autoscaler) slept(c *call, err error) {
 	}
 	if err == nil {
 		i.Grant, i.Failures = api.Grant{}, 0
+		return
+	}
+	if c.CalledOff {
 		return
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Sleep), err)

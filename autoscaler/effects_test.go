@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -117,11 +118,28 @@ func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	if i.s.State == api.Asleep && i.s.Level >= level {
 		return i.s, nil
 	}
-	w.drain(i, drain.Limit)
+	if i.f.busySleeps > 0 {
+		i.f.busySleeps--
+		return api.InstanceStatus{}, api.Errorf(http.StatusConflict, api.CodeBusy, "1 requests still run after the time to drain: the instance stays awake")
+	}
+	if w.drain(ctx, i, drain.Limit); ctx.Err() != nil { // who leaves before the runtime was told ends the drain
+		w.to(i, api.Awake, i.s.Level)
+		return api.InstanceStatus{}, context.Cause(ctx)
+	}
 	w.mu.Unlock()
 	select {
 	case <-time.After(i.f.sleep):
 	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.Canceled) { // its runtime was told, and falls asleep whoever waits for that
+			w.wg.Go(func() {
+				time.Sleep(i.f.sleep)
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if !i.dead {
+					w.to(i, api.Asleep, level)
+				}
+			})
+		}
 		w.mu.Lock()
 		return api.InstanceStatus{}, context.Cause(ctx)
 	}
@@ -134,7 +152,7 @@ func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	return i.s, nil
 }
 
-func (w *fleet) drain(i *fakeInstance, limit time.Duration) {
+func (w *fleet) drain(ctx context.Context, i *fakeInstance, limit time.Duration) {
 	w.to(i, api.Draining, i.s.Level)
 	if i.running == 0 {
 		return
@@ -145,18 +163,22 @@ func (w *fleet) drain(i *fakeInstance, limit time.Duration) {
 	select {
 	case <-c:
 	case <-time.After(limit):
+	case <-ctx.Done():
+		w.mu.Lock()
+		i.idle = nil
+		return
 	}
 	w.mu.Lock()
 }
 
 // Stop is part of [Effects].
-func (w *fleet) Stop(_ context.Context, s api.InstanceStatus, drain api.Drain) error {
+func (w *fleet) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log("stop %s", s.Instance)
 	if i := w.instances[s.Instance]; i != nil {
 		if i.s.State == api.Awake {
-			w.drain(i, drain.Limit)
+			w.drain(ctx, i, drain.Limit)
 		}
 		if !i.dead {
 			w.to(i, api.Gone, 0)

@@ -55,6 +55,8 @@ type fakeFunction struct {
 	failStarts        int       // so many starts fail
 	failWakes         int
 	failSleeps        int
+	busySleeps        int    // so many sleeps are refused, as work came
+	background        int    // lines that run
 	unloads           bool   // its process ends when it sleeps
 	says              string // of a start that fails
 	queue             []*request
@@ -259,7 +261,7 @@ func (w *fleet) measure(i *fakeInstance, seq uint64) {
 
 // demand reports a function's demand. w.mu is held.
 func (w *fleet) demand(f *fakeFunction) {
-	d := api.Demand{Function: f.spec.Name, Activator: "door", Waiting: len(f.queue), Running: f.running,
+	d := api.Demand{Function: f.spec.Name, Activator: "door", Waiting: len(f.queue), Running: f.running, Background: f.background,
 		LastRequest: f.last, Waking: f.waking, At: time.Now()}
 	if len(f.queue) > 0 {
 		d.OldestAge = time.Since(f.queue[0].came)
@@ -320,6 +322,32 @@ func (w *fleet) sorted(f *fakeFunction) []*fakeInstance {
 	return is
 }
 
+// line has an awake instance do work that is no demand, as a line of a batch, or, where nobody tells of it, as one of an activator that can't.
+func (w *fleet) line(f *fakeFunction, work time.Duration, told bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := w.sorted(f)[0]
+	i.running++
+	if told {
+		f.background++
+	}
+	w.demand(f)
+	w.wg.Go(func() {
+		time.Sleep(work)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		i.running--
+		if told {
+			f.background--
+		}
+		if i.running == 0 && i.idle != nil {
+			close(i.idle)
+			i.idle = nil
+		}
+		w.demand(f)
+	})
+}
+
 // serve does one request's work.
 func (w *fleet) serve(i *fakeInstance, r *request) {
 	time.Sleep(r.work)
@@ -348,7 +376,7 @@ func (w *fleet) repeat(ctx context.Context) {
 			}
 			w.mu.Lock()
 			for _, f := range w.functions {
-				if len(f.queue)+f.running > 0 {
+				if len(f.queue)+f.running+f.background > 0 {
 					w.demand(f)
 				}
 			}

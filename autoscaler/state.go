@@ -30,8 +30,6 @@ type demand struct {
 	heard time.Time
 }
 
-func (d demand) zero() bool { return d.Waiting == 0 && d.Running == 0 && d.Waking == "" }
-
 // instance is the loop's record of one instance.
 type instance struct {
 	decide.Instance
@@ -146,7 +144,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
-		if d.zero() {
+		if d.Zero() {
 			continue
 		}
 		t := d.heard.Add(a.cfg.DemandTTL)
@@ -174,12 +172,13 @@ const (
 func (f *function) sum(now time.Time) {
 	f.NoteNeed(now)
 	idle, last := f.Waiting+f.Running == 0, f.LastRequest
-	f.Waiting, f.Running, f.Shared, f.HeldTokens, f.WaitingSince, f.Prefers = 0, 0, 0, 0, time.Time{}, ""
+	f.Waiting, f.Running, f.Background, f.Shared, f.HeldTokens, f.WaitingSince, f.Prefers = 0, 0, 0, 0, 0, time.Time{}, ""
 	f.Bound = true
 	var waking []api.InstanceID
 	for _, d := range f.demands {
 		f.Waiting += min(max(0, d.Waiting), mostRequests)
 		f.Running += min(max(0, d.Running), mostRequests)
+		f.Background += min(max(0, d.Background), mostRequests)
 		f.Shared += min(max(0, d.Shared), max(0, d.Waiting), mostRequests)
 		f.HeldTokens += min(max(0, d.WaitingTokens), mostTokens)
 		if d.Waiting > 0 {

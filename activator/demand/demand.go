@@ -104,13 +104,10 @@ func (m *Meter) send(now time.Time) {
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, m.sent.Function, m.sent))
 	m.due = time.Time{}
 	m.timer.Stop()
-	if !Zero(m.sent) {
+	if !m.sent.Zero() {
 		m.arm(now, now.Add(Repeat))
 	}
 }
-
-// Zero says whether no request waits or runs, and nothing is being woken.
-func Zero(d api.Demand) bool { return d.Waiting == 0 && d.Running == 0 && d.Waking == "" }
 
 // Close sends a zero level, unless the last one sent was zero, and stops. No
 // event is sent after it returned.
@@ -122,10 +119,10 @@ func (m *Meter) Close() {
 	}
 	m.closed = true
 	m.timer.Stop()
-	if Zero(m.sent) && !m.dirty.Load() {
+	if m.sent.Zero() && !m.dirty.Load() {
 		return
 	}
 	last := m.level()
-	last.Waiting, last.WaitingTokens, last.OldestAge, last.Running, last.Waking, last.Prefers = 0, 0, 0, 0, "", ""
+	last.Waiting, last.WaitingTokens, last.OldestAge, last.Running, last.Background, last.Waking, last.Prefers = 0, 0, 0, 0, 0, "", ""
 	m.emitter.Emit(api.NewEvent(api.EventDemand, m.source, last.Function, last))
 }

@@ -15,6 +15,7 @@ const (
 	Start  Kind = "start"  // a new instance, awake when it is done
 	Wake   Kind = "wake"   // a sleeping instance
 	Sleep  Kind = "sleep"  // an awake instance, or a sleeping one deeper
+	Keep   Kind = "keep"   // an instance that drains to sleep goes on
 	Stop   Kind = "stop"   // an instance ends
 	Grant  Kind = "grant"  // activators may wake the instance themselves
 	Revoke Kind = "revoke" // they may no longer

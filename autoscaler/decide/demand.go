@@ -199,14 +199,27 @@ func (p *plan) serve(dm *demand) {
 		return
 	}
 	// 3. One of its own is just going to sleep, or being given or taken a grant: it
-	// will be the one to wake.
+	// goes on if it still drains and nobody needs its memory, or will be the one to wake.
 	o := p.best(dm)
 	if o == nil || o.self == nil && f.falling+f.passing > 0 {
-		p.explain(dm)
+		if !p.keep(dm) {
+			p.explain(dm)
+		}
 		return
 	}
 	// 4. The best way.
 	p.follow(dm, o)
+}
+
+// keep has an instance of dm's function go on that drains because nobody needed it. Its memory is its own until it sleeps.
+func (p *plan) keep(dm *demand) bool {
+	for _, i := range dm.f.Instances {
+		if i.Returns && i.Doing == DoingSleep && (i.Status.State == api.Draining || i.Status.State == api.Awake) && !i.taken {
+			p.do(dm.f, i, Action{Kind: Keep, Reason: dm.why + ": it need not sleep"})
+			return true
+		}
+	}
+	return false
 }
 
 // explain explains a demand that nothing can be done for, and books what is on its way for it.

@@ -6,15 +6,17 @@ import (
 )
 
 // scaleDown lets go what is not needed: instances beyond the desired number that were
-// not needed for SleepAfter fall asleep, the newest first; sleepers that were
+// not needed for SleepAfter fall asleep, the newest first, while nothing runs in the background; sleepers that were
 // not needed during UnloadAfter end.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if f.Undeclared || f.frozen() {
 			continue
 		}
-		p.rehearse(f)
-		if f.Spec.SleepAfter > 0 || f.scaled {
+		if f.Background == 0 {
+			p.rehearse(f)
+		}
+		if f.Spec.SleepAfter > 0 && f.Background == 0 || f.scaled {
 			p.sleepIdle(f)
 		}
 		for _, i := range f.Instances {

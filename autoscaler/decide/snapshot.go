@@ -65,8 +65,8 @@ type Function struct {
 	// Rhythm is what was learned of when it is wanted; nil: nothing.
 	Rhythm *rhythm.Rhythm
 
-	// Waiting and Running are the sums over all activators.
-	Waiting, Running int
+	// Waiting, Running and Background are the sums over all activators.
+	Waiting, Running, Background int
 	// Shared is how many of the waiting ones any variant of the model may take.
 	Shared int
 	// WaitingSince is when the oldest waiting request came, meaningless if none waits.
@@ -148,6 +148,8 @@ type Instance struct {
 	Slept bool
 	// Rehearsing says that it was told to sleep for a rehearsal, and is to be woken again; Rehearsed, that it was.
 	Rehearsing, Rehearsed bool
+	// Returns says that it was last told to sleep because nobody needed it, and may be told to go on.
+	Returns bool
 	// Waking says that an activator is waking it under its grant; see [Instance.NoteWaking].
 	Waking bool
 	// RoseAt is when its last start or wake began, by a call or by an activator. Plans do not read it.
