@@ -86,7 +86,7 @@ func (s *Server) call(ctx context.Context, method string, f Function, path strin
 	return f.failed(s.Call(ctx, method, admin.FunctionPath(f.Name, path), in, out))
 }
 
-// order has something done to a function, and says what it then is.
+// order has something done to a function, and says what it then is; of one that starts again, why.
 func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) error {
 	var now admin.Function
 	if err := s.call(cmd.Context(), http.MethodPost, f, path, nil, &now); err != nil {
@@ -95,7 +95,14 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 		}
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s%s\n", m.Name, render.Word(render.State(now)), f.suffix())
+	why := ""
+	if render.State(now) == api.Starting {
+		var told []api.Decision
+		if err := s.call(cmd.Context(), http.MethodGet, f, "/why", nil, &told); err == nil && len(told) > 0 {
+			why = ": " + told[len(told)-1].Reason
+		}
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s%s%s\n", m.Name, render.Word(render.State(now)), f.suffix(), why)
 	return err
 }
 

@@ -1,0 +1,37 @@
+package verb
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rouse-dev/rouse/api/admin"
+	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
+)
+
+// TestOrderSaysWhyItStarts: a function that starts again right after it was stopped says why.
+func TestOrderSaysWhyItStarts(t *testing.T) {
+	for state, want := range map[string]string{
+		"starting": "m is starting: a request is foreseen between 12:00 and 12:05\n",
+		"asleep":   "m is asleep\n",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body := `{"instances":[{"instance":"m-0002","state":"` + state + `"}]}`
+			if r.URL.Path == admin.FunctionPath("default/m", "/why") {
+				body = `[{"action":"stop","reason":"asked for"},{"action":"start","reason":"a request is foreseen between 12:00 and 12:05"}]`
+			}
+			_, _ = w.Write([]byte(body))
+		}))
+		t.Cleanup(server.Close)
+		s := &Server{Client: &adminclient.Client{HTTP: server.Client(), URL: func(path string) string { return server.URL + path }}}
+		cmd, out := &cobra.Command{}, &strings.Builder{}
+		cmd.SetOut(out)
+		cmd.SetContext(t.Context())
+		if err := s.order(cmd, &Match{Name: "m"}, Function{Name: "default/m"}, "/stop"); err != nil || out.String() != want {
+			t.Errorf("%s: %q, %v; want %q", state, out, err, want)
+		}
+	}
+}
