@@ -48,7 +48,7 @@ type Message struct {
 type ToolCall struct {
 	ID        string
 	Name      string
-	Arguments string // JSON object; templates see it as an object, or as this string where it is no JSON
+	Arguments string // JSON object; empty is {}, and what is no object becomes the member "unfinished" of one
 }
 
 // Options say how to render. The zero value renders the messages only.
@@ -58,6 +58,8 @@ type Options struct {
 	Extra               map[string]json.RawMessage // further template variables (chat_template_kwargs), as enable_thinking
 	Now                 time.Time                  // for strftime_now; zero is the time of the call
 	Guard               func(string) string        // applied to all text that comes with the request; nil for none
+	// Call writes a call as text, for templates that show none; nil writes {"name": …, "arguments": …}.
+	Call func(name, arguments string) string
 }
 
 // RefusedError says that the template refuses the conversation (raise_exception): the client's mistake.
@@ -85,6 +87,7 @@ type Template struct {
 	direct    func(*strings.Builder, []Message, Options) // instead of Jinja, for templates known by their text
 	jinja     *jinja.Template
 	callStyle callStyle
+	has       places
 }
 
 // ChatML is the template of files that carry none.
@@ -99,7 +102,7 @@ func New(source, bos, eos string) (*Template, error) {
 	}
 	t := &Template{bos: bos, eos: eos, source: source}
 	if isChatML(source) {
-		t.direct = renderChatML
+		t.direct, t.has = renderChatML, places{system: true, manySystem: true, results: true}
 		return t, nil
 	}
 	var err error
@@ -107,29 +110,8 @@ func New(source, bos, eos string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: %w", err)
 	}
-	t.callStyle = t.findCallStyle()
+	t.probe()
 	return t, nil
-}
-
-// probeBudget bounds one of the renderings that find the call style of a template.
-var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20}
-
-// findCallStyle returns the first style with which the template renders a call and its arguments, the zero style if there is none.
-func (t *Template) findCallStyle() callStyle {
-	for _, way := range []callStyle{{}, {emptyContent: true}, {textArguments: true}, {textArguments: true, emptyContent: true}} {
-		as := *t
-		as.callStyle = way
-		o := Options{AddGenerationPrompt: true, Tools: probeTools, Guard: func(s string) string { return s }}
-		vars, err := as.variables(probe, o)
-		if err != nil {
-			return callStyle{}
-		}
-		text, err := t.jinja.Render(context.Background(), vars, jinja.Options{Budget: probeBudget})
-		if err == nil && strings.Contains(text, "needle") {
-			return way
-		}
-	}
-	return callStyle{}
 }
 
 // Source is the template as the file has it; [ChatML] for a file without one.
@@ -139,8 +121,15 @@ func (t *Template) Source() string { return t.source }
 // *BudgetError the end of its budget, [ErrBusy] passes; any other error tells what in the request or the template cannot be rendered.
 func (t *Template) Render(ctx context.Context, messages []Message, o Options) (string, error) {
 	if o.Guard == nil {
-		o.Guard = func(s string) string { return s }
+		o.Guard = unguarded
 	}
+	messages, o = t.placed(messages, o)
+	return t.render(ctx, messages, o, jinja.Budget{})
+}
+
+func unguarded(s string) string { return s }
+
+func (t *Template) render(ctx context.Context, messages []Message, o Options, within jinja.Budget) (string, error) {
 	if t.direct != nil {
 		var b strings.Builder
 		t.direct(&b, messages, o)
@@ -150,7 +139,7 @@ func (t *Template) Render(ctx context.Context, messages []Message, o Options) (s
 	if err != nil {
 		return "", err
 	}
-	text, err := t.jinja.Render(ctx, vars, jinja.Options{Now: o.Now})
+	text, err := t.jinja.Render(ctx, vars, jinja.Options{Now: o.Now, Budget: within})
 	var raised *jinja.RaisedError
 	var budget *jinja.BudgetError
 	switch {

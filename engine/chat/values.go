@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
@@ -83,8 +84,9 @@ func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	return o
 }
 
-// arguments are an object, or the text as it is where it is no JSON or the template wants text.
+// arguments are an object, or its text where the template wants text.
 func (t callStyle) arguments(text string, guard func(string) string) any {
+	text = object(text)
 	if !t.textArguments {
 		if v, err := jinja.FromJSON(text, guard); err == nil {
 			return v
@@ -93,12 +95,17 @@ func (t callStyle) arguments(text string, guard func(string) string) any {
 	return guard(text)
 }
 
-// probe is a call as one that a template must be able to render if it knows calls at all.
-var probe = []Message{
-	{Role: "user", Content: "question"},
-	{Role: "assistant", ToolCalls: []ToolCall{{ID: "call00001", Name: "function", Arguments: `{"key": "needle"}`}}},
-	{Role: "tool", Name: "function", ToolCallID: "call00001", Content: "result"},
+// object is the JSON object that arguments of a call are. Text that is none, as of a call that was cut, is the member "unfinished"
+// of one: so /v1/messages answers it.
+func object(text string) string {
+	if text = strings.TrimSpace(text); text == "" || text == "null" {
+		return "{}"
+	}
+	if v, err := jinja.FromJSON(text, nil); err == nil {
+		if _, is := v.(*jinja.Dict); is {
+			return text
+		}
+	}
+	raw, _ := json.Marshal(map[string]string{"unfinished": text}) // strings always can be
+	return string(raw)
 }
-
-var probeTools = json.RawMessage(`[{"type": "function", "function": {"name": "function", "description": "description", ` +
-	`"parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "description"}}, "required": ["key"]}}}]`)

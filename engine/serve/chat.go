@@ -90,19 +90,16 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	tools := p.Tools
-	if string(tools) == "null" {
-		tools = nil
-	}
 	begins := or(p.AddGenerationPrompt, !p.Continue)
 	if p.Continue && begins {
 		return "", badRequest("continue_final_message", "continue_final_message and add_generation_prompt are both true: want one")
 	}
 	text, err := s.template.Render(ctx, turns, chat.Options{
 		AddGenerationPrompt: begins,
-		Tools:               tools,
+		Tools:               p.Tools,
 		Extra:               p.TemplateArgs,
 		Guard:               s.guard,
+		Call:                s.toolFormat.text,
 	})
 	if err != nil {
 		return "", templateError(err)

@@ -49,3 +49,26 @@ func TestContinue(t *testing.T) {
 		t.Errorf("some of the tools: %d %s", resp.StatusCode, raw)
 	}
 }
+
+// TestToolsWithoutPlace: a model whose template has no place for tools sees them all the same, and calls that it has made itself are
+// no reason to refuse a conversation, broken or not.
+func TestToolsWithoutPlace(t *testing.T) {
+	c := startWith(t, serve.Config{}, 0, "")
+	for with, want := range map[string]string{
+		`,"tools":[{"type":"function","function":{"name":"f"}}]`:                               `[{"type":"function","function":{"name":"f"}}]`,
+		`,"tools":[{"type":"function","function":{"name":"f"}}],"add_generation_prompt":false`: `answer with {"name": "…", "arguments": {…}}`,
+	} {
+		var got struct{ Tokens []int32 }
+		raw := c.post("/tokenize", `{"messages":[{"role":"user","content":"x"}]`+with+`}`)
+		if err := json.Unmarshal([]byte(raw), &got); err != nil || !strings.Contains(c.model.raw(got.Tokens), want) {
+			t.Errorf("the prompt is %q, %v: want %q in it", c.model.raw(got.Tokens), err, want)
+		}
+	}
+	for _, arguments := range []string{``, `{\"x\":`, `{}`} {
+		_, raw := c.do("POST", "/v1/chat/completions", `{"temperature":0,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"refusal":null,"tool_calls":[`+
+			`{"id":"1","type":"function","function":{"name":"f","arguments":"`+arguments+`"}}]},{"role":"tool","tool_call_id":"1","content":"y"},{"role":"user","content":"so"}]}`)
+		if !strings.Contains(raw, `"content":"so"`) {
+			t.Errorf("arguments %q: %s", arguments, raw)
+		}
+	}
+}

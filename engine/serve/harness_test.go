@@ -108,8 +108,14 @@ type client struct {
 // start serves a parrot until the test ends.
 func start(t *testing.T, cfg serve.Config, latency time.Duration) *client {
 	t.Helper()
-	return startWith(t, cfg, latency, "")
+	return startWith(t, cfg, latency, toolNames+chat.ChatML)
 }
+
+// toolNames is a place for tools in a template, in few tokens: a parrot's context is small.
+const toolNames = "{% for f in tools or [] %}{{ f.function.name }} {% endfor %}"
+
+// chatML is the template of models without one.
+const chatML = chat.ChatML
 
 // startWith is start with a chat template.
 func startWith(t *testing.T, cfg serve.Config, latency time.Duration, source string) *client {

@@ -53,9 +53,9 @@ func TestStreamsGoOnInEveryForm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template := thinker
+			template := toolNames + thinker
 			if !strings.Contains(name, "thoughts") {
-				template = ""
+				template = toolNames + chatML
 			}
 			goesOn(t, test.path, test.body, func() *client { return startWith(t, serve.Config{ToolParser: "hermes"}, 0, template) })
 		})

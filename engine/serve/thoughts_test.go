@@ -92,7 +92,7 @@ func TestThoughts(t *testing.T) {
 
 // TestThoughtsAndCalls: a call behind thoughts is found, and one that is thought of is none.
 func TestThoughtsAndCalls(t *testing.T) {
-	c := startWith(t, serve.Config{ToolParser: "hermes"}, 0, thinker)
+	c := startWith(t, serve.Config{ToolParser: "hermes"}, 0, toolNames+thinker)
 	got, status, raw := c.think(`<think>maybe <tool_call>{"name":"dye","arguments":{}}</tool_call></think>`+"\n"+`<tool_call>{"name":"dye","arguments":{"a":1}}</tool_call>`,
 		`,"tools":[{"type":"function","function":{"name":"dye","parameters":{"type":"object"}}}]`)
 	if status != http.StatusOK || len(got.Choices) != 1 {

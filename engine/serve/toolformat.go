@@ -65,6 +65,18 @@ func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form 
 	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
 }
 
+// text is a call as the model writes it.
+func (f *toolFormat) text(name, arguments string) string {
+	call := `{"name": "` + name + `", "` + f.arguments + `": ` + arguments + "}"
+	switch {
+	case f.list:
+		return f.begin + "[" + call + "]"
+	case f.end != "":
+		return f.begin + "\n" + call + "\n" + f.end
+	}
+	return call
+}
+
 // answer is the form of an answer of one or many calls.
 func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
 	most := 0
