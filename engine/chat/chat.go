@@ -4,12 +4,14 @@
 // makes the template's variables from a request. A file without a template gets ChatML. The plain ChatML templates of many files
 // are recognised by their text and rendered without Jinja (0.8 µs instead of 8.7 for four messages), which tests compare with the Jinja result.
 //
-// What it refuses: templates with constructs that package jinja does not support, when they are parsed; renderings that exceed
+// What it refuses: templates with tags that package jinja does not support, when they are parsed, and conversations that come to what
+// else it does not support; renderings that exceed
 // the budget of steps, memory, output or time (a BudgetError); and conversations that the template itself refuses with
 // raise_exception: that is a RefusedError, whose reason is meant for the client. A template never panics its caller.
 //
 // Templates differ in whether the arguments of a call are an object or JSON text, and whether a message that only calls
 // tools has the content None or "". New finds out by rendering a conversation of its own, and Render uses what the template takes.
+// Tools, calls, results and second system messages that it has no place for become text in messages that it shows: nothing is dropped.
 //
 // Special tokens. Templates write special tokens as text ("<|im_end|>"), so the prompt must be encoded with
 // parseSpecial. A user who writes "<|im_end|>" into a message could then end the turn and speak in another role.

@@ -111,7 +111,16 @@ func (r *run) name(e *nameExpr, s *scope) any {
 	if v, ok := globals[e.name]; ok {
 		return v
 	}
+	if why, refused := refusedNames[e.name]; refused {
+		r.line = e.line
+		r.fail("'%s' %s and is not supported", e.name, why)
+	}
 	return r.undefinedf("'" + e.name + "' is undefined")
+}
+
+// refusedNames are globals and special names that templates have in Jinja2 and not here.
+var refusedNames = map[string]string{
+	"lipsum": "makes random text", "self": "is for templates that extend others", "super": "is for templates that extend others",
 }
 
 // concat is a ~ b: the texts of values, one behind the other.

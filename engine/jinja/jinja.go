@@ -6,10 +6,9 @@
 // Python's: whole numbers of any size, floats as repr writes them, tuples beside lists, objects in the order of their keys,
 // keys of any hashable kind, undefined beside None, generators that are read once.
 //
-// What it refuses. When a template is parsed: tags that read other templates, HTML-safe text other than at the end of an
-// output, random, lipsum, urlize and pprint, and each filter, test and method that it does not know; the error names the
-// line and the construct. When it is rendered: what the sandbox refuses (private attributes, methods that change their
-// object), numbers of more than 14,000 bits, and the few operations whose result depends on CPython's own (the text of a
+// What it refuses. When a template is parsed: tags that read other templates. When it is rendered, and comes to it: each filter,
+// test, function and method that it does not know, random, lipsum, urlize and pprint among them; most of HTML-safe text; what the
+// sandbox refuses (private attributes, methods that change their object); numbers of more than 14,000 bits, and the few operations whose result depends on CPython's own (the text of a
 // method object, the identity of strings). Nothing is ignored.
 //
 // A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take

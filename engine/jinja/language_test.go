@@ -70,14 +70,6 @@ func TestPieces(t *testing.T) {
 // TestRefused: what is not supported is an error that names line and construct, when the template is parsed.
 func TestRefused(t *testing.T) {
 	for template, want := range map[string]string{
-		"a\nb {{ x | urlize }}":                         "line 2: the filter 'urlize' is not supported",
-		"{% if false %}{{ x | from_json }}{% endif %}":  "the filter 'from_json' is not supported",
-		"{{ x is weird }}":                              "the test 'weird' is not supported",
-		"{{ l | map('weird') | list }}":                 "the filter 'weird' is not supported",
-		"{{ l | selectattr('a', 'weird') | list }}":     "the test 'weird' is not supported",
-		"{{ x.encode('utf-8') }}":                       "the method 'encode' is not supported",
-		"{{ lipsum() }}":                                "'lipsum' makes random text and is not supported",
-		"{{ self.title() }}":                            "'self' is for templates that extend others and is not supported",
 		"{% block a %}{% endblock %}":                   "the tag 'block' is for templates that extend others and is not supported",
 		"{% do x.append(1) %}":                          "the tag 'do' is no part of chat templates and is not supported",
 		"{{ '\\N{DASH}' }}":                             "escapes by name",
@@ -105,9 +97,28 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestFailures: what Python raises is an error with a line.
+// TestNeverReached: what is not supported matters only where a rendering comes to it.
+func TestNeverReached(t *testing.T) {
+	parsed, err := jinja.Parse("{% if false %}{{ x | from_json }}{{ x is weird }}{{ f() }}{{ 'x'.encode() }}{{ lipsum() }}{% endif %}{{ [] | map('weird') | list }}a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := parsed.Render(t.Context(), nil, jinja.Options{}); err != nil || got != "[]a" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestFailures: what Python raises is an error with a line, and so is what is not supported.
 func TestFailures(t *testing.T) {
 	for template, want := range map[string]string{
+		"a\nb {{ x | urlize }}":                       "line 2: the filter 'urlize' is not supported",
+		"\n{% filter weird %}{% endfilter %}":         "line 2: the filter 'weird' is not supported",
+		"{{ s is weird }}":                            "line 1: the test 'weird' is not supported",
+		"{{ l | map('weird') | list }}":               "the filter 'weird' is not supported",
+		"{{ l | selectattr('a', 'weird') | list }}":   "the test 'weird' is not supported",
+		"{{ s.encode('utf-8') }}":                     "the attribute 'encode' of 'str' objects is not supported",
+		"\n{{ lipsum() }}":                            "line 2: 'lipsum' makes random text and is not supported",
+		"{{ self.title() }}":                          "'self' is for templates that extend others and is not supported",
 		"\n\n{{ missing.a }}":                         "line 3: 'missing' is undefined",
 		"{{ d.zz.a }}":                                "'dict object' has no attribute 'zz'",
 		"{{ 1 + 'a' }}":                               "unsupported operand types for +: 'int' and 'str'",

@@ -8,7 +8,7 @@ import (
 // method is a method of a type; self is of that type.
 type method func(r *run, self any, a args) any
 
-// methods are Python's, by type, but for those that the sandbox keeps back and those of refusedMethods.
+// methods are Python's, by type, but for those that the sandbox keeps back and unsupportedAttributes.
 var methods map[string]map[string]method
 
 // unsupportedAttributes are attributes that Python has and templates do not use.
@@ -20,10 +20,6 @@ var unsupportedAttributes = map[string]map[string]bool{
 	"dict_keys": set("mapping", "isdisjoint"), "dict_items": set("mapping", "isdisjoint"), "dict_values": set("mapping"),
 	"generator": set("close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"),
 }
-
-// refusedMethods are refused by name where they are called.
-var refusedMethods = set("encode", "decode", "maketrans", "translate", "fromkeys", "as_integer_ratio", "bit_count", "bit_length",
-	"conjugate", "from_bytes", "to_bytes", "fromhex", "hex", "isdisjoint")
 
 func set(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))

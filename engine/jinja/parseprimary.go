@@ -51,11 +51,6 @@ func integer(text string) any {
 	return b
 }
 
-// refusedNames are globals and special names that templates have in Jinja2 and not here.
-var refusedNames = map[string]string{
-	"lipsum": "makes random text", "self": "is for templates that extend others", "super": "is for templates that extend others",
-}
-
 func (p *parser) name(t token) expr {
 	switch t.text {
 	case "true", "True":
@@ -64,9 +59,6 @@ func (p *parser) name(t token) expr {
 		return &constant{false}
 	case "none", "None":
 		return &constant{nil}
-	}
-	if why, ok := refusedNames[t.text]; ok {
-		p.fail(t.line, "'%s' %s and is not supported", t.text, why)
 	}
 	p.mention(t.text)
 	return &nameExpr{t.text, t.line}
@@ -110,9 +102,6 @@ func (p *parser) subscript(of expr) expr {
 	if t.kind == "." {
 		switch attr := p.next(); attr.kind {
 		case kindName:
-			if refusedMethods[attr.text] && p.cur().kind == "(" {
-				p.fail(attr.line, "the method '%s' is not supported", attr.text)
-			}
 			return &attrExpr{of, attr.text, t.line}
 		case kindInteger:
 			return &itemExpr{of, &constant{integer(attr.text)}, t.line}
@@ -220,37 +209,18 @@ func (p *parser) filter(of expr) *filterExpr {
 	t := p.dotted()
 	f := &filterExpr{of: of, name: t.text, run: filters[t.text], line: t.line}
 	if f.run == nil {
-		p.fail(t.line, "the filter '%s' is not supported", t.text)
+		f.run = func(r *run, _ any, _ args) any { return r.unsupported("filter", t.text) }
 	}
 	if p.cur().kind == "(" {
 		f.args = p.callArgs()
 	}
-	p.checkNamed(f)
 	return f
 }
 
-// checkNamed refuses unknown filters and tests that a filter is given by name.
-func (p *parser) checkNamed(f *filterExpr) {
-	at, what := 0, "test"
-	switch f.name {
-	case "map":
-		what = "filter"
-	case "select", "reject":
-	case "selectattr", "rejectattr":
-		at = 1
-	default:
-		return
-	}
-	if at >= len(f.args.args) {
-		return
-	}
-	c, ok := f.args.args[at].(*constant)
-	if !ok {
-		return
-	}
-	if name, ok := c.value.(string); ok && (what == "test" && tests[name] == nil || what == "filter" && filters[name] == nil) {
-		p.fail(f.line, "the %s '%s' is not supported", what, name)
-	}
+// unsupported fails where the template uses something that is not known here.
+func (r *run) unsupported(what, name string) any {
+	r.fail("the %s '%s' is not supported", what, name)
+	return nil
 }
 
 func (p *parser) test(of expr) expr {
@@ -259,7 +229,7 @@ func (p *parser) test(of expr) expr {
 	t := p.dotted()
 	e := &testExpr{of: of, run: tests[t.text], line: line}
 	if e.run == nil {
-		p.fail(t.line, "the test '%s' is not supported", t.text)
+		e.run = func(r *run, _ any, _ args) bool { return r.unsupported("test", t.text) == nil }
 	}
 	switch c := p.cur(); {
 	case c.kind == "(":
