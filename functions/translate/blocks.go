@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -212,11 +211,7 @@ func assistant(c content, where string) ([]any, error) {
 			thoughts = append(thoughts, b.Thinking)
 		case "redacted_thinking": // nobody here can read it
 		case "tool_use":
-			var arguments bytes.Buffer
-			if err := json.Compact(&arguments, b.Input); err != nil {
-				return nil, api.BadRequest("messages", "%s.content[%d].input is no JSON", where, i)
-			}
-			calls = append(calls, map[string]any{"id": b.ID, "type": "function", "function": map[string]string{"name": b.Name, "arguments": arguments.String()}})
+			calls = append(calls, map[string]any{"id": b.ID, "type": "function", "function": map[string]string{"name": b.Name, "arguments": sent(compact(b.Input))}})
 		default:
 			return nil, api.BadRequest("messages", "%s.content[%d] is of the type %.40q: text, thinking and tool_use can be kept", where, i, b.Type)
 		}

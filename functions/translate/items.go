@@ -146,7 +146,7 @@ func (t *turns) add(it *item, where string) error {
 		return t.message(it, where)
 	case "function_call":
 		t.assistant()
-		t.calls = append(t.calls, map[string]any{"id": it.CallID, "type": "function", "function": map[string]string{"name": called{Name: it.Name, Namespace: it.Namespace}.whole(), "arguments": it.Arguments}})
+		t.calls = append(t.calls, map[string]any{"id": it.CallID, "type": "function", "function": map[string]string{"name": called{Name: it.Name, Namespace: it.Namespace}.whole(), "arguments": sent(it.Arguments)}})
 	case "function_call_output":
 		text, err := it.Output.text(where)
 		if err != nil {

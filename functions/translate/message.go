@@ -1,7 +1,9 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -30,12 +32,29 @@ func (c *completion) message(silent bool) message {
 func input(arguments string) any {
 	var o map[string]json.RawMessage
 	switch {
-	case strings.TrimSpace(arguments) == "":
+	case slices.Contains([]string{"", "null"}, strings.TrimSpace(arguments)):
 		return struct{}{}
 	case json.Unmarshal([]byte(arguments), &o) != nil || o == nil:
 		return map[string]string{"unfinished": arguments}
 	}
 	return json.RawMessage(arguments)
+}
+
+// sent is the arguments of an earlier call as a chat completion has them: the text of an object.
+func sent(arguments string) string {
+	in := input(arguments)
+	if _, is := in.(json.RawMessage); is {
+		return arguments
+	}
+	raw, _ := json.Marshal(in) // of our own types
+	return string(raw)
+}
+
+// compact is JSON that was read as a text without blanks.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, raw)
+	return b.String()
 }
 
 // Anthropic's wire types.

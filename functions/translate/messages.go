@@ -34,6 +34,9 @@ func fromMessages(body []byte, count bool) ([]byte, error) {
 			return nil, err
 		}
 	}
+	if !count && !in.has("max_tokens") { // Anthropic's API must have it
+		return nil, api.BadRequest("max_tokens", "max_tokens is missing: want the most tokens that the answer may have")
+	}
 	if count {
 		in.put("max_tokens", 1)
 		delete(in, "stream")
@@ -42,7 +45,7 @@ func fromMessages(body []byte, count bool) ([]byte, error) {
 	return json.Marshal(in)
 }
 
-// length is max_tokens, which Anthropic's API must have.
+// length is max_tokens.
 func length(in object) error {
 	if in.has("max_tokens") {
 		var n float64

@@ -249,11 +249,7 @@ func (t *ollamaTurns) add(m *ollamaTurn, at int) error {
 		}
 		calls := make([]any, len(m.Calls))
 		for i, c := range m.Calls {
-			call, err := t.call(&c, fmt.Sprintf("call_%d_%d", at, i))
-			if err != nil {
-				return err
-			}
-			calls[i] = call
+			calls[i] = t.call(&c, fmt.Sprintf("call_%d_%d", at, i))
 		}
 		if len(calls) > 0 {
 			out["tool_calls"] = calls
@@ -284,20 +280,12 @@ func (t *ollamaTurns) add(m *ollamaTurn, at int) error {
 }
 
 // call is one of an earlier answer; id is for one without.
-func (t *ollamaTurns) call(c *ollamaCall, id string) (any, error) {
-	if c.ID != "" {
-		id = c.ID
-	}
-	arguments := "{}"
-	if raw := c.Function.Arguments; len(raw) > 0 && string(raw) != "null" && json.Unmarshal(raw, &arguments) != nil { // an object, as it is with Ollama
-		var b bytes.Buffer
-		if err := json.Compact(&b, raw); err != nil || b.Bytes()[0] != '{' {
-			return nil, api.BadRequest("messages", "the arguments of the call of %.40q are %.40s: want an object", c.Function.Name, raw)
-		}
-		arguments = b.String()
-	}
+func (t *ollamaTurns) call(c *ollamaCall, id string) any {
+	id = cmp.Or(c.ID, id)
+	arguments := compact(c.Function.Arguments) // an object, or its text
+	_ = json.Unmarshal(c.Function.Arguments, &arguments)
 	t.open = append(t.open, openCall{id, c.Function.Name})
-	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": c.Function.Name, "arguments": arguments}}, nil
+	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": c.Function.Name, "arguments": sent(arguments)}}
 }
 
 // answered is the call that a result belongs to: the one that it names, or else the first of its tool, or else the first.

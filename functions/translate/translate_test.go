@@ -59,10 +59,15 @@ func TestRequest(t *testing.T) {
 		{"a beginning", `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`, `{"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a"}]}`},
 		{"documents", `{"messages":[{"role":"user","content":[{"type":"document","title":"T","context":"C","source":{"type":"text","media_type":"text/plain","data":"d"}},{"type":"document","source":{"type":"content","content":[{"type":"text","text":"e"}]},"citations":{"enabled":false}}]}]}`,
 			`{"messages":[{"role":"user","content":[{"type":"text","text":"T\n\nC\n\nd"},{"type":"text","text":"e"}]}]}`},
+		{"arguments that are none", `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f"},{"type":"tool_use","id":"d","name":"f","input":{"unfinished":"{"}}]},{"role":"user","content":"y"}]}`,
+			`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}},{"id":"d","type":"function","function":{"name":"f","arguments":"{\"unfinished\":\"{\"}"}}]},{"role":"user","content":"y"}]}`},
 		{"a schema", `{"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}},"messages":[{"role":"user","content":"x"}]}`,
 			`{"chat_template_kwargs":{"reasoning_effort":"low"},"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}},"messages":[{"role":"user","content":"x"}]}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if !strings.Contains(tc.in, `"max_tokens"`) { // it must be there
+				tc.in, tc.want = `{"max_tokens":7,`+tc.in[1:], `{"max_tokens":7,`+tc.want[1:]
+			}
 			got, err := fromMessages([]byte(tc.in), false)
 			if err != nil {
 				t.Fatal(err)
@@ -85,6 +90,8 @@ func TestRefused(t *testing.T) {
 		`{}`: "messages is empty", `{"messages":7}`: "wrong type",
 		`{` + user + `,"container":"c"}`:                                                                     "container can't be kept",
 		`{` + user + `,"mcp_servers":[]}`:                                                                    "mcp_servers can't be kept",
+		`{` + user + `}`:                                                                                     "max_tokens is missing",
+		`{` + user + `,"max_tokens":null}`:                                                                   "max_tokens is missing",
 		`{` + user + `,"max_tokens":0}`:                                                                      "max_tokens is 0",
 		`{` + user + `,"max_tokens":"x"}`:                                                                    "max_tokens is",
 		`{` + user + `,"thinking":{"type":"enabled"}}`:                                                       "thinking.budget_tokens is missing",
@@ -109,15 +116,14 @@ func TestRefused(t *testing.T) {
 		`{` + user + `,"context_management":7}`:                                                              "context_management: it has the wrong type",
 		`{"messages":[{"role":"assistant","content":""}]}`:                                                   "ends with no text",
 		`{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{}}]}]}`: "ends with no text",
-		`{"messages":"x"}`:                                                                                                                     "messages: it has the wrong type: got string, want an array",
-		`{"messages":[{"role":"user","content":5}]}`:                                                                                           "messages.content: it has the wrong type: got number, want an array",
-		`{"messages":[{"role":"user","content":[{"type":"search_result"}]}]}`:                                                                  "text, image, document and tool_result can be kept",
-		`{"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`:                                            "text and content can be kept",
-		`{"messages":[{"role":"user","content":[{"type":"document","citations":{"enabled":true}}]}]}`:                                          "no parts of documents are cited",
-		`{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}]}`:                                                 "want base64 or url",
-		`{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`:                                       "only text can be kept",
-		`{"messages":[{"role":"assistant","content":[{"type":"server_tool_use"}]},{"role":"user","content":"x"}]}`:                             "text, thinking and tool_use can be kept",
-		`{"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f"}]},{"role":"user","content":"x"}],"max_tokens":1}`: "is no JSON",
+		`{"messages":"x"}`:                                                                                         "messages: it has the wrong type: got string, want an array",
+		`{"messages":[{"role":"user","content":5}]}`:                                                               "messages.content: it has the wrong type: got number, want an array",
+		`{"messages":[{"role":"user","content":[{"type":"search_result"}]}]}`:                                      "text, image, document and tool_result can be kept",
+		`{"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64"}}]}]}`:                "text and content can be kept",
+		`{"messages":[{"role":"user","content":[{"type":"document","citations":{"enabled":true}}]}]}`:              "no parts of documents are cited",
+		`{"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file"}}]}]}`:                     "want base64 or url",
+		`{"messages":[{"role":"user","content":[{"type":"tool_result","content":[{"type":"image"}]}]}]}`:           "only text can be kept",
+		`{"messages":[{"role":"assistant","content":[{"type":"server_tool_use"}]},{"role":"user","content":"x"}]}`: "text, thinking and tool_use can be kept",
 	} {
 		w := asks("/v1/messages", body, func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the runtime was asked", body) })
 		var e struct {
