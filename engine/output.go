@@ -119,7 +119,11 @@ func (e *Engine) checkItem(p *part, o *wire.Out) error {
 func (e *Engine) take(p *part, o *wire.Out) {
 	q := p.q
 	if o.Error != "" {
-		e.fail(q.stream, &StepError{Err: errors.New(o.Error)})
+		err := errors.New(o.Error)
+		if o.Error == sample.ErrDamaged.Error() { // it came from a worker
+			err = sample.ErrDamaged
+		}
+		e.fail(q.stream, &StepError{Err: err})
 		return
 	}
 	if p.score {

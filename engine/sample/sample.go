@@ -30,9 +30,11 @@ import (
 	"math/rand/v2"
 )
 
-// ErrNoToken is returned when there is nothing to choose from: the model's
-// output is infinite or not a number, or every token is forbidden.
-var ErrNoToken = errors.New("the model's output has no finite maximum: the model file or the sampling parameters are broken")
+// ErrNoToken is returned when there is nothing to choose from: every token is forbidden, or penalties and bias leave no finite maximum.
+var ErrNoToken = errors.New("no token is left to choose from: the sampling parameters forbid all")
+
+// ErrDamaged is returned when the model's output is infinite or not a number.
+var ErrDamaged = errors.New("the model's output is not a number: the model file is damaged, get it anew")
 
 // Choice is a chosen token. Logprob and Top are set if [Params.Logprobs] is.
 type Choice struct {
@@ -96,11 +98,14 @@ func (p *Params) penalises() bool {
 // Next chooses the token at position pos of a sequence that has the tokens of
 // prompt and made before it. mask holds the tokens that are allowed, bit t%64 of
 // word t/64; nil allows all. logits, whose index is the token, is written to and
-// restored before Next returns. A token whose logit is NaN is never chosen. It
-// fails with [ErrNoToken].
+// restored before Next returns. It fails with [ErrNoToken], and with [ErrDamaged] where a
+// logit is NaN or +Inf: all are looked at before the first token of a sequence, later those that the choice reads.
 //
 // prompt is read again only when it is another slice: the same one must hold the same tokens.
 func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []uint64) (Choice, error) {
+	if len(made) == 0 && damaged(logits) { // a damaged weight shows in each token; looking costs as much as the choice
+		return Choice{}, ErrDamaged
+	}
 	s.adjust(logits, prompt, made)
 	token := argmax(logits, mask)
 	if token >= 0 && !math.IsInf(float64(logits[token]), 1) {
@@ -111,13 +116,26 @@ func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []u
 		token = -1
 	}
 	s.restore(logits)
-	if token < 0 {
+	switch {
+	case token < 0 && damaged(logits):
+		return Choice{}, ErrDamaged
+	case token < 0:
 		return Choice{}, ErrNoToken
 	}
 	if s.params.Logprobs { // 1
 		return Score(logits, token, s.params.Top), nil
 	}
 	return Choice{Token: token}, nil
+}
+
+// damaged reports whether a logit is NaN or +Inf.
+func damaged(logits []float32) bool {
+	for _, l := range logits {
+		if !(l <= math.MaxFloat32) {
+			return true
+		}
+	}
+	return false
 }
 
 // adjust applies steps 2 (but for the mask), 3 and 4, and remembers what the logits were.

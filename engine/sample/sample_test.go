@@ -203,22 +203,29 @@ func TestSeed(t *testing.T) {
 
 func TestUnusableLogits(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	made := []int32{0}
 	for _, temperature := range []float64{0, 1} {
-		p := sample.Params{Temperature: temperature, TopP: 0.9}
-		c, err := sample.New(p, 0).Next([]float32{nan, 1, nan, -inf}, nil, nil, 0, nil)
-		if err != nil || c.Token != 1 {
-			t.Errorf("temperature %v: chose %d, %v; want the only number, 1", temperature, c.Token, err)
-		}
-		for _, l := range [][]float32{{nan, nan}, {-inf, -inf}, {0, inf}, {1}, {}} {
-			p.MinTokens, p.Ends = 1, []int32{-1, 99}
-			var mask []uint64
-			if len(l) == 1 {
-				p.Ends = []int32{0}
-			} else if len(l) == 2 && l[0] == 0 {
-				mask = []uint64{0, 3}
-			}
-			if c, err := sample.New(p, 0).Next(slices.Clone(l), nil, nil, 0, mask); !errors.Is(err, sample.ErrNoToken) {
-				t.Errorf("temperature %v, logits %v: got %v, %v; want ErrNoToken", temperature, l, c, err)
+		for _, test := range []struct {
+			logits []float32
+			made   []int32
+			params sample.Params
+			mask   []uint64
+			want   error
+		}{
+			{[]float32{nan, 1}, nil, sample.Params{}, nil, sample.ErrDamaged},
+			{[]float32{0, 1, nan}, nil, sample.Params{}, []uint64{2}, sample.ErrDamaged},
+			{[]float32{nan, nan}, made, sample.Params{}, nil, sample.ErrDamaged},
+			{[]float32{0, inf}, made, sample.Params{}, nil, sample.ErrDamaged},
+			{[]float32{0, inf}, nil, sample.Params{}, []uint64{0, 3}, sample.ErrDamaged},
+			{[]float32{-inf, 1}, nil, sample.Params{}, nil, nil},
+			{[]float32{-inf, -inf}, nil, sample.Params{}, nil, sample.ErrNoToken},
+			{[]float32{0, 1}, nil, sample.Params{}, []uint64{0, 3}, sample.ErrNoToken},
+			{[]float32{1}, nil, sample.Params{MinTokens: 1, Ends: []int32{0, -1, 99}}, nil, sample.ErrNoToken},
+			{[]float32{}, nil, sample.Params{}, nil, sample.ErrNoToken},
+		} {
+			test.params.Temperature, test.params.TopP = temperature, 0.9
+			if c, err := sample.New(test.params, 0).Next(slices.Clone(test.logits), nil, test.made, len(test.made), test.mask); !errors.Is(err, test.want) {
+				t.Errorf("temperature %v, logits %v: got %v, %v; want %v", temperature, test.logits, c, err, test.want)
 			}
 		}
 	}
@@ -252,7 +259,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzNext checks that any logits and parameters in range give an allowed token or ErrNoToken, never a panic.
+// FuzzNext checks that any logits and parameters in range give an allowed token, ErrNoToken or ErrDamaged, never a panic.
 func FuzzNext(f *testing.F) {
 	f.Add(uint64(1), 50, 0.7, 10, 0.9, 0.05, 1.1)
 	f.Add(uint64(2), 1, 0.0, 0, 0.0, 0.0, 0.0)
@@ -276,11 +283,11 @@ func FuzzNext(f *testing.F) {
 		s := sample.New(p, 0)
 		for i := range 3 {
 			before := slices.Clone(l)
-			c, err := s.Next(l, []int32{0}, nil, i, mask)
+			c, err := s.Next(l, []int32{0}, make([]int32, i), i, mask)
 			if !slices.EqualFunc(l, before, func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) }) {
 				t.Fatal("the logits have changed")
 			}
-			if err != nil && !errors.Is(err, sample.ErrNoToken) {
+			if err != nil && !errors.Is(err, sample.ErrNoToken) && !errors.Is(err, sample.ErrDamaged) {
 				t.Fatal(err)
 			}
 			if err == nil && (c.Token == banned || c.Token < 0 || int(c.Token) >= vocab || l[c.Token] != l[c.Token] || c.Logprob > 1e-4) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -30,6 +31,19 @@ type parrot struct {
 
 	mu   sync.Mutex
 	fail error // of the next step
+
+	damaged bool // its output is not a number
+}
+
+// Forward implements infer.Inferencer.
+func (p *parrot) Forward(ctx context.Context, b *infer.Batch) (infer.Result, error) {
+	out, err := p.Fake.Forward(ctx, b)
+	for _, logits := range out.Logits {
+		if p.damaged && len(logits) > 0 {
+			logits[len(logits)-1] = float32(math.NaN())
+		}
+	}
+	return out, err
 }
 
 func newParrot(t testing.TB) *parrot {

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/engine"
 	"github.com/rouse-dev/rouse/engine/chat"
+	"github.com/rouse-dev/rouse/engine/sample"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -34,6 +36,7 @@ type Server struct {
 	mark       string        // of the model: a stream goes on with no other
 	log        *slog.Logger
 	handler    http.Handler
+	logDamaged func() // once
 }
 
 // NewServer makes the face of an engine whose Run is under way or about to be.
@@ -49,6 +52,7 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 		toolFormat: newToolFormat(cfg.ToolParser, t.Source(), e.Tokenizer()),
 	}
 	s.thoughts = newThoughts(t.Source(), e.Tokenizer())
+	s.logDamaged = sync.OnceFunc(func() { s.log.Error("the model is damaged: its output is not a number", "model", cfg.Model) })
 	s.handler = s.routes()
 	return s
 }
@@ -110,7 +114,10 @@ func (s *Server) wrap(h handler) http.Handler {
 			return
 		}
 		known := toError(err)
-		if known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep) {
+		switch {
+		case errors.Is(err, sample.ErrDamaged):
+			s.logDamaged()
+		case known.Status >= http.StatusInternalServerError && !errors.Is(err, engine.ErrAsleep):
 			s.log.Warn("a request fails", "method", r.Method, "path", r.URL.Path, "status", known.Status, "error", err)
 		}
 		if errors.Is(err, context.Canceled) && r.Context().Err() != nil {

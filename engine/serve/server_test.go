@@ -3,6 +3,8 @@ package serve_test
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -397,4 +399,20 @@ func TestTokenize(t *testing.T) {
 			t.Errorf("an empty prompt: %s", text)
 		}
 	})
+}
+
+// TestDamagedModel: logits that are not numbers are an error of each request, and the log names the model once.
+func TestDamagedModel(t *testing.T) {
+	var log strings.Builder
+	c := start(t, serve.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, 0)
+	c.model.damaged = true
+	for _, more := range []string{"", "", `,"stream":true`, `,"guided_regex":"a+","seed":4`} {
+		resp, data := c.do("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"temperature":0`+more+`}`)
+		if resp.StatusCode != http.StatusInternalServerError || !strings.Contains(data, "the model file is damaged") || decode(t, data).Error.Code != "runtime_failed" {
+			t.Errorf("%s: %d %s", more, resp.StatusCode, data)
+		}
+	}
+	if n := strings.Count(log.String(), "the model is damaged"); n != 1 || !strings.Contains(log.String(), "parrot.gguf") {
+		t.Errorf("%d lines in %s", n, log.String())
+	}
 }
