@@ -89,7 +89,7 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
 		Asks:   !c.req.plain && c.req.via == nil, // else its answer is passed on as it comes
 		Counts: c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
-		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
+		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
 	switch {
 	case !l.resumes:
 		c.reply.handled = l.handled

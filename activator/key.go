@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/activator/hold"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
@@ -138,6 +140,26 @@ func (f *function) namesFor(asked string, adapter api.ModelName) []string {
 		names = append(names, string(f.spec.VariantOf))
 	}
 	return names
+}
+
+// models are those that the requests inside of a call of /invocations may name: those of its function that the key may use. nil: all.
+func (c *call) models() (list []string) {
+	account := c.holder.account
+	switch {
+	case c.atOnce && account == nil: // another front door says it
+		return c.req.in.Header[control.HeaderModels]
+	case account == nil, account.Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
+		return nil
+	}
+	if names := c.f.namesFor("", ""); account.Allows(names...) {
+		list = names
+	}
+	for of, own := range c.a.names.Load().adapters {
+		if own && of.f == c.f && account.Allows(c.f.namesFor(of.name, api.ModelName(of.name))...) {
+			list = append(list, of.name)
+		}
+	}
+	return list
 }
 
 // settle ends what the request is charged.

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
@@ -122,8 +123,8 @@ func TestAKeyStaysHere(t *testing.T) {
 }
 
 func TestWhatAKeyMayUse(t *testing.T) {
-	b, _ := withKeys(t, apikey.Key{Name: "all"}, apikey.Key{Name: "some", Rights: apikey.Rights{Models: []string{"alias*", "lora-1"}}})
-	b.instance(b.function("m", func(f *api.Function) {
+	b, _ := withKeys(t, apikey.Key{Name: "all"}, apikey.Key{Name: "some", Rights: apikey.Rights{Models: []string{"alias*", "lora-1"}}}, apikey.Key{Name: "one", Rights: apikey.Rights{Models: []string{"lora-1"}}})
+	fake := b.instance(b.function("m", func(f *api.Function) {
 		f.Aliases = []api.ModelName{"alias-m"}
 		f.Runtime.Adapters = []api.Adapter{{Name: "lora-1", Path: "/1"}, {Name: "lora-2", Path: "/2"}}
 	}), "m-0001", api.Awake)
@@ -166,6 +167,14 @@ func TestWhatAKeyMayUse(t *testing.T) {
 	}
 	if resp, got := b.post("/v1/chat/completions", `{"model":"lora-2"}`, "Host", "m.default.localhost", "X-Api-Key", "k-some"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("an adapter at the function's own host: got %s %s, want 403", resp.Status, got)
+	}
+	for key, want := range map[string][]string{"all": nil, "some": {"default/m", "m", "m", "alias-m", "lora-1"}, "one": {"lora-1"}} {
+		var told []string
+		fake.chat = func(_ http.ResponseWriter, r *http.Request) { told = r.Header[control.HeaderModels] }
+		resp, got := b.post("/invocations", `{"model":"lora-1","inputs":["x"]}`, "Authorization", "Bearer k-"+key)
+		if diff := cmp.Diff(want, told); diff != "" || resp.StatusCode != http.StatusOK {
+			t.Errorf("the instance is told what %s may name (-want +got):\n%s%s", key, diff, got)
+		}
 	}
 	for key, want := range map[string][]string{"all": {"alias-m", "lora-1", "lora-2", "m", "n"}, "some": {"alias-m", "lora-1", "m"}} {
 		_, body := b.get("/v1/models", "Authorization", "Bearer k-"+key)

@@ -58,6 +58,8 @@ type Call struct {
 	Wait bool
 	// Tenant is whose request it is, as the instance is told; empty: it is not.
 	Tenant string
+	// Models are those that the requests inside of it may name ([control.HeaderModels]); nil: all.
+	Models []string
 	// Plain says that the function is a server of the user's own, whose answers' headers its clients get.
 	Plain bool
 	// Trusted says that the priority in the body counts.
@@ -213,6 +215,9 @@ func (call Call) ours(h http.Header) {
 	}
 	if call.Tenant != "" {
 		h[control.HeaderTenant] = []string{call.Tenant}
+	}
+	if call.Models != nil {
+		h[control.HeaderModels] = call.Models
 	}
 	if call.Trusted {
 		h[control.HeaderTrusted] = []string{"true"}

@@ -34,6 +34,10 @@ func KnownState(value string) bool {
 	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
 }
 
+// HeaderModels are the models and adapters that the requests in a call of /invocations may name, one a value, where its client may not
+// use all. Only the activator says so.
+const HeaderModels = "X-Rouse-Models"
+
 // HeaderUsage asks an instance to say what an answer has used, whether its client has asked for that or not. Only the activator says so.
 // In a stream the instance says it in comments, lines that begin with [UsageComment], of an answer that is none in the same header. Both
 // have the tokens of the prompt, those of them that were in the cache, and those generated so far, with spaces between them.

@@ -131,7 +131,7 @@ def main(url, model, host=None):
     many = client.invoke("HEALTH_CHECK", *[client.pack(request)] * 3, "COMPUTE_DIAGNOSTICS:cpu-count")
     tell("many", health=json.loads(many[0]), statuses=[unpack(m).status_code for m in many[1:4]], diagnostics=many[4])
 
-    refused = client.outer.post("/invocations", json={"inputs": ["hello"]})
+    refused = client.outer.post("/invocations", json={"inputs": ["{hello"]})
     tell("no envelope", **shown(refused))
     for path in ("/ping", "/version"):
         tell(path, **shown(client.outer.get(path)))

@@ -10,9 +10,15 @@ import (
 
 // column collects the strings of a call, whichever form they come in. The models of mlflow-extensions are logged with the signature of
 // one column of strings that has no name. By it MLflow takes the first column of a table and leaves out the others, which the
-// methods do too. They take values that are known to be JSON. They return failures for what a scoring server refuses, and other
+// methods do too, but for one that has the name "prompt". They take values that are known to be JSON. They return failures for what a scoring server refuses, and other
 // errors for what the model behind it does.
-type column struct{ items [][]byte }
+type column struct {
+	items [][]byte
+	at    int // its place in rows that are lists
+}
+
+// namedColumn is taken wherever it stands.
+const namedColumn = "prompt"
 
 // noColumn is MLflow's refusal of data in which there is nothing for a signature's column.
 var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
@@ -36,12 +42,17 @@ func elements(array []byte, visit func(value []byte) error) (err error) {
 }
 
 // first is a list's first item; nil: it has none.
-func first(list []byte) (first []byte) {
+func first(list []byte) []byte { return nth(list, 0) }
+
+// nth is an item of a list; nil: it has fewer.
+func nth(list []byte, n int) (nth []byte) {
 	_ = jsonfield.Items(list, func(item []byte) bool { // it is JSON
-		first = item
-		return false
+		if n--; n < 0 {
+			nth = item
+		}
+		return n >= 0
 	})
-	return first
+	return nth
 }
 
 // length is the number of items of a list.
@@ -71,12 +82,12 @@ func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 		case begins(row, '[') != nested:
 			return fmt.Errorf("row %d is of type %s: want a string in each row, or a list of strings in each", len(c.items), pythonType(row))
 		case nested:
-			width, row = length(row), first(row)
+			width, row = length(row), nth(row, c.at)
 		}
 		if wide = max(wide, width); narrow < 0 || width < narrow {
 			narrow = width
 		}
-		if width == 0 {
+		if width <= c.at {
 			return nil
 		}
 		return c.cell(row)
@@ -86,7 +97,7 @@ func (c *column) rows(list []byte, frame bool) (wide int, err error) {
 		return 0, err
 	case wide == 0:
 		return 0, noColumn
-	case narrow == 0 || narrow < wide && !frame:
+	case narrow <= c.at || narrow < wide && !frame:
 		return 0, invalid("the rows have between " + fmt.Sprint(narrow) + " and " + fmt.Sprint(wide) + " values: want as many in each")
 	}
 	return wide, nil
@@ -121,8 +132,8 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 		var cell []byte
 		err := members(object, func(key, value []byte) error {
 			k := string(key)
-			if name == nil {
-				name = &k
+			if name == nil || n == 1 && k == namedColumn {
+				name, cell = &k, nil
 			}
 			if k == *name {
 				cell = value // of a key that is repeated the last counts
@@ -225,6 +236,15 @@ func (c *column) frame(parts map[string][]byte) error {
 		}
 	}
 	data, rows := parts["data"], lengths["data"]
+	if place := 0; lengths["columns"] > 0 {
+		_ = elements(parts["columns"], func(name []byte) error {
+			if begins(name, '"') && string(jsonfield.Text(name)) == namedColumn {
+				c.at = place
+			}
+			place++
+			return nil
+		})
+	}
 	if rows > 0 {
 		wide, err := c.rows(data, true)
 		if err != nil {

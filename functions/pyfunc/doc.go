@@ -22,8 +22,10 @@
 //     events in the shape of MLflow's AgentServer: data lines only, a failure as
 //     {"error": "text"}, and [DONE] as the last event always.
 //  3. Else it is a table whose first column is strings: such is the signature of the models
-//     that mlflow-extensions logs. All are read before any is sent: one that is
-//     no envelope fails the call (400), as with the stock server.
+//     that mlflow-extensions logs. All are read before any is sent: JSON that is
+//     no envelope fails the call (400), as with the stock server. What is no JSON is a prompt,
+//     of a column "prompt" wherever it stands: its prediction is the text of a completion with
+//     the call's params, and one that fails fails the call.
 //  4. They are sent at once, [Config.Parallel] of them at a time, and answered in
 //     order. A refusal by the runtime's gate because siblings of the same call have
 //     taken all places is no answer: those strings are sent again after the siblings.

@@ -124,7 +124,7 @@ func (h *Handler) invoke(w http.ResponseWriter, r *http.Request) {
 	}
 	var tasks []task
 	if err == nil {
-		tasks, err = h.tasks(strings)
+		tasks, err = h.tasks(strings, &q)
 	}
 	if err != nil {
 		fail(w, asFailure(err))

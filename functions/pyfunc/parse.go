@@ -65,7 +65,8 @@ type query struct {
 	// there is none. Of a repeated key the last one counts.
 	messages, prompt, input []byte
 	model, stream           []byte
-	embeds, generates       bool // a key is there that only the one of the two has
+	params                  []byte // of the completions of plain prompts
+	embeds, generates       bool   // a key is there that only the one of the two has
 	formats                 []string
 	data                    []byte // the value of the last of formats
 }
@@ -133,6 +134,8 @@ func (q *query) member(name, value []byte) bool {
 		q.input = value
 	case "model":
 		q.model = value
+	case "params":
+		q.params = value
 	case "stream":
 		q.stream, q.generates = value, true
 	case "encoding_format", "dimensions":

@@ -3,9 +3,11 @@ package pyfunc
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -31,15 +34,17 @@ var (
 type task struct {
 	request *envelope.Request // nil: text is the answer
 	text    string
+	prompt  bool // request is for a completion of it
 	// Of a request, once it has run:
 	answer  *buffer // the JSON string for predictions, quotes included
 	refused string  // the code with which the gate refused it; empty: the runtime may have seen it
 	used    relay.Usage
+	failed  *reply // that a prompt has no completion
 }
 
 // tasks reads the strings of a call, which are overwritten. What is asked for
 // twice is found out once.
-func (h *Handler) tasks(strings [][]byte) ([]task, error) {
+func (h *Handler) tasks(strings [][]byte, q *query) ([]task, error) {
 	tasks := make([]task, len(strings))
 	texts := map[string]string{}
 	once := func(key string, find func() string) string {
@@ -59,6 +64,8 @@ func (h *Handler) tasks(strings [][]byte) ([]task, error) {
 				key = []byte(allDiagnostics)
 			}
 			tasks[i].text = once(":"+string(key), func() string { return h.diagnose(string(key)) })
+		case len(bytes.TrimSpace(s)) > 0 && !begins(bytes.TrimSpace(s), '{') && !jsontext.Value(s).IsValid():
+			tasks[i].request, tasks[i].prompt = h.completion(s, q), true
 		default:
 			r, err := envelope.ParseRequest(s)
 			if err != nil {
@@ -105,7 +112,35 @@ func (h *Handler) predict(w http.ResponseWriter, r *http.Request, tasks []task) 
 	if r.Header[control.HeaderUsage] != nil {
 		w.Header().Set(control.HeaderUsage, usedBy(tasks))
 	}
+	if t := slices.IndexFunc(tasks, func(t task) bool { return t.failed != nil }); t >= 0 {
+		failed := tasks[t].failed
+		if after := failed.w.Header().Get("Retry-After"); after != "" {
+			w.Header().Set("Retry-After", after)
+		}
+		if requests == 1 && tasks[t].refused != "" {
+			w.Header().Set(control.HeaderRefused, tasks[t].refused)
+		}
+		failed.w = w
+		h.translate(failed)
+		return
+	}
 	respond(w, tasks, requests)
+}
+
+// completion asks for what goes on from a prompt, with the call's params.
+func (h *Handler) completion(prompt []byte, q *query) *envelope.Request {
+	body := []byte("{}")
+	if begins(q.params, '{') {
+		body = slices.Clone(q.params)
+	}
+	text, _ := jsontext.AppendQuote(nil, prompt) // the error is about what became U+FFFD
+	body = jsonfield.Set(jsonfield.Set(body, "prompt", text), "stream", []byte("false"))
+	if len(q.model) > 0 {
+		body = jsonfield.Set(body, "model", q.model)
+	}
+	inner := query{body: body}
+	inner.model, _ = jsonfield.Find(body, "model")
+	return &envelope.Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []envelope.Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(nil, &inner)}
 }
 
 // usedBy is what the tasks of a call have used, as [control.HeaderUsage] has it.
@@ -184,6 +219,9 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	rec := &recorder{header: make(http.Header, 8), body: buffers.get(), limit: int64(h.cfg.MaxAnswer)}
 	inner, bad := innerRequest(ctx, outer, t.request, h.cfg.Credentials)
 	if bad == nil {
+		bad = h.permit(outer.Header, t.request.Body)
+	}
+	if bad == nil {
 		rec.bare = inner.Method == http.MethodHead
 		err := h.call(rec, inner)
 		_ = inner.Body.Close() // never fails
@@ -205,8 +243,48 @@ func (h *Handler) one(ctx context.Context, outer *http.Request, t *task) {
 	if t.answer == nil {
 		t.answer = buffers.get()
 	}
+	var c struct{ Choices []struct{ Text string } }
+	switch {
+	case !t.prompt:
+	case rec.status == http.StatusOK && json.Unmarshal(rec.body.b, &c) == nil && len(c.Choices) > 0:
+		t.answer.b, _ = jsontext.AppendQuote(t.answer.b[:0], c.Choices[0].Text) // the error is about what became U+FFFD
+		buffers.put(rec.body)
+		return
+	default:
+		if rec.status < http.StatusBadRequest {
+			rec.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no completion"))
+		}
+		t.failed = &reply{w: rec, status: rec.status, failed: slices.Clone(rec.body.b)}
+	}
 	t.answer.b = envelope.AppendResponse(t.answer.b[:0], envelope.Response{Status: rec.status, Header: rec.header, Body: rec.body.b})
 	buffers.put(rec.body)
+}
+
+// permit says why the body of a request inside a call may not be sent: it is for a model that the call's client may not use.
+func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
+	allowed, limited := outer[control.HeaderModels]
+	if !limited {
+		return nil
+	}
+	named := []string{}
+	err := jsonfield.Each(body, 0, func(name, value []byte) bool {
+		if strings.EqualFold(string(jsonfield.Text(name)), "model") && begins(value, '"') && len(value) > 2 {
+			named = append(named, string(jsonfield.Text(value)))
+		}
+		return true
+	})
+	if err != nil && len(body) > 0 {
+		return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "the body is no JSON object, so that it can't be seen whether the key may use its model: send it to its own path")
+	}
+	if len(named) == 0 && h.cfg.Model != "" {
+		named = []string{string(h.cfg.Model)}
+	}
+	for _, name := range named {
+		if !slices.Contains(allowed, name) {
+			return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "the key may not use the model %.100q", name)
+		}
+	}
+	return nil
 }
 
 // askBack says when to come back, where the answer does not: as the gate says, or

@@ -5,10 +5,11 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
-// csvColumn reads the first column of a table below a line with the columns' names. Where the rows have more cells than there are
+// csvColumn reads the column "prompt", or else the first, of a table below a line with the columns' names. Where the rows have more cells than there are
 // names the first ones are the index, as pandas reads them.
 func csvColumn(body []byte) ([][]byte, error) {
 	broken := func(why string) error {
@@ -30,6 +31,7 @@ func csvColumn(body []byte) ([][]byte, error) {
 	}
 	var items [][]byte
 	width := 0 // of the first row
+	column := max(0, slices.Index(head, namedColumn))
 	for {
 		row, err := in.Read()
 		if err == io.EOF {
@@ -41,11 +43,11 @@ func csvColumn(body []byte) ([][]byte, error) {
 			width = max(len(row), len(head))
 		}
 		line, _ := in.FieldPos(0)
-		switch at := width - len(head); {
+		switch at := width - len(head) + column; {
 		case len(row) > width:
 			return nil, broken(fmt.Sprintf("Expected %d fields in line %d, saw %d", width, line, len(row)))
 		case len(row) <= at:
-			return nil, unexpected(fmt.Sprintf("there is nothing in the first column of line %d: want a string", line))
+			return nil, unexpected(fmt.Sprintf("there is nothing in column %d of line %d: want a string", at+1, line))
 		default:
 			items = append(items, []byte(row[at]))
 		}

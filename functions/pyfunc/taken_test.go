@@ -3,12 +3,20 @@ package pyfunc_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions/pyfunc"
+	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 )
 
 // What `mlflow models serve` takes with mlflow-extensions' model is taken; e2e/real compares more of it with the real one.
@@ -112,6 +120,98 @@ func TestColumns(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s: %s", body, got, want, w.Body)
+		}
+	}
+}
+
+// TestPrompts: a text that is no request is a prompt, of the column with that name or of the first one, and its prediction is the
+// text that goes on from it. One that fails fails the call.
+func TestPrompts(t *testing.T) {
+	var asked []string
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.URL.Path+" "+string(body))
+		var q struct{ Prompt string }
+		_ = json.Unmarshal(body, &q)
+		if q.Prompt == "too long" {
+			api.WriteError(w, api.BadRequest("prompt", "it is too long"))
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"choices": []any{map[string]string{"text": "re: " + q.Prompt}}})
+	}, func(c *pyfunc.Config) { c.Parallel = 1 })
+	one := `/v1/completions {"prompt":"What is MLflow?","stream":false,"model":"tiny"}`
+	for body, want := range map[string]string{
+		`{"inputs":["What is MLflow?"]}`: one, `{"inputs":"What is MLflow?"}`: one,
+		`{"dataframe_split":{"columns":["id","prompt"],"data":[[7,"What is MLflow?"]]}}`: one,
+		`{"dataframe_records":[{"id":7,"prompt":"What is MLflow?"}]}`:                    one,
+		"id,prompt\n7,What is MLflow?\n":                                                 one,
+		",id,prompt\n0,7,What is MLflow?\n":                                              one,
+		`{"inputs":["What is MLflow?"],"params":{"max_tokens":3,"stream":true}}`:         `/v1/completions {"max_tokens":3,"stream":false,"prompt":"What is MLflow?","model":"tiny"}`,
+		`{"inputs":["What is MLflow?"],"model":"lora"}`:                                  `/v1/completions {"prompt":"What is MLflow?","stream":false,"model":"lora"}`,
+	} {
+		asked = nil
+		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(body))
+		r.Header.Set("Content-Type", map[bool]string{true: "application/json", false: "text/csv"}[body[0] == '{'])
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if len(asked) != 1 || !sameJSON(asked[0], want) || w.Code != http.StatusOK || w.Body.String() != `{"predictions": ["re: What is MLflow?"]}` {
+			t.Errorf("%s: %d %s, asked %q, want %q", body, w.Code, w.Body, asked, want)
+		}
+	}
+	if w := post(t.Context(), h, `{"inputs":["HEALTH_CHECK","too long","x"]}`); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"message":"it is too long"`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := post(t.Context(), h, `{"dataframe_split":{"columns":["id","prompt"],"data":[[7]]}}`); w.Code != http.StatusBadRequest {
+		t.Errorf("a row without a prompt: %d %s", w.Code, w.Body)
+	}
+}
+
+// sameJSON says whether two requests have the same path, and bodies with the same members.
+func sameJSON(a, b string) bool {
+	aPath, a, _ := strings.Cut(a, " ")
+	bPath, b, _ := strings.Cut(b, " ")
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && aPath == bPath && cmp.Equal(x, y)
+}
+
+// TestModelsOfAKey: a request inside of a call names no model that the front door has not allowed.
+func TestModelsOfAKey(t *testing.T) {
+	served := 0
+	h := newHandler(t, func(w http.ResponseWriter, r *http.Request) {
+		served++
+		_, _ = io.WriteString(w, `{"choices":[{"text":"x"}]}`)
+	})
+	chat := func(body string) string {
+		return call(envelope.Request{Method: "POST", Path: "/v1/chat/completions", Header: []envelope.Field{{Name: "X-Rouse-Models", Value: "lora-2"}}, Body: []byte(body)})
+	}
+	for _, test := range []struct {
+		body    string
+		allowed []string
+		want    bool
+	}{
+		{chat(`{"model":"lora-2"}`), nil, true}, // the key may use all
+		{chat(`{"model":"lora-1"}`), []string{"tiny", "lora-1"}, true},
+		{chat(`{"model":"lora-2"}`), []string{"tiny", "lora-1"}, false},
+		{chat(`{"Model":"lora-2"}`), []string{"tiny"}, false},
+		{chat(`{"model":"tiny","model":"lora-2"}`), []string{"tiny"}, false},
+		{chat(`{"messages":[]}`), []string{"tiny"}, true},
+		{chat(`{"messages":[]}`), []string{"lora-1"}, false}, // it is for the function's own
+		{chat(`--form`), []string{"tiny"}, false},
+		{call(get("/models")), []string{"tiny"}, true},
+		{`{"inputs":["hi"]}`, []string{"tiny"}, true},
+		{`{"inputs":["hi"],"params":{"model":"lora-2"}}`, []string{"tiny"}, false},
+		{`{"messages":[],"model":"tiny","model":"lora-2"}`, []string{"tiny"}, false},
+	} {
+		served = 0
+		r := httptest.NewRequest(http.MethodPost, "/invocations", strings.NewReader(test.body))
+		r.Header.Set("Content-Type", "application/json")
+		if test.allowed != nil {
+			r.Header[control.HeaderModels] = test.allowed
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if served == 1 != test.want || !test.want && !strings.Contains(w.Body.String(), "the key may") {
+			t.Errorf("%s with %q: asked the runtime %d times: %d %s", test.body, test.allowed, served, w.Code, w.Body)
 		}
 	}
 }

@@ -39,6 +39,10 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 	body := buffers.get()
 	defer buffers.put(body)
 	body.b = h.withModel(body.b, &q)
+	if bad := h.permit(r.Header, body.b); bad != nil {
+		fail(w, failure{Status: bad.Status, Message: bad.Message})
+		return
+	}
 	in := &inbound{rest: body.b}
 	inner.Body, inner.ContentLength, inner.TransferEncoding = in, int64(len(body.b)), nil
 	err := h.call(out, inner)
