@@ -175,6 +175,9 @@ type ollamaDetails struct {
 	QuantizationLevel string   `json:"quantization_level"`
 }
 
+// noDetails has a list where clients want one.
+var noDetails = ollamaDetails{Families: []string{}}
+
 // digest identifies what is declared, not the bytes of the model: clients show it, and tell models apart by it.
 func digest(spec api.Function) string {
 	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
@@ -190,7 +193,7 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 		spec, created := f.spec, f.created
 		f.mu.Unlock()
 		if isLikeOllama(spec) && m.visible(has) {
-			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec)})
+			list = append(list, ollamaModel{Name: tagged(m.name), Model: tagged(m.name), ModifiedAt: created, Digest: digest(spec), Details: noDetails})
 		}
 	}
 	writeJSON(w, r, map[string]any{"models": list})
@@ -240,7 +243,7 @@ func (f *function) running(now time.Time) (m runningModel, awake bool) {
 		m.Size += st.Memory.Host + devices
 		m.SizeVRAM += devices
 	}
-	m.Name, m.Model, m.Digest = tagged(f.spec.Model), tagged(f.spec.Model), digest(f.spec)
+	m.Name, m.Model, m.Digest, m.Details = tagged(f.spec.Model), tagged(f.spec.Model), digest(f.spec), noDetails
 	if f.slots > 0 {
 		idle = now
 	}

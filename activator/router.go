@@ -26,12 +26,15 @@ func Routes() *mux.Router {
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
+	r.MatcherFunc(isWebSocket).HandlerFunc(a.refuseWebSocket)
 	r.MatcherFunc(namesModel).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	a.routeOllama(r)
 	a.routeMLflow(r)
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/v1/models").Methods(reads...).HandlerFunc(a.listed(a.listModels))
 	r.Path("/v1/models/{model:.+}").Methods(reads...).HandlerFunc(a.showModel)
+	r.Path(api.PathTokenizerInfo).Methods(reads...).HandlerFunc(a.serveOnly)
+	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(a.refuseCompact)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
 	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers' own, which guidellm asks for
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.ifTaken("text/plain; charset=utf-8", "ok\n"))
@@ -146,11 +149,35 @@ func (a *Activator) serveOwn(w http.ResponseWriter, r *http.Request, f *function
 	switch {
 	case !strings.HasPrefix(r.URL.Path, "/") || isControl(r.Method, r.URL.Path):
 		a.refuse(w, r, unknownPath(r))
-	case strings.EqualFold(r.Header.Get("Upgrade"), "websocket") && !f.plain():
-		a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers: use HTTP"))
+	case isWebSocket(r, nil) && !f.plain():
+		a.refuseWebSocket(w, r)
 	default:
 		a.serve(w, r, f, atOnce)
 	}
+}
+
+func isWebSocket(r *http.Request, _ *mux.RouteMatch) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), "websocket")
+}
+
+func (a *Activator) refuseWebSocket(w http.ResponseWriter, r *http.Request) {
+	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, "", "WebSockets are not passed on to model servers: use HTTP"))
+}
+
+func (a *Activator) refuseCompact(w http.ResponseWriter, r *http.Request) {
+	inbound.Unread(w, r)
+	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
+}
+
+// serveOnly serves a request that has no field for a model, for the one that its query names or the only one.
+func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("model")
+	f, err := a.names.Load().model(name, a.mayList(r))
+	if err != nil {
+		a.missing(w, r, name, err)
+		return
+	}
+	a.serve(w, r, f, false)
 }
 
 // isControl says whether a path is one of an instance's administrative ones, which

@@ -31,6 +31,9 @@ type ClientPath struct {
 	Instead string
 }
 
+// PathTokenizerInfo tells the special tokens and the chat template of a model. lm-eval asks a server for it that has one model.
+const PathTokenizerInfo = "/tokenizer_info"
+
 // ModelField is where a request names its model.
 type ModelField int
 
@@ -65,6 +68,7 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Model: ModelInForm, Runtimes: speakers}, "/v1/audio/transcriptions", "/v1/audio/translations")
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/v1/rerank", "/rerank")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{engine, vllm, sglang, llamacpp}}, "/tokenize", "/detokenize")
+	add(ClientPath{Method: get, Runtimes: []string{engine, vllm}}, PathTokenizerInfo)
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true, Runtimes: []string{engine, vllm, sglang}}, "/v2/rerank", "/v1/score", "/score")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm, sglang}}, "/classify", "/pooling")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: []string{vllm}},

@@ -116,6 +116,9 @@ func New(source, bos, eos string) (*Template, error) {
 	return t, nil
 }
 
+// Special are the texts of the tokens that begin and end a text, "" for none.
+func (t *Template) Special() (bos, eos string) { return t.bos, t.eos }
+
 // Source is the template as the file has it; [ChatML] for a file without one.
 func (t *Template) Source() string { return t.source }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +22,26 @@ func (o *object) get(key string) any {
 func (o *object) has(key string) bool {
 	_, ok := o.values[key]
 	return ok
+}
+
+// where is the path from v to an object within it, as in a JSON pointer.
+func where(v any, o *object) (path string, found bool) {
+	switch v := v.(type) {
+	case *object:
+		for _, k := range v.keys {
+			if path, found = where(v.values[k], o); found {
+				return "/" + k + path, true
+			}
+		}
+		return "", v == o
+	case []any:
+		for i, item := range v {
+			if path, found = where(item, o); found {
+				return "/" + strconv.Itoa(i) + path, true
+			}
+		}
+	}
+	return "", false
 }
 
 // readJSON decodes one JSON value into nil, bool, json.Number, string, []any and *object.

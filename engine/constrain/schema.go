@@ -362,7 +362,8 @@ func (c *schemaReader) check(o *object) {
 	c.ids[o] = len(c.ids)
 	for _, k := range refused {
 		if o.has(k) {
-			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords", k)
+			at, _ := where(c.root, o)
+			c.fail("the keyword %s of JSON schema is not supported: leave it out or say it with other keywords; it is in #%s", k, at)
 		}
 	}
 	if o.get("uniqueItems") == true {

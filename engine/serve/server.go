@@ -86,6 +86,7 @@ func (s *Server) routes() http.Handler {
 		{"POST", "/api/show", s.show},
 		{"POST", "/tokenize", s.tokenize},
 		{"POST", "/detokenize", s.detokenize},
+		{"GET", "/tokenizer_info", s.tokenizerInfo},
 		{"GET", "/health", s.health},
 		{"GET", "/ping", s.health},
 		{"GET", "/version", s.version},

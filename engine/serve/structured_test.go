@@ -364,3 +364,20 @@ func TestCachedTokens(t *testing.T) {
 		}
 	})
 }
+
+// TestToolOfAFault: what can't be kept of one tool among many is told with the tool and the place.
+func TestToolOfAFault(t *testing.T) {
+	c := start(t, serve.Config{}, 0)
+	tools := []string{}
+	for i := range 20 {
+		schema := `{"type":"object","properties":{"a":{"type":"string"}}}`
+		if i == 13 {
+			schema = `{"type":"object","properties":{"a":{"type":"array","items":{"type":"string","contentEncoding":"x","not":{"type":"string"}}}}}`
+		}
+		tools = append(tools, fmt.Sprintf(`{"type":"function","function":{"name":"f%d","parameters":%s}}`, i, schema))
+	}
+	resp, data := c.do("POST", "/v1/chat/completions", chatBody("hi", `,"tool_choice":"required","tools":[`+strings.Join(tools, ",")+`]`))
+	if resp.StatusCode != 400 || !strings.Contains(data, `the parameters of the tool \"f13\"`) || !strings.Contains(data, "a/items") {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+}

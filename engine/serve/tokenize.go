@@ -108,6 +108,18 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// tokenizerInfo answers GET /tokenizer_info, in vLLM's shape: what a client needs to make prompts itself.
+func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
+	orNull := func(text string) *string {
+		if text == "" {
+			return nil
+		}
+		return &text
+	}
+	bos, eos := s.template.Special()
+	return writeJSON(w, map[string]any{"bos_token": orNull(bos), "eos_token": orNull(eos), "pad_token": nil, "model_max_length": s.engine.Context(), "chat_template": s.template.Source()})
+}
+
 // checkTokens refuses ids that the vocabulary does not have.
 func (s *Server) checkTokens(param string, ids []int32) error {
 	size := s.engine.Tokenizer().Size()

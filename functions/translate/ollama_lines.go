@@ -30,7 +30,7 @@ type ollamaLine struct {
 	*ollamaCounts
 }
 
-// ollamaCounts ends an answer. How long the runtime took for what, it does not say: of a stream it shows.
+// ollamaCounts ends an answer. How long the runtime took for what, it does not say: of a stream it shows, else all is the answer's.
 type ollamaCounts struct {
 	Total      time.Duration `json:"total_duration"`
 	Load       time.Duration `json:"load_duration"` // 0: the model was loaded when the request came here
@@ -55,7 +55,7 @@ func (t ollamaTold) shape() shape {
 			calls[i] = newOllamaCall(i, call.ID, call.Function.Name, call.Function.Arguments)
 		}
 		line := t.line(c.Model, choice.Message.Content+choice.Text, choice.Message.reasoning(), calls, choice.Scores)
-		return t.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion})
+		return t.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(t.began)})
 	})}
 }
 

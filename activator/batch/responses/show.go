@@ -34,7 +34,7 @@ func Missing(err error, id string) error {
 // Show answers with a response that is kept. An error is what to answer instead; store.ErrNotFound where there is none.
 func (k *Keeper) Show(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	if v := r.URL.Query().Get("stream"); v != "" && v != "false" {
-		return api.BadRequest("stream", "a response that is stored can't be streamed again: leave stream out")
+		return api.BadRequest("stream", "the events of a stored response are not kept, so that it can't be had as a stream: leave stream out")
 	}
 	kept, err := k.store.Response(owner, id)
 	if err != nil {

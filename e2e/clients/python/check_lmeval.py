@@ -22,7 +22,7 @@ ASKED = [("apple pear", "apple pear"), ("sun moon", "sun moon"), ("red blue", "r
 
 
 class Tokens:
-    """The server's own tokenizer, which lm-eval can't find by itself: C10."""
+    """The server's own tokenizer."""
 
     eos_token, eos_token_id, bos_token_id = "<|im_end|>", 0, None
 
@@ -79,7 +79,7 @@ def _():
         equal(got["results"]["texts"]["exact_match,none"], 1.0)
 
 
-@check("finds the server's tokenizer", known=("C10", "no tokenizer"))
+@check("finds the server's tokenizer")
 def _():
     assert lm_eval.utils.check_remote_tokenizer_support(V1 + "/completions", auth_token=KEY), "no tokenizer"
 
