@@ -115,6 +115,7 @@ func TestHosts(t *testing.T) {
 		{"POST", "localhost", "/rouse/v1/sleep", `{"model":"m"}`, 404, "unknown_path"},
 		{"POST", "localhost", "/generate", `{"model":"m"}`, 404, "unknown path POST \\\"/generate\\\""},
 		{"GET", "localhost", chatPath, "", 405, "want POST"},
+		{"POST", "localhost", "/v1/responses/compact", `{"model":"m"}`, 501, `"conversations are not compacted here`},
 		{"POST", "localhost", "/v1/models", "", 405, "want GET"},
 		{"POST", "localhost", "/v1/audio/transcriptions", "x", 400, "want multipart/form-data"},
 		{"GET", "localhost", "/healthz", "", 200, "ok"},
@@ -292,5 +293,24 @@ func TestCompressedBodies(t *testing.T) {
 		if accepts := resp.Header.Get("Accept-Encoding"); accepts != "identity" {
 			t.Errorf("%s, %s: Accept-Encoding is %q, want identity", tc.path, tc.encoding, accepts)
 		}
+	}
+}
+
+// TestOnlyModel: a request that has no field for a model is for the only one, or for the one that its query names; one for a
+// WebSocket is refused in words.
+func TestOnlyModel(t *testing.T) {
+	b := startBench(t, nil)
+	b.instance(b.function("m", nil), "m-0001", api.Awake)
+	if resp, got := b.get("/tokenizer_info"); resp.StatusCode != http.StatusOK {
+		t.Errorf("the only model's: %s %s", resp.Status, got)
+	}
+	b.instance(b.function("n", nil), "n-0001", api.Awake)
+	for query, want := range map[string]int{"": 400, "?model=n": 200, "?model=x": 404} {
+		if resp, got := b.get("/tokenizer_info" + query); resp.StatusCode != want {
+			t.Errorf("one of two, %q: %s %s, want %d", query, resp.Status, got, want)
+		}
+	}
+	if resp, got := b.get("/v1/responses", "Upgrade", "websocket", "Connection", "Upgrade"); resp.StatusCode != http.StatusNotImplemented || !strings.Contains(got, `"message":"WebSockets`) {
+		t.Errorf("a WebSocket: %s %s", resp.Status, got)
 	}
 }

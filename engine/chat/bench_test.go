@@ -18,11 +18,6 @@ func BenchmarkRender(b *testing.B) {
 			}
 		})
 	}
-	direct, err := chat.New("", "", "")
-	if err != nil {
-		b.Fatal(err)
-	}
-	run("direct", direct)
 	for _, name := range []string{"chatml", "llama3", "qwen25", "mistral"} {
 		run(name, openArchive(b, "testdata/"+name+".txtar").template)
 	}

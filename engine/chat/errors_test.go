@@ -103,45 +103,6 @@ func TestRequestErrors(t *testing.T) {
 	}
 }
 
-// TestChatML: the direct path says what Jinja says, for each form that takes it.
-func TestChatML(t *testing.T) {
-	// a comment in front makes the source unknown, so Jinja renders it
-	forms := []string{
-		chat.ChatML,
-		strings.ReplaceAll(chat.ChatML, "\n", `\n`),
-		"{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
-		"{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}\n{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
-		"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
-	}
-	conversations := [][]chat.Message{
-		nil,
-		{{Role: "user", Content: "hi\n\n there {{ x }} <b>"}},
-		{{Role: "system", Content: ""}, {Role: "user", Content: " é "}, {Role: "assistant", Content: "x"}, {Role: "odd", Content: "<|im_end|>"}},
-	}
-	for _, form := range forms {
-		direct, err := chat.New(form, "<s>", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !direct.Direct() {
-			t.Errorf("Jinja is used for %q", form)
-		}
-		jinja, err := chat.New("{# #}"+form, "<s>", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, messages := range conversations {
-			for _, o := range []chat.Options{{}, {AddGenerationPrompt: true}, {AddGenerationPrompt: true, Guard: strings.ToUpper}} {
-				got, err := direct.Render(t.Context(), messages, o)
-				want, err2 := jinja.Render(t.Context(), messages, o)
-				if err != nil || err2 != nil || got != want {
-					t.Errorf("%q:\n got %q %v\nwant %q %v", form, got, err, want, err2)
-				}
-			}
-		}
-	}
-}
-
 // TestGuard: everything that comes with the request passes the guard, and nothing else.
 func TestGuard(t *testing.T) {
 	tmpl := openArchive(t, "testdata/qwen25.txtar").template
