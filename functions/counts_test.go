@@ -369,7 +369,7 @@ func TestTranslatedStreamsCount(t *testing.T) {
 			t.Parallel()
 			c := newCounted(t, kind)
 			for path, in := range map[string]string{
-				"/v1/messages":  `"messages":[{"role":"user","content":"x"}],"stream":true`,
+				"/v1/messages":  `"max_tokens":99,"messages":[{"role":"user","content":"x"}],"stream":true`,
 				"/v1/responses": `"input":"x","stream":true`,
 				"/api/chat":     `"messages":[{"role":"user","content":"x"}]`,
 				"/api/generate": `"prompt":"x","raw":true`,
@@ -425,7 +425,7 @@ func TestWholeAnswersCount(t *testing.T) {
 		"/v1/chat/completions":      {chat, 7},
 		"/v1/completions":           {`{"model":"m","prompt":"x"}`, 7},
 		"/v1/embeddings":            {`{"model":"m","input":"x"}`, 7},
-		"/v1/messages":              {chat, 7},
+		"/v1/messages":              {strings.Replace(chat, `"m"`, `"m","max_tokens":99`, 1), 7},
 		"/v1/messages/count_tokens": {chat, 7},
 		"/v1/responses":             {`{"model":"m","input":"x"}`, 7},
 		"/api/chat":                 {strings.Replace(chat, `"m"`, `"m","stream":false`, 1), 7},
