@@ -1,12 +1,10 @@
 package bench
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/rouse-dev/rouse/engine/gguf"
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // shipped is the path that means the embedded model.
@@ -25,10 +23,10 @@ func open(cfg Config) (*cpu.Runner, int64, error) {
 		}
 		return r, int64(len(pico.GGUF())), err
 	}
-	info, err := os.Stat(cfg.Path)
-	if err != nil {
-		return nil, 0, fmt.Errorf("open model file: %w", err)
-	}
 	r, err := cpu.Open(cfg.Path, runnerConfig(cfg))
-	return r, info.Size(), err
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := ggufname.Size(cfg.Path)
+	return r, size, err
 }

@@ -1,14 +1,18 @@
 package gguf
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// File is an open GGUF file. All methods except Close are safe for many
+// File is an open GGUF file, or several that are one model. All methods except Close are safe for many
 // goroutines at once; Close must not run beside another method.
 type File struct {
 	data    []byte // the whole file; nil after Close
@@ -19,20 +23,77 @@ type File struct {
 	values  map[string]value
 	tensors []Tensor // in file order
 	index   map[string]int
-	weights int // where they begin
+	weights int     // where they begin
+	rest    []*File // the model's other files, whose tensors are here too
 
 	close sync.Once
 }
 
-// Open maps the file at path and reads its header. The error names the path
-// and, for a bad file, the byte offset and what was expected there. It
-// does not read tensor data.
+// Open maps the file at path and reads its header, and those of the other files of a model of which it is the first. The error
+// names the path and, for a bad file, the byte offset and what was expected there. It does not read tensor data.
 func Open(path string) (*File, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.join(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("open model file %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// The keys by which llama-gguf-split numbers the files of a model.
+const (
+	keyParts = "split.count"
+	keyPart  = "split.no" // from 0
+)
+
+// join opens the model's other files.
+func (f *File) join(path string) error {
+	count, _ := f.Uint(keyParts)
+	if count <= 1 {
+		return nil
+	}
+	parts := ggufname.Parts(path)
+	switch {
+	case uint64(len(parts)) != count:
+		return fmt.Errorf("it is one of %d files of a model: call them NAME-00001-of-%05[1]d.gguf and so on", count)
+	case parts[0] != path:
+		return fmt.Errorf("it is one of %d files of a model: name the first, %s", count, filepath.Base(parts[0]))
+	}
+	for i, name := range parts {
+		p := f
+		if i > 0 {
+			var err error
+			if p, err = openFile(name); err != nil {
+				return fmt.Errorf("it is one of %d files: %w", count, err)
+			}
+			f.rest = append(f.rest, p)
+		}
+		no, _ := p.Uint(keyPart)
+		if all, _ := p.Uint(keyParts); no != uint64(i) || all != count {
+			return fmt.Errorf("%s says that it is file %d of %d, and is called %d of %d", name, no+1, all, i+1, count)
+		}
+	}
+	for _, p := range f.rest {
+		for _, t := range p.tensors {
+			if _, twice := f.index[t.Name]; twice {
+				return fmt.Errorf("tensor %q is in two of its files", t.Name)
+			}
+			f.index[t.Name] = len(f.tensors)
+			f.tensors = append(f.tensors, t)
+		}
+	}
+	return nil
+}
+
+func openFile(path string) (*File, error) {
 	data, err := mapFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open model file: %w", err)
 	}
-	f, err := Parse(data)
+	p := &parser{data: data}
+	f, err := p.file()
 	if err != nil {
 		_ = unmap(data) // the file itself is what is wrong
 		return nil, fmt.Errorf("open model file %s: %w", path, err)
@@ -41,12 +102,19 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// Parse reads a file that is already in memory. It keeps data and gives out
+// Parse reads a model of one file that is already in memory. It keeps data and gives out
 // parts of it: the caller must not change it while the File is in use. Close does
 // not touch it.
 func Parse(data []byte) (*File, error) {
 	p := &parser{data: data}
-	return p.file()
+	f, err := p.file()
+	if err != nil {
+		return nil, err
+	}
+	if n, _ := f.Uint(keyParts); n > 1 {
+		return nil, fmt.Errorf("it is one of %d files of a model", n)
+	}
+	return f, nil
 }
 
 // Close undoes the mapping. Afterwards the accessors find nothing and tensor
@@ -58,6 +126,9 @@ func (f *File) Close() error {
 		f.data, f.tensors, f.index, f.keys, f.values = nil, nil, nil, nil, nil
 		if f.mapped {
 			err = unmap(data)
+		}
+		for _, p := range f.rest {
+			err = errors.Join(err, p.Close())
 		}
 	})
 	if err != nil {
@@ -74,7 +145,11 @@ func (f *File) Release() error {
 	if !f.mapped || f.data == nil {
 		return nil
 	}
-	if err := releasePages(f.data); err != nil {
+	err := releasePages(f.data)
+	for _, p := range f.rest {
+		err = errors.Join(err, releasePages(p.data))
+	}
+	if err != nil {
 		return fmt.Errorf("release model file pages: %w", err)
 	}
 	return nil
@@ -88,7 +163,9 @@ const sampled = 64
 // makes a file to have another's.
 func (f *File) Fingerprint() uint64 {
 	h := xxhash.New()
-	_, _ = h.Write(f.data[:min(f.weights, len(f.data))])
+	for _, p := range append([]*File{f}, f.rest...) {
+		_, _ = h.Write(p.data[:min(p.weights, len(p.data))])
+	}
 	for _, t := range f.tensors {
 		at := max(0, len(t.Data)/2-sampled/2)
 		_, _ = h.Write(t.Data[at:min(len(t.Data), at+sampled)])
@@ -96,8 +173,14 @@ func (f *File) Fingerprint() uint64 {
 	return h.Sum64()
 }
 
-// Size is the length of the file in bytes, 0 after Close.
-func (f *File) Size() int64 { return int64(len(f.data)) }
+// Size is the length of the file, or of all files of the model, in bytes, 0 after Close.
+func (f *File) Size() int64 {
+	size := int64(len(f.data))
+	for _, p := range f.rest {
+		size += p.Size()
+	}
+	return size
+}
 
 // Version is the format version, 2 or 3.
 func (f *File) Version() int { return f.version }

@@ -73,9 +73,6 @@ func readConfig(f *gguf.File) (Config, error) {
 	case !ok:
 		return Config{}, fmt.Errorf("architecture %q is not supported; supported are %s", arch, strings.Join(Architectures(), ", "))
 	}
-	if n, ok := f.Uint("split.count"); ok && n > 1 {
-		return Config{}, fmt.Errorf("the file is one of %d parts: merge them into one file (llama-gguf-split --merge)", n)
-	}
 	m := &metadata{file: f, arch: arch}
 	c := Config{Arch: arch, RopeNeoX: a.neox, EmbedScale: 1, Ropes: 1}
 	c.Name, _ = f.String("general.name")

@@ -169,7 +169,6 @@ func TestRefused(t *testing.T) {
 	for want, e := range map[string]edit{
 		`general.architecture is missing`: key("general.architecture", nil),
 		`architecture "mamba" is not supported; supported are gemma, gemma2, gemma3, llama, phi3, qwen2, qwen3, qwen3moe`: key("general.architecture", "mamba"),
-		`one of 3 parts`:                                               key("split.count", 3),
 		`llama.block_count is missing`:                                 key("llama.block_count", nil),
 		`llama.embedding_length must be a whole number`:                key("llama.embedding_length", "wide"),
 		`llama.context_length must be a whole number`:                  key("llama.context_length", 0),

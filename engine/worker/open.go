@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"runtime"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/infer/cpu"
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/engine/wire"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // Place says where a worker runs.
@@ -126,6 +126,6 @@ func (o Options) inside() bool {
 	if o.Load.Model == pico.Name {
 		return true
 	}
-	info, err := os.Stat(o.Load.Model)
-	return err != nil || info.Size() <= small
+	size, err := ggufname.Size(o.Load.Model)
+	return err != nil || size <= small
 }

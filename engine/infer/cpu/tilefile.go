@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/rouse-dev/rouse/engine/kernel"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // A tile file holds a model's packed matrices. It begins with a header, in little endian:
@@ -35,43 +36,40 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identity is what distinguishes a model file from others, short of reading it all: size,
+// identify writes to h what distinguishes a model file from others, short of reading it all: size,
 // time of change, the beginning, and samples of the rest.
-func identity(path string) ([]byte, error) {
+func identify(h io.Writer, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	h := sha256.New()
 	fmt.Fprintf(h, "%d %d\n", st.Size(), st.ModTime().UnixNano())
 	if _, err := io.CopyN(h, f, 1<<16); err != nil && err != io.EOF {
-		return nil, err
+		return err
 	}
 	const samples = 64
-	b := make([]byte, 1024)
 	for i := range int64(samples) {
-		n, err := f.ReadAt(b, st.Size()/samples*i)
-		if err != nil && err != io.EOF {
-			return nil, err
+		if _, err := io.Copy(h, io.NewSectionReader(f, st.Size()/samples*i, 1024)); err != nil {
+			return err
 		}
-		h.Write(b[:n])
 	}
-	return h.Sum(nil), nil
+	return nil
 }
 
 // tileKey is the key of a model's tile file.
 func tileKey(path string, w *weights) ([]byte, error) {
-	id, err := identity(path)
-	if err != nil {
-		return nil, fmt.Errorf("identify the model file: %w", err)
+	id, h := sha256.New(), sha256.New()
+	for _, part := range ggufname.Parts(path) {
+		if err := identify(id, part); err != nil {
+			return nil, fmt.Errorf("identify the model file: %w", err)
+		}
 	}
-	h := sha256.New()
-	fmt.Fprintf(h, "%s\n%x\n", kernel.Layout(), id)
+	fmt.Fprintf(h, "%s\n%x\n", kernel.Layout(), id.Sum(nil))
 	for i := range w.matrices {
 		p := &w.matrices[i]
 		fmt.Fprintln(h, p.from.Type, p.from.Rows, p.from.Cols, p.at, p.length)

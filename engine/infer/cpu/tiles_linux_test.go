@@ -68,6 +68,36 @@ func (f *tiled) expectLog(t *testing.T, want string) {
 	}
 }
 
+// TestSplit: a model in several files computes what it does in one, bit for bit, and with another part it is another model.
+func TestSplit(t *testing.T) {
+	f := newTiled(t)
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := infertest.Split(t, data, filepath.Join(t.TempDir(), "split"), 3)
+	f.path = parts[0]
+	r := f.check(t)
+	f.expectLog(t, "the model was packed")
+	if err := r.Sleep(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Wake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(forward(t, r, f.it)[0], f.want) {
+		t.Error("other logits after a sleep")
+	}
+	f.check(t)
+	f.expectLog(t, "")
+	now := time.Now().Add(time.Hour)
+	if err := os.Chtimes(parts[2], now, now); err != nil {
+		t.Fatal(err)
+	}
+	f.check(t)
+	f.expectLog(t, "the model was packed")
+}
+
 // TestTileFile: it is made once, and again when it is damaged in any way or the model changed.
 func TestTileFile(t *testing.T) {
 	f := newTiled(t)

@@ -9,6 +9,7 @@ package infertest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -233,6 +234,38 @@ func Open(t T, s Spec) *gguf.File {
 		t.Fatalf("parse generated model: %v", err)
 	}
 	return f
+}
+
+// Split writes the model in data as count files, named after stem as llama-gguf-split names them, and returns their paths. The first has
+// the metadata.
+func Split(t T, data []byte, stem string, count int) (paths []string) {
+	t.Helper()
+	f, err := gguf.Parse(data)
+	if err != nil {
+		t.Fatalf("split model: %v", err)
+	}
+	all := f.Tensors()
+	for i := range count {
+		var b bytes.Buffer
+		w := gguf.NewWriter(&b)
+		if i == 0 {
+			for _, key := range f.Keys() {
+				w.Copy(f, key)
+			}
+		}
+		w.SetUint32("split.no", uint32(i))
+		w.SetUint32("split.count", uint32(count))
+		w.SetInt32s("split.tensors.count", []int32{int32(len(all))})
+		for _, tensor := range all[len(all)*i/count : len(all)*(i+1)/count] {
+			w.AddTensor(tensor.Name, tensor.Dims, tensor.Type, tensor.Data)
+		}
+		path := fmt.Sprintf("%s-%05d-of-%05d.gguf", stem, i+1, count)
+		if err := errors.Join(w.Flush(), os.WriteFile(path, b.Bytes(), 0o600)); err != nil {
+			t.Fatalf("split model: %v", err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
 }
 
 // Ensure writes s to path, unless there is a file already: it is whole, for it gets its name last.
