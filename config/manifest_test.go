@@ -329,11 +329,11 @@ func TestManifestAsInACluster(t *testing.T) {
 // TestHub: what other programs call a hub's repository.
 func TestHub(t *testing.T) {
 	for ref, want := range map[string]string{
-		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF":              "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
-		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:q8_0":         "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?include=*Q8_0*.gguf,*q8_0*.gguf",
-		"https://hf.co/a/b:F16":                              "hf://a/b?include=*F16*.gguf,*f16*.gguf",
-		"huggingface.co/a/b":                                 "hf://a/b?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
-		"x=hf.co/a/b":                                        "hf://a/b?include=*Q4_K_M*.gguf,*q4_k_m*.gguf",
+		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF":              "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?quant=default",
+		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF:q8_0":         "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?quant=q8_0",
+		"https://hf.co/a/b:F16":                              "hf://a/b?quant=F16",
+		"huggingface.co/a/b":                                 "hf://a/b?quant=default",
+		"x=hf.co/a/b":                                        "hf://a/b?quant=default",
 		"https://huggingface.co/a/b/resolve/main/model.gguf": "https://huggingface.co/a/b/resolve/main/model.gguf",
 		"hf://a/b/model.gguf":                                "hf://a/b/model.gguf",
 	} {

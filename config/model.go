@@ -1,12 +1,14 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // resolveModel makes a file's path absolute. Names of models, of Rouse or of the
@@ -48,10 +50,7 @@ func fromFolder(path, dir string) string {
 	return path
 }
 
-// usualQuant is the quantization that is taken of a hub's repository where none is named, as Ollama and llama.cpp do.
-const usualQuant = "Q4_K_M"
-
-// fromHub is the reference that hf.co/ORG/NAME[:QUANT] stands for, as other programs write it: the GGUF files of that
+// fromHub is the reference that hf.co/ORG/NAME[:QUANT] stands for, as other programs write it: the GGUF model of that
 // quantization. Any other reference stays as it is.
 func fromHub(ref string) string {
 	rest, is := strings.CutPrefix(strings.TrimPrefix(ref, "https://"), "hf.co/")
@@ -62,10 +61,7 @@ func fromHub(ref string) string {
 	if !is || strings.Count(repository, "/") != 1 || strings.ContainsAny(rest, "?#*,&[") {
 		return ref
 	}
-	if quant == "" {
-		quant = usualQuant
-	}
-	return fmt.Sprintf("hf://%s?include=*%s*.gguf,*%s*.gguf", repository, strings.ToUpper(quant), strings.ToLower(quant))
+	return fmt.Sprintf("hf://%s?quant=%s", repository, cmp.Or(quant, "default"))
 }
 
 // IsReference says whether a text says where a model is, a path or a URL, and is not the name of one, such as org/name or namespace/name.
@@ -93,7 +89,7 @@ func ForModel(ref, origin string) (api.Function, error) {
 	if strings.Contains(ref, "://") {
 		plain, _, _ = strings.Cut(plain, "?") // which files
 	}
-	base := strings.TrimSuffix(filepath.Base(plain), ".gguf")
+	base := ggufname.Base(plain)
 	name := NameOf(base)
 	if err := api.CheckName(name); err != nil {
 		return api.Function{}, fmt.Errorf("no function's name can be made from %s: name it with NAME=%s", ref, ref)

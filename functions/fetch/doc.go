@@ -15,7 +15,10 @@
 // content must be that. References to several files may end in
 // ?include=*.safetensors,*.json&exclude=*.md; a star stands for slashes too. Without
 // them, a hub's repository that has safetensors comes without the same weights in
-// other formats (pytorch_model.bin, onnx/, original/ and the like).
+// other formats (pytorch_model.bin, onnx/, original/ and the like). ?quant=Q8_0 means
+// the one GGUF model of a hub's repository that has that quantization, and quant=default
+// Q4_K_M or the only model. A model that is split into files is one: a reference to one
+// of them means all.
 //
 // The life of a [Cache.Fetch]:
 //

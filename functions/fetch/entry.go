@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // record is one finished reference, as its JSON file in entries/ says it.
@@ -113,7 +115,10 @@ func (r *record) finish() error {
 	listing := hex.EncodeToString(h.Sum(nil))
 	r.Version, r.Tree, r.Digest = recordVersion, listing[:32], "sha256:"+listing
 	if r.GGUF == "" {
-		r.GGUF = gguf(r.Files)
+		var err error
+		if r.GGUF, err = gguf(slices.Collect(maps.Keys(names))); err != nil {
+			return err
+		}
 	}
 	if len(r.Files) == 1 {
 		r.Digest, r.Path = "sha256:"+r.Files[0].SHA256, r.Files[0].Name
@@ -124,32 +129,21 @@ func (r *record) finish() error {
 }
 
 // gguf is the one GGUF file to load, the first of a split one; "" if the files are
-// something else, or several.
-func gguf(files []stored) string {
-	var found []string
-	for _, f := range files {
-		switch strings.ToLower(path.Ext(f.Name)) {
-		case ".gguf":
-			found = append(found, f.Name)
-		case ".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx":
-			return ""
-		}
+// something else, or several models. The error names a part that is missing.
+func gguf(names []string) (string, error) {
+	if slices.ContainsFunc(names, func(name string) bool {
+		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
+	}) {
+		return "", nil
 	}
-	if len(found) == 0 {
-		return ""
+	models := ggufname.Models(names)
+	if len(models) != 1 {
+		return "", nil
 	}
-	if len(found) == 1 {
-		return found[0]
+	if err := ggufname.Missing(models[0], names); err != nil {
+		return "", permanentf("%w", err)
 	}
-	// name-00001-of-00003.gguf: sorted, so the first comes first.
-	stem, rest, split := strings.Cut(found[0], "-00001-of-")
-	for _, f := range found {
-		split = split && len(f) == len(found[0]) && strings.HasPrefix(f, stem+"-") && strings.HasSuffix(f, "-of-"+rest)
-	}
-	if split {
-		return found[0]
-	}
-	return ""
+	return models[0], nil
 }
 
 // blobPath, partPath and so on are the cache's layout.

@@ -10,9 +10,11 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
@@ -76,7 +78,7 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + escapePath(f.name)
 		f.from, f.id, f.get, f.hint, f.credential = address, address, h.get(address), h.hint, &token
 		switch {
-		case f.name == h.ref.path:
+		case slices.Contains(ggufname.Parts(h.ref.path), f.name):
 			f.name = path.Base(f.name)
 		case h.ref.path != "":
 			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
@@ -153,21 +155,20 @@ func wellFormed(files []file) error {
 	return nil
 }
 
-// pick leaves what the reference means: below its path, and by its patterns.
+// pick leaves what the reference means: below its path, by its patterns, and of its quantization. A part of a GGUF model means all.
 func (h *hub) pick(all []file) ([]file, error) {
-	name := func(f file) string { return f.name }
 	if h.ref.path != "" {
 		var below []file
 		for _, f := range all {
 			if f.name == h.ref.path {
-				return []file{f}, nil
+				return partsOf(f.name, all)
 			}
 			if strings.HasPrefix(f.name, h.ref.path+"/") {
 				below = append(below, f)
 			}
 		}
 		if len(below) == 0 {
-			return nil, permanentf("%s has no file and no folder %s: it has %s", h.ref.repo, h.ref.path, examples(all, name))
+			return nil, permanentf("%s has no file and no folder %s: it has %s", h.ref.repo, h.ref.path, examples(all, nameOf))
 		}
 		all = below
 	}
@@ -175,6 +176,12 @@ func (h *hub) pick(all []file) ([]file, error) {
 	relative := func(f file) string { return strings.TrimPrefix(f.name, h.ref.path+"/") }
 	kept, err := filter(h.ref, all, relative)
 	if err != nil {
+		return nil, err
+	}
+	if h.ref.quant != "" {
+		return ofQuant(h.ref.quant, kept)
+	}
+	if _, err := gguf(fileNames(kept)); err != nil {
 		return nil, err
 	}
 	return withoutCopies(h.ref, kept, relative), nil

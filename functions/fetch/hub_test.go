@@ -202,6 +202,81 @@ func TestHubPick(t *testing.T) {
 	}
 }
 
+// layouts are lists of files as repositories of GGUF models have them.
+var layouts = map[string][]string{
+	"unsloth": {".gitattributes", "README.md", "config.json", "imatrix_unsloth.gguf", "m-4b-it-BF16.gguf", "m-4b-it-F16.gguf", "m-4b-it-IQ4_XS.gguf", "m-4b-it-Q4_K_M.gguf",
+		"m-4b-it-Q8_0.gguf", "m-4b-it-UD-Q4_K_M.gguf", "m-4b-it-UD-Q8_K_XL.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"},
+	"bartowski": {"org_m-70B-Q4_K_M.gguf", "org_m-70B-Q4_K_S.gguf", "org_m-70B-Q8_0/org_m-70B-Q8_0-00001-of-00002.gguf", "org_m-70B-Q8_0/org_m-70B-Q8_0-00002-of-00002.gguf",
+		"org_m-70B-bf16/org_m-70B-bf16-00001-of-00003.gguf", "org_m-70B-bf16/org_m-70B-bf16-00003-of-00003.gguf", "org_m-70B-imatrix.gguf", "mmproj-org_m-70B-Q8_0.gguf"},
+	"mradermacher": {"M.i1-IQ4_XS.gguf", "M.i1-Q4_K_M.gguf", "M.i1-Q6_K.gguf", "M.imatrix.gguf", "M.mmproj-Q8_0.gguf"},
+	"qwen": {"m-7b-instruct-fp16-00001-of-00002.gguf", "m-7b-instruct-fp16-00002-of-00002.gguf", "m-7b-instruct-q4_k_m-00001-of-00002.gguf",
+		"m-7b-instruct-q4_k_m-00002-of-00002.gguf", "m-7b-instruct-q8_0.gguf"},
+	"folders":     {"Q4_K_M/model-00001-of-00002.gguf", "Q4_K_M/model-00002-of-00002.gguf", "UD-Q4_K_M/model-00001-of-00002.gguf", "UD-Q4_K_M/model-00002-of-00002.gguf"},
+	"one":         {"README.md", "m-it-q4_0.gguf", "mmproj-model-f16-4B.gguf"},
+	"several":     {"small-Q8_0.gguf", "large-Q8_0.gguf"},
+	"safetensors": {"config.json", "model.safetensors"},
+}
+
+// TestHubQuant: a quantization is a whole part of a name, and what is ambiguous, absent or not whole is refused before the first byte.
+func TestHubQuant(t *testing.T) {
+	for _, tt := range []struct {
+		layout, query string
+		want          []string
+		refused       string
+	}{
+		{"unsloth", "?quant=F16", []string{"m-4b-it-F16.gguf"}, ""},
+		{"unsloth", "?quant=bf16", []string{"m-4b-it-BF16.gguf"}, ""},
+		{"unsloth", "?quant=default", []string{"m-4b-it-Q4_K_M.gguf"}, ""},
+		{"unsloth", "?quant=UD-Q4_K_M", []string{"m-4b-it-UD-Q4_K_M.gguf"}, ""},
+		{"unsloth", "?quant=q8_k_xl", []string{"m-4b-it-UD-Q8_K_XL.gguf"}, ""},
+		{"unsloth", "?quant=F32", nil, "no GGUF model of the quantization F32: name one of BF16, F16, IQ4_XS, Q4_K_M, Q8_0, UD-Q4_K_M, UD-Q8_K_XL"},
+		{"unsloth", "?quant=Q4_K", nil, "name one of"},
+		{"bartowski", "?quant=Q8_0", []string{"org_m-70B-Q8_0/org_m-70B-Q8_0-00001-of-00002.gguf", "org_m-70B-Q8_0/org_m-70B-Q8_0-00002-of-00002.gguf"}, ""},
+		{"bartowski", "?quant=default", []string{"org_m-70B-Q4_K_M.gguf"}, ""},
+		{"bartowski", "?quant=BF16", nil, "of which org_m-70B-bf16-00002-of-00003.gguf is missing"},
+		{"bartowski", "/org_m-70B-Q8_0?quant=default", []string{"org_m-70B-Q8_0-00001-of-00002.gguf", "org_m-70B-Q8_0-00002-of-00002.gguf"}, ""},
+		{"bartowski", "/org_m-70B-Q8_0/org_m-70B-Q8_0-00001-of-00002.gguf", []string{"org_m-70B-Q8_0-00001-of-00002.gguf", "org_m-70B-Q8_0-00002-of-00002.gguf"}, ""},
+		{"bartowski", "/org_m-70B-bf16/org_m-70B-bf16-00001-of-00003.gguf", nil, "of which org_m-70B-bf16-00002-of-00003.gguf is missing"},
+		{"bartowski", "?include=*Q8_0-00001-of-*&exclude=mmproj*", nil, "of which org_m-70B-Q8_0-00002-of-00002.gguf is missing"},
+		{"mradermacher", "?quant=default", []string{"M.i1-Q4_K_M.gguf"}, ""},
+		{"mradermacher", "?quant=Q8_0", nil, "name one of i1-IQ4_XS, i1-Q4_K_M, i1-Q6_K"},
+		{"qwen", "?quant=Q4_K_M", []string{"m-7b-instruct-q4_k_m-00001-of-00002.gguf", "m-7b-instruct-q4_k_m-00002-of-00002.gguf"}, ""},
+		{"qwen", "?quant=fp16", []string{"m-7b-instruct-fp16-00001-of-00002.gguf", "m-7b-instruct-fp16-00002-of-00002.gguf"}, ""},
+		{"folders", "?quant=Q4_K_M", []string{"Q4_K_M/model-00001-of-00002.gguf", "Q4_K_M/model-00002-of-00002.gguf"}, ""},
+		{"folders", "?quant=UD-Q4_K_M", []string{"UD-Q4_K_M/model-00001-of-00002.gguf", "UD-Q4_K_M/model-00002-of-00002.gguf"}, ""},
+		{"folders", "?quant=Q2_K", nil, "name one of Q4_K_M, UD-Q4_K_M"},
+		{"one", "?quant=default", []string{"m-it-q4_0.gguf"}, ""},
+		{"one", "?quant=F16", nil, "name one of q4_0"},
+		{"one", "?include=*.gguf", []string{"m-it-q4_0.gguf", "mmproj-model-f16-4B.gguf"}, ""},
+		{"several", "?quant=Q8_0", nil, "name one of the files as hf://ORG/NAME/FILE: large-Q8_0.gguf, small-Q8_0.gguf"},
+		{"safetensors", "?quant=default", nil, "no GGUF model among the 2 files, such as config.json"},
+	} {
+		h := newHub(t)
+		h.files = map[string][]byte{}
+		for i, name := range layouts[tt.layout] {
+			h.files[name] = random(uint64(i+1), 100)
+		}
+		c := open(t, h.config(t))
+		ref := "hf://org/name" + tt.query
+		if tt.refused != "" {
+			if err := refused(t, c, ref, tt.refused); !fetch.Permanent(err) {
+				t.Errorf("%s of %s: %v is not permanent", ref, tt.layout, err)
+			}
+			if slices.ContainsFunc(h.seen(), func(s string) bool { return strings.Contains(s, "/resolve/") }) {
+				t.Errorf("%s of %s was refused after a download", ref, tt.layout)
+			}
+			continue
+		}
+		m := fetched(t, c, ref)
+		if got := names(t, tree(c, m)); !slices.Equal(got, tt.want) {
+			t.Errorf("%s of %s has %q, want %q", ref, tt.layout, got, tt.want)
+		}
+		if !strings.HasSuffix(m.GGUF, tt.want[0]) {
+			t.Errorf("%s of %s is to be loaded from %q, want %s", ref, tt.layout, m.GGUF, tt.want[0])
+		}
+	}
+}
+
 func TestHubToken(t *testing.T) {
 	h := newHub(t)
 	h.token = "hf_hush"

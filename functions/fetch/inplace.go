@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // inPlace is a model that lies on this machine already: it is used where it is.
@@ -43,7 +44,11 @@ func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Mo
 	case info.Size() == 0:
 		return Model{}, permanentf("the file %s is empty", r.path)
 	}
-	m := Model{Path: r.path, Size: api.Bytes(info.Size())}
+	size, err := ggufname.Size(r.path)
+	if err != nil {
+		return Model{}, permanentf("a part of the model is missing: %w", err)
+	}
+	m := Model{Path: r.path, Size: api.Bytes(size)}
 	if strings.EqualFold(filepath.Ext(r.path), ".gguf") {
 		m.GGUF = r.path
 	}

@@ -29,6 +29,7 @@ type Ref struct {
 	url     *url.URL // http, https: without the fragment
 	sha256  string   // what the content must be, lower-case hex; "" is anything
 	include []string
+	quant   string   // hf: of the one GGUF model that is meant; "": all files are
 	exclude []string
 }
 
@@ -223,12 +224,14 @@ func (r *Ref) parseQuery(query string) error {
 			r.include = patterns
 		case key == "exclude" && r.Scheme != "ollama":
 			r.exclude = patterns
+		case key == "quant" && r.Scheme == "hf" && len(patterns) == 1 && quantForm().MatchString(patterns[0]):
+			r.quant = patterns[0]
 		case key == "region" && r.Scheme == "s3" && len(patterns) == 1 && regionForm().MatchString(patterns[0]):
 			r.region = patterns[0]
 		case key == "sha256" && len(vs) == 1:
 			err = r.setChecksum(vs[0])
 		default:
-			err = permanentf("the query of the model's %s:// reference holds %q, which is unknown or malformed: want include, exclude or sha256 (s3:// also region)", r.Scheme, key)
+			err = permanentf("the query of the model's %s:// reference holds %q, which is unknown or malformed: want include, exclude or sha256 (hf:// also quant, s3:// also region)", r.Scheme, key)
 		}
 		if err != nil {
 			return err

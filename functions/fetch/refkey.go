@@ -65,6 +65,9 @@ func (r Ref) suffix() string {
 	if len(r.exclude) > 0 {
 		q.Set("exclude", strings.Join(r.exclude, ","))
 	}
+	if r.quant != "" {
+		q.Set("quant", r.quant)
+	}
 	if r.region != "" {
 		q.Set("region", r.region)
 	}

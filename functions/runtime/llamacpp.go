@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
-	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
 // llamaCpp runs llama-server of llama.cpp, with one model, on a Unix socket, which it takes
@@ -89,10 +89,6 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// firstShard is the end of the name of the first file of a model in several: it is
-// given for all.
-var firstShard = lazyregexp.New(`-0*1-of-\d+\.gguf$`)
-
 // ggufFile finds the file to load: the path itself, or what lies in the folder, a
 // model in one file or in shards. A projector of images is not the model.
 func ggufFile(path string) (string, error) {
@@ -107,25 +103,15 @@ func ggufFile(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("model: %w", err)
 	}
-	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), "mmproj") })
-	for _, f := range files {
-		if firstShard().MatchString(f) && len(files) > 1 {
-			files = slices.DeleteFunc(files, func(other string) bool { return other != f && shardOf(other, f) })
-			break
-		}
+	models := ggufname.Models(files)
+	if len(models) != 1 {
+		return "", fmt.Errorf("model: the folder %s has %d models as GGUF files: give the path of one", path, len(models))
 	}
-	if len(files) != 1 {
-		return "", fmt.Errorf("model: the folder %s has %d models as GGUF files: give the path of one", path, len(files))
+	if err := ggufname.Missing(models[0], files); err != nil {
+		return "", fmt.Errorf("model: %w", err)
 	}
-	return files[0], nil
+	return models[0], nil
 }
-
-// shardOf says whether file is of the same model as its first shard.
-func shardOf(file, shard string) bool {
-	return strings.HasPrefix(file, firstShard().ReplaceAllString(shard, "-")) && shardName().MatchString(file)
-}
-
-var shardName = lazyregexp.New(`-\d+-of-\d+\.gguf$`)
 
 // scales is the field "lora" that applies the adapter of that name, and no other.
 func (r *llamaCpp) scales(name string) []byte {

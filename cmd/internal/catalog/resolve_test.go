@@ -30,7 +30,7 @@ func TestResolve(t *testing.T) {
 		{"mine=./chat.gguf", "mine", api.RuntimeEngine, here},
 		{"qwen2.5=./chat.gguf", "qwen2-5", api.RuntimeEngine, here},
 		{"qwen2.5:7b=ollama://qwen2.5:0.5b", "qwen2-5-7b", api.RuntimeEngine, blob},
-		{"hf.co/org/name:Q8_0", "name", api.RuntimeEngine, "hf://org/name?include=*Q8_0*.gguf,*q8_0*.gguf"},
+		{"hf.co/org/name:Q8_0", "name", api.RuntimeEngine, "hf://org/name?quant=Q8_0"},
 		{"qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
 		{"ollama://qwen2.5:0.5b", "qwen2-5-0-5b", api.RuntimeEngine, blob},
 		{"small=ollama://qwen2.5:0.5b", "small", api.RuntimeEngine, blob},
