@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/ggufname"
@@ -142,8 +145,8 @@ func forModel(ref, name, origin string) api.Function {
 	}.WithDefaults()
 }
 
-// NameOf makes a function's name of a model's, as far as one can be made: Qwen2.5 is qwen2-5, 7b is m-7b. Empty: the model's has no letter
-// and no digit.
+// NameOf makes a function's name of a model's, as far as one can be made: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. Empty: the model's
+// has no Latin letter and no digit.
 func NameOf(model string) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -151,9 +154,11 @@ func NameOf(model string) string {
 			return r
 		case r >= 'A' && r <= 'Z':
 			return r - 'A' + 'a'
+		case unicode.Is(unicode.Mn, r): // what stands on a letter
+			return -1
 		}
 		return '-'
-	}, model), "-")
+	}, norm.NFKD.String(model)), "-")
 	if name != "" && name[0] >= '0' && name[0] <= '9' {
 		name = "m-" + name
 	}

@@ -51,11 +51,12 @@ const (
 // join opens the model's other files.
 func (f *File) join(path string) error {
 	count, _ := f.Uint(keyParts)
-	if count <= 1 {
-		return nil
-	}
 	parts := ggufname.Parts(path)
 	switch {
+	case count <= 1 && len(parts) == 1:
+		return nil
+	case count <= 1:
+		return fmt.Errorf("its name says that it is one of %d files, and it is a whole model: rename it", len(parts))
 	case uint64(len(parts)) != count:
 		return fmt.Errorf("it is one of %d files of a model: call them NAME-00001-of-%05[1]d.gguf and so on", count)
 	case parts[0] != path:

@@ -80,6 +80,13 @@ func TestSplit(t *testing.T) {
 		{"not the first", parts[1], "name the first, m-00001-of-00003.gguf"},
 		{"another name", link(0, "model.gguf"), "call them NAME-00001-of-00003.gguf"},
 		{"of another count", link(0, "n-00001-of-00002.gguf"), "call them NAME-00001-of-00003.gguf"},
+		{"a whole model", func() string {
+			path := filepath.Join(dir, "w-00001-of-00002.gguf")
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}(), "one of 2 files, and it is a whole model"},
 		{"a missing part", link(0, "o-00001-of-00003.gguf"), "o-00002-of-00003.gguf: no such file"},
 		{"parts in another order", func() string {
 			link(2, "p-00002-of-00003.gguf")

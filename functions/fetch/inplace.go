@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/ggufname"
+	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // inPlace is a model that lies on this machine already: it is used where it is.
@@ -112,15 +113,14 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 
 func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return errors.Join(err, ctx.Err())
-		}
-		info, err := os.Stat(path) // of what a link names: a hub's own cache is links
-		if err == nil && info.Mode().IsRegular() {
+	err := walk.Files(dir, func(_ string, info fs.FileInfo, err error) error {
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // a link to nothing is no file
+			return err
+		case err == nil && info.Mode().IsRegular():
 			size += api.Bytes(info.Size())
 		}
-		return nil
+		return ctx.Err()
 	})
 	return size, err
 }

@@ -29,7 +29,7 @@ type Ref struct {
 	url     *url.URL // http, https: without the fragment
 	sha256  string   // what the content must be, lower-case hex; "" is anything
 	include []string
-	quant   string   // hf: of the one GGUF model that is meant; "": all files are
+	quant   string // hf: of the one GGUF model that is meant; "": all files are
 	exclude []string
 }
 

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // Model is what a function knows of the model that its vLLM serves.
@@ -209,21 +211,13 @@ func files(h hash.Hash, root string) error {
 
 // each calls see with each file below root, in their order. Links are followed.
 func each(root string, see func(name, path string, info fs.FileInfo) error) error {
-	root, err := filepath.EvalSymlinks(root)
-	if err != nil {
-		return err
-	}
 	n := 0
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	return walk.Files(root, func(path string, info fs.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
 			return err
 		}
 		if n++; n > maxFiles {
 			return fmt.Errorf("more than %d files", maxFiles)
-		}
-		info, err := os.Stat(path)
-		if err != nil || !info.Mode().IsRegular() {
-			return err
 		}
 		name, _ := filepath.Rel(root, path) // path begins with it
 		return see(name, path, info)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
+	"github.com/rouse-dev/rouse/engine/infer/infertest"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
@@ -207,14 +209,14 @@ func TestFolder(t *testing.T) {
 	for _, f := range functions {
 		got[f.Name.Name()], _ = filepath.Rel(dir, f.Runtime.Model)
 	}
-	if diff := cmp.Diff(map[string]string{"chat-model": "Chat Model.gguf", "code-gguf": "more/deep/code.GGUF"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"chat-model": "Chat Model.gguf", "code": "more/deep/code.GGUF"}, got); diff != "" {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
 	all := ""
 	for _, l := range left {
 		all += l.String() + "\n"
 	}
-	for _, want := range []string{"more/chat-model.gguf is left out: " + dir + "/Chat Model.gguf has taken the name chat-model", "half.gguf is left out: ", "empty.gguf is left out: ", "control characters", "part of a model"} {
+	for _, want := range []string{"more/chat-model.gguf is left out: " + dir + "/Chat Model.gguf has taken the name chat-model", "half.gguf is left out: ", "empty.gguf is left out: ", "control characters", "big-00001-of-00002.gguf is left out: its name says"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("lacks %q:\n%s", want, all)
 		}
@@ -224,6 +226,45 @@ func TestFolder(t *testing.T) {
 	}
 	if _, _, err := catalog.Folder(filepath.Join(dir, "README.md"), nil); err == nil {
 		t.Error("a file is a folder")
+	}
+}
+
+// TestFolderOfLinks: links are followed, a model in several files is one, and what lies beside models is none.
+func TestFolderOfLinks(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, pico.GGUF(), other, "far.gguf")
+	write(t, pico.GGUF(), dir, "real/near.gguf")
+	write(t, pico.GGUF(), dir, "mmproj-model-f16.gguf")
+	write(t, pico.GGUF(), dir, "near-imatrix.gguf")
+	infertest.Split(t, pico.GGUF(), filepath.Join(dir, "real", "ünï Big"), 3)
+	if err := os.Remove(infertest.Split(t, pico.GGUF(), filepath.Join(dir, "lost"), 2)[0]); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{"0": "real", "far": other, "real/loop": dir, "far2": other, "note": "nowhere", "gone.gguf": "nowhere"} {
+		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, to := range []string{dir, other} { // also where the folder itself is a link
+		if err := os.Symlink(to, filepath.Join(other, filepath.Base(to)+"-link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := filepath.Join(other, filepath.Base(dir)+"-link")
+	functions, left, err := catalog.Folder(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, f := range functions {
+		got[f.Name.Name()], _ = filepath.Rel(root, f.Runtime.Model)
+	}
+	if diff := cmp.Diff(map[string]string{"near": "real/near.gguf", "far": "far/far.gguf", "uni-big": "real/ünï Big-00001-of-00003.gguf"}, got); diff != "" {
+		t.Errorf("functions (-want +got):\n%s", diff)
+	}
+	all := fmt.Sprint(left)
+	if len(left) != 2 || !strings.Contains(all, "gone.gguf is left out") || !strings.Contains(all, "lost-00001-of-00002.gguf is left out: no such file") {
+		t.Errorf("left out are %s", all)
 	}
 }
 

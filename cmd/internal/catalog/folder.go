@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/serve"
-	"github.com/rouse-dev/rouse/internal/lazyregexp"
+	"github.com/rouse-dev/rouse/internal/ggufname"
+	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // Bounds of a folder: how deep it is read, and how much is looked at.
@@ -21,15 +21,11 @@ const (
 	mostFiles = 10_000
 )
 
-// part is the end of the name of a file that is one of several; the first one stands for all.
-var part = lazyregexp.New(`-(\d{5})-of-\d{5}\.gguf$`)
-
-// Folder declares a function for every GGUF file below a folder, named after its file. Files that the engine can't serve, and
-// those whose name another one has taken, are left out. The error is that of the folder itself.
+// Folder declares a function for every GGUF model below a folder, named after its file. Links are followed, to each folder once. Models
+// that the engine can't serve, and those whose name another one has taken, are left out; projectors and the like are no models. The
+// error is that of the folder itself.
 func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skipped, err error) {
-	if info, err := os.Stat(dir); err != nil {
-		return nil, nil, fmt.Errorf("read the folder of models: %w", err)
-	} else if !info.IsDir() {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, nil, fmt.Errorf("read the folder of models: %s is no folder", dir)
 	}
 	files, left, err := ggufs(dir)
@@ -58,9 +54,6 @@ func inFolder(path, dir string) (api.Function, error) {
 	if printable(path) != path {
 		return api.Function{}, errors.New("its name has control characters")
 	}
-	if first := part().FindStringSubmatch(path); first != nil {
-		return api.Function{}, errors.New("it is a part of a model: the engine takes one file, which llama-gguf-split --merge makes of the parts")
-	}
 	if _, err := serve.Check(path); err != nil {
 		return api.Function{}, reason(err, path)
 	}
@@ -80,34 +73,36 @@ func reason(err error, path string) error {
 	return errors.New(text)
 }
 
-// ggufs are the GGUF files below dir, in order. Hidden files and folders are not looked at.
-func ggufs(dir string) (files []string, left []Skipped, err error) {
+// ggufs are the GGUF models below dir, each by its first file, in order. Hidden files and folders are not looked at.
+func ggufs(dir string) (models []string, left []Skipped, err error) {
+	var files []string
 	seen := 0
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = walk.Files(dir, func(path string, info fs.FileInfo, err error) error {
 		if seen++; seen > mostFiles {
 			return fmt.Errorf("the folder of models %s has more than %d files: name one further down", dir, mostFiles)
 		}
-		hidden := path != dir && strings.HasPrefix(d.Name(), ".")
+		hidden := path != dir && strings.HasPrefix(filepath.Base(path), ".")
+		gguf := strings.EqualFold(filepath.Ext(path), ".gguf")
 		switch {
 		case err != nil && path == dir:
 			return fmt.Errorf("read the folder of models: %w", err)
-		case err != nil:
+		case hidden && (err != nil || !info.IsDir()):
+		case err != nil && gguf:
 			left = append(left, Skipped{printable(path), err})
+		case err != nil: // a link to nothing, or a folder that can't be read
+			if link, linkErr := os.Lstat(path); linkErr != nil || link.IsDir() {
+				left = append(left, Skipped{printable(path), err})
+				return fs.SkipDir
+			}
+		case info.IsDir() && hidden:
 			return fs.SkipDir
-		case hidden && d.IsDir():
-			return fs.SkipDir
-		case d.IsDir() && strings.Count(strings.TrimPrefix(path, dir), string(filepath.Separator)) > mostDepth:
+		case info.IsDir() && strings.Count(strings.TrimPrefix(path, dir), string(filepath.Separator)) > mostDepth:
 			left = append(left, Skipped{printable(path), fmt.Errorf("it is more than %d folders down", mostDepth)})
 			return fs.SkipDir
-		case hidden || d.IsDir() || !strings.EqualFold(filepath.Ext(path), ".gguf"):
-			return nil
+		case !info.IsDir() && gguf:
+			files = append(files, path)
 		}
-		files = append(files, path)
 		return nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	slices.Sort(files)
-	return files, left, nil
+	return ggufname.Models(files), left, err
 }

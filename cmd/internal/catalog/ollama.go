@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 	"github.com/rouse-dev/rouse/internal/suggest"
+	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // Store is a folder in which Ollama keeps its models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
@@ -65,20 +66,20 @@ func StoreOf(getenv func(string) string) *Store {
 func (s *Store) Models() (models []Model, left []Skipped) {
 	root := filepath.Join(s.Dir, "manifests")
 	seen := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := walk.Files(root, func(path string, info fs.FileInfo, err error) error {
 		if seen++; seen > mostModels {
 			return fmt.Errorf("it has more than %d files", mostModels)
 		}
-		hidden := strings.HasPrefix(d.Name(), ".")
+		hidden := strings.HasPrefix(filepath.Base(path), ".")
 		switch {
 		case err != nil && path == root:
 			return err
 		case err != nil:
 			left = append(left, Skipped{printable(path), err})
+			return nil
+		case hidden && info.IsDir():
 			return fs.SkipDir
-		case hidden && d.IsDir():
-			return fs.SkipDir
-		case d.IsDir() || hidden:
+		case info.IsDir() || hidden:
 			return nil
 		}
 		name, err := nameOf(root, path)

@@ -213,6 +213,12 @@ func (b *builder) model(ref string) error {
 	if err != nil {
 		return err
 	}
+	name, _ := config.CutName(ref)
+	if _, quant, of := strings.Cut(f.Runtime.Model, "?quant="); of && quant != "default" && name == "" && b.taken[f.Name] != "" {
+		if f, err = config.Named(f, f.Name.Name()+"-"+quant); err != nil {
+			return err
+		}
+	}
 	if _, taken := b.taken[f.Name]; taken {
 		return fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, f.Name.Name(), strings.TrimPrefix(ref, f.Name.Name()+"="))
 	}

@@ -250,6 +250,79 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestQuants: two quantizations of one repository are two functions, under names of their own.
+func TestQuants(t *testing.T) {
+	models := func(refs ...string) ([]string, error) {
+		s, err := declared.NewReader(declared.Sources{Models: refs}).Read()
+		return names(s), err
+	}
+	if got, err := models("hf.co/org/M-GGUF", "hf.co/org/M-GGUF:Q8_0", "hf.co/org/M-GGUF:UD-Q4_K_XL"); err != nil || !slices.Equal(got, []string{"m-gguf", "m-gguf-q8-0", "m-gguf-ud-q4-k-xl"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for _, again := range []string{"hf.co/org/M-GGUF", "m-gguf=hf.co/org/M-GGUF:Q8_0"} {
+		if _, err := models("hf.co/org/M-GGUF", again); err == nil || !strings.Contains(err.Error(), "name this one with --model NAME=hf.co/org/M-GGUF") {
+			t.Errorf("%s: got %v", again, err)
+		}
+	}
+}
+
+// TestWatchLinks: a change of what a link names is seen, and that it names something else, wherever the link lies.
+func TestWatchLinks(t *testing.T) {
+	home, one, two := t.TempDir(), t.TempDir(), t.TempDir()
+	link := func(to, name string) {
+		t.Helper()
+		from := filepath.Join(home, name)
+		if err := errors.Join(os.Symlink(to, from+"~"), os.Rename(from+"~", from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(one, "file", "real.yaml"), manifest("file", ""))
+	put(t, filepath.Join(one, "folder", "a.yaml"), manifest("folder", ""))
+	put(t, filepath.Join(two, "folder", "a.yaml"), manifest("folder", ", rouse.dev/sleep-after: 9s"))
+	put(t, filepath.Join(one, "models", "x", "m1.gguf"), string(pico.GGUF()))
+	link(filepath.Join(one, "file", "real.yaml"), "second")
+	link("second", "file.yaml")
+	link(one, "now")
+	link(filepath.Join("now", "folder"), "folder")
+	link(filepath.Join(one, "models"), "models")
+	r := declared.NewReader(declared.Sources{Files: []string{filepath.Join(home, "file.yaml"), filepath.Join(home, "folder")}, ModelsDirs: []string{filepath.Join(home, "models")}})
+	now, err := r.Read()
+	if err != nil || !slices.Equal(names(now), []string{"file", "folder", "m1"}) {
+		t.Fatalf("got %v, %v", names(now), err)
+	}
+	s := &fake{serves: map[api.FunctionName]api.Function{}, changed: make(chan struct{}, 1)}
+	for _, f := range now.Functions {
+		s.serves[f.Name] = f
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Watch(ctx, now, s, slog.New(slog.NewTextHandler(&lines{s: s}, nil))) }()
+	sleeps := func(name string, after time.Duration) func() bool {
+		return func() bool { return s.serves[api.FunctionName("default/"+name)].SleepAfter == after }
+	}
+	served := func(name string, want bool) func() bool {
+		return func() bool { _, is := s.serves[api.FunctionName("default/"+name)]; return is == want }
+	}
+	put(t, filepath.Join(one, "file", "real.yaml"), manifest("file", ", rouse.dev/sleep-after: 5s"))
+	s.until(t, "the target is changed", sleeps("file", 5*time.Second))
+	put(t, filepath.Join(one, "folder", "b.yaml"), manifest("more", ""))
+	s.until(t, "a file in a linked folder", served("more", true))
+	link(two, "now")
+	s.until(t, "a link in the middle of a path leads elsewhere", sleeps("folder", 9*time.Second))
+	s.until(t, "what was there is gone", served("more", false))
+	put(t, filepath.Join(two, "folder", "a.yaml"), manifest("folder", ", rouse.dev/sleep-after: 8s"))
+	s.until(t, "the new folder is watched", sleeps("folder", 8*time.Second))
+	put(t, filepath.Join(one, "models", "m2.gguf"), string(pico.GGUF()))
+	s.until(t, "a model in a linked folder", served("m2", true))
+	put(t, filepath.Join(two, "elsewhere", "m3.gguf"), string(pico.GGUF()))
+	link(filepath.Join(two, "elsewhere"), "models")
+	s.until(t, "another folder of models", func() bool { return served("m3", true)() && served("m1", false)() && served("m2", false)() })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKeep: what is kept is read again, only its user may read it, and a file in which something else stands is not touched.
 func TestKeep(t *testing.T) {
 	home := t.TempDir()

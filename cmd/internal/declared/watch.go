@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/walk"
 )
 
 // Server is what a watch changes.
@@ -199,46 +200,68 @@ func (f *follower) watch(w *fsnotify.Watcher) {
 	}
 }
 
-// folders are those in which something may change.
+// folders are those in which something may change, by their own paths: one to which a link leads anew is another folder.
 func (r *Reader) folders() (dirs []string) {
-	for _, path := range r.from.Files {
-		if path == "-" {
-			continue
-		}
-		if info, err := os.Stat(path); err != nil || !info.IsDir() {
-			path = filepath.Dir(path) // an editor puts another file in its place
-		}
-		dirs = append(dirs, path)
+	paths := slices.DeleteFunc(slices.Clone(r.from.Files), func(path string) bool { return path == "-" })
+	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // or it is one that nobody may write
+		paths = append(paths, kept)
 	}
-	if kept := r.from.Kept; kept != "" {
-		if os.MkdirAll(kept, 0o700) == nil { // or it is one that nobody may write
-			dirs = append(dirs, kept)
+	for _, path := range paths {
+		files, _ := Files(path) // what can't be read has none
+		for _, file := range append(files, path) {
+			dirs = append(dirs, behind(file)...)
 		}
 	}
-	for _, dir := range r.from.ModelsDirs {
-		dirs = append(dirs, below(dir)...)
-	}
+	trees := r.from.ModelsDirs
 	if s := r.from.Ollama; s != nil {
-		dirs = append(dirs, below(filepath.Join(s.Dir, "manifests"))...)
+		trees = append(slices.Clone(trees), filepath.Join(s.Dir, "manifests"))
+	}
+	for _, dir := range trees {
+		_ = walk.Files(dir, func(path string, info fs.FileInfo, err error) error {
+			link, linkErr := os.Lstat(path)
+			switch {
+			case len(dirs) > mostWatched:
+				return fs.SkipAll
+			case path != dir && strings.HasPrefix(filepath.Base(path), "."):
+				if err == nil && info.IsDir() {
+					return fs.SkipDir
+				}
+			case err == nil && info.IsDir(), linkErr == nil && link.Mode()&fs.ModeSymlink != 0:
+				dirs = append(dirs, behind(path)...)
+			}
+			return nil
+		})
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
 
-// below are a folder and those in it.
-func below(dir string) (dirs []string) {
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return fs.SkipDir
-		case len(dirs) > mostWatched:
-			return fs.SkipAll
-		case d.IsDir() && path != dir && strings.HasPrefix(d.Name(), "."):
-			return fs.SkipDir
-		case d.IsDir():
-			dirs = append(dirs, path)
-		}
+// behind are the folders in which a change may change what path names: itself if it is one, else where it lies, for an editor puts
+// another file in its place; and where each link lies that leads there.
+func behind(path string) (dirs []string) {
+	path, err := filepath.Abs(path)
+	if err != nil {
 		return nil
-	})
-	return dirs
+	}
+	rest := strings.Split(path, string(filepath.Separator))
+	at := string(filepath.Separator)
+	for links := 0; len(rest) > 0 && links < 40; { // as many as Linux follows
+		next := filepath.Join(at, rest[0])
+		to, err := os.Readlink(next)
+		rest = rest[1:]
+		if err != nil { // no link
+			at = next
+			continue
+		}
+		links++
+		dirs = append(dirs, at)
+		if filepath.IsAbs(to) {
+			at = string(filepath.Separator)
+		}
+		rest = append(strings.Split(to, string(filepath.Separator)), rest...)
+	}
+	if info, err := os.Stat(at); err != nil || !info.IsDir() {
+		at = filepath.Dir(at)
+	}
+	return append(dirs, at)
 }

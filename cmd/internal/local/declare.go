@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"log"
 	"log/slog"
 	"net/http"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
 // overhead is what an engine takes beside its model's file, before it was measured.
@@ -229,16 +228,14 @@ func checkModel(f *api.Function) error {
 	}
 	size := api.Bytes(len(pico.GGUF()))
 	if f.Runtime.Model != pico.Name {
-		info, err := os.Stat(f.Runtime.Model)
+		all, err := ggufname.Size(f.Runtime.Model)
 		switch {
 		case err != nil && !strings.ContainsAny(f.Runtime.Model, "/."):
 			return api.BadRequest("model", "the function %s has the model %q: want %s, which ships with Rouse, or the path of a GGUF file", f.Name.Name(), f.Runtime.Model, pico.Name)
 		case err != nil:
 			return api.BadRequest("model", "the function %s: its model can't be read: %v", f.Name.Name(), err)
-		case info.Mode()&fs.ModeType != 0:
-			return api.BadRequest("model", "the function %s: its model %s is not a file; want a GGUF file", f.Name.Name(), f.Runtime.Model)
 		}
-		size = api.Bytes(info.Size())
+		size = api.Bytes(all)
 	}
 	if f.Memory.Host == 0 {
 		f.Memory.Host = size + size/10 + overhead

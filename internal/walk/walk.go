@@ -1,0 +1,65 @@
+// Package walk looks through folders as people arrange them: with links to files and to other folders.
+package walk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Files calls see with root and with each file and folder below it, by the path that leads there from root. Links are followed: info
+// is of what they name. A folder is seen once, by its own path where that is below root, so loops end. see has the error, and no info,
+// where something can't be looked at, and may return [fs.SkipDir] and [fs.SkipAll] as with [filepath.WalkDir]. Within a folder names
+// come in order; linked folders come last.
+func Files(root string, see func(path string, info fs.FileInfo, err error) error) error {
+	seen := map[string]bool{}
+	folders := []string{root}
+	var visit func(path string) error
+	visit = func(path string) error {
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			return see(path, info, err)
+		}
+		own, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return see(path, nil, err)
+		}
+		if seen[own] {
+			return nil
+		}
+		seen[own] = true
+		if err := see(path, info, nil); err != nil {
+			return ignore(err, fs.SkipDir)
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return ignore(see(path, nil, err), fs.SkipDir)
+		}
+		for _, e := range entries {
+			below := filepath.Join(path, e.Name())
+			if info, err := os.Stat(below); e.Type()&fs.ModeSymlink != 0 && err == nil && info.IsDir() {
+				folders = append(folders, below)
+			} else if err := visit(below); err != nil {
+				return ignore(err, fs.SkipDir)
+			}
+		}
+		return nil
+	}
+	for len(folders) > 0 {
+		next := folders[0]
+		folders = folders[1:]
+		if err := visit(next); err != nil {
+			return ignore(ignore(err, fs.SkipAll), fs.SkipDir)
+		}
+	}
+	return nil
+}
+
+// ignore is nil where err is what see returns to be understood.
+func ignore(err, understood error) error {
+	if errors.Is(err, understood) {
+		return nil
+	}
+	return err
+}
