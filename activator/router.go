@@ -193,8 +193,17 @@ func isControl(method, p string) bool {
 	return false
 }
 
+// unknownPath refuses a path, and names the one that was meant where a client's base URL has a slash too many, no /v1 or two.
 func unknownPath(r *http.Request) *api.Error {
-	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %s %s", r.Method, quoteName(r.URL.Path))
+	meant := ""
+	clean := path.Clean("/" + r.URL.Path)
+	for _, p := range []string{clean, "/v1" + clean, strings.TrimPrefix(clean, "/v1")} {
+		if _, is := api.FindPath(r.Method, p); is && p != r.URL.Path {
+			meant = ": did you mean " + p + "? A base URL ends in /v1 for clients of OpenAI's API, and without it for those of Anthropic's and Ollama's"
+			break
+		}
+	}
+	return api.Errorf(http.StatusNotFound, api.CodeUnknownPath, "unknown path %s %s%s", quoteMethod(r.Method), quoteName(r.URL.Path), meant)
 }
 
 // refuse answers a request that never became a call.

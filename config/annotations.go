@@ -127,12 +127,6 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 
 // fromAnnotations reads the annotations of the revision template.
 func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
-	if n.IsZero() || n.Tag == "!!null" {
-		return nil
-	}
-	if n.Kind != yaml.MappingNode {
-		return src.errorf(n, "spec.template.metadata.annotations: want keys with values")
-	}
 	has := func(key string) bool {
 		for i := 0; i < len(n.Content); i += 2 {
 			if n.Content[i].Value == key {
@@ -141,36 +135,58 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 		}
 		return false
 	}
+	err := eachAnnotation(n, src, func(key, value string) error { return annotate(f, key, value, has) })
+	passing(f, has)
+	return err
+}
+
+// eachAnnotation calls see with the annotations in n, in order, and refuses what kubectl does: values that are no text, keys that come twice.
+func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error) error {
+	if n.IsZero() || n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.MappingNode {
+		return src.errorf(n, "metadata.annotations: want keys with values")
+	}
+	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if _, known := setters[key.Value]; known && value.Kind != yaml.ScalarNode {
-			return src.errorf(value, "annotation %s: want a text", key.Value)
+		if key.ShortTag() == "!!merge" { // its keys are others' to look at
+			continue
 		}
-		if err := annotate(f, key.Value, value.Value, has); err != nil {
+		if seen[key.Value] {
+			return src.errorf(key, "the annotation %.100s stands there twice", key.Value)
+		}
+		seen[key.Value] = true
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		if tag := value.ShortTag(); value.Kind != yaml.ScalarNode || tag == "!!int" || tag == "!!float" || tag == "!!bool" {
+			return src.errorf(value, "annotation %.100s: want a text, in quotes where it looks like a number or a truth value: \"%.100s\"", key.Value, value.Value)
+		}
+		if err := see(key.Value, value.Value); err != nil {
 			return src.errorf(key, "%v", err)
 		}
 	}
-	passing(f, has)
 	return nil
 }
 
 // fromServiceAnnotations reads the annotations of the Service itself, which Knative leaves off its revisions: the adapters,
 // which stand for those of the template, and nothing else of Rouse's or of Knative's autoscalers.
 func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1].Value
-		if err := annotate(&api.Function{}, key.Value, value, func(string) bool { return false }); err != nil {
-			return src.errorf(key, "%v", err)
+	return eachAnnotation(n, src, func(key, value string) error {
+		if err := annotate(&api.Function{}, key, value, func(string) bool { return false }); err != nil {
+			return err
 		}
-		_, known := setters[key.Value]
+		_, known := setters[key]
 		switch {
-		case key.Value == api.AnnotationAdapters:
+		case key == api.AnnotationAdapters:
 			f.Runtime.Adapters, _ = Adapters(value)
-		case known, strings.HasPrefix(key.Value, scalingPrefix):
-			return src.errorf(key, "the annotation %s stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations", key.Value)
+		case known, strings.HasPrefix(key, scalingPrefix):
+			return fmt.Errorf("the annotation %s stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations", key)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func text(field func(*api.Function) *string) func(*api.Function, string) error {

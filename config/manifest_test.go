@@ -96,7 +96,7 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 		"bad name":           {replace("name: tiny\n", "name: Tiny_1\n"), []string{`"Tiny_1"`, "a-z"}},
 		"half a key":         {replace("rouse.dev/sleep-after", "rouse.dev/endpoint"), []string{"m.yaml:17", "did you mean rouse.dev/runtime-endpoint"}},
 		"misspelt key":       {replace("rouse.dev/sleep-after", "rouse.dev/sleep-afer"), []string{"m.yaml:17", "did you mean rouse.dev/sleep-after"}},
-		"bad duration":       {replace("sleep-after: 30s", "sleep-after: 30"), []string{"m.yaml:17", "rouse.dev/sleep-after", "30s"}},
+		"bad duration":       {replace("sleep-after: 30s", "sleep-after: '30'"), []string{"m.yaml:17", "rouse.dev/sleep-after", "30s"}},
 		"bad level":          {replace(`sleep-level: "2"`, `sleep-level: "3"`), []string{"rouse.dev/sleep-level", "want 1 or 2"}},
 		"bad choice":         {replace("client-credentials: pass", "client-credentials: yes"), []string{"rouse.dev/client-credentials", "want drop or pass"}},
 		"bad count":          {replace(`hold-capacity: "50"`, `hold-capacity: many`), []string{"rouse.dev/hold-capacity", "whole number"}},

@@ -39,10 +39,15 @@ func scalingOf(f api.Function) api.Function {
 // manifestWith is the full manifest with further annotations.
 func manifestWith(annotations map[string]string) string {
 	var lines strings.Builder
+	base := full
 	for k, v := range annotations {
+		if _, after, found := strings.Cut(base, "        "+k+": "); found { // in its place
+			value, _, _ := strings.Cut(after, "\n")
+			base = strings.Replace(base, "        "+k+": "+value+"\n", "", 1)
+		}
 		lines.WriteString("        " + k + ": '" + v + "'\n")
 	}
-	return strings.Replace(full, "        autoscaling.knative.dev/window: 40s\n", lines.String(), 1)
+	return strings.Replace(base, "        autoscaling.knative.dev/window: 40s\n", lines.String(), 1)
 }
 
 func TestScalingKeys(t *testing.T) {

@@ -48,6 +48,13 @@ func TestMisspeltFields(t *testing.T) {
 		{"memory: 1Gi", "memry: 1Gi", "unknown resource memry: did you mean memory?"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/modelx: pico}}", "m.yaml:3: unknown annotation rouse.dev/modelx: did you mean rouse.dev/model?"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {rouse.dev/sleep-after: 5s}}", "m.yaml:3: the annotation rouse.dev/sleep-after stands at the Service, where nobody reads it: write it in spec.template.metadata.annotations"},
+		{`target: "5"`, "target: 5", `m.yaml:9: annotation autoscaling.knative.dev/target: want a text, in quotes where it looks like a number or a truth value: "5"`},
+		{`target: "5"`, "target: \"5\"\n        example.com/a: true", "m.yaml:10: annotation example.com/a: want a text"},
+		{`target: "5"`, "target: \"5\"\n        example.com/a: [b]", "m.yaml:10: annotation example.com/a: want a text"},
+		{`target: "5"`, "target: \"5\"\n        rouse.dev/model: other", "m.yaml:10: the annotation rouse.dev/model stands there twice"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {example.com/a: 1.5}}", "m.yaml:3: annotation example.com/a: want a text"},
+		{"metadata: {name: m}", "metadata: {name: m, annotations: {a/b: c, a/b: d}}", "m.yaml:3: the annotation a/b stands there twice"},
+		{"metadata: {name: m}", "metadata: {name: m, name: n}", "already defined at line 3"},
 		{"metadata: {name: m}", "metadata: {name: m, annotations: {autoscaling.knative.dev/min-scale: '1'}}", "write it in spec.template.metadata.annotations"},
 	} {
 		_, err := config.Parse(strings.NewReader(strings.Replace(plain, tc.old, tc.wrong, 1)), "m.yaml", ".")

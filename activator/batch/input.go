@@ -73,6 +73,9 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 	for lines.Scan() && len(c.faults) < maxFaults {
 		number++
 		text := lines.Bytes()
+		if mark := []byte("\ufeff"); number == 1 && bytes.HasPrefix(text, mark) { // which editors put before UTF-8
+			text, at = text[len(mark):], at+int64(len(mark))
+		}
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}

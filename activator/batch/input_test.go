@@ -118,6 +118,25 @@ func FuzzCheck(f *testing.F) {
 }
 
 // TestFails: a batch of a file with faults fails, and says where they are.
+// TestByteOrderMark: a mark before the first line is no part of it, and lines are read where they are.
+func TestByteOrderMark(t *testing.T) {
+	line := `{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}` + "\n"
+	for text, want := range map[string]int{"\ufeff" + line: 1, "\ufeff" + line + strings.Replace(line, `"a"`, `"b"`, 1): 2, "\ufeff\n" + line: 1} {
+		in, faults, err := check(strings.NewReader(text), "/v1/embeddings", Config{MaxLine: 1000, MaxLines: 10, MaxModels: 2})
+		if err != nil || len(faults) > 0 || len(in.lines) != want {
+			t.Fatalf("%q: %d lines, %v, %v", text, len(in.lines), faults, err)
+		}
+		for _, l := range in.lines {
+			if text[l.at] != '{' || l.at+int64(l.size) > int64(len(text)) {
+				t.Errorf("%q: a line is at %d of %d bytes", text, l.at, l.size)
+			}
+		}
+	}
+	if _, faults, _ := check(strings.NewReader(line+"\ufeff"+line), "/v1/embeddings", Config{MaxLine: 1000, MaxLines: 10, MaxModels: 2}); len(faults) == 0 {
+		t.Error("a mark within is taken")
+	}
+}
+
 func TestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})

@@ -113,7 +113,7 @@ func (o *writer) finish() {
 	}
 	h := o.w.Header()
 	h.Del("Content-Length")
-	if o.status >= http.StatusBadRequest {
+	if o.status >= http.StatusBadRequest && !o.counted() {
 		o.failure()
 		return
 	}
@@ -131,6 +131,19 @@ func (o *writer) finish() {
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
 	o.w.WriteHeader(o.status)
 	_, _ = o.w.Write(raw) // a client that left needs no answer
+}
+
+// counted makes the refusal of a prompt that is too long the answer to who asked for its number of tokens only, where it says
+// the number and not just a bound of it.
+func (o *writer) counted() bool {
+	e := lengthOf(o.whole.Bytes())
+	if o.r.URL.Path != countPath || e.Tokens == 0 || !strings.Contains(e.Message, fmt.Sprintf("has %d tokens", e.Tokens)) {
+		return false
+	}
+	o.status = http.StatusOK
+	o.whole.Reset()
+	fmt.Fprintf(&o.whole, `{"choices":[{"message":{}}],"usage":{"prompt_tokens":%d}}`, e.Tokens)
+	return true
 }
 
 // failure writes a failure in the shape of the client's API, with its names of fields.
@@ -199,20 +212,26 @@ func fault(status int, body []byte) *api.Error {
 	return e
 }
 
+// tooMany is what a refusal of a prompt that is too long says.
+type tooMany struct {
+	Message string
+	Tokens  int `json:"n_prompt_tokens"`
+	Most    int `json:"max_tokens"`
+	Context int `json:"n_ctx"`
+}
+
+func lengthOf(body []byte) tooMany {
+	var b struct{ Error tooMany }
+	if json.Unmarshal(body, &b) != nil {
+		return tooMany{}
+	}
+	return b.Error
+}
+
 // anthropicLength is what Anthropic's API says of a prompt that is too long, where a body in OpenAI's shape has its numbers;
 // else message. Agents read them there: they ask for a shorter answer, or make their conversation shorter, and go on.
 func anthropicLength(body []byte, message string) string {
-	var b struct {
-		Error struct {
-			Tokens  int `json:"n_prompt_tokens"`
-			Most    int `json:"max_tokens"`
-			Context int `json:"n_ctx"`
-		}
-	}
-	if json.Unmarshal(body, &b) != nil {
-		return message
-	}
-	switch e := b.Error; {
+	switch e := lengthOf(body); {
 	case e.Context <= 0:
 		return message
 	case e.Tokens >= e.Context:

@@ -76,6 +76,8 @@ func spaces(in object) (map[string]called, error) {
 					return nil, err
 				}
 			}
+		case "custom":
+			return nil, api.BadRequest("tools", "tools[%d] is a custom tool, whose input is free text: only functions can be kept, make it a function with one parameter", i)
 		default:
 			return nil, api.BadRequest("tools", "tools[%d] is of the type %.40q, which OpenAI runs itself: only functions and namespaces of them can be kept, leave it out", i, t.Type)
 		}

@@ -74,7 +74,7 @@ var paths = map[string]func(h *Handler, body []byte) ([]byte, shape, error){
 		silent := omits(body)
 		return asked, shape{names: messagesNames, ping: []byte(pingMessage), answer: whole(func(c *completion) any { return c.message(silent) }), events: func(out *bytes.Buffer) events { return &messageEvents{text: out, silent: silent} }}, err
 	},
-	"/v1/messages/count_tokens": func(_ *Handler, body []byte) ([]byte, shape, error) {
+	countPath: func(_ *Handler, body []byte) ([]byte, shape, error) {
 		asked, err := fromMessages(body, true)
 		return asked, shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}, err
 	},
@@ -91,6 +91,9 @@ type target struct {
 	path   string // empty: see above
 	method string // empty: POST
 }
+
+// countPath is where clients ask how many tokens a prompt has.
+const countPath = "/v1/messages/count_tokens"
 
 // The paths of what runtimes are asked for.
 const (

@@ -162,6 +162,20 @@ func TestAnswer(t *testing.T) {
 	if w.Body.String() != `{"input_tokens":10}` {
 		t.Errorf("the number of tokens: %s", w.Body)
 	}
+	// A prompt beyond the context has a number too, unless the runtime has counted a part only; what is no count is refused.
+	for _, tt := range []struct{ path, says, want string }{
+		{"/v1/messages/count_tokens", "the prompt has 900 tokens. This model's maximum context length is 256 tokens", `{"input_tokens":900}`},
+		{"/v1/messages/count_tokens", "the text has at least 900 tokens", `"message":"prompt is too long: 900 tokens`},
+		{"/v1/messages", "the prompt has 900 tokens", `"message":"prompt is too long: 900 tokens`},
+	} {
+		w := asks(tt.path, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}`, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(400)
+			_, _ = fmt.Fprintf(w, `{"error":{"message":%q,"code":"context_length_exceeded","n_prompt_tokens":900,"n_ctx":256}}`, tt.says)
+		})
+		if counts := tt.want[:2] == `{"`; w.Code == 200 != counts || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%s, %s: got %d %s", tt.path, tt.says, w.Code, w.Body)
+		}
+	}
 	for finish, want := range map[string]string{`"length"`: `"max_tokens","stop_sequence":null`, `"stop"`: `"end_turn","stop_sequence":null`, `"stop","stop_reason":"x"`: `"stop_sequence","stop_sequence":"x"`,
 		`"stop","stop_reason":151645`: `"end_turn","stop_sequence":null`, `"content_filter"`: `"refusal","stop_sequence":null`} {
 		w := asks("/v1/messages", hello, func(w http.ResponseWriter, _ *http.Request) {

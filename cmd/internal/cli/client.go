@@ -58,6 +58,8 @@ func dial(cmd *cobra.Command) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
 	}
+	// All addresses are where it listens: here it is one of them.
+	endpoint = api.Endpoint(strings.NewReplacer("://0.0.0.0:", "://127.0.0.1:", "://[::]:", "://[::1]:").Replace(string(endpoint)))
 	if token == "" {
 		endpoint = socketOf(cmd.Context(), local.BaseDir(), endpoint)
 	}

@@ -49,6 +49,30 @@ func TestUnitIsUnderstood(t *testing.T) {
 	}
 }
 
+// TestProgramsPath: in a program's path a $ is a $ (systemd.service(5)), and a % is written twice.
+func TestProgramsPath(t *testing.T) {
+	o := options("--model", "$HOME/x")
+	o.Program = "/opt/a$b 5%/rouse"
+	if want, unit := `ExecStart="/opt/a$b 5%%/rouse" up --watch --log-format json --model $$HOME/x`+"\n", service.Unit(o); !strings.Contains(unit, want) {
+		t.Errorf("got %s, want %s", unit, want)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("there is no systemd-analyze")
+	}
+	dir := filepath.Join(t.TempDir(), "a$b 5%")
+	o.Program = filepath.Join(dir, "rouse")
+	path := filepath.Join(dir, "rouse.service")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Symlink("/bin/true", o.Program), os.WriteFile(path, []byte(service.Unit(o)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(analyze, "verify", "--man=no", path)
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil || bytes.Contains(out, []byte("rouse.service:")) {
+		t.Errorf("%v\n%s\n%s", err, out, service.Unit(o))
+	}
+}
+
 // TestUnitIsClosed has systemd weigh the sandbox of the system's unit: 2.4 of 10, of which most is that it serves a network and has devices.
 func TestUnitIsClosed(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -47,7 +47,10 @@ func (o Options) command() []string {
 // Unit is the text of a systemd unit.
 func Unit(o Options) string {
 	var words []string
-	for _, w := range o.command() {
+	for i, w := range o.command() {
+		if i > 0 { // variables are not put into the program's path
+			w = strings.ReplaceAll(w, "$", "$$")
+		}
 		words = append(words, quoted(w))
 	}
 	var b strings.Builder
@@ -127,9 +130,9 @@ SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
-// quoted is a word of a command line of systemd, in which % and $ mean something.
+// quoted is a word of a command line of systemd, in which % means something.
 func quoted(word string) string {
-	word = strings.ReplaceAll(strings.ReplaceAll(word, "%", "%%"), "$", "$$")
+	word = strings.ReplaceAll(word, "%", "%%")
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\;") {
 		return word
 	}
