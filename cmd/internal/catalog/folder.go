@@ -64,6 +64,17 @@ func inFolder(path, dir string) (api.Function, error) {
 	return f, nil
 }
 
+// Unusable is what keeps our engine from serving the file of a function; nil: nothing, or it is another's to serve.
+func Unusable(f api.Function) error {
+	if f.Runtime.Kind != api.RuntimeEngine || !filepath.IsAbs(f.Runtime.Model) {
+		return nil
+	}
+	if _, err := serve.Check(f.Runtime.Model); err != nil {
+		return reason(err, f.Runtime.Model)
+	}
+	return nil
+}
+
 // reason is what is wrong with a file, without its path, which is said already.
 func reason(err error, path string) error {
 	text := err.Error()

@@ -59,7 +59,7 @@ type Set struct {
 	Left []catalog.Skipped
 	// Bad are manifests that can't be read.
 	Bad []catalog.Skipped
-	// Hints say what else could be served, a line each.
+	// Hints say what else could be served, and what of --model can't, a line each.
 	Hints []string
 	// Read says what was read without having been named on the command line, a line each.
 	Read []string
@@ -221,6 +221,9 @@ func (b *builder) model(ref string) error {
 	}
 	if _, taken := b.taken[f.Name]; taken {
 		return fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, f.Name.Name(), strings.TrimPrefix(ref, f.Name.Name()+"="))
+	}
+	if why := catalog.Unusable(f); why != nil { // it may be mended before somebody asks
+		b.set.Hints = append(b.set.Hints, fmt.Sprintf("%s can't be served as it is: %v", f.Name.Short(), why))
 	}
 	b.declare(f)
 	return nil

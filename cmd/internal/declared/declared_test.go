@@ -266,6 +266,18 @@ func TestQuants(t *testing.T) {
 	}
 }
 
+// TestUnusable: a model of --model that the engine can't serve is said at the start, for what can be mended is declared all the same.
+func TestUnusable(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.gguf"), filepath.Join(dir, "bad.gguf")
+	put(t, good, string(pico.GGUF()))
+	put(t, bad, strings.Replace(string(pico.GGUF()), "general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00llama", "general.architecture\x08\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00mamba", 1))
+	s, err := declared.NewReader(declared.Sources{Models: []string{good, bad}}).Read()
+	if err != nil || !slices.Equal(names(s), []string{"good", "bad"}) || len(s.Hints) != 1 || !strings.Contains(s.Hints[0], `bad can't be served as it is: read model metadata: architecture "mamba" is not supported`) {
+		t.Errorf("got %v, %q, %v", names(s), s.Hints, err)
+	}
+}
+
 // TestWatchLinks: a change of what a link names is seen, and that it names something else, wherever the link lies.
 func TestWatchLinks(t *testing.T) {
 	home, one, two := t.TempDir(), t.TempDir(), t.TempDir()
