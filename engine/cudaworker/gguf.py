@@ -11,7 +11,9 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 
 class File:
-    def __init__(self, path):
+    parts = {}  # the other files of a model in several, by their tensors
+
+    def __init__(self, path, first=True):
         with open(path, "rb") as f:
             self.data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         self.at = 0
@@ -30,6 +32,12 @@ class File:
             self.tensors[name] = (dims, self._take("I"), self._take("Q"))
         align = self.meta.get("general.alignment", 32)
         self.base = -(-self.at // align) * align
+        count = self.meta.get("split.count", 1)
+        if first and count > 1:
+            stem, end = path[:-len("00001-of-00001.gguf")], path[-len("-of-00001.gguf"):]
+            others = [File(f"{stem}{i:05}{end}", False) for i in range(2, count + 1)]
+            self.parts = {name: f for f in others for name in f.tensors}
+            self.tensors |= {name: f.tensors[name] for name, f in self.parts.items()}
 
     def _take(self, form):
         size = struct.calcsize("<" + form)
@@ -62,7 +70,8 @@ class File:
             raise ValueError(f"tensor {name!r} has type {kind}, which this worker can't read")
         label, values, size = TYPES[kind]
         count = int(np.prod(dims))
-        raw = np.frombuffer(self.data, np.uint8, count // values * size, self.base + offset)
+        part = self.parts.get(name, self)
+        raw = np.frombuffer(part.data, np.uint8, count // values * size, part.base + offset)
         return _decode(label, raw, size).reshape([int(d) for d in reversed(dims)])
 
 

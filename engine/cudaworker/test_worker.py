@@ -214,6 +214,23 @@ class TestWorker(unittest.TestCase):
             self.assertTrue(torch.equal(got, want.to(dtype)))
         self.assertIsNone(model.read_tensor(f, "y"))
 
+    def test_split(self):
+        """A model in several files has the tensors of all."""
+        import gguf
+        import struct
+        text = lambda s: struct.pack("<Q", len(s)) + s.encode()
+        with tempfile.TemporaryDirectory() as dir:
+            for i in range(3):
+                head = struct.pack("<4sIQQ", b"GGUF", 3, 1, 1) + text("split.count") + struct.pack("<IH", 2, 3)
+                head += text(f"t{i}") + struct.pack("<IQIQ", 1, 4, 0, 0)
+                with open(f"{dir}/m-{i + 1:05}-of-00003.gguf", "wb") as f:
+                    f.write(head + bytes(-len(head) % 32) + struct.pack("<4f", *[i] * 4))
+            f = gguf.File(f"{dir}/m-00001-of-00003.gguf")
+            self.assertEqual([f.tensor(f"t{i}").tolist() for i in range(3)], [[i] * 4 for i in range(3)])
+            os.remove(f"{dir}/m-00002-of-00003.gguf")
+            with self.assertRaisesRegex(FileNotFoundError, "m-00002-of-00003"):
+                gguf.File(f"{dir}/m-00001-of-00003.gguf")
+
     def test_not_pinned(self):
         """Where memory can't be pinned, as on a machine without a driver, copies are made all the same."""
         import worker
