@@ -18,7 +18,8 @@
 //
 // The life of a file:
 //
-//  1. Open maps it, or Parse borrows bytes that are already in memory.
+//  1. Open maps it, with the other files of a model that llama-gguf-split has split, or
+//     Parse borrows bytes that are already in memory.
 //  2. The header is walked once; metadata values stay where they are and are
 //     decoded when asked for.
 //  3. String, Uint, Tensor and the other accessors are used, from any goroutine.

@@ -412,6 +412,17 @@ func TestPlainPaths(t *testing.T) {
 	if m := fetched(t, c, "file://"+dir); m.Path != dir || m.Size != 5000 {
 		t.Errorf("the folder is %+v", m)
 	}
+	first, lost := filepath.Join(dir, "empty", "m-00001-of-00002.gguf"), filepath.Join(dir, "empty", "n-00001-of-00002.gguf")
+	for _, p := range []string{first, filepath.Join(dir, "empty", "m-00002-of-00002.gguf"), lost} {
+		check(t, os.WriteFile(p, content, 0o644))
+	}
+	if m := fetched(t, c, first); m.Path != first || m.Size != 10000 || m.GGUF != first {
+		t.Errorf("a model in two files is %+v", m)
+	}
+	refused(t, c, lost, "n-00002-of-00002.gguf: no such file")
+	for _, p := range []string{first, filepath.Join(dir, "empty", "m-00002-of-00002.gguf"), lost} {
+		check(t, os.Remove(p))
+	}
 	if m := fetched(t, c, "org/name"); m.Path != "org/name" {
 		t.Errorf("a name is %+v, want it as it is", m)
 	}

@@ -98,13 +98,9 @@ func ggufs(dir string) (models []string, left []Skipped, err error) {
 		case err != nil && path == dir:
 			return fmt.Errorf("read the folder of models: %w", err)
 		case hidden && (err != nil || !info.IsDir()):
-		case err != nil && gguf:
+		case err != nil && !gguf && errors.Is(err, fs.ErrNotExist): // a link to nothing
+		case err != nil:
 			left = append(left, Skipped{printable(path), err})
-		case err != nil: // a link to nothing, or a folder that can't be read
-			if link, linkErr := os.Lstat(path); linkErr != nil || link.IsDir() {
-				left = append(left, Skipped{printable(path), err})
-				return fs.SkipDir
-			}
 		case info.IsDir() && hidden:
 			return fs.SkipDir
 		case info.IsDir() && strings.Count(strings.TrimPrefix(path, dir), string(filepath.Separator)) > mostDepth:
