@@ -10,11 +10,9 @@ import (
 	"net/url"
 	"os"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/internal/ggufname"
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
@@ -78,10 +76,10 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		address := h.c.cfg.Hub.Endpoint + "/" + h.ref.repo + "/resolve/" + m.SHA + "/" + escapePath(f.name)
 		f.from, f.id, f.get, f.hint, f.credential = address, address, h.get(address), h.hint, &token
 		switch {
-		case slices.Contains(ggufname.Parts(h.ref.path), f.name):
-			f.name = path.Base(f.name)
-		case h.ref.path != "":
+		case strings.HasPrefix(f.name, h.ref.path+"/"):
 			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
+		case h.ref.path != "": // that of a file
+			f.name = path.Base(f.name)
 		}
 	}
 	return &plan{revision: m.SHA, files: files}, nil

@@ -20,29 +20,38 @@ var part = lazyregexp.New(`^(.+)-(\d{5})-of-(\d{5})(\.(?i:gguf))$`)
 // other is a file that programs keep beside models: projectors of images, and matrices of importance.
 var other = lazyregexp.New(`(?i)(^|[-._])(mmproj|imatrix)([-._]|$)`)
 
+// split takes the name of a part of a model apart; count is 0 where it is none.
+func split(name string) (stem, end string, count int) {
+	m := part().FindStringSubmatch(name)
+	if m == nil {
+		return name, "", 0
+	}
+	no, _ := strconv.Atoi(m[2]) // five digits
+	if count, _ = strconv.Atoi(m[3]); no < 1 || no > count {
+		return name, "", 0
+	}
+	return m[1] + "-", "-of-" + m[3] + m[4], count
+}
+
 // Parts are the names of all files of the model of which name is one, in order: name alone, unless it is of the form
 // NAME-00002-of-00003.gguf.
 func Parts(name string) []string {
-	m := part().FindStringSubmatch(name)
-	if m == nil {
-		return []string{name}
-	}
-	count, _ := strconv.Atoi(m[3]) // five digits
-	if no, _ := strconv.Atoi(m[2]); no < 1 || no > count {
+	stem, end, count := split(name)
+	if count == 0 {
 		return []string{name}
 	}
 	parts := make([]string, count)
 	for i := range parts {
-		parts[i] = fmt.Sprintf("%s-%05d-of-%s%s", m[1], i+1, m[3], m[4])
+		parts[i] = fmt.Sprintf("%s%05d%s", stem, i+1, end)
 	}
 	return parts
 }
 
 // Base is the name of a model's file without its folder, its extension and its number among several.
 func Base(name string) string {
-	name = path.Base(Parts(name)[0])
-	if m := part().FindStringSubmatch(name); m != nil {
-		return m[1]
+	name = path.Base(name)
+	if stem, _, count := split(name); count > 0 {
+		return strings.TrimSuffix(stem, "-")
 	}
 	if strings.EqualFold(path.Ext(name), ".gguf") {
 		name = name[:len(name)-len(".gguf")]
@@ -55,9 +64,13 @@ func Base(name string) string {
 func Models(names []string) []string {
 	var models []string
 	for _, name := range names {
-		if strings.EqualFold(path.Ext(name), ".gguf") && !other().MatchString(Base(name)) {
-			models = append(models, Parts(name)[0])
+		if !strings.EqualFold(path.Ext(name), ".gguf") || other().MatchString(Base(name)) {
+			continue
 		}
+		if stem, end, count := split(name); count > 0 {
+			name = stem + "00001" + end
+		}
+		models = append(models, name)
 	}
 	slices.Sort(models)
 	return slices.Compact(models)
@@ -65,8 +78,12 @@ func Models(names []string) []string {
 
 // Missing is the error that a part of the model is not among names; nil if all are.
 func Missing(model string, names []string) error {
+	there := make(map[string]bool, len(names))
+	for _, name := range names {
+		there[name] = true
+	}
 	for _, p := range Parts(model) {
-		if !slices.Contains(names, p) {
+		if !there[p] {
 			return fmt.Errorf("the model %s is in several files, of which %s is missing", Base(model), path.Base(p))
 		}
 	}

@@ -26,7 +26,7 @@ func TestModels(t *testing.T) {
 	if err := ggufname.Missing(want[1], names); err == nil || !strings.Contains(err.Error(), "m-00001-of-00002.GGUF is missing") {
 		t.Errorf("got %v", err)
 	}
-	for name, base := range map[string]string{"a/m-00001-of-00003.gguf": "m", "x.GGUF": "x", "x": "x", "a-00009-of-00003.gguf": "a"} {
+	for name, base := range map[string]string{"a/m-00001-of-00003.gguf": "m", "x.GGUF": "x", "x": "x", "a-00009-of-00003.gguf": "a-00009-of-00003"} {
 		if got := ggufname.Base(name); got != base {
 			t.Errorf("%s: got %s, want %s", name, got, base)
 		}

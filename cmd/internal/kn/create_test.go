@@ -178,7 +178,7 @@ func TestCreateByReference(t *testing.T) {
 	for _, tt := range []struct{ args, image, has string }{
 		{"--model " + pico.Name, ours, "rouse.dev/model=pico"},
 		{"--model https://host/m.gguf#sha256=00", ours, "'rouse.dev/model=https://host/m.gguf#sha256=00'"},
-		{"--model hf.co/org/name-GGUF:q8_0", ours, "rouse.dev/model=hf://org/name-GGUF?include=*Q8_0*.gguf,*q8_0*.gguf"},
+		{"--model hf.co/org/name-GGUF:q8_0", ours, "rouse.dev/model=hf://org/name-GGUF?quant=q8_0"},
 		{"--model hf://org/name/x.Q4.gguf", ours, "rouse.dev/start-timeout=15m"},
 		{"--model hf.co/org/name-GGUF:q8_0 --runtime llamacpp", "ghcr.io/ggml-org/llama.cpp:", "rouse.dev/runtime=llamacpp"},
 		{"--model ollama://llama3.2:1b", "ollama/ollama:", "rouse.dev/runtime=ollama"},
