@@ -10,7 +10,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 // TestPolicies: each policy is bound, denies, and speaks of names that there are. What they
@@ -48,15 +48,15 @@ func TestPolicies(t *testing.T) {
 			continue
 		}
 		sets, removes := p.Spec.Variables[0].Expression, p.Spec.Variables[1].Expression
-		for _, s := range takeover.Settings {
+		for _, s := range settings.Settings {
 			if !strings.Contains(sets, fmt.Sprintf("'%s': {'%s': '%s'}", s.ConfigMap, s.Key, s.Value)) || !strings.Contains(removes, fmt.Sprintf("'%s': ['%s']", s.ConfigMap, s.Key)) {
 				t.Errorf("%s does not let the autoscaler set %s of %s to %s, and remove it", p.Name, s.Key, s.ConfigMap, s.Value)
 			}
 		}
-		if n := strings.Count(sets, "': '"); n != len(takeover.Settings) {
-			t.Errorf("%s lets the autoscaler set %d keys, want %d", p.Name, n, len(takeover.Settings))
+		if n := strings.Count(sets, "': '"); n != len(settings.Settings) {
+			t.Errorf("%s lets the autoscaler set %d keys, want %d", p.Name, n, len(settings.Settings))
 		}
-		for _, name := range takeover.ConfigMaps() {
+		for _, name := range settings.ConfigMaps() {
 			if !strings.Contains(removes, "'"+name+"': [") {
 				t.Errorf("%s does not let the autoscaler give %s back", p.Name, name)
 			}

@@ -88,11 +88,18 @@ func TestPorts(t *testing.T) {
 	for _, s := range of[*corev1.Service](all) {
 		services[s.Name] = s
 	}
-	if diff := cmp.Diff([]string{control.FrontDoorName, control.AutoscalerName}, slices.Sorted(maps.Keys(services))); diff != "" {
+	if diff := cmp.Diff([]string{control.FrontDoorName, control.ActivatorName, control.AutoscalerName}, slices.Sorted(maps.Keys(services))); diff != "" {
 		t.Fatal(diff)
 	}
 	if host := control.AutoscalerName + "." + control.SystemNamespace + ".svc"; control.DefaultControlURL != "http://"+host {
 		t.Errorf("functions join at %s, the Service is http://%s", control.DefaultControlURL, host)
+	}
+	named := map[string]int{} // as ingresses look for them, by way of the Endpoints of revisions
+	for _, p := range services[control.ActivatorName].Spec.Ports {
+		named[p.Name] = ports(deployment(t, all, control.ActivatorName))[p.TargetPort.StrVal]
+	}
+	if diff := cmp.Diff(map[string]int{"http": stock["http"], "http2": stock["http2"], "https": stock["https"]}, named); diff != "" {
+		t.Errorf("the ports of the Service %s:\n%s", control.ActivatorName, diff)
 	}
 	for name, s := range services {
 		if p := s.Spec.Ports[0]; p.Port != 80 || p.Name != "http" {

@@ -18,7 +18,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 // rule is a rule of a role as it stands in its file.
@@ -126,14 +126,14 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 		"serviceaccounts":               {"rouse-injector"},
 
 		"secrets":     {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
-		"services":    {takeover.Service, control.AutoscalerName},
+		"services":    {settings.Service, control.AutoscalerName},
 		"configmaps":  nil,
 		"leases":      {control.AutoscalerName},
 		"deployments": {control.ActivatorName},
 
 		"services/proxy": {"http:" + control.AutoscalerName + ":http", "http:" + control.FrontDoorName + ":http"}, // as package kn calls it
 	}
-	names["configmaps"] = append(takeover.ConfigMaps(), control.LearnedConfigMap)
+	names["configmaps"] = append(settings.ConfigMaps(), control.LearnedConfigMap)
 	knative := knativeNames(t)
 	knative["secrets/"+netcfg.ServingRoutingCertName] = true // made where system-internal-tls is on
 	for _, r := range rules(t) {
@@ -143,7 +143,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 				if !known[group+"/"+plain] {
 					t.Errorf("%s: no resource %s in the group %q", r.role, plain, group)
 				}
-				if !slices.Contains([]string{"", "status", "scale", "finalizers", "proxy", "resize"}, sub) {
+				if !slices.Contains([]string{"", "status", "scale", "finalizers", "proxy", "resize", "restricted"}, sub) {
 					t.Errorf("%s: no subresource %s", r.role, sub)
 				}
 			}

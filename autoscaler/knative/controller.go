@@ -10,7 +10,6 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	networkingclient "knative.dev/networking/pkg/client/injection/client"
 	kubeclient "knative.dev/pkg/client/injection/kube/client"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
@@ -24,7 +23,6 @@ import (
 	painformer "knative.dev/serving/pkg/client/injection/informers/autoscaling/v1alpha1/podautoscaler"
 	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
 	"knative.dev/serving/pkg/deployment"
-	"knative.dev/serving/pkg/reconciler/autoscaling"
 	"knative.dev/serving/pkg/reconciler/autoscaling/config"
 
 	"github.com/rouse-dev/rouse/api"
@@ -42,7 +40,6 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	// gets the fleet's own, so that nothing is watched twice.
 	ctx = context.WithValue(ctx, kubeclient.Key{}, fleet.deps.Kube)
 	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
-	ctx = context.WithValue(ctx, networkingclient.Key{}, fleet.deps.Networking)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
 	ctx = logging.WithLogger(ctx, warnings())
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -51,9 +48,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	ctx = controller.WithEventRecorder(ctx, events)
 
 	ours := pkgreconciler.AnnotationFilterFunc(api.AnnotationClass, api.Class, false)
-	r := &reconciler{fleet: fleet, base: &autoscaling.Base{
-		Client: fleet.deps.Serving, NetworkingClient: fleet.deps.Networking, SKSLister: fleet.watch.skss.Lister()}}
-	impl := pareconciler.NewImpl(ctx, r, api.Class, func(impl *controller.Impl) controller.Options {
+	impl := pareconciler.NewImpl(ctx, &reconciler{fleet}, api.Class, func(impl *controller.Impl) controller.Options {
 		resync := configmap.TypeFilter(&autoscalerconfig.Config{}, &deployment.Config{})(func(string, any) {
 			impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer())
 		})
@@ -68,10 +63,11 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	}
 	handle(fleet.watch.pas.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
 	handle(fleet.watch.pas.Informer(), others(events))
-	handle(fleet.watch.skss.Informer(), cache.FilteringResourceEventHandler{
-		FilterFunc: pkgreconciler.ChainFilterFuncs(ours, controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{})),
-		Handler:    controller.HandleAll(impl.EnqueueControllerOf),
-	})
+	for _, i := range []cache.SharedIndexInformer{fleet.watch.skss.Informer(), fleet.watch.serviceChanges, fleet.watch.endpointChanges} {
+		handle(i, cache.FilteringResourceEventHandler{FilterFunc: controller.FilterController(&autoscalingv1alpha1.PodAutoscaler{}),
+			Handler: controller.HandleAll(impl.EnqueueControllerOf)})
+	}
+	handle(fleet.watch.activatorChanges, controller.HandleAll(func(any) { impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer()) }))
 	// A revision and its PodAutoscaler have one name, and so has the label of its Deployment.
 	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
 	handle(fleet.watch.deployments, cache.FilteringResourceEventHandler{FilterFunc: fleet.ours,

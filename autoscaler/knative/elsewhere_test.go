@@ -10,8 +10,6 @@ import (
 // TestElsewhere: a revision for other clusters is ready without a pod, whatever its scale says, and nothing starts one.
 func TestElsewhere(t *testing.T) {
 	inCluster(t, 1, map[string]string{api.AnnotationClusters: "gpu", "autoscaling.knative.dev/min-scale": "1"}, func(t *testing.T, c *cluster) {
-		c.pass()
-		c.serve()
 		pa, events := c.pass()
 		if !pa.Status.IsScaleTargetInitialized() || !pa.Status.IsInactive() || len(events) > 0 {
 			t.Errorf("got %+v and the events %q", pa.Status, events)

@@ -49,9 +49,8 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	from := []networkingv1.NetworkPolicyPeer{
 		{
 			NamespaceSelector: byLabel(corev1.LabelMetadataName, control.SystemNamespace),
-			// Knative's own activator is on the path while Rouse's is not.
 			PodSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{control.ActivatorName, control.AgentName, control.AutoscalerName, "activator"}}}},
+				Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{control.ActivatorName, control.AgentName, control.AutoscalerName}}}},
 		},
 		{NamespaceSelector: byLabel(labelReach, "true")},
 	}
@@ -63,7 +62,7 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 		return &networkingv1.NetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: rev.Namespace, Name: name,
-				Labels:          map[string]string{"app.kubernetes.io/managed-by": control.AutoscalerName, "app.kubernetes.io/part-of": "rouse"},
+				Labels:          map[string]string{labelManaged: control.AutoscalerName, "app.kubernetes.io/part-of": "rouse"},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "serving.knative.dev/v1", Kind: "Revision", Name: rev.Name, UID: rev.UID, Controller: new(true)}},
 			},
 			Spec: networkingv1.NetworkPolicySpec{PodSelector: *byLabel(label, rev.Name), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: rules},

@@ -47,8 +47,6 @@ func TestAPodWithoutNodeWaits(t *testing.T) {
 			}
 		}
 		expect("at once", api.StageUnschedulable, "pod-1", "Insufficient nvidia.com/gpu", "time slicing")
-		c.pass()
-		c.serve()
 		if pa, _ := c.pass(); !pa.Status.IsActivating() || !strings.Contains(pa.Status.GetCondition("Active").Message, "Insufficient nvidia.com/gpu") {
 			t.Errorf("the PodAutoscaler says %+v, want that it waits, and for what", pa.Status.GetCondition("Active"))
 		}

@@ -8,13 +8,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
 	"knative.dev/pkg/controller"
 	pkgreconciler "knative.dev/pkg/reconciler"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
-	"knative.dev/serving/pkg/reconciler/autoscaling"
 	"knative.dev/serving/pkg/reconciler/autoscaling/config"
 	kparesources "knative.dev/serving/pkg/reconciler/autoscaling/kpa/resources"
 
@@ -22,10 +20,7 @@ import (
 )
 
 // reconciler keeps the PodAutoscalers of our class as the fleet has its revisions.
-type reconciler struct {
-	fleet *Fleet
-	base  *autoscaling.Base
-}
+type reconciler struct{ fleet *Fleet }
 
 var (
 	_ pareconciler.Interface            = (*reconciler)(nil)
@@ -36,7 +31,7 @@ var (
 //
 //  1. what its revision declares goes to the core, and what is wrong with it to the user; its
 //     NetworkPolicies are written
-//  2. the ServerlessService is in proxy mode, with every activator in it
+//  2. its Service leads to every activator
 //  3. the Deployment has the scale that the fleet wants
 //  4. the status says how many are awake and wanted
 //  5. its Service says which of its models' names it has lost, and its revision that and what
@@ -59,8 +54,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 		events.Event(pa, corev1.EventTypeWarning, reasonAnnotation, problem)
 	}
 	r.fleet.fence(ctx, rev)
-	ready, err := r.service(ctx, pa) // 2
-	if err != nil {
+	if err := r.service(ctx, pa); err != nil { // 2
 		return err
 	}
 	if err := r.fleet.keepScale(ctx, name); err != nil { // 3
@@ -78,7 +72,7 @@ func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.
 	}
 	want := rev.DeepCopy()
 	changed := markNames(want.GetConditionSet().Manage(&want.Status), lost)
-	if ready && explain(want, c, s.initialized || pa.Status.IsScaleTargetInitialized()) {
+	if explain(want, c, s.initialized || pa.Status.IsScaleTargetInitialized()) {
 		changed = true
 	}
 	if !changed {
@@ -113,25 +107,6 @@ func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	}
 	rev, err := r.fleet.watch.revisions.Lister().Revisions(pa.Namespace).Get(pa.Name)
 	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
-}
-
-// service keeps the ServerlessService, and says whether it has its names.
-func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (bool, error) {
-	sks, err := r.base.ReconcileSKS(ctx, pa, networkingv1alpha1.SKSOperationModeProxy, 0)
-	if err != nil {
-		return false, fmt.Errorf("reconcile the ServerlessService of %s/%s: %w", pa.Namespace, pa.Name, err)
-	}
-	if sks.Status.PrivateServiceName == "" {
-		pa.Status.MarkSKSNotReady("It has no private service yet.")
-		return false, nil
-	}
-	pa.Status.MetricsServiceName, pa.Status.ServiceName = sks.Status.PrivateServiceName, sks.Status.ServiceName
-	if sks.IsReady() {
-		pa.Status.MarkSKSReady()
-	} else {
-		pa.Status.MarkSKSNotReady(sks.Status.GetCondition(networkingv1alpha1.ServerlessServiceConditionReady).GetMessage())
-	}
-	return true, nil
 }
 
 // explain tells a revision that can't become ready why, and says whether that is news to it. What a

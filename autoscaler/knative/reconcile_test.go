@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,13 +8,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
-	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
 	"knative.dev/pkg/configmap"
 	"knative.dev/pkg/controller"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
-	"knative.dev/serving/pkg/reconciler/autoscaling"
 	"knative.dev/serving/pkg/reconciler/autoscaling/config"
 
 	"github.com/rouse-dev/rouse/api"
@@ -27,7 +24,7 @@ func (c *cluster) pass() (*autoscalingv1alpha1.PodAutoscaler, []string) {
 	events := record.NewFakeRecorder(16)
 	ctx := controller.WithEventRecorder(c.t.Context(), events)
 	ctx = config.ToContext(ctx, &config.Config{Autoscaler: &autoscalerconfig.Config{InitialScale: 1, AllowZeroInitialScale: true}})
-	r := &reconciler{fleet: c.fleet, base: &autoscaling.Base{Client: c.serving, NetworkingClient: c.network, SKSLister: c.fleet.watch.skss.Lister()}}
+	r := &reconciler{c.fleet}
 	pa, err := c.serving.AutoscalingV1alpha1().PodAutoscalers("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
 	if err != nil {
 		c.t.Fatal(err)
@@ -48,34 +45,11 @@ func (c *cluster) pass() (*autoscalingv1alpha1.PodAutoscaler, []string) {
 	return pa, said
 }
 
-// serve has the ServerlessService get its names.
-func (c *cluster) serve() {
-	c.t.Helper()
-	ctx := context.Background()
-	sks, err := c.network.NetworkingV1alpha1().ServerlessServices("default").Get(ctx, tiny.Name(), metav1.GetOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if sks.Spec.Mode != networkingv1alpha1.SKSOperationModeProxy || sks.Spec.NumActivators != 0 {
-		c.t.Errorf("the ServerlessService has the mode %s and %d activators, want Proxy and all", sks.Spec.Mode, sks.Spec.NumActivators)
-	}
-	sks.Status.PrivateServiceName, sks.Status.ServiceName = "tiny-00001-private", "tiny-00001"
-	if _, err := c.network.NetworkingV1alpha1().ServerlessServices("default").UpdateStatus(ctx, sks, metav1.UpdateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
-	synctest.Wait()
-}
-
 func TestTheFirstPasses(t *testing.T) {
 	inCluster(t, 0, map[string]string{"autoscaling.knative.dev/initial-scale": "0"}, func(t *testing.T, c *cluster) {
 		pa, _ := c.pass()
-		if pa.Status.ServiceName != "" || !pa.Status.IsInactive() {
+		if !pa.Status.IsScaleTargetInitialized() || pa.Status.ServiceName != "tiny-00001" || !pa.Status.IsInactive() {
 			t.Errorf("the first pass: got %+v", pa.Status)
-		}
-		c.serve()
-		pa, _ = c.pass()
-		if !pa.Status.IsScaleTargetInitialized() || pa.Status.ServiceName != "tiny-00001" || pa.Status.MetricsServiceName != "tiny-00001-private" || !pa.Status.IsInactive() {
-			t.Errorf("the second pass: got %+v", pa.Status)
 		}
 		wait := c.begin("tiny-00001-0001", api.Grant{})
 		if pa, _ = c.pass(); !pa.Status.IsActivating() || *pa.Status.DesiredScale != 1 || *pa.Status.ActualScale != 0 {
@@ -139,7 +113,6 @@ func TestAWrongAnnotationReachesTheRevision(t *testing.T) {
 		if len(events) != 2 || !strings.Contains(events[0], "Warning "+reasonAnnotation) || !strings.Contains(events[0], "30s") {
 			t.Errorf("got the events %q, want a warning at the revision and one at the PodAutoscaler", events)
 		}
-		c.serve()
 		pa, events := c.pass()
 		if len(events) > 0 {
 			t.Errorf("again: got %q, want it told once", events)

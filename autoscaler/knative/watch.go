@@ -19,6 +19,7 @@ import (
 	servingtyped "knative.dev/serving/pkg/client/informers/externalversions/serving/v1"
 	servinglisters "knative.dev/serving/pkg/client/listers/serving/v1"
 
+	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
@@ -29,6 +30,11 @@ type watch struct {
 	ended []func()
 
 	pods, providers, deployments, nodes, namespaces, routeChanges cache.SharedIndexInformer
+	// serviceChanges and endpointChanges are what the fleet has made, activatorChanges the activators' Endpoints.
+	serviceChanges, endpointChanges, activatorChanges cache.SharedIndexInformer
+
+	kubeServices          corelisters.ServiceLister
+	endpoints, activators corelisters.EndpointsLister
 
 	podLister        corelisters.PodLister
 	providerLister   corelisters.PodLister
@@ -54,18 +60,25 @@ func newWatch(d Deps) *watch {
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }))
 	ofOurs := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = dualpod.LabelProvider }))
+	made := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=" + control.AutoscalerName }))
+	behind := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0, informers.WithNamespace(control.SystemNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + control.ActivatorName }))
+	services, endpoints, activators := made.Core().V1().Services(), made.Core().V1().Endpoints(), behind.Core().V1().Endpoints()
 	cluster := informers.NewSharedInformerFactory(d.Kube, 0)
 	knative := servinginformers.NewSharedInformerFactory(d.Serving, 0)
 	network := networkinginformers.NewSharedInformerFactory(d.Networking, 0)
 	pods, deployments, nodes := ofRevisions.Core().V1().Pods(), ofRevisions.Apps().V1().Deployments(), cluster.Core().V1().Nodes()
 	providers := ofOurs.Core().V1().Pods()
 	w := &watch{
-		start: []func(<-chan struct{}){ofRevisions.Start, ofOurs.Start, cluster.Start, knative.Start, network.Start},
-		ended: []func(){ofRevisions.Shutdown, ofOurs.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
+		start: []func(<-chan struct{}){ofRevisions.Start, ofOurs.Start, made.Start, behind.Start, cluster.Start, knative.Start, network.Start},
+		ended: []func(){ofRevisions.Shutdown, ofOurs.Shutdown, made.Shutdown, behind.Shutdown, cluster.Shutdown, knative.Shutdown, network.Shutdown},
 		pods:  pods.Informer(), deployments: deployments.Informer(), nodes: nodes.Informer(),
 		namespaces: cluster.Core().V1().Namespaces().Informer(), routeChanges: knative.Serving().V1().Routes().Informer(),
 		providers: providers.Informer(), providerLister: providers.Lister(),
 		podLister: pods.Lister(), deploymentLister: deployments.Lister(), nodeLister: nodes.Lister(),
+		serviceChanges: services.Informer(), endpointChanges: endpoints.Informer(), activatorChanges: activators.Informer(),
+		kubeServices: services.Lister(), endpoints: endpoints.Lister(), activators: activators.Lister(),
 		revisions: knative.Serving().V1().Revisions(),
 		services:  knative.Serving().V1().Services(),
 		routes:    knative.Serving().V1().Routes().Lister(),
@@ -80,7 +93,8 @@ func newWatch(d Deps) *watch {
 		w.start, w.ended, w.events = append(w.start, of.Start), append(w.ended, of.Shutdown), append(w.events, events)
 	}
 	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.namespaces, w.revisions.Informer(),
-		w.services.Informer(), w.routeChanges, w.pas.Informer(), w.skss.Informer()}
+		w.services.Informer(), w.routeChanges, w.pas.Informer(), w.skss.Informer(),
+		w.serviceChanges, w.endpointChanges, w.activatorChanges}
 	ofAll := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0, informers.WithTransform(lean))
 	w.everyPod = ofAll.Core().V1().Pods().Informer()
 	_ = w.everyPod.AddIndexers(cache.Indexers{indexNode: byNode})

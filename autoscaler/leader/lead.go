@@ -10,10 +10,10 @@
 //     that does not lead does nothing else.
 //  2. The leader listens, and its pod gets the label that the Service selects: until
 //     instances and activators have found it, the rest is done. Requests wait at a gate.
-//  3. It waits for a Knative Serving that it works with (package takeover), and sees to the cluster's token.
+//  3. It waits for a Knative Serving that it works with (package settings), and sees to the cluster's token.
 //  4. The fleet (package knative) reads what exists; only then the core starts, so that it
 //     decides on all that is there, and the gate opens.
-//  5. The take-over begins; PodAutoscalers are reconciled.
+//  5. Knative's settings are kept; PodAutoscalers are reconciled.
 //  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then lets the lease go:
 //     the next leader never decides beside this one.
 package leader

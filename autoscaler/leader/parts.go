@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"knative.dev/pkg/configmap/informer"
 
 	"github.com/rouse-dev/rouse/api"
@@ -15,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/knative"
 	"github.com/rouse-dev/rouse/autoscaler/server"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 	"github.com/rouse-dev/rouse/internal/eventlog"
 )
@@ -28,7 +32,7 @@ type leader struct {
 	*process
 	term       uint64
 	gate       *gate
-	reconciler *takeover.Reconciler
+	reconciler *settings.Reconciler
 	token      *token
 	peers      *peers
 	activators *server.Activators
@@ -85,6 +89,9 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.reconciler.Wait(ctx); err != nil {
 		return err
 	}
+	if err := l.belong(ctx); err != nil {
+		return err
+	}
 	if err := l.token.ensure(ctx); err != nil {
 		return err
 	}
@@ -114,6 +121,28 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
+// belong has what leaders make in the system namespace, the lease and the token's Secret, go with the autoscaler's Deployment.
+// A process outside of the cluster has none.
+func (l *leader) belong(ctx context.Context) error {
+	d, err := l.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the autoscaler's Deployment: %w", err)
+	}
+	l.token.owner = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name, UID: d.UID}}
+	leases := l.kube.CoordinationV1().Leases(control.SystemNamespace)
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the elector renews it meanwhile
+		lease, err := leases.Get(ctx, control.AutoscalerName, metav1.GetOptions{})
+		if err == nil && !slices.Equal(lease.OwnerReferences, l.token.owner) {
+			lease.OwnerReferences = l.token.owner
+			_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+		}
+		return err
+	})
+}
+
 // run runs all parts that need the core.
 func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("core", l.core.Run)
@@ -124,9 +153,9 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	run("learned", func(ctx context.Context) error { return l.learned.keep(ctx, l.core.Rhythms) })
 	run("token", l.token.keep)
 	run("internal TLS", l.peers.keep)
-	run("pods", func(ctx context.Context) error { return l.pods.run(ctx, l.reconciler.Trigger) })
+	run("pods", l.pods.run)
 	run("controller", l.reconcile)
-	run("take-over", l.reconciler.Run)
+	run("settings", l.reconciler.Run)
 	if l.sink != nil {
 		run("event sink", l.sink.Run)
 	}
@@ -146,8 +175,8 @@ func (l *leader) build() (err error) {
 	l.peers = newPeers(l.kube, l.log)
 	l.activators = server.NewActivators(l.peers.identity.Transport(server.NewTransport()), l.token.current, l.log)
 	l.pods = newActivatorPods(l.kube, l.activators.Set)
-	l.reconciler = takeover.NewReconciler(takeover.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
-		ReadyActivators: func() int { return int(l.pods.ready.Load()) }, Log: l.log})
+	l.reconciler = settings.NewReconciler(settings.Config{Kube: l.kube, AllowUntested: l.cfg.AllowUntested,
+		Reached: func() bool { return l.fleet.Reached() }, Log: l.log})
 	l.gate = newGate(l.reconciler.Problem)
 	l.events = eventlog.New()
 	if l.cfg.Sink != "" {
@@ -195,7 +224,7 @@ func (l *leader) reconcile(ctx context.Context) error {
 // info is what the administrative API says about the cluster.
 func (l *leader) info() server.Info {
 	i := server.Info{Version: l.cfg.Version, URL: "http://" + control.FrontDoorName + "." + control.SystemNamespace + ".svc",
-		Leader: l.cfg.Pod, Started: l.started, TakenOver: l.reconciler.Taken(), Problem: l.reconciler.Problem(), Activators: []server.ActivatorInfo{}}
+		Leader: l.cfg.Pod, Started: l.started, Problem: l.reconciler.Problem(), Activators: []server.ActivatorInfo{}}
 	for _, a := range l.activators.Known() {
 		i.Activators = append(i.Activators, server.ActivatorInfo{Name: a.Name, Ready: a.Ready})
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,21 +18,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// activatorPods follows the pods of our activators: those that take the cluster's requests, which are counted, and
+// activatorPods follows the pods of our activators: those that take the cluster's requests, and
 // agents, which take those of front doors elsewhere.
 type activatorPods struct {
-	kube  kubernetes.Interface
-	set   func([]server.Activator)
-	ready atomic.Int64
-	bell  bell.Bell // rung by the watch, heard by run
+	kube kubernetes.Interface
+	set  func([]server.Activator)
+	bell bell.Bell // rung by the watch, heard by run
 }
 
 func newActivatorPods(kube kubernetes.Interface, set func([]server.Activator)) *activatorPods {
 	return &activatorPods{kube: kube, set: set, bell: bell.New()}
 }
 
-// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then. then is called after each set.
-func (a *activatorPods) run(ctx context.Context, then func()) error {
+// run calls set with all pods, whenever one has changed, until ctx ends; it returns nil then.
+func (a *activatorPods) run(ctx context.Context) error {
 	f := informers.NewSharedInformerFactoryWithOptions(a.kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.LabelSelector = "app in (" + control.ActivatorName + "," + control.AgentName + ")"
@@ -56,20 +54,12 @@ func (a *activatorPods) run(ctx context.Context, then func()) error {
 			return fmt.Errorf("list the activators' pods: %w", err)
 		}
 		var all []server.Activator
-		ready := 0
 		for _, p := range list {
-			one, found := activator(p)
-			if !found {
-				continue
-			}
-			all = append(all, one)
-			if one.Ready && p.DeletionTimestamp == nil && p.Labels["app"] == control.ActivatorName {
-				ready++
+			if one, found := activator(p); found {
+				all = append(all, one)
 			}
 		}
 		a.set(all)
-		a.ready.Store(int64(ready))
-		then()
 	}
 }
 

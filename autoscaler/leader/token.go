@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type token struct {
 	log   *slog.Logger
 	value atomic.Pointer[string]
 	bell  bell.Bell // rung by the watch, heard by keep
+	// owner is what the Secret goes with; empty: it stays.
+	owner []metav1.OwnerReference
 }
 
 func newToken(kube kubernetes.Interface, log *slog.Logger) *token {
@@ -49,18 +52,18 @@ func (t *token) ensure(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		s, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: control.ControlSecret, Namespace: control.SystemNamespace,
-				Labels: map[string]string{"app.kubernetes.io/part-of": "rouse"}},
+				Labels: map[string]string{"app.kubernetes.io/part-of": "rouse"}, OwnerReferences: t.owner},
 			Data: map[string][]byte{control.ControlSecretKey: []byte(random())},
 		}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			s, err = secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
 		}
-	case err == nil && content(s) == "":
+	case err == nil && (content(s) == "" || !slices.Equal(s.OwnerReferences, t.owner)):
 		s = s.DeepCopy()
-		if s.Data == nil {
-			s.Data = map[string][]byte{}
+		if content(s) == "" {
+			s.Data = map[string][]byte{control.ControlSecretKey: []byte(random())}
 		}
-		s.Data[control.ControlSecretKey] = []byte(random())
+		s.OwnerReferences = t.owner
 		s, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
 	}
 	if err != nil {

@@ -68,8 +68,6 @@ type Info struct {
 	Started time.Time `json:"started"`
 	// Activators are the activators' pods.
 	Activators []ActivatorInfo `json:"activators"`
-	// TakenOver says that requests for stock Knative's activator come to ours.
-	TakenOver bool `json:"takenOver"`
 	// Problem says what people have to do before Rouse can work; empty if nothing.
 	Problem string `json:"problem,omitempty"`
 }

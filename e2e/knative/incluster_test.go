@@ -96,11 +96,11 @@ func templateOf(t *testing.T, raw []byte) map[string]any {
 	return map[string]any{"annotations": annotations, "container": s.Spec.Template.Spec.Containers[0], "volumes": s.Spec.Template.Spec.Volumes}
 }
 
-// TestTheClusterIsChecked: kn rouse install --check finds nothing missing in the cluster of the tests.
+// TestTheClusterIsChecked: kn rouse check finds nothing missing in the cluster of the tests.
 func TestTheClusterIsChecked(t *testing.T) {
 	parallel(t)
 	c := rouse(t)
-	out, err := c.Kn(t.Context(), "rouse", "install", "--check", "-o", "json")
+	out, err := c.Kn(t.Context(), "rouse", "check", "-o", "json")
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -108,7 +108,7 @@ func TestTheClusterIsChecked(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &found); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
-	for _, check := range []string{"kubernetes", "knative", "kinds", "rights", "admission", "rouse-activator", "rouse-autoscaler", "data path", "leader", "keys"} {
+	for _, check := range []string{"kubernetes", "knative", "kinds", "rights", "admission", "rouse-activator", "rouse-autoscaler", "leader", "keys"} {
 		if !slices.ContainsFunc(found, func(f struct{ Check, Result, Found string }) bool { return f.Check == check && f.Result == "ok" }) {
 			t.Errorf("%s is not ok:\n%s", check, out)
 		}
@@ -199,7 +199,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	l := underLoad(t, 4, asking(f))
 	naps := underLoad(t, 1, asking(napping))
 	l.goOn(t, 50)
-	if err := applyFrom(t.Context(), c, root, "default", "v1"); err != nil {
+	if err := kustomized(t.Context(), c, "apply", root, "default", "v1"); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
@@ -249,7 +249,7 @@ func before(t *testing.T, c *cluster.Cluster) error {
 	if err := c.Load(t.Context(), tar); err != nil {
 		return err
 	}
-	if err := applyFrom(t.Context(), c, from, "default", "before"); err != nil {
+	if err := kustomized(t.Context(), c, "apply", from, "default", "before"); err != nil {
 		return err
 	}
 	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {

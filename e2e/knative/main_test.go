@@ -99,10 +99,11 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
-	if out, err := c.Kubectl(ctx, "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=180s"); err != nil {
-		return fmt.Errorf("the take-over of activator-service: %w: %s", err, out)
-	}
-	// A cluster is closed until somebody has a key. Most tests have none.
+	return letIn(ctx, c)
+}
+
+// letIn lets clients in that show no key, as most tests do: a cluster is closed until somebody has one.
+func letIn(ctx context.Context, c *cluster.Cluster) error {
 	if out, err := c.Kn(ctx, "rouse", "keys", "create", "anonymous"); err != nil && !strings.Contains(err.Error()+out, "there is a key anonymous already") {
 		return fmt.Errorf("let clients in that show no key: %w: %s", err, out)
 	}
@@ -127,11 +128,11 @@ patches:
 
 // apply applies one of the overlays.
 func apply(ctx context.Context, c *cluster.Cluster, overlay string) error {
-	return applyFrom(ctx, c, root, overlay, "v1")
+	return kustomized(ctx, c, "apply", root, overlay, "v1")
 }
 
-// applyFrom applies an overlay of a checkout, with images of a tag.
-func applyFrom(ctx context.Context, c *cluster.Cluster, checkout, overlay, tag string) error {
+// kustomized applies or deletes an overlay of a checkout, with images of a tag.
+func kustomized(ctx context.Context, c *cluster.Cluster, verb, checkout, overlay, tag string) error {
 	dir, err := os.MkdirTemp("", "overlay-")
 	if err != nil {
 		return err
@@ -147,7 +148,7 @@ func applyFrom(ctx context.Context, c *cluster.Cluster, checkout, overlay, tag s
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, hurried, path, tag), 0o600); err != nil {
 		return err
 	}
-	if out, err := c.Kubectl(ctx, "apply", "-k", dir); err != nil {
+	if out, err := c.Kubectl(ctx, verb, "-k", dir); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
@@ -201,40 +202,107 @@ func TestPluginIsFound(t *testing.T) {
 	}
 }
 
+// envHelm names Helm's program.
+const envHelm = "ROUSE_HELM"
+
 // TestInstallAndUninstallDisturbNobody takes Rouse away and installs it again under
-// a load on a stock function: none of its requests fails, whichever activator serves it.
+// a load on stock functions, by kubectl alone and by Helm alone: none of their requests fails, nothing stays, and stock functions are started from zero.
 func TestInstallAndUninstallDisturbNobody(t *testing.T) {
 	c := rouse(t)
-	hello := create(t, "undisturbed", helloImage, []string{"autoscaling.knative.dev/target-burst-capacity=-1"})
-	l := underLoad(t, 4, func(ctx context.Context, _ int64) error {
-		a, err := call(ctx, c, hello.host(), "/", nil)
+	t.Cleanup(func() {
+		if err := install(context.Background(), c); err != nil {
+			t.Error(err)
+		}
+	})
+	remove := func() error { return kustomized(t.Context(), c, "delete", root, "default", "v1") }
+	t.Run("kubectl", func(t *testing.T) {
+		disturbsNobody(t, "kubectl", remove, func() error { return install(t.Context(), c) })
+	})
+	t.Run("helm", func(t *testing.T) {
+		program := os.Getenv(envHelm)
+		if program == "" {
+			t.Skip(envHelm + " does not name Helm's program")
+		}
+		chart := filepath.Join(t.TempDir(), "rouse")
+		if out, err := exec.CommandContext(t.Context(), "go", "run", root+"/cmd/internal/chart", "-o", chart).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		helm := func(args ...string) error {
+			cmd := exec.CommandContext(t.Context(), program, append(args, "-n", "knative-serving")...)
+			cmd.Env = c.Env()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("helm %s: %w: %s", strings.Join(args, " "), err, out)
+			}
+			return nil
+		}
+		put := func() error {
+			if err := helm("install", "rouse", chart, "--wait", "--timeout", "180s", "--set", "registry=dev.local,tag=v1,overlay=dev"); err != nil {
+				return err
+			}
+			return letIn(t.Context(), c)
+		}
+		if err := remove(); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		disturbsNobody(t, "helm", func() error { return helm("uninstall", "rouse") }, put)
+		if err := helm("uninstall", "rouse"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// disturbsNobody removes Rouse, which is there, and puts it back under load.
+func disturbsNobody(t *testing.T, by string, remove, put func() error) {
+	t.Helper()
+	c := rouse(t)
+	hello := create(t, "undisturbed-"+by, helloImage, []string{"autoscaling.knative.dev/target-burst-capacity=-1"})
+	zero := create(t, "stock-at-zero-"+by, helloImage, []string{"autoscaling.knative.dev/window=6s"})
+	answers := func(ctx context.Context, f *function) error {
+		a, err := call(ctx, c, f.host(), "/", nil)
 		if err == nil && a.status != http.StatusOK {
-			err = fmt.Errorf("status %d: %s", a.status, a.body)
+			err = fmt.Errorf("%s: status %d: %s", f.name, a.status, a.body)
 		}
 		return err
+	}
+	l := underLoad(t, 4, func(ctx context.Context, _ int64) error { return answers(ctx, hello) })
+	l.goOn(t, 100)
+	zero.hasPods(0)
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := answers(t.Context(), zero); err != nil {
+		t.Errorf("Rouse was deleted, and a stock function at zero does not answer: %v", err)
+	}
+	l.goOn(t, 100)
+	eventually(t, "what is left of Rouse", func() string { // pods end, and Kubernetes deletes what hangs on what was deleted
+		left, err := c.Kubectl(t.Context(), "get", "deployment,replicaset,service,hpa,configmap,secret,sa,role,rolebinding,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,networkpolicy,pdb", "-A", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name")
+		if err != nil {
+			return err.Error()
+		}
+		lease, err := c.Kubectl(t.Context(), "-n", "knative-serving", "get", "lease/rouse-autoscaler", "-o", "name", "--ignore-not-found")
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(left + lease)
 	})
-	l.goOn(t, 100)
-	out, err := c.Kn(t.Context(), "rouse", "uninstall")
-	if err != nil {
-		t.Fatalf("kn rouse uninstall: %v: %s", err, out)
+	if selected, err := c.Kubectl(t.Context(), "-n", "knative-serving", "get", "service/activator-service", "-o", "jsonpath={.spec.selector}"); err != nil || strings.Contains(selected, "rouse") {
+		t.Errorf("activator-service selects %s (%v)", selected, err)
 	}
-	l.goOn(t, 100)
-	if left, err := c.Kubectl(t.Context(), "get", "all,configmap,secret,lease,sa,role,rolebinding,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding,networkpolicy,pdb", "-A", "-l", "app.kubernetes.io/part-of=rouse", "-o", "name"); err != nil || strings.TrimSpace(left) != "" {
-		t.Errorf("after uninstall there is still (%v): %s", err, left)
+	zero.hasPods(0)
+	if err := answers(t.Context(), zero); err != nil {
+		t.Errorf("without Rouse a stock function at zero does not answer: %v", err)
 	}
-	stock := create(t, "stock-alone", helloImage, []string{"autoscaling.knative.dev/window=6s"})
-	stock.hasPods(0)
-	if a, err := call(t.Context(), c, stock.host(), "/", nil); err != nil || a.status != http.StatusOK {
-		t.Errorf("without Rouse a stock function at zero answers %d %s (%v)", a.status, a.body, err)
-	}
-	if err := install(t.Context(), c); err != nil {
+	if err := put(); err != nil {
 		t.Fatal(err)
 	}
 	l.goOn(t, 100)
 	for _, failure := range l.end() {
 		t.Error(failure)
 	}
-	f := create(t, "after-install", functionImage, lasting)
+	f := create(t, "after-install-"+by, functionImage, lasting)
 	f.ask("red blue")
 	closed(t, f)
 }

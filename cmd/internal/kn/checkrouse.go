@@ -12,7 +12,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 // rouse checks what is installed of Rouse.
@@ -55,14 +55,14 @@ func (c *checker) rouse(ctx context.Context) {
 
 // path checks that requests go through Rouse's activator.
 func (c *checker) path(ctx context.Context) {
-	s, err := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, takeover.Service, metav1.GetOptions{})
+	s, err := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, settings.Service, metav1.GetOptions{})
 	switch {
 	case err != nil:
-		c.failed("data path", refusal(err, "get", kubeServices, control.SystemNamespace, takeover.Service))
+		c.failed("data path", refusal(err, "get", kubeServices, control.SystemNamespace, settings.Service))
 	case s.Spec.Selector["app"] != control.ActivatorName:
-		c.add("data path", resultMissing, "the autoscaler's log says why: kubectl logs -n "+control.SystemNamespace+" -l app="+control.AutoscalerName, "the Service %s points at Knative's own activator", takeover.Service)
+		c.add("data path", resultMissing, "the autoscaler's log says why: kubectl logs -n "+control.SystemNamespace+" -l app="+control.AutoscalerName, "the Service %s points at Knative's own activator", settings.Service)
 	default:
-		c.add("data path", resultOK, "", "the Service %s points at Rouse's activator", takeover.Service)
+		c.add("data path", resultOK, "", "the Service %s points at Rouse's activator", settings.Service)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/manifests"
 )
@@ -150,7 +150,7 @@ func (i *installer) install(ctx context.Context, stream []byte, anyKnative bool)
 	if err := i.prune(ctx, objects); err != nil {
 		return err
 	}
-	if err := takeover.Allow(ctx, i.kube); err != nil { // an uninstall that was not finished forbade it
+	if err := settings.Allow(ctx, i.kube); err != nil { // an uninstall that was not finished forbade it
 		return fmt.Errorf("allow the take-over: %w", err)
 	}
 	for _, o := range objects { // 4.
@@ -254,16 +254,16 @@ func (i *installer) available(ctx context.Context, o object) error {
 func (i *installer) taken(ctx context.Context) error {
 	i.say("waiting for Rouse's activator to take its place")
 	err := i.until(ctx, func(ctx context.Context) (bool, error) {
-		s, err := i.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, takeover.Service, metav1.GetOptions{})
+		s, err := i.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, settings.Service, metav1.GetOptions{})
 		if err != nil {
-			return false, refusal(err, "get", kubeServices, control.SystemNamespace, takeover.Service)
+			return false, refusal(err, "get", kubeServices, control.SystemNamespace, settings.Service)
 		}
 		return s.Spec.Selector["app"] == control.ActivatorName, nil
 	}, func() string {
-		return fmt.Sprintf("Service %s still points at Knative's own activator: the autoscaler's log says why (kubectl logs -n %s -l app=%s)", takeover.Service, control.SystemNamespace, control.AutoscalerName)
+		return fmt.Sprintf("Service %s still points at Knative's own activator: the autoscaler's log says why (kubectl logs -n %s -l app=%s)", settings.Service, control.SystemNamespace, control.AutoscalerName)
 	})
 	if err == nil {
-		i.say("Service %s points at Rouse's activator", takeover.Service)
+		i.say("Service %s points at Rouse's activator", settings.Service)
 	}
 	return err
 }

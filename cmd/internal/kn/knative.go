@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 // Knative Serving's minor version that Rouse is built on, and how far from it another
 // may be: PodAutoscalers and the activator's ways of speaking are Knative's own affair
 // and change without notice.
 const (
-	builtOn = takeover.TestedMinor
-	reach   = takeover.Skew
+	builtOn = settings.TestedMinor
+	reach   = settings.Skew
 )
 
 // needed are the APIs of Knative that Rouse speaks.
@@ -73,7 +73,7 @@ func supported(version string, any bool) error {
 	if version == "" || version == "devel" || any {
 		return nil
 	}
-	minor, known := takeover.Minor(version)
+	minor, known := settings.Minor(version)
 	if !known || minor < builtOn-reach || minor > builtOn+reach {
 		return fmt.Errorf("the cluster has Knative Serving %s: Rouse is built for 1.%d and works with 1.%d to 1.%d; --any-knative installs it all the same", version, builtOn, builtOn-reach, builtOn+reach)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 func uninstallCommand() *cobra.Command {
@@ -186,7 +186,7 @@ func blank(version, kind, name string) *unstructured.Unstructured {
 // mayRemove asks for every right that an uninstall needs, before it begins.
 func (i *installer) mayRemove(ctx context.Context, there []object) error {
 	rights := []right{
-		{verb: "patch", resource: "services", namespace: control.SystemNamespace, name: takeover.Service},
+		{verb: "patch", resource: "services", namespace: control.SystemNamespace, name: settings.Service},
 		{verb: "patch", group: "apps", resource: "deployments", namespace: control.SystemNamespace},
 		{verb: "patch", resource: "configmaps", namespace: control.SystemNamespace},
 		{verb: "list", resource: "pods", namespace: control.SystemNamespace},
@@ -275,7 +275,7 @@ func (i *installer) giveBack(ctx context.Context) (bool, error) {
 	if err := i.stockReady(ctx); err != nil {
 		return false, err
 	}
-	done, err := takeover.GiveBack(ctx, i.kube)
+	done, err := settings.GiveBack(ctx, i.kube)
 	for _, sentence := range done {
 		i.say("%s", sentence)
 	}
@@ -303,7 +303,7 @@ func (i *installer) giveBack(ctx context.Context) (bool, error) {
 
 // stockReady waits until Knative's own activator can take its place again.
 func (i *installer) stockReady(ctx context.Context) error {
-	if _, err := i.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, takeover.Service, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if _, err := i.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, settings.Service, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil // there is no Knative to give anything to
 	}
 	told := false

@@ -1,30 +1,13 @@
-// Package takeover puts Rouse's activator in the place of stock Knative's, and
-// gives the place back.
-//
-// What is taken over is little, and all of it is remembered on the object itself,
-// in the annotation [AnnotationBefore]:
-//
-//   - the selector of the Service activator-service, which decides whose pods get
-//     the requests of revisions that are behind an activator. The stock activator
-//     keeps running, idle, so that giving back is one patch;
-//   - a few keys of Knative's ConfigMaps that allow what Knative refuses, such as a function
-//     without a pod ([Settings]). Only keys that nobody has set are set.
+// Package settings prepares a Knative Serving for functions: it sets a few keys of Knative's ConfigMaps ([Settings]) that allow what
+// Knative refuses, such as a function without a pod, where nobody has set them. What it has changed stands on the object itself, in the
+// annotation [AnnotationBefore]. All other requests and objects of Knative's are left alone.
 //
 // It refuses to touch a cluster without Knative Serving, or with a version of it that
 // this program was not tested with (see [Check]), and never deletes anything.
 //
-// The life of a take-over, see [Reconciler.Run]:
-//
-//  1. One pod of our activator is ready: settings first, then the selector.
-//  2. Somebody applies Knative's own manifests again: the selector is theirs again. It is
-//     remembered anew and taken over anew.
-//  3. None of our activators has been ready for a while: stock functions must not suffer
-//     for it, so the selector goes back until one is.
-//  4. `kn rouse uninstall` calls [GiveBack]: every value is what it was. A value that
-//     somebody has changed in the meantime stays as they want it.
-//
-// Reconciler.Run is called once, by the leader; GiveBack may be called by anybody, any number of times.
-package takeover
+// What an older version has changed it changes back: settings that are none any more, and, once all functions are reached without it
+// ([Config]), the selector of Knative's activator-service. A value that somebody has changed in the meantime stays as they want it.
+package settings
 
 import (
 	"context"
@@ -44,16 +27,16 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// AnnotationBefore holds what a take-over has changed on an object, as JSON: see [before].
+// AnnotationBefore holds what was changed on an object, as JSON: see [before].
 const AnnotationBefore = "rouse.dev/before"
 
 // fieldManager is who changes things, for Kubernetes' managedFields.
 const fieldManager = "rouse"
 
-// Service is the Service of Knative's activator.
+// Service is the Service of Knative's activator, whose selector older versions changed.
 const Service = "activator-service"
 
-// The selectors of that Service.
+// The selectors of that Service: Knative's, and that of older versions.
 var (
 	stock = map[string]string{"app": "activator"}
 	ours  = map[string]string{"app": control.ActivatorName}
@@ -68,7 +51,7 @@ type Setting struct {
 	Why string
 }
 
-// Settings are the keys that a take-over sets where nobody has. They hold for stock functions too, so each
+// Settings are the keys that are set where nobody has. They hold for stock functions too, so each
 // allows something that Knative refuses, and none changes what becomes of a function that asks for nothing new:
 // how soon a revision counts as failed (progress-deadline), and that it does when no node takes its
 // pod (pod-is-always-schedulable), stay as they are. How long an answer may take to begin
@@ -79,7 +62,7 @@ var Settings = []Setting{
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
-// ConfigMaps are those that a take-over may change, by name: those of [Settings], and those in which only an
+// ConfigMaps are those that may be changed, by name: those of [Settings], and those in which only an
 // older version of this program sets something, which is given back.
 func ConfigMaps() []string {
 	names := []string{"config-deployment"}
@@ -90,7 +73,7 @@ func ConfigMaps() []string {
 	return slices.Compact(names)
 }
 
-// before is what an object had when it was taken over, key by key: of the Service's selector or of the
+// before is what an object had before it was changed, key by key: of the Service's selector or of the
 // ConfigMap's data. It is the value of [AnnotationBefore].
 type before map[string]change
 
@@ -155,58 +138,23 @@ type taker struct {
 	namespace string
 }
 
-// takeSelector points Knative's Service at our activator, and says whether it had to.
-func (t taker) takeSelector(ctx context.Context) (changed bool, err error) {
-	err = t.changeService(ctx, t.allowed, func(s *corev1.Service) (map[string]string, before) {
-		changed = !maps.Equal(s.Spec.Selector, ours)
-		if !changed {
-			return nil, nil
-		}
-		b := before{}
-		for key := range union(s.Spec.Selector, ours) {
-			c := change{pointer(s.Spec.Selector, key), pointer(ours, key)}
-			if !same(c.Was, c.Set) {
-				b[key] = c
-			}
-		}
-		return ours, b
-	})
-	return changed, err
-}
-
-// giveSelector points Knative's Service at the stock activator again, and says whether it had to.
+// giveSelector points Knative's Service at Knative's own activator again, and says whether it had to.
 func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
-	err = t.changeService(ctx, always, func(s *corev1.Service) (map[string]string, before) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		s, err := t.kube.CoreV1().Services(t.namespace).Get(ctx, Service, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read Service %s/%s: %w", t.namespace, Service, err)
+		}
 		b, found := remembered(s)
 		changed = found || maps.Equal(s.Spec.Selector, ours)
 		if !changed {
-			return nil, nil
+			return nil
 		}
 		was := b.undone(s.Spec.Selector)
 		if maps.Equal(was, ours) { // what was there is lost
 			was = stock
 		}
-		return was, nil
-	})
-	return changed, err
-}
-
-// changeService changes Knative's Service as f says, to a selector (nil: leave it) and what is remembered,
-// if it may. Whether it may is asked after the object was read: see [taker.allowed].
-func (t taker) changeService(ctx context.Context, may func(context.Context) error, f func(*corev1.Service) (selector map[string]string, b before)) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, err := t.kube.CoreV1().Services(t.namespace).Get(ctx, Service, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("read Service %s/%s: %w", t.namespace, Service, err)
-		}
-		if err := may(ctx); err != nil {
-			return err
-		}
-		selector, b := f(s)
-		if selector == nil {
-			return nil
-		}
-		body, err := patch(s, b, map[string]any{"spec": map[string]any{"selector": difference(s.Spec.Selector, selector)}})
+		body, err := patch(s, nil, map[string]any{"spec": map[string]any{"selector": difference(s.Spec.Selector, was)}})
 		if err != nil {
 			return err
 		}
@@ -216,6 +164,7 @@ func (t taker) changeService(ctx context.Context, may func(context.Context) erro
 		}
 		return nil
 	})
+	return changed, err
 }
 
 // takeSettings sets what nobody has set, gives back what is no setting any more, and returns what it set.
@@ -228,7 +177,7 @@ func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 }
 
 func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, err error) {
-	err = t.changeConfigMap(ctx, name, t.allowed, func(c *corev1.ConfigMap) (map[string]string, before) {
+	err = t.changeConfigMap(ctx, name, func(c *corev1.ConfigMap) (map[string]string, before) {
 		b, _ := remembered(c)
 		if b == nil {
 			b = before{}
@@ -262,37 +211,12 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 	return set, err
 }
 
-// giveSettings undoes what takeSettings has done, and returns the ConfigMaps that it changed.
-func (t taker) giveSettings(ctx context.Context) (changed []string, err error) {
-	for _, name := range ConfigMaps() {
-		found := false
-		err2 := t.changeConfigMap(ctx, name, always, func(c *corev1.ConfigMap) (map[string]string, before) {
-			var b before
-			if b, found = remembered(c); !found {
-				return nil, nil
-			}
-			return b.undone(c.Data), nil
-		})
-		if apierrors.IsNotFound(err2) {
-			continue // what is not there needs no undoing
-		}
-		if err2 == nil && found {
-			changed = append(changed, name)
-		}
-		err = errors.Join(err, err2)
-	}
-	return changed, err
-}
-
-// changeConfigMap changes a ConfigMap as f says, to data (nil: leave it) and what is remembered, if it may.
-func (t taker) changeConfigMap(ctx context.Context, name string, may func(context.Context) error, f func(*corev1.ConfigMap) (data map[string]string, b before)) error {
+// changeConfigMap changes a ConfigMap as f says, to data (nil: leave it) and what is remembered.
+func (t taker) changeConfigMap(ctx context.Context, name string, f func(*corev1.ConfigMap) (data map[string]string, b before)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		c, err := t.kube.CoreV1().ConfigMaps(t.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("read ConfigMap %s/%s: %w", t.namespace, name, err)
-		}
-		if err := may(ctx); err != nil {
-			return err
 		}
 		data, b := f(c)
 		if data == nil {

@@ -1,10 +1,9 @@
-package takeover_test
+package settings_test
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -26,7 +25,7 @@ import (
 	autoscalerconfig "knative.dev/serving/pkg/autoscaler/config"
 
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/takeover"
+	"github.com/rouse-dev/rouse/autoscaler/settings"
 )
 
 func meta(name string, labels map[string]string) metav1.ObjectMeta {
@@ -36,10 +35,11 @@ func meta(name string, labels map[string]string) metav1.ObjectMeta {
 // stock is what Knative's manifests install, as far as it matters here.
 func stock(version string) []runtime.Object {
 	return []runtime.Object{
-		&corev1.Service{ObjectMeta: meta(takeover.Service, map[string]string{"app": "activator"}), Spec: corev1.ServiceSpec{
+		&corev1.Service{ObjectMeta: meta(settings.Service, map[string]string{"app": "activator"}), Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": "activator"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}},
 		&appsv1.Deployment{ObjectMeta: meta("controller", map[string]string{"app.kubernetes.io/version": version})},
 		&appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, nil)},
+		&appsv1.Deployment{ObjectMeta: meta("activator", nil), Status: appsv1.DeploymentStatus{AvailableReplicas: 1}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config-autoscaler", Namespace: control.SystemNamespace, Annotations: map[string]string{"knative.dev/example-checksum": "x"}},
 			Data: map[string]string{"_example": "# allow-zero-initial-scale"}},
 		&corev1.ConfigMap{ObjectMeta: meta("config-defaults", nil)},
@@ -49,23 +49,16 @@ func stock(version string) []runtime.Object {
 
 // world is a cluster and the reconciler of it.
 type world struct {
-	t     *testing.T
-	kube  *fake.Clientset
-	ready atomic.Int64
-	r     *takeover.Reconciler
+	t       *testing.T
+	kube    *fake.Clientset
+	reached atomic.Bool
+	r       *settings.Reconciler
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{t: t, kube: fake.NewClientset(objects...)}
-	w.r = takeover.NewReconciler(takeover.Config{Kube: w.kube, ReadyActivators: func() int { return int(w.ready.Load()) }, Log: slog.New(slog.DiscardHandler)})
+	w.r = settings.NewReconciler(settings.Config{Kube: w.kube, Reached: w.reached.Load, Log: slog.New(slog.DiscardHandler)})
 	return w
-}
-
-// activators sets the number of ready activators and waits for what that leads to.
-func (w *world) activators(n int64) {
-	w.ready.Store(n)
-	w.r.Trigger()
-	synctest.Wait()
 }
 
 func (w *world) run() (stop func()) {
@@ -81,9 +74,18 @@ func (w *world) run() (stop func()) {
 	}
 }
 
+// activators sets how many pods of Knative's own activator are available.
+func (w *world) activators(n int32) {
+	w.t.Helper()
+	d := &appsv1.Deployment{ObjectMeta: meta("activator", nil), Status: appsv1.DeploymentStatus{AvailableReplicas: n}}
+	if _, err := w.kube.AppsV1().Deployments(control.SystemNamespace).UpdateStatus(w.t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) service() *corev1.Service {
 	w.t.Helper()
-	s, err := w.kube.CoreV1().Services(control.SystemNamespace).Get(w.t.Context(), takeover.Service, metav1.GetOptions{})
+	s, err := w.kube.CoreV1().Services(control.SystemNamespace).Get(w.t.Context(), settings.Service, metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -99,13 +101,6 @@ func (w *world) configMap(name string) *corev1.ConfigMap {
 	return c
 }
 
-func (w *world) wantSelector(app string) {
-	w.t.Helper()
-	if got, want := w.service().Spec.Selector, map[string]string{"app": app}; !cmp.Equal(got, want) {
-		w.t.Errorf("the selector is %v, want %v", got, want)
-	}
-}
-
 // events returns the reasons of the events that were recorded.
 func (w *world) events() (reasons []string) {
 	w.t.Helper()
@@ -117,59 +112,52 @@ func (w *world) events() (reasons []string) {
 	return reasons
 }
 
-// contents are all values that a take-over could change.
-func (w *world) contents() map[string]any {
-	w.t.Helper()
-	c := map[string]any{"selector": w.service().Spec.Selector, "service annotations": maps.Clone(w.service().Annotations)}
-	for _, name := range []string{"config-autoscaler", "config-defaults", "config-deployment"} {
-		m := w.configMap(name)
-		c[name], c[name+" annotations"] = m.Data, m.Annotations
+// TestOlderVersion: what an older version has taken of Knative's data path goes back, once no function needs it and Knative's own
+// activator serves; its settings stay.
+func TestOlderVersion(t *testing.T) {
+	for name, tt := range map[string]struct {
+		selector    map[string]string
+		annotations map[string]string
+		want        map[string]string
+	}{
+		"as it was taken": {map[string]string{"app": control.ActivatorName}, map[string]string{settings.AnnotationBefore: `{"app":{"was":"activator","set":"rouse-activator"},"role":{"was":"new","set":null}}`},
+			map[string]string{"app": "activator", "role": "new"}},
+		"what was there is lost":        {map[string]string{"app": control.ActivatorName}, nil, map[string]string{"app": "activator"}},
+		"somebody has changed it since": {map[string]string{"app": "other"}, map[string]string{settings.AnnotationBefore: `{"app":{"was":"activator","set":"rouse-activator"}}`}, map[string]string{"app": "other"}},
+		"nobody has touched it":         {map[string]string{"app": "activator"}, nil, map[string]string{"app": "activator"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := stock("0.51.0")
+				s := objects[0].(*corev1.Service)
+				s.Spec.Selector, s.Annotations = tt.selector, tt.annotations
+				w := newWorld(t, objects...)
+				defer w.run()()
+				want := map[string]string{"allow-zero-initial-scale": "true", "_example": "# allow-zero-initial-scale"}
+				if got := w.configMap("config-autoscaler").Data; !cmp.Equal(got, want) {
+					t.Errorf("config-autoscaler has %v, want %v", got, want)
+				}
+				if got := w.service().Spec.Selector; !cmp.Equal(got, tt.selector) {
+					t.Errorf("functions are reached by it, and the selector is %v, want %v", got, tt.selector)
+				}
+				w.activators(0)
+				w.reached.Store(true)
+				time.Sleep(time.Minute)
+				if got := w.service().Spec.Selector; !cmp.Equal(got, tt.selector) {
+					t.Errorf("Knative's own activator does not serve, and the selector is %v, want %v", got, tt.selector)
+				}
+				w.activators(1)
+				time.Sleep(time.Minute)
+				if got := w.service(); !cmp.Equal(got.Spec.Selector, tt.want) || len(got.Annotations) != 0 {
+					t.Errorf("the selector is %v and the annotations are %v, want %v and none", got.Spec.Selector, got.Annotations, tt.want)
+				}
+				knativeAccepts(t, w)
+				if w.r.Problem() != "" {
+					t.Errorf("problem %q, want none", w.r.Problem())
+				}
+			})
+		})
 	}
-	return c
-}
-
-// empty maps and absent ones are the same to Kubernetes.
-var sameMaps = cmp.Transformer("empty", func(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
-	}
-	return m
-})
-
-func TestRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.51.0")...)
-		before := w.contents()
-		stop := w.run()
-		w.wantSelector("activator") // no activator of ours is ready
-		w.activators(1)
-		w.wantSelector(control.ActivatorName)
-		if !w.r.Taken() || w.r.Problem() != "" {
-			t.Errorf("taken: %t, problem: %q", w.r.Taken(), w.r.Problem())
-		}
-		want := map[string]string{"allow-zero-initial-scale": "true", "_example": "# allow-zero-initial-scale"}
-		if got := w.configMap("config-autoscaler").Data; !cmp.Equal(got, want) {
-			t.Errorf("config-autoscaler has %v, want %v", got, want)
-		}
-		if got := w.contents()["config-deployment"]; !cmp.Equal(got, before["config-deployment"]) {
-			t.Errorf("config-deployment has %v: it says how stock functions fail, and is not ours", got)
-		}
-		knativeAccepts(t, w)
-		stop()
-
-		for round := range 2 { // the second has nothing to do
-			done, err := takeover.GiveBack(t.Context(), w.kube)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := []int{3, 0}[round]; len(done) != want {
-				t.Errorf("round %d did %q, want %d things", round, done, want)
-			}
-			if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
-				t.Errorf("round %d: not as it was:\n%s", round, d)
-			}
-		}
-	})
 }
 
 // TestSettingsOfBefore: what an older version has set and this one does not goes back to what it was, unless somebody has
@@ -190,13 +178,12 @@ func TestSettingsOfBefore(t *testing.T) {
 					if c, is := o.(*corev1.ConfigMap); is && c.Name == "config-deployment" {
 						old := c.DeepCopy()
 						old.Data = tt.data
-						old.Annotations = map[string]string{takeover.AnnotationBefore: `{"pod-is-always-schedulable":{"was":null,"set":"true"},"progress-deadline":{"was":null,"set":"1800s"}}`}
+						old.Annotations = map[string]string{settings.AnnotationBefore: `{"pod-is-always-schedulable":{"was":null,"set":"true"},"progress-deadline":{"was":null,"set":"1800s"}}`}
 						objects[k] = old
 					}
 				}
 				w := newWorld(t, objects...)
 				defer w.run()()
-				w.activators(1)
 				c := w.configMap("config-deployment")
 				if !cmp.Equal(c.Data, tt.want) || len(c.Annotations) != 0 {
 					t.Errorf("config-deployment has %v and the annotations %v, want %v and none", c.Data, c.Annotations, tt.want)
@@ -223,111 +210,11 @@ func knativeAccepts(t *testing.T, w *world) {
 	}
 }
 
-// A running autoscaler does not take again what was given back, until it is allowed to.
-func TestGiveBackHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.51.0")...)
-		before := w.contents()
-		defer w.run()()
-		w.activators(2)
-		w.wantSelector(control.ActivatorName)
-		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Minute)
-		w.activators(1)
-		if d := cmp.Diff(before, w.contents(), sameMaps); d != "" {
-			t.Errorf("not as it was:\n%s", d)
-		}
-		if w.r.Taken() || !strings.Contains(w.r.Problem(), takeover.AnnotationTakeOver) {
-			t.Errorf("taken: %t, problem %q; want that it says why not", w.r.Taken(), w.r.Problem())
-		}
-		if err := takeover.Allow(t.Context(), w.kube); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Minute)
-		w.wantSelector(control.ActivatorName)
-		if w.r.Problem() != "" {
-			t.Errorf("problem %q, want none", w.r.Problem())
-		}
-	})
-}
-
-// While GiveBack forbids and restores, a reconciler that has read an object before is refused by the API server.
-func TestGiveBackIsNotOvertaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.51.0")...)
-		overtaken := false
-		other := &fake.Clientset{} // a reactor may not call its own client
-		other.AddReactor("*", "*", clienttesting.ObjectReaction(w.kube.Tracker()))
-		w.kube.PrependReactor("patch", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if overtaken || !strings.Contains(string(a.(clienttesting.PatchAction).GetPatch()), control.ActivatorName+`"`) {
-				return false, nil, nil
-			}
-			overtaken = true
-			if _, err := takeover.GiveBack(t.Context(), other); err != nil {
-				t.Error(err)
-			}
-			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "services"}, takeover.Service, errors.New("it was changed"))
-		})
-		defer w.run()()
-		w.activators(1)
-		time.Sleep(time.Minute)
-		if !overtaken {
-			t.Fatal("the reconciler has not tried")
-		}
-		w.wantSelector("activator")
-	})
-}
-
-func TestKnativeIsAppliedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("0.51.0")...)
-		defer w.run()()
-		w.activators(1)
-		s := w.service()
-		s.Spec.Selector = map[string]string{"app": "activator", "role": "new"}
-		if _, err := w.kube.CoreV1().Services(control.SystemNamespace).Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second) // the watch, not the clock
-		w.wantSelector(control.ActivatorName)
-		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := w.service().Spec.Selector, map[string]string{"app": "activator", "role": "new"}; !cmp.Equal(got, want) {
-			t.Errorf("given back: %v, want %v", got, want)
-		}
-	})
-}
-
-func TestNoActivatorForAWhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, stock("v1.24.1")...)
-		defer w.run()()
-		w.activators(1)
-		w.activators(0)
-		time.Sleep(20 * time.Second)
-		w.wantSelector(control.ActivatorName) // a restart is no reason
-		time.Sleep(11 * time.Second)
-		w.wantSelector("activator")
-		if w.r.Taken() || w.configMap("config-autoscaler").Data["allow-zero-initial-scale"] != "true" {
-			t.Error("want the requests given back and the settings kept")
-		}
-		w.activators(1)
-		w.wantSelector(control.ActivatorName)
-		if got, want := w.events(), []string{"TookOver", "NoActivator", "TookOver"}; !cmp.Equal(got, want) {
-			t.Errorf("events %v, want %v", got, want)
-		}
-	})
-}
-
-// What people change after a take-over is theirs.
+// What people change of the settings is theirs.
 func TestOthersChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, stock("0.51.0")...)
 		defer w.run()()
-		w.activators(1)
 		c := w.configMap("config-defaults")
 		c.Data["max-revision-timeout-seconds"] = "7200"
 		a := w.configMap("config-autoscaler")
@@ -340,9 +227,6 @@ func TestOthersChanges(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if v, found := w.configMap("config-autoscaler").Data["allow-zero-initial-scale"]; found {
 			t.Errorf("a key that somebody removed is there again: %q", v)
-		}
-		if _, err := takeover.GiveBack(t.Context(), w.kube); err != nil {
-			t.Fatal(err)
 		}
 		if got := w.configMap("config-defaults").Data["max-revision-timeout-seconds"]; got != "7200" {
 			t.Errorf("what somebody set is %q, want 7200", got)
@@ -362,8 +246,8 @@ func TestVersions(t *testing.T) {
 		{version: "1.19.0", refused: true}, {version: "0.40.0", refused: true}, {version: "1.26.0", refused: true},
 		{version: "1.19.0", untested: true, remarks: true},
 	} {
-		_, remark, err := takeover.Check(t.Context(), fake.NewClientset(stock(c.version)...), c.untested)
-		var p *takeover.Problem
+		_, remark, err := settings.Check(t.Context(), fake.NewClientset(stock(c.version)...), c.untested)
+		var p *settings.Problem
 		if errors.As(err, &p) != c.refused || (remark != "") != c.remarks {
 			t.Errorf("%q (untested allowed: %t): remark %q, error %v; want refused %t, a remark %t", c.version, c.untested, remark, err, c.refused, c.remarks)
 		}
@@ -405,13 +289,11 @@ func TestForbidden(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "config-autoscaler", errors.New("no permission"))
 		})
 		defer w.run()()
-		w.activators(1)
 		if p := w.r.Problem(); !strings.Contains(p, "config-autoscaler") || !strings.Contains(p, "no permission") {
 			t.Errorf("problem %q, want what was refused", p)
 		}
-		if got, want := w.events(), []string{"TakeOverFailed"}; !cmp.Equal(got, want) {
+		if got, want := w.events(), []string{"SettingsFailed"}; !cmp.Equal(got, want) {
 			t.Errorf("events %v, want %v", got, want)
 		}
-		w.wantSelector("activator") // settings come first
 	})
 }

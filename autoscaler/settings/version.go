@@ -1,4 +1,4 @@
-package takeover
+package settings
 
 import (
 	"context"
@@ -30,9 +30,9 @@ const (
 // tested names the version for people.
 const tested = "1.24 (knative.dev/serving v0.51)"
 
-// Problem is why a cluster can't be taken over, and what to do about it.
+// Problem is why functions can't be served in a cluster, and what to do about it.
 type Problem struct {
-	// Reason is a word in Kubernetes' sense: NoKnative, UntestedKnative, TakeOverOff.
+	// Reason is a word in Kubernetes' sense: NoKnative, UntestedKnative.
 	Reason  string
 	Message string
 }
@@ -64,7 +64,7 @@ func Check(ctx context.Context, kube kubernetes.Interface, untested bool) (versi
 		return version, fmt.Sprintf("Knative Serving is %s; Rouse is tested with %s", version, tested), nil
 	}
 	return version, "", &Problem{"UntestedKnative", fmt.Sprintf("Knative Serving is %s, and Rouse is tested with %s only: nothing was changed. Install that version of Knative, "+
-		"or have the autoscaler take over all the same with --allow-untested-knative", version, tested)}
+		"or have the autoscaler work with it all the same by --allow-untested-knative", version, tested)}
 }
 
 // versionOf reads the label of Knative's controller, else of its activator, else of the namespace.

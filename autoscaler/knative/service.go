@@ -1,0 +1,139 @@
+package knative
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
+	"knative.dev/serving/pkg/reconciler/autoscaling/resources"
+	sksresources "knative.dev/serving/pkg/reconciler/serverlessservice/resources"
+	"knative.dev/serving/pkg/reconciler/serverlessservice/resources/names"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// labelManaged, with the value [control.AutoscalerName], is on what the fleet makes for revisions.
+const labelManaged = "app.kubernetes.io/managed-by"
+
+// service keeps the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. They are
+// what Knative makes of a ServerlessService, whose Endpoints would be Knative's activator. The PodAutoscaler owns them.
+func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
+	if there, err := r.adopt(ctx, pa); there || err != nil {
+		return err
+	}
+	w, kube := r.fleet.watch, r.fleet.deps.Kube.CoreV1()
+	activators, err := w.activators.Endpoints(control.SystemNamespace).Get(control.ActivatorName)
+	if apierrors.IsNotFound(err) {
+		activators = &corev1.Endpoints{} //nolint:staticcheck // what Knative's ingresses read
+	} else if err != nil {
+		return fmt.Errorf("read the activators' Endpoints: %w", err)
+	}
+	model := resources.MakeSKS(pa, networkingv1alpha1.SKSOperationModeProxy, 0) // which is not made
+	service, endpoints := sksresources.MakePublicService(model), sksresources.MakePublicEndpoints(model, activators)
+	for _, o := range []metav1.Object{service, endpoints} {
+		o.SetOwnerReferences(model.OwnerReferences)
+		o.GetLabels()[labelManaged] = control.AutoscalerName
+	}
+
+	services := kube.Services(pa.Namespace)
+	switch have, err := w.kubeServices.Services(pa.Namespace).Get(service.Name); {
+	case apierrors.IsNotFound(err):
+		if _, err := services.Create(ctx, service, metav1.CreateOptions{FieldManager: manager}); err != nil {
+			return fmt.Errorf("make the Service %s/%s: %w", pa.Namespace, service.Name, err)
+		}
+	case err != nil:
+		return fmt.Errorf("read the Service %s/%s: %w", pa.Namespace, service.Name, err)
+	default:
+		want := have.DeepCopy()
+		want.Labels, want.OwnerReferences, want.Spec.Ports, want.Spec.Selector = service.Labels, service.OwnerReferences, service.Spec.Ports, nil
+		if !equality.Semantic.DeepEqual(want, have) {
+			if _, err := services.Update(ctx, want, metav1.UpdateOptions{FieldManager: manager}); err != nil {
+				return fmt.Errorf("change the Service %s/%s: %w", pa.Namespace, service.Name, err)
+			}
+		}
+	}
+	switch have, err := w.endpoints.Endpoints(pa.Namespace).Get(endpoints.Name); {
+	case apierrors.IsNotFound(err):
+		if _, err := kube.Endpoints(pa.Namespace).Create(ctx, endpoints, metav1.CreateOptions{FieldManager: manager}); err != nil {
+			return fmt.Errorf("make the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
+		}
+	case err != nil:
+		return fmt.Errorf("read the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
+	default:
+		want := have.DeepCopy()
+		want.Labels, want.OwnerReferences, want.Subsets = endpoints.Labels, endpoints.OwnerReferences, endpoints.Subsets
+		if !equality.Semantic.DeepEqual(want, have) {
+			if _, err := kube.Endpoints(pa.Namespace).Update(ctx, want, metav1.UpdateOptions{FieldManager: manager}); err != nil {
+				return fmt.Errorf("change the Endpoints %s/%s: %w", pa.Namespace, endpoints.Name, err)
+			}
+		}
+	}
+	pa.Status.ServiceName, pa.Status.MetricsServiceName = service.Name, ""
+	pa.Status.MarkSKSReady()
+	return nil
+}
+
+// adopt takes the Service and the Endpoints over that Knative has made of the ServerlessService of a version before this one, and ends
+// that without them. It says whether it is still there; its deletion brings another pass.
+func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
+	sks, err := r.fleet.watch.skss.Lister().ServerlessServices(pa.Namespace).Get(pa.Name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil || sks.DeletionTimestamp != nil {
+		return true, err
+	}
+	if !metav1.IsControlledBy(sks, pa) {
+		pa.Status.MarkResourceNotOwned("ServerlessService", sks.Name)
+		return true, fmt.Errorf("the ServerlessService %s/%s is not this PodAutoscaler's", pa.Namespace, pa.Name)
+	}
+	owner := metav1.OwnerReference{APIVersion: autoscalingv1alpha1.SchemeGroupVersion.String(), Kind: "PodAutoscaler", Name: pa.Name, UID: pa.UID}
+	mark := func(o metav1.Object) bool {
+		if slices.Contains(o.GetOwnerReferences(), owner) {
+			return false
+		}
+		o.SetOwnerReferences(append(o.GetOwnerReferences(), owner))
+		o.SetLabels(labels.Merge(o.GetLabels(), labels.Set{labelManaged: control.AutoscalerName}))
+		return true
+	}
+	kube := r.fleet.deps.Kube.CoreV1()
+	for _, name := range []string{pa.Name, names.PrivateService(pa.Name)} {
+		s, err := kube.Services(pa.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil && mark(s) {
+			_, err = kube.Services(pa.Namespace).Update(ctx, s, metav1.UpdateOptions{FieldManager: manager})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return true, fmt.Errorf("take over the Service %s/%s: %w", pa.Namespace, name, err)
+		}
+	}
+	e, err := kube.Endpoints(pa.Namespace).Get(ctx, pa.Name, metav1.GetOptions{})
+	if err == nil && mark(e) {
+		_, err = kube.Endpoints(pa.Namespace).Update(ctx, e, metav1.UpdateOptions{FieldManager: manager})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("take over the Endpoints %s/%s: %w", pa.Namespace, pa.Name, err)
+	}
+	err = r.fleet.deps.Networking.NetworkingV1alpha1().ServerlessServices(pa.Namespace).Delete(ctx, sks.Name,
+		metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan), Preconditions: metav1.NewUIDPreconditions(string(sks.UID))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("end the ServerlessService %s/%s: %w", pa.Namespace, pa.Name, err)
+	}
+	return true, nil
+}
+
+// Reached says whether the requests of all functions come to our activators without Knative's activator-service. It may be called after
+// [Fleet.Sync].
+func (f *Fleet) Reached() bool {
+	all, err := f.watch.skss.Lister().List(labels.Everything())
+	return err == nil && !slices.ContainsFunc(all, func(s *networkingv1alpha1.ServerlessService) bool {
+		return s.Annotations[api.AnnotationClass] == api.Class
+	})
+}

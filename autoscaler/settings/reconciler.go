@@ -1,0 +1,151 @@
+package settings
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// Config is what a [Reconciler] works with.
+type Config struct {
+	Kube kubernetes.Interface
+	// AllowUntested works with whatever version Knative Serving has.
+	AllowUntested bool
+	// Reached says whether the requests of all functions come without Knative's activator-service.
+	Reached func() bool
+	// Every is the time between passes. Default 30 s.
+	Every time.Duration
+	Log   *slog.Logger
+}
+
+// Reconciler keeps Knative's settings: see the package comment.
+type Reconciler struct {
+	cfg   Config
+	taker taker
+
+	mu      sync.Mutex // guards problem
+	problem string
+}
+
+// NewReconciler makes a reconciler that does nothing yet.
+func NewReconciler(cfg Config) *Reconciler {
+	if cfg.Every == 0 {
+		cfg.Every = 30 * time.Second
+	}
+	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}}
+}
+
+// Problem says what people have to do before functions can be served; empty if nothing.
+func (r *Reconciler) Problem() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.problem
+}
+
+// Wait returns when the cluster has a Knative Serving that this program works with, or
+// with ctx's cause when ctx ends. Until then it says what is missing, in the log and as an event, once each.
+func (r *Reconciler) Wait(ctx context.Context) error {
+	for pause := time.Second; ; pause = min(2*pause, r.cfg.Every) {
+		version, remark, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested)
+		r.trouble(ctx, err)
+		if err == nil {
+			r.cfg.Log.Info("Knative Serving is there", "version", version)
+			if remark != "" {
+				r.cfg.Log.Warn(remark)
+			}
+			return nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Run keeps the settings until ctx ends, and returns nil then. What was set stays set.
+func (r *Reconciler) Run(ctx context.Context) error {
+	for {
+		err := r.reconcile(ctx)
+		r.trouble(ctx, err)
+		pause := r.cfg.Every
+		if err != nil {
+			pause = min(pause, 5*time.Second)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// reconcile sets what is not set, and gives back what an older version has taken: the requests for Knative's activator only where
+// Knative's own takes them.
+func (r *Reconciler) reconcile(ctx context.Context) error {
+	if _, _, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested); err != nil {
+		return err
+	}
+	set, err := r.taker.takeSettings(ctx)
+	for _, s := range set {
+		r.cfg.Log.Info("a setting of Knative's is changed; it was not set", "configmap", s.ConfigMap, "key", s.Key, "value", s.Value, "why", s.Why)
+	}
+	if err != nil || !r.cfg.Reached() {
+		return err
+	}
+	activator, err := r.cfg.Kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, "activator", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read Knative's activator: %w", err)
+	}
+	if activator.Status.AvailableReplicas == 0 {
+		return nil
+	}
+	changed, err := r.taker.giveSelector(ctx)
+	if changed && err == nil {
+		r.say(ctx, corev1.EventTypeNormal, "GaveBack", fmt.Sprintf("Service %s points at Knative's own activator again; functions are reached without it", Service))
+	}
+	return err
+}
+
+// trouble notes what is wrong (nil: nothing is), and says it where it is new.
+func (r *Reconciler) trouble(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	reason, message := "SettingsFailed", ""
+	var p *Problem
+	switch {
+	case errors.As(err, &p):
+		reason, message = p.Reason, p.Message
+	case err != nil:
+		message = err.Error()
+	}
+	r.mu.Lock()
+	old := r.problem
+	r.problem = message
+	r.mu.Unlock()
+	if message != "" && message != old {
+		r.say(ctx, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// say logs something and records it on the autoscaler's Deployment.
+func (r *Reconciler) say(ctx context.Context, kind, reason, message string) {
+	if kind == corev1.EventTypeWarning {
+		r.cfg.Log.Warn(message, "reason", reason)
+	} else {
+		r.cfg.Log.Info(message, "reason", reason)
+	}
+	if err := r.taker.event(ctx, kind, reason, message); err != nil {
+		r.cfg.Log.Warn("an event could not be recorded", "error", err)
+	}
+}
