@@ -233,7 +233,7 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 		return err
 	}, "pod %s", id)
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource") {
-		return fmt.Errorf("make the provider %s: %w: install Rouse with the overlay that may make pods: kn rouse install --overlay dual-pods", id, err)
+		return fmt.Errorf("make the provider %s: %w: install Rouse with the overlay that may make pods: kubectl apply -k manifests/overlays/dual-pods", id, err)
 	}
 	if err != nil {
 		return fmt.Errorf("make the provider %s: %w", id, err)

@@ -210,5 +210,5 @@ func foreign(o *corev1.Pod) string {
 	case o.Annotations[api.AnnotationInject] == "false":
 		return fmt.Sprintf("take off the annotation %s, or start it through rouse-function", api.AnnotationInject)
 	}
-	return "install what brings the function into any image (kn rouse install --component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
+	return "install what brings the function into any image (the component any-image) and set the annotation " + api.AnnotationRuntime + ", start it through rouse-function"
 }

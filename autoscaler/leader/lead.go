@@ -162,6 +162,7 @@ func (p *process) connect() error {
 	c := rest.CopyConfig(p.cfg.Kube)
 	c.QPS, c.Burst = clientQPS, clientBurst
 	c.UserAgent = control.AutoscalerName + "/" + p.cfg.Version
+	c.WarningHandler = rest.NoWarnings{} // ingresses of Knative read Endpoints, which Kubernetes warns of
 	var errs [3]error
 	p.kube, errs[0] = kubernetes.NewForConfig(c)
 	p.serving, errs[1] = servingclient.NewForConfig(c)

@@ -89,12 +89,9 @@ func described(all []string) string {
 
 const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving in knative-serving, whatever the release's namespace is: there is one in a cluster.
 
-  kn rouse install --check         what there is, and what is missing
+  kn rouse check                   what there is, and what is missing
   kn rouse keys create ME          a key for a client: without one, all requests are refused
   kn rouse create NAME --model REF a function, by the command of kn that it prints
-
-To take Rouse out again run "kn rouse uninstall" before "helm uninstall": it gives requests back to Knative's own activator first, so
-that none is lost. After "helm uninstall" alone Knative's services that are scaled to zero are not reached until it has run.
 `
 
 // once refuses a second release: objects have their names in one namespace, and there is one data path. Where nothing can be looked

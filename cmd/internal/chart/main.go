@@ -33,6 +33,7 @@ func run(args []string, stdout io.Writer) error {
 	version := flags.String("version", "v0.0.0-dev", "the version of the chart and of the images")
 	registry := flags.String("registry", "ghcr.io/rouse-dev", "the registry and folder of the images")
 	objects := flags.String("objects", "", "write the objects of this `overlay` instead")
+	added := flags.StringSlice("components", nil, "with these `components`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func run(args []string, stdout io.Writer) error {
 		for _, name := range programs {
 			images[local+name] = *registry + "/" + name + ":" + *version
 		}
-		text, err := manifests.Render(*objects, images)
+		text, err := manifests.Render(*objects, images, *added...)
 		if err != nil {
 			return err
 		}

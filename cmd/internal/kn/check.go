@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/cmd/internal/render"
+	"github.com/rouse-dev/rouse/manifests"
 )
 
 // Results of a check, the worst last.
@@ -33,25 +34,50 @@ type finding struct {
 
 // checker looks at a cluster and changes nothing.
 type checker struct {
-	installer
+	*cluster
 	plan     plan
 	objects  []object // what would be applied, as far as the cluster knows the kinds
 	findings []finding
 }
 
-// checkCluster is install --check.
-func checkCluster(cmd *cobra.Command, p plan, timeout time.Duration) error {
-	c, err := connect(cmd)
-	if err != nil {
-		return err
+// plan is what is to be installed, or is.
+type plan struct {
+	overlay    string
+	components []string
+}
+
+func checkCommand() *cobra.Command {
+	var p plan
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say what the cluster has and lacks for Rouse, and how to mend it",
+		Long: `Say what the cluster has and lacks, and how to mend it, before Rouse is installed by
+kubectl or Helm, or afterwards. It changes nothing. Exit status 1: something is missing.`,
+		Example: `  kn rouse check
+  # with what is to be installed
+  kn rouse check --overlay dual-pods --component any-image`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := connect(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("not done within --timeout %s", timeout))
+			defer cancel()
+			check := &checker{cluster: c, plan: p}
+			if err := check.run(ctx); err != nil {
+				return err
+			}
+			return check.report(cmd)
+		},
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, fmt.Errorf("not done within --timeout %s", timeout))
-	defer cancel()
-	check := &checker{installer: installer{c, io.Discard, time.Second}, plan: p}
-	if err := check.run(ctx); err != nil {
-		return err
-	}
-	return check.report(cmd)
+	f := cmd.Flags()
+	f.StringVar(&p.overlay, "overlay", "default", "what is installed: `one` of "+strings.Join(manifests.Overlays(), ", "))
+	f.StringSliceVar(&p.components, "component", nil, "what is added (repeatable): `one` of "+strings.Join(manifests.Components(), ", "))
+	f.DurationVar(&timeout, "timeout", time.Minute, "how `long` it may take")
+	render.Flag(cmd)
+	return cmd
 }
 
 // add notes a finding.
@@ -76,18 +102,20 @@ func (c *checker) failed(check string, err error) {
 //  3. The ingress, and Knative's switches.
 //  4. Nodes: GPUs, their device plugins, their runtime class.
 //  5. Storage.
-//  6. Rouse itself, where it is there: its Deployments, the data path, the webhook of any-image, keys.
+//  6. Rouse itself, where it is there: its Deployments, the webhook of any-image, keys.
 //
 // It ends early only where the cluster does not answer at all.
 func (c *checker) run(ctx context.Context) error {
 	if err := c.kubernetes(); err != nil { // 1.
 		return err
 	}
-	version, err := c.knative(ctx, c.plan.anyKnative)
-	if err != nil {
+	switch version, remark, err := c.knative(ctx); {
+	case err != nil:
 		c.add("knative", resultMissing, "install Knative Serving 1.24: https://knative.dev/docs/install/", "%v", err)
-	} else {
-		c.add("knative", resultOK, "", "Serving %s", orUnknown(version))
+	case remark != "":
+		c.add("knative", resultWarning, "", "%s", remark)
+	default:
+		c.add("knative", resultOK, "", "Serving %s", version)
 	}
 	if err := c.kinds(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	admission "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +13,12 @@ import (
 
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/autoscaler/settings"
+)
+
+// What installs Rouse, and what else is chosen with it.
+const (
+	applyCommand   = "kubectl apply -k manifests/overlays/default, or helm install rouse CHART -n knative-serving"
+	componentsHelp = "name it under components in an overlay of your own, or helm upgrade rouse CHART -n knative-serving --set components={any-image}"
 )
 
 // rouse checks what is installed of Rouse.
@@ -26,7 +32,7 @@ func (c *checker) rouse(ctx context.Context) {
 		case !found && name == control.ActivatorName:
 		case !found:
 			if there {
-				c.add(name, resultMissing, "kn rouse install", "it is not there, and the activator is")
+				c.add(name, resultMissing, applyCommand, "it is not there, and the activator is")
 			}
 		case available == 0:
 			there = true
@@ -39,10 +45,9 @@ func (c *checker) rouse(ctx context.Context) {
 	}
 	c.webhook(ctx, there)
 	if !there {
-		c.add("rouse", resultOK, "", "not installed; `kn rouse install` would")
+		c.add("rouse", resultOK, "", "not installed; %s", applyCommand)
 		return
 	}
-	c.path(ctx)
 	c.leader(ctx)
 	if raw, err := (keysSecret{c.cluster}).Read(ctx); err == nil {
 		if len(raw) == 0 {
@@ -50,19 +55,6 @@ func (c *checker) rouse(ctx context.Context) {
 		} else {
 			c.add("keys", resultOK, "", "declared")
 		}
-	}
-}
-
-// path checks that requests go through Rouse's activator.
-func (c *checker) path(ctx context.Context) {
-	s, err := c.kube.CoreV1().Services(control.SystemNamespace).Get(ctx, settings.Service, metav1.GetOptions{})
-	switch {
-	case err != nil:
-		c.failed("data path", refusal(err, "get", kubeServices, control.SystemNamespace, settings.Service))
-	case s.Spec.Selector["app"] != control.ActivatorName:
-		c.add("data path", resultMissing, "the autoscaler's log says why: kubectl logs -n "+control.SystemNamespace+" -l app="+control.AutoscalerName, "the Service %s points at Knative's own activator", settings.Service)
-	default:
-		c.add("data path", resultOK, "", "the Service %s points at Rouse's activator", settings.Service)
 	}
 }
 
@@ -90,7 +82,7 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 	w, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && wanted && installed:
-		c.add("webhook", resultMissing, "kn rouse install --component any-image", "any-image is not installed")
+		c.add("webhook", resultMissing, componentsHelp, "any-image is not installed")
 		return
 	case apierrors.IsNotFound(err):
 		c.add("webhook", resultOK, "", "any-image is not installed: images need the function in them")
@@ -114,4 +106,25 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 	default:
 		c.add("webhook", resultOK, "", "any-image; injectors that are available: %d", available)
 	}
+}
+
+// trouble says what keeps the pods of a selector from being ready; empty: nothing that shows.
+func (c *checker) trouble(ctx context.Context, namespace, selector string) string {
+	list, err := c.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return ""
+	}
+	for _, p := range list.Items {
+		for _, s := range p.Status.ContainerStatuses {
+			if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+				return strings.TrimSpace(p.Name + ": " + w.Reason + " " + w.Message)
+			}
+		}
+		for _, s := range p.Status.Conditions {
+			if s.Type == "PodScheduled" && s.Status == "False" {
+				return p.Name + ": " + s.Reason + " " + s.Message
+			}
+		}
+	}
+	return ""
 }

@@ -238,7 +238,7 @@ func TestRefusals(t *testing.T) {
 		{"refused by the autoscaler", nil, "sleep big -n models", []string{"models/big-00001: 1 request waits"}},
 		{"no such level", nil, "sleep tiny --level 3", []string{"--level 3", "want 1"}},
 		{"no such format", nil, "list -o wide", []string{`--output "wide"`, "json"}},
-		{"not installed", func(c *fakeCluster) { c.take("rouse") }, "list", []string{"no Rouse", "kn rouse install"}},
+		{"not installed", func(c *fakeCluster) { c.take("rouse") }, "list", []string{"no Rouse", "kubectl apply -k"}},
 		{"no token yet", func(c *fakeCluster) { c.take("secrets/") }, "list", []string{"no autoscaler leads"}},
 		{"no leader", func(c *fakeCluster) { c.admin = nil }, "list", []string{"no autoscaler leads", "kubectl get pods"}},
 		{"no right to the token", func(c *fakeCluster) {

@@ -72,7 +72,7 @@ or to the Service by ` + "`kn service update`" + `.`,
 			}
 			ctx, cancel := context.WithTimeoutCause(cmd.Context(), w.timeout, fmt.Errorf("not done within --timeout %s", w.timeout))
 			defer cancel()
-			return (&creator{installer{c, cmd.OutOrStdout(), 500 * time.Millisecond}, cmd.ErrOrStderr()}).create(ctx, w)
+			return (&creator{c, cmd.OutOrStdout(), cmd.ErrOrStderr()}).create(ctx, w)
 		},
 	}
 	namespaceFlags(cmd, false)
@@ -107,11 +107,13 @@ or to the Service by ` + "`kn service update`" + `.`,
 	return cmd
 }
 
-// creator makes functions. What is only worth knowing goes to notes.
+// creator makes functions, and says so line by line. What is only worth knowing goes to notes.
 type creator struct {
-	installer
-	notes io.Writer
+	*cluster
+	out, notes io.Writer
 }
+
+func (c *creator) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
 
 func (c *creator) note(format string, args ...any) {
 	fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
@@ -244,7 +246,7 @@ func (c *creator) checkImage(ctx context.Context, kind, image string) error {
 	_, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("the image %s has no function in it, and this cluster does not bring one in: `kn rouse install --component any-image` does (with the components that you have), or say --image with an image that has one (docs/functions.md)", image)
+		return fmt.Errorf("the image %s has no function in it, and this cluster does not bring one in: the component any-image does (" + componentsHelp + "), or say --image with an image that has one (docs/functions.md)", image)
 	case err != nil:
 		c.note("whether the component any-image is installed, which the image %s needs, was not seen: %v", image, err)
 	}
@@ -319,7 +321,7 @@ const window = 5
 func (c *creator) ready(ctx context.Context, n *creation) error {
 	c.say("Service %s/%s is made; waiting until it is ready", n.namespace, n.name)
 	last, refused := "", 0
-	return c.until(ctx, func(ctx context.Context) (bool, error) {
+	return until(ctx, func(ctx context.Context) (bool, error) {
 		s, err := get[knObject](ctx, c.cluster, services, n.namespace, n.name)
 		if err != nil {
 			return false, err
@@ -345,4 +347,33 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 		}
 		return false, nil
 	}, func() string { return last })
+}
+
+// until looks twice a second until done, an error that another look does not mend, or
+// the end of ctx; then where says where it stood. Errors of a cluster that is busy count as "not yet".
+func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		found, err := done(ctx)
+		switch {
+		case found:
+			return nil
+		case err != nil && ctx.Err() == nil && !passing(err):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			if at := where(); at != "" {
+				return fmt.Errorf("%w: %s", context.Cause(ctx), at)
+			}
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// passing says whether an error of the API server may go away by itself.
+func passing(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 }

@@ -27,7 +27,7 @@ const (
 )
 
 var (
-	errNotInstalled = errors.New("this cluster has no Rouse: install it with `kn rouse install`")
+	errNotInstalled = errors.New("this cluster has no Rouse: " + applyCommand)
 	errNoLeader     = errors.New("no autoscaler leads, though Rouse is installed: look at `kubectl get pods -n " + control.SystemNamespace + " -l app=" + control.AutoscalerName + "`; a new leader takes over within seconds where one runs")
 )
 

@@ -1,6 +1,7 @@
 package kn_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rouse-dev/rouse/cmd/internal/kn"
 )
 
 // resources are what the fake API server knows: group/version, resource, kind, namespaced.
@@ -453,4 +456,52 @@ func answer(w http.ResponseWriter, code int, v any) {
 
 func status(w http.ResponseWriter, code int, reason, message, kind string) {
 	answer(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message, "details": map[string]any{"kind": kind}})
+}
+
+// stockKnative is what Knative Serving has that Rouse looks at.
+const stockKnative = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: activator, namespace: knative-serving, labels: {app.kubernetes.io/version: 1.24.1}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: activator-1, namespace: knative-serving, labels: {app: activator}}
+status: {podIP: 10.0.0.1, conditions: [{type: Ready, status: "True"}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: activator-service, namespace: knative-serving}
+spec: {selector: {app: activator}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config-autoscaler, namespace: knative-serving}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config-deployment, namespace: knative-serving}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: config-defaults, namespace: knative-serving}`
+
+// run runs a command of the plugin.
+func (c *fakeCluster) run(args ...string) (string, error) {
+	var out bytes.Buffer
+	err := kn.Execute(c.t.Context(), append(args, "--kubeconfig", c.kubeconfig), &out, &out)
+	return out.String(), err
+}
+
+// fails runs a command that must fail with an error that has the words.
+func (c *fakeCluster) fails(words []string, args ...string) {
+	c.t.Helper()
+	out, err := c.run(args...)
+	if err == nil {
+		c.t.Fatalf("kn rouse %s succeeded, want an error; it printed:\n%s", strings.Join(args, " "), out)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			c.t.Errorf("kn rouse %s: error %q, want %q in it", strings.Join(args, " "), err, w)
+		}
+	}
 }

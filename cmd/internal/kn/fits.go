@@ -42,7 +42,7 @@ func fits(devices []admin.Device, need api.Memory) error {
 	}
 	switch {
 	case all == 0:
-		return fmt.Errorf("the cluster has no GPU that Rouse knows of, and the function wants %d: `kn rouse install --check` says what is missing; --gpus 0 runs it without; --no-check makes it for a node that is yet to come", need.Devices)
+		return fmt.Errorf("the cluster has no GPU that Rouse knows of, and the function wants %d: `kn rouse check` says what is missing; --gpus 0 runs it without; --no-check makes it for a node that is yet to come", need.Devices)
 	case most == 0:
 		return fmt.Errorf("no GPU has %s: the largest is %s (%s) with %s; say less with --gpu-memory, or --no-check for a node that is yet to come", need.PerDevice, largest.ID, strings.TrimSpace(largest.Name), largest.Total)
 	case most < need.Devices:

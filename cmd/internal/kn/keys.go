@@ -3,7 +3,6 @@ package kn
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
-	"github.com/rouse-dev/rouse/config/apikey"
 )
 
 // keysCommand declares the keys of the cluster's clients.
@@ -48,7 +46,7 @@ func (k keysSecret) get(ctx context.Context) (*corev1.Secret, error) {
 	s, err := k.kube.CoreV1().Secrets(control.SystemNamespace).Get(ctx, control.KeysSecret, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no %s: install Rouse first, or this version of it (kn rouse install)", k)
+		return nil, fmt.Errorf("there is no %s: install Rouse first: %s", k, applyCommand)
 	case err != nil:
 		return nil, refusal(err, "get", secrets, control.SystemNamespace, control.KeysSecret)
 	}
@@ -76,44 +74,4 @@ func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, err
 		}
 		return refusal(err, "update", secrets, control.SystemNamespace, control.KeysSecret)
 	})
-}
-
-// letIn keeps a cluster open whose clients needed no key in the version that is there: the entry
-// for clients without a key is made, once. What is new begins closed.
-func (i *installer) letIn(ctx context.Context) error {
-	d, err := i.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.ActivatorName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return refusal(err, "get", deployments, control.SystemNamespace, control.ActivatorName)
-	}
-	for _, c := range d.Spec.Template.Spec.Containers {
-		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "ROUSE_REQUIRE_KEYS" }) {
-			return nil
-		}
-	}
-	raw, err := apikey.Add(nil, apikey.Key{Name: apikey.Anonymous})
-	if err != nil {
-		return err
-	}
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.KeysSecret}, Data: map[string][]byte{control.KeysSecretKey: raw}}
-	_, err = i.kube.CoreV1().Secrets(control.SystemNamespace).Create(ctx, s, metav1.CreateOptions{})
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return nil
-	case err != nil:
-		return refusal(err, "create", secrets, control.SystemNamespace, control.KeysSecret)
-	}
-	i.say("clients needed no key so far: they are let in as before, until: kn rouse keys revoke %s", apikey.Anonymous)
-	return nil
-}
-
-// sayKeys says how clients get in where no key is declared.
-func (i *installer) sayKeys(ctx context.Context) {
-	raw, err := keysSecret{i.cluster}.Read(ctx)
-	if err != nil || len(raw) > 0 { // who may not read it knows of it
-		return
-	}
-	i.say("clients need a key: kn rouse keys create NAME")
 }

@@ -30,7 +30,7 @@ func (c *fakeCluster) declared() *apikey.File {
 // TestKeys makes, lists and revokes keys, while somebody else makes another.
 func TestKeys(t *testing.T) {
 	c := newFakeCluster(t)
-	c.fails([]string{"rouse-keys", "kn rouse install"}, "keys", "list")
+	c.fails([]string{"rouse-keys", "kubectl apply -k"}, "keys", "list")
 	c.put(emptyKeys)
 	if out, err := c.run("keys", "list"); err != nil || out != "No keys in Secret knative-serving/rouse-keys: make one with kn rouse keys create NAME\n" {
 		t.Errorf("list: %v, printed %q", err, out)
@@ -72,40 +72,4 @@ anonymous   -        tiny     -              -            -         never
 	}
 	c.deny = func(verb, resource, _ string) bool { return verb == "update" && resource == "secrets" }
 	c.fails([]string{"you may not update secrets (rouse-keys) in the namespace knative-serving"}, "keys", "create", "eve")
-}
-
-// TestInstallKeepsWhoIsLetIn: a new cluster is closed, one of a version that wanted no keys stays open, and
-// the second installation changes nothing of what was declared.
-func TestInstallKeepsWhoIsLetIn(t *testing.T) {
-	c := newFakeCluster(t)
-	c.put(stockKnative)
-	c.works()
-	out, err := c.run("install")
-	if err != nil || !strings.Contains(out, "clients need a key: kn rouse keys create NAME\n") {
-		t.Fatalf("install in a new cluster: %v, printed\n%s", err, out)
-	}
-	if _, err := c.run("keys", "create", "ann"); err != nil {
-		t.Fatal(err)
-	}
-	if out, err = c.run("install"); err != nil || strings.Contains(out, "keys create") {
-		t.Errorf("install again: %v, printed\n%s", err, out)
-	}
-	if got := c.declared().Keys; len(got) != 1 || got[0].Name != "ann" {
-		t.Errorf("afterwards the Secret has %+v, want ann", got)
-	}
-
-	old := newFakeCluster(t)
-	old.put(stockKnative)
-	old.put(`apiVersion: apps/v1
-kind: Deployment
-metadata: {name: rouse-activator, namespace: knative-serving, labels: {app.kubernetes.io/part-of: rouse}}
-spec: {template: {spec: {containers: [{name: activator, env: [{name: ROUSE_TRUSTED_PEERS, value: ""}]}]}}}`)
-	old.works()
-	out, err = old.run("install")
-	if err != nil || !strings.Contains(out, "they are let in as before, until: kn rouse keys revoke anonymous\n") {
-		t.Fatalf("install over a version without keys: %v, printed\n%s", err, out)
-	}
-	if got := old.declared().Keys; len(got) != 1 || got[0].Name != apikey.Anonymous {
-		t.Errorf("afterwards the Secret has %+v, want anonymous", got)
-	}
 }

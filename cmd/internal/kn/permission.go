@@ -3,7 +3,6 @@ package kn
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	authorization "k8s.io/api/authorization/v1"
@@ -96,18 +95,4 @@ func (c *cluster) missing(ctx context.Context, rights []right) ([]right, error) 
 		}
 	}
 	return lacks, nil
-}
-
-// require returns an error that names every right that the user lacks to do what.
-func (c *cluster) require(ctx context.Context, what string, rights []right) error {
-	lacks, err := c.missing(ctx, rights)
-	if err != nil || len(lacks) == 0 {
-		return err
-	}
-	slices.SortFunc(lacks, func(a, b right) int { return strings.Compare(a.String(), b.String()) })
-	lines := make([]string, len(lacks))
-	for i, r := range lacks {
-		lines[i] = "\n  kubectl auth can-i " + r.String()
-	}
-	return fmt.Errorf("you may not %s: these answer \"no\" for you, and an administrator can change it:%s", what, strings.Join(lines, ""))
 }

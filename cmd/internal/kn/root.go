@@ -13,9 +13,7 @@
 //     anywhere. The credential is the cluster's token, in the Secret rouse-control:
 //     who may read that may use it, nobody else.
 //
-// install renders the manifests that are in the program and applies them; uninstall
-// gives Knative's own activator its Service back before anything of Rouse is deleted.
-// Both say what they do in lines, and both can be run again wherever they stopped.
+// check says what the cluster has and lacks for the manifests that are in the program, and changes nothing.
 //
 // create makes a function's Service, by the same few facts as the kn command that it
 // prints, and only where there is none of that name.
@@ -91,9 +89,9 @@ func newRoot() *cobra.Command {
 		Use:   "rouse",
 		Short: "Language models as functions: who is awake, who sleeps, and why",
 		Long: `Rouse serves language models from zero on Knative: a Service of its class is a
-function, asleep while nobody asks. These commands install Rouse in a cluster and
-show and steer its functions.`,
-		Example: `  kn rouse install
+function, asleep while nobody asks. These commands show and steer
+the functions of a cluster, and check it.`,
+		Example: `  kn rouse check
   kn rouse create tiny --model pico
   kn rouse list
   kn rouse why tiny`,
@@ -109,7 +107,7 @@ show and steer its functions.`,
 	for group, commands := range map[string][]*cobra.Command{
 		"watch":   {listCommand(), describeCommand(), shared.Clusters(), shared.Why(), shared.Trace("trace NAME"), shared.Usage(), topCommand(), uiCommand(), shared.Events(), shared.Logs(), shared.Record()},
 		"steer":   {createCommand(), shared.Wake(), shared.Sleep(), shared.Scale(), keysCommand()},
-		"cluster": {installCommand(), uninstallCommand(), render.VersionCommand("kn-rouse", version())},
+		"cluster": {checkCommand(), render.VersionCommand("kn-rouse", version())},
 	} {
 		for _, c := range commands {
 			c.GroupID = group

@@ -141,5 +141,5 @@ func TestUIRefuses(t *testing.T) {
 	c.fails([]string{"--listen 0.0.0.0:0", "loopback"}, "ui", "--listen", "0.0.0.0:0")
 	c.fails([]string{"--listen"}, "ui", "--listen", "nonsense")
 	c.take("rouse")
-	c.fails([]string{"kn rouse install"}, "ui")
+	c.fails([]string{"kubectl apply -k"}, "ui")
 }
