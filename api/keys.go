@@ -1,5 +1,7 @@
 package api
 
+import "cmp"
+
 // Key is one key that a user writes in a manifest: an annotation of the
 // revision template, or an environment variable of the container.
 type Key struct {
@@ -85,6 +87,12 @@ const (
 	// Class is the value of AnnotationClass for functions of Rouse.
 	Class = "gpu.autoscaling.rouse.dev"
 )
+
+// IsFunction says whether a revision is a function, by its own annotations and those of its PodAutoscaler: Knative writes the class there
+// that is the cluster's default where the revision names none.
+func IsFunction(revision, podAutoscaler map[string]string) bool {
+	return cmp.Or(revision[AnnotationClass], podAutoscaler[AnnotationClass]) == Class
+}
 
 // Environment variables of the container that Rouse reads; an annotation of the same meaning wins.
 const (

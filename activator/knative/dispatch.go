@@ -26,6 +26,7 @@ type dispatcher struct {
 	core   *activator.Activator
 	front  http.Handler
 	stock  http.Handler
+	isOurs func(*v1.Revision) bool
 	lookup func(namespace, name string) (*v1.Revision, error)
 	tell   func(*v1.Revision)                      // the activator, of a revision of our class
 	named  func(api.FunctionName) api.FunctionName // what a revision's requests are for: itself, or its Service, which runs elsewhere
@@ -53,7 +54,7 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rev, err := d.lookup(id.Namespace, id.Name)
 	switch {
-	case err == nil && isOurs(rev): // 3
+	case err == nil && d.isOurs(rev): // 3
 		d.tell(rev)
 		d.ours(w, r, d.named(name))
 	case err == nil || r.Header.Get(stockactivator.RevisionHeaderName) != "": // 4
@@ -96,6 +97,3 @@ func (d *dispatcher) byHost(r *http.Request) (types.NamespacedName, bool) {
 	name, namespace, found := strings.Cut(rest, ".")
 	return types.NamespacedName{Namespace: namespace, Name: name}, found && !strings.Contains(namespace, ".")
 }
-
-// isOurs says whether a revision is of our class.
-func isOurs(rev *v1.Revision) bool { return rev.Annotations[api.AnnotationClass] == api.Class }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
@@ -32,11 +33,20 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 	pods := informers.NewSharedInformerFactoryWithOptions(s.kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }),
 		informers.WithTransform(strip))
+	w.find = func(name api.FunctionName) *v1.Revision {
+		o, _, _ := s.revisions.GetStore().GetByKey(string(name)) // its key is the name
+		rev, _ := o.(*v1.Revision)
+		return rev
+	}
 	routes := servinginformers.NewSharedInformerFactory(s.serving, 0)
 	services := routes.Serving().V1().Services().Informer()
 	namespaces := informers.NewSharedInformerFactoryWithOptions(s.kube, 0, informers.WithTransform(strip))
 	if err := services.SetTransform(strip); err != nil {
 		return fmt.Errorf("watch services: %w", err)
+	}
+	classes := routes.Autoscaling().V1alpha1().PodAutoscalers().Informer()
+	if err := classes.SetTransform(strip); err != nil {
+		return fmt.Errorf("watch PodAutoscalers: %w", err)
 	}
 	var synced []cache.InformerSynced
 	for _, c := range []struct {
@@ -46,6 +56,7 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 	}{
 		{"services", services, on(w.service, w.noService)},
 		{"namespaces", namespaces.Core().V1().Namespaces().Informer(), on(w.namespace, w.noNamespace)},
+		{"PodAutoscalers", classes, on(w.podAutoscaler, w.noPodAutoscaler)},
 		// Revisions come before what refers to them.
 		{"revisions", s.revisions, on(w.revision, w.noRevision)},
 		{"routes", routes.Serving().V1().Routes().Informer(), on(w.route, w.noRoute)},
@@ -80,6 +91,10 @@ func strip(object any) (any, error) {
 			meta.Annotations = map[string]string{api.AnnotationInjected: port}
 		}
 		return &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP}}, nil
+	case *autoscalingv1alpha1.PodAutoscaler:
+		meta := kept(o.ObjectMeta)
+		meta.Annotations = map[string]string{api.AnnotationClass: o.Annotations[api.AnnotationClass]}
+		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: meta}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: kept(o.ObjectMeta)}, nil
 	case *v1.Service:
@@ -94,7 +109,7 @@ func strip(object any) (any, error) {
 }
 
 // on is a handler that tells what there is, new or changed, from what is gone.
-func on[T *v1.Revision | *v1.Route | *v1.Service | *corev1.Pod | *corev1.Namespace | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
+func on[T *v1.Revision | *autoscalingv1alpha1.PodAutoscaler | *v1.Route | *v1.Service | *corev1.Pod | *corev1.Namespace | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
 	with := func(f func(T)) func(any) {
 		return func(object any) {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {

@@ -259,7 +259,7 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 // beforeKnative is the handler of requests: probes are answered as Knative's activator does, its classes are its own, ours are the activator's.
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
-		core: p.core, front: p.front(), stock: p.stock.handler, lookup: revisionLookup(revisions.Lister()),
+		core: p.core, front: p.front(), stock: p.stock.handler, isOurs: w.isOurs, lookup: revisionLookup(revisions.Lister()),
 		tell: w.revision, named: w.services.elsewhere, domain: pkgnet.GetClusterDomainName(),
 	}
 	return &activatorhandler.HealthHandler{HealthCheck: p.ready, Logger: deps.logger,

@@ -71,9 +71,8 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 		transport = pkgnet.NewProxyAutoTLSTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost, s.certs.TLSContext())
 	}
 	activatornet.SetProbeSettings(cfg.Stock.ProbeTimeout, cfg.Stock.ProbeEvery)
-	others := stockOnly(ctx)
-	throttler := activatornet.NewThrottler(others, cfg.PodIP)
-	go throttler.Run(others, transport, network.EnableMeshPodAddressability, network.MeshCompatibilityMode)
+	throttler := activatornet.NewThrottler(ctx, cfg.PodIP)
+	go throttler.Run(ctx, transport, network.EnableMeshPodAddressability, network.MeshCompatibilityMode)
 
 	configs := configmapinformer.NewInformedWatcher(kube, system.Namespace())
 	store := activatorconfig.NewStore(deps.logger)

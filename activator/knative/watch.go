@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
 	v1 "knative.dev/serving/pkg/apis/serving/v1"
 
@@ -38,6 +39,9 @@ type watch struct {
 	mu        sync.Mutex // guards what follows, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
 	adapters  map[api.FunctionName][]api.Adapter // those that services have in their own annotations
+	classes   map[api.FunctionName]string        // of PodAutoscalers
+	// find returns a revision that the informer has; nil: there is none. It is set before anything is taken in.
+	find func(api.FunctionName) *v1.Revision
 }
 
 // declared is a revision as the activator has it.
@@ -50,12 +54,39 @@ type declared struct {
 }
 
 func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *watch {
-	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{}, adapters: map[api.FunctionName][]api.Adapter{}}
+	return &watch{core: core, instances: known, log: log, revisions: map[api.FunctionName]declared{}, adapters: map[api.FunctionName][]api.Adapter{},
+		classes: map[api.FunctionName]string{}, find: func(api.FunctionName) *v1.Revision { return nil }}
+}
+
+// isOurs says whether a revision is a function.
+func (w *watch) isOurs(rev *v1.Revision) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return api.IsFunction(rev.Annotations, map[string]string{api.AnnotationClass: w.classes[api.NewFunctionName(rev.Namespace, rev.Name)]})
+}
+
+// podAutoscaler takes in of which class the revision of its name is, where that does not say it itself.
+func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
+	name, class := api.NewFunctionName(pa.Namespace, pa.Name), pa.Annotations[api.AnnotationClass]
+	w.mu.Lock()
+	news := w.classes[name] != class
+	w.classes[name] = class
+	w.mu.Unlock()
+	if rev := w.find(name); news && rev != nil {
+		w.revision(rev)
+	}
+}
+
+// noPodAutoscaler takes in that one is gone; it goes with its revision.
+func (w *watch) noPodAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.classes, api.NewFunctionName(pa.Namespace, pa.Name))
 }
 
 // revision takes in a revision, of whatever class.
 func (w *watch) revision(rev *v1.Revision) {
-	if !isOurs(rev) || rev.DeletionTimestamp != nil {
+	if !w.isOurs(rev) || rev.DeletionTimestamp != nil {
 		w.noRevision(rev)
 		return
 	}

@@ -19,8 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingclient "knative.dev/serving/pkg/client/clientset/versioned"
 
 	"github.com/rouse-dev/rouse/api"
@@ -62,6 +64,9 @@ type server struct {
 	asked  *prometheus.CounterVec
 	reach  func(ctx context.Context, bundle []byte) error // in the place of a request to the service; nil: that
 }
+
+// patience is how long the PodAutoscaler of a revision is waited for; the API server waits ten seconds.
+const patience = 5 * time.Second
 
 // times between two looks at certificates.
 const (
@@ -224,7 +229,11 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	if err != nil {
 		return nil, "", fmt.Errorf("read the revision %s/%s: %w", namespace, revision, err)
 	}
-	if r.Annotations[api.AnnotationClass] != api.Class {
+	ours, err := s.isFunction(ctx, r)
+	if err != nil {
+		return nil, "", err
+	}
+	if !ours {
 		return nil, "other", nil
 	}
 	v, err := decide(ctx, pod, r.Annotations, s.images.of(pod, namespace))
@@ -238,6 +247,25 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	}
 	change, err = mutate(pod, v.plan, s.image)
 	return change, "injected", err
+}
+
+// isFunction says whether a revision is of our class. Where it names none its PodAutoscaler is waited for, which Knative makes behind the Deployment.
+func (s *server) isFunction(ctx context.Context, r *servingv1.Revision) (ours bool, err error) {
+	if r.Annotations[api.AnnotationClass] != "" {
+		return api.IsFunction(r.Annotations, nil), nil
+	}
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		pa, err := s.cfg.Serving.AutoscalingV1alpha1().PodAutoscalers(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		ours = err == nil && api.IsFunction(r.Annotations, pa.Annotations)
+		return true, err
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the PodAutoscaler %s/%s, which says the class of the revision: %w", r.Namespace, r.Name, err)
+	}
+	return ours, nil
 }
 
 func (s *server) allow(result string, change []operation) *admissionv1.AdmissionResponse {

@@ -17,6 +17,7 @@ import (
 	pkgreconciler "knative.dev/pkg/reconciler"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
+	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	"knative.dev/serving/pkg/autoscaler/config/autoscalerconfig"
 	"knative.dev/serving/pkg/client/clientset/versioned/scheme"
 	servingclient "knative.dev/serving/pkg/client/injection/client"
@@ -69,7 +70,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	}
 	handle(fleet.watch.activatorChanges, controller.HandleAll(func(any) { impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer()) }))
 	// A revision and its PodAutoscaler have one name, and so has the label of its Deployment.
-	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: ours, Handler: controller.HandleAll(impl.Enqueue)})
+	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: fleet.isFunction, Handler: controller.HandleAll(impl.Enqueue)})
 	handle(fleet.watch.deployments, cache.FilteringResourceEventHandler{FilterFunc: fleet.ours,
 		Handler: controller.HandleAll(impl.EnqueueLabelOfNamespaceScopedResource("", serving.RevisionLabelKey))})
 
@@ -91,6 +92,16 @@ func warnings() *zap.SugaredLogger {
 		return zap.NewNop().Sugar() // standard error is not there
 	}
 	return log.Sugar()
+}
+
+// isFunction says whether a revision is of our class.
+func (f *Fleet) isFunction(o any) bool {
+	rev, ok := o.(*servingv1.Revision)
+	if !ok {
+		return false
+	}
+	pa, err := f.watch.pas.Lister().PodAutoscalers(rev.Namespace).Get(rev.Name)
+	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
 }
 
 // ours says whether an object has the label of a revision of our class.

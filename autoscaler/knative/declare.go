@@ -78,7 +78,7 @@ func (f *Fleet) revision(name api.FunctionName) *revision {
 		return r
 	}
 	pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-	if err != nil || pa.Annotations[api.AnnotationClass] != api.Class || pa.DeletionTimestamp != nil {
+	if err != nil || !api.IsFunction(nil, pa.Annotations) || pa.DeletionTimestamp != nil {
 		return nil
 	}
 	r := &revision{name: name, want: -1, pods: make(map[api.InstanceID]*pod), patching: make(chan struct{}, 1),
@@ -304,7 +304,7 @@ func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 			}
 		}
 	}
-	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return r.Annotations[api.AnnotationClass] != api.Class })
+	revs = slices.DeleteFunc(slices.Clone(revs), func(r *servingv1.Revision) bool { return !f.isFunction(r) })
 	slices.SortFunc(revs, func(a, b *servingv1.Revision) int {
 		switch {
 		case share[a.Name] != share[b.Name]:

@@ -78,7 +78,7 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	f.mu.Unlock()
 	if r == nil {
 		pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-		if err == nil && pa.Annotations[api.AnnotationClass] != api.Class { // never ours: the instance goes on alone
+		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance goes on alone
 			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
 		}
 		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)

@@ -126,6 +126,11 @@ func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutos
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the ServerlessService %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
+	// Knative's activator would probe the pods behind it, also those of sleepers.
+	err = kube.Services(pa.Namespace).Delete(ctx, names.PrivateService(pa.Name), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return true, fmt.Errorf("end the Service %s/%s: %w", pa.Namespace, names.PrivateService(pa.Name), err)
+	}
 	return true, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clienttesting "k8s.io/client-go/testing"
 	networkingv1alpha1 "knative.dev/networking/pkg/apis/networking/v1alpha1"
@@ -130,15 +131,16 @@ func TestOlderServerlessService(t *testing.T) {
 		if o := actions[0].(clienttesting.DeleteAction).GetDeleteOptions(); o.PropagationPolicy == nil || *o.PropagationPolicy != metav1.DeletePropagationOrphan {
 			t.Errorf("it is deleted with what hangs on it: %+v", o)
 		}
-		for _, name := range []string{service.Name, private.Name} { // as Kubernetes does it before the ServerlessService is gone
-			s, err := c.kube.CoreV1().Services("default").Get(ctx, name, metav1.GetOptions{})
-			if err != nil || len(s.OwnerReferences) != 2 || s.OwnerReferences[1].UID != pa.UID {
-				t.Fatalf("the Service %s: %v, %+v; want that the PodAutoscaler owns it too", name, err, s.OwnerReferences)
-			}
-			s.OwnerReferences = s.OwnerReferences[1:]
-			if _, err := c.kube.CoreV1().Services("default").Update(ctx, s, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+		if _, err := c.kube.CoreV1().Services("default").Get(ctx, private.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the private Service: %v, want it gone: by it Knative's activator probes pods that sleep", err)
+		}
+		s, err := c.kube.CoreV1().Services("default").Get(ctx, service.Name, metav1.GetOptions{})
+		if err != nil || len(s.OwnerReferences) != 2 || s.OwnerReferences[1].UID != pa.UID {
+			t.Fatalf("the Service: %v, %+v; want that the PodAutoscaler owns it too", err, s.OwnerReferences)
+		}
+		s.OwnerReferences = s.OwnerReferences[1:] // as Kubernetes does it before the ServerlessService is gone
+		if _, err := c.kube.CoreV1().Services("default").Update(ctx, s, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
 		}
 		synctest.Wait()
 		if !c.fleet.Reached() {

@@ -100,17 +100,19 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "ksvc", "rights-stock", "--wait=false") })
-	eventually(t, "the ServerlessService of a stock function", func() string {
-		if out, err := c.Kubectl(t.Context(), "get", "sks/rights-stock-00001", "-o", "name"); err != nil {
+	eventually(t, "the Service of a stock function's revision", func() string {
+		if out, err := c.Kubectl(t.Context(), "get", "service/rights-stock-00001", "endpoints/rights-stock-00001", "-o", "name"); err != nil {
 			return fmt.Sprintf("%v: %s", err, out)
 		}
 		return ""
 	})
 	const serving = "knative-serving"
-	revision, own := "revision/"+ours.name+"-00001", "sks/"+ours.name+"-00001"
+	revision, own := "revision/"+ours.name+"-00001", "service/"+ours.name+"-00001"
 	for _, args := range [][]string{
 		{"-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"3600"}}`},
 		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
+		{"replace", "-f", changed(t, c, "endpoints/"+ours.name+"-00001", func(map[string]any) {})},
+		{"-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"selector":{"app":"activator"}}}`},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
 			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
@@ -120,11 +122,16 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"1"}}`)
 	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-autoscaler", "--type=merge", "-p", `{"data":{"enable-scale-to-zero":"false"}}`)
 	refusedTo(t, c, "may change no metadata", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}}}`)
-	refusedTo(t, c, "is no function", "replace", "-f", changed(t, c, "sks/rights-stock-00001", func(o map[string]any) { o["spec"].(map[string]any)["mode"] = "Serve" }))
-	refusedTo(t, c, "own Deployment", "replace", "-f", changed(t, c, own, func(o map[string]any) {
-		o["spec"].(map[string]any)["objectRef"].(map[string]any)["name"] = "rights-other"
-	}))
-	refusedTo(t, c, "changes no ServerlessService but in its spec", "replace", "-f", changed(t, c, own, func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"} }))
+	for _, kind := range []string{"service", "endpoints"} {
+		refusedTo(t, c, "is no function", "replace", "-f", changed(t, c, kind+"/rights-stock-00001", func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"} }))
+		refusedTo(t, c, "that a PodAutoscaler of the same name owns", "replace", "-f", changed(t, c, kind+"/"+ours.name+"-00001", func(o map[string]any) { delete(o["metadata"].(map[string]any), "ownerReferences") }))
+	}
+	refusedTo(t, c, "without a selector", "replace", "-f", changed(t, c, own, func(o map[string]any) { o["spec"].(map[string]any)["selector"] = map[string]any{"app": "other"} }))
+	refusedTo(t, c, "deletes no Service", "delete", own)
+	refusedTo(t, c, "is no function", "delete", "service/rights-stock-00001-private")
+	refusedTo(t, c, "is no function", "delete", "sks/rights-stock-00001")
+	refusedTo(t, c, "leads activator-service back", "-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"selector":{"app":"rouse-activator"}}}`)
+	refusedTo(t, c, "leads activator-service back", "-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"externalIPs":["10.0.0.1"]}}`)
 	refusedTo(t, c, "changes no status", "patch", revision, "--subresource=status", "--type=merge", "-p", `{"status":{"logUrl":"http://evil"}}`)
 	refusedTo(t, c, "is no function", "patch", "revision/rights-stock-00001", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[]}}`)
 	refusedTo(t, c, "changes no status", "patch", "ksvc/"+ours.name, "--subresource=status", "--type=merge", "-p", `{"status":{"url":"http://evil"}}`)

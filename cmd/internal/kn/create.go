@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
@@ -302,13 +301,12 @@ func (c *creator) make(ctx context.Context, n *creation, dry bool) error {
 
 // occupied says what has the name.
 func (c *creator) occupied(ctx context.Context, n *creation) error {
-	s, err := c.dyn.Resource(services).Namespace(n.namespace).Get(ctx, n.name, metav1.GetOptions{})
+	s, err := get[knObject](ctx, c.cluster, services, n.namespace, n.name)
 	what := ""
 	if err == nil {
-		annotations, _, _ := unstructured.NestedStringMap(s.Object, "spec", "template", "metadata", "annotations")
 		what = " (which is no function)"
-		if annotations[api.AnnotationClass] == api.Class {
-			what = " (of the model " + cmp.Or(annotations[api.AnnotationModel], "that its image has") + ")"
+		if class, err := c.class(ctx, s); err == nil && class == api.Class {
+			what = " (of the model " + cmp.Or(s.Spec.Template.Metadata.Annotations[api.AnnotationModel], "that its image has") + ")"
 		}
 	}
 	return fmt.Errorf("there is a Service %s/%s already%s, and it was not changed: choose another name, change it with `kn service update %[2]s`, or delete it with `kn service delete %[2]s` first", n.namespace, n.name, what)

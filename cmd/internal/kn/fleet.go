@@ -66,9 +66,11 @@ type knObject struct {
 		} `json:"template"`
 	} `json:"spec"`
 	Status struct {
-		URL        string      `json:"url"`
-		Conditions []Condition `json:"conditions"`
-		Traffic    []struct {
+		URL string `json:"url"`
+		// LatestCreatedRevisionName is a Service's.
+		LatestCreatedRevisionName string      `json:"latestCreatedRevisionName"`
+		Conditions                []Condition `json:"conditions"`
+		Traffic                   []struct {
 			RevisionName string `json:"revisionName"`
 			Percent      *int64 `json:"percent"`
 			Tag          string `json:"tag"`
@@ -96,12 +98,20 @@ func (c *cluster) survey(ctx context.Context, d *adminclient.Client, namespace s
 	if err != nil {
 		return nil, err
 	}
-	f.join(namespace, declared, made)
+	scaled, err := list[knObject](ctx, c, podAutoscalers, namespace, "")
+	if err != nil {
+		return nil, err
+	}
+	f.join(namespace, declared, made, scaled)
 	return f, nil
 }
 
 // join puts together what Knative and what the autoscaler say.
-func (f *fleet) join(namespace string, declared, made []knObject) {
+func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
+	classes := map[api.FunctionName]map[string]string{}
+	for _, o := range scaled {
+		classes[api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)] = o.Metadata.Annotations
+	}
 	byName := map[api.FunctionName]*Service{}
 	service := func(name api.FunctionName) *Service {
 		if byName[name] == nil {
@@ -121,7 +131,7 @@ func (f *fleet) join(namespace string, declared, made []knObject) {
 		name := api.NewFunctionName(o.Metadata.Namespace, o.Metadata.Name)
 		r := known[name]
 		switch {
-		case r == nil && o.Metadata.Annotations[api.AnnotationClass] != api.Class:
+		case r == nil && !api.IsFunction(o.Metadata.Annotations, classes[name]):
 			continue
 		case r == nil:
 			r = &Revision{Name: name}
@@ -212,7 +222,10 @@ func (s *Service) meant(text string) api.FunctionName {
 //  3. a name that is written nearly so.
 func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) error {
 	if o, err := get[knObject](ctx, c, services, name.Namespace(), name.Name()); err == nil {
-		class := o.Spec.Template.Metadata.Annotations[api.AnnotationClass]
+		class, err := c.class(ctx, o)
+		if err != nil {
+			return err
+		}
 		if class != api.Class { // 1.
 			return fmt.Errorf("%s is a Knative Service of the class %s, which Rouse does not serve; to make it a function:\n  kn service update %s -n %s --annotation-revision %s=%s",
 				name, cmp.Or(class, "kpa.autoscaling.knative.dev"), name.Name(), name.Namespace(), api.AnnotationClass, api.Class)
@@ -237,6 +250,16 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 		return fmt.Errorf("there is no function %s in the namespace %s; did you mean %s?", name.Name(), name.Namespace(), best.Name())
 	}
 	return fmt.Errorf("there is no function %s in the namespace %s; %s", name.Name(), name.Namespace(), others(f, name.Namespace()))
+}
+
+// class is a Service's: what its template says, or what the PodAutoscaler of its newest revision does.
+func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
+	class, newest := o.Spec.Template.Metadata.Annotations[api.AnnotationClass], o.Status.LatestCreatedRevisionName
+	if class != "" || newest == "" {
+		return class, nil
+	}
+	pa, err := get[knObject](ctx, c, podAutoscalers, o.Metadata.Namespace, newest)
+	return pa.Metadata.Annotations[api.AnnotationClass], err
 }
 
 // others names the functions of a namespace, for a person who looks for one.
