@@ -36,7 +36,7 @@ func TestDispatch(t *testing.T) {
 			fmt.Fprint(w, who+": "+r.Header.Get("Knative-Serving-Revision"))
 		})
 	}
-	d := &dispatcher{core: rig.core, front: says("front"), stock: says("stock"), lookup: revisionLookup(servinglisters.NewRevisionLister(indexer)), tell: rig.watch.revision, named: rig.watch.services.elsewhere, domain: "cluster.local"}
+	d := &dispatcher{core: rig.core, front: says("front"), stock: says("stock"), isOurs: rig.watch.isOurs, lookup: revisionLookup(servinglisters.NewRevisionLister(indexer)), tell: rig.watch.revision, named: rig.watch.services.elsewhere, domain: "cluster.local"}
 	for _, tc := range []struct {
 		name, host, revision, namespace, path string
 		want                                  string

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	"knative.dev/serving/pkg/apis/serving"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
@@ -40,6 +41,49 @@ func (g *rig) serve(revision string) (int, string) {
 func host(r *http.Request) (*http.Response, error) {
 	_ = r.Body.Close()
 	return answer(200, r.URL.Host)
+}
+
+// TestClassOfTheCluster: a revision that names no class is a function where its PodAutoscaler says so, whichever comes first.
+func TestClassOfTheCluster(t *testing.T) {
+	pa := func(class string) *autoscalingv1alpha1.PodAutoscaler {
+		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny-00001", Annotations: map[string]string{api.AnnotationClass: class}}}
+	}
+	for name, tt := range map[string]struct {
+		class string
+		first bool
+		want  int
+	}{
+		"the revision first":      {api.Class, false, 200},
+		"the PodAutoscaler first": {api.Class, true, 200},
+		"another default":         {"kpa.autoscaling.knative.dev", true, 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, host)
+			rev := revision("tiny-00001", "")
+			delete(rev.Annotations, api.AnnotationClass)
+			if !tt.first {
+				g.watch.revision(rev)
+				g.watch.find = func(n api.FunctionName) *servingv1.Revision {
+					if n != "default/tiny-00001" {
+						t.Errorf("asked for %s", n)
+					}
+					return rev
+				}
+			}
+			g.watch.podAutoscaler(pa(tt.class))
+			if tt.first {
+				g.watch.revision(rev)
+			}
+			g.core.ObserveInstance(awake("tiny-00001", "a", "10.0.0.1"))
+			if status, got := g.serve("tiny-00001"); status != tt.want {
+				t.Errorf("got %d %s, want %d", status, got, tt.want)
+			}
+			g.watch.noPodAutoscaler(pa(tt.class))
+			if g.watch.isOurs(rev) {
+				t.Error("its PodAutoscaler is gone, and it counts as a function")
+			}
+		})
+	}
 }
 
 // A Service's own list of adapters stands for that of its revisions, as long as it is there.

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	servingfake "knative.dev/serving/pkg/client/clientset/versioned/fake"
 
@@ -106,7 +107,11 @@ func TestReview(t *testing.T) {
 	revision := func(name, class string) *servingv1.Revision {
 		return &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{api.AnnotationClass: class, api.AnnotationModel: "m"}}}
 	}
-	s := replica(t, kube, revision("chat-00001", api.Class), revision("stock-00001", "kpa.autoscaling.knative.dev"))
+	scaled := func(name, class string) *autoscalingv1alpha1.PodAutoscaler {
+		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, Annotations: map[string]string{api.AnnotationClass: class}}}
+	}
+	s := replica(t, kube, revision("chat-00001", api.Class), revision("stock-00001", "kpa.autoscaling.knative.dev"), revision("default-00001", ""), revision("new-00001", ""),
+		scaled("default-00001", api.Class), revision("other-00001", ""), scaled("other-00001", "kpa.autoscaling.knative.dev"))
 	if err := s.authorize(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +153,19 @@ func TestReview(t *testing.T) {
 		{"chat-00001", "dev.local/rouse-function:v1", "", true},
 		{"chat-00001", "dev.local/mine:v1", "not-injected", true},
 		{"stock-00001", "vllm/vllm-openai:v1", "", true},
+		{"default-00001", "vllm/vllm-openai:v1", `"/spec/containers/0/command"`, true},
+		{"other-00001", "vllm/vllm-openai:v1", "", true},
 		{"gone-00001", "vllm/vllm-openai:v1", "", true},
 	} {
 		got := ask(tt.revision, tt.image)
 		if got.Allowed != tt.allowed || (len(got.Patch) > 0) != (tt.patch != "") || !strings.Contains(string(got.Patch), tt.patch) {
 			t.Errorf("%s of %s: allowed %t, patch %s; want %q", tt.image, tt.revision, got.Allowed, got.Patch, tt.patch)
 		}
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if ours, err := s.isFunction(soon, revision("new-00001", "")); err == nil || !strings.Contains(err.Error(), "PodAutoscaler a/new-00001") {
+		t.Errorf("a revision whose class nobody says: %t, %v; want an error that names what is missing", ours, err)
 	}
 	resp, err := client.Post(server.URL+"/pods", "application/json", strings.NewReader(`{"request":`))
 	if err != nil {

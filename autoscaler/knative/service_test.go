@@ -155,6 +155,31 @@ func TestOlderServerlessService(t *testing.T) {
 	})
 }
 
+// TestClassOfTheCluster: a revision that names no class is served where its PodAutoscaler says so.
+func TestClassOfTheCluster(t *testing.T) {
+	inCluster(t, 0, map[string]string{"autoscaling.knative.dev/initial-scale": "0"}, func(t *testing.T, c *cluster) {
+		rev, err := c.serving.ServingV1().Revisions("default").Get(t.Context(), tiny.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rev = rev.DeepCopy()
+		delete(rev.Annotations, api.AnnotationClass)
+		if rev, err = c.serving.ServingV1().Revisions("default").Update(t.Context(), rev, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.pass()
+		c.reached()
+		if got := c.fleet.Resolve("default/tiny"); !slices.Equal(got, []api.FunctionName{tiny}) || !c.fleet.isFunction(rev) {
+			t.Errorf("the revisions of its Service are %v, want %s", got, tiny)
+		}
+		rev.Name = "of-nobody"
+		if c.fleet.isFunction(rev) {
+			t.Error("a revision without a PodAutoscaler and without a class is said to be a function")
+		}
+	})
+}
+
 func same(t *testing.T, when string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {

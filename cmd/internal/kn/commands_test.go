@@ -298,3 +298,32 @@ func TestRecord(t *testing.T) {
 		t.Error("a file is left of what was refused")
 	}
 }
+
+// TestClassOfTheCluster: a Service that names no class is a function where the PodAutoscaler of its revision says so, also before the
+// autoscaler knows it.
+func TestClassOfTheCluster(t *testing.T) {
+	c, _ := populated(t)
+	c.put(`apiVersion: serving.knative.dev/v1
+kind: Service
+metadata: {name: plain, namespace: default}
+spec: {template: {metadata: {annotations: {rouse.dev/model: pico}}}}
+status: {latestCreatedRevisionName: plain-00001}
+---
+apiVersion: serving.knative.dev/v1
+kind: Revision
+metadata: {name: plain-00001, namespace: default, labels: {serving.knative.dev/service: plain}}`)
+	said := func(class string) {
+		c.put("apiVersion: autoscaling.internal.knative.dev/v1alpha1\nkind: PodAutoscaler\nmetadata: {name: plain-00001, namespace: default, annotations: {autoscaling.knative.dev/class: " + class + "}}")
+	}
+	said("gpu.autoscaling.rouse.dev")
+	if out, err := c.run("list"); err != nil || !strings.Contains(out, "plain-00001") {
+		t.Errorf("list: %v, printed\n%s\nwant plain", err, out)
+	}
+	c.fails([]string{"already (of the model pico)"}, "create", "plain", "--model", "pico")
+	said("kpa.autoscaling.knative.dev")
+	if out, err := c.run("list"); err != nil || strings.Contains(out, "plain") {
+		t.Errorf("list: %v, printed\n%s\nwant no plain: it is Knative's", err, out)
+	}
+	c.fails([]string{"Knative Service of the class kpa.autoscaling.knative.dev"}, "describe", "plain")
+	c.fails([]string{"already (which is no function)"}, "create", "plain", "--model", "pico")
+}
