@@ -1,6 +1,6 @@
-// Package knative is the activator of a cluster. It replaces Knative's own activator, with the
-// same ports, probes and statistics, and serves revisions of every class: those of [api.Class]
-// by package activator, all others by Knative's code, unchanged. It is the only part of the
+// Package knative is the activator of a cluster, with the ports, probes and statistics of Knative's own. It serves functions
+// by package activator, and by Knative's code, unchanged, revisions of other classes, whose requests come here
+// only until what a version before this one has changed of Knative's is given back (package settings). It is the only part of the
 // activator that imports Kubernetes and Knative.
 //
 // The life of a request that reaches one of the ports:
