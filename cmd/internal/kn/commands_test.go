@@ -302,7 +302,7 @@ func TestRecord(t *testing.T) {
 // TestClassOfTheCluster: a Service that names no class is a function where the PodAutoscaler of its revision says so, also before the
 // autoscaler knows it.
 func TestClassOfTheCluster(t *testing.T) {
-	c, _ := populated(t)
+	c := gpuCluster(t)
 	c.put(`apiVersion: serving.knative.dev/v1
 kind: Service
 metadata: {name: plain, namespace: default}
