@@ -15,11 +15,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -316,6 +319,50 @@ func TestToken(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestGoesWithTheDeployment: what leaders make belongs to the autoscaler's Deployment, also what an older version has made; a process
+// outside of the cluster has none.
+func TestGoesWithTheDeployment(t *testing.T) {
+	meta := func(name string, uid types.UID) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: name, UID: uid}
+	}
+	older := []runtime.Object{&coordinationv1.Lease{ObjectMeta: meta(control.AutoscalerName, "")},
+		&corev1.Secret{ObjectMeta: meta(control.ControlSecret, ""), Data: map[string][]byte{control.ControlSecretKey: []byte("old")}}}
+	for name, tt := range map[string]struct {
+		there []runtime.Object
+		owner types.UID
+		token string
+	}{
+		"a new cluster": {[]runtime.Object{older[0], &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, "d")}}, "d", ""},
+		"an older one":  {append(older, &appsv1.Deployment{ObjectMeta: meta(control.AutoscalerName, "d")}), "d", "old"},
+		"no Deployment": {older, "", "old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kube := fake.NewClientset(tt.there...)
+			l := &leader{process: &process{kube: kube}, token: newToken(kube, quietLogger())}
+			if err := l.belong(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.token.ensure(t.Context()); err != nil || tt.token != "" && l.token.current() != tt.token {
+				t.Fatalf("the token is %q, %v; want %q", l.token.current(), err, tt.token)
+			}
+			lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(t.Context(), control.AutoscalerName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			secret, err := kube.CoreV1().Secrets(control.SystemNamespace).Get(t.Context(), control.ControlSecret, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []metav1.Object{lease, secret} {
+				owners := o.GetOwnerReferences()
+				if (tt.owner == "") != (len(owners) == 0) || tt.owner != "" && (owners[0].UID != tt.owner || owners[0].Kind != "Deployment") {
+					t.Errorf("%T is owned by %+v, want %q", o, owners, tt.owner)
+				}
+			}
+		})
+	}
 }
 
 func TestTokenIsForbidden(t *testing.T) {
