@@ -191,13 +191,35 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	if err := before(t, c); err != nil {
 		t.Fatal(err)
 	}
+	stock := create(t, "upgraded-stock", helloImage, []string{"autoscaling.knative.dev/target-burst-capacity=-1"})
 	f := create(t, "upgraded", functionImage, lasting)
-	f.ask("red blue")
+	if out, err := c.Kubectl(t.Context(), "get", "sks/upgraded-00001", "-o", "name", "--ignore-not-found"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	} else if out != "" { // functions of 0.1 are reached by Knative's activator-service, as soon as that leads to Rouse
+		if out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "wait", "service/activator-service", "--for=jsonpath={.spec.selector.app}=rouse-activator", "--timeout=120s"); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	eventually(t, "the version before serves", func() string { // the ingress may not have heard of it yet
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if a, err := call(ctx, c, f.host(), "/v1/chat/completions", chat(f.name, "red blue")); err != nil || a.status != http.StatusOK {
+			return fmt.Sprintf("%d %s (%v)", a.status, a.body, err)
+		}
+		return ""
+	})
 	// One that falls asleep between its requests is woken by whoever decides meanwhile.
 	napping := create(t, "upgraded-napping", functionImage, []string{"rouse.dev/model=pico", "rouse.dev/sleep-after=1s"})
 	had := podsOf(f)
 	l := underLoad(t, 4, asking(f))
 	naps := underLoad(t, 1, asking(napping))
+	stocks := underLoad(t, 2, func(ctx context.Context, _ int64) error {
+		a, err := call(ctx, c, stock.host(), "/", nil)
+		if err == nil && a.status != http.StatusOK {
+			err = fmt.Errorf("a stock function: status %d: %s", a.status, a.body)
+		}
+		return err
+	})
 	l.goOn(t, 50)
 	if err := kustomized(t.Context(), c, "apply", root, "default", "v1"); err != nil {
 		t.Fatal(err)
@@ -205,9 +227,17 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
 		rolledOut(t, c, name)
 	}
-	l.goOn(t, 50)
+	eventually(t, "what 0.1 has taken of Knative's is given back", func() string {
+		out, err := c.Kubectl(t.Context(), "-n", "knative-serving", "get", "service/activator-service", "-o", "jsonpath={.spec.selector.app}")
+		if err != nil || out != "activator" {
+			return fmt.Sprintf("activator-service selects %s (%v)", out, err)
+		}
+		return ""
+	})
+	l.goOn(t, 200)
 	naps.goOn(t, 2)
-	for _, failure := range append(l.end(), naps.end()...) {
+	stocks.goOn(t, 200)
+	for _, failure := range slices.Concat(l.end(), naps.end(), stocks.end()) {
 		t.Error(failure)
 	}
 	if have := podsOf(f); !slices.Equal(have, had) {

@@ -27,7 +27,6 @@ import (
 var (
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	kubeServices = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	pods         = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	nodes        = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
