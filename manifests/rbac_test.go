@@ -126,7 +126,7 @@ func TestRulesNameWhatIsThere(t *testing.T) {
 		"serviceaccounts":               {"rouse-injector"},
 
 		"secrets":     {"rouse-injector", control.ControlSecret, control.KeysSecret, netcfg.ServingRoutingCertName},
-		"services":    {settings.Service, control.AutoscalerName},
+		"services":    {control.AutoscalerName},
 		"configmaps":  nil,
 		"leases":      {control.AutoscalerName},
 		"deployments": {control.ActivatorName},

@@ -17,10 +17,8 @@ import (
 	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
@@ -117,11 +115,6 @@ func (b before) retired(configMap string) before {
 	return old
 }
 
-func (b before) encode() (string, error) {
-	raw, err := json.Marshal(b)
-	return string(raw), err
-}
-
 // remembered reads an object's annotation. One that can't be read counts as none:
 // it is nothing that this program wrote.
 func remembered(o metav1.Object) (b before, found bool) {
@@ -140,8 +133,9 @@ type taker struct {
 
 // giveSelector points Knative's Service at Knative's own activator again, and says whether it had to.
 func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
+	services := t.kube.CoreV1().Services(t.namespace)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		s, err := t.kube.CoreV1().Services(t.namespace).Get(ctx, Service, metav1.GetOptions{})
+		s, err := services.Get(ctx, Service, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("read Service %s/%s: %w", t.namespace, Service, err)
 		}
@@ -150,16 +144,12 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 		if !changed {
 			return nil
 		}
-		was := b.undone(s.Spec.Selector)
-		if maps.Equal(was, ours) { // what was there is lost
-			was = stock
+		s.Spec.Selector = b.undone(s.Spec.Selector)
+		if maps.Equal(s.Spec.Selector, ours) { // what was there is lost
+			s.Spec.Selector = stock
 		}
-		body, err := patch(s, nil, map[string]any{"spec": map[string]any{"selector": difference(s.Spec.Selector, was)}})
-		if err != nil {
-			return err
-		}
-		_, err = t.kube.CoreV1().Services(t.namespace).Patch(ctx, Service, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-		if err != nil {
+		delete(s.Annotations, AnnotationBefore)
+		if _, err = services.Update(ctx, s, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 			return fmt.Errorf("change the selector of Service %s/%s: %w", t.namespace, Service, err)
 		}
 		return nil
@@ -170,123 +160,52 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 // takeSettings sets what nobody has set, gives back what is no setting any more, and returns what it set.
 func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 	for _, name := range ConfigMaps() {
-		one, err2 := t.takeConfigMap(ctx, name)
+		var one []Setting
+		err2 := retry.RetryOnConflict(retry.DefaultBackoff, func() (err error) { one, err = t.takeConfigMap(ctx, name); return err })
 		set, err = append(set, one...), errors.Join(err, err2)
 	}
 	return set, err
 }
 
 func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, err error) {
-	err = t.changeConfigMap(ctx, name, func(c *corev1.ConfigMap) (map[string]string, before) {
-		b, _ := remembered(c)
-		if b == nil {
-			b = before{}
-		}
-		set = nil
-		old := b.retired(name)
-		data := old.undone(c.Data)
-		for key := range old {
-			delete(b, key)
-		}
-		for _, s := range Settings {
-			_, there := data[s.Key]
-			_, known := b[s.Key] // set by us once: if it is not there now, somebody has removed it
-			if s.ConfigMap != name || there || known {
-				continue
-			}
-			data[s.Key], b[s.Key] = s.Value, change{nil, &s.Value}
-			set = append(set, s)
-		}
-		switch {
-		case len(set) == 0 && len(old) == 0:
-			return nil, nil
-		case len(b) == 0: // nothing of ours is left in it
-			return data, nil
-		}
-		return data, b
-	})
+	c, err := t.kube.CoreV1().ConfigMaps(t.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !slices.ContainsFunc(Settings, func(s Setting) bool { return s.ConfigMap == name }) {
 		return nil, nil // what is not there needs no undoing
 	}
-	return set, err
-}
-
-// changeConfigMap changes a ConfigMap as f says, to data (nil: leave it) and what is remembered.
-func (t taker) changeConfigMap(ctx context.Context, name string, f func(*corev1.ConfigMap) (data map[string]string, b before)) error {
-	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		c, err := t.kube.CoreV1().ConfigMaps(t.namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return fmt.Errorf("read ConfigMap %s/%s: %w", t.namespace, name, err)
+	if err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", t.namespace, name, err)
+	}
+	b, _ := remembered(c)
+	if b == nil {
+		b = before{}
+	}
+	old := b.retired(name)
+	c.Data = old.undone(c.Data)
+	for key := range old {
+		delete(b, key)
+	}
+	for _, s := range Settings {
+		_, there := c.Data[s.Key]
+		_, known := b[s.Key] // set by us once: if it is not there now, somebody has removed it
+		if s.ConfigMap != name || there || known {
+			continue
 		}
-		data, b := f(c)
-		if data == nil {
-			return nil
-		}
-		body, err := patch(c, b, map[string]any{"data": difference(c.Data, data)})
-		if err != nil {
-			return err
-		}
-		_, err = t.kube.CoreV1().ConfigMaps(t.namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
-		if err != nil {
-			return fmt.Errorf("change ConfigMap %s/%s: %w", t.namespace, name, err)
-		}
-		return nil
-	})
-}
-
-// patch makes a merge patch of an object that fails if the object has changed
-// since it was read. b is what is remembered from now on; nil: nothing.
-func patch(o metav1.Object, b before, fields map[string]any) ([]byte, error) {
-	annotations := map[string]any{AnnotationBefore: nil}
-	if b != nil {
-		text, err := b.encode()
+		c.Data[s.Key], b[s.Key] = s.Value, change{nil, &s.Value}
+		set = append(set, s)
+	}
+	if len(set) == 0 && len(old) == 0 {
+		return nil, nil
+	}
+	delete(c.Annotations, AnnotationBefore)
+	if len(b) > 0 { // else nothing of ours is left in it
+		text, err := json.Marshal(b)
 		if err != nil {
 			return nil, fmt.Errorf("remember what was there: %w", err)
 		}
-		annotations[AnnotationBefore] = text
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, AnnotationBefore, string(text))
 	}
-	meta := map[string]any{"annotations": annotations}
-	if v := o.GetResourceVersion(); v != "" {
-		meta["resourceVersion"] = v
+	if _, err := t.kube.CoreV1().ConfigMaps(t.namespace).Update(ctx, c, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return nil, fmt.Errorf("change ConfigMap %s/%s: %w", t.namespace, name, err)
 	}
-	fields["metadata"] = meta
-	body, err := json.Marshal(fields)
-	if err != nil {
-		return nil, fmt.Errorf("make a patch: %w", err)
-	}
-	return body, nil
+	return set, nil
 }
-
-// difference is the merge patch from one map to another.
-func difference(now, then map[string]string) map[string]any {
-	d := map[string]any{}
-	for key := range union(now, then) {
-		x, y := pointer(now, key), pointer(then, key)
-		switch {
-		case same(x, y):
-		case y == nil:
-			d[key] = nil
-		default:
-			d[key] = *y
-		}
-	}
-	return d
-}
-
-func union(x, y map[string]string) map[string]string {
-	u := maps.Clone(x)
-	if u == nil {
-		u = map[string]string{}
-	}
-	maps.Copy(u, y)
-	return u
-}
-
-func pointer(m map[string]string, key string) *string {
-	if v, found := m[key]; found {
-		return &v
-	}
-	return nil
-}
-
-func same(x, y *string) bool { return x == y || x != nil && y != nil && *x == *y }

@@ -285,7 +285,7 @@ func TestKnativeIsMissing(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, stock("0.51.0")...)
-		w.kube.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		w.kube.PrependReactor("update", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "config-autoscaler", errors.New("no permission"))
 		})
 		defer w.run()()

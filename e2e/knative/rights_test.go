@@ -107,21 +107,29 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 		return ""
 	})
 	const serving = "knative-serving"
+	system := func(name, part, key string, value any) string { // an object of Knative's with another value
+		return changed(t, c, name, func(o map[string]any) {
+			if o[part] == nil {
+				o[part] = map[string]any{}
+			}
+			o[part].(map[string]any)[key] = value
+		}, "-n", serving)
+	}
 	revision, own := "revision/"+ours.name+"-00001", "service/"+ours.name+"-00001"
 	for _, args := range [][]string{
-		{"-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"3600"}}`},
+		{"replace", "-f", system("cm/config-defaults", "data", "max-revision-timeout-seconds", "3600")},
 		{"replace", "-f", changed(t, c, own, func(map[string]any) {})},
 		{"replace", "-f", changed(t, c, "endpoints/"+ours.name+"-00001", func(map[string]any) {})},
-		{"-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"selector":{"app":"activator"}}}`},
+		{"replace", "-f", system("service/activator-service", "metadata", "annotations", map[string]any{})},
 	} {
 		if out, err := asAutoscaler(t, c, args...); err != nil {
 			t.Errorf("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-deployment", "--type=merge", "-p", `{"data":{"queue-sidecar-image":"evil"}}`)
-	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"data":{"max-revision-timeout-seconds":"1"}}`)
-	refusedTo(t, c, "may not change that of the ConfigMap", "-n", serving, "patch", "cm/config-autoscaler", "--type=merge", "-p", `{"data":{"enable-scale-to-zero":"false"}}`)
-	refusedTo(t, c, "may change no metadata", "-n", serving, "patch", "cm/config-defaults", "--type=merge", "-p", `{"metadata":{"labels":{"a":"b"}}}`)
+	refusedTo(t, c, "may not change that of the ConfigMap", "replace", "-f", system("cm/config-deployment", "data", "queue-sidecar-image", "evil"))
+	refusedTo(t, c, "may not change that of the ConfigMap", "replace", "-f", system("cm/config-defaults", "data", "max-revision-timeout-seconds", "1"))
+	refusedTo(t, c, "may not change that of the ConfigMap", "replace", "-f", system("cm/config-autoscaler", "data", "enable-scale-to-zero", "false"))
+	refusedTo(t, c, "may change no metadata", "replace", "-f", system("cm/config-defaults", "metadata", "labels", map[string]any{"a": "b"}))
 	for _, kind := range []string{"service", "endpoints"} {
 		refusedTo(t, c, "is no function", "replace", "-f", changed(t, c, kind+"/rights-stock-00001", func(o map[string]any) { o["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"} }))
 		refusedTo(t, c, "that a PodAutoscaler of the same name owns", "replace", "-f", changed(t, c, kind+"/"+ours.name+"-00001", func(o map[string]any) { delete(o["metadata"].(map[string]any), "ownerReferences") }))
@@ -130,8 +138,8 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 	refusedTo(t, c, "deletes no Service", "delete", own)
 	refusedTo(t, c, "is no function", "delete", "service/rights-stock-00001-private")
 	refusedTo(t, c, "is no function", "delete", "sks/rights-stock-00001")
-	refusedTo(t, c, "leads activator-service back", "-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"selector":{"app":"rouse-activator"}}}`)
-	refusedTo(t, c, "leads activator-service back", "-n", serving, "patch", "service/activator-service", "--type=merge", "-p", `{"spec":{"externalIPs":["10.0.0.1"]}}`)
+	refusedTo(t, c, "leads activator-service back", "replace", "-f", system("service/activator-service", "spec", "selector", map[string]any{"app": "rouse-activator"}))
+	refusedTo(t, c, "leads activator-service back", "replace", "-f", system("service/activator-service", "spec", "externalIPs", []any{"10.0.0.1"}))
 	refusedTo(t, c, "changes no status", "patch", revision, "--subresource=status", "--type=merge", "-p", `{"status":{"logUrl":"http://evil"}}`)
 	refusedTo(t, c, "is no function", "patch", "revision/rights-stock-00001", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[]}}`)
 	refusedTo(t, c, "changes no status", "patch", "ksvc/"+ours.name, "--subresource=status", "--type=merge", "-p", `{"status":{"url":"http://evil"}}`)
@@ -141,9 +149,9 @@ func rightsOverKnative(t *testing.T, c *cluster.Cluster, ours *function) {
 }
 
 // changed is a file with an object of the cluster as change leaves it.
-func changed(t *testing.T, c *cluster.Cluster, name string, change func(map[string]any)) string {
+func changed(t *testing.T, c *cluster.Cluster, name string, change func(map[string]any), in ...string) string {
 	t.Helper()
-	out, err := c.Kubectl(t.Context(), "get", name, "-o", "json")
+	out, err := c.Kubectl(t.Context(), append([]string{"get", name, "-o", "json"}, in...)...)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -25,11 +25,10 @@ import (
 
 // Resources that the commands read.
 var (
-	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	kubeServices = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	nodes        = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	nodes       = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
 	mutatingWebhooks = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations"}
 	runtimeClasses   = schema.GroupVersionResource{Group: "node.k8s.io", Version: "v1", Resource: "runtimeclasses"}

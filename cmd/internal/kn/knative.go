@@ -3,6 +3,7 @@ package kn
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,18 +31,9 @@ func (c *cluster) knative(ctx context.Context) (version, remark string, err erro
 		case err != nil:
 			return "", "", fmt.Errorf("ask the cluster for its APIs: %w", err)
 		}
-		if !has(known, r.Resource) {
+		if !slices.ContainsFunc(known.APIResources, func(a metav1.APIResource) bool { return a.Name == r.Resource }) {
 			return "", "", fmt.Errorf("the cluster's Knative Serving has no %s: Rouse is built for version 1.%d", r.GroupResource(), settings.TestedMinor)
 		}
 	}
 	return settings.Check(ctx, c.kube, false)
-}
-
-func has(known *metav1.APIResourceList, resource string) bool {
-	for _, r := range known.APIResources {
-		if r.Name == resource {
-			return true
-		}
-	}
-	return false
 }
