@@ -256,9 +256,12 @@ func podsOf(f *function) []string {
 	return names
 }
 
-// before installs the version before.
+// before installs the version before, in the place of this one.
 func before(t *testing.T, c *cluster.Cluster) error {
 	t.Helper()
+	if err := kustomized(t.Context(), c, "delete", root, "default", "v1"); err != nil {
+		return err
+	}
 	from := root
 	if commit := os.Getenv(envBefore); commit != "" {
 		from = filepath.Join(t.TempDir(), "before")
@@ -286,5 +289,5 @@ func before(t *testing.T, c *cluster.Cluster) error {
 	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
 		rolledOut(t, c, name)
 	}
-	return nil
+	return letIn(t.Context(), c)
 }
