@@ -111,6 +111,11 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 					pr.Out.Header[name] = v
 				}
 			}
+			if pr.Out.Header["Forwarded"] == nil {
+				if v := forwarded(pr.In.Header); v != "" {
+					pr.Out.Header["Forwarded"] = []string{v}
+				}
+			}
 			x.private(pr.Out.Header)
 			x.outcome.Sent = time.Since(x.began)
 		},
@@ -139,6 +144,30 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		}
 	}()
 	through.ServeHTTP(x.w, x.r.WithContext(ctx))
+}
+
+// forwarded returns the header Forwarded (RFC 7239) that says what X-Forwarded-For, -Host and -Proto say, as Knative's
+// queue-proxy makes it: host and proto stand in the first element. It is empty where there are none of them.
+func forwarded(h http.Header) string {
+	var first []string
+	nodes := strings.Split(strings.Join(h["X-Forwarded-For"], ","), ",")
+	for i, node := range nodes {
+		node = strings.TrimSpace(node)
+		if strings.Contains(node, ":") {
+			node = `"[` + node + `]"`
+		}
+		nodes[i] = "for=" + node
+	}
+	if len(h["X-Forwarded-For"]) > 0 {
+		first = nodes[:1:1]
+	}
+	for _, name := range []string{"Host", "Proto"} {
+		if v := h.Get("X-Forwarded-" + name); v != "" {
+			first = append(first, strings.ToLower(name)+"="+v)
+		}
+	}
+	nodes[0] = strings.Join(first, ";")
+	return strings.Join(nodes, ", ")
 }
 
 // turnAway says that the runtime has not seen the request. Its body may have no end, and is left to the server.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,40 @@ func TestEveryPathPasses(t *testing.T) {
 	}
 	if b.gate.moved.Load() == 0 {
 		t.Error("the gate was not told that the runtime moves")
+	}
+}
+
+// TestForwarded: Knative's runtime contract promises the header to containers; a client's own stays as it is.
+func TestForwarded(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		header http.Header
+		want   []string
+	}{
+		{"none", http.Header{}, nil},
+		{"a client", http.Header{"X-Forwarded-For": {"192.0.2.1"}}, []string{"for=192.0.2.1"}},
+		{"proxies, in two lines", http.Header{"X-Forwarded-For": {"192.0.2.1, 2001:db8::1", "10.0.0.1"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"a.example"}},
+			[]string{`for=192.0.2.1;host=a.example;proto=https, for="[2001:db8::1]", for=10.0.0.1`}},
+		{"a scheme alone", http.Header{"X-Forwarded-Proto": {"http"}}, []string{"proto=http"}},
+		{"its own", http.Header{"X-Forwarded-For": {"192.0.2.1"}, "Forwarded": {"for=unknown"}}, []string{"for=unknown"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got []string
+			b := set(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header["Forwarded"] }, everything)
+			req, err := http.NewRequest(http.MethodGet, b.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header = tc.header
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("the container gets %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 
