@@ -201,6 +201,7 @@ func (a *Autoscaler) started(c *call, real api.InstanceID, err error) {
 	a.fault(i, err.Error(), false, a.now)
 	if !i.reported { // nothing was spawned
 		a.dropInstance(i, a.now)
+		a.finishRemoval(i.f)
 	}
 }
 

@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,35 @@ func TestAnInstanceThatDiesBeforeItsNameIsKnown(t *testing.T) {
 			_ = w.a.Wake(ctx, "default/tiny")
 			if v, _ := w.a.Status("default/tiny"); len(v.Instances) != 0 {
 				t.Errorf("got %+v, want none", v.Instances)
+			}
+		})
+		w.wg.Wait()
+	})
+}
+
+// late is a fleet whose starts fail after a second.
+type late struct{ *fleet }
+
+func (late) Start(context.Context, api.Function, api.InstanceID, api.Grant) (api.InstanceID, error) {
+	time.Sleep(time.Second)
+	return "", errors.New("the revision was deleted")
+}
+
+// TestAStartThatFailsAfterItsFunctionWasRemoved: the function is gone once its last start is.
+func TestAStartThatFailsAfterItsFunctionWasRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := world(t, 4*api.GiB, decide.Policy{})
+		w.a.fx = late{w}
+		w.run(func() {
+			w.add("tiny", api.GiB, func(f *fakeFunction) { f.spec.MinScale = 1 })
+			time.Sleep(500 * time.Millisecond) // its start is on its way
+			if v, found := w.a.Status("default/tiny"); !found || len(v.Instances) != 1 {
+				t.Fatalf("got %+v, want one that starts", v.Instances)
+			}
+			w.a.RemoveFunction("default/tiny")
+			time.Sleep(time.Second)
+			if v, found := w.a.Status("default/tiny"); found {
+				t.Errorf("it is still there: %+v", v)
 			}
 		})
 		w.wg.Wait()
