@@ -22,7 +22,7 @@ func TestKeysAreDocumented(t *testing.T) {
 
 A function is a plain Knative Service. Rouse reads these keys of its revision template
 (`+"`spec.template.metadata.annotations`"+`), the container's image, command, args, env and resources,
-`+"`containerConcurrency`"+` and `+"`timeoutSeconds`"+`. An unknown `+"`rouse.dev/`"+` key is an error that names the
+`+"`containerConcurrency`"+`, `+"`timeoutSeconds`, `responseStartTimeoutSeconds`"+` and `+"`idleTimeoutSeconds`"+`. An unknown `+"`rouse.dev/`"+` key is an error that names the
 nearest known one. This page is made from `+"`api/keys.go`"+` by `+"`make keys`"+`.
 
 | key | default | meaning |

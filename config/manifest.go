@@ -164,11 +164,26 @@ type service struct {
 			} `yaml:"metadata"`
 			Spec struct {
 				ContainerConcurrency int         `yaml:"containerConcurrency"`
-				TimeoutSeconds       int         `yaml:"timeoutSeconds"`
+				Timeouts             timeouts    `yaml:",inline"`
 				Containers           []container `yaml:"containers"`
 			} `yaml:"spec"`
 		} `yaml:"template"`
 	} `yaml:"spec"`
+}
+
+// timeouts are a revision's bounds of a request, in seconds; 0: none.
+type timeouts struct {
+	All   int `yaml:"timeoutSeconds" json:"timeoutSeconds,omitempty"`
+	First int `yaml:"responseStartTimeoutSeconds" json:"responseStartTimeoutSeconds,omitempty"`
+	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
+}
+
+// bound gives f the bounds. As in Knative, that of a pause counts before the first byte too.
+func (t timeouts) bound(f *api.Function) {
+	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {
+		t.First = t.Idle
+	}
+	f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout = seconds(t.All), seconds(t.First), seconds(t.Idle)
 }
 
 type container struct {
@@ -207,13 +222,13 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 		return api.Function{}, err
 	}
 	f := api.Function{
-		Name:           api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
-		Concurrency:    spec.ContainerConcurrency,
-		RequestTimeout: seconds(spec.TimeoutSeconds),
-		SleepAfter:     api.DefaultSleepAfter,
-		UnloadAfter:    api.DefaultUnloadAfter,
-		Origin:         src.name,
+		Name:        api.NewFunctionName(s.Metadata.Namespace, s.Metadata.Name),
+		Concurrency: spec.ContainerConcurrency,
+		SleepAfter:  api.DefaultSleepAfter,
+		UnloadAfter: api.DefaultUnloadAfter,
+		Origin:      src.name,
 	}
+	spec.Timeouts.bound(&f)
 	if err := fromContainer(&f, own, n, src); err != nil {
 		return api.Function{}, err
 	}
@@ -346,8 +361,8 @@ func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	if (f.Runtime.Kind == "" || f.Runtime.Kind == api.RuntimeEngine) && f.Runtime.Endpoint != "" {
 		return src.errorf(n, "the function %s has %s and the runtime %q, which an instance starts itself: name the runtime that listens there with the annotation %s", f.Name.Name(), api.AnnotationEndpoint, api.RuntimeEngine, api.AnnotationRuntime)
 	}
-	if f.Concurrency < 0 || f.RequestTimeout < 0 {
-		return src.errorf(n, "the function %s: containerConcurrency and timeoutSeconds can't be negative", f.Name.Name())
+	if f.Concurrency < 0 || min(f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout) < 0 {
+		return src.errorf(n, "the function %s: containerConcurrency, timeoutSeconds, responseStartTimeoutSeconds and idleTimeoutSeconds can't be negative", f.Name.Name())
 	}
 	if f.MaxScale > 0 && f.MinScale > f.MaxScale {
 		return src.errorf(n, "the function %s: %s is %d and %s is %d: the first can't be larger", f.Name.Name(), api.AnnotationMinScale, f.MinScale, api.AnnotationMaxScale, f.MaxScale)

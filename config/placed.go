@@ -15,10 +15,10 @@ import (
 var placedFields = []string{"name", "image", "args", "command", "env", "envFrom", "ports", "resources"}
 
 // Placed makes of a revision that has the annotation [api.AnnotationClusters] the function that its Service is in other clusters:
-// by the Service's name, with the manifest that they get. What one machine could not run is an error, as in [Parse]. The time of a
-// request is that of its annotation: timeoutSeconds is Knative's default as often as not.
+// by the Service's name, with the manifest that they get. What one machine could not run is an error, as in [Parse].
 func Placed(r RevisionSource) (api.Function, error) {
 	var spec struct {
+		timeouts
 		ContainerConcurrency json.RawMessage              `json:"containerConcurrency,omitempty"`
 		Containers           []map[string]json.RawMessage `json:"containers"`
 	}

@@ -33,6 +33,7 @@ type RevisionSource struct {
 
 // revisionSpec is the part of a revision's spec that Rouse reads.
 type revisionSpec struct {
+	timeouts
 	ContainerConcurrency int                 `json:"containerConcurrency"`
 	Containers           []revisionContainer `json:"containers"`
 }
@@ -80,7 +81,7 @@ const defaultPort = 8080
 //   - An instance needs what all containers of its pod ask for: a sidecar may be the runtime.
 //   - What stays empty in Runtime the image may know: a missing model is no error,
 //     and Runtime.Kind has no default. Paths are the container's and stay as they are.
-//   - timeoutSeconds is not used: Knative fills it in. Times come from annotations.
+//   - timeoutSeconds and responseStartTimeoutSeconds are always there: Knative fills them in.
 //   - Any class is right: whose revision it is is the caller's business.
 //   - autoscaling.knative.dev/initial-scale has no field; its reader is whoever makes pods.
 //
@@ -101,6 +102,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	spec, own, err := revisionParts(r)
 	wrong.add(err)
 	f.Concurrency = max(0, spec.ContainerConcurrency)
+	spec.bound(&f)
 	own.describe(&f)
 	for _, c := range spec.Containers {
 		wrong.add(c.resources(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))

@@ -65,13 +65,52 @@ func TestRevisionReadsEveryField(t *testing.T) {
 	}
 }
 
+// TestTimeouts: those of a revision mean the same in a cluster and in a manifest; annotations go before them.
+func TestTimeouts(t *testing.T) {
+	for _, tc := range []struct {
+		fields           string
+		annotations      map[string]string
+		all, first, idle time.Duration
+	}{
+		{`"timeoutSeconds": 20, "responseStartTimeoutSeconds": 10`, nil, 20 * time.Second, 10 * time.Second, 0},
+		{`"timeoutSeconds": 20, "idleTimeoutSeconds": 5`, nil, 20 * time.Second, 5 * time.Second, 5 * time.Second},
+		{`"responseStartTimeoutSeconds": 10, "idleTimeoutSeconds": 15`, nil, 0, 10 * time.Second, 15 * time.Second},
+		{`"timeoutSeconds": 20, "responseStartTimeoutSeconds": 10, "idleTimeoutSeconds": 5`,
+			map[string]string{api.AnnotationRequestTimeout: "0", api.AnnotationFirstByteTimeout: "1m", api.AnnotationIdleTimeout: "0"}, 0, time.Minute, 0},
+	} {
+		source := revision(`{`+tc.fields+`, "containers": [{"image": "i"}]}`, tc.annotations)
+		inCluster, err := config.Revision(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.annotations == nil {
+			tc.annotations = map[string]string{}
+		}
+		tc.annotations[api.AnnotationModel], tc.annotations[api.AnnotationClusters] = "pico", "gpu"
+		source.Annotations = tc.annotations
+		placed, err := config.Placed(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := config.Here(placed.Manifest, "a manifest", ".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for where, f := range map[string]api.Function{"in a cluster": inCluster, "placed": placed, "in a manifest": manifest} {
+			if f.RequestTimeout != tc.all || f.FirstByteTimeout != tc.first || f.IdleTimeout != tc.idle {
+				t.Errorf("%s %s: %s, %s, %s; want %s, %s, %s", tc.fields, where, f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout, tc.all, tc.first, tc.idle)
+			}
+		}
+	}
+}
+
 func TestRevisionThatSaysNothing(t *testing.T) {
 	source := revision(`{"timeoutSeconds": 300, "containers": [{"image": "i"}]}`, map[string]string{api.AnnotationMaxScale: "0"})
 	got, err := config.Revision(source)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
+	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 5*time.Minute || got.FirstByteTimeout != 0 || got.IdleTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
 		t.Errorf("function %+v; runtime (-want +got):\n%s", got, diff)
 	}
 	if port := config.RevisionPort(source); port != 8080 {

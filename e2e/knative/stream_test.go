@@ -84,33 +84,42 @@ func whole(f *function, words int) (last told, err error) {
 	return last, err
 }
 
-// TestStreamsOutliveTheServicesTimeout streams for far longer than timeoutSeconds.
+// TestStreamsOutliveTheServicesTimeout streams for far longer than timeoutSeconds, where the annotation says that nothing bounds it.
 func TestStreamsOutliveTheServicesTimeout(t *testing.T) {
 	parallel(t)
-	f := slowly(t, "stream-long", "--step-time 100ms", nil, "--timeout", "3")
+	f := slowly(t, "stream-long", "--step-time 100ms", []string{"rouse.dev/request-timeout=0"}, "--timeout", "3")
 	if got, err := whole(f, 120); err != nil || got.words < 119 || got.end != "[DONE]" {
 		t.Errorf("12 s of a stream with timeoutSeconds 3: %+v, %v; want 120 words and [DONE]", got, err)
 	}
 }
 
-// TestStreamsEndByTheirLimits sets each of Rouse's limits; a stream that has begun ends with an event.
+// TestStreamsEndByTheirLimits sets each of Rouse's limits, and Knative's; a stream that has begun ends with an event.
 func TestStreamsEndByTheirLimits(t *testing.T) {
 	parallel(t)
-	for _, tt := range []struct{ name, limit, step, end string }{
-		{"limit-all", "rouse.dev/request-timeout=6s", "200ms", "request_timeout"},
-		{"limit-first", "rouse.dev/first-byte-timeout=1s", "5s", "504 request_timeout"},
-		{"limit-idle", "rouse.dev/idle-timeout=1s", "3s", "request_timeout"},
+	for _, tt := range []struct {
+		name, limit string
+		more        []string
+		step, end   string
+	}{
+		{"limit-service", "", []string{"--timeout", "6"}, "200ms", "request_timeout"},
+		{"limit-all", "rouse.dev/request-timeout=6s", nil, "200ms", "request_timeout"},
+		{"limit-first", "rouse.dev/first-byte-timeout=1s", nil, "5s", "504 request_timeout"},
+		{"limit-idle", "rouse.dev/idle-timeout=1s", nil, "3s", "request_timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := slowly(t, tt.name, "--step-time "+tt.step, []string{tt.limit})
+			var limits []string
+			if tt.limit != "" {
+				limits = []string{tt.limit}
+			}
+			f := slowly(t, tt.name, "--step-time "+tt.step, limits, tt.more...)
 			warm, err := call(t.Context(), f.c, f.host(), "/v1/models", nil) // the stream is to begin with an answer, not with comments
 			if err != nil || warm.status != http.StatusOK {
 				t.Fatalf("wake %s: %d %s, %v", f.name, warm.status, warm.body, err)
 			}
 			begin := time.Now()
 			if got, err := whole(f, 100); err != nil || got.end != tt.end {
-				t.Errorf("a stream ends after %v with %+v, %v; want it to end by %s with %q", time.Since(begin), got, err, tt.limit, tt.end)
+				t.Errorf("a stream ends after %v with %+v, %v; want it to end by %s with %q", time.Since(begin), got, err, tt.name, tt.end)
 			}
 		})
 	}
