@@ -50,13 +50,13 @@ func TestLimits(t *testing.T) {
 		{"none", 0, 0, 0, 200, 3 * time.Second, []string{event + event + last}},
 		{"all are long enough", 1500 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second, 200, 3 * time.Second, []string{event + event + last}},
 		{"first byte", 500 * time.Millisecond, 0, 0, 504, 500 * time.Millisecond,
-			[]string{`{"error":{"message":"the answer did not begin within the function's limit of 500ms (rouse.dev/first-byte-timeout)","type":"timeout_error","param":null,"code":"request_timeout"}}`}},
+			[]string{`{"error":{"message":"the answer did not begin within the function's limit of 500ms (responseStartTimeoutSeconds, idleTimeoutSeconds or rouse.dev/first-byte-timeout)","type":"timeout_error","param":null,"code":"request_timeout"}}`}},
 		{"the first byte is no pause", 0, 500 * time.Millisecond, 0, 200, 1500 * time.Millisecond,
-			[]string{event + `data: {"error":{"message":"the answer paused for longer than the function's limit of 500ms (rouse.dev/idle-timeout)"`}},
+			[]string{event + `data: {"error":{"message":"the answer paused for longer than the function's limit of 500ms (idleTimeoutSeconds or rouse.dev/idle-timeout)"`}},
 		{"total", 0, 0, 2500 * time.Millisecond, 200, 2500 * time.Millisecond,
-			[]string{event + event + `data: {"error":{"message":"the answer took longer than the function's limit of 2.5s (rouse.dev/request-timeout)"`}},
+			[]string{event + event + `data: {"error":{"message":"the answer took longer than the function's limit of 2.5s (timeoutSeconds or rouse.dev/request-timeout)"`}},
 		{"total before the first byte", 2 * time.Second, time.Second, 900 * time.Millisecond, 504, 900 * time.Millisecond,
-			[]string{"limit of 900ms (rouse.dev/request-timeout)"}},
+			[]string{"limit of 900ms (timeoutSeconds or rouse.dev/request-timeout)"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

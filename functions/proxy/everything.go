@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -19,24 +22,61 @@ import (
 // anyPath is how metrics name the paths of a runtime that is no model server.
 const anyPath = "/…"
 
+// mostLeft bounds how long a container may go on with a request whose client has left.
+const mostLeft = 30 * time.Second
+
 // idle is shorter than the time after which common servers close an idle connection.
 const idle = 3 * time.Second
 
 // transports reach a runtime that is no model server: it is spoken to as its client speaks.
-type transports struct{ http1, http2 http.RoundTripper }
+type transports struct{ http1, http2 *http.Transport }
 
-func newTransports(single bool) transports {
+func newTransports(single bool) *transports {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
 	http1, http2 := api.NewTransport(64), api.NewTransport(64)
 	http2.Protocols = &cleartext
 	http1.DisableKeepAlives = single
 	http1.IdleConnTimeout, http2.IdleConnTimeout = idle, idle
-	return transports{http1, http2}
+	return &transports{http1, http2}
+}
+
+// outlive returns a context for a request over HTTP/1 that goes on when its client leaves, and a function to call when it has
+// ended. The container is told by the end of what it gets, and keeps its place until it has answered or [mostLeft] has passed:
+// else the next request would come while it still works on this one, and it would have more than containerConcurrency at once.
+func (t *transports) outlive(client context.Context) (ctx context.Context, ended func()) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
+	var mu sync.Mutex
+	var conn net.Conn // guarded by mu
+	leave := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if half, can := conn.(interface{ CloseWrite() error }); can {
+			_ = half.CloseWrite() // where that fails the container has closed it
+		}
+	}
+	stop := context.AfterFunc(client, func() {
+		leave()
+		time.AfterFunc(mostLeft, func() { cancel(context.Cause(client)) })
+	})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		mu.Lock()
+		conn = info.Conn
+		mu.Unlock()
+		if client.Err() != nil {
+			leave()
+		}
+	}})
+	return ctx, func() {
+		if !stop() {
+			t.http1.CloseIdleConnections() // nothing can be sent over this one any more
+		}
+		cancel(nil)
+	}
 }
 
 // RoundTrip sends by the protocol that the client's request came by.
-func (t transports) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Value(overHTTP2{}) != nil {
 		return t.http2.RoundTrip(r)
 	}
@@ -91,6 +131,11 @@ func (x *exchange) enter() (base string, inside context.Context, validated func(
 
 // everything passes one request on that has its place.
 func (x *exchange) everything(ctx context.Context, base string, validated func() *api.Error) {
+	if x.r.ProtoMajor == 1 && validated == nil && x.r.Header.Get("Upgrade") == "" {
+		var ended func()
+		ctx, ended = x.proxy.everything.outlive(ctx)
+		defer ended()
+	}
 	if timeout := x.proxy.cfg.Timeout; timeout > 0 && x.r.Header.Get("Upgrade") == "" {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(timeout))
@@ -206,4 +251,10 @@ func (m moves) Read(p []byte) (int, error) {
 		m.gate.Moved()
 	}
 	return n, err
+}
+
+// Close closes the body once it has ended: where that is not so, the client has left.
+func (m moves) Close() error {
+	_, _ = io.Copy(io.Discard, m) // an error is its end too
+	return m.ReadCloser.Close()
 }

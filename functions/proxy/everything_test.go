@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -95,6 +96,53 @@ func TestForwarded(t *testing.T) {
 			resp.Body.Close()
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("the container gets %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAClientThatLeavesKeepsItsPlace: a container learns that a client has left, and has one request at a time all the same. The
+// next request gets a connection that can be used.
+func TestAClientThatLeavesKeepsItsPlace(t *testing.T) {
+	for name, begun := range map[string]bool{"before the answer": false, "in the answer": true} {
+		t.Run(name, func(t *testing.T) {
+			arrived, left, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			b := set(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if r.URL.Path == "/next" {
+					return
+				}
+				if begun {
+					fmt.Fprint(w, "part")
+					_ = http.NewResponseController(w).Flush()
+				}
+				close(arrived)
+				<-r.Context().Done()
+				close(left)
+				<-end
+			}, everything)
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL+"/work", strings.NewReader("body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if resp, err := http.DefaultClient.Do(req); err == nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			}()
+			<-arrived
+			leave()
+			<-left
+			if n := b.gate.inside.Load(); n != 1 {
+				t.Errorf("%d places are taken while the container works for a client that has left, want 1", n)
+			}
+			close(end)
+			b.wantIdle(t)
+			if resp, _, err := b.post(t, "/next", "body"); err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("the next request: %v (%v)", resp, err)
 			}
 		})
 	}

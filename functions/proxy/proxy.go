@@ -124,8 +124,8 @@ type Outcome struct {
 type Proxy struct {
 	cfg        Config
 	load       load
-	moves      Moves             // nil: requests stay
-	everything http.RoundTripper // to a runtime that is no model server
+	moves      Moves       // nil: requests stay
+	everything *transports // to a runtime that is no model server; nil: it is one
 	moved      atomic.Pointer[[]byte]
 }
 
