@@ -76,7 +76,7 @@ func (f *function) makeRuntime() (err error) {
 	f.runtime, err = runtime.New(runtime.Config{
 		Spec: f.cfg.Function.Runtime, Model: f.cfg.Function.Model, Aliases: otherNames(f.cfg.Function),
 		Dir: f.cfg.Dir, Concurrency: f.cfg.Function.Concurrency, MaxBody: f.cfg.MaxBody, Devices: cmp.Or(len(f.cfg.Devices), f.cfg.Function.Memory.Devices),
-		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Env: f.cfg.Env, Transport: f.transport,
+		CanaryTokens: canaryTokens(f.cfg.Function), Port: f.cfg.RuntimePort, ProbePath: f.cfg.ProbePath, ProbeCommand: f.cfg.ProbeCommand, Engine: f.cfg.Engine, Tiles: f.models.tiles(), Env: f.cfg.Env, Transport: f.transport,
 	})
 	return err
 }

@@ -38,6 +38,8 @@ type Config struct {
 	RuntimePort int
 	// ProbePath is what a runtime of the kind http answers with success when it is ready; empty: that it takes connections is enough.
 	ProbePath string
+	// ProbeCommand is a command that says so by its success; empty: ProbePath does.
+	ProbeCommand []string
 	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
 	Events api.Endpoint
 	// Join makes it one of a cluster's: what it runs and where it is reached it learns

@@ -209,7 +209,8 @@ func (c *counting) stream() {
 // openGate lets all requests in.
 type openGate string
 
-func (g openGate) Enter() (string, *api.Error) { return string(g), nil }
+func (g openGate) Enter() (string, *api.Error)      { return string(g), nil }
+func (g openGate) EnterProbe() (string, *api.Error) { return string(g), nil }
 func (g openGate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
 	return string(g), ctx, nil, nil
 }

@@ -274,7 +274,7 @@ func TestProbesAskTheFunction(t *testing.T) {
 	}{
 		"of a model server": {"vllm", 8080, "/healthz", "/healthz", ""},
 		"of a command":      {"command", 8014, "/healthz", "/healthz", ""},
-		"of any server":     {"http", 8014, "/live", "/ready", "--runtime-probe=/ready"},
+		"of any server":     {"http", 8014, "/live", "/ready", "--runtime-probe-command=it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := strings.Replace(fmt.Sprintf(podText, "reg/a", probes+"\n      command: [vllm, serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`, readiness, 1)
@@ -316,5 +316,24 @@ func TestProbesAskTheFunction(t *testing.T) {
 				t.Errorf("the container's port is %d and its PORT %s: want %d, and what the server knows", portOf(&c), value(c.Env, "PORT"), tt.port)
 			}
 		})
+	}
+}
+
+// TestReadinessByHTTP: the function asks the server what Knative's container was to ask, as often.
+func TestReadinessByHTTP(t *testing.T) {
+	text := strings.Replace(fmt.Sprintf(podText, "reg/a", "\n      command: [serve]"), `{"tcpSocket":{"port":8080,"host":"127.0.0.1"},"successThreshold":1}`,
+		`{"httpGet":{"path":"/ready","port":8080,"host":"127.0.0.1"},"periodSeconds":2,"successThreshold":1}`, 1)
+	pod, raw := parse(t, text)
+	v, err := decide(t.Context(), &pod, map[string]string{api.AnnotationRuntime: api.RuntimeHTTP}, reads(nil, errUnread))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change, err := mutate(&pod, v.plan, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := container(t, apply(t, raw, change), "user-container")
+	if !slices.Contains(c.Args, "--runtime-probe=/ready") || !slices.Contains(c.Args, "--probe-interval=2s") {
+		t.Errorf("args %q", c.Args)
 	}
 }

@@ -79,12 +79,17 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 		k := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == server })
 		out.set(port, fmt.Sprintf("%s/ports/%d/containerPort", at, k))
 	}
-	probed, err := out.tellQueueProxy(pod, p, server, port)
+	asked, err := out.tellQueueProxy(pod, p, server, port)
 	if err != nil {
 		return nil, err
 	}
-	if p.everything && probed != "" {
-		flags = append(flags, "--runtime-probe="+probed)
+	if exec := c.ReadinessProbe; p.everything && exec != nil && exec.Exec != nil {
+		for _, word := range literal(exec.Exec.Command) {
+			flags = append(flags, "--runtime-probe-command="+word)
+		}
+		flags = probeEvery(flags, float64(exec.PeriodSeconds))
+	} else if p.everything && asked.path != "" {
+		flags = probeEvery(append(flags, "--runtime-probe="+asked.path), asked.seconds)
 	}
 	for _, probe := range []struct {
 		name string
@@ -102,6 +107,20 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 		out.set("true", "/metadata/labels/"+strings.ReplaceAll(api.AnnotationInjected, "/", "~1"))
 	}
 	return out.all, nil
+}
+
+// probed is how Knative's container asks the server whether it is ready, where it does by HTTP.
+type probed struct {
+	path    string
+	seconds float64
+}
+
+// probeEvery has the function ask as often as the pod says; 0: it says nothing.
+func probeEvery(flags []string, seconds float64) []string {
+	if seconds > 0 {
+		flags = append(flags, fmt.Sprintf("--probe-interval=%gs", seconds))
+	}
+	return flags
 }
 
 // labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we don't need for more than that).
@@ -171,11 +190,11 @@ func freePort(pod *corev1.Pod) int32 {
 	}
 }
 
-// tellQueueProxy has Knative's container ask the function at its port, and returns the path that it asked the server.
-func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (path string, err error) {
+// tellQueueProxy has Knative's container ask the function at its port, and returns how it asked the server.
+func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (asked probed, err error) {
 	q := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == queueProxy })
 	if q < 0 {
-		return "", nil
+		return probed{}, nil
 	}
 	for k, e := range pod.Spec.Containers[q].Env {
 		switch {
@@ -183,27 +202,27 @@ func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (
 			p.set(strconv.Itoa(int(port)), fmt.Sprintf("/spec/containers/%d/env/%d/value", q, k))
 		case e.Name == "SERVING_READINESS_PROBE" && e.Value != "":
 			var text string
-			if text, path, err = readiness(e.Value, how, server, port); err != nil {
-				return "", fmt.Errorf("read Knative's readiness probe: %w", err)
+			if text, asked, err = readiness(e.Value, how, server, port); err != nil {
+				return probed{}, fmt.Errorf("read Knative's readiness probe: %w", err)
 			}
 			if text != e.Value {
 				p.set(text, fmt.Sprintf("/spec/containers/%d/env/%d/value", q, k))
 			}
 		}
 	}
-	return path, nil
+	return asked, nil
 }
 
 // readiness is the probe of Knative's container with the function's port. It is one probe, or a list whose first is that of
 // the serving container. Fields that are not known here are kept.
-func readiness(text string, how *plan, server, port int32) (changed, path string, err error) {
+func readiness(text string, how *plan, server, port int32) (changed string, asked probed, err error) {
 	var one map[string]any
 	list := []map[string]any{}
 	several := json.Unmarshal([]byte(text), &list) == nil
 	if several && len(list) > 0 {
 		one = list[0]
 	} else if err := json.Unmarshal([]byte(text), &one); err != nil {
-		return "", "", err
+		return "", probed{}, err
 	}
 	of := func(kind string) map[string]any {
 		probe, _ := one[kind].(map[string]any)
@@ -211,8 +230,9 @@ func readiness(text string, how *plan, server, port int32) (changed, path string
 	}
 	get, tcp, grpc := of("httpGet"), of("tcpSocket"), of("grpc")
 	if get != nil {
-		path, _ = get["path"].(string)
-		path = "/" + strings.TrimPrefix(path, "/")
+		path, _ := get["path"].(string)
+		asked.path = "/" + strings.TrimPrefix(path, "/")
+		asked.seconds, _ = one["periodSeconds"].(float64)
 	}
 	switch {
 	case get != nil && samePort(get["port"], server) && (port != server || !how.everything):
@@ -226,14 +246,14 @@ func readiness(text string, how *plan, server, port int32) (changed, path string
 		delete(one, "grpc")
 		one["tcpSocket"] = map[string]any{"port": port, "host": "127.0.0.1"}
 	default:
-		return text, path, nil
+		return text, asked, nil
 	}
 	var all any = one
 	if several {
 		all = list
 	}
 	raw, err := json.Marshal(all)
-	return string(raw), path, err
+	return string(raw), asked, err
 }
 
 func samePort(port any, want int32) bool {

@@ -32,6 +32,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.function.Runtime.Kind, "runtime", "", "runtime `kind`: "+strings.Join(api.RuntimeKinds, ", ")+" (default: command where one is given after --, else engine)")
 	s.StringVar((*string)(&f.function.Runtime.Endpoint), "runtime-endpoint", "", "`endpoint` of a runtime that somebody else starts, such as http://127.0.0.1:8000")
 	s.IntVar(&f.cfg.RuntimePort, "runtime-port", 0, "`port` on which a command listens whatever it is told (default: one that is free, which it is told as $PORT and $(PORT))")
+	s.StringArrayVar(&f.cfg.ProbeCommand, "runtime-probe-command", nil, "`word` of a command that ends with success when a runtime of the kind http is ready; once for each word")
 	s.StringVar(&f.cfg.ProbePath, "runtime-probe", "", "`path` that a runtime of the kind http answers with success when it is ready (default: that it takes connections is enough)")
 	s.StringVar(&f.function.Runtime.Model, "model", "", "the model's `reference`: a path, a URL to fetch, or the runtime's own name for it")
 	s.StringVar(&f.cfg.Models, "models", "", "`folder` that models are fetched into (default: $ROUSE_CACHE, else rouse/models in the user's cache)")

@@ -95,7 +95,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	x.outcome.Path = anyPath
 	probe := strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") || r.Header.Get("K-Network-Probe") != ""
-	base, inside, validated, refused := x.enter()
+	base, inside, validated, refused := x.enter(probe)
 	if refused != nil {
 		if probe { // 1.
 			w.WriteHeader(http.StatusOK)
@@ -120,7 +120,11 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 }
 
 // enter gets the request its place, behind a wake where it came behind one.
-func (x *exchange) enter() (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
+func (x *exchange) enter(probe bool) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
+	if probe {
+		base, refused = x.proxy.cfg.Gate.EnterProbe()
+		return base, x.r.Context(), nil, refused
+	}
 	if _, behind := x.r.Header[control.HeaderWait]; behind {
 		delete(x.r.Header, control.HeaderWait)
 		return x.proxy.cfg.Gate.EnterBehind(x.r.Context(), control.MostWait)

@@ -26,6 +26,8 @@ type Gate interface {
 	// waits for limit at most. Where validated is not nil the runtime may get the request, in the
 	// context inside, but its answer is good for nothing unless validated returns nil.
 	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error)
+	// EnterProbe is Enter for a probe of the runtime, which may not be ready for requests.
+	EnterProbe() (base string, refused *api.Error)
 	Leave()
 	// Moved is called for each part of an answer that comes from the runtime.
 	Moved()

@@ -41,6 +41,8 @@ func (g *gate) Enter() (string, *api.Error) {
 	return g.base, nil
 }
 
+func (g *gate) EnterProbe() (string, *api.Error) { return g.Enter() }
+
 func (g *gate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
 	base, refused := g.Enter()
 	return base, ctx, nil, refused

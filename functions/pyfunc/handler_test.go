@@ -334,7 +334,8 @@ func TestBehindProxy(t *testing.T) {
 // gate is always open, for a runtime at its URL.
 type gate string
 
-func (g gate) Enter() (string, *api.Error) { return string(g), nil }
+func (g gate) Enter() (string, *api.Error)      { return string(g), nil }
+func (g gate) EnterProbe() (string, *api.Error) { return string(g), nil }
 func (g gate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
 	return string(g), ctx, nil, nil
 }

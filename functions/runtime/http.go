@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 type httpServer struct {
 	Plain
 	server server
-	path   string
 	http   *http.Client
 }
 
@@ -31,11 +31,13 @@ func newHTTP(cfg Config) (Runtime, error) {
 		return nil, errors.New("runtime http: no command line; give the server's command, with $(PORT) where the port goes")
 	}
 	client := &http.Client{Transport: cfg.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &httpServer{server: server{cfg: cfg}, path: cfg.ProbePath, http: client}, nil
+	return &httpServer{server: server{cfg: cfg}, http: client}, nil
 }
 
-// Traits are none: its sleep is a stop of its process.
-func (r *httpServer) Traits() Traits { return Traits{} }
+// Traits are none but a readiness probe, where it has one: its sleep is a stop of its process.
+func (r *httpServer) Traits() Traits {
+	return Traits{Readiness: r.server.cfg.ProbePath != "" || len(r.server.cfg.ProbeCommand) > 0}
+}
 
 // Launch starts the command with its port in PORT, and in the place of $(PORT).
 func (r *httpServer) Launch(model string) (Launch, error) {
@@ -50,30 +52,39 @@ func (r *httpServer) Launch(model string) (Launch, error) {
 	return r.server.launchWith(words, e, []string{"PORT=" + port})
 }
 
-// Probe asks for the probe's path, as Kubernetes does: 200 to 399 is success. Without a path it connects.
+// Probe runs the probe's command, or asks for its path, as Kubernetes does: 200 to 399 is success. Without either it connects.
 func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if r.path == "" {
+	path := r.server.cfg.ProbePath
+	if words := r.server.cfg.ProbeCommand; len(words) > 0 {
+		cmd := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // it is what the container's own manifest says
+		cmd.Env, cmd.WaitDelay = r.server.cfg.Env, time.Second
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("probe by %s: %w: %.200s", words[0], err, out)
+		}
+		return nil
+	}
+	if path == "" {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(string(e), "http://"))
 		if err != nil {
 			return fmt.Errorf("the server takes no connections yet: %w", err)
 		}
 		return conn.Close()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL(r.path), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL(path), nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("User-Agent", "kube-probe/rouse")
 	resp, err := r.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("probe %s: %w", r.path, err)
+		return fmt.Errorf("probe %s: %w", path, err)
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("probe %s: status %d", r.path, resp.StatusCode)
+		return fmt.Errorf("probe %s: status %d", path, resp.StatusCode)
 	}
 	return nil
 }

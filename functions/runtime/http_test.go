@@ -3,6 +3,8 @@ package runtime
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -70,5 +72,25 @@ func TestAnyServerIsUp(t *testing.T) {
 	server.Close()
 	if err := connected.Probe(t.Context(), e); err == nil {
 		t.Error("a server that is away is up")
+	}
+}
+
+// TestAnyServerIsReady as a command in its container says, which has the server's environment.
+func TestAnyServerIsReady(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ready")
+	r := anyHTTP(t, func(c *Config) {
+		c.ProbeCommand, c.Env = []string{"sh", "-c", `echo not yet; test -e "$FILE"`}, append(c.Env, "FILE="+file)
+	})
+	if err := r.Probe(t.Context(), "http://127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "not yet") {
+		t.Errorf("got %v, want what the command says", err)
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Probe(t.Context(), "http://127.0.0.1:1"); err != nil {
+		t.Error(err)
+	}
+	if !r.Traits().Readiness || anyHTTP(t, nil).Traits().Readiness {
+		t.Error("a server has a readiness probe where it is given one, and only there")
 	}
 }

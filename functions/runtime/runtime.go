@@ -65,6 +65,8 @@ type Traits struct {
 	Adapts bool
 	// Brings: it may have adapters that the function does not know of, and lists them among its models.
 	Brings bool
+	// Readiness: its probe says whether it is to get requests, also after the start. Where it fails the server is not started anew.
+	Readiness bool
 	// Room is how many adapters it keeps loaded beside those that its options name; 0: it has not said, or as many
 	// as there are; negative: none.
 	Room int
@@ -163,6 +165,8 @@ type Config struct {
 	Port int
 	// ProbePath is what a server of the kind http answers with success when it is ready; empty: that it takes connections is enough.
 	ProbePath string
+	// ProbeCommand is a command that ends with success when such a server is ready; empty: ProbePath says.
+	ProbeCommand []string
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
 	// CanaryTokens is how many tokens of the canary are asked for; 0: there is none. Our

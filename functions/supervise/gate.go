@@ -33,6 +33,7 @@ type Gate struct {
 	movables   int  // of these, requests that can go on elsewhere
 	moving     bool // they are being ended for that
 	entered    uint64
+	unready    *api.Error    // why an open gate lets in probes only; nil: it lets in requests
 	turned     chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
 	idle       chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
 	settled    chan struct{} // closed when all that run can go on elsewhere; nil while nobody waits for it
@@ -76,8 +77,30 @@ func (g *Gate) Enter() (base string, refused *api.Error) {
 	return g.enter(g.base)
 }
 
+// EnterProbe is Enter for a probe: it gets into a runtime that is not ready for requests too.
+func (g *Gate) EnterProbe() (base string, refused *api.Error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.takePlace(g.base)
+}
+
+// setReady lets requests in again, or says why they are refused although the runtime runs.
+func (g *Gate) setReady(unready *api.Error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unready = unready
+}
+
 // enter takes a place in the runtime at base; empty: there is none. g.mu is held.
 func (g *Gate) enter(base string) (string, *api.Error) {
+	if base != "" && g.unready != nil {
+		return "", g.unready
+	}
+	return g.takePlace(base)
+}
+
+// takePlace is enter whether the runtime is ready or not. g.mu is held.
+func (g *Gate) takePlace(base string) (string, *api.Error) {
 	switch {
 	case base == "":
 		return "", g.refused()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"syscall"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
@@ -18,6 +20,9 @@ const (
 	// A runtime that computes, but gives no other sign of life, is believed for that
 	// many probes in a row: less long where it counts its tokens and counts none, or has no requests.
 	patience, patienceCounted = 10, 3
+	// readyEvery is the longest time between probes of a runtime whose probe says whether it is ready for requests, and
+	// unreadyAfter how many failures in a row say that it is not, as for Kubernetes by default. After one the next comes soon.
+	readyEvery, unreadyEvery, unreadyAfter = 10 * time.Second, time.Second, 3
 	// idlePatience is for one that has no requests and does not compute either.
 	idlePatience = 2
 )
@@ -30,6 +35,7 @@ type health struct {
 	probeAt time.Time // of the next check; zero: none
 	last    traffic   // at the last check
 	silent  int       // probes in a row that were not answered
+	unready int       // probes in a row that said that it is not ready
 }
 
 // awoke begins anew with a runtime that generates.
@@ -89,9 +95,21 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 // checkHealth looks whether the runtime may hang: where nothing moves it is sent a
 // probe, whether it is idle or owes answers.
 func (s *Supervisor) checkHealth() {
-	s.health.putOff(s.cfg.ProbeInterval)
-	if !s.health.moves(s.gate.traffic()) {
+	s.health.putOff(s.probeEvery())
+	if !s.health.moves(s.gate.traffic()) || s.cfg.Runtime.Traits().Readiness {
 		s.probe()
+	}
+}
+
+// probeEvery is the time between two looks at the runtime's health; 0 or less: nobody looks.
+func (s *Supervisor) probeEvery() time.Duration {
+	switch every := s.cfg.ProbeInterval; {
+	case !s.cfg.Runtime.Traits().Readiness:
+		return every
+	case s.health.unready > 0:
+		return min(every, unreadyEvery)
+	default:
+		return min(every, readyEvery)
 	}
 }
 
@@ -110,9 +128,32 @@ func (s *Supervisor) probe() {
 }
 
 func (s *Supervisor) finishProbe(op *operation, r result) {
-	s.health.putOff(s.cfg.ProbeInterval)
+	if s.cfg.Runtime.Traits().Readiness && !op.stopped && !s.proc.ended && !refusedConnection(r.err) {
+		s.readiness(r.err)
+		s.health.putOff(s.probeEvery())
+		return
+	}
+	s.health.putOff(s.probeEvery())
 	if failure := s.health.judge(op, r, s.proc.ended, s.gate.traffic(), &s.cfg); failure != "" {
 		s.failed(failure)
+	}
+}
+
+// readiness takes in whether the runtime is ready for requests. One that is not is left alone, and refuses them until it is.
+func (s *Supervisor) readiness(failed error) {
+	was := s.health.unready >= unreadyAfter
+	s.health.unready++
+	if failed == nil {
+		s.health.unready = 0
+	}
+	switch is := s.health.unready >= unreadyAfter; {
+	case is == was:
+	case is:
+		s.cfg.Logger.Warn("runtime is not ready: requests are refused until its probe succeeds", "error", failed)
+		s.gate.setReady(api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance is not ready: its readiness probe fails").WithRetryAfter(unreadyEvery))
+	default:
+		s.cfg.Logger.Info("runtime is ready again")
+		s.gate.setReady(nil)
 	}
 }
 

@@ -30,6 +30,38 @@ func TestHangsUnderLoad(t *testing.T) {
 	})
 }
 
+// TestNotReady: a readiness probe that fails after the start stops requests and nothing else, until it succeeds again.
+func TestNotReady(t *testing.T) {
+	w := &world{traits: runtime.Traits{Readiness: true}}
+	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
+		w.states()
+		w.set(func() { w.probeErr = errors.New("status 500") })
+		time.Sleep(11 * second) // the first to fail
+		if _, refused := s.Gate().Enter(); refused != nil {
+			t.Errorf("after one failure: %v", refused)
+		}
+		time.Sleep(2 * second) // three in a row, though a request runs and moves
+		_, refused := s.Gate().Enter()
+		if wantCode(t, "a request", refused, api.CodeUnhealthy); refused.RetryAfter == 0 {
+			t.Error("nothing says when to come again")
+		}
+		if _, refused := s.Gate().EnterProbe(); refused != nil {
+			t.Errorf("a probe: %v", refused)
+		}
+		time.Sleep(time.Hour)
+		wantStates(t, w, "awake")
+		wantCalls(t, w, "start 100")
+		w.set(func() { w.probeErr = nil })
+		time.Sleep(2 * second)
+		s.Gate().Leave()
+		if _, refused := s.Gate().Enter(); refused != nil {
+			t.Errorf("ready again: %v", refused)
+		}
+		s.Gate().Leave()
+		s.Gate().Leave()
+	})
+}
+
 // Clients that give up and come again hide no hang.
 func TestHangsUnderImpatientClients(t *testing.T) {
 	w := &world{}

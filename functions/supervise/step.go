@@ -199,7 +199,8 @@ func (s *Supervisor) becameAwake() {
 	s.phase = awake
 	s.proc.awoke()
 	s.restarts.awoke(time.Now())
-	s.health.awoke(s.cfg.ProbeInterval, s.gate.traffic())
+	s.health.awoke(s.probeEvery(), s.gate.traffic())
+	s.gate.setReady(nil)
 	s.meter.after(time.Second)
 	s.gate.open(s.proc.launch.Endpoint)
 	s.coming.cameUp()
