@@ -149,6 +149,6 @@ var Keys = []Key{
 	{AnnotationRegions, "any", "at a front door of clusters: the regions, separated by commas, that the function's requests may be sent to (docs/clusters.md)"},
 	{AnnotationInject, "as the image says", "whether the function is brought into the container's image, where a cluster has the component any-image: `true` says that the image has none, `false` that it has (docs/functions.md)"},
 	{AnnotationMinScale, "0", "instances that stay awake. In a cluster at most what the namespace's annotation `rouse.dev/max-min-scale` says (10)"},
-	{AnnotationMaxScale, "1", "instances that may be awake; `0` is no bound"},
+	{AnnotationMaxScale, "1, or in a cluster what config-autoscaler says", "instances that may be awake; `0` is no bound"},
 	{AnnotationActivationScale, "1", "instances that the first request after none was awake brings up"},
 }

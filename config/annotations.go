@@ -127,17 +127,24 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 
 // fromAnnotations reads the annotations of the revision template.
 func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
-	has := func(key string) bool {
-		for i := 0; i < len(n.Content); i += 2 {
+	given := func(key string) (string, bool) {
+		for i := 0; i+1 < len(n.Content); i += 2 {
 			if n.Content[i].Value == key {
-				return true
+				return n.Content[i+1].Value, true
 			}
 		}
-		return false
+		return "", false
 	}
+	has := func(key string) bool { _, found := given(key); return found }
 	err := eachAnnotation(n, src, func(key, value string) error { return annotate(f, key, value, has) })
 	passing(f, has)
-	return err
+	if err != nil {
+		return err
+	}
+	if err := fromKnative(f, given); err != nil {
+		return src.errorf(n, "%v", err)
+	}
+	return nil
 }
 
 // eachAnnotation calls see with the annotations in n, in order, and refuses what kubectl does: values that are no text, keys that come twice.

@@ -118,6 +118,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 			wrong.add(err)
 		}
 	}
+	wrong.add(fromKnative(&f, func(key string) (string, bool) { v, found := r.Annotations[key]; return v, found }))
 	wrong.add(checkKind(&f, has(api.AnnotationRuntime)))
 	passing(&f, has)
 	if r.Adapters != nil {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -100,6 +101,39 @@ func TestTimeouts(t *testing.T) {
 			if f.RequestTimeout != tc.all || f.FirstByteTimeout != tc.first || f.IdleTimeout != tc.idle {
 				t.Errorf("%s %s: %s, %s, %s; want %s, %s, %s", tc.fields, where, f.RequestTimeout, f.FirstByteTimeout, f.IdleTimeout, tc.all, tc.first, tc.idle)
 			}
+		}
+	}
+}
+
+// TestKnativesScaling: Knative's annotations say how long an instance stays without requests, and what can't be is refused.
+func TestKnativesScaling(t *testing.T) {
+	const prefix = "autoscaling.knative.dev/"
+	for _, tc := range []struct {
+		annotations map[string]string
+		want        time.Duration
+		wrong       string
+	}{
+		{map[string]string{"window": "6s"}, 6 * time.Second, ""},
+		{map[string]string{"window": "40s", "scale-down-delay": "1m", "scaleToZeroPodRetentionPeriod": "10s", "metric": "concurrency"}, 110 * time.Second, ""},
+		{map[string]string{"scale-down-delay": "1m"}, api.DefaultSleepAfter + time.Minute, ""},
+		{map[string]string{"window": "5s"}, api.DefaultSleepAfter, `window: "5s": want a duration from 6s to 1h0m0s`},
+		{map[string]string{"metric": "rps"}, api.DefaultSleepAfter, `metric: "rps": a function is scaled by the requests`},
+	} {
+		annotations := map[string]string{}
+		for key, value := range tc.annotations {
+			annotations[prefix+key] = value
+		}
+		f, err := config.Revision(revision(`{"containers": [{"image": "i"}]}`, annotations))
+		if f.SleepAfter != tc.want || (err != nil) != (tc.wrong != "") || err != nil && !strings.Contains(err.Error(), tc.wrong) {
+			t.Errorf("%v: %s, %v; want %s, %q", tc.annotations, f.SleepAfter, err, tc.want, tc.wrong)
+		}
+		annotations[api.AnnotationSleepAfter] = "7m"
+		if f, _ := config.Revision(revision(`{"containers": [{"image": "i"}]}`, annotations)); f.SleepAfter != 7*time.Minute {
+			t.Errorf("%v with a sleep-after of 7m: %s", tc.annotations, f.SleepAfter)
+		}
+		list, err := config.Parse(strings.NewReader(fmt.Sprintf("{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: a}, spec: {template: {metadata: {annotations: {rouse.dev/model: pico, %swindow: 9s}}, spec: {containers: [{image: i}]}}}}", prefix)), "m.yaml", ".")
+		if err != nil || list[0].SleepAfter != 9*time.Second {
+			t.Errorf("in a manifest: %+v, %v", list, err)
 		}
 	}
 }

@@ -7,12 +7,54 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
 
 // maxCanary bounds the tokens of a canary: each wake waits for them.
 const maxCanary = 64
+
+// idleKeys are Knative's times for which an instance stays without requests, with their bounds there.
+var idleKeys = []struct {
+	key, older  string
+	least, most time.Duration
+}{
+	{"window", "", 6 * time.Second, time.Hour},
+	{"scale-down-delay", "scaleDownDelay", 0, time.Hour},
+	{"scale-to-zero-pod-retention-period", "scaleToZeroPodRetentionPeriod", 0, time.Hour},
+}
+
+// fromKnative reads those of Knative's scaling annotations that are one setting of ours together: an instance sleeps when the
+// window, or our default, and both delays have passed without a request, unless [api.AnnotationSleepAfter] says another time. A
+// metric that instances are not scaled by is an error.
+func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
+	idle := api.DefaultSleepAfter
+	for _, k := range idleKeys {
+		text, found := value(scalingPrefix + k.key)
+		if !found && k.older != "" {
+			text, found = value(scalingPrefix + k.older)
+		}
+		if !found {
+			continue
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d < k.least || d > k.most {
+			return fmt.Errorf("annotation %s%s: %.100q: want a duration from %s to %s", scalingPrefix, k.key, text, k.least, k.most)
+		}
+		if k.key == "window" {
+			idle = 0
+		}
+		idle += d
+	}
+	if _, own := value(api.AnnotationSleepAfter); !own {
+		f.SleepAfter = idle
+	}
+	if metric, found := value(scalingPrefix + "metric"); found && metric != "concurrency" {
+		return fmt.Errorf("annotation %smetric: %.100q: a function is scaled by the requests that it has at once: want concurrency, or leave it out", scalingPrefix, metric)
+	}
+	return nil
+}
 
 func setKVUsage(f *api.Function, s string) error {
 	v, err := strconv.ParseFloat(s, 64)

@@ -68,6 +68,7 @@ type trouble struct {
 // scaling is what the PodAutoscaler says of a revision's scale.
 type scaling struct {
 	min, initial int
+	most         int // of a function without max-scale, as config-autoscaler says; 0: nothing is said
 	unreachable  bool
 	initialized  bool
 }
@@ -254,6 +255,9 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 		fn.MaxScale = max(fn.MaxScale, fn.MinScale)
 	default:
 		fn.MinScale = s.min
+	}
+	if s.most > 0 {
+		fn.MaxScale = max(s.most, fn.MinScale)
 	}
 	return fn
 }

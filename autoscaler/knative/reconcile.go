@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"knative.dev/pkg/controller"
 	pkgreconciler "knative.dev/pkg/reconciler"
+	knativescaling "knative.dev/serving/pkg/apis/autoscaling"
 	autoscalingv1alpha1 "knative.dev/serving/pkg/apis/autoscaling/v1alpha1"
 	servingv1 "knative.dev/serving/pkg/apis/serving/v1"
 	pareconciler "knative.dev/serving/pkg/client/injection/reconciler/autoscaling/v1alpha1/podautoscaler"
@@ -91,9 +92,12 @@ func (r *reconciler) ObserveDeletion(_ context.Context, key types.NamespacedName
 // scaling reads the bounds of a revision's scale.
 func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) scaling {
 	cfg := config.FromContext(ctx).Autoscaler
-	least, _ := pa.ScaleBounds(cfg)
+	least, most := pa.ScaleBounds(cfg)
+	if _, _, own := knativescaling.MaxScaleAnnotation.Get(pa.Annotations); own {
+		most = 0
+	}
 	return scaling{
-		min: int(least), initial: int(kparesources.GetInitialScale(cfg, pa)),
+		min: int(least), most: int(most), initial: int(kparesources.GetInitialScale(cfg, pa)),
 		unreachable: r.unreachable(pa),
 		initialized: pa.Status.IsScaleTargetInitialized(),
 	}

@@ -73,6 +73,23 @@ func TestTheFirstPasses(t *testing.T) {
 	})
 }
 
+// TestTheClustersMaxScale counts for a function that has none of its own.
+func TestTheClustersMaxScale(t *testing.T) {
+	for _, tc := range []struct {
+		declared api.Function
+		says     scaling
+		want     int
+	}{
+		{api.Function{MaxScale: 1}, scaling{initialized: true}, 1},
+		{api.Function{MaxScale: 1}, scaling{initialized: true, most: 3}, 3},
+		{api.Function{MaxScale: 1}, scaling{initialized: true, most: 3, min: 4}, 4},
+	} {
+		if got := bounded(tc.declared, tc.says, false).MaxScale; got != tc.want {
+			t.Errorf("%+v: max-scale is %d, want %d", tc.says, got, tc.want)
+		}
+	}
+}
+
 // TestAPodWithoutNodeIsNotOutOfReach: Knative calls a revision unreachable whose pods find no node. A route leads
 // to it all the same, and it is kept; one that no route leads to is let go.
 func TestAPodWithoutNodeIsNotOutOfReach(t *testing.T) {

@@ -118,7 +118,7 @@ func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling
 	case c.trouble != nil: // 5
 		status.MarkInactive(c.trouble.reason, c.trouble.message)
 	case c.asleep > 0:
-		status.MarkInactive(reasonNoTraffic, fmt.Sprintf("No requests: %d instances sleep.", c.asleep))
+		status.MarkInactive(reasonNoTraffic, fmt.Sprintf("No requests: %d asleep.", c.asleep))
 	default:
 		status.MarkInactive(reasonNoTraffic, "No requests: there is no instance.")
 	}
