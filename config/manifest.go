@@ -178,6 +178,19 @@ type timeouts struct {
 	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
 }
 
+// knativesTimeout is what Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds if they are not set (config-defaults).
+const knativesTimeout = 300
+
+// chosen returns t without what Knative writes by itself, which would cut every generation that takes longer.
+func (t timeouts) chosen() timeouts {
+	for _, p := range []*int{&t.All, &t.First} {
+		if *p == knativesTimeout {
+			*p = 0
+		}
+	}
+	return t
+}
+
 // bound gives f the bounds. As in Knative, that of a pause counts before the first byte too.
 func (t timeouts) bound(f *api.Function) {
 	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {

@@ -25,6 +25,7 @@ func Placed(r RevisionSource) (api.Function, error) {
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return api.Function{}, fmt.Errorf("read the spec of %s/%s: %w", r.Namespace, r.Name, err)
 	}
+	spec.timeouts = spec.chosen()
 	for _, c := range spec.Containers {
 		for field := range c {
 			if !slices.Contains(placedFields, field) {

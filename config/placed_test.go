@@ -26,7 +26,7 @@ func TestPlaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Name != "team/tiny" || got.Service != "" || got.Model != "tiny" || got.Clusters != "gpu in (h100)" || got.RemoveAfter.Minutes() != 30 || got.Memory.Devices != 2 || got.RequestTimeout.Minutes() != 5 {
+	if got.Name != "team/tiny" || got.Service != "" || got.Model != "tiny" || got.Clusters != "gpu in (h100)" || got.RemoveAfter.Minutes() != 30 || got.Memory.Devices != 2 || got.RequestTimeout != 0 {
 		t.Errorf("%+v", got)
 	}
 	if strings.Contains(got.Manifest, "somebody") || strings.Contains(got.Manifest, "volume") {

@@ -81,7 +81,7 @@ const defaultPort = 8080
 //   - An instance needs what all containers of its pod ask for: a sidecar may be the runtime.
 //   - What stays empty in Runtime the image may know: a missing model is no error,
 //     and Runtime.Kind has no default. Paths are the container's and stay as they are.
-//   - timeoutSeconds and responseStartTimeoutSeconds are always there: Knative fills them in.
+//   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes that into every revision.
 //   - Any class is right: whose revision it is is the caller's business.
 //   - autoscaling.knative.dev/initial-scale has no field; its reader is whoever makes pods.
 //
@@ -102,7 +102,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	spec, own, err := revisionParts(r)
 	wrong.add(err)
 	f.Concurrency = max(0, spec.ContainerConcurrency)
-	spec.bound(&f)
+	spec.chosen().bound(&f)
 	own.describe(&f)
 	for _, c := range spec.Containers {
 		wrong.add(c.resources(&f.Memory, slices.Concat(api.GPUResources(), r.GPUs)))

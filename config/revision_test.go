@@ -144,7 +144,7 @@ func TestRevisionThatSaysNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 5*time.Minute || got.FirstByteTimeout != 0 || got.IdleTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
+	if diff := cmp.Diff(api.Runtime{}, got.Runtime); diff != "" || got.Model != "tiny" || got.RequestTimeout != 0 || got.FirstByteTimeout != 0 || got.IdleTimeout != 0 || got.MaxScale != math.MaxInt32 || got.Concurrency != 8 || got.SleepAfter != api.DefaultSleepAfter {
 		t.Errorf("function %+v; runtime (-want +got):\n%s", got, diff)
 	}
 	if port := config.RevisionPort(source); port != 8080 {

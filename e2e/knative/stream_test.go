@@ -84,7 +84,7 @@ func whole(f *function, words int) (last told, err error) {
 	return last, err
 }
 
-// TestStreamsOutliveTheServicesTimeout streams for far longer than timeoutSeconds, where the annotation says that nothing bounds it.
+// TestStreamsOutliveTheServicesTimeout streams for far longer than timeoutSeconds: the annotation goes before it.
 func TestStreamsOutliveTheServicesTimeout(t *testing.T) {
 	parallel(t)
 	f := slowly(t, "stream-long", "--step-time 100ms", []string{"rouse.dev/request-timeout=0"}, "--timeout", "3")
