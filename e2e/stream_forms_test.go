@@ -70,10 +70,11 @@ func bareEngine(t *testing.T) string {
 // openGate lets everything in.
 type openGate string
 
-func (g openGate) Enter() (string, *api.Error) { return string(g), nil }
-func (openGate) Leave()                        {}
-func (openGate) Moved()                        {}
-func (openGate) Unreachable()                  {}
+func (g openGate) Enter() (string, *api.Error)      { return string(g), nil }
+func (g openGate) EnterProbe() (string, *api.Error) { return string(g), nil }
+func (openGate) Leave()                             {}
+func (openGate) Moved()                             {}
+func (openGate) Unreachable()                       {}
 func (g openGate) EnterBehind(ctx context.Context, _ time.Duration) (string, context.Context, func() *api.Error, *api.Error) {
 	return string(g), ctx, nil, nil
 }

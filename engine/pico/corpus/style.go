@@ -1,6 +1,9 @@
 package corpus
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Style is a way in which an adapter of pico answers: always the plain answer, in another dress.
 type Style struct {
@@ -48,4 +51,13 @@ func unshout(prompt, answer string) (string, bool) {
 		}
 	}
 	return strings.Join(sentences, ". "), true
+}
+
+// Check judges an answer to a prompt as the function Check does, and the style beside.
+func (s Style) Check(prompt, answer string) error {
+	plain, ok := s.plain(prompt, answer)
+	if !ok {
+		return fmt.Errorf("%q is no %s answer: want %q or the like", answer, s.Name, s.Apply(Parse(prompt).Answer()))
+	}
+	return Check(prompt, plain)
 }
