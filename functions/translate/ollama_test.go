@@ -130,7 +130,7 @@ func TestOllamaAnswer(t *testing.T) {
 			time.Sleep(time.Second)
 			_, _ = io.WriteString(w, answer)
 		}
-		const counts = `"done":true,"done_reason":"stop","total_duration":1000000000,"load_duration":0,"prompt_eval_count":10,"prompt_eval_duration":0,"eval_count":4,"eval_duration":0}`
+		const counts = `"done":true,"done_reason":"stop","total_duration":1000000000,"load_duration":0,"prompt_eval_count":10,"prompt_eval_duration":0,"eval_count":4,"eval_duration":1000000000}`
 		const calls = `"tool_calls":[{"id":"c1","function":{"index":0,"name":"f","arguments":{"n":12345678901234567890}}},{"id":"c2","function":{"index":1,"name":"g","arguments":{}}}]`
 		for path, want := range map[string]string{
 			"/api/chat":     `{"model":"m:latest","created_at":"AT","message":{"role":"assistant","content":"a\u003cb","thinking":"hm",` + calls + `},` + counts,
