@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/rouse-dev/rouse/cmd/internal/kn"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
 func main() {
@@ -17,7 +18,7 @@ func main() {
 	err := kn.Execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kn rouse:", err)
+		fmt.Fprintln(render.Harmless(os.Stderr), "kn rouse:", err) // a server may have written it
 		os.Exit(1)
 	}
 }

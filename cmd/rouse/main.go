@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/rouse-dev/rouse/cmd/internal/cli"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
 func main() {
@@ -19,7 +20,7 @@ func main() {
 	case errors.As(err, &exit):
 		os.Exit(exit.Code)
 	default:
-		fmt.Fprintln(os.Stderr, "rouse:", err)
+		fmt.Fprintln(render.Harmless(os.Stderr), "rouse:", err) // a server may have written it
 		os.Exit(cli.Status(err))
 	}
 }

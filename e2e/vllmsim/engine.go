@@ -175,7 +175,7 @@ func (e *engine) commit(w batch.Work) {
 func (e *engine) end(j *job, reason string, now time.Time) {
 	delete(e.jobs, j.seq)
 	j.reason = reason
-	j.finish(now)
+	j.finish()
 	e.metrics.finished(j, now)
 }
 
@@ -267,7 +267,7 @@ func (e *engine) die(cause string) {
 	logf(e.cfg.Log, "ERROR", "core.py:1100", "torch.AcceleratorError: %s", cause)
 	for _, j := range e.jobs {
 		j.err = errDead
-		j.finish(time.Now())
+		j.finish()
 	}
 	clear(e.jobs)
 	close(e.died)
@@ -316,7 +316,7 @@ func (j *job) produce(now time.Time) {
 	j.wake()
 }
 
-func (j *job) finish(now time.Time) {
+func (j *job) finish() {
 	j.over = true
 	j.wake()
 }

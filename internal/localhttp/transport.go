@@ -112,7 +112,7 @@ func (t *Transport) Concurrent(r *http.Request) bool {
 			return false
 		}
 		defer c.close()
-		resp, _, err := c.exchange(r, out, nil)
+		resp, _, err := c.exchange(r, out, nil) //nolint:bodyclose // its connection is closed
 		if err != nil || resp.Close {
 			return false
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/declared"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 	"github.com/rouse-dev/rouse/cmd/internal/xdg"
 	"github.com/rouse-dev/rouse/config"
@@ -107,7 +108,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		}
 		result = done.Result
 		if done.Problem != "" {
-			fmt.Fprintf(cmd.ErrOrStderr(), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Problem)
+			fmt.Fprintf(render.Harmless(cmd.ErrOrStderr()), "rouse: %s can't start as things are: %s\n", f.Name.Short(), done.Problem)
 		}
 		for _, lost := range done.LostNames {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rouse:", lost)

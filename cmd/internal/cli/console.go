@@ -284,7 +284,7 @@ func (c *console) tell(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clearBars()
-	fmt.Fprintf(c.out, "%s  %s\n", time.Now().Format("15:04:05"), line)
+	fmt.Fprintf(render.Harmless(c.out), "%s  %s\n", time.Now().Format("15:04:05"), line)
 }
 
 // change is what a person wants to know of a change of state; empty: nothing.

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 	"github.com/rouse-dev/rouse/cmd/internal/catalog"
 	"github.com/rouse-dev/rouse/cmd/internal/local"
+	"github.com/rouse-dev/rouse/cmd/internal/render"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/engine/pico"
 )
@@ -178,7 +179,7 @@ func serveFor(cmd *cobra.Command, model string) (t target, err error) {
 		return t, err
 	}
 	if why := catalog.ProcessorOnly(f); why != "" && catalog.FindGPU().Is {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", f.Name.Short(), why)
+		fmt.Fprintf(render.Harmless(cmd.ErrOrStderr()), "%s: %s\n", f.Name.Short(), why)
 	}
 	if why := local.NoProgram(f); why != "" {
 		return t, fmt.Errorf("%s can't start: %s", f.Name.Short(), why)

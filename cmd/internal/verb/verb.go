@@ -102,7 +102,7 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 			why = ": " + told[len(told)-1].Reason
 		}
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is %s%s%s\n", m.Name, render.Word(render.State(now)), f.suffix(), why)
+	_, err := fmt.Fprintf(render.Harmless(cmd.OutOrStdout()), "%s is %s%s%s\n", m.Name, render.Word(render.State(now)), f.suffix(), why)
 	return err
 }
 
