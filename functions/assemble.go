@@ -274,8 +274,9 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	return f.adapters.Restore(ctx, e) // the last: soon after it requests are let in
 }
 
-// trySecond bounds how long a command may take to answer on two connections before it counts as a server of one at a time.
-const trySecond = 2 * time.Second
+// trySecond bounds how long a command may take to answer on two connections before it counts as a server of one at a time: for as long that one
+// answers nobody else.
+var trySecond = time.Second
 
 // reuseConnections has the connections to the runtime carry further requests, if the manifest says so, or the server is one that can. A command is
 // tried, in the background: until it has answered, and for as long as it lives if it does not, each request has a connection of its own.
