@@ -155,7 +155,7 @@ const (
 // isOurs says whether a path is one of files, batches, later answers or responses that are kept.
 func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
-		return true
+		return path != pathStored+"compact" // which is no response
 	}
 	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
 		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {

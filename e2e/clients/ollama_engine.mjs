@@ -63,7 +63,7 @@ await run({
     const color = { type: 'object', properties: { color: { type: 'string', enum: ['red'] } }, required: ['color'] };
     const tools = [{ type: 'function', function: { name: 'dye', description: 'Dyes.', parameters: color } }];
     const messages = [{ role: 'user', content: 'echo red' }];
-    const got = await client.chat({ model: 'pico', messages, tools, tool_choice: 'required', options });
+    const got = await client.chat({ model: 'pico', messages, tools, tool_choice: 'required', options: { ...options, num_predict: 64 } });
     const [call] = got.message.tool_calls;
     assert.equal(call.function.name, 'dye');
     assert.deepEqual(call.function.arguments, { color: 'red' });

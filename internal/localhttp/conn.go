@@ -119,9 +119,11 @@ func (c *conn) inTurn(h http.Header, turn, id string) error {
 	case found || c.proven:
 		return errTurn
 	}
-	if id != "" && h.Get(requestID) == id {
+	switch named := h.Get(requestID); {
+	case c.proven || id == "" || named == "":
+	case named == id:
 		c.echoes = true
-	} else if c.echoes && id != "" {
+	case c.echoes:
 		return errTurn
 	}
 	return nil

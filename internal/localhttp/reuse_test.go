@@ -174,7 +174,11 @@ func TestRequestIDs(t *testing.T) {
 				return
 			}
 			id := r.Header.Get("X-Request-Id")
-			if id == "three" {
+			switch id {
+			case "plain": // a refusal, say
+				say(c, "", "to "+id)
+				continue
+			case "three":
 				id = "two"
 			}
 			say(c, "X-Request-Id: "+id+"\r\n", "to "+id)
@@ -185,7 +189,7 @@ func TestRequestIDs(t *testing.T) {
 	for _, c := range []struct {
 		id    string
 		wrong bool
-	}{{"one", false}, {"two", false}, {"three", true}, {"four", false}} {
+	}{{"one", false}, {"two", false}, {"plain", false}, {"three", true}, {"four", false}} {
 		if got, err := post(t, tr, e, "/", c.id); (err != nil) != c.wrong || !c.wrong && got != "to "+c.id {
 			t.Errorf("%s: %q, %v", c.id, got, err)
 		}

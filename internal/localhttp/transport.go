@@ -30,7 +30,7 @@
 // ([api.InTurn]), or that the caller trusts ([Transport.Reuse]), as net/http, Envoy and nginx
 // trust every server. Every other server gets a connection for each request. On a trusted
 // connection an answer with a status of 400 or more is its last, because the server may not
-// have read the request's body, and a server that repeats X-Request-Id must go on to.
+// have read the request's body, and from a server that repeats X-Request-Id another request's is refused.
 //
 // Rules of headers are here too: which belong to one connection
 // ([DropConnection]), and which characters they may have ([ValidName], [ValidValue]).
