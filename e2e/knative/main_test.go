@@ -148,7 +148,7 @@ func kustomized(ctx context.Context, c *cluster.Cluster, verb, checkout, overlay
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, hurried, path, tag), 0o600); err != nil {
 		return err
 	}
-	if out, err := c.Kubectl(ctx, verb, "-k", dir); err != nil {
+	if out, err := c.Kubectl(ctx, append(strings.Fields(verb), "-k", dir)...); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
@@ -214,7 +214,8 @@ func TestInstallAndUninstallDisturbNobody(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	remove := func() error { return kustomized(t.Context(), c, "delete", root, "default", "v1") }
+	// An earlier test may have applied this overlay, which has all of the default one.
+	remove := func() error { return kustomized(t.Context(), c, "delete --ignore-not-found", root, "dual-pods", "v1") }
 	t.Run("kubectl", func(t *testing.T) {
 		disturbsNobody(t, "kubectl", remove, func() error { return install(t.Context(), c) })
 	})

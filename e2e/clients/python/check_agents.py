@@ -49,7 +49,7 @@ async def _():
             return "done"
 
         # The choice is reset after a tool was used.
-        agent = Agent("a", model=model, tools=[dye], model_settings=ModelSettings(temperature=0, tool_choice="dye", max_tokens=60))
+        agent = Agent("a", model=model, tools=[dye], model_settings=ModelSettings(temperature=0, tool_choice="dye", max_tokens=200))
         got = await Runner.run(agent, "echo red", max_turns=3)
         equal(len(used), 1)
         equal([item.type for item in got.new_items], ["tool_call_item", "tool_call_output_item", "message_output_item"])
