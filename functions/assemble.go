@@ -291,14 +291,14 @@ func (f *function) reuseConnections(e api.Endpoint) {
 	case f.runtime.Traits().Reuses:
 		f.transport.Reuse(e)
 	case rt.Kind == api.RuntimeCommand:
-		go func() {
+		f.trying.Go(func() {
 			ctx, cancel := context.WithTimeout(f.ending, trySecond)
 			defer cancel()
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.URL("/v1/models"), nil)
 			if err == nil && f.transport.Concurrent(r) {
 				f.transport.Reuse(e)
 			}
-		}()
+		})
 	}
 }
 

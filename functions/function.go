@@ -70,6 +70,7 @@ type function struct {
 	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
 	settle     func()                       // closes settled, once
+	trying     sync.WaitGroup               // tries whether connections to a command can be reused
 	ending     context.Context              // ends when the instance does: followers of the logs leave
 	end        context.CancelFunc           // ends ending
 }
@@ -279,6 +280,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	f.models.release()
 	<-door.served //nolint:errcheck // the server was told to end
 	parts.Wait()
+	f.trying.Wait()
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err, handled)
 }
