@@ -31,8 +31,8 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationUnloadAfter:   duration(func(f *api.Function) *time.Duration { return &f.UnloadAfter }),
 	api.AnnotationPrewake:       oneOf(func(f *api.Function) *bool { return &f.NoPrewake }, "true", "false"),
 	api.AnnotationRehearse:      setRehearse,
-	api.AnnotationRuntimeSleep:  setSleeps,
-	api.AnnotationReuse:         setReuse,
+	api.AnnotationRuntimeSleep:  truth(func(f *api.Function, v bool) { f.Runtime.Sleeps = v }),
+	api.AnnotationReuse:         truth(func(f *api.Function, v bool) { f.Runtime.ReuseConnections = &v }),
 	api.AnnotationEndpoint:      setEndpoint,
 	api.AnnotationAdapters:      setAdapters,
 	api.AnnotationAdapterRoot:   text(func(f *api.Function) *string { return &f.Runtime.AdapterRoot }),
@@ -48,7 +48,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationTargetQueue:   count(1, func(f *api.Function) *int { return &f.Target.Queue }),
 	api.AnnotationCost:          setCost,
 	api.AnnotationVariantOf:     setVariantOf,
-	api.AnnotationDualPods:      setDualPods,
+	api.AnnotationDualPods:      truth(func(f *api.Function, v bool) { f.DualPods = v }),
 	api.AnnotationProviderPatch: setProviderPatch,
 	api.AnnotationCanaryTokens:  setCanaryTokens,
 	api.AnnotationCredentials:   oneOf(func(f *api.Function) *bool { return &f.PassCredentials }, api.CredentialsDrop, api.CredentialsPass),
@@ -368,22 +368,16 @@ func setSleepLevel(f *api.Function, s string) error {
 	return nil
 }
 
-func setReuse(f *api.Function, s string) error {
-	v, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q: want true or false", s)
+// truth is a setter of what is true or false.
+func truth(set func(f *api.Function, v bool)) func(*api.Function, string) error {
+	return func(f *api.Function, s string) error {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return fmt.Errorf("%q: want true or false", s)
+		}
+		set(f, v)
+		return nil
 	}
-	f.Runtime.ReuseConnections = &v
-	return nil
-}
-
-func setSleeps(f *api.Function, s string) error {
-	v, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q: want true or false", s)
-	}
-	f.Runtime.Sleeps = v
-	return nil
 }
 
 // setMaxScale reads 0 as Knative does: no bound.

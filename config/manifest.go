@@ -178,7 +178,7 @@ type timeouts struct {
 	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
 }
 
-// knativesTimeout is what Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds if they are not set (config-defaults).
+// knativesTimeout is the default that Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds if they are not set (config-defaults).
 const knativesTimeout = 300
 
 // chosen returns t without what Knative writes by itself, which would cut every generation that takes longer.
@@ -191,7 +191,7 @@ func (t timeouts) chosen() timeouts {
 	return t
 }
 
-// bound gives f the bounds. As in Knative, that of a pause counts before the first byte too.
+// bound sets the bounds of f. As in Knative, idleTimeoutSeconds counts before the first byte too.
 func (t timeouts) bound(f *api.Function) {
 	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {
 		t.First = t.Idle

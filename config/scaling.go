@@ -82,15 +82,6 @@ func setVariantOf(f *api.Function, s string) error {
 	return nil
 }
 
-func setDualPods(f *api.Function, s string) error {
-	v, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q: want true or false", s)
-	}
-	f.DualPods = v
-	return nil
-}
-
 // setProviderPatch takes a JSON object. What may be in it is for who makes the pod to say.
 func setProviderPatch(f *api.Function, s string) error {
 	var patch map[string]json.RawMessage

@@ -31,21 +31,23 @@ var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20
 
 // probe finds out what the template takes. Its call style is the first one with which it renders a call and its arguments.
 func (t *Template) probe() {
-	shows := func(messages []Message, tools json.RawMessage, texts ...string) bool {
-		text, err := t.render(context.Background(), messages, Options{AddGenerationPrompt: true, Tools: tools, Guard: unguarded}, probeBudget)
-		return err == nil && !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(text, s) })
+	render := func(messages []Message, tools json.RawMessage) (text string) { // empty: it can't be rendered
+		text, _ = t.render(context.Background(), messages, Options{AddGenerationPrompt: true, Tools: tools, Guard: unguarded}, probeBudget)
+		return text
 	}
-	t.has.system = shows(probeSystem[1:], nil, "bodkin")
-	t.has.manySystem = shows(probeSystem, nil, "needle", "bodkin")
+	t.has.system = strings.Contains(render(probeSystem[1:], nil), "bodkin")
+	both := render(probeSystem, nil)
+	t.has.manySystem = strings.Contains(both, "needle") && strings.Contains(both, "bodkin")
 	for _, t.callStyle = range []callStyle{{}, {emptyContent: true}, {textArguments: true}, {textArguments: true, emptyContent: true}} {
-		if t.has.calls = shows(probeCall, probeTools, "needle"); t.has.calls {
-			t.has.tools, t.has.results = shows(probeCall, probeTools, "thimble"), shows(probeCall, probeTools, "bodkin")
+		text := render(probeCall, probeTools)
+		if t.has.calls = strings.Contains(text, "needle"); t.has.calls {
+			t.has.tools, t.has.results = strings.Contains(text, "thimble"), strings.Contains(text, "bodkin")
 			return
 		}
 	}
 	t.callStyle = callStyle{}
-	t.has.tools = shows(probeCall[:1], probeTools, "thimble")
-	t.has.results = shows([]Message{probeCall[0], {Role: "assistant", Content: "answer"}, probeCall[2]}, probeTools, "bodkin")
+	t.has.tools = strings.Contains(render(probeCall[:1], probeTools), "thimble")
+	t.has.results = strings.Contains(render([]Message{probeCall[0], {Role: "assistant", Content: "answer"}, probeCall[2]}, probeTools), "bodkin")
 }
 
 // placed is a conversation with nothing in it that the template has no place for:
@@ -133,7 +135,7 @@ func (t *Template) written(messages []Message, call func(name, arguments string)
 	return out
 }
 
-// paragraphs is what messages say, with a blank line between.
+// paragraphs joins the texts of messages by blank lines.
 func paragraphs(messages ...Message) string {
 	var texts []string
 	for _, m := range messages {

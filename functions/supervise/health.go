@@ -128,13 +128,14 @@ func (s *Supervisor) probe() {
 }
 
 func (s *Supervisor) finishProbe(op *operation, r result) {
+	failure := ""
 	if s.cfg.Runtime.Traits().Readiness && !op.stopped && !s.proc.ended && !refusedConnection(r.err) {
 		s.readiness(r.err)
-		s.health.putOff(s.probeEvery())
-		return
+	} else {
+		failure = s.health.judge(op, r, s.proc.ended, s.gate.traffic(), &s.cfg)
 	}
 	s.health.putOff(s.probeEvery())
-	if failure := s.health.judge(op, r, s.proc.ended, s.gate.traffic(), &s.cfg); failure != "" {
+	if failure != "" {
 		s.failed(failure)
 	}
 }
