@@ -73,7 +73,7 @@ type Entry[T any] struct {
 	Ticket uint64
 	// Shared says that another function may take the request too; the queue only counts these.
 	Shared bool
-	// Want is what the request wants of an instance; the queue looks only at whether it may go to some.
+	// Want selects the instances that the request may go to; the queue only looks whether it excludes any.
 	Want route.Want
 
 	arrived time.Time

@@ -28,7 +28,7 @@ type token struct {
 	log   *slog.Logger
 	value atomic.Pointer[string]
 	bell  bell.Bell // rung by the watch, heard by keep
-	// owner is what the Secret goes with; empty: it stays.
+	// owner owns the Secret, which is deleted with it; empty: nothing does.
 	owner []metav1.OwnerReference
 }
 

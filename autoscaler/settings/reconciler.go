@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Config is what a [Reconciler] works with.
+// Config configures a [Reconciler].
 type Config struct {
 	Kube kubernetes.Interface
 	// AllowUntested works with whatever version Knative Serving has.

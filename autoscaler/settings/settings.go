@@ -34,7 +34,7 @@ const fieldManager = "rouse"
 // Service is the Service of Knative's activator, whose selector older versions changed.
 const Service = "activator-service"
 
-// The selectors of that Service: Knative's, and that of older versions.
+// The selectors of that Service: Knative's, and the one that older versions set.
 var (
 	stock = map[string]string{"app": "activator"}
 	ours  = map[string]string{"app": control.ActivatorName}

@@ -212,7 +212,7 @@ func fault(status int, body []byte) *api.Error {
 	return e
 }
 
-// tooMany is what a refusal of a prompt that is too long says.
+// tooMany has the numbers in the refusal of a prompt that is too long.
 type tooMany struct {
 	Message string
 	Tokens  int `json:"n_prompt_tokens"`

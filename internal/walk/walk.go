@@ -56,7 +56,7 @@ func Files(root string, see func(path string, info fs.FileInfo, err error) error
 	return nil
 }
 
-// ignore is nil where err is what see returns to be understood.
+// ignore returns nil if err is understood, else err.
 func ignore(err, understood error) error {
 	if errors.Is(err, understood) {
 		return nil

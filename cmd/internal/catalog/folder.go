@@ -64,7 +64,7 @@ func inFolder(path, dir string) (api.Function, error) {
 	return f, nil
 }
 
-// Unusable is what keeps our engine from serving the file of a function; nil: nothing, or it is another's to serve.
+// Unusable returns why our engine can't serve the file of a function; nil if it can, or if the engine is not to serve it.
 func Unusable(f api.Function) error {
 	if f.Runtime.Kind != api.RuntimeEngine || !filepath.IsAbs(f.Runtime.Model) {
 		return nil
