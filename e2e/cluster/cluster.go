@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Cluster is a cluster that runs. Its methods may be called from any goroutine.
@@ -74,6 +76,16 @@ func (c *Cluster) command(ctx context.Context, name string, args ...string) *exe
 // has its standard error in it.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return output(c.command(ctx, "kubectl", args...))
+}
+
+// Client is for what is asked often: a process for each costs more.
+func (c *Cluster) Client() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // no limit
+	return kubernetes.NewForConfig(config)
 }
 
 // Kn runs kn and returns what it printed.

@@ -152,7 +152,7 @@ func upgraded(t *testing.T, f *function) {
 // overHTTP2 asks the activator as an ingress does for a port that is called h2c.
 func overHTTP2(t *testing.T, f *function) {
 	t.Helper()
-	ready := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")
+	ready := pods(t, f.c, "app=rouse-activator", "knative-serving")
 	if len(ready) == 0 {
 		t.Fatal("there is no activator")
 	}

@@ -10,7 +10,7 @@ import (
 // node's room) run alone, before.
 
 // atOnce is how many tests run at once, however few processors there are: they wait more than they compute.
-const atOnce = 6
+const atOnce = 4
 
 // queue has the parallel tests in the order of the files, of which this one is the first: what takes longest begins first.
 // The testing package begins them in no order.

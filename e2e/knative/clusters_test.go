@@ -172,7 +172,7 @@ func theClusterServesAFrontDoorElsewhere(t *testing.T) {
 		t.Fatalf("from zero: %+v, %v", got, err)
 	}
 	agents := func() (names []string) {
-		for _, p := range pods(t, c, "app=rouse-agent", "-n", "knative-serving") {
+		for _, p := range pods(t, c, "app=rouse-agent", "knative-serving") {
 			names = append(names, p.Metadata.Name)
 		}
 		return names
@@ -262,7 +262,7 @@ peers: {service: %s:7443, cluster: fronts, tokenFile: /etc/rouse/clusters/fronts
 		}
 		return ""
 	})
-	for _, p := range pods(t, c, "app=rouse-activator", "-n", "knative-serving") {
+	for _, p := range pods(t, c, "app=rouse-activator", "knative-serving") {
 		eventually(t, p.Metadata.Name, func() string {
 			at := "http://" + p.Status.PodIP + ":8012/v1/chat/completions"
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at, strings.NewReader(`{"model":"distant","messages":[{"role":"user","content":"echo hello"}]}`))

@@ -77,7 +77,7 @@ func (f *function) providers() []string {
 	}
 	var names []string
 	for rev := range strings.FieldsSeq(out) {
-		for _, p := range pods(f.t, f.c, "rouse.dev/provider="+rev) {
+		for _, p := range pods(f.t, f.c, "rouse.dev/provider="+rev, "default") {
 			names = append(names, p.Metadata.Name)
 		}
 	}

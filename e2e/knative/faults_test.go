@@ -145,18 +145,17 @@ func TestDeletedWhileRequestsWait(t *testing.T) {
 }
 
 // answerOf asks the front door for a model that it may hear of only now.
-func answerOf(t *testing.T, c *cluster.Cluster, model string) (a answer) {
-	var err error
-	for range 50 {
-		if a, err = frontDoor(t, c, "/v1/chat/completions", chat(model, "red blue")); err != nil || a.status != http.StatusNotFound || !strings.Contains(a.body, "does not exist") {
-			break
+func answerOf(t *testing.T, c *cluster.Cluster, model string) answer {
+	for deadline := time.Now().Add(within); ; time.Sleep(200 * time.Millisecond) {
+		a, err := frontDoor(t, c, "/v1/chat/completions", chat(model, "red blue"))
+		if err != nil {
+			t.Errorf("ask for %s: %v", model, err)
+			return a
 		}
-		time.Sleep(100 * time.Millisecond)
+		if a.status != http.StatusNotFound || !strings.Contains(a.body, "does not exist") || time.Now().After(deadline) {
+			return a
+		}
 	}
-	if err != nil {
-		t.Errorf("ask for %s: %v", model, err)
-	}
-	return a
 }
 
 // TestHeadersOpenNothing names a revision by the headers of Knative's ingress from

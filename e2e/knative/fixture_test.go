@@ -9,11 +9,15 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
@@ -106,7 +110,7 @@ func (f *function) host() string { return cmp.Or(f.at, f.name+"."+f.namespace()+
 // pods are the function's pods that are not on their way out.
 func (f *function) pods() []pod {
 	f.t.Helper()
-	return pods(f.t, f.c, "serving.knative.dev/service="+f.name, "-n", f.namespace())
+	return pods(f.t, f.c, "serving.knative.dev/service="+f.name, f.namespace())
 }
 
 // states are those of the function's instances, as kn rouse shows them.
@@ -149,48 +153,54 @@ type pod struct {
 	} `json:"status"`
 }
 
-func pods(t *testing.T, c *cluster.Cluster, selector string, more ...string) []pod {
+func pods(t *testing.T, c *cluster.Cluster, selector, namespace string) []pod {
 	t.Helper()
-	out, err := c.Kubectl(t.Context(), append([]string{"get", "pods", "-l", selector, "-o", "json"}, more...)...)
-	if err != nil {
-		t.Fatalf("list pods: %v", err)
-	}
 	var list struct {
 		Items []pod `json:"items"`
 	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
+	if err := get(t.Context(), c, "/api/v1/namespaces/"+namespace+"/pods?labelSelector="+url.QueryEscape(selector), &list); err != nil {
 		t.Fatalf("list pods: %v", err)
 	}
-	var live []pod
-	for _, p := range list.Items {
-		if p.Metadata.DeletionTimestamp == "" {
-			live = append(live, p)
-		}
+	return slices.DeleteFunc(list.Items, func(p pod) bool { return p.Metadata.DeletionTimestamp != "" })
+}
+
+// get reads the JSON that the API server has at a path.
+func get(ctx context.Context, c *cluster.Cluster, path string, into any) error {
+	kube, err := c.Client()
+	if err != nil {
+		return err
 	}
-	return live
+	raw, err := kube.CoreV1().RESTClient().Get().RequestURI(path).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
 }
 
 // hurry has pods end that are on their way out, which they would wait with for requests that nobody sends them, and says
 // whether no pod is left.
 func hurry(ctx context.Context, c *cluster.Cluster, selector string) bool {
-	all, err := c.Kubectl(ctx, "get", "pods", "-l", selector, "-o", `jsonpath={range .items[*]}{.metadata.name}{" "}{.metadata.deletionTimestamp}{"\n"}{end}`)
-	var leaving []string
-	for line := range strings.Lines(all) {
-		if name, since, _ := strings.Cut(strings.TrimSpace(line), " "); since != "" {
-			leaving = append(leaving, name)
+	kube, err := c.Client()
+	if err != nil {
+		return false
+	}
+	all, err := kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return false
+	}
+	for _, p := range all.Items {
+		if since := p.DeletionGracePeriodSeconds; since != nil && *since > 1 {
+			_ = kube.CoreV1().Pods("default").Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(1))})
 		}
 	}
-	if len(leaving) > 0 {
-		_, _ = c.Kubectl(ctx, append([]string{"delete", "pod", "--grace-period=1", "--wait=false", "--ignore-not-found"}, leaving...)...)
-	}
-	return err == nil && strings.TrimSpace(all) == ""
+	return len(all.Items) == 0
 }
 
 // eventually waits until check returns "", which says what is still missing.
 func eventually(t *testing.T, what string, check func() string) {
 	t.Helper()
 	deadline := time.Now().Add(within)
-	for {
+	for pause := 100 * time.Millisecond; ; pause = min(pause*5/4, time.Second) { // a check is often a process, and processors are few
 		missing := check()
 		if missing == "" {
 			return
@@ -199,7 +209,7 @@ func eventually(t *testing.T, what string, check func() string) {
 			t.Fatalf("%s: after %v still: %s", what, within, missing)
 		}
 		select {
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(pause):
 		case <-t.Context().Done():
 			t.Fatalf("%s: %s", what, missing)
 		}

@@ -121,7 +121,7 @@ func learnedBefore(t *testing.T, c *cluster.Cluster, next time.Time, names ...st
 // leader is the pod that leads, empty if none does.
 func leader(t *testing.T, c *cluster.Cluster) string {
 	t.Helper()
-	all := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")
+	all := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving")
 	if len(all) != 1 {
 		return ""
 	}

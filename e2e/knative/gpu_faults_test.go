@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rouse-dev/rouse/e2e/cluster"
 )
 
@@ -25,11 +27,15 @@ func (f *function) reasons() string {
 	if err != nil {
 		f.t.Logf("kn rouse describe %s: %v", f.name, err)
 	}
-	events, err := f.c.Kubectl(f.t.Context(), "get", "events", "-n", f.namespace(), "-o", "jsonpath={range .items[*]}{.involvedObject.name} {.reason} {.message}{\"\\n\"}{end}")
-	if err != nil {
+	var events corev1.EventList
+	if err := get(f.t.Context(), f.c, "/api/v1/namespaces/"+f.namespace()+"/events", &events); err != nil {
 		f.t.Log(err)
 	}
-	return why + described + events
+	said := why + described
+	for _, e := range events.Items {
+		said += e.InvolvedObject.Name + " " + e.Reason + " " + e.Message + "\n"
+	}
+	return said
 }
 
 // aFunctionThatLiesAboutItsMemory declares half of what its model takes. It can't be

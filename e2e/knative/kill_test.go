@@ -55,10 +55,13 @@ func (l *load) goOn(t *testing.T, n int64) {
 	})
 }
 
-// end stops the load and returns what failed.
+// end stops the load and returns what failed, of many the first ones and how many there were.
 func (l *load) end() []string {
 	l.stop()
 	l.clients.Wait()
+	if n := len(l.failed); n > 10 {
+		return append(l.failed[:10:10], fmt.Sprintf("%d requests failed", n))
+	}
 	return l.failed
 }
 
@@ -91,7 +94,7 @@ func anActivatorIsDrainedUnderLoad(t *testing.T) {
 	f.ask("red blue")
 	l := underLoad(t, 8, asking(f))
 	l.goOn(t, 100)
-	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
+	victim := pods(t, f.c, "app=rouse-activator", "knative-serving")[0].Metadata.Name
 	if _, err := f.c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", victim, "--timeout=3m"); err != nil { // it returns when the pod is gone
 		t.Fatal(err)
 	}
@@ -111,7 +114,7 @@ func TestAnActivatorIsKilledUnderLoad(t *testing.T) {
 	const clients = 8
 	l := underLoad(t, clients, asking(f))
 	l.goOn(t, 100)
-	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
+	victim := pods(t, f.c, "app=rouse-activator", "knative-serving")[0].Metadata.Name
 	kill(t, f.c, victim)
 	l.goOn(t, 300)
 	rolledOut(t, f.c, "rouse-activator")
@@ -147,7 +150,7 @@ func TestTheAutoscalerIsKilledAndBack(t *testing.T) {
 	awake.ask("red blue")
 	cold := create(t, "comes-later", functionImage, napping)
 	l := underLoad(t, 2, asking(awake))
-	leader := pods(t, awake.c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")
+	leader := pods(t, awake.c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving")
 	if len(leader) != 1 {
 		t.Fatalf("%d autoscalers lead, want 1", len(leader))
 	}
@@ -161,7 +164,7 @@ func TestTheAutoscalerIsKilledAndBack(t *testing.T) {
 	for _, failure := range l.end() {
 		t.Error(failure)
 	}
-	if now := pods(t, awake.c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving"); len(now) != 1 || now[0].Metadata.Name == leader[0].Metadata.Name {
+	if now := pods(t, awake.c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving"); len(now) != 1 || now[0].Metadata.Name == leader[0].Metadata.Name {
 		t.Errorf("%v lead, want another than %s", now, leader[0].Metadata.Name)
 	}
 }

@@ -94,8 +94,11 @@ func install(ctx context.Context, c *cluster.Cluster) error {
 	if err := apply(ctx, c, "default"); err != nil {
 		return err
 	}
-	for _, name := range []string{"rouse-activator", "rouse-autoscaler"} {
-		if out, err := c.Kubectl(ctx, "-n", "knative-serving", "rollout", "status", "deployment/"+name, "--timeout=180s"); err != nil {
+	for _, step := range [][]string{
+		{"wait", "deployment/rouse-activator", "--for=jsonpath={.status.readyReplicas}=2"}, // the HorizontalPodAutoscaler makes the second
+		{"rollout", "status", "deployment/rouse-activator"}, {"rollout", "status", "deployment/rouse-autoscaler"},
+	} {
+		if out, err := c.Kubectl(ctx, append(step, "-n", "knative-serving", "--timeout=180s")...); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}

@@ -72,7 +72,7 @@ var fakes = regexp.MustCompile(`(?m)^kwok-\d+/gpu-`)
 // leaderMetric reads a metric of the autoscaler that decides.
 func leaderMetric(t *testing.T, c *cluster.Cluster, name string) float64 {
 	t.Helper()
-	leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")
+	leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving")
 	if len(leader) != 1 {
 		t.Fatalf("%d autoscalers lead, want 1", len(leader))
 	}

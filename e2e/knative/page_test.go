@@ -72,7 +72,7 @@ func TestPage(t *testing.T) {
 		r.Out.Host = r.In.Host
 	}}
 	serveProvider(t, issuer, ingress.URL+"/rouse/signin/callback", certificate, key)
-	said, err := exec.CommandContext(t.Context(), "node", filepath.Join(root, "cmd/internal/page/test/signin.mjs"), chromium, ingress.URL, issuer).CombinedOutput()
+	said, err := exec.CommandContext(t.Context(), "node", filepath.Join(root, "cmd/internal/page/test/signin.mjs"), chromium, ingress.URL, issuer, "default/signed-in-00001").CombinedOutput()
 	if err != nil {
 		t.Errorf("%v\n%s\n%s", err, said, kubectl(t, c, "-n", "knative-serving", "logs", "deployment/rouse-page"))
 	}

@@ -65,11 +65,11 @@ func TestFaultsAreRecorded(t *testing.T) {
 		case 0, 2:
 			killPod(t, fs[r.IntN(len(fs))])
 		case 1:
-			crash(pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name)
+			crash(pods(t, c, "app=rouse-activator", "knative-serving")[0].Metadata.Name)
 			rolledOut(t, c, "rouse-activator")
 		case 3:
 			fetch()
-			if leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving"); len(leader) == 1 {
+			if leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving"); len(leader) == 1 {
 				crash(leader[0].Metadata.Name)
 			}
 			rolledOut(t, c, "rouse-autoscaler")

@@ -41,12 +41,12 @@ func rightsOfTheAutoscaler(t *testing.T) {
 	}
 	t.Cleanup(func() { _, _ = c.Kubectl(context.Background(), "delete", "deployment", "rights-other") })
 	eventually(t, "a pod that is no function", func() string {
-		if len(pods(t, c, "app=rights-other")) == 0 {
+		if len(pods(t, c, "app=rights-other", "default")) == 0 {
 			return "there is none"
 		}
 		return ""
 	})
-	activator := "pod/" + pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name
+	activator := "pod/" + pods(t, c, "app=rouse-activator", "knative-serving")[0].Metadata.Name
 	for _, args := range [][]string{
 		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost=-1"},
 		{"annotate", pod, "controller.kubernetes.io/pod-deletion-cost-"},

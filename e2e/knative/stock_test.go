@@ -2,11 +2,14 @@ package knative
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"knative.dev/pkg/apis"
+	duckv1 "knative.dev/pkg/apis/duck/v1"
 )
 
 // ill is a way in which a revision fails to come up.
@@ -81,7 +84,7 @@ func TestStockFunctionsFailAsEver(t *testing.T) {
 				if given := stock.condition("ResourcesAvailable"); tt.condition == "ContainerHealthy" && given.Status == "False" && strings.Contains(given.Message, neverUp) {
 					return "" // Knative gave it up before it looked at the container
 				}
-				return have.Status + " " + have.Reason + ": " + have.Message
+				return string(have.Status) + " " + have.Reason + ": " + have.Message
 			})
 			like := []string{"--annotation-revision", "autoscaling.knative.dev/class=" + class, "--annotation-revision", "rouse.dev/model=pico", "--scale-init", "0"}
 			if tt.ours != "" { // nobody need wait for long for an answer that does not come
@@ -128,22 +131,14 @@ func (i ill) make(t *testing.T, in, name string, more ...string) *function {
 }
 
 // condition is what a condition of the function's only revision says.
-func (f *function) condition(kind string) (have struct{ Type, Status, Reason, Message string }) {
+func (f *function) condition(kind string) apis.Condition {
 	f.t.Helper()
-	out, err := f.c.Kubectl(f.t.Context(), "get", "revision", f.name+"-00001", "-n", f.namespace(), "-o", "jsonpath={.status.conditions}", "--ignore-not-found")
-	if err != nil {
-		f.t.Fatalf("%v: %s", err, out)
+	var r struct{ Status duckv1.Status }
+	if err := get(f.t.Context(), f.c, "/apis/serving.knative.dev/v1/namespaces/"+f.namespace()+"/revisions/"+f.name+"-00001", &r); err != nil && !apierrors.IsNotFound(err) {
+		f.t.Fatal(err)
 	}
-	all := []struct{ Type, Status, Reason, Message string }{}
-	if out != "" {
-		if err := json.Unmarshal([]byte(out), &all); err != nil {
-			f.t.Fatalf("the conditions of %s are %q: %v", f.name, out, err)
-		}
+	if c := r.Status.GetCondition(apis.ConditionType(kind)); c != nil {
+		return *c
 	}
-	for _, c := range all {
-		if c.Type == kind {
-			return c
-		}
-	}
-	return have
+	return apis.Condition{}
 }

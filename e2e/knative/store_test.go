@@ -73,13 +73,13 @@ func TestABucketInACluster(t *testing.T) {
 	})
 	again()
 	eventually(t, "there are two activators", func() string {
-		if n := len(pods(t, c, "app=rouse-activator", "-n", "knative-serving")); n != 2 {
+		if n := len(pods(t, c, "app=rouse-activator", "knative-serving")); n != 2 {
 			return fmt.Sprintf("%d activators", n)
 		}
 		return ""
 	})
 	keepsWhatIsLeft(t, f, func() {
-		kill(t, c, pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0].Metadata.Name)
+		kill(t, c, pods(t, c, "app=rouse-activator", "knative-serving")[0].Metadata.Name)
 	})
 }
 
@@ -180,7 +180,7 @@ func withStore(t *testing.T, c *cluster.Cluster) {
 		t.Fatalf("the claim is %s", phase)
 	}
 	eventually(t, "there is one activator", func() string {
-		if n := len(pods(t, c, "app=rouse-activator", "-n", "knative-serving")); n != 1 {
+		if n := len(pods(t, c, "app=rouse-activator", "knative-serving")); n != 1 {
 			return fmt.Sprintf("%d activators", n)
 		}
 		return ""

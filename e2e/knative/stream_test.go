@@ -172,7 +172,7 @@ func TestStreamsOutliveTheirPodsDeletion(t *testing.T) {
 func streamsOutliveTheirActivator(t *testing.T) {
 	node(t) // whose pods can be reached from here
 	f := slowly(t, "stream-through", "--step-time 500ms", nil)
-	victim := pods(t, f.c, "app=rouse-activator", "-n", "knative-serving")[0]
+	victim := pods(t, f.c, "app=rouse-activator", "knative-serving")[0]
 	ended := begun(t.Context(), f, "http://"+victim.Status.PodIP+":8012", 110)
 	if _, err := f.c.Kubectl(t.Context(), "-n", "knative-serving", "delete", "pod", victim.Metadata.Name, "--wait=false"); err != nil {
 		t.Fatal(err)

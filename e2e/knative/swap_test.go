@@ -114,7 +114,7 @@ func TestTheAutoscalerIsKilledDuringASwap(t *testing.T) {
 		}
 		return ""
 	})
-	leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")
+	leader := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving")
 	if len(leader) != 1 {
 		t.Fatalf("%d autoscalers lead, want 1", len(leader))
 	}

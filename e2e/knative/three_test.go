@@ -145,7 +145,7 @@ func threeClustersAndTwoFrontDoors(t *testing.T) {
 		do   func()
 	}{
 		{"agents", false, func() {
-			for _, p := range pods(t, w.c, "app=rouse-agent", "-n", "knative-serving") {
+			for _, p := range pods(t, w.c, "app=rouse-agent", "knative-serving") {
 				kill(t, w.c, p.Metadata.Name)
 			}
 		}},

@@ -137,7 +137,7 @@ func TestInternalTLS(t *testing.T) {
 	}
 	ours := create(t, "tls-ours", functionImage, lasting)
 	stock := create(t, "tls-stock", helloImage, nil, "--request", "cpu=10m")
-	pod := pods(t, c, "app=rouse-activator", "-n", "knative-serving")[0]
+	pod := pods(t, c, "app=rouse-activator", "knative-serving")[0]
 	secure, plain := a.client(), client
 	for _, way := range []struct {
 		base   string
@@ -151,7 +151,7 @@ func TestInternalTLS(t *testing.T) {
 		}
 	}
 	// The function was started and woken by control traffic that goes over TLS now, or not at all.
-	autoscaler := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "-n", "knative-serving")[0]
+	autoscaler := pods(t, c, "app=rouse-autoscaler,rouse.dev/leader=true", "knative-serving")[0]
 	for _, address := range []string{pod.Status.PodIP + ":8014", autoscaler.Status.PodIP + ":8080"} {
 		conn, err := tls.Dial("tcp", address, secure.Transport.(*http.Transport).TLSClientConfig)
 		if err != nil {

@@ -82,7 +82,7 @@ func TestManyFunctionsInTurn(t *testing.T) {
 		}
 	}
 	t.Logf("%d functions, %dm CPU each, of %dm: %s, the slowest answer after %.0f ms", n, request+queue, fit*(request+queue), time.Since(began).Round(time.Second), max(slices.Max(first), slices.Max(again)))
-	have := len(pods(t, c, "rouse.e2e=in-turn", "-n", "default"))
+	have := len(pods(t, c, "rouse.e2e=in-turn", "default"))
 	if have != n {
 		t.Errorf("%d of %d pods are there, want all: who sleeps is in nobody's way", have, n)
 	}
@@ -97,7 +97,7 @@ func TestManyFunctionsInTurn(t *testing.T) {
 	}
 	eventually(t, "the stock function is ready", func() string {
 		if have := stock.condition("Ready"); have.Status != "True" {
-			return have.Status + " " + have.Reason + ": " + have.Message
+			return string(have.Status) + " " + have.Reason + ": " + have.Message
 		}
 		return ""
 	})

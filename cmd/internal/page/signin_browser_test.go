@@ -62,7 +62,7 @@ func TestSignInInABrowser(t *testing.T) {
 		_ = op.Wait()
 	})
 	until(t, issuer+".well-known/openid-configuration")
-	node(t, "test/signin.mjs", chromium, first.URL, issuer)
+	node(t, "test/signin.mjs", chromium, first.URL, issuer, "default/one")
 }
 
 // until waits until something answers at url.
