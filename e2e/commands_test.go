@@ -150,7 +150,7 @@ func killRuntime(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(i.PID, syscall.SIGKILL))
 }
 
-// killfn NAME: SIGKILL a function's process, the parent of its runtime.
+// killfn NAME: SIGKILL the parent of a function's runtime.
 func killFunctionCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("killfn: %v", errUsage)
@@ -158,20 +158,24 @@ func killFunctionCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(placeOf(ts).killFunction(args[0]))
 }
 
-// killFunction kills the process of a function, the parent of its runtime.
+// killFunction kills the parent of a function's runtime, which runs.
 func (p *place) killFunction(name string) error {
-	i, err := p.instance(name)
-	if err != nil {
-		return err
-	}
-	parent, err := parentOf(i.PID)
-	if err != nil {
-		return err
-	}
-	if parent == p.server.cmd.Process.Pid || parent <= 1 {
-		return fmt.Errorf("the runtime %d is a child of %d, want a function's process", i.PID, parent)
-	}
-	return syscall.Kill(parent, syscall.SIGKILL)
+	return retry(func() error {
+		i, err := p.instanceNow(name)
+		if err != nil {
+			return err
+		}
+		parent, err := parentOf(i.PID)
+		switch {
+		case err != nil:
+			return err
+		case i.State != "awake" && i.State != "asleep":
+			return fmt.Errorf("the runtime is %s", i.State)
+		case parent == p.server.cmd.Process.Pid || parent <= 1:
+			return fmt.Errorf("the runtime %d is a child of %d, want a process of its own between them", i.PID, parent)
+		}
+		return syscall.Kill(parent, syscall.SIGKILL)
+	})
 }
 
 func parentOf(pid int) (int, error) {

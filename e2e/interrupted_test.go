@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -102,31 +101,28 @@ func newStopping(t *testing.T, dir, name string, at moment) *stopping {
 	return s
 }
 
-// interrupted is a function whose rehearsal, or wake for a request that is foreseen, a request comes into; killed says that its instance dies then.
+// interrupted is a function whose rehearsal, or wake for a request that is foreseen, a request comes into.
 type interrupted struct {
-	name   string
-	at     moment
-	killed bool
-	ahead  bool // it is woken for a request that is foreseen
-	vllm   *stopping
+	name  string
+	at    moment
+	ahead bool // it is woken for a request that is foreseen
+	vllm  *stopping
 }
 
 // all are those of [TestInterrupted].
 func allInterrupted() (all []*interrupted) {
 	rehearsal := []moment{{"draining", "canary before it", false}, {"sleep-asked", "/sleep", false}, {"sleeping", "/sleep", true}, {"asleep", "/wake_up", false},
 		{"waking", "/wake_up", true}, {"canary", "canary after it", false}}
-	for _, killed := range []bool{false, true} {
-		for k, at := range rehearsal {
-			all = append(all, &interrupted{fmt.Sprintf("rehearsed-%s-%t", at.name, killed), at, killed, false, nil})
-			if k >= 3 {
-				all = append(all, &interrupted{fmt.Sprintf("foreseen-%s-%t", at.name, killed), at, killed, true, nil})
-			}
+	for k, at := range rehearsal {
+		all = append(all, &interrupted{"rehearsed-" + at.name, at, false, nil})
+		if k >= 3 {
+			all = append(all, &interrupted{"foreseen-" + at.name, at, true, nil})
 		}
 	}
 	return all
 }
 
-// TestInterrupted has a request come at each step of a rehearsal, and of a wake for a request that is foreseen; and has the instance die there besides. Each request is
+// TestInterrupted has a request come at each step of a rehearsal, and of a wake for a request that is foreseen. Each request is
 // answered as one that finds the function awake, once.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
@@ -202,20 +198,13 @@ func (f *interrupted) run(ctx context.Context, p *place) error {
 		}
 		return p.counts(f.name, 0, 1)
 	})
-	if f.killed {
-		err = errors.Join(err, p.killInstance(f.name))
-	}
 	f.vllm.armed.Store(false)
 	close(f.vllm.goOn)
 	if got := <-answered; got.err != nil || got.text != want {
 		err = errors.Join(err, fmt.Errorf("it is answered with %q, %w; want %q", got.text, got.err, want))
 	}
-	most := int64(1)
-	if f.killed && f.at.name == "canary" { // the request is with vLLM already, and what it says is kept back until the canary is right: it dies with the instance
-		most = 2
-	}
-	if n := f.vllm.asked.Load() - before; n < 1 || n > most {
-		err = errors.Join(err, fmt.Errorf("vLLM was asked %d times for it, want %d at most", n, most))
+	if n := f.vllm.asked.Load() - before; n != 1 {
+		err = errors.Join(err, fmt.Errorf("vLLM was asked %d times for it, want once", n))
 	}
 	met := "a rehearsal, idle for"
 	if f.ahead {
@@ -252,38 +241,6 @@ func (p *place) says(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("%s: %s, %w", resp.Status, body, err)
 	}
 	return got.Choices[0].Text, nil
-}
-
-// killInstance kills the process that is the only instance of a function. A spare one may have become it, so that its command line does not say so; it is who listens at
-// the instance's socket.
-func (p *place) killInstance(name string) error {
-	out, err := p.rouse("describe", name, "-o", "json")
-	if err != nil {
-		return err
-	}
-	var f struct{ Instances []struct{ Endpoint string } }
-	if err := json.Unmarshal([]byte(out), &f); err != nil || len(f.Instances) != 1 {
-		return fmt.Errorf("%s: want one instance in %s", name, out)
-	}
-	path, found := strings.CutPrefix(f.Instances[0].Endpoint, "unix:")
-	conn, err := net.Dial("unix", path)
-	if err != nil || !found {
-		return fmt.Errorf("the instance at %s: %w", f.Instances[0].Endpoint, err)
-	}
-	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return err
-	}
-	var peer *syscall.Ucred
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		peer, asked = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED) //nolint:gosec // a file's number
-	})
-	if err := errors.Join(err, asked); err != nil {
-		return err
-	}
-	return syscall.Kill(int(peer.Pid), syscall.SIGKILL)
 }
 
 // hourly is what was learned of a function that is asked for each hour, the next time at next.

@@ -124,7 +124,7 @@ spec:
 		{path: text, more: `"temperature":0,"seed":4`, at: 2, function: true},
 		{path: chat, more: `"stop":["zebra"]`, at: 3, why: "the field stop does not allow that"},
 		{path: chat, more: `"seed":4`, at: 3, why: "this value of the field seed does not allow that"},
-		{path: text, more: `"logprobs":1`, at: 3, function: true, why: "cut"},
+		{path: text, more: `"logprobs":1`, at: 3, function: true, why: "the field logprobs does not allow that"},
 	} {
 		body := `{"model":"chat","stream":true,"max_tokens":50,"messages":[{"role":"user","content":"go on"}],` + test.more + `}`
 		if test.path == text {

@@ -60,7 +60,7 @@ func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registrati
 	}
 	for _, part := range []func() error{f.makeModels, f.makeRuntime, f.makeEvents, f.makeSupervisor, f.makeAdapters, f.makeProxy, f.makePyfunc} {
 		if err := part(); err != nil {
-			f.end()
+			f.close()
 			return nil, err
 		}
 	}
@@ -180,9 +180,13 @@ func (f *function) makeProxy() (err error) {
 	if argv := f.cfg.Function.Handler; len(argv) > 0 {
 		inner := direct
 		inner.Gate, inner.Observe, inner.Timeout, inner.Inside = inside{gate}, nil, 0, true
+		start, err := f.handlerStart()
+		if err != nil {
+			return err
+		}
 		f.handler, err = handler.New(handler.Config{
 			Command: argv, Env: f.cfg.Env, Runtime: proxy.New(inner), Model: f.cfg.Function.Model,
-			Log: process.NewLog(logLines, prefixed{f.log}), StopGrace: f.cfg.StopGrace, Logger: f.cfg.Logger,
+			Log: process.NewLog(logLines, prefixed{f.log}), Start: start, StopGrace: f.cfg.StopGrace, Logger: f.cfg.Logger,
 		})
 		if err != nil {
 			return err
@@ -201,6 +205,16 @@ func (f *function) makeProxy() (err error) {
 		f.clients = f.cfg.Wrap(f.clients)
 	}
 	return nil
+}
+
+// handlerStart returns what starts the handler's program: a shim of its own, where this process does not adopt what that leaves behind.
+func (f *function) handlerStart() (func(process.Spec) (handler.Program, error), error) {
+	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
+		return nil, nil
+	}
+	var err error
+	f.handlerShim, err = shim.Open(f.ending, keeping(f.cfg, f.log))
+	return func(s process.Spec) (handler.Program, error) { return f.handlerShim.Start(s) }, err
 }
 
 // tellStreams has the state of streams told where the runtime can't do it itself, and can go on with them all the same.

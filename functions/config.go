@@ -1,6 +1,7 @@
 package functions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ type Config struct {
 	Function api.Function
 	// Instance is its name, unique in the cluster.
 	Instance api.InstanceID
-	// Listen is where it takes requests: "unix:/path", or "http://host:port" with port 0 for any.
+	// Listen is where it takes requests: "unix:/path", or "http://host:port" with port 0 for any. Empty, with [Start]: nowhere but in this process.
 	Listen api.Endpoint
 	// TokenFile holds the bearer token of the control plane. It is read at each use, so
 	// that it can be renewed. Empty: the control paths are closed, unless Listen is a
@@ -42,6 +43,8 @@ type Config struct {
 	ProbeCommand []string
 	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
 	Events api.Endpoint
+	// Emit gets them instead, in their order; it must not block. Nil: Events says.
+	Emit func(api.Event)
 	// Join makes it one of a cluster's: what it runs and where it is reached it learns
 	// from the control plane, which its events go to. Function is what it runs where
 	// nobody answers. Nil: it is told all here.
@@ -153,7 +156,7 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("function %s: %w", c.Function.Name, err)
 		}
 	}
-	if err := api.CheckEndpoint(c.Listen); err != nil {
+	if err := api.CheckEndpoint(cmp.Or(c.Listen, c.Endpoint)); err != nil {
 		return fmt.Errorf("function %s: listen: %w", c.Function.Name, err)
 	}
 	if c.Events != "" {

@@ -50,29 +50,30 @@ const (
 
 // function is an instance that runs.
 type function struct {
-	cfg        Config
-	transport  *localhttp.Transport
-	log        *process.Log
-	shim       *shim.Client // the runtime's parent; nil: we are
-	models     *models
-	runtime    runtime.Runtime
-	supervisor *supervise.Supervisor
-	adapters   *adapters.Registry
-	handler    *handler.Handler // nil: none
-	door       *inbound.Door    // reads clients' bodies
-	proxy      *proxy.Proxy
-	clients    http.Handler // the proxy, and what is wrapped around it
-	pyfunc     *pyfunc.Handler
-	metrics    *metrics.Metrics
-	kv         *kvevents.Follower           // of what the runtime publishes of its prefix cache; nil: it publishes nothing
-	events     *cloudevent.Sender           // nil: nobody wants them
-	agent      *registration.Agent          // nil: of no cluster
-	endpoint   atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
-	settled    chan struct{}                // closed once it is known whether a runtime that was taken over serves
-	settle     func()                       // closes settled, once
-	trying     sync.WaitGroup               // tries whether connections to a command can be reused
-	ending     context.Context              // ends when the instance does: followers of the logs leave
-	end        context.CancelFunc           // ends ending
+	cfg         Config
+	transport   *localhttp.Transport
+	log         *process.Log
+	shim        *shim.Client // the runtime's parent; nil: we are
+	models      *models
+	runtime     runtime.Runtime
+	supervisor  *supervise.Supervisor
+	adapters    *adapters.Registry
+	handler     *handler.Handler // nil: none
+	handlerShim *shim.Client     // its parent; nil: we are
+	door        *inbound.Door    // reads clients' bodies
+	proxy       *proxy.Proxy
+	clients     http.Handler // the proxy, and what is wrapped around it
+	pyfunc      *pyfunc.Handler
+	metrics     *metrics.Metrics
+	kv          *kvevents.Follower           // of what the runtime publishes of its prefix cache; nil: it publishes nothing
+	events      *cloudevent.Sender           // nil: nobody wants them
+	agent       *registration.Agent          // nil: of no cluster
+	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
+	settled     chan struct{}                // closed once it is known whether a runtime that was taken over serves
+	settle      func()                       // closes settled, once
+	trying      sync.WaitGroup               // tries whether connections to a command can be reused
+	ending      context.Context              // ends when the instance does: followers of the logs leave
+	end         context.CancelFunc           // ends ending
 }
 
 // Run runs one instance. It returns nil after a stop call or the end of ctx, once
@@ -125,24 +126,11 @@ func prepare(cfg *Config) (clean func(), err error) {
 
 // alone runs an instance that shares its runtime with nobody.
 func alone(ctx context.Context, cfg Config, listener net.Listener) error {
-	clean, err := prepare(&cfg)
+	_, run, err := begin(ctx, cfg, listener, nil)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
-	defer clean()
-	log := process.NewLog(logLines, cfg.Output)
-	kept, err := keep(ctx, cfg, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	if kept != nil {
-		defer kept.Close()
-	}
-	f, err := assemble(cfg, log, kept, nil)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	return f.run(ctx, serve(cfg, listener, f))
+	return run(ctx)
 }
 
 // keep starts a shim, where there is to be one; nil: there is not.
@@ -203,12 +191,16 @@ func newServer(cfg Config) *http.Server {
 
 // serving is a server that serves.
 type serving struct {
-	*shutdown.Server
+	*shutdown.Server // nil: requests come without one
+
 	served chan error // sent to once, by the server's goroutine; one place: it waits for nobody
 }
 
-// serve serves until it is told to end, and says that it does.
+// serve serves until it is told to end, and says that it does. Without a listener there is nothing to serve.
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
+	if listener == nil {
+		return serving{nil, make(chan error, 1)}
+	}
 	bare := newServer(cfg)
 	bare.Handler = api.InTurn(h)
 	s := serving{shutdown.New(bare), make(chan error, 1)}
@@ -226,7 +218,10 @@ func (f *function) report(s api.InstanceStatus) {
 		f.settle()
 	}
 	f.pyfunc.Observe(s)
-	if f.events != nil {
+	switch {
+	case f.cfg.Emit != nil:
+		f.cfg.Emit(stateEvent(s))
+	case f.events != nil:
 		f.events.Emit(stateEvent(s))
 	}
 }
@@ -281,8 +276,17 @@ func (f *function) run(ctx context.Context, door serving) error {
 	<-door.served //nolint:errcheck // the server was told to end
 	parts.Wait()
 	f.trying.Wait()
+	f.close()
 	f.transport.CloseIdleConnections()
 	return errors.Join(failed, err, handled)
+}
+
+// close ends what the parts have begun that [function.run] does not end.
+func (f *function) close() {
+	f.end()
+	if f.handlerShim != nil {
+		f.handlerShim.Close()
+	}
 }
 
 // stop drains and ends the runtime, or kills it if told so meanwhile. Where
@@ -307,6 +311,10 @@ func (f *function) stop(kill func()) {
 
 // shutdown lets handlers write their last answers.
 func (s serving) shutdown() {
+	if s.Server == nil {
+		s.served <- nil
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {

@@ -10,8 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,8 +34,8 @@ func TestMain(m *testing.M) {
 	case "function":
 		_ = os.Setenv("FUNCTION_TEST", "runtime")
 		os.Exit(command(os.Args[1:]))
-	case "parent":
-		os.Exit(parent(os.Args[1:]))
+	case "host":
+		os.Exit(host(os.Args[1:]))
 	case "handler":
 		os.Exit(handle())
 	case "runtime":
@@ -64,6 +67,7 @@ type instance struct {
 	events  chan api.InstanceStatus // from the receiver; large, so that the function never waits
 	seen    []string
 	receive *httptest.Server
+	here    *atomic.Pointer[functions.Instance]
 }
 
 func newInstance(t testing.TB) *instance {
@@ -83,9 +87,62 @@ func newInstance(t testing.TB) *instance {
 	t.Cleanup(i.receive.Close)
 	transport := api.NewTransport(4)
 	t.Cleanup(transport.CloseIdleConnections)
-	i.api, i.http = control.New(transport, nil), &http.Client{Transport: transport}
+	to := &reaching{next: transport}
+	i.here = &to.here
+	i.api, i.http = control.New(to, nil), &http.Client{Transport: to}
 	return i
 }
+
+// reaching is a transport to an instance, over a connection, or in this process.
+type reaching struct {
+	next http.RoundTripper
+	here atomic.Pointer[functions.Instance] // nil: it listens
+}
+
+func (r *reaching) RoundTrip(in *http.Request) (*http.Response, error) {
+	if here := r.here.Load(); here != nil {
+		return here.RoundTrip(in)
+	}
+	return r.next.RoundTrip(in)
+}
+
+// envWithin has the tests reach instances without a connection.
+const envWithin = "FUNCTION_WITHIN"
+
+// within runs a function as a Go value.
+func (i *instance) within(cfg functions.Config) (stop func()) {
+	i.t.Helper()
+	cfg.Listen, cfg.Endpoint = "", cfg.Listen
+	here, err := functions.Start(cfg, nil)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.here.Store(here)
+	stop = sync.OnceFunc(func() {
+		here.End()
+		<-here.Exited()
+		if err := here.Err(); err != nil {
+			i.t.Error(err)
+		}
+	})
+	i.t.Cleanup(stop)
+	return stop
+}
+
+// TestWithin runs the tests of instances with instances that are Go values, in a process of their own.
+func TestWithin(t *testing.T) {
+	if os.Getenv(envWithin) != "" || testing.Short() {
+		t.Skip("it runs the other tests")
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.skip=^("+strings.Join(overConnections, "|")+")$", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), envWithin+"=1", "FUNCTION_TEST=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// overConnections are tests of what a listener does.
+var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics"}
 
 // config runs the fake as a command.
 func (i *instance) config(args ...string) functions.Config {
@@ -101,6 +158,9 @@ func (i *instance) config(args ...string) functions.Config {
 // run runs a function in this process until the test ends or stop is called.
 func (i *instance) run(cfg functions.Config) (stop func()) {
 	i.t.Helper()
+	if os.Getenv(envWithin) != "" && cfg.Join == nil {
+		return i.within(cfg)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	listening := make(chan api.Endpoint, 1)

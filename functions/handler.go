@@ -97,7 +97,7 @@ func (f *function) authorize(r *http.Request) error { return f.cfg.authorize(r) 
 // authorize lets everybody in who can open a Unix socket of ours, and elsewhere
 // who has the token: the one that the instance made, or that of its file.
 func (c *Config) authorize(r *http.Request) error {
-	if _, unix := c.Listen.Socket(); unix {
+	if _, unix := c.Listen.Socket(); unix || c.Listen == "" { // or is in this process
 		return nil
 	}
 	got, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -165,11 +165,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	case control.PathWake:
 		var g api.Grant
 		f.answer(w, r, &g, func() (api.InstanceStatus, error) {
-			t := api.TraceFrom(r.Header)
-			if t.Zero() {
-				t, _ = api.ParseTrace(g.Trace)
-			}
-			return f.supervisor.Wake(api.WithTrace(r.Context(), t), g)
+			return f.wake(api.WithTrace(r.Context(), api.TraceFrom(r.Header)), g)
 		})
 	case control.PathSleep:
 		var s control.SleepRequest
@@ -179,14 +175,26 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Fence(r.Context(), s) })
 	case control.PathAdapters:
 		var a control.AdaptersRequest
-		f.answer(w, r, &a, func() (api.InstanceStatus, error) {
-			err := f.adapters.Declare(r.Context(), a.Adapters)
-			return f.supervisor.Status(), err
-		})
+		f.answer(w, r, &a, func() (api.InstanceStatus, error) { return f.declare(r.Context(), a) })
 	case control.PathStop:
 		var s control.StopRequest
 		f.answer(w, r, &s, func() (api.InstanceStatus, error) { return f.supervisor.Stop(r.Context(), s) })
 	}
+}
+
+// wake wakes the runtime. Where nobody has said of which trace the call is, the grant does.
+func (f *function) wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
+	if api.TraceOf(ctx).Zero() {
+		t, _ := api.ParseTrace(g.Trace)
+		ctx = api.WithTrace(ctx, t)
+	}
+	return f.supervisor.Wake(ctx, g)
+}
+
+// declare takes the list of adapters that the function declares now.
+func (f *function) declare(ctx context.Context, r control.AdaptersRequest) (api.InstanceStatus, error) {
+	err := f.adapters.Declare(ctx, r.Adapters)
+	return f.supervisor.Status(), err
 }
 
 // answer reads the call into in, makes it and answers with the status.

@@ -48,7 +48,7 @@ func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 // (DNS rebinding). Behind a port of this machine they go on doing so. No page leads to a Unix socket, and a
 // listener that others reach is found by whatever name a cluster gives it: the runtime is told a name that it knows.
 func toldHost(e api.Endpoint) string {
-	if _, unix := e.Socket(); unix {
+	if _, unix := e.Socket(); unix || e == "" {
 		return "localhost"
 	}
 	_, address := e.Network()

@@ -4,13 +4,13 @@ package functions_test
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,47 +19,53 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/functionstest"
-	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// parent is a node agent: it starts a function with its own arguments, as local
-// mode does, prints the function's id and waits for its end.
-func parent(args []string) int {
-	if err := process.Adopt(); err != nil {
-		fmt.Println(err)
-		return 1
+// host is a process that has a function in it, as local mode has, with the function's own arguments.
+func host(args []string) int {
+	var cfg functions.Config
+	flags := flag.NewFlagSet("host", flag.ContinueOnError)
+	flags.StringVar((*string)(&cfg.Function.Name), "function", "", "")
+	flags.StringVar((*string)(&cfg.Instance), "instance", "", "")
+	flags.StringVar((*string)(&cfg.Listen), "listen", "", "")
+	flags.StringVar((*string)(&cfg.Events), "events", "", "")
+	flags.DurationVar(&cfg.StopGrace, "stop-grace", 0, "")
+	if err := flags.Parse(args); err != nil {
+		return 2
 	}
-	_ = os.Setenv("FUNCTION_TEST", "function")
-	p, err := process.Start(process.Spec{Path: os.Args[0], Args: args, Env: os.Environ(), DeathSignal: syscall.SIGTERM})
+	_ = os.Setenv("FUNCTION_TEST", "runtime")
+	cfg.Function.Runtime = api.Runtime{Kind: api.RuntimeCommand, Command: flags.Args()}
+	cfg.Env, cfg.Keep = os.Environ(), append([]string{os.Args[0]}, shim.Args()...)
+	cfg.Listening = func(e api.Endpoint) { fmt.Println("listening on", e) }
+	i, err := functions.Start(cfg, nil)
 	if err != nil {
 		fmt.Println(err)
 		return 1
 	}
-	fmt.Println(p.PID())
-	<-p.Exited()
+	<-i.Exited()
 	return 0
 }
 
 // spawned is a function as a process of its own.
 type spawned struct {
 	*instance
-	cmd      *exec.Cmd
-	file     string // the runtime writes its process ids there
-	function int    // process id
-	pids     []int  // of the runtime and its grandchild
+	cmd  *exec.Cmd
+	file string // the runtime writes its process ids there
+	pids []int  // of the runtime and its grandchild
 }
 
-// spawn starts a function process, below a parent if as is "parent", and waits
-// until it is awake.
-func spawn(t testing.TB, as string, runtimeArgs ...string) *spawned {
+// spawn starts a function process without a shim, and waits until it is awake.
+func spawn(t testing.TB, runtimeArgs ...string) *spawned {
 	t.Helper()
-	s := begin(t, as, "--exit-with-parent", runtimeArgs...)
+	s := begin(t, "function", "--shim=false", runtimeArgs...)
 	s.untilAwake()
 	return s
 }
 
-// begin starts a function process and waits until it listens.
+// begin starts a process, as "function" or as the "host" of one, and waits until it listens.
 func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 	t.Helper()
 	s := &spawned{instance: newInstance(t), file: filepath.Join(t.TempDir(), "pids")}
@@ -68,12 +74,12 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 	}
 	args := []string{
 		"--function", "default/fake", "--instance", "fake-0001", "--listen", string(s.at), "--events", s.receive.URL,
-		flag, "--stop-grace", "500ms", "--drain", "10s", "--concurrency", "64", "--",
-		os.Args[0], "-port=$(PORT)", "-pids=" + s.file,
+		"--stop-grace", "500ms",
 	}
-	if as != "parent" { // which reads what the function prints, until it dies
-		args = slices.Insert(args, 0, "--quiet")
+	if as != "host" {
+		args = append(args, "--quiet", flag, "--drain", "10s", "--concurrency", "64")
 	}
+	args = append(args, "--", os.Args[0], "-port=$(PORT)", "-pids="+s.file)
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
 	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as, "TMPDIR="+t.TempDir()) // who is killed can't clear up
 	s.cmd.Stderr = os.Stderr
@@ -90,16 +96,11 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
-	s.function = s.cmd.Process.Pid
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
 	}
-	if as == "parent" {
-		if s.function, err = strconv.Atoi(strings.TrimSpace(line)); err != nil {
-			t.Fatal(err)
-		}
-	} else if want := fmt.Sprintf("listening on %s\n", s.at); line != want {
+	if want := fmt.Sprintf("listening on %s\n", s.at); line != want {
 		t.Errorf("the function prints %q, want %q", line, want)
 	}
 	return s
@@ -145,7 +146,7 @@ func wantGone(t *testing.T, pids ...int) {
 
 // The function is killed and so is its runtime, by the kernel.
 func TestFunctionIsKilled(t *testing.T) {
-	s := spawn(t, "function")
+	s := spawn(t)
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,19 +154,21 @@ func TestFunctionIsKilled(t *testing.T) {
 	wantGone(t, s.pids...)
 }
 
-// The function is killed with nobody above it: its shim leaves nothing behind.
+// The function, or the process that it is in, is killed: its shim leaves nothing behind.
 func TestFunctionIsKilledAlone(t *testing.T) {
-	for _, kind := range []string{"group", "session", "orphan"} {
-		t.Run(kind, func(t *testing.T) {
-			s := begin(t, "function", "--shim", "-grandchild="+kind, "-ignore-term")
-			s.untilAwake()
-			s.wantAnswer()
-			if err := s.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = s.cmd.Wait() // "signal: killed" is what we did
-			wantGone(t, s.pids...)
-		})
+	for _, as := range []string{"function", "host"} {
+		for _, kind := range []string{"group", "session", "orphan"} {
+			t.Run(as+" "+kind, func(t *testing.T) {
+				s := begin(t, as, "--shim", "-grandchild="+kind, "-ignore-term")
+				s.untilAwake()
+				s.wantAnswer()
+				if err := s.cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = s.cmd.Wait() // "signal: killed" is what we did
+				wantGone(t, s.pids...)
+			})
+		}
 	}
 }
 
@@ -203,40 +206,9 @@ func TestWorkersTakeOver(t *testing.T) {
 	wantGone(t, first.pids...)
 }
 
-// The function is killed below a node agent: nothing is left, wherever it hid.
-func TestFunctionIsKilledBelowAnAgent(t *testing.T) {
-	for _, kind := range []string{"group", "session", "orphan"} {
-		t.Run(kind, func(t *testing.T) {
-			s := spawn(t, "parent", "-grandchild="+kind, "-ignore-term")
-			if err := syscall.Kill(s.function, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.cmd.Wait(); err != nil {
-				t.Error(err)
-			}
-			wantGone(t, append(s.pids, s.function)...)
-		})
-	}
-}
-
-// Whoever started the function is killed: the function ends everything, and
-// does so at once, for a runtime that ignores SIGTERM too.
-func TestParentIsKilled(t *testing.T) {
-	for _, kind := range []string{"group", "session", "orphan"} {
-		t.Run(kind, func(t *testing.T) {
-			s := spawn(t, "parent", "-grandchild="+kind, "-ignore-term")
-			if err := s.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			_ = s.cmd.Wait() // "signal: killed" is what we did
-			wantGone(t, append(s.pids, s.function)...)
-		})
-	}
-}
-
 // A runtime that dies takes its grandchild with it, and the next one is no victim.
 func TestRestartSweeps(t *testing.T) {
-	s := spawn(t, "function", "-grandchild=orphan")
+	s := spawn(t, "-grandchild=orphan")
 	if err := syscall.Kill(s.pids[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +227,7 @@ func TestRestartSweeps(t *testing.T) {
 // SIGTERM drains: what runs is finished, what comes is refused, and the process
 // ends with status 0.
 func TestTerm(t *testing.T) {
-	s := spawn(t, "function", "-grandchild=session", "-ignore-term")
+	s := spawn(t, "-grandchild=session", "-ignore-term")
 	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(`{"model":"fake","max_tokens":20,"stream":true}`))
 	req.Header.Set(functionstest.HeaderFault, "pause=20ms")
 	resp, err := s.http.Do(req)
@@ -283,7 +255,7 @@ func TestTerm(t *testing.T) {
 
 // A second SIGTERM does not wait for anybody.
 func TestTermTwice(t *testing.T) {
-	s := spawn(t, "function", "-ignore-term")
+	s := spawn(t, "-ignore-term")
 	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(stream))
 	req.Header.Set(functionstest.HeaderFault, "hang")
 	go func() {

@@ -26,19 +26,18 @@ func TestNothingIsLeftOfASwarm(t *testing.T) {
 		name, as, flag string
 		end            func(*testing.T, *spawned)
 	}{
-		{"a stop", "function", "--exit-with-parent", func(t *testing.T, s *spawned) {
+		{"a stop", "function", "--shim=false", func(t *testing.T, s *spawned) {
 			if _, err := s.api.Stop(t.Context(), s.at, control.StopRequest{}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"SIGTERM", "function", "--exit-with-parent", func(t *testing.T, s *spawned) {
-			if err := syscall.Kill(s.function, syscall.SIGTERM); err != nil {
+		{"SIGTERM", "function", "--shim=false", func(t *testing.T, s *spawned) {
+			if err := syscall.Kill(s.cmd.Process.Pid, syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the function is killed below an agent", "parent", "--exit-with-parent", func(t *testing.T, s *spawned) { kill(t, s.function) }},
-		{"the function is killed, and has a shim", "function", "--shim", func(t *testing.T, s *spawned) { kill(t, s.function) }},
-		{"the agent is killed", "parent", "--exit-with-parent", func(t *testing.T, s *spawned) { kill(t, s.cmd.Process.Pid) }},
+		{"the function is killed, and has a shim", "function", "--shim", func(t *testing.T, s *spawned) { kill(t, s.cmd.Process.Pid) }},
+		{"the process that it is in is killed", "host", "", func(t *testing.T, s *spawned) { kill(t, s.cmd.Process.Pid) }},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			s := begin(t, way.as, way.flag, "-grandchild=swarm", "-ignore-term")
@@ -46,12 +45,12 @@ func TestNothingIsLeftOfASwarm(t *testing.T) {
 			s.untilAwake()
 			way.end(t, s)
 			_ = s.cmd.Wait() // how it ends is another test's affair
-			wantGone(t, append(s.pids, s.function)...)
+			wantGone(t, append(s.pids, s.cmd.Process.Pid)...)
 			wantNoSwarm(t, s.file)
 		})
 	}
 	t.Run("the runtime is killed", func(t *testing.T) {
-		s := begin(t, "function", "--exit-with-parent", "-grandchild=swarm")
+		s := begin(t, "function", "--shim=false", "-grandchild=swarm")
 		t.Cleanup(func() { process.KillMarked("SWARM=" + s.file) }) // where the test fails
 		s.untilAwake()
 		kill(t, s.pids[0])

@@ -19,11 +19,7 @@
 // function that wraps the handler; docs/functions.md shows one.
 //
 // Signals: the first SIGTERM or SIGINT drains and ends the runtime, a second one
-// ends it at once. With --exit-with-parent, a SIGTERM after the parent has died
-// ends it at once too.
-//
-// With --standby the process starts ahead of its instance: it waits for an
-// [Order] on its standard input and goes on as if it had been started with that.
+// ends it at once.
 package cli
 
 import (
@@ -37,13 +33,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions"
-	"github.com/rouse-dev/rouse/functions/process"
 )
 
 // Environment variables.
@@ -65,12 +59,10 @@ type flags struct {
 	devices        []string
 	adapters       []string
 	handler        []string
-	exitWithParent bool
 	shim           bool
 	path           []string // of this command in its program
 	quiet          bool
 	stopSignal     string
-	standby        bool
 	control        string
 	namespace      string
 	fromEnv        map[string]bool // flags that a variable has set
@@ -122,9 +114,6 @@ s3, ollama), or the server's own name for a model.`,
   rouse function --runtime command -- python3 server.py --port '$(PORT)'`,
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.standby {
-				return standby(cmd, wrap)
-			}
 			if err := f.fromEnvironment(cmd.Flags(), os.Environ()); err != nil {
 				return err
 			}
@@ -156,14 +145,13 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	f.cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("instance", f.cfg.Instance)
 	if !f.quiet {
-		f.cfg.Output, f.cfg.Fetching = stderr, fetching(stderr)
+		f.cfg.Output, f.cfg.Fetching = stderr, Fetching(stderr)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	f.cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
 
-	parent := os.Getppid()
 	signals := make(chan os.Signal, 2) // from the runtime; two places: the second signal must not be lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	if f.stopSignal != "" {
@@ -179,15 +167,6 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	broken := make(chan os.Signal, 1) // from the runtime; nobody receives
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
-	if f.exitWithParent {
-		alive, err := process.DieWithParent(syscall.SIGTERM)
-		if err != nil {
-			return fmt.Errorf("--exit-with-parent: %w", err)
-		}
-		if !alive {
-			return fmt.Errorf("--exit-with-parent: the parent process %d has died already", parent)
-		}
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	kill := make(chan struct{})
 	f.cfg.Kill = kill
@@ -195,8 +174,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	listened := make(chan struct{})
 	go func() {
 		defer close(listened)
-		orphaned := func() bool { return f.exitWithParent && os.Getppid() != parent }
-		if heed(signals, ended, cancel, orphaned) {
+		if heed(signals, ended, cancel) {
 			close(kill)
 		}
 	}()
@@ -208,29 +186,18 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// lookForParent is the pause between two looks whether the parent has died: its death signal comes
-// when one thread of it ends, and the others may take longer.
-const lookForParent = 50 * time.Millisecond
-
 // heed waits for signals; true: the runtime is to be killed.
-func heed(signals <-chan os.Signal, ended <-chan struct{}, drain func(), orphaned func() bool) bool {
-	var look <-chan time.Time // nil before the first signal
-	for {
-		select {
-		case <-signals:
-			if look != nil || orphaned() {
-				return true
-			}
-			drain()
-			tick := time.NewTicker(lookForParent)
-			defer tick.Stop()
-			look = tick.C
-		case <-look:
-			if orphaned() {
-				return true
-			}
-		case <-ended:
-			return false
-		}
+func heed(signals <-chan os.Signal, ended <-chan struct{}, drain func()) bool {
+	select {
+	case <-signals:
+		drain()
+	case <-ended:
+		return false
+	}
+	select {
+	case <-signals:
+		return true
+	case <-ended:
+		return false
 	}
 }

@@ -62,11 +62,9 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.cfg.MetricsListen, "metrics-listen", "", fmt.Sprintf("`address` where everybody may read /metrics and nothing else is, or none (default in a cluster :%d, elsewhere none)", control.FunctionMetricsPort))
 	s.BoolVar(&f.cfg.Diagnostics, "enable-diagnostics", false, "answer COMPUTE_DIAGNOSTICS at /invocations (also: ENABLE_DIAGNOSTICS=true)")
 	s.StringVar(&f.cfg.Workers, "workers", "", "`folder` that several functions of one host share to run one runtime between them")
-	s.BoolVar(&f.shim, "shim", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1 or with --exit-with-parent)")
+	s.BoolVar(&f.shim, "shim", true, "let a process of its own be the runtime's parent, so that nothing is left if this one is killed (Linux; not as PID 1)")
 	s.StringVar(&f.maxBody, "max-body", "", "largest body of a request, such as 64Mi (default 64Mi)")
 	s.StringVar(&f.stopSignal, "stop-signal", "", "a further `signal` that ends it as SIGTERM does, such as SIGQUIT: the one that its image says it is stopped by")
-	s.BoolVar(&f.exitWithParent, "exit-with-parent", false, "end, with the runtime, as soon as the parent process dies (Linux)")
-	s.BoolVar(&f.standby, "standby", false, "wait for the rest of the command line and the environment on the standard input, as JSON")
 	s.BoolVar(&f.quiet, "quiet", false, "don't copy the runtime's output to the error output")
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -120,7 +118,7 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	if f.cfg.Engine == "" {
 		f.cfg.Engine = self
 	}
-	if f.cfg.Workers != "" || f.shim && !f.exitWithParent && os.Getpid() != 1 {
+	if f.cfg.Workers != "" || f.shim && os.Getpid() != 1 {
 		f.cfg.Keep = slices.Concat([]string{self}, f.path, shim.Args())
 	}
 	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"

@@ -32,12 +32,21 @@ type Config struct {
 	Model api.ModelName
 	// Log gets the program's output.
 	Log *process.Log
+	// Start starts it; nil: [process.Start].
+	Start func(process.Spec) (Program, error)
 	// StartTimeout bounds the time until its port takes a connection; 0: 1 min.
 	StartTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
 	StopGrace time.Duration
 	// Logger; nil: none.
 	Logger *slog.Logger
+}
+
+// Program is the program while it runs.
+type Program interface {
+	Exited() <-chan struct{}
+	Status() string
+	Stop(grace time.Duration)
 }
 
 // Pauses before the program is started again.
@@ -70,6 +79,9 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if cfg.Runtime == nil || cfg.Log == nil {
 		return nil, errors.New("handler: Config needs Runtime and Log")
+	}
+	if cfg.Start == nil {
+		cfg.Start = func(s process.Spec) (Program, error) { return process.Start(s) }
 	}
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = time.Minute
@@ -191,7 +203,7 @@ func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration
 		return 0, err
 	}
 	h.cfg.Log.Mark()
-	p, err := process.Start(process.Spec{
+	p, err := h.cfg.Start(process.Spec{
 		Path: h.cfg.Command[0], Args: h.cfg.Command[1:], Lines: h.cfg.Log.Write,
 		Env: slices.Concat(h.cfg.Env, []string{
 			"PORT=" + port, "ROUSE_RUNTIME_URL=" + runtime, "ROUSE_MODEL_NAME=" + string(h.cfg.Model),
@@ -217,7 +229,7 @@ func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration
 
 // awaitPort waits until the program takes a connection. The pause between two
 // tries grows with the time waited.
-func (h *Handler) awaitPort(ctx context.Context, p *process.Process, address string) error {
+func (h *Handler) awaitPort(ctx context.Context, p Program, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)

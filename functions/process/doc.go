@@ -4,7 +4,7 @@
 // The life of a child:
 //
 //  1. [Start] forks it in a process group of its own; on Linux that is of a session
-//     of its own too, and the kernel sends it [Spec.DeathSignal] when we die, however we die.
+//     of its own too, and the kernel kills it when we die, however we die, unless it [Spec.Outlives] us.
 //  2. Its output is read line by line and given to [Spec.Lines].
 //  3. It ends by itself, by [Process.Stop] (SIGTERM, then SIGKILL) or by
 //     [Process.Kill]. Before its process id is given back to the kernel, the

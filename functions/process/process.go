@@ -30,9 +30,7 @@ type Spec struct {
 	Dir string
 	// Stdin is the child's standard input; nil: it is empty. The caller closes its own end.
 	Stdin *os.File
-	// DeathSignal is sent to the child when we die (Linux only); 0: SIGKILL.
-	DeathSignal syscall.Signal
-	// Outlives says that the child lives on when we die: no signal is sent to it then.
+	// Outlives says that the child lives on when we die. Else it is killed (Linux only).
 	Outlives bool
 	// Lines gets each line of stdout and stderr, without its end, from one
 	// goroutine; it must not keep the slice. Nil: output is dropped.
@@ -57,18 +55,12 @@ func Start(spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Path, err)
 	}
-	switch {
-	case spec.Outlives:
-		spec.DeathSignal = 0
-	case spec.DeathSignal == 0:
-		spec.DeathSignal = syscall.SIGKILL
-	}
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, w, w
 	if spec.Stdin != nil { // a nil *os.File is no nil io.Reader
 		cmd.Stdin = spec.Stdin
 	}
-	cmd.SysProcAttr = attributes(spec.DeathSignal)
+	cmd.SysProcAttr = attributes(spec.Outlives)
 	err = spawn(cmd)
 	_ = w.Close() // the child has its own
 	if err != nil {

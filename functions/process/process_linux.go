@@ -1,7 +1,6 @@
 package process
 
 import (
-	"os"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -31,8 +30,12 @@ func onThread(f func() error) error {
 
 // attributes put a child in a session, and so a group, of its own: nothing of it
 // can enter our group.
-func attributes(death syscall.Signal) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: death}
+func attributes(outlives bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if outlives {
+		a.Pdeathsig = 0
+	}
+	return a
 }
 
 // spawn starts cmd on the permanent thread and enters it among the known children.
@@ -61,14 +64,4 @@ func (p *Process) reap() error {
 	defer children.mu.Unlock()
 	delete(children.known, p.PID())
 	return p.cmd.Wait() // at once: it has ended
-}
-
-// DieWithParent makes the kernel send us sig when the thread that started us
-// ends. It reports whether the parent was there when the call was done; if not,
-// no signal comes and the caller ends itself. A parent that dies before the call
-// is not noticed here; [Start] sees to that on its side.
-func DieWithParent(sig syscall.Signal) (alive bool, err error) {
-	parent := os.Getppid()
-	err = onThread(func() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0) })
-	return os.Getppid() == parent, err
 }

@@ -13,7 +13,7 @@ import (
 
 var errLinux = errors.New("process: works on Linux only")
 
-func attributes(syscall.Signal) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func attributes(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func spawn(cmd *exec.Cmd) error { return cmd.Start() }
 
@@ -29,9 +29,6 @@ func (p *Process) reap() error {
 }
 
 func sweepStrays() {}
-
-// DieWithParent is supported on Linux only.
-func DieWithParent(syscall.Signal) (alive bool, err error) { return true, errLinux }
 
 // descent knows the process alone.
 func descent(pid int) []int { return []int{pid} }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/api/control"
 )
 
 // adaptersTime bounds what a change of adapters waits for instances that unload some; who has not answered by then does
@@ -69,7 +68,7 @@ func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err erro
 		}
 	}
 	for _, i := range s.present(f.Name) {
-		_, err := s.agent.control.Adapters(ctx, i.Endpoint, control.AdaptersRequest{Adapters: all})
+		_, err := s.agent.adapters(ctx, i.Instance, all)
 		if err == nil {
 			continue
 		}
@@ -98,7 +97,7 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	ctx, cancel := context.WithTimeout(ctx, adaptersTime)
 	defer cancel()
 	for _, i := range s.present(f.Name) {
-		status, err := s.agent.control.Adapters(ctx, i.Endpoint, control.AdaptersRequest{Adapters: f.Runtime.Adapters})
+		status, err := s.agent.adapters(ctx, i.Instance, f.Runtime.Adapters)
 		if err != nil {
 			s.cfg.Logger.Debug("an instance has not taken its adapters yet", "instance", i.Instance, "error", err)
 			continue

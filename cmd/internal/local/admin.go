@@ -13,9 +13,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/admin"
-	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 // maxDeclaration bounds the body of a declaration.
@@ -65,7 +63,6 @@ func Routes() *mux.Router {
 func (s *server) adminRoutes() *mux.Router {
 	r := mux.NewRouter()
 	s.admin.Routes(r, func(h http.HandlerFunc) http.HandlerFunc { return h })
-	r.HandleFunc(control.PathEvents, s.takeEvent).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathFunctions, s.declareFunction).Methods(http.MethodPost)
 	r.HandleFunc(admin.PathRequests, s.requests.serve).Methods(http.MethodGet)
 	f := r.PathPrefix(admin.PathFunctions + "/{namespace}/{name}").Subrouter()
@@ -165,20 +162,6 @@ func (s *server) removeFunction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	api.WriteJSON(w, http.StatusOK, admin.Declared{Function: s.named(r), Result: "removed"})
-}
-
-// takeEvent receives what instances report.
-func (s *server) takeEvent(w http.ResponseWriter, r *http.Request) {
-	e, err := cloudevent.Receive(r)
-	if err == nil && e.Type != api.EventInstanceState {
-		err = api.BadRequest("type", "event %s has the type %q: want %s", e.ID, e.Type, api.EventInstanceState)
-	}
-	if err != nil {
-		api.WriteError(w, err)
-		return
-	}
-	s.bus.Emit(e)
-	w.WriteHeader(http.StatusAccepted)
 }
 
 func (s *server) named(r *http.Request) api.FunctionName {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,9 +17,10 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/bell"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // keptLines is how many lines of output are kept per function.
@@ -29,14 +29,12 @@ const keptLines = 1000
 // stopGrace is how long an instance may take to end after it was told to.
 const stopGrace = 5 * time.Second
 
-// agent starts instances as child processes and carries out what the
+// agent runs instances in this process and carries out what the
 // autoscaler decides. It is the autoscaler's Effects on one machine. Its
 // methods are safe for many goroutines.
 type agent struct {
 	cfg       Config
-	dir       string       // the server's folder of sockets
-	events    api.Endpoint // where instances report
-	control   *control.Client
+	dir       string // the server's folder of sockets
 	activator *activator.Activator
 	far       *clusters.Front // nil: there is none
 	emit      api.Emitter
@@ -44,24 +42,32 @@ type agent struct {
 
 	mu        sync.Mutex // guards what follows
 	instances map[api.InstanceID]*instance
-	prewarmed *prewarmed // nil: none
 	output    map[api.FunctionName]*process.Log
 	serial    int
-	ended     sync.WaitGroup // the goroutines that wait for processes
+	ended     sync.WaitGroup // the goroutines that wait for instances
 
-	prewarmedTaken bell.Bell // heard by keepPrewarmed, which looks whether there is a prewarmed process
+	prewarming     sync.Mutex   // guards prewarmed; held while one is started
+	prewarmed      *shim.Client // the parent of the next runtime; nil: none
+	prewarmedTaken bell.Bell    // heard by keepPrewarmed: now is a good moment for the next one
 }
 
-// instance is one child process.
+// instance is one instance in this process.
 type instance struct {
+	*functions.Instance
+
 	id       api.InstanceID
 	function api.FunctionName
-	process  *process.Process
+	endpoint api.Endpoint
 	dir      string
-	gone     chan struct{} // closed once the process is gone and that was reported
+	gone     chan struct{} // closed once nothing of it is left and that was reported
 }
 
-// Start starts an instance of that ID and returns once its process runs.
+func newAgent(cfg Config, dir string, emit api.Emitter) *agent {
+	return &agent{cfg: cfg, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: newOutputs(),
+		prewarmedTaken: bell.New()}
+}
+
+// Start starts an instance of that ID and returns at once.
 func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,20 +76,13 @@ func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g ap
 	}
 	a.serial++
 	dir := filepath.Join(a.dir, strconv.Itoa(a.serial))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", fmt.Errorf("start %s: %w", id, err)
-	}
-	spec, err := a.spawn(f, id, g, dir)
+	cfg := a.config(f, id, g, dir)
+	running, err := functions.Start(cfg, a.takePrewarmed())
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return "", fmt.Errorf("start %s: %w", id, err)
 	}
-	p, err := a.launch(spec)
-	if err != nil {
-		_ = os.RemoveAll(dir)
-		return "", fmt.Errorf("start %s: %w", id, err)
-	}
-	i := &instance{id, f.Name, p, dir, make(chan struct{})}
+	i := &instance{running, id, f.Name, cfg.Endpoint, dir, make(chan struct{})}
 	a.instances[id] = i
 	a.ended.Go(func() { a.await(i) })
 	return id, nil
@@ -91,79 +90,113 @@ func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g ap
 
 // await reports the end of an instance, however it came.
 func (a *agent) await(i *instance) {
-	<-i.process.Exited()
+	<-i.Exited()
 	a.mu.Lock()
 	delete(a.instances, i.id)
 	a.mu.Unlock()
 	_ = os.RemoveAll(i.dir)
-	status := api.InstanceStatus{Instance: i.id, Function: i.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(), Message: i.process.Status()}
+	status := i.isGone()
+	if err := i.Err(); err != nil {
+		status.Message = err.Error()
+	}
 	a.emit.Emit(api.NewEvent(api.EventInstanceState, "/node", i.function, status))
 	close(i.gone)
 }
 
+// isGone is the last status of an instance.
+func (i *instance) isGone() api.InstanceStatus {
+	return api.InstanceStatus{Instance: i.id, Function: i.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}
+}
+
+// running returns an instance, and an error if there is none of that ID, or ctx has ended.
+func (a *agent) running(ctx context.Context, id api.InstanceID) (*instance, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i := a.instances[id]; i != nil {
+		return i, nil
+	}
+	return nil, fmt.Errorf("instance %s has ended: %w", id, syscall.ECONNREFUSED)
+}
+
 // Wake wakes a sleeping instance and returns when it is awake.
 func (a *agent) Wake(ctx context.Context, s api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
-	return a.control.Wake(ctx, s.Endpoint, g)
+	i, err := a.running(ctx, s.Instance)
+	if err != nil {
+		return api.InstanceStatus{}, err
+	}
+	return i.Wake(ctx, g)
 }
 
 // Sleep drains an instance and puts it to sleep.
 func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
-	return a.control.Sleep(ctx, s.Endpoint, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
+	i, err := a.running(ctx, s.Instance)
+	if err != nil {
+		return api.InstanceStatus{}, err
+	}
+	return i.Sleep(ctx, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
 // Fence makes every order and grant with a lower epoch worthless.
 func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
-	return a.control.Fence(ctx, s.Endpoint, control.FenceRequest{Epoch: epoch})
+	i, err := a.running(ctx, s.Instance)
+	if err != nil {
+		return api.InstanceStatus{}, err
+	}
+	return i.Fence(ctx, control.FenceRequest{Epoch: epoch})
 }
 
-// Stop drains an instance, ends it, and returns when its process and all that it started are gone. When ctx ends first they are killed.
+// Stop drains an instance, ends it, and returns when nothing of it is left. When ctx ends first its runtime is killed.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
-	a.mu.Lock()
-	i := a.instances[s.Instance]
-	a.mu.Unlock()
-	if i == nil {
-		return nil
+	i, err := a.running(context.WithoutCancel(ctx), s.Instance)
+	if err != nil {
+		return nil //nolint:nilerr // it has ended, which was wanted
 	}
-	told := false
-	if s.Endpoint != "" { // else it has not reported yet
-		_, err := a.control.Stop(ctx, s.Endpoint, control.StopRequest{Drain: drain.Limit, Move: drain.Move})
-		if told = err == nil; !told && ctx.Err() == nil {
-			a.log.Debug("an instance did not take the order to stop; ending its process", "instance", i.id, "error", err)
-		}
-	}
-	if told {
-		select {
-		case <-i.gone:
-			return nil
-		case <-time.After(stopGrace):
-		case <-ctx.Done():
-		}
-	}
-	done := context.AfterFunc(ctx, i.process.Kill)
+	done := context.AfterFunc(ctx, i.Kill)
 	defer done()
-	i.process.Stop(stopGrace)
+	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move}) // where ctx has ended it is killed
+	i.finish(stopGrace)
 	<-i.gone
 	return nil
 }
 
+// finish has an instance end within grace.
+func (i *instance) finish(grace time.Duration) {
+	i.End()
+	select {
+	case <-i.Exited():
+	case <-time.After(grace):
+		i.Kill()
+		<-i.Exited()
+	}
+}
+
 // Adapt gives an instance the list of its adapters.
 func (a *agent) Adapt(ctx context.Context, s api.InstanceStatus, list []api.Adapter) error {
-	_, err := a.control.Adapters(ctx, s.Endpoint, control.AdaptersRequest{Adapters: list})
+	_, err := a.adapters(ctx, s.Instance, list)
 	return err
+}
+
+func (a *agent) adapters(ctx context.Context, id api.InstanceID, list []api.Adapter) (api.InstanceStatus, error) {
+	i, err := a.running(ctx, id)
+	if err != nil {
+		return api.InstanceStatus{}, err
+	}
+	return i.Adapters(ctx, control.AdaptersRequest{Adapters: list})
 }
 
 // State asks an instance how it is.
 func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
-	a.mu.Lock()
-	i := a.instances[s.Instance]
-	a.mu.Unlock()
-	if i == nil {
-		return api.InstanceStatus{Instance: s.Instance, Function: s.Function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}, nil
+	i, err := a.running(ctx, s.Instance)
+	switch {
+	case ctx.Err() != nil:
+		return api.InstanceStatus{}, err
+	case err != nil:
+		return (&instance{id: s.Instance, function: s.Function}).isGone(), nil
 	}
-	if s.Endpoint == "" {
-		return s, fmt.Errorf("ask %s for its state: it has not reported yet", s.Instance)
-	}
-	return a.control.State(ctx, s.Endpoint)
+	return i.State(), nil
 }
 
 // Grant lets the activator wake an instance by itself.
@@ -185,7 +218,7 @@ func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) e
 	return nil
 }
 
-// killAll ends every process that is left and waits for it.
+// killAll ends every instance that is left and waits for it.
 func (a *agent) killAll() {
 	a.mu.Lock()
 	var left []*instance
@@ -195,7 +228,7 @@ func (a *agent) killAll() {
 	a.mu.Unlock()
 	var all sync.WaitGroup
 	for _, i := range left {
-		all.Go(func() { i.process.Stop(stopGrace) })
+		all.Go(func() { i.finish(stopGrace) })
 	}
 	all.Wait()
 	a.ended.Wait()
@@ -255,14 +288,3 @@ func (p *prefixed) Write(line []byte) (int, error) {
 	}
 	return len(line), nil
 }
-
-// deathSignal is what instances get when this process dies: SIGTERM, so that
-// each can end its runtime with all that it started.
-const deathSignal = syscall.SIGTERM
-
-// controlTransport reaches instances for the control plane: a few connections
-// each, apart from those that carry requests.
-func controlTransport() http.RoundTripper { return localhttp.New(2, idleConnection) }
-
-// idleConnection is less than an instance keeps an idle connection.
-const idleConnection = 90 * time.Second

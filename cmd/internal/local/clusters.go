@@ -19,7 +19,7 @@ import (
 
 // farFunctions makes the front door of clusters, where there is one, and returns what the activator emits to and sends by.
 func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
-	near := localhttp.New(256, idleConnection)
+	near := reaching{s.agent, localhttp.New(256, idleConnection)}
 	if s.cfg.Clusters == nil {
 		return s.bus, near, nil
 	}

@@ -2,26 +2,21 @@ package local
 
 import (
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler/apitest"
 	"github.com/rouse-dev/rouse/config"
 	"github.com/rouse-dev/rouse/internal/bell"
-	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
 func TestEffects(t *testing.T) {
 	apitest.Run(t, func(t *testing.T, test func(*testing.T, apitest.World)) {
-		a, reports := newAgent(t)
+		a, reports := newAgentOf(t)
 		pico, err := config.ForModel("pico", "test")
 		if err != nil {
 			t.Fatal(err)
@@ -31,47 +26,26 @@ func TestEffects(t *testing.T) {
 			Kill: func(id api.InstanceID) {
 				a.mu.Lock()
 				defer a.mu.Unlock()
-				a.instances[id].process.Kill()
+				a.instances[id].Kill()
 			}})
 	})
 }
 
-// newAgent makes an agent whose instances are processes of this very program, and ends them with the test.
-func newAgent(t *testing.T) (*agent, *reports) {
+// newAgentOf makes an agent whose runtimes are processes of this very program, and ends them with the test.
+func newAgentOf(t *testing.T) (*agent, *reports) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "r") // t.TempDir's path is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	events := api.Endpoint("unix:" + filepath.Join(dir, "events.sock"))
-	l, err := net.Listen(events.Network())
-	if err != nil {
-		t.Fatal(err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := &reports{more: bell.New()}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		e, err := cloudevent.Receive(r)
-		if err != nil {
-			api.WriteError(w, err)
-			return
-		}
-		all.Emit(e)
-		w.WriteHeader(http.StatusAccepted)
-	})}
-	var running sync.WaitGroup
-	running.Go(func() { _ = server.Serve(l) })
-	a := &agent{cfg: Config{Program: self}, dir: dir, events: events, control: control.New(controlTransport(), nil), emit: all,
-		log: slog.New(slog.DiscardHandler), instances: map[api.InstanceID]*instance{}, output: newOutputs(), prewarmedTaken: bell.New()}
-	t.Cleanup(func() {
-		a.killAll()
-		_ = server.Close()
-		running.Wait()
-	})
+	a := newAgent(Config{Program: self, Logger: slog.New(slog.DiscardHandler)}, dir, all)
+	t.Cleanup(a.killAll)
 	return a, all
 }
 

@@ -1,7 +1,7 @@
-// Package local runs all of Rouse on one machine, without Kubernetes: the
-// activator and the autoscaler in this process, each instance as a child
-// process of its own. The parts meet through the contracts of package api, as
-// they do in a cluster; here most of these are Go calls.
+// Package local runs all of Rouse on one machine, without Kubernetes, in one
+// process: the activator, the autoscaler and the instances, whose runtimes are
+// processes. The parts meet through the contracts of package api, as
+// they do in a cluster; here they are Go calls.
 //
 // The life of a server:
 //
@@ -10,12 +10,11 @@
 //     declares the functions. Nothing is started for them: they are at zero.
 //  3. The front door takes requests. The activator's demand reaches the
 //     autoscaler through the bus; what that decides, the agent carries out.
-//  4. Instances report to the administrative socket; each report goes to the
-//     activator and to the autoscaler.
+//  4. Each report of an instance goes to the activator and to the autoscaler.
 //  5. When its context ends, the server drains: it takes nothing new, lets held
 //     and running requests finish within a bound, stops every instance, and
-//     removes its folder. Whoever kills it leaves no process behind either: see
-//     package functions/process.
+//     removes its folder. Whoever kills it leaves no process behind either: each
+//     runtime's parent sees to that, see package functions/shim.
 //
 // Browsers run programs of whoever the user visits, on this machine. The front door refuses them unless
 // they come from a page of this machine or one that [Config.Origins] names, and where it listens on
@@ -48,7 +47,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/autoscaler"
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -189,9 +187,7 @@ func (s *server) build(ctx context.Context) error {
 	s.gpus = devices[1:]
 	s.host = devices[0]
 	registry := prometheus.NewRegistry()
-	client := control.New(controlTransport(), nil)
-	s.agent = &agent{cfg: cfg, dir: s.dir.path, events: s.info.Admin, control: client, emit: s.bus, log: cfg.Logger,
-		instances: map[api.InstanceID]*instance{}, output: newOutputs(), prewarmedTaken: bell.New()}
+	s.agent = newAgent(cfg, s.dir.path, s.bus)
 	emitter, transport, err := s.farFunctions(registry)
 	if err != nil {
 		return err
@@ -201,7 +197,7 @@ func (s *server) build(ctx context.Context) error {
 		sight = s.far
 	}
 	s.activator, err = activator.New(activator.Config{Name: "local", Bodies: inbound.Within(int64(cfg.MemoryLimit)), MaxEvent: cfg.MaxEvent, Stored: s.howStored(), Version: cfg.Version},
-		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: client, Transport: transport, Logger: cfg.Logger, Registry: registry,
+		activator.Deps{Sight: sight, Peers: &cfg.Peers, Keys: s.keys, Access: s.access(), Page: page.Index(), Lists: s.lists, Waits: s.waits, LastError: s.lastError, Emitter: emitter, Waker: waker{s.agent}, Transport: transport, Logger: cfg.Logger, Registry: registry,
 			Traces: cfg.Traces})
 	if err != nil {
 		return err
@@ -239,7 +235,7 @@ func (s *server) route(e api.Event) {
 		}
 		s.autoscaler.ObserveInstance(status)
 		if status.State != api.Starting {
-			s.agent.wantPrewarmed()
+			s.agent.prewarmedTaken.Ring()
 		}
 	case api.EventDemand, api.EventWoken, api.EventUsage:
 		if err := s.autoscaler.Receive(e); err != nil {
@@ -310,7 +306,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 // ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
-	private := &http.Server{Handler: api.InTurn(s.adminHandler()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
+	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
 	ended := make(chan error, 2) // sent to by the two servers, once each
 	front = inbound.Guard(public.Server, inbound.Bound(public.Server, front, s.cfg.Logger), activator.WriteError)
 	go func() { ended <- public.Serve(front) }()

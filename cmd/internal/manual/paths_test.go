@@ -73,7 +73,6 @@ var meanings = map[string]string{
 	"GET /rouse/v1/watch":    "what there is and then what changes, as server-sent events",
 	"GET /rouse/v1/requests": "`tail=N`: the last lines of the access log",
 	"GET /rouse/v1/events":   "`function=NAMESPACE/NAME&tail=N&follow=true`: [CloudEvents](events.md), lines of JSON",
-	"POST /rouse/v1/events":  "take a CloudEvent in, of an instance that runs elsewhere",
 
 	"GET /rouse/v1/functions":                                             "all functions",
 	"POST /rouse/v1/functions":                                            "declare one, or change it",

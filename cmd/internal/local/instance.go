@@ -1,0 +1,178 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/functions"
+	"github.com/rouse-dev/rouse/functions/cli"
+	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/functions/shim"
+	"github.com/rouse-dev/rouse/internal/localhttp"
+)
+
+// config is what an instance is told. The caller holds a.mu.
+func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string) functions.Config {
+	out := lines{a.logOf(f.Name)}
+	cfg := functions.Config{
+		Function: f, Instance: id, Endpoint: endpointOf(id), Dir: dir, Emit: a.emit.Emit, Epoch: g.Epoch, Engine: a.cfg.Program, Keep: a.parent(),
+		Env: os.Environ(), Version: a.cfg.Version, Diagnostics: os.Getenv("ENABLE_DIAGNOSTICS") == "true", Output: out, Fetching: cli.Fetching(os.Stderr),
+		Logger: slog.New(slog.NewTextHandler(out, nil)).With("instance", id),
+	}
+	cfg.Trace, _ = api.ParseTrace(g.Trace)
+	if f.Runtime.Kind == api.RuntimeHTTP { // its connections may be upgraded
+		cfg.Listen = api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
+		cfg.Endpoint = cfg.Listen
+	}
+	var gpus []string
+	for _, d := range g.Devices {
+		if d != api.HostMemory {
+			gpus, cfg.Devices = append(gpus, string(d)), append(cfg.Devices, d)
+		}
+	}
+	if len(gpus) > 0 {
+		cfg.Env = append(cfg.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(gpus, ","))
+	}
+	return cfg
+}
+
+// lines writes whole lines to a log.
+type lines struct{ log *process.Log }
+
+// Write implements [io.Writer].
+func (l lines) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		l.log.Write(bytes.TrimRight(line, "\n"))
+	}
+	return len(p), nil
+}
+
+// endpointOf is how an instance in this process is called. The name leads nowhere else: .internal is nobody's.
+func endpointOf(id api.InstanceID) api.Endpoint {
+	return api.Endpoint("http://" + string(id) + instanceDomain)
+}
+
+const instanceDomain = ".rouse.internal"
+
+// parent is the command line of the process that is a runtime's parent; nil: this one is.
+func (a *agent) parent() []string {
+	if goruntime.GOOS != "linux" {
+		return nil
+	}
+	return append([]string{a.cfg.Program, "function"}, shim.Args()...)
+}
+
+// keepPrewarmed sees to it that the next runtime's parent runs already, until ctx ends: to start it takes longer than all else that stands
+// between a request and the runtime's own start.
+func (a *agent) keepPrewarmed(ctx context.Context) error {
+	command := a.parent()
+	for command != nil && ctx.Err() == nil {
+		a.prewarming.Lock()
+		if a.prewarmed == nil {
+			var err error
+			a.prewarmed, err = shim.Open(ctx, shim.ClientConfig{Command: command, Env: os.Environ(), Logger: a.log})
+			if err != nil { // instances start all the same, only later
+				a.log.Debug("no process is started ahead", "error", err)
+			}
+		}
+		a.prewarming.Unlock()
+		select { // it takes no processor time from the first answers
+		case <-a.prewarmedTaken:
+		case <-ctx.Done():
+		}
+	}
+	if p := a.takePrewarmed(); p != nil {
+		p.Close()
+	}
+	return nil
+}
+
+// takePrewarmed returns the process that runs already, and waits for one that is about to; nil: there is none.
+func (a *agent) takePrewarmed() (p *shim.Client) {
+	a.prewarming.Lock()
+	defer a.prewarming.Unlock()
+	p, a.prewarmed = a.prewarmed, nil
+	return p
+}
+
+// at returns the instance in this process that is reached at e; nil: there is none.
+func (a *agent) at(e api.Endpoint) *functions.Instance {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, i := range a.instances {
+		if i.endpoint == e {
+			return i.Instance
+		}
+	}
+	return nil
+}
+
+// waker wakes instances for the activator.
+type waker struct{ agent *agent }
+
+// Wake implements [wake.Waker].
+func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
+	i := w.agent.at(e)
+	if i == nil {
+		return api.InstanceStatus{}, fmt.Errorf("the instance has ended: %w", syscall.ECONNREFUSED)
+	}
+	return i.Wake(ctx, g)
+}
+
+// idleConnection is less than an instance keeps an idle connection.
+const idleConnection = 90 * time.Second
+
+// reaching is a transport to instances.
+type reaching struct {
+	agent   *agent
+	sockets *localhttp.Transport // to those that listen
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t reaching) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.RoundTripCharged(r, nil)
+}
+
+// RoundTripCharged is [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged when it is there.
+func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Host, instanceDomain) {
+		return t.sockets.RoundTripCharged(r, charge)
+	}
+	i := t.agent.at(api.Endpoint("http://" + r.URL.Host))
+	if i == nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, fmt.Errorf("%s has ended: %w", r.URL.Host, syscall.ECONNREFUSED)
+	}
+	resp, err := i.RoundTrip(r)
+	if err != nil || charge == nil {
+		return resp, err
+	}
+	size := 0
+	for name, values := range resp.Header {
+		for _, v := range values {
+			size += len(name) + len(v)
+		}
+	}
+	if size > largeHeader {
+		if err := charge(2 * int64(size)); err != nil {
+			_ = resp.Body.Close()
+			return nil, err
+		}
+	}
+	return resp, nil
+}
+
+// largeHeader is what the header of an answer may take without anybody being asked.
+const largeHeader = 16 << 10
