@@ -125,7 +125,7 @@ func (t *Transport) Concurrent(r *http.Request) bool {
 			return false
 		}
 	}
-	return true
+	return r.Context().Err() == nil // its end closes the first connection, and may let the second be answered
 }
 
 // probeBody bounds the body of an answer that [Transport.Concurrent] reads.
