@@ -52,17 +52,23 @@ func networkOf(t *testing.T, c *cluster.Cluster) *network {
 // pod is one that a selector finds in a namespace.
 func (n *network) pod(namespace, selector string) corev1.Pod {
 	n.t.Helper()
+	at := n.index(namespace, selector)
+	if at < 0 {
+		n.t.Fatalf("there is no pod %s in %s", selector, namespace)
+	}
+	return n.pods[at]
+}
+
+func (n *network) has(namespace, selector string) bool { return n.index(namespace, selector) >= 0 }
+
+func (n *network) index(namespace, selector string) int {
 	s, err := labels.Parse(selector)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	for _, p := range n.pods {
-		if p.Namespace == namespace && p.DeletionTimestamp == nil && s.Matches(labels.Set(p.Labels)) {
-			return p
-		}
-	}
-	n.t.Fatalf("there is no pod %s in %s", selector, namespace)
-	return corev1.Pod{}
+	return slices.IndexFunc(n.pods, func(p corev1.Pod) bool {
+		return p.Namespace == namespace && p.DeletionTimestamp == nil && s.Matches(labels.Set(p.Labels))
+	})
 }
 
 // stranger is a pod of a namespace with labels, which need not be there.

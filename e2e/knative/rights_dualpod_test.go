@@ -12,14 +12,21 @@ import (
 func podsThatTheAutoscalerMayMake(t *testing.T) {
 	f := dualPods(t, 2, "dual-rights")[0]
 	c := f.c
-	f.mustComplete("the first request")
-	from := f.providers()[0]
-	n := networkOf(t, c)
-	provider := n.pod("default", "rouse.dev/provider")
-	n.fencedOff(provider)
-	if !n.reaches(n.pod("default", "serving.knative.dev/service="+f.name), provider, 8080) {
-		t.Error("a requester does not reach its provider")
-	}
+	var from string
+	eventually(t, "a requester and its provider", func() string {
+		f.mustComplete("a request, for a requester to be there") // it goes when the function sleeps
+		n, requester := networkOf(t, c), "serving.knative.dev/service="+f.name
+		if !n.has("default", requester) {
+			return "there is no requester"
+		}
+		from = f.providers()[0]
+		provider := n.pod("default", "rouse.dev/provider")
+		n.fencedOff(provider)
+		if !n.reaches(n.pod("default", requester), provider, 8080) {
+			t.Error("a requester does not reach its provider")
+		}
+		return ""
+	})
 	for _, name := range []string{"rights-strong", "rights-meant"} {
 		if out, err := c.Kubectl(t.Context(), "create", "serviceaccount", name); err != nil {
 			t.Fatalf("%v: %s", err, out)

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -215,5 +216,19 @@ func TestAPodJoins(t *testing.T) {
 	}
 	if _, err := parsed(t, nil, "--control", "http://c:1"); err == nil || !strings.Contains(err.Error(), "K_REVISION") {
 		t.Errorf("error %v, want one that names K_REVISION", err)
+	}
+}
+
+// TestConfigOfAllInstances: variables say of all instances of a program what they say of one, but not what it runs or where it listens.
+func TestConfigOfAllInstances(t *testing.T) {
+	env := []string{"A=b", "ROUSE_DRAIN=7s", "ROUSE_PROBE_TIMEOUT=2m", "ROUSE_MAX_BODY=1Mi", "ROUSE_MODEL=x", "ROUSE_LISTEN=:1", "ROUSE_CONCURRENCY=none"}
+	want := functions.Config{Drain: 7 * time.Second, ProbeTimeout: 2 * time.Minute, MaxBody: api.MiB, Env: env}
+	if got, err := Config(env); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for variable, value := range map[string]string{"ROUSE_DRAIN": "soon", "ROUSE_MAX_BODY": "much"} {
+		if _, err := Config([]string{variable + "=" + value}); err == nil || !strings.Contains(err.Error(), value) {
+			t.Errorf("%s=%s: %v, want an error that names it", variable, value, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rouse-dev/rouse/api"
@@ -44,6 +45,23 @@ func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 		}
 	})
 	return failed
+}
+
+// Config returns what the variables of env say of all instances that one program runs (drain, probes, limits, where models are kept): not what
+// one of them runs, nor where it listens.
+func Config(env []string) (functions.Config, error) {
+	var f flags
+	var cmd cobra.Command
+	f.define(&cmd)
+	if err := errors.Join(f.fromEnvironment(cmd.Flags(), append(slices.Clip(env), EnvFunction+"={}")), f.limits()); err != nil {
+		return functions.Config{}, err
+	}
+	c := f.cfg
+	return functions.Config{
+		Drain: c.Drain, StopGrace: c.StopGrace, ProbeInterval: c.ProbeInterval, ProbeTimeout: c.ProbeTimeout, MaxBody: c.MaxBody,
+		Models: c.Models, ModelsLimit: c.ModelsLimit, Share: c.Share, HubTokenFile: c.HubTokenFile,
+		Diagnostics: c.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true", Env: env,
+	}, nil
 }
 
 // join makes the instance one of a cluster's where it is a pod of one: 1. a function

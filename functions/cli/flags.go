@@ -101,15 +101,8 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	}
 	f.identity(env)
 	f.cfg.Function = f.function
-	if f.maxBody != "" {
-		if f.cfg.MaxBody, err = api.ParseBytes(f.maxBody); err != nil {
-			return fmt.Errorf("--max-body: %w", err)
-		}
-	}
-	if f.modelsLimit != "" {
-		if f.cfg.ModelsLimit, err = api.ParseBytes(f.modelsLimit); err != nil {
-			return fmt.Errorf("--models-limit: %w", err)
-		}
+	if err := f.limits(); err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -128,6 +121,21 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 		}
 	}
 	f.cfg.OwnProcess = true
+	return nil
+}
+
+// limits reads the flags that are sizes.
+func (f *flags) limits() (err error) {
+	if f.maxBody != "" {
+		if f.cfg.MaxBody, err = api.ParseBytes(f.maxBody); err != nil {
+			return fmt.Errorf("--max-body: %w", err)
+		}
+	}
+	if f.modelsLimit != "" {
+		if f.cfg.ModelsLimit, err = api.ParseBytes(f.modelsLimit); err != nil {
+			return fmt.Errorf("--models-limit: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -34,7 +34,8 @@ const stopGrace = 5 * time.Second
 // methods are safe for many goroutines.
 type agent struct {
 	cfg       Config
-	dir       string // the server's folder of sockets
+	base      functions.Config // what all instances are told
+	dir       string           // the server's folder of sockets
 	activator *activator.Activator
 	far       *clusters.Front // nil: there is none
 	emit      api.Emitter
@@ -62,8 +63,8 @@ type instance struct {
 	gone     chan struct{} // closed once nothing of it is left and that was reported
 }
 
-func newAgent(cfg Config, dir string, emit api.Emitter) *agent {
-	return &agent{cfg: cfg, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: newOutputs(),
+func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
+	return &agent{cfg: cfg, base: base, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: newOutputs(),
 		prewarmedTaken: bell.New()}
 }
 

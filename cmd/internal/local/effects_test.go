@@ -11,6 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/apitest"
 	"github.com/rouse-dev/rouse/config"
+	"github.com/rouse-dev/rouse/functions"
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
@@ -44,7 +45,7 @@ func newAgentOf(t *testing.T) (*agent, *reports) {
 		t.Fatal(err)
 	}
 	all := &reports{more: bell.New()}
-	a := newAgent(Config{Program: self, Logger: slog.New(slog.DiscardHandler)}, dir, all)
+	a := newAgent(Config{Program: self, Logger: slog.New(slog.DiscardHandler)}, functions.Config{Env: os.Environ()}, dir, all)
 	t.Cleanup(a.killAll)
 	return a, all
 }

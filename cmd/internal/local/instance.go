@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,11 +25,10 @@ import (
 // config is what an instance is told. The caller holds a.mu.
 func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string) functions.Config {
 	out := lines{a.logOf(f.Name)}
-	cfg := functions.Config{
-		Function: f, Instance: id, Endpoint: endpointOf(id), Dir: dir, Emit: a.emit.Emit, Epoch: g.Epoch, Engine: a.cfg.Program, Keep: a.parent(),
-		Env: os.Environ(), Version: a.cfg.Version, Diagnostics: os.Getenv("ENABLE_DIAGNOSTICS") == "true", Output: out, Fetching: cli.Fetching(os.Stderr),
-		Logger: slog.New(slog.NewTextHandler(out, nil)).With("instance", id),
-	}
+	cfg := a.base
+	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, endpointOf(id), dir, a.emit.Emit, g.Epoch
+	cfg.Engine, cfg.Keep, cfg.Version = a.cfg.Program, a.parent(), a.cfg.Version
+	cfg.Output, cfg.Fetching, cfg.Logger = out, cli.Fetching(os.Stderr), slog.New(slog.NewTextHandler(out, nil)).With("instance", id)
 	cfg.Trace, _ = api.ParseTrace(g.Trace)
 	if f.Runtime.Kind == api.RuntimeHTTP { // its connections may be upgraded
 		cfg.Listen = api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
@@ -41,7 +41,7 @@ func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir strin
 		}
 	}
 	if len(gpus) > 0 {
-		cfg.Env = append(cfg.Env, "CUDA_VISIBLE_DEVICES="+strings.Join(gpus, ","))
+		cfg.Env = append(slices.Clip(cfg.Env), "CUDA_VISIBLE_DEVICES="+strings.Join(gpus, ","))
 	}
 	return cfg
 }

@@ -51,6 +51,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
+	"github.com/rouse-dev/rouse/functions/cli"
 	"github.com/rouse-dev/rouse/functions/fetch"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/internal/bell"
@@ -187,7 +188,11 @@ func (s *server) build(ctx context.Context) error {
 	s.gpus = devices[1:]
 	s.host = devices[0]
 	registry := prometheus.NewRegistry()
-	s.agent = newAgent(cfg, s.dir.path, s.bus)
+	base, err := cli.Config(os.Environ())
+	if err != nil {
+		return err
+	}
+	s.agent = newAgent(cfg, base, s.dir.path, s.bus)
 	emitter, transport, err := s.farFunctions(registry)
 	if err != nil {
 		return err
