@@ -103,7 +103,12 @@ func canaryTokens(fn api.Function) int {
 }
 
 func (f *function) makeEvents() (err error) {
-	f.events, err = sender(f.cfg, f.agent)
+	if f.emit = f.cfg.Emit; f.emit != nil {
+		return nil
+	}
+	if f.events, err = sender(f.cfg, f.agent); f.events != nil {
+		f.emit = f.events.Emit
+	}
 	return err
 }
 

@@ -66,7 +66,8 @@ type function struct {
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
 	kv          *kvevents.Follower           // of what the runtime publishes of its prefix cache; nil: it publishes nothing
-	events      *cloudevent.Sender           // nil: nobody wants them
+	emit        func(api.Event)              // nil: nobody wants events
+	events      *cloudevent.Sender           // posts them; nil: nobody does
 	agent       *registration.Agent          // nil: of no cluster
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
 	settled     chan struct{}                // closed once it is known whether a runtime that was taken over serves
@@ -81,6 +82,9 @@ type function struct {
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
+	}
+	if cfg.Listen == "" {
+		return fmt.Errorf("function %s: it has nowhere to listen: set Listen", cfg.Function.Name)
 	}
 	listener, endpoint, err := listen(cfg.Listen) // first: who looks for us finds us
 	if err != nil {
@@ -218,11 +222,8 @@ func (f *function) report(s api.InstanceStatus) {
 		f.settle()
 	}
 	f.pyfunc.Observe(s)
-	switch {
-	case f.cfg.Emit != nil:
-		f.cfg.Emit(stateEvent(s))
-	case f.events != nil:
-		f.events.Emit(stateEvent(s))
+	if f.emit != nil {
+		f.emit(stateEvent(s))
 	}
 }
 

@@ -24,44 +24,36 @@ type Instance struct {
 	err      error         // how it ended; written before exited is closed
 }
 
-// Start starts an instance in this process and returns at once. Its requests come by [Instance.RoundTrip], and also at cfg.Listen where
-// that is set. cfg.Emit gets its events. parent is a shim for its runtime, which it closes; nil: cfg.Keep says how one is started.
-// The error says why it can't run; parent is closed then too.
+// Start starts an instance in this process and returns at once. Its requests come by [Instance.RoundTrip], and also at cfg.Listen if that is
+// set. cfg.Emit gets its events. parent is a shim for its runtime, which Start takes over; nil: cfg.Keep says how one is started.
+// The error says why the instance can't run.
 func Start(cfg Config, parent *shim.Client) (*Instance, error) {
-	i, err := start(cfg, parent)
+	err := cfg.Validate()
+	var listener net.Listener
+	switch {
+	case err != nil:
+	case cfg.Join != nil || cfg.Workers != "":
+		err = fmt.Errorf("function %s: an instance of a cluster, or one that shares its runtime, is a process: Run runs it", cfg.Function.Name)
+	case cfg.Listen != "":
+		if listener, cfg.Listen, err = listen(cfg.Listen); err != nil {
+			err = fmt.Errorf("function %s: %w", cfg.Function.Name, err)
+		}
+	}
 	if err != nil {
 		if parent != nil {
 			parent.Close()
 		}
-		return nil, fmt.Errorf("function %s: %w", cfg.Function.Name, err)
-	}
-	return i, nil
-}
-
-func start(cfg Config, parent *shim.Client) (*Instance, error) {
-	if err := cfg.Validate(); err != nil {
 		return nil, err
-	}
-	if cfg.Join != nil || cfg.Workers != "" {
-		return nil, errors.New("an instance of a cluster, or one that shares its runtime, is a process: Run runs it")
-	}
-	var listener net.Listener
-	if cfg.Listen != "" {
-		var err error
-		if listener, cfg.Listen, err = listen(cfg.Listen); err != nil {
-			return nil, err
-		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	kill := make(chan struct{})
 	cfg.Kill = kill
-	i := &Instance{cancel: cancel, kill: sync.OnceFunc(func() { close(kill) }), exited: make(chan struct{})}
 	f, run, err := begin(ctx, cfg, listener, parent)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 	}
-	i.function = f
+	i := &Instance{function: f, cancel: cancel, kill: sync.OnceFunc(func() { close(kill) }), exited: make(chan struct{})}
 	go func() {
 		defer close(i.exited)
 		defer cancel()
@@ -70,38 +62,32 @@ func start(cfg Config, parent *shim.Client) (*Instance, error) {
 	return i, nil
 }
 
-// begin makes an instance that shares its runtime with nobody, and returns what runs it until it has ended. It takes listener over, which may be nil.
-func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.Client) (*function, func(context.Context) error, error) {
-	undo := func(err error) (*function, func(context.Context) error, error) {
+// begin makes an instance that shares its runtime with nobody, and returns what runs it until it has ended. It takes listener and parent over;
+// both may be nil.
+func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.Client) (f *function, run func(context.Context) error, err error) {
+	clean, err := prepare(&cfg)
+	release := func() {
+		if parent != nil {
+			parent.Close()
+		}
+		clean()
+	}
+	log := process.NewLog(logLines, cfg.Output)
+	if err == nil && parent == nil {
+		parent, err = keep(ctx, cfg, log)
+	}
+	if err == nil {
+		f, err = assemble(cfg, log, parent, nil)
+	}
+	if err != nil {
+		release()
 		if listener != nil {
 			err = errors.Join(err, listener.Close())
 		}
 		return nil, nil, err
 	}
-	clean, err := prepare(&cfg)
-	if err != nil {
-		return undo(err)
-	}
-	log := process.NewLog(logLines, cfg.Output)
-	if parent == nil {
-		if parent, err = keep(ctx, cfg, log); err != nil {
-			clean()
-			return undo(err)
-		}
-	}
-	f, err := assemble(cfg, log, parent, nil)
-	if err != nil {
-		if parent != nil {
-			parent.Close()
-		}
-		clean()
-		return undo(err)
-	}
 	return f, func(ctx context.Context) error {
-		defer clean()
-		if parent != nil {
-			defer parent.Close()
-		}
+		defer release()
 		return f.run(ctx, serve(cfg, listener, f))
 	}, nil
 }

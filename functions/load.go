@@ -94,7 +94,7 @@ func (f *function) watchBrought(ctx context.Context) {
 
 // watchLoad reports the load until ctx ends, where anybody wants reports.
 func (f *function) watchLoad(ctx context.Context) {
-	if f.events == nil && f.cfg.Emit == nil {
+	if f.emit == nil {
 		return
 	}
 	w := loadWatch{gate: f.supervisor.Gate(), meter: f.metrics.Meter(), report: f.supervisor.SetLoad}

@@ -104,9 +104,8 @@ func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 		h.ServeHTTP(w, r)
 	}()
 	w.ended = true
-	if rest := w.buf; len(rest) > 0 && !w.aborted && !w.left {
-		w.buf = nil
-		w.yield(rest)
+	if len(w.buf) > 0 && !w.aborted && !w.left {
+		w.yield(w.buf)
 	}
 }
 

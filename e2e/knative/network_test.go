@@ -1,7 +1,6 @@
 package knative
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -27,21 +26,16 @@ type network struct {
 func networkOf(t *testing.T, c *cluster.Cluster) *network {
 	t.Helper()
 	n := &network{t: t, namespaces: map[string]labels.Set{}}
-	get := func(what string, into any) {
-		raw, err := c.Kubectl(t.Context(), "get", what, "-A", "-o", "json")
-		if err == nil {
-			err = json.Unmarshal([]byte(raw), into)
-		}
-		if err != nil {
-			t.Fatalf("get %s: %v", what, err)
-		}
-	}
 	var policies networkingv1.NetworkPolicyList
 	var namespaces corev1.NamespaceList
 	var pods corev1.PodList
-	get("networkpolicies", &policies)
-	get("namespaces", &namespaces)
-	get("pods", &pods)
+	for path, into := range map[string]any{
+		"/apis/networking.k8s.io/v1/networkpolicies": &policies, "/api/v1/namespaces": &namespaces, "/api/v1/pods": &pods,
+	} {
+		if err := get(t.Context(), c, path, into); err != nil {
+			t.Fatalf("get %s: %v", path, err)
+		}
+	}
 	n.policies, n.pods = policies.Items, pods.Items
 	for _, ns := range namespaces.Items {
 		n.namespaces[ns.Name] = ns.Labels

@@ -145,7 +145,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	f.cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("instance", f.cfg.Instance)
 	if !f.quiet {
-		f.cfg.Output, f.cfg.Fetching = stderr, Fetching(stderr)
+		f.cfg.Output, f.cfg.Fetching = stderr, fetching(stderr)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

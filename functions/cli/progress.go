@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// Fetching draws the progress of a fetch on a terminal; nil where out is none.
-func Fetching(out io.Writer) func(fetch.Progress) {
+// fetching draws the progress of a fetch on a terminal; nil where out is none.
+func fetching(out io.Writer) func(fetch.Progress) {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -41,10 +42,12 @@ type agent struct {
 	emit      api.Emitter
 	log       *slog.Logger
 
+	starting sync.Mutex // guards serial; held while an instance starts, which no request to another one waits for
+	serial   int
+
 	mu        sync.Mutex // guards what follows
 	instances map[api.InstanceID]*instance
 	output    map[api.FunctionName]*process.Log
-	serial    int
 	ended     sync.WaitGroup // the goroutines that wait for instances
 
 	prewarming     sync.Mutex   // guards prewarmed; held while one is started
@@ -64,27 +67,35 @@ type instance struct {
 }
 
 func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
+	base.Engine, base.Version = cfg.Program, cfg.Version
+	if goruntime.GOOS == "linux" {
+		base.Keep = append([]string{cfg.Program, "function"}, shim.Args()...)
+	}
 	return &agent{cfg: cfg, base: base, dir: dir, emit: emit, log: cfg.Logger, instances: map[api.InstanceID]*instance{}, output: newOutputs(),
 		prewarmedTaken: bell.New()}
 }
 
 // Start starts an instance of that ID and returns at once.
-func (a *agent) Start(_ context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.instances[id] != nil {
+func (a *agent) Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
+	a.starting.Lock()
+	defer a.starting.Unlock()
+	if _, err := a.running(context.WithoutCancel(ctx), id); err == nil {
 		return id, nil
 	}
 	a.serial++
 	dir := filepath.Join(a.dir, strconv.Itoa(a.serial))
-	cfg := a.config(f, id, g, dir)
+	known := make(chan struct{}) // closed once the instance can be reached
+	cfg := a.config(f, id, g, dir, func(e api.Event) { <-known; a.emit.Emit(e) })
 	running, err := functions.Start(cfg, a.takePrewarmed())
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return "", fmt.Errorf("start %s: %w", id, err)
 	}
 	i := &instance{running, id, f.Name, cfg.Endpoint, dir, make(chan struct{})}
+	a.mu.Lock()
 	a.instances[id] = i
+	a.mu.Unlock()
+	close(known)
 	a.ended.Go(func() { a.await(i) })
 	return id, nil
 }
@@ -96,7 +107,7 @@ func (a *agent) await(i *instance) {
 	delete(a.instances, i.id)
 	a.mu.Unlock()
 	_ = os.RemoveAll(i.dir)
-	status := i.isGone()
+	status := gone(i.id, i.function)
 	if err := i.Err(); err != nil {
 		status.Message = err.Error()
 	}
@@ -104,9 +115,9 @@ func (a *agent) await(i *instance) {
 	close(i.gone)
 }
 
-// isGone is the last status of an instance.
-func (i *instance) isGone() api.InstanceStatus {
-	return api.InstanceStatus{Instance: i.id, Function: i.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}
+// gone returns the last status of an instance.
+func gone(id api.InstanceID, f api.FunctionName) api.InstanceStatus {
+	return api.InstanceStatus{Instance: id, Function: f, State: api.Gone, Seq: math.MaxUint64, Since: time.Now()}
 }
 
 // running returns an instance, and an error if there is none of that ID, or ctx has ended.
@@ -195,7 +206,7 @@ func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceSt
 	case ctx.Err() != nil:
 		return api.InstanceStatus{}, err
 	case err != nil:
-		return (&instance{id: s.Instance, function: s.Function}).isGone(), nil
+		return gone(s.Instance, s.Function), nil
 	}
 	return i.State(), nil
 }
@@ -235,8 +246,10 @@ func (a *agent) killAll() {
 	a.ended.Wait()
 }
 
-// logOf is the kept output of a function, made where there is none. The caller holds a.mu.
+// logOf returns the kept output of a function, made where there is none.
 func (a *agent) logOf(name api.FunctionName) *process.Log {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	l := a.output[name]
 	if l == nil {
 		var echo *prefixed
@@ -253,9 +266,7 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 
 // followLog gives f the last n lines of a function's output and, if more is set, each further one.
 func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, more bool, f func(string) error) error {
-	a.mu.Lock()
 	l := a.logOf(name)
-	a.mu.Unlock()
 	if more {
 		if err := l.Follow(ctx, n, f); err != nil && !errors.Is(err, context.Canceled) {
 			return err

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,19 +14,17 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions"
-	"github.com/rouse-dev/rouse/functions/cli"
 	"github.com/rouse-dev/rouse/functions/process"
 	"github.com/rouse-dev/rouse/functions/shim"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// config is what an instance is told. The caller holds a.mu.
-func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string) functions.Config {
+// config returns the configuration of an instance, whose events emit gets.
+func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string, emit func(api.Event)) functions.Config {
 	out := lines{a.logOf(f.Name)}
 	cfg := a.base
-	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, endpointOf(id), dir, a.emit.Emit, g.Epoch
-	cfg.Engine, cfg.Keep, cfg.Version = a.cfg.Program, a.parent(), a.cfg.Version
-	cfg.Output, cfg.Fetching, cfg.Logger = out, cli.Fetching(os.Stderr), slog.New(slog.NewTextHandler(out, nil)).With("instance", id)
+	cfg.Function, cfg.Instance, cfg.Endpoint, cfg.Dir, cfg.Emit, cfg.Epoch = f, id, endpointOf(id), dir, emit, g.Epoch
+	cfg.Output, cfg.Logger = out, slog.New(slog.NewTextHandler(out, nil)).With("instance", id)
 	cfg.Trace, _ = api.ParseTrace(g.Trace)
 	if f.Runtime.Kind == api.RuntimeHTTP { // its connections may be upgraded
 		cfg.Listen = api.Endpoint("unix:" + filepath.Join(dir, "fn.sock"))
@@ -57,37 +53,36 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endpointOf is how an instance in this process is called. The name leads nowhere else: .internal is nobody's.
+// endpointOf returns the endpoint of an instance in this process. No DNS has it: the domain .internal is reserved for private use.
 func endpointOf(id api.InstanceID) api.Endpoint {
 	return api.Endpoint("http://" + string(id) + instanceDomain)
 }
 
 const instanceDomain = ".rouse.internal"
 
-// parent is the command line of the process that is a runtime's parent; nil: this one is.
-func (a *agent) parent() []string {
-	if goruntime.GOOS != "linux" {
-		return nil
-	}
-	return append([]string{a.cfg.Program, "function"}, shim.Args()...)
-}
+// prewarmAfter is the pause after an instance became awake before the next process is started ahead, so that this takes no processor time
+// from the first answers.
+const prewarmAfter = 100 * time.Millisecond
 
 // keepPrewarmed sees to it that the next runtime's parent runs already, until ctx ends: to start it takes longer than all else that stands
 // between a request and the runtime's own start.
 func (a *agent) keepPrewarmed(ctx context.Context) error {
-	command := a.parent()
-	for command != nil && ctx.Err() == nil {
+	for a.base.Keep != nil && ctx.Err() == nil {
 		a.prewarming.Lock()
 		if a.prewarmed == nil {
 			var err error
-			a.prewarmed, err = shim.Open(ctx, shim.ClientConfig{Command: command, Env: os.Environ(), Logger: a.log})
+			a.prewarmed, err = shim.Open(ctx, shim.ClientConfig{Command: a.base.Keep, Env: a.base.Env, Logger: a.log})
 			if err != nil { // instances start all the same, only later
 				a.log.Debug("no process is started ahead", "error", err)
 			}
 		}
 		a.prewarming.Unlock()
-		select { // it takes no processor time from the first answers
+		select {
 		case <-a.prewarmedTaken:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(prewarmAfter):
 		case <-ctx.Done():
 		}
 	}
@@ -105,16 +100,16 @@ func (a *agent) takePrewarmed() (p *shim.Client) {
 	return p
 }
 
-// at returns the instance in this process that is reached at e; nil: there is none.
-func (a *agent) at(e api.Endpoint) *functions.Instance {
+// at returns the instance in this process that is reached at e, and an error if there is none.
+func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, i := range a.instances {
 		if i.endpoint == e {
-			return i.Instance
+			return i.Instance, nil
 		}
 	}
-	return nil
+	return nil, fmt.Errorf("the instance at %s has ended: %w", e, syscall.ECONNREFUSED)
 }
 
 // waker wakes instances for the activator.
@@ -122,9 +117,9 @@ type waker struct{ agent *agent }
 
 // Wake implements [wake.Waker].
 func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
-	i := w.agent.at(e)
-	if i == nil {
-		return api.InstanceStatus{}, fmt.Errorf("the instance has ended: %w", syscall.ECONNREFUSED)
+	i, err := w.agent.at(e)
+	if err != nil {
+		return api.InstanceStatus{}, err
 	}
 	return i.Wake(ctx, g)
 }
@@ -148,12 +143,12 @@ func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) err
 	if !strings.HasSuffix(r.URL.Host, instanceDomain) {
 		return t.sockets.RoundTripCharged(r, charge)
 	}
-	i := t.agent.at(api.Endpoint("http://" + r.URL.Host))
-	if i == nil {
+	i, err := t.agent.at(api.Endpoint("http://" + r.URL.Host))
+	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
-		return nil, fmt.Errorf("%s has ended: %w", r.URL.Host, syscall.ECONNREFUSED)
+		return nil, err
 	}
 	resp, err := i.RoundTrip(r)
 	if err != nil || charge == nil {
@@ -174,5 +169,5 @@ func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) err
 	return resp, nil
 }
 
-// largeHeader is what the header of an answer may take without anybody being asked.
+// largeHeader is the size in bytes above which the header of an answer is charged.
 const largeHeader = 16 << 10

@@ -13,7 +13,7 @@
 //  4. Each report of an instance goes to the activator and to the autoscaler.
 //  5. When its context ends, the server drains: it takes nothing new, lets held
 //     and running requests finish within a bound, stops every instance, and
-//     removes its folder. Whoever kills it leaves no process behind either: each
+//     removes its folder. If it is killed no process is left either: each
 //     runtime's parent sees to that, see package functions/shim.
 //
 // Browsers run programs of whoever the user visits, on this machine. The front door refuses them unless
