@@ -19,6 +19,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/adapters"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 const endpoint api.Endpoint = "http://127.0.0.1:1"
@@ -152,7 +153,7 @@ func TestLifeOfAnAdapter(t *testing.T) {
 		t.Errorf("the runtime got the path %q, want %q", got, want)
 	}
 	for body, name := range map[string]api.ModelName{`{"model":"org/lora"}`: "org/lora", `{"model":"org\/lora"}`: "org/lora", `{"model":"m"}`: "", `[]`: "", `{"model":1}`: ""} {
-		if got := b.Of([]byte(body)); got != name {
+		if got := b.Of(jsonfield.Open([]byte(body))); got != name {
 			t.Errorf("%s is for %q, want %q", body, got, name)
 		}
 	}
@@ -161,7 +162,7 @@ func TestLifeOfAnAdapter(t *testing.T) {
 	if diff := cmp.Diff([][]api.ModelName{{"org/lora"}, {}}, b.changes); diff != "" || len(b.runtime.has) > 0 || b.runtime.inside != 0 {
 		t.Errorf("changes (-want +got):\n%s\nthe runtime has %v, %d places taken", diff, b.runtime.has, b.runtime.inside)
 	}
-	if got := b.Of([]byte(`{"model":"org/lora"}`)); got != "" {
+	if got := b.Of(jsonfield.Open([]byte(`{"model":"org/lora"}`))); got != "" {
 		t.Errorf("an unloaded adapter is still known: %s", got)
 	}
 }
@@ -247,14 +248,14 @@ func TestPending(t *testing.T) {
 	if status, answer := b.call("DELETE", "/adapters/old", ""); status != 204 {
 		t.Errorf("%d %s", status, answer)
 	}
-	if len(b.runtime.calls) != 1 || b.Of([]byte(`{"model":"x"}`)) != "" {
+	if len(b.runtime.calls) != 1 || b.Of(jsonfield.Open([]byte(`{"model":"x"}`))) != "" {
 		t.Errorf("the sleeper was asked: %v", b.runtime.calls)
 	}
 	b.runtime.refuse(api.CodeLoading)
 	if err := b.Restore(t.Context(), endpoint); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"load old", "unload old", "load x"}, b.runtime.calls); diff != "" || b.Of([]byte(`{"model":"x"}`)) != "x" {
+	if diff := cmp.Diff([]string{"load old", "unload old", "load x"}, b.runtime.calls); diff != "" || b.Of(jsonfield.Open([]byte(`{"model":"x"}`))) != "x" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

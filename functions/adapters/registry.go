@@ -210,12 +210,12 @@ func (r *Registry) Empty() bool {
 
 // Of returns the adapter that a request's body names as its model, loaded or on standby, empty if
 // there is none; see [Registry.Hold]. Where there are no adapters it costs nothing.
-func (r *Registry) Of(body []byte) api.ModelName {
+func (r *Registry) Of(body *jsonfield.Object) api.ModelName {
 	usable := r.usable.Load()
 	if usable == nil {
 		return ""
 	}
-	raw, found := jsonfield.Find(body, "model")
+	raw, found := body.Find("model")
 	if !found || len(raw) < 2 || raw[0] != '"' {
 		return ""
 	}

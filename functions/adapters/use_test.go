@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/adapters"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 func list(pairs ...string) (out []api.Adapter) {
@@ -39,7 +40,7 @@ func (b *bench) states() string {
 // hold uses an adapter and returns how to end that.
 func (b *bench) hold(t *testing.T, name api.ModelName) func() {
 	t.Helper()
-	if got := b.Of(fmt.Appendf(nil, `{"model":%q}`, name)); got != name {
+	if got := b.Of(jsonfield.Open(fmt.Appendf(nil, `{"model":%q}`, name))); got != name {
 		t.Fatalf("%s is taken for %q", name, got)
 	}
 	done, err := b.Hold(t.Context(), name)
@@ -203,7 +204,7 @@ func TestRemoveWhileInUse(t *testing.T) {
 	if err := b.Remove(t.Context(), "x"); err != nil || b.states() != "" || b.runtime.has["x"] == "" {
 		t.Errorf("%v, %s, the runtime has %v", err, b.states(), b.runtime.has)
 	}
-	if _, err := b.Hold(t.Context(), b.Of([]byte(`{"model":"x"}`))); err == nil || api.AsError(err).Status != 404 {
+	if _, err := b.Hold(t.Context(), b.Of(jsonfield.Open([]byte(`{"model":"x"}`)))); err == nil || api.AsError(err).Status != 404 {
 		t.Errorf("another request: %v, want 404", err)
 	}
 	if err := b.Remove(t.Context(), "x"); err == nil || api.AsError(err).Status != 404 {

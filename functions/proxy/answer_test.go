@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,16 +19,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // dialect writes requests in upper case and failures as "PATH STATUS: body".
 type dialect struct{}
 
-func (dialect) Request(path string, body []byte) ([]byte, *api.Error) {
-	if strings.Contains(string(body), "forbidden") {
-		return nil, api.BadRequest("x", "%s: x is forbidden", path)
+func (dialect) Request(path string, body *jsonfield.Object) *api.Error {
+	if bytes.Contains(body.Bytes(), []byte("forbidden")) {
+		return api.BadRequest("x", "%s: x is forbidden", path)
 	}
-	return []byte(strings.ToUpper(string(body)) + "!"), nil
+	body.Replace(append(bytes.ToUpper(body.Bytes()), '!'))
+	return nil
 }
 
 func (dialect) Failure(path string, status int, body []byte) []byte {
@@ -262,7 +265,7 @@ func TestLoad(t *testing.T) {
 	p := proxy.New(proxy.Config{Gate: &gate{base: rt.URL}, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		sending <- struct{}{}
 		return http.DefaultTransport.RoundTrip(r)
-	}), Adapter: func([]byte) api.ModelName { return "lora" }})
+	}), Adapter: func(*jsonfield.Object) api.ModelName { return "lora" }})
 	front := httptest.NewServer(p)
 	defer front.Close()
 	answered := make(chan *http.Response)

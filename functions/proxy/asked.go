@@ -26,43 +26,39 @@ const (
 // asked puts into the body what counts of who asks. What a client may not say is taken out:
 // its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
 // A body that servers read differently is refused: who routed it may have read another.
-func (x *exchange) asked(body []byte) ([]byte, error) {
+func (x *exchange) asked(body *jsonfield.Object) error {
 	watch := jsonfield.Watch{Names: jsonfield.Read}
-	var ambiguous error
-	_ = jsonfield.Each(body, 0, func(name, _ []byte) bool { // what is no object is the runtime's to refuse
-		ambiguous = watch.See(name)
-		return ambiguous == nil
-	})
-	if ambiguous != nil {
-		return nil, api.BadRequest("", "%v", ambiguous)
+	for name := range body.Names { // what is no object is the runtime's to refuse
+		if err := watch.See(name); err != nil {
+			return api.BadRequest("", "%v", err)
+		}
 	}
 	if watch.Saw("priority") && !x.proxy.cfg.Inside && x.r.Header[control.HeaderTrusted] == nil {
-		body = jsonfield.Delete(body, "priority")
+		body.Delete("priority")
 	}
-	return x.salted(body), nil
+	x.salt(body)
+	return nil
 }
 
-// salted keeps what is computed for the request's client apart from what others get.
-func (x *exchange) salted(body []byte) []byte {
+// salt keeps what is computed for the request's client apart from what others get.
+func (x *exchange) salt(body *jsonfield.Object) {
 	tenant := x.r.Header.Get(control.HeaderTenant)
 	if tenant == "" || !x.path.Prompts {
-		return body
+		return
 	}
 	switch x.proxy.cfg.Prefixes {
 	case PrefixesSalted:
-		own, found := jsonfield.Find(body, "cache_salt")
-		if found && (own[0] != '"' || len(own) == 2) {
-			return body // the runtime says what is wrong with it
+		own, found := body.Find("cache_salt")
+		if !found || own[0] == '"' && len(own) != 2 { // else the runtime says what is wrong with it
+			body.Set("cache_salt", saltOf(tenant, own))
 		}
-		return jsonfield.Set(body, "cache_salt", salt(tenant, own))
 	case PrefixesForgotten:
-		return jsonfield.Set(body, "cache_prompt", []byte("false"))
+		body.Set("cache_prompt", []byte("false"))
 	}
-	return body
 }
 
-// salt is what no other tenant's requests have, whatever salt of its own each adds: a string of JSON.
-func salt(tenant string, own []byte) []byte {
+// saltOf returns a salt that no other tenant's requests have, whatever salt of its own each adds: a string of JSON.
+func saltOf(tenant string, own []byte) []byte {
 	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
 	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // prepare reads the whole body and makes of it what the runtime gets. Its errors
 // are the client's faults, or that it left.
-func (x *exchange) prepare() ([]byte, error) {
+func (x *exchange) prepare() (*jsonfield.Object, error) {
 	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
 		return nil, err // it is for the client
@@ -41,40 +42,34 @@ func (x *exchange) prepare() ([]byte, error) {
 			return nil, err
 		}
 	}
+	object := jsonfield.Open(body)
 	if x.proxy.cfg.Adapter != nil {
-		x.outcome.Adapter = x.proxy.cfg.Adapter(body)
+		x.outcome.Adapter = x.proxy.cfg.Adapter(object)
 	}
-	if body, err = x.asked(body); err != nil {
-		return nil, err
+	if err := x.asked(object); err != nil || x.held() {
+		return object, err // how the runtime is asked for an adapter is known once it is loaded
 	}
-	if x.held() {
-		return body, nil // how the runtime is asked for an adapter is known once it is loaded
-	}
-	return x.translate(body)
+	return object, x.translate(object)
 }
 
 // held says whether a request needs an adapter that may have to be loaded.
 func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil }
 
 // translate makes a body one that the runtime understands.
-func (x *exchange) translate(body []byte) ([]byte, error) {
+func (x *exchange) translate(body *jsonfield.Object) error {
 	if x.proxy.cfg.Dialect == nil {
-		return body, nil
+		return nil
 	}
-	out, refused := x.proxy.cfg.Dialect.Request(x.r.URL.Path, body)
-	if refused != nil {
-		return nil, refused
+	if refused := x.proxy.cfg.Dialect.Request(x.r.URL.Path, body); refused != nil {
+		return refused
 	}
 	if s, is := x.proxy.cfg.Dialect.(Streamer); is {
-		if streamed, joins := s.Stream(x.r.URL.Path, out); joins {
-			x.joins = true
-			return streamed, nil
-		}
+		x.joins = s.Stream(x.r.URL.Path, body)
 	}
-	if !x.proxy.cfg.Inside {
-		out = x.report.request(x.proxy.cfg.Dialect, x.r.URL.Path, out)
+	if !x.joins && !x.proxy.cfg.Inside {
+		x.report.request(x.proxy.cfg.Dialect, x.r.URL.Path, body)
 	}
-	return out, nil
+	return nil
 }
 
 // form refuses a multipart body that does not begin with its boundary: what stands before it is read by

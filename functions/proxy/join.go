@@ -19,9 +19,9 @@ import (
 // when its first token came nor how long it generated. Such answers are asked for as streams, so that both are
 // seen, and put together here: the client gets what it asked for.
 type Streamer interface {
-	// Stream makes of a body as the runtime gets it one that asks for a stream with its usage. False: it asks for one
+	// Stream has a body, as the runtime gets it, ask for a stream with its usage. False: it asks for one
 	// already, or for something that is no generation.
-	Stream(path string, body []byte) ([]byte, bool)
+	Stream(path string, body *jsonfield.Object) bool
 }
 
 const (

@@ -9,18 +9,18 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // streams asks for streams in the place of clients that want none.
 type streams struct{ dialect }
 
-func (streams) Request(_ string, body []byte) ([]byte, *api.Error) { return body, nil }
+func (streams) Request(string, *jsonfield.Object) *api.Error { return nil }
 
-func (streams) Stream(_ string, body []byte) ([]byte, bool) {
-	if strings.Contains(string(body), `"stream":true`) {
-		return nil, false
-	}
-	return []byte(strings.Replace(string(body), "{", `{"stream":true,`, 1)), true
+func (streams) Stream(_ string, body *jsonfield.Object) bool {
+	asked, _ := body.Find("stream")
+	body.Set("stream", []byte("true"))
+	return string(asked) != "true"
 }
 
 const (

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 	"github.com/rouse-dev/rouse/internal/inbound"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 	"github.com/rouse-dev/rouse/internal/localhttp"
 	"github.com/rouse-dev/rouse/internal/relay"
 )
@@ -45,7 +46,7 @@ type Moves interface {
 
 // Dialect is how the runtime's HTTP differs from the clients', see runtime.Dialect.
 type Dialect interface {
-	Request(path string, body []byte) ([]byte, *api.Error)
+	Request(path string, body *jsonfield.Object) *api.Error
 	Failure(path string, status int, body []byte) []byte
 }
 
@@ -67,7 +68,7 @@ type Config struct {
 	Host string
 	// Adapter returns the adapter that a request's body names as its model,
 	// empty where it names none; nil: there are no adapters.
-	Adapter func(body []byte) api.ModelName
+	Adapter func(body *jsonfield.Object) api.ModelName
 	// Hold keeps such an adapter loaded until done is called, for a request that has its place, and loads
 	// it first where it is not; nil: all are.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
@@ -235,7 +236,7 @@ func (x *exchange) serveBehind() {
 
 // ask gives a request that has a place to the runtime, and passes the answer on. validated
 // says what the answer is worth; nil: it is worth it.
-func (x *exchange) ask(ctx context.Context, base string, body []byte, validated func() *api.Error) {
+func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, x.began.Add(x.proxy.cfg.Timeout))
@@ -245,19 +246,19 @@ func (x *exchange) ask(ctx context.Context, base string, body []byte, validated 
 		done, err := x.proxy.cfg.Hold(ctx, x.outcome.Adapter)
 		if err == nil {
 			defer done()
-			body, err = x.translate(body)
+			err = x.translate(body)
 		}
 		if err != nil {
 			x.unheld(ctx, err)
 			return
 		}
 	}
-	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body))
+	x.live = x.proxy.load.begin(x.outcome.Adapter, len(body.Bytes()))
 	defer x.live.end()
 	x.beside = x.alongside()
 	x.outcome.Sent = time.Since(x.began)
 	defer x.moves(false)
-	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
+	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body.Bytes()))
 	if err != nil {
 		x.unanswered(ctx, err)
 		return

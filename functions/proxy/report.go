@@ -13,9 +13,9 @@ import (
 
 // Reporter is what the [Dialect] of a runtime may have besides that can be asked what its streams use.
 type Reporter interface {
-	// Report makes of a body as the runtime gets it one that asks for that, as often as the runtime says it, and returns what it asks for
+	// Report has a body, as the runtime gets it, ask for that, as often as the runtime says it, and returns what it asks for
 	// that the client did not. What is no stream stays as it is.
-	Report(path string, body []byte) ([]byte, relay.Asked)
+	Report(path string, body *jsonfield.Object) relay.Asked
 }
 
 // report is what the runtime reports of one stream.
@@ -49,22 +49,19 @@ type counts struct {
 }
 
 // request asks the runtime for reports.
-func (r *report) request(of Dialect, path string, body []byte) []byte {
-	reporter, is := of.(Reporter)
-	if !is {
-		return body
+func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
+	if reporter, is := of.(Reporter); is {
+		r.asked = reporter.Report(path, body)
+		n, _ := body.Find("n")
+		_ = json.Unmarshal(n, &r.n) // what is no number is the runtime's to refuse
 	}
-	body, r.asked = reporter.Report(path, body)
-	n, _ := jsonfield.Find(body, "n")
-	_ = json.Unmarshal(n, &r.n) // what is no number is the runtime's to refuse
-	return body
 }
 
 // take takes whole events, or a part of one that is too large, and returns what the client gets of them: with what the activator wants to
 // know, and without what its client has not asked for. Meter is told too. The result is valid until the next call. Of a finished stream
 // nothing is kept back.
 func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
-	if r.asked.Field == "" && !r.asked.Chunk && !r.tells {
+	if r.asked.Field == "" && !r.asked.Chunk && !r.tells || len(r.held) == 0 && !r.concern(p) {
 		return p
 	}
 	r.kept = r.kept[:0]
@@ -93,6 +90,14 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	return r.kept
 }
 
+// concern reports whether anything in p may be a report, or be changed. In a model's text the quotes would be escaped.
+func (r *report) concern(p []byte) bool {
+	if bytes.Contains(p, []byte(`"usage"`)) || bytes.Contains(p, []byte(`"`+fieldTimings+`"`)) {
+		return true
+	}
+	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
+}
+
 // event takes an event in three parts: what stands before its data, the line with that, and what stands behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
@@ -117,10 +122,12 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 		return
 	}
 	if c.field != nil && !c.alone && !c.keeps {
-		changed := jsonfield.Delete(data, r.asked.Field)
 		if r.asked.Null != nil && r.asked.Null(data) {
-			changed = jsonfield.Set(data, r.asked.Field, []byte("null"))
+			c.object.Set(r.asked.Field, []byte("null"))
+		} else {
+			c.object.Delete(r.asked.Field)
 		}
+		changed := c.object.Bytes()
 		line, data = bytes.Replace(line, data, changed, 1), changed
 	}
 	event := bytes.Join([][]byte{before, line, behind}, nil)
@@ -140,7 +147,7 @@ func (r *report) release(own *chunk) {
 	r.held = nil
 	var value []byte
 	if own != nil {
-		value, _ = jsonfield.Find(own.data, r.asked.Moves)
+		value, _ = own.object.Find(r.asked.Moves)
 	} else if v := r.learned.Load(); v != nil {
 		value = *v
 	}
@@ -156,7 +163,7 @@ func (r *report) release(own *chunk) {
 
 // chunk is what counts of an event's data.
 type chunk struct {
-	data     []byte
+	object   *jsonfield.Object
 	usage    []byte // nil: none
 	timings  []byte
 	field    []byte // that was asked for; nil: it is not there, or null
@@ -166,35 +173,25 @@ type chunk struct {
 	keeps    bool   // it has its times whether they were asked for or not
 }
 
-func readChunk(data []byte, field string) (c chunk) {
-	c.data = data
-	if len(data) == 0 || data[0] != '{' {
-		return c
+func readChunk(data []byte, field string) chunk {
+	c := chunk{object: jsonfield.Open(data)} // what is no object has no fields
+	value := func(name string) []byte {
+		v, _ := c.object.Find(name)
+		if string(v) == "null" {
+			return nil
+		}
+		return v
 	}
-	_ = jsonfield.Each(data, 0, func(name, value []byte) bool { // what is no object has no fields
-		if string(value) == "null" {
-			return true
-		}
-		name = name[1 : len(name)-1]
-		if string(name) == field {
-			c.field = value
-		}
-		switch string(name) {
-		case "usage":
-			c.usage = value
-		case fieldTimings:
-			c.timings = value
-		case "choices":
-			c.alone = string(value) == "[]"
-			c.choice(value)
-		case "stop":
-			c.keeps = c.keeps || string(value) == "true"
-		case "type":
-			c.keeps = c.keeps || slices.Contains([]string{`"response.completed"`, `"response.incomplete"`, `"response.failed"`}, string(value))
-		}
-		return true
-	})
-	c.keeps = (c.keeps || c.finishes) && field == fieldTimings
+	c.usage, c.timings = value("usage"), value(fieldTimings)
+	if field != "" {
+		c.field = value(field)
+	}
+	if choices := value("choices"); choices != nil {
+		c.alone = string(choices) == "[]"
+		c.choice(choices)
+	}
+	c.keeps = field == fieldTimings && (c.finishes || string(value("stop")) == "true" ||
+		slices.Contains([]string{`"response.completed"`, `"response.incomplete"`, `"response.failed"`}, string(value("type"))))
 	return c
 }
 

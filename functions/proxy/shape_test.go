@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/proxy"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Who is told to come again is told when: as the runtime says, or in a second.
@@ -44,7 +45,7 @@ func TestShapesOfErrors(t *testing.T) {
 // failing is a dialect whose failures are written over, but for a client's own.
 type failing struct{}
 
-func (failing) Request(_ string, body []byte) ([]byte, *api.Error) { return body, nil }
+func (failing) Request(string, *jsonfield.Object) *api.Error { return nil }
 func (failing) Failure(_ string, status int, body []byte) []byte {
 	if status < 500 {
 		return body

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // fake is a server with scripted answers that records what it is asked.
@@ -154,11 +155,11 @@ const (
 // request sends a body through a runtime's dialect.
 func request(t *testing.T, r runtime.Runtime, path, body string) string {
 	t.Helper()
-	out, refused := r.Request(path, []byte(body))
-	if refused != nil {
+	out := jsonfield.Open([]byte(body))
+	if refused := r.Request(path, out); refused != nil {
 		return refused.Message
 	}
-	return string(out)
+	return string(out.Bytes())
 }
 
 // write makes a file and returns its path.

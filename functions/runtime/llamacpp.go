@@ -128,15 +128,16 @@ func (r *llamaCpp) scales(name string) []byte {
 }
 
 // Request has the adapter that "model" names applied, and no other. llama-server drops "lora" from Anthropic's requests.
-func (r *llamaCpp) Request(path string, body []byte) ([]byte, *api.Error) {
+func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	if adapters := r.cfg.Spec.Adapters; len(adapters) > 0 {
 		asked, _ := modelOf(body)
 		if path == "/v1/messages" && slices.ContainsFunc(adapters, func(a api.Adapter) bool { return string(a.Name) == asked }) {
-			return nil, api.BadRequest("model", "llama.cpp applies no adapter to requests of %s: ask %s by /v1/chat/completions or /v1/responses", path, asked)
+			return api.BadRequest("model", "llama.cpp applies no adapter to requests of %s: ask %s by /v1/chat/completions or /v1/responses", path, asked)
 		}
-		body = jsonfield.Set(body, "lora", r.scales(asked))
+		body.Set("lora", r.scales(asked))
 	}
-	return r.rename(body), nil
+	r.rename(body)
+	return nil
 }
 
 // Probe has first no adapter applied to what does not name one, in the server that it has started.

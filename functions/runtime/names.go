@@ -78,23 +78,23 @@ func (n *names) known(name string) bool { return slices.Contains(n.clients, name
 
 // rename puts the server's own name in the place of the client's in the field
 // "model" of the body. Any other name is the server's to answer for.
-func (n *names) rename(body []byte) []byte {
+func (n *names) rename(body *jsonfield.Object) {
 	own := n.own.Load()
-	if own == nil || len(body) == 0 {
-		return body
+	if own == nil {
+		return
 	}
-	if isForm(body) {
-		return setInForm(body, "model", func(asked string) string {
+	if raw := body.Bytes(); isForm(raw) {
+		body.Replace(setInForm(raw, "model", func(asked string) string {
 			if n.known(asked) {
 				return own.name
 			}
 			return asked
-		})
+		}))
+		return
 	}
-	if asked, found := modelOf(body); !found || !n.known(asked) {
-		return body
+	if asked, found := modelOf(body); found && n.known(asked) {
+		body.Set("model", own.json)
 	}
-	return jsonfield.Set(body, "model", own.json)
 }
 
 // none says whether a field names nothing.
@@ -103,22 +103,16 @@ func none(raw []byte, found bool) bool {
 }
 
 // named is rename for a server that wants the model's name in each request of OpenAI's API: a client of a function may leave it out.
-func (n *names) named(path string, body []byte) []byte {
-	own := n.own.Load()
-	if own == nil || !strings.HasPrefix(path, "/v1/") || isForm(body) {
-		return n.rename(body)
+func (n *names) named(path string, body *jsonfield.Object) {
+	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && none(body.Find("model")) {
+		body.Set("model", own.json)
+		return
 	}
-	if none(jsonfield.Find(body, "model")) {
-		return jsonfield.Set(body, "model", own.json)
-	}
-	return n.rename(body)
+	n.rename(body)
 }
 
 // modelOf is the field "model" of a body, and whether it is a string.
-func modelOf(body []byte) (name string, found bool) {
-	raw, found := jsonfield.Find(body, "model")
-	return text(raw, found)
-}
+func modelOf(body *jsonfield.Object) (name string, found bool) { return text(body.Find("model")) }
 
 func text(raw []byte, found bool) (string, bool) {
 	if !found || !bytes.HasPrefix(raw, []byte{'"'}) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // anOllama makes a runtime for a model, with a program that is none.
@@ -165,7 +166,7 @@ const generated = `POST /api/generate {"keep_alive":-1,"model":"qwen","options":
 // TestOllamaStream: what a client wants without a stream is asked for as one, and nothing else is.
 func TestOllamaStream(t *testing.T) {
 	r, is := anOllama(t, "m").(interface {
-		Stream(path string, body []byte) ([]byte, bool)
+		Stream(path string, body *jsonfield.Object) bool
 	})
 	if !is {
 		t.Fatal("Ollama is asked for no streams")
@@ -183,9 +184,10 @@ func TestOllamaStream(t *testing.T) {
 		{"/v1/responses", `{"model":"m"}`, ""},
 		{"/api/chat", `{"model":"m","stream":false}`, ""},
 	} {
-		got, joins := r.Stream(tc.path, []byte(tc.body))
-		if joins != (tc.want != "") || joins && !sameFields(t, got, tc.want) {
-			t.Errorf("%s %s: got %s, %t; want %s", tc.path, tc.body, got, joins, tc.want)
+		body := jsonfield.Open([]byte(tc.body))
+		joins := r.Stream(tc.path, body)
+		if joins != (tc.want != "") || joins && !sameFields(t, body.Bytes(), tc.want) {
+			t.Errorf("%s %s: got %s, %t; want %s", tc.path, tc.body, body.Bytes(), joins, tc.want)
 		}
 	}
 }

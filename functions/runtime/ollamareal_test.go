@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // realOllama is the path of an Ollama, by ROUSE_OLLAMA or PATH.
@@ -99,11 +100,11 @@ func startOnly(t *testing.T, cfg runtime.Config, model string) running {
 // post sends a client's request through the dialect.
 func (r running) post(t *testing.T, path, body string) (status int, answer string) {
 	t.Helper()
-	changed, refused := r.Request(path, []byte(body))
-	if refused != nil {
+	changed := jsonfield.Open([]byte(body))
+	if refused := r.Request(path, changed); refused != nil {
 		return refused.Status, refused.Message
 	}
-	resp, err := http.Post(r.launch.Endpoint.URL(path), "application/json", strings.NewReader(string(changed)))
+	resp, err := http.Post(r.launch.Endpoint.URL(path), "application/json", strings.NewReader(string(changed.Bytes())))
 	if err != nil {
 		t.Fatal(err)
 	}

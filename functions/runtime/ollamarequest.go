@@ -12,65 +12,69 @@ import (
 // Request takes out keep_alive, gives the limit of tokens the name that Ollama
 // reads, and its own name to the model, also where a client names none. Ollama reads fields without regard to case
 // and ignores what stands behind the object: nothing may hide there.
-func (r *ollama) Request(path string, body []byte) ([]byte, *api.Error) {
-	if len(bytes.TrimSpace(body)) == 0 {
-		return body, nil
-	}
-	if isForm(body) {
+func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
+	switch raw := body.Bytes(); {
+	case len(bytes.TrimSpace(raw)) == 0:
+		return nil
+	case isForm(raw):
 		return r.form(body)
+	case body.Err() != nil:
+		return api.BadRequest("", "the body is no JSON object: %v", body.Err())
 	}
-	if err := jsonfield.Check(body); err != nil {
-		return nil, api.BadRequest("", "the body is no JSON object: %v", err)
-	}
-	body = jsonfield.DeleteFold(body, "keep_alive")
+	body.Fold = true
+	body.Delete("keep_alive")
 	switch path {
 	case "/v1/chat/completions":
-		body = limitOf(body)
+		limitOf(body)
 	case "/v1/completions":
-		body = promptOf(body)
+		promptOf(body)
 	}
 	name := "model"
-	raw, found := jsonfield.FindFold(body, name)
+	raw, found := body.Find(name)
 	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API takes an old field too, and its command line writes both
-		if old, there := jsonfield.FindFold(body, "name"); there {
+		if old, there := body.Find("name"); there {
 			name, raw, found = "name", old, true
 		}
 	}
 	own := r.own.Load()
-	if own != nil && none(raw, found) {
-		return jsonfield.SetFold(body, name, own.json), nil
+	if own == nil {
+		return nil
 	}
-	asked, isText := text(raw, found)
-	if !isText || own == nil || asked == own.name {
-		return body, nil
+	if !none(raw, found) {
+		asked, isText := text(raw, found)
+		switch {
+		case !isText || asked == own.name:
+			return nil
+		case !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name):
+			return unknownModel(asked, &r.names)
+		}
 	}
-	if !r.known(strings.TrimSuffix(asked, ":latest")) && canonical(asked) != canonical(own.name) {
-		return nil, unknownModel(asked, &r.names)
-	}
-	return jsonfield.SetFold(body, name, own.json), nil
+	body.Set(name, own.json)
+	return nil
 }
 
 // Stream asks for a stream where the client wants none: of an answer without one, by OpenAI's API, Ollama does
 // not tell when its first token came, nor how long it generated.
-func (r *ollama) Stream(path string, body []byte) ([]byte, bool) {
-	if path != "/v1/chat/completions" && path != "/v1/completions" || jsonfield.Check(body) != nil {
-		return nil, false
+func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
+	body.Fold = true
+	if path != "/v1/chat/completions" && path != "/v1/completions" || body.Err() != nil {
+		return false
 	}
-	if raw, found := jsonfield.FindFold(body, "stream"); found && string(raw) != "false" && string(raw) != "null" {
-		return nil, false
+	if raw, found := body.Find("stream"); found && string(raw) != "false" && string(raw) != "null" {
+		return false
 	}
-	if _, found := jsonfield.FindFold(body, "_debug_render_only"); found {
-		return nil, false
+	if _, found := body.Find("_debug_render_only"); found {
+		return false
 	}
-	body = jsonfield.SetFold(body, "stream", []byte("true"))
-	return jsonfield.SetFold(body, "stream_options", []byte(`{"include_usage":true}`)), true
+	body.Set("stream", []byte("true"))
+	body.Set("stream_options", []byte(`{"include_usage":true}`))
+	return true
 }
 
 // form is Request for a multipart form, as audio comes in: the field "model" is renamed.
-func (r *ollama) form(body []byte) ([]byte, *api.Error) {
+func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	own := r.own.Load()
-	var refused *api.Error
-	body = setInForm(body, "model", func(asked string) string {
+	body.Replace(setInForm(body.Bytes(), "model", func(asked string) string {
 		switch {
 		case own == nil || asked == own.name:
 			return asked
@@ -79,29 +83,27 @@ func (r *ollama) form(body []byte) ([]byte, *api.Error) {
 			return asked
 		}
 		return own.name
-	})
-	return body, refused
+	}))
+	return refused
 }
 
 // promptOf makes a prompt that is a list of one text, as OpenAI's API has it too, that text: Ollama takes
 // nothing else.
-func promptOf(body []byte) []byte {
-	raw, found := jsonfield.FindFold(body, "prompt")
+func promptOf(body *jsonfield.Object) {
+	raw, found := body.Find("prompt")
 	var list []json.RawMessage
 	if !found || !bytes.HasPrefix(raw, []byte{'['}) || json.Unmarshal(raw, &list) != nil || len(list) != 1 {
-		return body
+		return
 	}
-	if _, isText := text(list[0], true); !isText {
-		return body
+	if _, isText := text(list[0], true); isText {
+		body.Set("prompt", list[0])
 	}
-	return jsonfield.SetFold(body, "prompt", list[0])
 }
 
 // limitOf gives max_completion_tokens, which Ollama ignores, the older name, unless
 // that is there too.
-func limitOf(body []byte) []byte {
-	if limit, found := jsonfield.FindFold(body, "max_tokens"); found && string(limit) != "null" {
-		return body
+func limitOf(body *jsonfield.Object) {
+	if limit, found := body.Find("max_tokens"); !found || string(limit) == "null" {
+		body.Rename("max_completion_tokens", "max_tokens")
 	}
-	return jsonfield.RenameFold(body, "max_completion_tokens", "max_tokens")
 }

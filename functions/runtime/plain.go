@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Plain is embedded by adapters and fakes of servers that speak as clients do, and have
@@ -13,7 +14,7 @@ import (
 type Plain struct{}
 
 // Request changes nothing.
-func (Plain) Request(_ string, body []byte) ([]byte, *api.Error) { return body, nil }
+func (Plain) Request(string, *jsonfield.Object) *api.Error { return nil }
 
 // Failure changes nothing.
 func (Plain) Failure(_ string, _ int, body []byte) []byte { return body }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // rayServe runs "serve run" of Ray Serve: an application that speaks the OpenAI
@@ -144,6 +145,7 @@ func member(mapping *yaml.Node, key string) *yaml.Node {
 	return value
 }
 
-func (r *rayServe) Request(path string, body []byte) ([]byte, *api.Error) {
-	return r.named(path, body), nil
+func (r *rayServe) Request(path string, body *jsonfield.Object) *api.Error {
+	r.named(path, body)
+	return nil
 }

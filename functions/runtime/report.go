@@ -8,73 +8,73 @@ import (
 )
 
 // Report asks for the usage of a stream, at its end and with each chunk.
-func (r *engine) Report(path string, body []byte) ([]byte, relay.Asked) {
-	body, asked := reportUsage(path, body, true, false)
+func (r *engine) Report(path string, body *jsonfield.Object) relay.Asked {
+	asked := reportUsage(path, body, true, false)
 	if !asked.Chunk {
 		asked.Null = func([]byte) bool { return true }
 	}
-	return body, asked
+	return asked
 }
 
 // Report does as for the engine. vLLM tells its fingerprint in the last chunk: that is the one with the usage, where it is asked for.
-func (r *vllm) Report(path string, body []byte) ([]byte, relay.Asked) {
+func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	if has(r.cfg.Spec.Args, "--enable-force-include-usage") { // all clients get it
-		return body, relay.Asked{}
+		return relay.Asked{}
 	}
-	body, asked := reportUsage(path, body, true, false)
+	asked := reportUsage(path, body, true, false)
 	asked.Moves = "system_fingerprint"
-	return body, asked
+	return asked
 }
 
 // Report does as for the engine. SGLang tells the usage with each chunk without one at the end, too, and writes a chunk with text of a chat without the fields that have no value, and all others with null.
-func (r *sglang) Report(path string, before []byte) ([]byte, relay.Asked) {
-	body, asked := reportUsage(path, before, true, has(r.cfg.Spec.Args, "--stream-response-default-include-usage"))
-	if options, _ := jsonfield.Find(before, "stream_options"); asked.Field != "" {
-		if all, _ := jsonfield.Find(options, withEach); string(all) == "true" {
-			asked.Field = ""
-		}
+func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
+	before, _ := body.Find("stream_options")
+	asked := reportUsage(path, body, true, has(r.cfg.Spec.Args, "--stream-response-default-include-usage"))
+	if all, _ := jsonfield.Find(before, withEach); string(all) == "true" {
+		asked.Field = ""
 	}
 	asked.Null = func(chunk []byte) bool {
 		return !bytes.Contains(chunk, []byte(`"delta"`)) || bytes.Contains(chunk, []byte(`"tool_calls"`))
 	}
-	return body, asked
+	return asked
 }
 
 // Report asks for the usage at the end: what else an application knows nobody can say.
-func (r *rayServe) Report(path string, body []byte) ([]byte, relay.Asked) {
+func (r *rayServe) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
 // Report asks for the usage at the end; Ollama has no more. Of a text it has an empty one in each chunk then.
-func (r *ollama) Report(path string, body []byte) ([]byte, relay.Asked) {
-	if isForm(body) || jsonfield.Check(body) != nil {
-		return body, relay.Asked{}
+func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
+	if body.Err() != nil {
+		return relay.Asked{}
 	}
-	body, asked := reportUsage(path, body, false, false)
+	asked := reportUsage(path, body, false, false)
 	if path == "/v1/completions" && asked.Chunk {
 		asked.Field = "usage"
 	}
-	return body, asked
+	return asked
 }
 
 // Report asks for the times with each chunk, which have the tokens; without that the last one has them.
-func (r *llamaCpp) Report(path string, body []byte) ([]byte, relay.Asked) {
+func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	switch path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion", "/infill":
 	default:
-		return body, relay.Asked{}
+		return relay.Asked{}
 	}
 	const name = "timings_per_token"
-	stream, _ := jsonfield.Find(body, "stream")
-	own, _ := jsonfield.Find(body, name)
+	stream, _ := body.Find("stream")
+	own, _ := body.Find(name)
 	if string(stream) != "true" || own != nil && string(own) != "false" && string(own) != "null" {
-		return body, relay.Asked{}
+		return relay.Asked{}
 	}
-	return jsonfield.Set(body, name, []byte("true")), relay.Asked{Field: "timings"}
+	body.Set(name, []byte("true"))
+	return relay.Asked{Field: "timings"}
 }
 
 // Report does as for Ray Serve.
-func (r *command) Report(path string, body []byte) ([]byte, relay.Asked) {
+func (r *command) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
@@ -86,34 +86,36 @@ const (
 
 // reportUsage asks for the usage of a stream by OpenAI's API, and where each is true with each chunk, as vLLM and SGLang know it. always says
 // that the server tells it at the end without a word.
-func reportUsage(path string, body []byte, each, always bool) (changed []byte, asked relay.Asked) {
-	stream, _ := jsonfield.Find(body, "stream")
+func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked relay.Asked) {
+	stream, _ := body.Find("stream")
 	if path != "/v1/chat/completions" && path != "/v1/completions" || string(stream) != "true" {
-		return body, relay.Asked{}
+		return relay.Asked{}
 	}
-	options, found := jsonfield.Find(body, "stream_options")
+	options, found := body.Find("stream_options")
 	if !found || string(options) == "null" {
 		options = []byte("{}")
 	}
-	end, known := switched(options, atEnd)
-	all, known2 := switched(options, withEach)
-	if jsonfield.Check(options) != nil || !known || !known2 {
-		return body, relay.Asked{} // the server's to refuse
+	o := jsonfield.Open(options)
+	end, known := switched(o, atEnd)
+	all, known2 := switched(o, withEach)
+	if o.Err() != nil || !known || !known2 {
+		return relay.Asked{} // the server's to refuse
 	}
 	end = end || always
 	asked.Chunk = !end
-	options = jsonfield.Set(options, atEnd, []byte("true"))
+	o.Set(atEnd, []byte("true"))
 	if each {
-		options = jsonfield.Set(options, withEach, []byte("true"))
+		o.Set(withEach, []byte("true"))
 	}
 	if each && !all || all && !end {
 		asked.Field = "usage"
 	}
-	return jsonfield.Set(body, "stream_options", options), asked
+	body.Set("stream_options", o.Bytes())
+	return asked
 }
 
-// switched is a field that is true, false or null; known is false where it is anything else.
-func switched(options []byte, name string) (on, known bool) {
-	v, found := jsonfield.Find(options, name)
+// switched returns a field that is true, false or null; known is false where it is anything else.
+func switched(options *jsonfield.Object, name string) (on, known bool) {
+	v, found := options.Find(name)
 	return string(v) == "true", !found || string(v) == "true" || string(v) == "false" || string(v) == "null"
 }

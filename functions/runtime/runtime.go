@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Launch is one start of a runtime.
@@ -135,13 +136,12 @@ type Publisher interface {
 }
 
 // Dialect is how a server's HTTP differs from what clients send and expect. Its
-// methods are pure, safe for many goroutines, and return what they were given,
-// not a copy, where there is nothing to change.
+// methods are safe for many goroutines, and change nothing besides what they are given.
 type Dialect interface {
 	// Request changes the body of a client's request, JSON or not, on its way to the
 	// server: fields it must not see, fields it knows under another name, its own
 	// name for the model. An error is the client's fault.
-	Request(path string, body []byte) ([]byte, *api.Error)
+	Request(path string, body *jsonfield.Object) *api.Error
 	// Failure makes an OpenAI error body of an answer with a status of 400 or more.
 	Failure(path string, status int, body []byte) []byte
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/internal/environ"
 	"github.com/rouse-dev/rouse/functions/process"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // server is what the adapters of servers that are not ours share: how they are
@@ -44,7 +45,10 @@ func (s *server) fresh() {
 }
 
 // Request gives the server its own name of the model.
-func (s *server) Request(_ string, body []byte) ([]byte, *api.Error) { return s.rename(body), nil }
+func (s *server) Request(_ string, body *jsonfield.Object) *api.Error {
+	s.rename(body)
+	return nil
+}
 
 // Sleep is not supported.
 func (s *server) Sleep(context.Context, api.Endpoint, api.Level) error {

@@ -145,29 +145,32 @@ func (r *sglang) Launch(model string) (Launch, error) {
 // Request puts the server's name of the model in the field "model" and, for an
 // adapter, the adapter's in "lora_path". The server answers for names that it does not
 // know with the model itself, so these are refused here, as are adapters that it does not have.
-func (r *sglang) Request(_ string, body []byte) ([]byte, *api.Error) {
-	if raw, found := jsonfield.Find(body, "lora_path"); !none(raw, found) {
+func (r *sglang) Request(_ string, body *jsonfield.Object) *api.Error {
+	if raw, found := body.Find("lora_path"); !none(raw, found) {
 		if name, is := text(raw, found); !is || !r.has(name) {
 			e := unknownModel(name, &r.names)
 			e.Param, e.Message = "lora_path", "no adapter "+string(raw)+" is loaded: name one in the field model (GET /v1/models lists them)"
-			return nil, e
+			return e
 		}
 	}
 	asked, found := modelOf(body)
 	own := r.own.Load()
 	if !found || own == nil {
-		return body, nil
+		return nil
 	}
 	base, adapter, tagged := strings.Cut(asked, ":")
 	switch {
 	case r.has(asked):
 		adapter = asked
 	case asked == own.name || r.known(asked):
-		return r.rename(body), nil
+		r.rename(body)
+		return nil
 	case !tagged || base != own.name && !r.known(base) || !r.has(adapter):
-		return nil, unknownModel(asked, &r.names)
+		return unknownModel(asked, &r.names)
 	}
-	return jsonfield.Set(jsonfield.Set(body, "model", own.json), "lora_path", []byte(quote(adapter))), nil
+	body.Set("model", own.json)
+	body.Set("lora_path", []byte(quote(adapter)))
+	return nil
 }
 
 // has says whether the server has an adapter loaded.

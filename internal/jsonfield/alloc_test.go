@@ -15,8 +15,8 @@ func TestFewAllocations(t *testing.T) {
 	for name, f := range map[string]func(){
 		"find":   func() { jsonfield.Find(body, "a") },
 		"set":    func() { jsonfield.Set(body, "model", []byte(`"m"`)) },
-		"rename": func() { jsonfield.RenameFold(body, "b", "c") },
-		"delete": func() { jsonfield.DeleteFold(body, "keep_alive") },
+		"rename": func() { renameFold(body, "b", "c") },
+		"delete": func() { deleteFold(body, "keep_alive") },
 	} {
 		if n := testing.AllocsPerRun(100, f); n > 3 {
 			t.Errorf("%s: %v allocations", name, n)

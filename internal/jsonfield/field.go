@@ -2,29 +2,19 @@
 // decoding it: what an edit does not name keeps its bytes, white space and order
 // included. Syntax (RFC 8259) is jsontext's to know.
 //
-// How one call goes:
+// [Open] reads a body once, and an [Object] is edited as often as wanted. A body that is
+// not exactly one JSON object (an array, a form, broken JSON, a second value behind it) has
+// no fields and is not changed: the model server refuses it. Who removes a field to protect
+// a server must look at [Object.Err] first: servers differ in what broken JSON they read.
 //
-//  1. The whole body is read. One that is not exactly one JSON object (an array, a
-//     form, broken JSON, a second value behind it) is returned as it came: it is the
-//     model server's to refuse. Who removes a field to protect a server must ask [Check]
-//     first: servers differ in what broken JSON they still read.
-//  2. The fields with the name are found, however their names are written:
-//     "\u006dodel" is model. A name may occur several times.
-//  3. If nothing is to be changed, the body itself is returned. Else the result is a new slice.
+// Names are compared as text, however they are written: "\u006dodel" is model. A name may
+// occur several times. [Items] and [Text] read a value that was found: an array, and a string.
 //
-// The functions with Fold in their name ignore case as encoding/json does for the
-// fields of a struct: a server written in Go takes "Model", "MODEL" and even
-// "ſtream" (with a long s) for what they resemble.
-//
-// [Items] and [Text] read a value that was found: an array, and a string.
-//
-// It looks below the top level only there. All functions are pure and safe for
-// many goroutines.
+// All functions are pure and safe for many goroutines; an Object belongs to one.
 package jsonfield
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,45 +25,33 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Find returns the value of the field as it is encoded, without white space
-// around it. Of a repeated field it is the last one, which counts for
-// encoding/json and most others. The value is a part of body, not a copy.
-func Find(body []byte, name string) (value []byte, found bool) { return find(body, name, false) }
-
-// FindFold is [Find] without regard to case.
-func FindFold(body []byte, name string) (value []byte, found bool) { return find(body, name, true) }
-
-// Set gives every field with the name the value, or adds the field at the end.
-// value is encoded JSON; that it is valid is the caller's promise.
-func Set(body []byte, name string, value []byte) []byte { return set(body, name, value, false) }
-
-// SetFold is [Set] without regard to case; names are left as they are spelt.
-func SetFold(body []byte, name string, value []byte) []byte { return set(body, name, value, true) }
-
-// RenameFold gives every field named from, without regard to case, the name to. Where there is one, fields
-// that were named to before are removed: the renamed one counts.
-func RenameFold(body []byte, from, to string) []byte {
-	if _, found := find(body, from, true); !found || from == to {
-		return body
-	}
-	return edit(body, len(to), func(f place, out []byte) []byte {
-		switch {
-		case f.is(body, from, true):
-			out = append(out, body[f.begin:f.name]...)
-			out = appendName(out, to)
-			return append(out, body[f.nameEnd:f.end]...)
-		case f.is(body, to, true):
-			return nil
+// Find returns the value of a field, see [Object.Find].
+func Find(body []byte, name string) (value []byte, found bool) {
+	_, err := walk(body, func(f place) bool {
+		if f.is(body, name, false) {
+			value, found = body[f.value:f.valueEnd], true
 		}
-		return append(out, body[f.begin:f.end]...)
+		return true
 	})
+	if err != nil {
+		return nil, false
+	}
+	return value, found
 }
 
-// Delete removes every field with the name.
-func Delete(body []byte, name string) []byte { return remove(body, name, false) }
+// Set returns body with the field set, see [Object.Set].
+func Set(body []byte, name string, value []byte) []byte {
+	o := Open(body)
+	o.Set(name, value)
+	return o.Bytes()
+}
 
-// DeleteFold is [Delete] without regard to case.
-func DeleteFold(body []byte, name string) []byte { return remove(body, name, true) }
+// Delete returns body without the field, see [Object.Delete].
+func Delete(body []byte, name string) []byte {
+	o := Open(body)
+	o.Delete(name)
+	return o.Bytes()
+}
 
 // Each calls yield with every field of the object, in order, until it returns
 // false: its name as it is written, quotes included, and its value. Arrays and
@@ -133,7 +111,7 @@ func Check(body []byte) error {
 	return err
 }
 
-// place is where a field lies: offsets in the body.
+// place says where a field lies: offsets in the body.
 type place struct {
 	begin, end      int // from the brace or comma before it to the one behind it
 	name, nameEnd   int // with the quotes
@@ -143,13 +121,13 @@ type place struct {
 // is says whether the field has the name.
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
-	if bytes.IndexByte(written, '\\') >= 0 || fold || strings.ContainsRune(name, utf8.RuneError) {
+	if bytes.IndexByte(written, '\\') >= 0 || (fold || strings.ContainsRune(name, utf8.RuneError)) && !utf8.Valid(written) {
 		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and halves of surrogates become U+FFFD, as in encoding/json
 	}
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
 }
 
-// braces are where an object begins and ends: the offset behind the first, and that of the second.
+// braces says where an object begins and ends: the offset behind the first, and that of the second.
 type braces struct{ opened, closed int }
 
 // readers are decoders with what they read from.
@@ -293,99 +271,4 @@ func shallow(body []byte, depth int) error {
 		}
 	}
 	return nil
-}
-
-func find(body []byte, name string, fold bool) (value []byte, found bool) {
-	_, err := walk(body, func(f place) bool {
-		if f.is(body, name, fold) {
-			value, found = body[f.value:f.valueEnd], true
-		}
-		return true
-	})
-	if err != nil {
-		return nil, false
-	}
-	return value, found
-}
-
-func set(body []byte, name string, value []byte, fold bool) []byte {
-	present, change := false, false
-	var last place
-	b, err := walk(body, func(f place) bool {
-		if last = f; f.is(body, name, fold) {
-			present = true
-			change = change || !bytes.Equal(body[f.value:f.valueEnd], value)
-		}
-		return true
-	})
-	switch {
-	case err != nil || present && !change:
-		return body
-	case !present:
-		return add(body, max(last.valueEnd, b.opened), last.name > 0, name, value)
-	}
-	return edit(body, len(value), func(f place, out []byte) []byte {
-		if !f.is(body, name, fold) {
-			return append(out, body[f.begin:f.end]...)
-		}
-		out = append(out, body[f.begin:f.value]...)
-		out = append(out, value...)
-		return append(out, body[f.valueEnd:f.end]...)
-	})
-}
-
-// add puts a field at an offset, behind another one or as the first.
-func add(body []byte, at int, behind bool, name string, value []byte) []byte {
-	out := make([]byte, 0, len(body)+len(name)+len(value)+4)
-	out = append(out, body[:at]...)
-	if behind {
-		out = append(out, ',')
-	}
-	out = appendName(out, name)
-	out = append(out, ':')
-	out = append(out, value...)
-	return append(out, body[at:]...)
-}
-
-func remove(body []byte, name string, fold bool) []byte {
-	if _, found := find(body, name, fold); !found {
-		return body
-	}
-	return edit(body, 0, func(f place, out []byte) []byte {
-		if f.is(body, name, fold) {
-			return nil
-		}
-		return append(out, body[f.begin:f.end]...)
-	})
-}
-
-// edit writes body anew, which is an object. each appends what becomes of one
-// field, white space around it included, or returns nil to leave it out. more is
-// a guess of how much longer the result is.
-func edit(body []byte, more int, each func(f place, out []byte) []byte) []byte {
-	out := make([]byte, 0, len(body)+more+8)
-	kept, last := 0, 0 // how much is written with a field in it, and where the last field ends
-	b, _ := walk(body, func(f place) bool {
-		if last == 0 {
-			out = append(out, body[:f.begin]...)
-		}
-		length := len(out)
-		if kept > 0 {
-			out = append(out, ',')
-		}
-		if longer := each(f, out); longer != nil {
-			out, kept = longer, len(longer)
-		} else {
-			out = out[:length]
-		}
-		last = f.end
-		return true
-	})
-	return append(out, body[b.closed:]...)
-}
-
-// appendName appends a name with its quotes.
-func appendName(b []byte, name string) []byte {
-	quoted, _ := json.Marshal(name) // strings always marshal
-	return append(b, quoted...)
 }

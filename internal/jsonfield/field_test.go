@@ -12,18 +12,32 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
+func renameFold(body []byte, from, to string) []byte {
+	o := jsonfield.Open(body)
+	o.Fold = true
+	o.Rename(from, to)
+	return o.Bytes()
+}
+
+func deleteFold(body []byte, name string) []byte {
+	o := jsonfield.Open(body)
+	o.Fold = true
+	o.Delete(name)
+	return o.Bytes()
+}
+
 func TestEdits(t *testing.T) {
 	set := func(name, value string) func([]byte) []byte {
 		return func(b []byte) []byte { return jsonfield.Set(b, name, []byte(value)) }
 	}
 	rename := func(from, to string) func([]byte) []byte {
-		return func(b []byte) []byte { return jsonfield.RenameFold(b, from, to) }
+		return func(b []byte) []byte { return renameFold(b, from, to) }
 	}
 	remove := func(name string) func([]byte) []byte {
 		return func(b []byte) []byte { return jsonfield.Delete(b, name) }
 	}
 	fold := func(name string) func([]byte) []byte {
-		return func(b []byte) []byte { return jsonfield.DeleteFold(b, name) }
+		return func(b []byte) []byte { return deleteFold(b, name) }
 	}
 	for _, tc := range []struct {
 		name       string
@@ -62,6 +76,42 @@ func TestEdits(t *testing.T) {
 				t.Errorf("the body itself was changed: %s", body)
 			}
 		})
+	}
+}
+
+// TestManyEdits makes several edits of one object, and reads it between them.
+func TestManyEdits(t *testing.T) {
+	o := jsonfield.Open([]byte(` { "a":1, "b" :2 } `))
+	o.Set("c", []byte("3"))
+	o.Set("c", []byte("4"))
+	o.Delete("a")
+	if got, want := string(o.Bytes()), ` { "b" :2,"c":4 } `; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	o.Rename("b", "model")
+	o.Set("model", []byte(`"m"`))
+	o.Delete("c")
+	o.Set("d", []byte("5"))
+	if value, found := o.Find("model"); !found || string(value) != `"m"` {
+		t.Errorf("model is %s, %t", value, found)
+	}
+	if _, found := o.Find("b"); found {
+		t.Error("a renamed field has its old name too")
+	}
+	names := ""
+	o.Names(func(name []byte) bool { names += string(name); return true })
+	if got, want := string(o.Bytes()), ` { "model" :"m","d":5 } `; got != want || names != `"model""d"` {
+		t.Errorf("got %s with the names %s, want %s", got, names, want)
+	}
+	o.Delete("model")
+	o.Delete("d")
+	if got, want := string(o.Bytes()), ` {} `; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	o.Replace([]byte(`[1]`))
+	o.Set("a", []byte("1"))
+	if got := string(o.Bytes()); got != `[1]` || o.Err() == nil {
+		t.Errorf("an array became %s, with the error %v", got, o.Err())
 	}
 }
 
@@ -111,8 +161,8 @@ func Fuzz(f *testing.F) {
 			t.Fatalf("%q: found %q %t, want %q %t", body, value, found, raw, is)
 		}
 		results := map[string][]byte{
-			"set": jsonfield.Set(body, from, []byte(`"new"`)), "delete": jsonfield.Delete(body, from), "rename": jsonfield.RenameFold(body, from, to),
-			"fold": jsonfield.DeleteFold(body, from),
+			"set": jsonfield.Set(body, from, []byte(`"new"`)), "delete": jsonfield.Delete(body, from), "rename": renameFold(body, from, to),
+			"fold": deleteFold(body, from),
 		}
 		if !bytes.Equal(before, body) {
 			t.Fatalf("the body was changed to %q", body)
@@ -193,7 +243,7 @@ func Benchmark(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				jsonfield.RenameFold(body, "model", "name")
+				renameFold(body, "model", "name")
 			}
 		})
 	}

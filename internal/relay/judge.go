@@ -133,7 +133,7 @@ func (j *Judge) part(p []byte) {
 func (j *Judge) inside(p []byte) {
 	switch {
 	case j.style == api.StreamCompletion && !j.finished:
-		j.finished = finishes(p)
+		j.finished = Finishes(p)
 	case j.style == api.StreamLines:
 		j.done = j.done || bytes.Contains(p, []byte(`"done":true`))
 	case j.style == api.StreamResponses:
@@ -231,9 +231,9 @@ func blank(b []byte) []byte {
 	return b
 }
 
-// finishes finds a finish_reason that is not null, or the "stop":true of
+// Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of
 // llama.cpp's own API. In a model's text the quotes would be escaped.
-func finishes(line []byte) bool {
+func Finishes(line []byte) bool {
 	for rest := line; ; {
 		at := bytes.Index(rest, []byte(`"finish_reason"`))
 		if at < 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/vllmsim"
 	"github.com/rouse-dev/rouse/functions/runtime"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // TestMain is also the servers, under their names.
@@ -91,11 +92,11 @@ func start(t *testing.T, spec api.Runtime, name string) *instance {
 func (i *instance) says(t *testing.T, model string) string {
 	t.Helper()
 	const path = "/v1/chat/completions"
-	body, refused := i.Request(path, fmt.Appendf(nil, `{"model":%q,"temperature":0,"max_tokens":12,"messages":[{"role":"user","content":"hello"}]}`, model))
-	if refused != nil {
+	body := jsonfield.Open(fmt.Appendf(nil, `{"model":%q,"temperature":0,"max_tokens":12,"messages":[{"role":"user","content":"hello"}]}`, model))
+	if refused := i.Request(path, body); refused != nil {
 		t.Fatal(refused)
 	}
-	resp, err := i.http.Post(i.at.URL(path), "application/json", bytes.NewReader(body))
+	resp, err := i.http.Post(i.at.URL(path), "application/json", bytes.NewReader(body.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
