@@ -132,6 +132,13 @@ func byText(list []string) []string {
 		return n
 	}
 	list = slices.Clone(list)
+	for i, s := range list { // what the stream as a whole has stands before its first text, whichever that is
+		if at := strings.LastIndexByte(s, ':'); at >= 0 && !strings.HasPrefix(s, "{") {
+			list[i] = s[at+1:]
+			list = append(list, s[:at])
+			break
+		}
+	}
 	slices.SortStableFunc(list, func(a, b string) int { return of(a) - of(b) })
 	return list
 }
