@@ -44,9 +44,9 @@ func (r *request) parse(mustName bool) *api.Error {
 	var bad *api.Error
 	switch {
 	case isJSON && r.in.Method == http.MethodPost:
-		r.Request, bad = parse.JSON(r.body.Bytes())
+		r.Request, bad = parse.JSON(r.body.Object())
 	case path == pathInvocations:
-		if named, err := parse.JSON(r.body.Bytes()); err == nil { // what it can't read may be CSV, and is MLflow's to refuse
+		if named, err := parse.JSON(r.body.Object()); err == nil { // what it can't read may be CSV, and is MLflow's to refuse
 			r.Model = named.Model
 		}
 	case strings.HasPrefix(media, "multipart/form-data"):

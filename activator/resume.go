@@ -6,7 +6,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
-	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // maxResumed is how often one stream may go on at another instance: a request that ends instances must not end them all.
@@ -39,7 +38,7 @@ func (c *call) streamed() bool {
 	if c.req.Stream || !c.req.ollama {
 		return c.req.Stream
 	}
-	said, found := jsonfield.Find(c.req.body.Bytes(), "stream")
+	said, found := c.req.body.Object().Find("stream")
 	return !found || string(said) != "false"
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/parse"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // line is where a line of an input is, and whom it asks.
@@ -125,7 +126,7 @@ func (c *checker) line(number int, at int64, text []byte) {
 
 // body looks at the request of a line, by the rules of the front door.
 func (c *checker) body(number int, at int64, text []byte, q *request) {
-	asked, bad := parse.JSON(q.Body)
+	asked, bad := parse.JSON(jsonfield.Open(q.Body))
 	switch {
 	case bad != nil:
 		c.fault("invalid_request", number, "body", "%s", bad.Message)

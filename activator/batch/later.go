@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/parse"
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // preferences reads Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait for one now.
@@ -158,7 +159,7 @@ func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *
 		}
 		asked, bad = parse.Form(media, body)
 	} else {
-		asked, bad = parse.JSON(body)
+		asked, bad = parse.JSON(jsonfield.Open(body))
 	}
 	if bad == nil && (asked.Stream || path.Stream == api.StreamLines && !strings.Contains(string(body), `"stream"`)) {
 		bad = api.BadRequest("stream", "a stream can't be answered later: set stream to false, or leave Prefer: respond-async out")

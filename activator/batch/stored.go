@@ -47,9 +47,9 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 		body.Release()
 		return err
 	case !asks: // it is read again
-		text := body.Keep()
+		r.Body, r.ContentLength, r.TransferEncoding = body.Reader(), int64(body.Len()), nil
+		defer r.Body.Close()
 		body.Release()
-		r.Body, r.ContentLength, r.TransferEncoding = &again{left: text}, int64(len(text)), nil
 		next.ServeHTTP(w, r)
 		return nil
 	}
@@ -59,23 +59,6 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	}
 	return s.keeper.Serve(w, r, responses.Turn{Request: q, Owner: c.Owner(), Take: func(n int64) error { return body.Take(r.Context(), n) }}, next)
 }
-
-// again is a body that was read, for one who reads it again. It keeps nothing that was.
-type again struct{ left []byte }
-
-// Read implements [io.Reader].
-func (b *again) Read(p []byte) (int, error) {
-	if len(b.left) == 0 {
-		b.left = nil
-		return 0, io.EOF
-	}
-	n := copy(p, b.left)
-	b.left = b.left[n:]
-	return n, nil
-}
-
-// Close implements [io.Closer].
-func (b *again) Close() error { return nil }
 
 // serveStored serves a line of a batch, or a request that is answered later. Its body is whole.
 func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {

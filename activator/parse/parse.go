@@ -12,6 +12,7 @@ package parse
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"mime"
@@ -62,17 +63,19 @@ type Prompt struct {
 const bytesPerToken = 4
 
 // JSON reads a JSON body.
-func JSON(body []byte) (Request, *api.Error) {
+func JSON(o *jsonfield.Object) (Request, *api.Error) {
+	body := o.Bytes()
 	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
 		return Request{}, api.BadRequest("", `the body is empty: send a JSON object such as {"model": "…", "messages": […]}`)
 	}
 	if !utf8.Valid(body) {
 		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
 	}
-	f := fields{watch: jsonfield.Watch{Names: jsonfield.Read}}
-	if err := jsonfield.Each(body, MaxDepth, f.see); err != nil {
+	if err := cmp.Or(jsonfield.Shallow(body, MaxDepth), o.Err()); err != nil {
 		return Request{}, api.BadRequest("", "%v", err)
 	}
+	f := fields{watch: jsonfield.Watch{Names: jsonfield.Read}}
+	o.Fields(f.see)
 	if f.ambiguous != nil {
 		return Request{}, api.BadRequest("", "%v", f.ambiguous)
 	}

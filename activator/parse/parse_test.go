@@ -53,7 +53,7 @@ func TestJSON(t *testing.T) {
 		{"lone surrogate", `{"a":"\ud800"}`, Request{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := JSON([]byte(tc.body))
+			got, err := JSON(jsonfield.Open([]byte(tc.body)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestJSONRefuses(t *testing.T) {
 		{"stream is a number", `{"model":"m","stream":1}`, "stream", "the field stream is a number"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := JSON([]byte(tc.body))
+			_, err := JSON(jsonfield.Open([]byte(tc.body)))
 			if err == nil || err.Status != http.StatusBadRequest || err.Param != tc.param || !strings.Contains(err.Message, tc.want) {
 				t.Errorf("got %+v, want a 400 for %q with %q", err, tc.param, tc.want)
 			}
@@ -123,7 +123,7 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
-		got, bad := JSON(body)
+		got, bad := JSON(jsonfield.Open(body))
 		if !bytes.Equal(before, body) {
 			t.Fatal("the body was changed")
 		}
@@ -223,7 +223,7 @@ func BenchmarkJSON(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := JSON(body); err != nil {
+				if _, err := JSON(jsonfield.Open(body)); err != nil {
 					b.Fatal(err)
 				}
 			}

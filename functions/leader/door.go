@@ -66,12 +66,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer read.Release()
-	body := relay.Bytes(read.Keep()) // the transport may read it after its answer
 	out := r.WithContext(r.Context())
-	out.Body, out.ContentLength, out.TransferEncoding = http.NoBody, int64(len(body)), nil
-	if len(body) > 0 {
-		out.GetBody = func() (io.ReadCloser, error) { return body.Reader(), nil }
-		out.Body = body.Reader()
+	out.Body, out.ContentLength, out.TransferEncoding = read.Reader(), int64(read.Len()), nil
+	if read.Len() > 0 {
+		out.GetBody = func() (io.ReadCloser, error) { return read.Reader(), nil }
 	}
 	d.proxy.ServeHTTP(w, out)
 }

@@ -28,7 +28,7 @@ const (
 // A body that servers read differently is refused: who routed it may have read another.
 func (x *exchange) asked(body *jsonfield.Object) error {
 	watch := jsonfield.Watch{Names: jsonfield.Read}
-	for name := range body.Names { // what is no object is the runtime's to refuse
+	for name := range body.Fields { // what is no object is the runtime's to refuse
 		if err := watch.See(name); err != nil {
 			return api.BadRequest("", "%v", err)
 		}

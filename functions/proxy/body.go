@@ -25,7 +25,7 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	if control.KnownState(x.r.Header.Get(control.HeaderState)) && !x.tellsState() && !x.proxy.cfg.Inside { // it would begin again
 		return nil, api.Errorf(http.StatusBadRequest, api.CodeStreamCut, "%s: ask again", api.NotGoneOn("this runtime"))
 	}
-	body := read.Keep() // a transport may read it after its answer
+	body := read.Bytes()
 	kind := x.r.Header.Get("Content-Type")
 	switch text := isText(kind); {
 	case text && !utf8.Valid(body):
@@ -42,7 +42,7 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 			return nil, err
 		}
 	}
-	object := jsonfield.Open(body)
+	object := read.Object()
 	if x.proxy.cfg.Adapter != nil {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(object)
 	}

@@ -258,7 +258,7 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.beside = x.alongside()
 	x.outcome.Sent = time.Since(x.began)
 	defer x.moves(false)
-	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body.Bytes()))
+	resp, err := x.proxy.cfg.Transport.RoundTrip(x.outbound(ctx, base, body))
 	if err != nil {
 		x.unanswered(ctx, err)
 		return
@@ -373,7 +373,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 
 // outbound makes the runtime's request out of the client's, whose headers it
 // takes over.
-func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http.Request {
+func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.Object) *http.Request {
 	h := x.r.Header
 	localhttp.DropConnection(h)
 	if state := h[control.HeaderState]; x.tellsState() && len(state) > 0 {
@@ -385,7 +385,11 @@ func (x *exchange) outbound(ctx context.Context, base string, body []byte) *http
 	if x.path.Describes {
 		delete(h, "Accept-Encoding") // the answer is read here
 	}
-	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, relay.Bytes(body))
+	body := relay.Body(x.body)
+	if object.Changed() {
+		body = relay.Bytes(object.Bytes())
+	}
+	out := relay.Request(ctx, x.r, &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}, h, body)
 	if host := x.proxy.cfg.Host; host != "" {
 		out.Host = host
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rouse-dev/rouse/internal/budget"
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
 // Body is a request's whole body, owned by whoever read it, so that it can be sent
@@ -21,6 +22,8 @@ type Body struct {
 	whole   *[]byte // nil: there is none
 	account *budget.Account
 	refs    atomic.Int32
+	of      *Body             // whose bytes these are; nil: its own
+	object  *jsonfield.Object // nil: nobody has asked for it
 }
 
 // Buffers are pooled by size, in powers of two; what is larger than the largest is left
@@ -65,15 +68,17 @@ func giveBack(b *[]byte) {
 // Bytes returns the body. It must not be changed, nor used after [Body.Release].
 func (b *Body) Bytes() []byte { return b.data }
 
+// Object returns the body's fields. Its owner must ask first, before the body is read by others, and must not edit it; a body that was
+// read of another one in this process gets a copy.
+func (b *Body) Object() *jsonfield.Object {
+	if b.object == nil {
+		b.object = jsonfield.Open(b.data)
+	}
+	return b.object
+}
+
 // Len is its length.
 func (b *Body) Len() int { return len(b.data) }
-
-// Keep leaves the body's memory to the garbage collector: its bytes may be used after
-// [Body.Release], which then ends only what is charged.
-func (b *Body) Keep() []byte {
-	b.whole = nil
-	return b.data
-}
 
 // Release says that no further reader will be asked for. It must be called once.
 func (b *Body) Release() { b.unref() }
@@ -87,6 +92,9 @@ func (b *Body) unref() {
 		b.whole, b.data = nil, nil
 	}
 	b.account.Close()
+	if b.of != nil {
+		b.of.unref()
+	}
 }
 
 // Drop gives the bytes back: they must not be used any more, nor may there be a reader. What is charged for them stays so
@@ -141,6 +149,18 @@ func (r *reader) Read(p []byte) (int, error) {
 	n := copy(p, r.body.data[r.at:])
 	r.at += n
 	return n, nil
+}
+
+// share returns the body, with the reader's reference to it, if nothing was read and the reader is open; else nil.
+func (r *reader) share() *Body {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.at > 0 {
+		return nil
+	}
+	b := r.body
+	r.body = nil
+	return b
 }
 
 // Close gives the memory back. Further calls do nothing.

@@ -121,6 +121,12 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 	if err := uncompressed(w, r); err != nil {
 		return nil, err
 	}
+	if from, is := r.Body.(*reader); is && r.ContentLength <= d.cfg.MaxBody { // in this process, where it is charged
+		if of := from.share(); of != nil {
+			r.Body = http.NoBody
+			return d.shared(of, client), nil
+		}
+	}
 	in := &reading{door: d, r: r, control: http.NewResponseController(w), began: time.Now()}
 	in.account = d.memory.Open(client, in.giveWay)
 	body, err := in.read()
@@ -136,6 +142,16 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 	}
 	r.Body = http.NoBody // nothing is left to be read
 	return body, nil
+}
+
+// shared returns a body whose bytes another one has. It takes over a reference to that.
+func (d *Door) shared(of *Body, client string) *Body {
+	b := &Body{door: d, data: of.data, account: d.memory.Open(client, func() {}), of: of}
+	b.refs.Store(1)
+	if of.object != nil {
+		b.object = of.object.Clone()
+	}
+	return b
 }
 
 // uncompressed refuses a body that is compressed: model servers do not expand one,

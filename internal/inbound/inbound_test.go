@@ -285,3 +285,55 @@ func TestRefusedOnASharedConnection(t *testing.T) {
 		}
 	}
 }
+
+// TestSharedBody: a request that goes on within the process has its body read without a copy, and the memory is charged once, until the last
+// one has released it.
+func TestSharedBody(t *testing.T) {
+	door, inner := inbound.New(inbound.Config{}), inbound.New(inbound.Config{MaxBody: 100})
+	read := func(d *inbound.Door, body io.ReadCloser, size int) (*inbound.Body, *http.Request) {
+		t.Helper()
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Body, r.ContentLength = body, int64(size)
+		b, err := d.Read(httptest.NewRecorder(), r, "client")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, r
+	}
+	const text = `{"model":"a","x":1}`
+	outer, _ := read(door, io.NopCloser(strings.NewReader(text)), len(text))
+	outer.Object()
+	shared, r := read(inner, outer.Reader(), len(text))
+	if &shared.Bytes()[0] != &outer.Bytes()[0] || r.Body != http.NoBody {
+		t.Error("the body was copied")
+	}
+	shared.Object().Set("model", []byte(`"b"`))
+	if got := string(shared.Object().Bytes()); got != `{"model":"b","x":1}` || outer.Object().Changed() {
+		t.Errorf("the copy is %s, the body %s", got, outer.Object().Bytes())
+	}
+	again, _ := read(inner, shared.Reader(), len(text))
+	begun := shared.Reader()
+	_, _ = begun.Read(make([]byte, 1))
+	rest, _ := read(inner, begun, len(text)-1)
+	if string(rest.Bytes()) != text[1:] {
+		t.Errorf("of a body that was begun %q is read", rest.Bytes())
+	}
+	rest.Release()
+	outer.Release()
+	shared.Release()
+	if got := string(again.Bytes()); got != text || door.Memory().Used() == 0 {
+		t.Errorf("the body is %q while it is used, and %d bytes are charged", got, door.Memory().Used())
+	}
+	again.Release()
+	_ = begun.Close()
+	if a, b := door.Memory().Used(), inner.Memory().Used(); a != 0 || b != 0 {
+		t.Errorf("%d and %d bytes stay charged", a, b)
+	}
+	r = httptest.NewRequest(http.MethodPost, "/", nil)
+	large, _ := read(door, io.NopCloser(strings.NewReader(strings.Repeat("x", 101))), 101)
+	defer large.Release()
+	r.Body, r.ContentLength = large.Reader(), 101
+	if _, err := inner.Read(httptest.NewRecorder(), r, "client"); err == nil {
+		t.Error("a body larger than the limit is taken")
+	}
+}

@@ -60,7 +60,7 @@ func Delete(body []byte, name string) []byte {
 // have been seen.
 func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
 	if depth > 0 {
-		if err := shallow(body, depth); err != nil {
+		if err := Shallow(body, depth); err != nil {
 			return err
 		}
 	}
@@ -249,8 +249,8 @@ func wrong(body []byte, err error) error {
 	return fmt.Errorf("the body is not valid JSON: %w at byte %d, got %q", err, at, excerpt)
 }
 
-// shallow refuses a body that nests arrays and objects too deep.
-func shallow(body []byte, depth int) error {
+// Shallow returns an error if body nests arrays and objects more than depth deep.
+func Shallow(body []byte, depth int) error {
 	if bytes.Count(body, []byte("{"))+bytes.Count(body, []byte("[")) <= depth {
 		return nil
 	}

@@ -99,7 +99,7 @@ func TestManyEdits(t *testing.T) {
 		t.Error("a renamed field has its old name too")
 	}
 	names := ""
-	o.Names(func(name []byte) bool { names += string(name); return true })
+	o.Fields(func(name, _ []byte) bool { names += string(name); return true })
 	if got, want := string(o.Bytes()), ` { "model" :"m","d":5 } `; got != want || names != `"model""d"` {
 		t.Errorf("got %s with the names %s, want %s", got, names, want)
 	}
@@ -108,9 +108,14 @@ func TestManyEdits(t *testing.T) {
 	if got, want := string(o.Bytes()), ` {} `; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	c := o.Clone()
+	c.Set("only", []byte("1"))
+	if got := string(o.Bytes()); got != ` {} ` || string(c.Bytes()) != ` {"only":1} ` {
+		t.Errorf("got %s, and its copy %s", got, c.Bytes())
+	}
 	o.Replace([]byte(`[1]`))
 	o.Set("a", []byte("1"))
-	if got := string(o.Bytes()); got != `[1]` || o.Err() == nil {
+	if got := string(o.Bytes()); got != `[1]` || o.Err() == nil || !o.Changed() {
 		t.Errorf("an array became %s, with the error %v", got, o.Err())
 	}
 }

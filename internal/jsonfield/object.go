@@ -15,8 +15,8 @@ type Object struct {
 	braces braces
 	fields []field
 	err    error
-	edited []byte // what Bytes returns; nil: an edit was made since, or none at all
-	dirty  bool
+	edited []byte    // the body with the edits; nil: one was made since, or none at all
+	dirty  bool      // an edit was made
 	few    [12]field // most bodies have fewer fields
 }
 
@@ -30,13 +30,18 @@ type field struct {
 // Open finds the fields of body, which must not change while the Object is used.
 func Open(body []byte) *Object {
 	o := &Object{}
-	o.Replace(body)
+	o.open(body)
 	return o
 }
 
-// Replace makes o an Object of another body.
+// Replace puts another body in the place of what o has.
 func (o *Object) Replace(body []byte) {
-	o.body, o.fields, o.edited, o.dirty = body, o.few[:0], nil, false
+	o.open(body)
+	o.edited, o.dirty = body, true
+}
+
+func (o *Object) open(body []byte) {
+	o.body, o.fields = body, o.few[:0]
 	o.braces, o.err = walk(body, func(f place) bool {
 		o.fields = append(o.fields, field{place: f})
 		return true
@@ -46,8 +51,18 @@ func (o *Object) Replace(body []byte) {
 	}
 }
 
+// Clone returns a copy that can be edited apart from o.
+func (o *Object) Clone() *Object {
+	c := *o
+	c.fields = append(c.few[:0], o.fields...)
+	return &c
+}
+
 // Err returns nil if the body is exactly one JSON object, and else what is wrong with it and at which byte.
 func (o *Object) Err() error { return o.err }
+
+// Changed reports whether an edit was made.
+func (o *Object) Changed() bool { return o.dirty }
 
 // Bytes returns the body itself if nothing was changed, and else a new slice.
 func (o *Object) Bytes() []byte {
@@ -60,10 +75,10 @@ func (o *Object) Bytes() []byte {
 	return o.edited
 }
 
-// Names calls yield with the name of each field as it is written, quotes included, until it returns false.
-func (o *Object) Names(yield func(name []byte) bool) {
+// Fields calls yield with each field until it returns false: its name as it is written, quotes included, and its value.
+func (o *Object) Fields(yield func(name, value []byte) bool) {
 	for i := range o.fields {
-		if f := &o.fields[i]; !f.gone && !yield(o.name(f)) {
+		if f := &o.fields[i]; !f.gone && !yield(o.name(f), o.value(f)) {
 			return
 		}
 	}
