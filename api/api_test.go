@@ -156,7 +156,7 @@ func TestErrorBody(t *testing.T) {
 
 func TestPlainErrorBody(t *testing.T) {
 	w := httptest.NewRecorder()
-	api.WritePlainError(w, api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull, "full of \"requests\"").WithRetryAfter(time.Second))
+	api.WriteErrorTo(w, httptest.NewRequest(http.MethodPost, "/api/chat", nil), api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull, "full of \"requests\"").WithRetryAfter(time.Second))
 	if w.Code != 429 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("status %d, headers %v; want 429 and Retry-After 1", w.Code, w.Header())
 	}

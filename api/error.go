@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,13 +162,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 
 // wire is what stands in the body.
 func (e *Error) wire() wireError {
-	w := wireError{Message: e.Message, Type: e.Type}
-	if w.Type == "" {
-		w.Type = errorTypes[e.Status]
-	}
-	if w.Type == "" {
-		w.Type = "api_error"
-	}
+	w := wireError{Message: e.Message, Type: cmp.Or(e.Type, errorTypes[e.Status], "api_error")}
 	if e.Param != "" {
 		w.Param = &e.Param
 	}
@@ -181,8 +176,7 @@ func (e *Error) wire() wireError {
 // Nothing may have been written to w before.
 func WriteError(w http.ResponseWriter, err error) {
 	e := AsError(err)
-	body, _ := e.MarshalJSON() // strings always marshal
-	e.write(w, append(body, '\n'))
+	e.write(w, append(e.Body(ShapeOpenAI), '\n'))
 }
 
 // WriteJSON answers a request with v, which must marshal, on a line of its own.

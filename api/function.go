@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -34,6 +35,8 @@ type Function struct {
 	ActivationScale int `json:"activationScale,omitempty"`
 	// Concurrency is how many requests one instance takes at once, at least 1.
 	Concurrency int `json:"concurrency"`
+	// ConcurrencyBy names the server's setting, or the default, that Concurrency comes from; empty: it was declared.
+	ConcurrencyBy string `json:"concurrencyBy,omitempty"`
 	// Memory is what one awake instance needs. A zero Host means: learn it from the instance.
 	Memory Memory `json:"memory"`
 	// SleepAfter is the idle time after which an awake instance goes to sleep; 0 keeps it awake.
@@ -259,39 +262,26 @@ type Hold struct {
 // WithDefaults fills every zero field that has a default and returns the result.
 // Fields in which zero has a meaning of its own (SleepAfter, UnloadAfter, RequestTimeout) are left alone.
 func (f Function) WithDefaults() Function {
-	orInt := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
+	or(&f.Model, ModelName(f.ServiceName().Name()))
+	or(&f.Runtime.Kind, RuntimeEngine)
+	or(&f.MaxScale, max(1, f.MinScale, f.ActivationScale))
+	if f.Concurrency == 0 {
+		f.Concurrency, f.ConcurrencyBy = f.Runtime.Concurrency()
 	}
-	orDuration := func(p *time.Duration, v time.Duration) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	if f.Model == "" {
-		f.Model = ModelName(f.ServiceName().Name())
-	}
-	if f.Runtime.Kind == "" {
-		f.Runtime.Kind = RuntimeEngine
-	}
-	orInt(&f.MaxScale, max(1, f.MinScale, f.ActivationScale))
-	orInt(&f.Concurrency, 8)
-	orInt(&f.Hold.Capacity, 1000)
-	orDuration(&f.Hold.Timeout, 5*time.Minute)
-	orDuration(&f.StartTimeout, 10*time.Minute)
-	orDuration(&f.WakeTimeout, time.Minute)
-	if f.Hold.MaxBytes == 0 {
-		f.Hold.MaxBytes = 256 * MiB
-	}
-	if f.SleepLevel == 0 {
-		f.SleepLevel = Level1
-	}
+	or(&f.Hold.Capacity, 1000)
+	or(&f.Hold.Timeout, 5*time.Minute)
+	or(&f.Hold.MaxBytes, 256*MiB)
+	or(&f.StartTimeout, 10*time.Minute)
+	or(&f.WakeTimeout, time.Minute)
+	or(&f.SleepLevel, Level1)
 	if m := &f.Memory; m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
 		m.Share = f.Runtime.deviceShare()
 	}
 	return f
 }
+
+// or sets *p where it is zero.
+func or[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
 // Default idle times, used where a manifest says nothing.
 const (

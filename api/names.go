@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -20,10 +21,7 @@ type FunctionName string
 
 // NewFunctionName joins a namespace (empty: [DefaultNamespace]) and a name.
 func NewFunctionName(namespace, name string) FunctionName {
-	if namespace == "" {
-		namespace = DefaultNamespace
-	}
-	return FunctionName(namespace + "/" + name)
+	return FunctionName(cmp.Or(namespace, DefaultNamespace) + "/" + name)
 }
 
 // Namespace is the part before the slash.
@@ -37,11 +35,7 @@ func (f FunctionName) Namespace() string {
 
 // Name is the part after the slash.
 func (f FunctionName) Name() string {
-	_, name, found := strings.Cut(string(f), "/")
-	if !found {
-		return string(f)
-	}
-	return name
+	return string(f[strings.Index(string(f), "/")+1:]) // all of it where there is none
 }
 
 // Short is the name as commands take it and as people read it: without the default namespace.

@@ -1,37 +1,17 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/http"
 	"strings"
 )
 
-// WritePlainError is [WriteError] with the body of Ollama's own API, {"error":"text"}.
-func WritePlainError(w http.ResponseWriter, err error) {
-	e := AsError(err)
-	e.write(w, e.Line())
-}
-
-// WriteMessagesError is [WriteError] with the body of Anthropic's API.
-func WriteMessagesError(w http.ResponseWriter, err error) {
-	e := AsError(err)
-	e.write(w, append(e.Messages(), '\n'))
-}
-
 // WriteErrorTo is [WriteError] with a body of the shape that clients of r's path know.
 func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
-	switch ShapeOf(r.URL.Path) {
-	case ShapeOllama:
-		WritePlainError(w, err)
-	case ShapeMessages:
-		WriteMessagesError(w, err)
-	case ShapeMLflow:
-		e := AsError(err)
-		e.write(w, append(e.MLflow(), '\n'))
-	default:
-		WriteError(w, err)
-	}
+	e := AsError(err)
+	e.write(w, append(bytes.TrimSpace(e.Body(ShapeOf(r.URL.Path))), '\n'))
 }
 
 // Shape is the form of an error body.
@@ -77,8 +57,7 @@ func (e *Error) Body(s Shape) []byte {
 
 // SSE returns err as the event that ends a broken stream: data: {"error":{…}}.
 func (e *Error) SSE() []byte {
-	body, _ := e.MarshalJSON()
-	return append(append([]byte("data: "), body...), '\n', '\n')
+	return append(append([]byte("data: "), e.Body(ShapeOpenAI)...), '\n', '\n')
 }
 
 // messagesTypes are Anthropic's classes by status, where they are not OpenAI's.
@@ -95,11 +74,10 @@ func (e *Error) Messages() []byte {
 		Message string `json:"message"`
 		Code    string `json:"code,omitempty"`
 	}
-	kind := cmp.Or(messagesTypes[e.Status], errorTypes[e.Status], "api_error")
 	body, _ := json.Marshal(struct { // strings always marshal
 		Type  string `json:"type"`
 		Error detail `json:"error"`
-	}{"error", detail{kind, e.Message, e.Code}})
+	}{"error", detail{cmp.Or(messagesTypes[e.Status], errorTypes[e.Status], "api_error"), e.Message, e.Code}})
 	return body
 }
 

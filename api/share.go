@@ -39,15 +39,19 @@ func share(text string) float64 {
 	return v
 }
 
-// option is the last value of an option, which may be written with underscores.
+// option is the last value of an option, which may be written with underscores, or of an environment variable.
 func (rt Runtime) option(name string) (value string, set bool) {
-	for k, arg := range slices.Backward(rt.Args) {
-		key, value, given := strings.Cut(arg, "=")
-		if !strings.HasPrefix(key, "--") || strings.ReplaceAll(key, "_", "-") != name {
+	words := slices.Concat(rt.Env, rt.Command, rt.Args)
+	for k, word := range slices.Backward(words) {
+		key, value, given := strings.Cut(word, "=")
+		if strings.HasPrefix(key, "--") {
+			key = strings.ReplaceAll(key, "_", "-")
+		}
+		if key != name {
 			continue
 		}
-		if !given && k+1 < len(rt.Args) {
-			value = rt.Args[k+1]
+		if !given && k+1 < len(words) {
+			value = words[k+1]
 		}
 		return value, true
 	}

@@ -65,7 +65,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRemoveAfter: setRemoveAfter,
 	api.AnnotationRegions:     setRegions,
 
-	api.AnnotationInject: setInject,
+	api.AnnotationInject: oneOf(func(*api.Function) *bool { return new(bool) }, "true", "false"), // who makes its pods reads it there
 
 	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale: setMaxScale,
@@ -77,14 +77,6 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRequestTimeout:   duration(func(f *api.Function) *time.Duration { return &f.RequestTimeout }),
 	api.AnnotationFirstByteTimeout: duration(func(f *api.Function) *time.Duration { return &f.FirstByteTimeout }),
 	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
-}
-
-// setInject checks what is not the function's to know: who makes its pods reads it there.
-func setInject(_ *api.Function, text string) error {
-	if text != "true" && text != "false" {
-		return fmt.Errorf("%.100q: want true or false", text)
-	}
-	return nil
 }
 
 // passing has a server that is no model server see who its clients are, unless it is said otherwise.

@@ -320,11 +320,7 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 			}
 		}
 	}
-	memory := c.Resources.Requests["memory"]
-	if memory == "" {
-		memory = c.Resources.Limits["memory"]
-	}
-	if memory != "" {
+	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
 		b, err := api.ParseBytes(memory)
 		if err != nil {
 			return src.errorf(n, "the container's resources: %v", err)

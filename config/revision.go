@@ -39,8 +39,9 @@ type revisionSpec struct {
 }
 
 type revisionContainer struct {
-	Args  []string `json:"args"`
-	Ports []struct {
+	Command []string `json:"command"`
+	Args    []string `json:"args"`
+	Ports   []struct {
 		ContainerPort int `json:"containerPort"`
 	} `json:"ports"`
 	Env []struct {
@@ -77,7 +78,8 @@ const defaultPort = 8080
 //   - The container runs the function program itself, and its args are that
 //     program's command line; so Runtime.Command, Args and Env are empty. Of the args
 //     and of the ROUSE_ variables only what others must know is read: runtime, model,
-//     served name and concurrency, under what annotations say.
+//     served name and concurrency, under what annotations say, and, if nothing declares the
+//     concurrency, the server's own settings of it.
 //   - An instance needs what all containers of its pod ask for: a sidecar may be the runtime.
 //   - What stays empty in Runtime the image may know: a missing model is no error,
 //     and Runtime.Kind has no default. Paths are the container's and stay as they are.
@@ -133,6 +135,14 @@ func Revision(r RevisionSource) (api.Function, error) {
 		wrong.add(fmt.Errorf("%s is %d and %s is %d: the first can't be larger", api.AnnotationActivationScale, f.ActivationScale, api.AnnotationMaxScale, f.MaxScale))
 		f.ActivationScale = f.MaxScale
 	}
+	if f.Concurrency == 0 {
+		server := f.Runtime
+		server.Command, server.Args = own.Command, own.Args // the function's own flags have other names
+		for _, e := range own.Env {
+			server.Env = append(server.Env, e.Name+"="+e.Value)
+		}
+		f.Concurrency, f.ConcurrencyBy = server.Concurrency()
+	}
 	kind := f.Runtime.Kind
 	f = f.WithDefaults()
 	f.Runtime.Kind = kind
@@ -180,9 +190,7 @@ func (c revisionContainer) describe(f *api.Function) {
 		return cmp.Or(flagValue(c.Args, flag), env["ROUSE_"+strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))])
 	}
 	f.Runtime.Kind, f.Runtime.Model = said("runtime"), said("model")
-	if name := said("served-model-name"); name != "" {
-		f.Model = api.ModelName(name)
-	}
+	f.Model = api.ModelName(said("served-model-name"))
 	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function itself refuses what is no number
 		f.Concurrency = n
 	}

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -63,6 +64,35 @@ func TestRevisionReadsEveryField(t *testing.T) {
 	}
 	if port := config.RevisionPort(source); port != 9000 {
 		t.Errorf("port %d, want 9000", port)
+	}
+}
+
+// TestConcurrency: how many requests an instance takes at once is declared, or said by its server's settings, in a cluster and in a manifest.
+func TestConcurrency(t *testing.T) {
+	for _, tc := range []struct {
+		spec, runtime string
+		want          int
+		by            string
+	}{
+		{`"containers": [{"image": "i", "args": ["--", "--max-num-seqs", "48"]}]`, "vllm", 48, "--max-num-seqs"},
+		{`"containers": [{"image": "i", "command": ["vllm", "serve"], "args": ["m", "--max-num-seqs=48"]}]`, "", 48, "--max-num-seqs"},
+		{`"containers": [{"image": "i", "env": [{"name": "OLLAMA_NUM_PARALLEL", "value": "2"}]}]`, "ollama", 2, "OLLAMA_NUM_PARALLEL"},
+		{`"containers": [{"image": "i"}]`, "sglang", 64, "default for sglang"},
+		{`"containerConcurrency": 3, "containers": [{"image": "i", "args": ["--", "--parallel", "5"]}]`, "llamacpp", 3, ""},
+	} {
+		annotations := map[string]string{api.AnnotationModel: "m"}
+		if tc.runtime != "" {
+			annotations[api.AnnotationRuntime] = tc.runtime
+		}
+		f, err := config.Revision(revision(`{`+tc.spec+`}`, annotations))
+		if err != nil || f.Concurrency != tc.want || f.ConcurrencyBy != tc.by {
+			t.Errorf("%s: %d by %q, %v; want %d by %q", tc.spec, f.Concurrency, f.ConcurrencyBy, err, tc.want, tc.by)
+		}
+		raw, _ := json.Marshal(annotations)
+		list, err := config.Parse(strings.NewReader(fmt.Sprintf(`{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"template": {"metadata": {"annotations": %s}, "spec": {%s}}}}`, raw, tc.spec)), "m.yaml", ".")
+		if err != nil || list[0].Concurrency != tc.want || list[0].ConcurrencyBy != tc.by {
+			t.Errorf("%s in a manifest: %+v, %v; want %d by %q", tc.spec, list, err, tc.want, tc.by)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -154,10 +155,7 @@ func checkTogether(f *api.Function) error {
 		wrong.add(fmt.Errorf("annotation %s or another of conversations: only the runtime %q keeps them, and this one is %q: give such options to the server itself, or leave the annotation out",
 			api.AnnotationConversationMemory, api.RuntimeEngine, k))
 	}
-	name := f.Model
-	if name == "" {
-		name = api.ModelName(f.ServiceName().Name())
-	}
+	name := cmp.Or(f.Model, api.ModelName(f.ServiceName().Name()))
 	if f.VariantOf != "" && f.VariantOf == name {
 		f.VariantOf = ""
 		wrong.add(fmt.Errorf("annotation %s: %q is the function's own name: give the function a name of its own (%s), the model's is for all variants together", api.AnnotationVariantOf, name, api.AnnotationServedName))

@@ -20,7 +20,7 @@ import (
 func speak(after time.Duration) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, body string) {
 		if strings.Contains(body, "fail") {
-			api.WriteMessagesError(w, api.BadRequest("messages", "too odd"))
+			api.WriteErrorTo(w, r, api.BadRequest("messages", "too odd"))
 			return
 		}
 		select {

@@ -48,7 +48,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar((*string)(&f.function.Model), "served-model-name", "", "the `name` that clients use (default: the function's name)")
 	s.BoolVar(&f.function.Runtime.Sleeps, "runtime-sleeps", false, "the command has vLLM's /sleep and /wake_up")
 	s.StringVar(&f.cfg.Engine, "engine-binary", "", "`program` that has the subcommand \"engine serve\" (default: this one)")
-	s.IntVar(&f.function.Concurrency, "concurrency", 0, "`requests` that the runtime takes at once (default 8)")
+	s.IntVar(&f.function.Concurrency, "concurrency", 0, "`requests` that the runtime takes at once (default: what its own options say, else by its kind)")
 	s.StringSliceVar(&f.devices, "devices", nil, "`ids` of the devices it was given, separated by commas (default in a cluster: $NVIDIA_VISIBLE_DEVICES)")
 	s.Uint64Var(&f.cfg.Epoch, "epoch", 0, "`epoch` of the grant it was started under")
 	s.DurationVar(&f.function.StartTimeout, "start-timeout", 0, "bound of a start, to the first token (default 10m)")
@@ -252,7 +252,7 @@ func setters(declared, given *api.Function) map[string]func() {
 		"handler":           func() { declared.Handler = given.Handler },
 		"served-model-name": func() { declared.Model = given.Model },
 		"runtime-sleeps":    func() { declared.Runtime.Sleeps = given.Runtime.Sleeps },
-		"concurrency":       func() { declared.Concurrency = given.Concurrency },
+		"concurrency":       func() { declared.Concurrency, declared.ConcurrencyBy = given.Concurrency, "" },
 		"start-timeout":     func() { declared.StartTimeout = given.StartTimeout },
 		"wake-timeout":      func() { declared.WakeTimeout = given.WakeTimeout },
 		"request-timeout":   func() { declared.RequestTimeout = given.RequestTimeout },

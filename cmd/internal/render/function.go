@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -84,7 +85,7 @@ func Ago(t time.Time) string {
 // Describe writes all that is known of a function.
 func Describe(w io.Writer, f admin.Function) error {
 	d := f.Function
-	names := make([]string, 0, len(d.Aliases)+1)
+	var names []string
 	for _, n := range d.Names() {
 		names = append(names, string(n))
 	}
@@ -102,7 +103,7 @@ func Describe(w io.Writer, f admin.Function) error {
 		rows = append(rows, requests)
 	} else {
 		rows = append(rows,
-			[]string{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each", d.MinScale, d.MaxScale, d.Concurrency)},
+			[]string{"Scale:", fmt.Sprintf("%d to %d instances, %d requests each (%s)", d.MinScale, d.MaxScale, d.Concurrency, cmp.Or(d.ConcurrencyBy, "declared"))},
 			[]string{"Idle:", idle(d)},
 			[]string{"Holds:", fmt.Sprintf("%d requests, %s, for %s", d.Hold.Capacity, d.Hold.MaxBytes, d.Hold.Timeout)},
 			[]string{"Needs:", need(f.Need)},
