@@ -137,8 +137,9 @@ $(TOOLS)/%:
 	@mkdir -p $(TOOLS)
 	cd internal/tools && $(GO) build -o $(TOOLS)/ $$($(GO) list -f '{{.ImportPath}}' tool | grep '/$*$$')
 
-bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative)
-	$(GO) run ./e2e/bench -only '^(asleep|gone|warm|up|idle)' -o docs/bench/local.json
+bench: build ## benchmarks; their results go to docs/bench (bench-cluster: beside stock Knative); llama-swap is measured beside if it is in the PATH
+	$(GO) run ./e2e/bench -only '^(asleep|gone|warm-engine|up|idle)' -o docs/bench/local.json
+	$(GO) run ./e2e/bench -only '^warm-beside' -o docs/bench/beside.json
 	$(GO) run ./e2e/bench -only '^function' -o docs/bench/function.json
 	$(GO) run ./e2e/bench -only '^hostile' -o docs/bench/hostile.json
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/e2e/bench/child"
-	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
 // client is one of a server that is measured.
@@ -29,64 +28,32 @@ func (c client) serial(ctx context.Context, n int, path string, body []byte) ([]
 	return took, nil
 }
 
-// flood sends chat requests for a time, manyAtOnce of them at a time, and returns how many were answered per second.
-func (c client) flood(ctx context.Context, d time.Duration, body []byte) (float64, error) {
+// flood sends chat requests for a time, atOnce of them at a time, and returns how long each took, in microseconds, and how many were
+// answered per second.
+func (c client) flood(ctx context.Context, d time.Duration, atOnce int, body []byte) (took []float64, perSecond float64, err error) {
 	var all sync.WaitGroup
-	var mu sync.Mutex // guards answered and failed
-	answered, failed := 0, error(nil)
+	var mu sync.Mutex // guards took and err
 	began := time.Now()
-	for range manyAtOnce {
+	for range atOnce {
 		all.Go(func() {
-			n := 0
-			var err error
-			for err == nil && time.Since(began) < d {
-				if err = c.Post(ctx, pathChat, body); err == nil {
-					n++
+			var own []float64
+			var failed error
+			for failed == nil && (len(own) == 0 || time.Since(began) < d) {
+				at := time.Now()
+				if failed = c.Post(ctx, pathChat, body); failed == nil {
+					own = append(own, float64(time.Since(at))/float64(time.Microsecond))
 				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			answered += n
-			if err != nil {
-				failed = err
+			took = append(took, own...)
+			if failed != nil {
+				err = failed
 			}
 		})
 	}
 	all.Wait()
-	return float64(answered) / time.Since(began).Seconds(), failed
-}
-
-// turns measures servers in turns. Of each it returns the medians, in microseconds, of rounds of n requests one after the other, and
-// the requests per second of 15 rounds of half a second with manyAtOnce of them at a time.
-func (b *bench) turns(ctx context.Context, servers []client, body []byte, rounds, n int) (latency, rate [][]float64, err error) {
-	for _, c := range servers { // starts what is not there, and opens connections
-		if _, err := c.serial(ctx, n, pathChat, body); err != nil {
-			return nil, nil, err
-		}
-		if _, err := c.flood(ctx, b.while(300*time.Millisecond), body); err != nil {
-			return nil, nil, err
-		}
-	}
-	latency, rate = make([][]float64, len(servers)), make([][]float64, len(servers))
-	for range b.rounds(rounds) {
-		for i, c := range servers {
-			took, err := c.serial(ctx, n, pathChat, body)
-			if err != nil {
-				return nil, nil, err
-			}
-			latency[i] = append(latency[i], report.Quantile(took, 0.5))
-		}
-	}
-	for range b.rounds(15) {
-		for i, c := range servers {
-			perSecond, err := c.flood(ctx, b.while(500*time.Millisecond), body)
-			if err != nil {
-				return nil, nil, err
-			}
-			rate[i] = append(rate[i], perSecond)
-		}
-	}
-	return latency, rate, nil
+	return took, float64(len(took)) / time.Since(began).Seconds(), err
 }
 
 // pathChat is the path of all requests.

@@ -15,8 +15,8 @@
 //     request, to an engine alone.
 //  2. gone: the same where no process exists. Baseline: from the exec of an engine
 //     to its line "listening on", then the request.
-//  3. warm: requests of one token, one at a time and many at a time, by a model
-//     server that does nothing and by the engine.
+//  3. warm: requests of one token and streams, one at a time and many at a time, to a model server that does nothing: through Rouse, Go's
+//     ReverseProxy and, where it is in the PATH, llama-swap; and to the engine.
 //  4. wake: functions that sleep and whose model server, a simulated vLLM, wakes in no
 //     time: one, and a hundred in the same moment. Baseline: the same requests while
 //     they are awake.

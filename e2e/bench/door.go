@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -26,10 +25,6 @@ func (d *doors) stop() {
 }
 
 func (b *bench) startDoors(ctx context.Context) (*doors, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	port, err := process.FreePort()
 	if err != nil {
 		return nil, err
@@ -57,7 +52,7 @@ func (b *bench) startDoors(ctx context.Context) (*doors, error) {
 	if d.front, err = child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: dir, Args: []string{"--no-gpu", "--clusters", in("clusters.yaml")}}); err != nil {
 		return nil, err
 	}
-	d.cluster, err = child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: manifest("fake", "rouse.dev/model: fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", self, fakeRuntime)),
+	d.cluster, err = child.StartUp(ctx, child.UpConfig{Rouse: b.rouse, Dir: b.dir, Manifest: b.fake(),
 		Args: []string{"--no-gpu", "--join", at, "--cluster", "desk", "--cluster-token-file", in("token"), "--front-ca", in("cert.pem")}})
 	if err != nil {
 		d.front.Stop()
@@ -87,67 +82,24 @@ func (b *bench) door(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer d.stop()
-	body := fmt.Appendf(nil, `{"model":"fake","messages":[{"role":"user","content":%q}],"max_tokens":1}`, strings.Repeat("x", 1<<10))
-	direct, through := newClient(d.cluster.Door.Base), newClient(d.front.Door.Base)
-	defer direct.Close()
-	defer through.Close()
-	both := []client{direct, through}
-	n := b.times(200)
-	latency, rate, err := b.turns(ctx, both, body, 30, n)
+	bare, err := b.startBare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var processor [2][]float64
-	for range b.rounds(15) {
-		for i, c := range both {
-			took, err := d.perRequest(ctx, c, b.while(500*time.Millisecond), body)
-			if err != nil {
-				return nil, err
-			}
-			processor[i] = append(processor[i], took)
-		}
+	defer bare.stop()
+	ms, err := b.hops(ctx, []hop{bare,
+		{name: "the cluster's rouse up", client: client{d.cluster.Door}, programs: []*child.Process{d.cluster.Process}},
+		{"a front door", client{d.front.Door}, []*child.Process{d.cluster.Process, d.front.Process}, gates{added: 600, share: 0.25}},
+	}, loads, "fake", againstFake)
+	if err != nil {
+		return nil, err
 	}
 	states, err := d.states(ctx, b.rounds(100))
 	if err != nil {
 		return nil, err
 	}
-	const against = "the same requests sent to the cluster's own rouse up"
-	return []report.Measurement{
-		report.Compare(report.Measurement{Name: "a front door, one at a time", Unit: "µs", Against: against,
-			What: fmt.Sprintf("the p50 of rounds of %d chat requests of 1 KiB over TCP on loopback, through a rouse up that is a front door to another, whose model server does nothing", n)}, latency[1], latency[0]),
-		report.Compare(report.Measurement{Name: "a front door, " + fmt.Sprint(manyAtOnce) + " at a time", Unit: "requests/s", Against: against,
-			What: "the same requests, answered per second in rounds of 500 ms; the client and all servers share the machine's cores"}, rate[1], rate[0]),
-		report.Compare(report.Measurement{Name: "a front door, processor time", Unit: "µs", Against: against,
-			What: fmt.Sprintf("user and system time of both rouse up for each of these requests, %d at a time; their function and its model server are left out", manyAtOnce)}, processor[1], processor[0]),
-		{Name: "a front door, a state is known", Unit: "ms", N: len(states), Rouse: report.Summarise(states),
-			What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"},
-	}, nil
-}
-
-// perRequest floods for a time, and returns the processor time of both servers for each request, in microseconds.
-func (d *doors) perRequest(ctx context.Context, c client, length time.Duration, body []byte) (float64, error) {
-	servers := []*child.Up{d.cluster, d.front}
-	spent, began := 0.0, time.Now()
-	for _, s := range servers {
-		before, err := s.ProcessorTime()
-		if err != nil {
-			return 0, err
-		}
-		spent -= before
-	}
-	perSecond, err := c.flood(ctx, length, body)
-	if err != nil {
-		return 0, err
-	}
-	requests := perSecond * time.Since(began).Seconds()
-	for _, s := range servers {
-		after, err := s.ProcessorTime()
-		if err != nil {
-			return 0, err
-		}
-		spent += after
-	}
-	return spent * 1e6 / requests, nil
+	return append(ms, report.Measurement{Name: "a front door, a state is known", Unit: "ms", N: len(states), Rouse: report.Summarise(states),
+		What: "from when a cluster's own rouse up shows its function asleep or awake until the front door does, both asked ten times a millisecond"}), nil
 }
 
 // states measures how much later than its cluster the front door shows that the function sleeps or wakes, in milliseconds.

@@ -25,12 +25,7 @@ const (
 
 // hostileBodies measures an honest client beside a crowd that promises bodies, drips them or sends them without end.
 func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	s, err := b.startServer(ctx, manifest("fake", "rouse.dev/model: fake", fmt.Sprintf("        command: [%q, %s, -port, $(PORT)]\n", self, fakeRuntime)),
-		fmt.Sprintf("GOMEMLIMIT=%dMiB", hostileLimit*9/10)) // as in a container with the limit
+	s, err := b.startServer(ctx, b.fake(), fmt.Sprintf("GOMEMLIMIT=%dMiB", hostileLimit*9/10)) // as in a container with the limit
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +43,7 @@ func (b *bench) hostileBodies(ctx context.Context) ([]report.Measurement, error)
 	if err != nil {
 		return nil, err
 	}
-	crowd, err := startCrowd(ctx, self, strings.TrimPrefix(string(s.Door.Base), "http://"), clients)
+	crowd, err := startCrowd(ctx, b.self, strings.TrimPrefix(string(s.Door.Base), "http://"), clients)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == fakeRuntime {
 		os.Exit(functionstest.Main(os.Args[2:], os.Stdout, os.Stderr))
 	}
-	if len(os.Args) > 2 && os.Args[1] == relay {
-		fmt.Fprintln(os.Stderr, "bench:", serveRelay(os.Args[2]))
+	if len(os.Args) > 2 && os.Args[1] == reverseProxy {
+		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(os.Args[2]))
 		os.Exit(1)
 	}
 	if len(os.Args) > 3 && os.Args[1] == crowdProgram {
@@ -48,6 +48,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	rouse, function string  // the programs under test
+	self            string  // this program
 	dir             string  // for sockets and manifests; short, a socket's path has 107 bytes
 	effort          float64 // scales the number of rounds
 	small           bool    // everything once
@@ -74,7 +75,7 @@ var suites = []struct {
 }{
 	{"asleep", (*bench).asleep},
 	{"gone", (*bench).gone},
-	{"warm-noop", (*bench).warmNoop},
+	{"warm-beside", (*bench).warmBeside},
 	{"warm-engine", (*bench).warmEngine},
 	{"up", (*bench).up},
 	{"idle", (*bench).idle},
@@ -103,12 +104,16 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "rb")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{rouse: *rouse, function: *function, dir: dir, effort: *effort, small: *small}
+	b := &bench{rouse: *rouse, function: *function, self: self, dir: dir, effort: *effort, small: *small}
 	for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 		if *path == "" {
 			if *path, err = build(ctx, dir, name); err != nil {

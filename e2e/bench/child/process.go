@@ -19,6 +19,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -130,19 +132,19 @@ func (p *Process) Stop() {
 
 // Memory is what it holds in RAM, in MiB: its own share (Pss), and all (Rss). Linux only, as what follows.
 func (p *Process) Memory() (pss, rss float64, err error) {
-	of, err := p.kib("smaps_rollup", "Pss:", "Rss:")
+	of, err := kib(p.PID(), "smaps_rollup", "Pss:", "Rss:")
 	return of["Pss:"] / 1024, of["Rss:"] / 1024, err
 }
 
 // MostMemory is the most that it had, in MiB.
 func (p *Process) MostMemory() (mib float64, err error) {
-	of, err := p.kib("status", "VmHWM:")
+	of, err := kib(p.PID(), "status", "VmHWM:")
 	return of["VmHWM:"] / 1024, err
 }
 
 // kib reads lines "KEY N kB" of a file of /proc.
-func (p *Process) kib(file string, keys ...string) (map[string]float64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.PID(), file))
+func kib(pid int, file string, keys ...string) (map[string]float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +170,10 @@ func (p *Process) kib(file string, keys ...string) (map[string]float64, error) {
 const ticks = 100
 
 // ProcessorTime is what it has used, in seconds.
-func (p *Process) ProcessorTime() (float64, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+func (p *Process) ProcessorTime() (float64, error) { return processorTime(p.PID()) }
+
+func processorTime(pid int) (float64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
@@ -181,4 +185,34 @@ func (p *Process) ProcessorTime() (float64, error) {
 	user, err := strconv.ParseFloat(f[11], 64)
 	system, err2 := strconv.ParseFloat(f[12], 64)
 	return (user + system) / ticks, errors.Join(err, err2)
+}
+
+// FamilyTime is the processor time of it and its descendants, in seconds, and Private their private memory, in MB. Model servers are left out.
+func (p *Process) FamilyTime() (float64, error) { return family(p.PID(), processorTime) }
+
+func (p *Process) Private() (float64, error) {
+	return family(p.PID(), func(pid int) (float64, error) {
+		of, err := kib(pid, "smaps_rollup", "Private_Clean:", "Private_Dirty:")
+		return (of["Private_Clean:"] + of["Private_Dirty:"]) * 1024 / 1e6, err
+	})
+}
+
+// modelServer is the command line of the engine, or of the server of benchmarks that does nothing.
+var modelServer = regexp.MustCompile("^[^\x00]*\x00(engine|fake-runtime)\x00")
+
+// family adds up something of a process and its descendants.
+func family(pid int, of func(pid int) (float64, error)) (float64, error) {
+	all, err := of(pid)
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range threads {
+		raw, _ := os.ReadFile(path) // the thread may have ended
+		for _, field := range strings.Fields(string(raw)) {
+			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if below, _ := strconv.Atoi(field); !modelServer.Match(line) {
+				v, _ := family(below, of) // it may have ended
+				all += v
+			}
+		}
+	}
+	return all, err
 }

@@ -25,6 +25,7 @@ type section struct {
 
 var sections = []section{
 	{"local", "One machine", "Rouse and the runtime alone take turns; client, both processes of Rouse and the runtime share the processors, so 32 requests at a time measure processor time."},
+	{"beside", "One machine: beside other proxies", "Each row names its server: llama-swap as it comes, but with room for 64 requests, as Rouse has; `httputil.ReverseProxy` with a pool of connections and the body read first. Each is before a server of one program, which does nothing."},
 	{"wake-local", "One machine: a wake", "The simulated vLLM wakes in no time: this is what Rouse adds to a wake. What a real model adds is mostly the copy of its weights to the GPU."},
 	{"function", "One function", "The function alone, without the activator."},
 	{"hostile", "One machine under attack", ""},
@@ -51,7 +52,7 @@ const head = `# Measured
 All figures of Rouse, each with the command that makes it, what it ran on and whether its target was met. ` + "`make measured`" + ` writes this
 page from the reports in [bench](bench). Machines differ, and these were shared: the ratios say more than the times. No figure is from a GPU.
 
-A value is the median; "beside" is the baseline of the same run, in turns with Rouse. Three reports have a form of their own: [the web page](bench/page.json)
+A value is the median; "beside" is the baseline of the same run, in turns with Rouse, and "difference" the median of the differences of neighbouring rounds. Three reports have a form of their own: [the web page](bench/page.json)
 (` + "`make bench-page`" + `), [JSON schemas](bench/schemas.json) (` + "`make deep PART=schemas`" + `) and [masks beside llguidance](bench/masks.json) (its command is in it).
 `
 
@@ -90,13 +91,13 @@ func (s section) write(b *strings.Builder, r report.Report) {
 	if s.note != "" {
 		b.WriteString(" " + s.note)
 	}
-	b.WriteString("\n\n| | Rouse | p95 | beside | ratio | target |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n\n| | Rouse | p95 | beside | difference | ratio | target |\n|---|---|---|---|---|---|---|\n")
 	for _, m := range r.Measurements {
-		beside, ratio := "", ""
+		beside, difference, ratio := "", "", ""
 		if m.Baseline != nil {
-			beside, ratio = amount(m.Baseline.P50, m.Unit), figure(m.Ratio)+" ×"
+			beside, difference, ratio = amount(m.Baseline.P50, m.Unit), figure(m.Difference), figure(m.Ratio)+" ×"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", cell(m.Name), amount(m.Rouse.P50, m.Unit), figure(m.Rouse.P95), beside, ratio, cell(target(m)))
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s | %s |\n", cell(m.Name), amount(m.Rouse.P50, m.Unit), figure(m.Rouse.P95), beside, difference, ratio, cell(target(m)))
 	}
 	b.WriteString("\n")
 	// Neighbours that measure the same in other circumstances are explained once.

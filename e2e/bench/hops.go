@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/e2e/bench/child"
+	"github.com/rouse-dev/rouse/e2e/bench/report"
+	"github.com/rouse-dev/rouse/functions/process"
+)
+
+// hop is a server: the bare one, or programs that stand before one of the same.
+type hop struct {
+	name string
+	client
+	programs []*child.Process
+	gates
+}
+
+// gates are limits of what a hop may cost; 0: there is none.
+type gates struct {
+	added   float64 // microseconds of a request, one at a time
+	stream  float64 // microseconds of a stream, one at a time
+	share   float64 // of the bare server's answers per second, manyAtOnce at a time
+	private float64 // MB
+}
+
+func (h hop) stop() {
+	h.Close()
+	for _, p := range h.programs {
+		p.Stop()
+	}
+}
+
+// sum adds up something of all programs.
+func (h hop) sum(of func(*child.Process) (float64, error)) (all float64, err error) {
+	for _, p := range h.programs {
+		v, err := of(p)
+		if err != nil {
+			return 0, err
+		}
+		all += v
+	}
+	return all, nil
+}
+
+// load is what clients ask for, and how many at a time.
+type load struct {
+	name   string
+	tokens int
+	atOnce int
+}
+
+// manyAtOnce is the largest number.
+const manyAtOnce = 32
+
+// loads are answers of JSON, and streams of events.
+var loads = []load{{"JSON", 1, 1}, {"JSON", 1, 8}, {"JSON", 1, manyAtOnce}, {"a stream of 100 events", 100, 1}, {"a stream of 100 events", 100, 8}}
+
+// reverseProxy as the first argument makes this program Go's own proxy before the server at a URL.
+const reverseProxy = "reverse-proxy"
+
+func serveReverseProxy(at string) error {
+	target, err := url.Parse(at)
+	if err != nil {
+		return err
+	}
+	p := httputil.NewSingleHostReverseProxy(target)
+	p.Transport = &http.Transport{MaxIdleConnsPerHost: 2 * manyAtOnce} // with net/http's default of 2 it dials for most requests
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", l.Addr())
+	whole := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body) // else a server that answers before it has read all of it cuts the answer: golang/go#40747
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		p.ServeHTTP(w, r)
+	}
+	return (&http.Server{Handler: http.HandlerFunc(whole), ReadHeaderTimeout: time.Minute}).Serve(l)
+}
+
+// startBare starts a model server that does nothing.
+func (b *bench) startBare(ctx context.Context) (hop, error) {
+	port, err := process.FreePort()
+	if err != nil {
+		return hop{}, err
+	}
+	fake, _, err := child.Start(exec.CommandContext(ctx, b.self, fakeRuntime, "-port", port, "-announce"), child.Stdout, "listening on")
+	return hop{client: newClient(api.Endpoint("http://127.0.0.1:" + port)), programs: []*child.Process{fake}}, err
+}
+
+// startLlamaSwap starts it as it comes, but with room for as many requests as Rouse has: it refuses the eleventh.
+func (b *bench) startLlamaSwap(ctx context.Context) (hop, error) {
+	program, err := exec.LookPath("llama-swap")
+	if err != nil {
+		return hop{}, err
+	}
+	at, config := "127.0.0.1:0", filepath.Join(b.dir, "llama-swap.yaml")
+	if port, err := process.FreePort(); err == nil {
+		at = "127.0.0.1:" + port
+	}
+	text := fmt.Sprintf("models:\n  fake:\n    cmd: %s %s -port ${PORT}\n    checkEndpoint: /v1/models\n    concurrencyLimit: %d\n", b.self, fakeRuntime, 2*manyAtOnce)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return hop{}, err
+	}
+	p, _, err := child.Start(exec.CommandContext(ctx, program, "-config", config, "-listen", at), child.Stdout, "listening on")
+	return hop{name: "llama-swap", client: newClient(api.Endpoint("http://" + at)), programs: []*child.Process{p}}, err
+}
+
+// hops measures servers in turns, the first of which is bare.
+func (b *bench) hops(ctx context.Context, servers []hop, loads []load, model, against string) ([]report.Measurement, error) {
+	var took, rate, processor []report.Measurement
+	memory, err := private(ctx, servers, chat(model, 1, false), oneAwake)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range loads {
+		all, err := b.series(ctx, servers, l, chat(model, l.tokens, l.tokens > 1))
+		if err != nil {
+			return nil, err
+		}
+		for i, h := range servers[1:] {
+			own, name := all[i+1], fmt.Sprintf("%s, %s, %d at a time", h.name, l.name, l.atOnce)
+			t := report.Compare(report.Measurement{Name: name, Unit: "µs", Against: against,
+				What: "the p50 of rounds of 500 ms of chat requests over TCP on loopback, keep-alive, the same client code on all sides"}, own.took, all[0].took)
+			r := report.Compare(report.Measurement{Name: name + ", answers", Unit: "requests/s", Against: against,
+				What: "answers to these requests in a second; the client and all servers share the machine's cores"}, own.rate, all[0].rate)
+			switch {
+			case l.atOnce == 1 && l.tokens == 1 && h.added > 0:
+				t = t.Gated(t.Difference <= h.added, "difference ≤ %g µs", h.added)
+			case l.atOnce == 1 && l.tokens > 1 && h.stream > 0:
+				t = t.Gated(t.Difference <= h.stream, "difference ≤ %g µs", h.stream)
+			case l.atOnce == manyAtOnce && h.share > 0:
+				r = r.Gated(r.Ratio >= h.share, "ratio ≥ %g", h.share)
+			}
+			took, rate = append(took, t), append(rate, r)
+			processor = append(processor, report.Measurement{Name: name + ", processor", Unit: "µs", N: len(own.processor), Rouse: report.Summarise(own.processor),
+				What: "user and system time for each of these requests, of all processes but the model server's and the client's"})
+		}
+	}
+	after, err := private(ctx, servers, chat(model, 1, false), "after all of that")
+	return slices.Concat(took, rate, processor, memory, after), err
+}
+
+const oneAwake = "with one instance awake"
+
+// private measures the memory of servers after a request more.
+func private(ctx context.Context, servers []hop, body []byte, when string) (all []report.Measurement, err error) {
+	for _, h := range servers[1:] {
+		if err := h.Post(ctx, pathChat, body); err != nil {
+			return nil, fmt.Errorf("%s: %w", h.name, err)
+		}
+		mb, err := h.sum((*child.Process).Private)
+		if err != nil {
+			return nil, err
+		}
+		m := report.Measurement{Name: h.name + ", memory " + when, Unit: "MB", N: 1, Rouse: report.Summarise([]float64{mb}),
+			What: "private memory of all processes but the model server's and the client's"}
+		if h.private > 0 && when == oneAwake {
+			m = m.Gated(mb <= h.private, "≤ %g MB", h.private)
+		}
+		all = append(all, m)
+	}
+	return all, nil
+}
+
+// series are the rounds of one server under one load.
+type series struct{ took, rate, processor []float64 }
+
+// series asks the servers in turns.
+func (b *bench) series(ctx context.Context, servers []hop, l load, body []byte) ([]series, error) {
+	all := make([]series, len(servers))
+	for n := range b.rounds(15) + 1 {
+		for i, h := range servers {
+			before, err := h.sum((*child.Process).FamilyTime)
+			if err != nil {
+				return nil, err
+			}
+			took, rate, err := h.flood(ctx, b.while(500*time.Millisecond), l.atOnce, body)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", h.name, err)
+			}
+			after, err := h.sum((*child.Process).FamilyTime)
+			if err != nil {
+				return nil, err
+			}
+			if s := &all[i]; n > 0 { // the first round starts what is not there, and opens connections
+				s.took, s.rate = append(s.took, report.Quantile(took, 0.5)), append(s.rate, rate)
+				s.processor = append(s.processor, (after-before)*1e6/float64(len(took)))
+			}
+		}
+	}
+	return all, nil
+}
