@@ -166,13 +166,17 @@ func (m *Usage) Part(p []byte) {
 
 // Read reads the numbers of tokens that stand in p. The last ones count: they are totals.
 func (m *Usage) Read(p []byte) {
-	if d := duration(p, millisName, time.Millisecond) + duration(p, nanosName, time.Nanosecond); d > 0 {
-		m.Decode = d
-	}
-	starts := m.Style == api.StreamMessages && bytes.Contains(p, startName) // nothing is generated yet, whatever it says
-	if p = m.numbers(p); p == nil || m.told {
+	whole := p
+	if p = m.numbers(p); p == nil { // nearly all
 		return
 	}
+	if d := duration(whole, millisName, time.Millisecond) + duration(whole, nanosName, time.Nanosecond); d > 0 {
+		m.Decode = d
+	}
+	if m.told {
+		return
+	}
+	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever it says
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
