@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/fetch/swarm"
+	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
 // Cache is a folder of models. It is safe for many goroutines, and its folder for
@@ -21,7 +21,7 @@ type Cache struct {
 	cfg    Config
 	uid    uint32       // of its files
 	client *http.Client // cfg.Client, with redirects that carry no credentials away
-	node   *swarm.Node  // its part in sharing files; nil: none
+	node   *peers.Node  // its part in sharing files; nil: none
 }
 
 // New returns a cache in cfg.Dir, which it makes if need be, or in a folder of

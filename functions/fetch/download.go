@@ -246,8 +246,8 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	_ = p.lock.file.Chmod(0o444) // the model's users share it
 	discard(p.path + ".json")
 	discard(p.path + chunksSuffix)
-	if p.sum == "" {
-		f.offer(file, sum)
+	if f.c.shares(file) {
+		f.c.noteShare(file)
 	}
 	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/fetch/swarm"
+	"github.com/rouse-dev/rouse/functions/fetch/peers"
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
@@ -154,7 +154,7 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 // digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, which a listing does not say. One that
 // was uploaded without it, or in parts, has none; one that has changed since it was listed is found out when it is fetched.
 func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
-	if b.c.node == nil || f.size < swarm.MinSize {
+	if b.c.node == nil || f.size < peers.MinSize {
 		return nil
 	}
 	err := b.ask(ctx, http.MethodHead, prefix+f.name, nil, func(resp *http.Response) error {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
-	"github.com/rouse-dev/rouse/functions/fetch/swarm"
 )
 
 // maxAnswer bounds the answers of sources that are read whole: listings and manifests.
@@ -24,43 +23,110 @@ const maxAnswer = 64 << 20
 // transfer makes one request and appends what it brings. A nil error means that
 // the answer ended where it should have.
 func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(f.c.cfg.Stall, func() {
-		cancel(fmt.Errorf("%s brought nothing for %s", file.from, f.c.cfg.Stall))
-	})
-	defer stall.Stop()
 	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing tells whether the rest belongs to it
 		f.meter.found(file.name, -p.size)
 		if err := p.restart(file); err != nil {
 			return err
 		}
 	}
-	req, err := file.get(ctx)
+	resp, err := f.request(ctx, file, func(h http.Header) {
+		if p.size == 0 {
+			return
+		}
+		h.Set("Range", fmt.Sprintf("bytes=%d-", int64(p.size)))
+		if !file.sums.any() {
+			h.Set("If-Range", p.said.validator())
+		}
+	})
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Accept-Encoding", "identity")
-	if p.size > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", int64(p.size)))
-		if !file.sums.any() {
-			req.Header.Set("If-Range", p.said.validator())
-		}
-	}
-	resp, err := f.client(file).Do(req)
-	if err != nil {
-		return cause(ctx, transportError(err))
-	}
 	defer resp.Body.Close()
-	stall.Reset(f.c.cfg.Stall)
 	if err := f.begin(p, file, resp); err != nil {
 		return err
 	}
-	return f.take(ctx, p, file, &swarm.Lively{Reader: resp.Body, Stall: stall, Limit: f.c.cfg.Stall})
+	return f.take(p, file, resp.Body)
+}
+
+// errNoRanges says that a source sends whole files only.
+var errNoRanges = permanentf("the source sends no part of a file")
+
+// section fetches a section of a file from its source.
+func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) error {
+	last := at + int64(len(b)) - 1
+	resp, err := f.request(ctx, file, func(h http.Header) { h.Set("Range", fmt.Sprintf("bytes=%d-%d", at, last)) })
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var first, to, total int64
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return errNoRanges
+	case resp.StatusCode != http.StatusPartialContent:
+		return statusOf(resp, file.hint)
+	}
+	if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &to, &total); err != nil || first != at || to != last || api.Bytes(total) != file.size {
+		return permanentf("%s answers with another part than asked for, or has another size than its listing says", file.from)
+	}
+	if n, err := io.ReadFull(resp.Body, b); err != nil {
+		return fmt.Errorf("%s broke off after %d of %d bytes: %w", file.from, n, len(b), err)
+	}
+	return nil
+}
+
+// request asks for a file, with further headers. The answer's body fails if nothing comes for Config.Stall.
+func (f *fetching) request(ctx context.Context, file file, further func(http.Header)) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	body := &lively{ctx: ctx, cancel: cancel, limit: f.c.cfg.Stall}
+	body.stall = time.AfterFunc(body.limit, func() { cancel(fmt.Errorf("%s brought nothing for %s", file.from, body.limit)) })
+	req, err := file.get(ctx)
+	if err == nil {
+		req.Header.Set("Accept-Encoding", "identity")
+		further(req.Header)
+		var resp *http.Response
+		if resp, err = f.client(file).Do(req); err == nil {
+			body.ReadCloser, resp.Body = resp.Body, body
+			body.stall.Reset(body.limit)
+			return resp, nil
+		}
+		err = cause(ctx, transportError(err))
+	}
+	body.stall.Stop()
+	cancel(nil)
+	return nil, err
+}
+
+// lively is the body of an answer. Each part of it puts off its end for want of any.
+type lively struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	stall  *time.Timer
+	limit  time.Duration
+}
+
+// Read implements [io.Reader].
+func (l *lively) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	if n > 0 {
+		l.stall.Reset(l.limit)
+	}
+	if err != nil && err != io.EOF {
+		err = cause(l.ctx, err)
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (l *lively) Close() error {
+	l.stall.Stop()
+	defer l.cancel(nil)
+	return l.ReadCloser.Close()
 }
 
 // take appends the body of an answer to p.
-func (f *fetching) take(ctx context.Context, p *part, file file, body io.Reader) error {
+func (f *fetching) take(p *part, file file, body io.Reader) error {
 	buf := make([]byte, 256<<10)
 	for {
 		n, err := body.Read(buf)
@@ -81,7 +147,7 @@ func (f *fetching) take(ctx context.Context, p *part, file file, body io.Reader)
 			break
 		}
 		if err != nil {
-			return cause(ctx, fmt.Errorf("%s broke off after %d bytes: %w", file.from, int64(p.size), err))
+			return fmt.Errorf("%s broke off after %d bytes: %w", file.from, int64(p.size), err)
 		}
 	}
 	if total := p.total(); total >= 0 && p.size < total {

@@ -192,7 +192,7 @@ func (s *stage) race(ctx context.Context, n int, f faults) (outcome, error) {
 	return outcome{took, after - before}, err
 }
 
-// avoided says whether any machine has found out that this one lies.
-func (s *stage) avoided(liar *process) bool {
-	return slices.ContainsFunc(s.machines, func(p *process) bool { return p.said(saysAvoids, s.address(liar.host)+":8013") })
+// named reports whether any machine's log says this of a machine.
+func (s *stage) named(says string, p *process) bool {
+	return slices.ContainsFunc(s.machines, func(o *process) bool { return o.said(says, s.address(p.host)+":8013") })
 }

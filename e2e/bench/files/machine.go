@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/rouse-dev/rouse/functions/fetch"
-	"github.com/rouse-dev/rouse/functions/fetch/swarm"
+	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
 // The words that a machine's process says, a line each.
@@ -25,8 +25,9 @@ const (
 	saysReady = "ready" // it listens
 	saysHalf  = "half"  // it has half of the file
 	saysHas   = "has "  // it has all of it, with this SHA-256
-	// saysAvoids begins what the log says of a peer that lies.
-	saysAvoids = "a peer that shares files lies"
+	// What the log says of a peer that spoils bytes, and of one that has another file.
+	saysSpoils  = "a peer sends wrong bytes"
+	saysDiffers = "a peer has sent another chunk"
 )
 
 // role is what a machine's process is.
@@ -84,7 +85,7 @@ func machine(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Addr: r.at, Handler: h, ReadHeaderTimeout: time.Minute}
+	s := &http.Server{Addr: r.at, Handler: h, ReadHeaderTimeout: time.Minute, WriteTimeout: time.Minute}
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer func() { _ = s.Close() }() // it ends anyway
@@ -127,25 +128,19 @@ func (r role) fetch(ctx context.Context, c *fetch.Cache) error {
 	return nil
 }
 
-// newLiar answers as a node that has proved the whole file, and has another one.
+// newLiar answers as a node that has the whole file, and has another one.
 func newLiar(r role) (http.Handler, error) {
 	secret, err := os.ReadFile(r.secret)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(r.file)
+	info, err := os.Stat(r.file)
 	if err != nil {
 		return nil, err
 	}
-	f := &swarm.File{
-		Right: swarm.NewRight(r.sum, ""), Size: int64(len(b)), Chunk: swarm.ChunkSize(int64(len(b))),
-		Open: func() (swarm.ReaderAtCloser, error) { return os.Open(r.file) },
-	}
-	for at := int64(0); at < f.Size; at += f.Chunk {
-		f.Sums = append(f.Sums, swarm.Sum(sha256.Sum256(b[at:min(at+f.Chunk, f.Size)])))
-	}
-	var n *swarm.Node
-	n, err = swarm.New(swarm.Config{Group: bytes.TrimSpace(secret), Find: func(id string) *swarm.File {
+	f := &peers.File{Right: peers.NewRight(r.sum, ""), Size: info.Size(), Open: func() (*os.File, error) { return os.Open(r.file) }}
+	var n *peers.Node
+	n, err = peers.New(peers.Config{Group: bytes.TrimSpace(secret), Find: func(id string) *peers.File {
 		if id != n.ID(f.Right) {
 			return nil
 		}
@@ -158,7 +153,7 @@ func newLiar(r role) (http.Handler, error) {
 type spoiler struct{ http.Handler }
 
 func (s spoiler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasSuffix(r.URL.Path, "/log") {
+	if !strings.HasSuffix(r.URL.Path, "/state") {
 		w = spoiled{w}
 	}
 	s.Handler.ServeHTTP(w, r)

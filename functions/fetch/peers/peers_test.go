@@ -1,4 +1,4 @@
-package swarm
+package peers
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -96,12 +97,12 @@ func (p *party) join(secret []byte) *member {
 		}
 	}))
 	p.t.Cleanup(m.server.Close)
-	node, err := New(Config{Group: secret, Peers: p.addresses, Chunk: testChunk, Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
+	node, err := New(Config{Group: secret, Peers: p.addresses, Logger: slog.New(slog.NewTextHandler(&p.log, nil))})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	m.Node = node
-	m.patience = time.Minute // what the source sends does not depend on how busy the machine is
+	m.chunk, m.steal = testChunk, time.Minute // what the source sends does not depend on how busy the machine is
 	p.nodes = append(p.nodes, m)
 	return m
 }
@@ -113,16 +114,11 @@ func (p *party) meet() {
 	}
 }
 
-// began says whether all members have begun to fetch.
+// began reports whether all members have begun to fetch.
 func (p *party) began() bool {
 	return !slices.ContainsFunc(p.nodes, func(m *member) bool {
-		h := m.held(m.ID(NewRight(p.src.sum(), "")))
-		if h == nil {
-			return true
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		return len(h.entries) == 0
+		h := m.find(m.ID(NewRight(p.src.sum(), "")))
+		return h == nil || len(h.told().Begun) == 0 && !slices.ContainsFunc(h.told().Have, func(b byte) bool { return b > 0 })
 	})
 }
 
@@ -146,7 +142,7 @@ func (p *party) job(m *member) Job {
 	p.t.Cleanup(func() { f.Close() })
 	return Job{
 		Right: NewRight(p.src.sum(), ""), SHA256: p.src.sum(), Size: testSize, File: f, Journal: path + ".journal", Source: p.src.read,
-		Open: func() (ReaderAtCloser, error) { return os.Open(path) },
+		Open: func() (*os.File, error) { return os.Open(path) }, Got: func(int64) {},
 		Again: func(ctx context.Context, failures int, err error) error {
 			if failures > 3 {
 				return err
@@ -162,11 +158,13 @@ func (p *party) seed(m *member, content []byte) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	f := &File{Right: NewRight(p.src.sum(), ""), Size: testSize, Chunk: testChunk, Open: func() (ReaderAtCloser, error) { return os.Open(path) }}
-	for at := 0; at < testSize; at += testChunk {
-		f.Sums = append(f.Sums, sha256.Sum256(content[at:min(at+testChunk, testSize)]))
+	right := NewRight(p.src.sum(), "")
+	m.cfg.Find = func(id string) *File {
+		if id != m.ID(right) {
+			return nil
+		}
+		return &File{Right: right, Size: testSize, Open: func() (*os.File, error) { return os.Open(path) }}
 	}
-	m.share(f)
 }
 
 // fetch lets members fetch at the same time, and returns what came of it.
@@ -198,21 +196,16 @@ func (p *party) sentAtMost(factor float64) {
 	}
 }
 
-// avoids checks that each result names the liar and nobody else.
-func (p *party) avoids(results []Result, liar *member) {
+// names checks that the log names this member as one that sends wrong bytes, and nobody else but others.
+func (p *party) names(message string, m *member, others ...*member) {
 	p.t.Helper()
-	for i, r := range results {
-		for _, addr := range r.Avoided {
-			if addr != liar.addr() {
-				p.t.Errorf("node %d avoids %s, which is honest\n%s", i, addr, p.log.String())
-			}
-		}
-		if len(r.Avoided) != 1 {
-			p.t.Errorf("node %d avoids %v, want the liar %s", i, r.Avoided, liar.addr())
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, message) && !slices.ContainsFunc(append(others, m), func(m *member) bool { return strings.Contains(line, "peer="+m.addr()) }) {
+			p.t.Errorf("the log names another than %s: %s", m.addr(), line)
 		}
 	}
-	if !strings.Contains(p.log.String(), "peer="+liar.addr()) {
-		p.t.Errorf("nobody's log names %s", liar.addr())
+	if log := p.log.String(); !strings.Contains(log, message) || !strings.Contains(log, "peer="+m.addr()) {
+		p.t.Errorf("nobody's log names %s:\n%s", m.addr(), log)
 	}
 }
 
@@ -244,7 +237,7 @@ func TestTogether(t *testing.T) {
 	p := newParty(t, 8)
 	p.meet()
 	for i, r := range p.fetch(within(t), p.nodes...) {
-		if len(r.Avoided) > 0 || r.FromPeers == 0 || len(r.File.Sums) != len(p.nodes[i].files[p.nodes[i].ID(r.File.Right)].all()) {
+		if r.FromPeers == 0 {
 			t.Errorf("node %d: %+v", i, r)
 		}
 	}
@@ -265,7 +258,7 @@ func TestKilled(t *testing.T) {
 	ctx, kill := context.WithCancel(within(t))
 	var served atomic.Int64
 	die := func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/log") || served.Add(1) < 6 || !p.began() {
+		if strings.HasSuffix(r.URL.Path, "/state") || served.Add(1) < 6 || !p.began() {
 			return false
 		}
 		kill()
@@ -282,12 +275,11 @@ func TestKilled(t *testing.T) {
 		gone := func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }
 		victim.before.Store(&gone)
 	}()
-	for i, r := range p.fetch(within(t), p.nodes[:7]...) {
-		if len(r.Avoided) > 0 {
-			t.Errorf("node %d takes a node that is gone for a liar: %v", i, r.Avoided)
-		}
-	}
+	p.fetch(within(t), p.nodes[:7]...)
 	<-ended
+	if log := p.log.String(); strings.Contains(log, "wrong bytes") {
+		t.Errorf("a node that is gone is taken for one that sends wrong bytes:\n%s", log)
+	}
 	p.sentAtMost(1.5) // what the victim had not passed on comes from the source again
 }
 
@@ -298,7 +290,7 @@ func TestSpoiled(t *testing.T) {
 	liar := p.nodes[8]
 	p.seed(liar, p.src.content)
 	spoil := func(w http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/log") {
+		if strings.HasSuffix(r.URL.Path, "/state") {
 			return false
 		}
 		rec := httptest.NewRecorder()
@@ -310,26 +302,9 @@ func TestSpoiled(t *testing.T) {
 		return true
 	}
 	liar.before.Store(&spoil)
-	p.avoids(p.fetch(within(t), p.nodes[:8]...), liar)
+	p.fetch(within(t), p.nodes[:8]...)
+	p.names("a peer sends wrong bytes", liar)
 	p.sentAtMost(1.2)
-}
-
-// TestDiskSpoiled: a node whose disk has changed a chunk says so itself, and is not taken for a liar.
-func TestDiskSpoiled(t *testing.T) {
-	p := newParty(t, 2)
-	p.seed(p.nodes[0], p.src.content)
-	f, err := os.OpenFile(filepath.Join(p.nodes[0].dir, "file"), os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.WriteAt([]byte("spoiled"), 3*testChunk+100); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
-	r := p.fetch(within(t), p.nodes[1])[0]
-	if len(r.Avoided) > 0 || r.FromSource != testChunk {
-		t.Errorf("%d bytes come from the source, avoided are %v: want one chunk, and nobody", r.FromSource, r.Avoided)
-	}
 }
 
 // falsified is the content with a wrong byte in some chunks.
@@ -341,26 +316,29 @@ func falsified(content []byte, chunks ...int) []byte {
 	return b
 }
 
-// TestLiar: a node says that it has the file, and has another one. Beside an honest node it is found out by a chunk from the
-// source; alone, when the whole turns out to be wrong.
-func TestLiar(t *testing.T) {
-	for name, honest := range map[string]bool{"beside an honest node": true, "alone": false} {
+// TestWrong: a node says that it has the file, and has another one: its disk has changed it, or it lies. The whole turns out to be
+// wrong, and whoever was sent something wrong has it from the source, and names the node.
+func TestWrong(t *testing.T) {
+	for name, honest := range map[string]bool{"beside a right one": true, "alone": false} {
 		for what, chunks := range map[string][]int{"one chunk": {17}, "the last": {testSize / testChunk}, "many": {0, 1, 2, 3, 40, 41, 42, 43, 60, 90}} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				p := newParty(t, 5)
-				liar := p.nodes[0]
-				p.seed(liar, falsified(p.src.content, chunks...))
-				others := p.nodes[1:]
+				p := newParty(t, 3)
+				wrong, others := p.nodes[0], p.nodes[1:]
+				p.seed(wrong, falsified(p.src.content, chunks...))
 				if honest {
 					p.seed(p.nodes[1], p.src.content)
 					others = p.nodes[2:]
 				}
-				p.avoids(p.fetch(within(t), others...), liar)
-				if honest {
-					p.sentAtMost(1.2)
-				} else {
-					p.sentAtMost(3.2)
+				p.fetch(within(t), others...)
+				if !honest {
+					p.names("another chunk than the source", wrong, others...) // they pass on what they have not checked yet
 				}
+				p.sentAtMost(float64(len(others))) // a copy each, and no chunk twice
+				p.log = safeBuffer{}
+				p.src.sent.Store(0)
+				p.nodes = others // who comes later has it from them
+				p.fetch(within(t), p.join(group))
+				p.sentAtMost(0)
 			})
 		}
 	}
@@ -373,7 +351,7 @@ func TestStuck(t *testing.T) {
 	p.seed(p.nodes[1], p.src.content)
 	over := make(chan struct{})
 	hang := func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/log") {
+		if strings.HasSuffix(r.URL.Path, "/state") {
 			return false
 		}
 		select {
@@ -384,11 +362,12 @@ func TestStuck(t *testing.T) {
 	}
 	p.nodes[0].before.Store(&hang)
 	defer close(over)
+	p.nodes[2].peerWithin, p.nodes[3].peerWithin = time.Second, time.Second
 	p.fetch(within(t), p.nodes[2:]...)
 	p.sentAtMost(1.2)
 }
 
-// TestResumed: what came before the end of a process is not fetched again, but for what the disk has lost, or the journal does not know.
+// TestResumed: what came before the end of a process is not fetched again, unless the disk has lost some of it.
 func TestResumed(t *testing.T) {
 	p := newParty(t, 1)
 	m := p.nodes[0]
@@ -403,23 +382,28 @@ func TestResumed(t *testing.T) {
 	if _, err := m.Download(ctx, job); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the first try: %v", err)
 	}
+	before := p.src.sent.Load()
+	p.fetch(within(t), m)
+	if sent := p.src.sent.Load(); sent > testSize+fromSource*testChunk {
+		t.Errorf("the source has sent %d bytes of a file of %d\n%s", sent, testSize, p.log.String())
+	}
+	// Its end again, and the disk has lost what came first.
+	if err := os.WriteFile(job.Journal, bytes.Repeat([]byte{0xff}, (testSize/testChunk+8)/8), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := job.File.WriteAt(make([]byte, testSize/8), 0); err != nil {
 		t.Fatal(err)
 	}
-	journal, err := os.OpenFile(job.Journal, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Somebody has written into it, and a crash has cut its last line.
-	lies := `{"chunk":50,"what":"proven","sum":"` + strings.Repeat("0", 64) + `"}` + "\n" + `{"chunk":-1,"what":"proven"}` + "\nnothing\n" + `{"chunk":51,"what":"prov`
-	if _, err := journal.WriteString(lies); err != nil {
-		t.Fatal(err)
-	}
-	journal.Close()
+	p.src.sent.Store(0)
 	p.fetch(within(t), m)
-	if sent := p.src.sent.Load(); sent < testSize+1 || sent > testSize+testSize/4 {
-		t.Errorf("the source has sent %d bytes of a file of %d", sent, testSize)
+	if sent := p.src.sent.Load(); sent != testSize {
+		t.Errorf("the source has sent %d bytes of a file of %d that was damaged, and %d before", sent, testSize, before)
 	}
+	// A journal of another version is none.
+	if err := os.WriteFile(job.Journal, []byte(`{"chunk":50,"what":"proven"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.fetch(within(t), m)
 }
 
 // TestSource: what is wrong with the source is said, or made up for by peers.
@@ -444,29 +428,29 @@ func TestRights(t *testing.T) {
 	p := newParty(t, 1)
 	p.seed(p.nodes[0], p.src.content)
 	right := NewRight(p.src.sum(), "")
-	for name, key := range map[string]Key{
-		"another group":         NewKey([]byte("the secret of other nodes"), right),
-		"another credential":    NewKey(group, NewRight(p.src.sum(), "token")),
-		"another file":          NewKey(group, NewRight(strings.Repeat("0", 64), "")),
-		"the digest as the key": Key([]byte(p.src.sum())[:32]),
+	for name, key := range map[string]key{
+		"another group":         newKey([]byte("the secret of other nodes"), right),
+		"another credential":    newKey(group, NewRight(p.src.sum(), "token")),
+		"another file":          newKey(group, NewRight(strings.Repeat("0", 64), "")),
+		"the digest as the key": key([]byte(p.src.sum())[:32]),
 	} {
-		for _, path := range []string{"log", "0"} {
-			if _, err := p.nodes[0].ask(within(t), p.nodes[0].addr(), key, path, "log", maxPage); !errors.Is(err, errNothing) {
+		for _, path := range []string{aboutState, "0"} {
+			if _, err := p.nodes[0].ask(within(t), p.nodes[0].addr(), key, path, maxState); err == nil || !strings.Contains(err.Error(), "404") {
 				t.Errorf("%s, %s: got %v, want nothing", name, path, err)
 			}
 		}
 	}
 	// What is on the network is not the file.
-	resp, err := http.Get(p.nodes[0].server.URL + Prefix + p.nodes[0].ID(right) + "/0?sum=" + sumText(p.src.content[:testChunk]))
+	resp, err := http.Get(p.nodes[0].server.URL + Prefix + p.nodes[0].ID(right) + "/0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	b, err := readAll(resp.Body, -1, 1<<20)
+	b, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK || bytes.Contains(b, p.src.content[:32]) || bytes.Contains(b, p.src.content[1000:1032]) {
 		t.Errorf("status %d, %v, or the content is readable", resp.StatusCode, err)
 	}
-	if _, err := NewKey(group, right).unseal(question(1), b); !errors.Is(err, errSeal) {
+	if _, err := newKey(group, right).unseal("1", b); !errors.Is(err, errSeal) {
 		t.Errorf("chunk 0 answers the question for chunk 1: %v", err)
 	}
 }
@@ -477,8 +461,8 @@ func TestQuestions(t *testing.T) {
 	p.seed(p.nodes[0], p.src.content)
 	id := p.nodes[0].ID(NewRight(p.src.sum(), ""))
 	for path, want := range map[string]int{
-		id + "/-1": 404, id + "/100000": 404, id + "/x": 404, "../" + id + "/0": 404, id: 404, id + "/0/1": 404, id + "/0": 404, id + "/0?sum=" + strings.Repeat("0", 64): 404, id + "/0?sum=x": 404,
-		id + "/log?after=-5": 200, id + "/log?after=99999999999999999999&log=x": 200,
+		id + "/-1": 404, id + "/100000": 404, id + "/99999999999999999999": 404, id + "/x": 404, "../" + id + "/0": 404, id: 404, id + "/0/1": 404, "x/state": 404,
+		id + "/0": 200, id + "/state": 200,
 	} {
 		resp, err := http.Get(p.nodes[0].server.URL + Prefix + path)
 		if err != nil {

@@ -1,0 +1,104 @@
+package peers
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"sync"
+)
+
+// Chunks are small, or large if there would be more than manyChunks: the set of them stays small, and so does what a fault costs.
+const (
+	smallChunk = 1 << 20
+	largeChunk = 4 << 20
+	manyChunks = 1024
+	maxSize    = 1 << 40
+	// MinSize is the size from which a file is worth sharing.
+	MinSize = 2 * smallChunk
+)
+
+// layout says how a file is cut.
+type layout struct{ size, chunk int64 }
+
+// newLayout cuts a file into chunks of a size; 0: the one that all nodes use.
+func newLayout(size, chunk int64) layout {
+	if chunk == 0 {
+		if chunk = smallChunk; size > manyChunks*smallChunk {
+			chunk = largeChunk
+		}
+	}
+	return layout{size, chunk}
+}
+
+func (l layout) count() int { return int((l.size + l.chunk - 1) / l.chunk) }
+
+// span returns where chunk i begins, and its length.
+func (l layout) span(i int) (at, n int64) {
+	at = int64(i) * l.chunk
+	return at, min(l.chunk, l.size-at)
+}
+
+// bits is a set of chunks.
+type bits []byte
+
+func (b bits) has(i int) bool { return i/8 < len(b) && b[i/8]&(1<<(i%8)) != 0 }
+
+func (b bits) set(i int, to bool) {
+	b[i/8] &^= 1 << (i % 8)
+	if to {
+		b[i/8] |= 1 << (i % 8)
+	}
+}
+
+// state is what a node tells its peers about a file.
+type state struct {
+	Node  string `json:"node"`            // names the process
+	Whole bool   `json:"whole,omitempty"` // it has all of it
+	Have  bits   `json:"have,omitempty"`
+	Begun []int  `json:"begun,omitempty"` // the chunks that it is fetching from the source
+}
+
+// held is a file, whole or not, as others may ask for it. It is safe for many goroutines.
+type held struct {
+	key key
+	layout
+	open func() (*os.File, error)
+
+	mu    sync.Mutex // guards state
+	state state
+}
+
+// change changes what is told of the file.
+func (h *held) change(f func(*state)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(&h.state)
+}
+
+// told returns what is told of the file.
+func (h *held) told() (s state) {
+	h.change(func(now *state) {
+		s = *now
+		s.Have, s.Begun = slices.Clone(s.Have), slices.Clone(s.Begun)
+	})
+	return s
+}
+
+var errAbsent = errors.New("the chunk is not here")
+
+func (h *held) read(i int) ([]byte, error) {
+	if s := h.told(); i < 0 || i >= h.count() || !s.Whole && !s.Have.has(i) {
+		return nil, errAbsent
+	}
+	f, err := h.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	at, n := h.span(i)
+	b := make([]byte, n)
+	if m, err := f.ReadAt(b, at); int64(m) < n {
+		return nil, err
+	}
+	return b, nil
+}

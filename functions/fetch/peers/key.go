@@ -1,0 +1,66 @@
+package peers
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+)
+
+// key names a file among the nodes of a group, and seals what they send of it. It is a secret.
+type key [32]byte
+
+// Right is the part of a file's key that does not depend on the group. It may be kept beside the file, where only the
+// cache's user can read it, so that a later process can serve the file. The credential can't be computed from it.
+type Right [32]byte
+
+// NewRight returns the right to a file with this SHA-256 in hex for those who know the credential that its source wants;
+// "" if it wants none.
+func NewRight(digest, credential string) Right {
+	return Right(mac([]byte(credential), "rouse file right "+digest))
+}
+
+// newKey returns the key of a file in a group of nodes that share a secret.
+func newKey(group []byte, r Right) key {
+	return key(mac(group, "rouse file key "+string(r[:])))
+}
+
+// id names the file in paths. The key can't be computed from it.
+func (k key) id() string {
+	sum := mac(k[:], "id")
+	return hex.EncodeToString(sum[:16])
+}
+
+func mac(key []byte, text string) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(text))
+	return h.Sum(nil)
+}
+
+// errSeal is the error of an answer that was sealed with another key or for another question, or was changed on its way.
+var errSeal = errors.New("the answer's seal is broken")
+
+// overhead is what a seal adds to an answer.
+const overhead = 12 + 16
+
+func (k key) aead() cipher.AEAD {
+	block, _ := aes.NewCipher(mac(k[:], "seal"))  // no error: the key's size is right,
+	gcm, _ := cipher.NewGCMWithRandomNonce(block) // and the block's is
+	return gcm
+}
+
+// seal encrypts an answer and binds it to its question.
+func (k key) seal(question string, answer []byte) []byte {
+	return k.aead().Seal(make([]byte, 0, len(answer)+overhead), nil, answer, []byte(question))
+}
+
+// unseal decrypts what seal returned, in place.
+func (k key) unseal(question string, sealed []byte) ([]byte, error) {
+	answer, err := k.aead().Open(sealed[:0], nil, sealed, []byte(question))
+	if err != nil {
+		return nil, errSeal
+	}
+	return answer, nil
+}

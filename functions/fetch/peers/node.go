@@ -1,0 +1,156 @@
+package peers
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Config of a [Node].
+type Config struct {
+	// Group is the secret that the nodes share. At least 16 bytes.
+	Group []byte
+	// Peers returns the addresses of the other nodes, host:port. This node may be among them. Downloads call it every few seconds.
+	Peers func(context.Context) ([]string, error)
+	// Find returns a whole file by its [Node.ID], if another process or an earlier one has left it; else nil. It may be nil.
+	Find func(id string) *File
+	// Client asks peers; nil: one of its own, without a proxy.
+	Client *http.Client
+	// Logger; nil: none.
+	Logger *slog.Logger
+}
+
+// File is a whole file with the right SHA-256.
+type File struct {
+	Right Right
+	Size  int64
+	// Open opens it. An error that wraps fs.ErrNotExist says that it is gone.
+	Open func() (*os.File, error)
+}
+
+// Node is one process among those that share files.
+type Node struct {
+	cfg     Config
+	name    string
+	mux     *http.ServeMux
+	uploads chan struct{} // a place for each chunk that is being sent
+	// chunk is 0, and the others are the constants of these names, but for tests.
+	chunk                     int64
+	settle, steal, peerWithin time.Duration
+
+	mu    sync.Mutex // guards files
+	files map[string]*held
+}
+
+// maxUploads is how many chunks a node sends at once: few, so that each is soon somewhere else.
+const maxUploads = 4
+
+// New returns a node. It starts nothing: [Node.ServeHTTP] answers peers, if somebody listens for it.
+func New(cfg Config) (*Node, error) {
+	if len(cfg.Group) < 16 {
+		return nil, errors.New("the secret of those who share files is too short: want 16 bytes at least")
+	}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: fromPeer + 1, IdleConnTimeout: time.Minute}}
+	}
+	client := *cfg.Client
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.Client, cfg.Logger = &client, cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	n := &Node{
+		cfg: cfg, name: rand.Text(), mux: http.NewServeMux(), uploads: make(chan struct{}, maxUploads), settle: settle, steal: steal, peerWithin: peerWithin, files: map[string]*held{},
+	}
+	n.mux.HandleFunc("GET "+Prefix+"{id}/{what}", n.answer)
+	return n, nil
+}
+
+// ID names a file in this group, for [Config.Find].
+func (n *Node) ID(r Right) string { return newKey(n.cfg.Group, r).id() }
+
+// find returns the file that a path names; nil: there is none.
+func (n *Node) find(id string) *held {
+	n.mu.Lock()
+	h := n.files[id]
+	n.mu.Unlock()
+	if h != nil || n.cfg.Find == nil {
+		return h
+	}
+	f := n.cfg.Find(id)
+	if f == nil || f.Size <= 0 || f.Size > maxSize {
+		return nil
+	}
+	h = &held{key: newKey(n.cfg.Group, f.Right), layout: newLayout(f.Size, n.chunk), open: f.Open, state: state{Node: n.name, Whole: true}}
+	n.serve(h)
+	return h
+}
+
+// serve lets peers have a file.
+func (n *Node) serve(h *held) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.files[h.key.id()] = h
+}
+
+// forget stops serving a file.
+func (n *Node) forget(h *held) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if id := h.key.id(); n.files[id] == h {
+		delete(n.files, id)
+	}
+}
+
+// Prefix begins the paths that [Node.ServeHTTP] answers.
+const Prefix = "/rouse/v2/files/"
+
+// ServeHTTP answers peers: at ID/state which chunks of a file are here, at ID/N chunk N. Answers are sealed with the file's key.
+// The server should have a WriteTimeout, so that a peer whose link is cut does not keep others waiting.
+func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) { n.mux.ServeHTTP(w, r) }
+
+// aboutState is the question for a [state]; the one for a chunk is its number.
+const aboutState = "state"
+
+func (n *Node) answer(w http.ResponseWriter, r *http.Request) {
+	h, what := n.find(r.PathValue("id")), r.PathValue("what")
+	if h == nil {
+		http.NotFound(w, r)
+		return
+	}
+	var answer []byte
+	var err error
+	if what == aboutState {
+		answer, err = json.Marshal(h.told())
+	} else {
+		select {
+		case n.uploads <- struct{}{}:
+			defer func() { <-n.uploads }()
+		case <-r.Context().Done():
+			return
+		}
+		i, bad := strconv.Atoi(what)
+		if answer, err = h.read(i); bad != nil || strconv.Itoa(i) != what {
+			err = errAbsent
+		}
+	}
+	if err != nil {
+		if !errors.Is(err, errAbsent) {
+			n.cfg.Logger.Warn("reading a file for a peer failed", "error", err)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			n.forget(h)
+		}
+		http.NotFound(w, r)
+		return
+	}
+	sealed := h.key.seal(what, answer)
+	w.Header().Set("Content-Length", strconv.Itoa(len(sealed)))
+	_, _ = w.Write(sealed) // a peer that is gone asks again
+}

@@ -1,0 +1,145 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	maxPeers     = 64
+	maxState     = 256 << 10
+	lookupEvery  = 5 * time.Second
+	askEvery     = 300 * time.Millisecond // how often a peer is asked what it has
+	answerWithin = 3 * time.Second        // a peer that does not answer for so long counts as gone
+)
+
+// peer is another node, as a download knows it.
+type peer struct {
+	addr  string
+	state *state             // what it said last; nil: it does not have the file, or does not answer
+	ctx   context.Context    // ends when it stops answering
+	stop  context.CancelFunc // ends ctx; nil: it has
+	out   bool               // it is not asked for chunks any more
+	busy  int                // transfers from it
+	until time.Time          // it is left alone until then, because
+	fails bool               // the last transfer from it failed
+}
+
+// usable reports whether p answers, and is trusted.
+func (p *peer) usable() bool { return p.state != nil && !p.out }
+
+// has reports whether p says that it has chunk i.
+func (p *peer) has(i int) bool { return p.usable() && (p.state.Whole || p.state.Have.has(i)) }
+
+// fetches reports whether p is fetching the file too.
+func (p *peer) fetches() bool { return p.usable() && !p.state.Whole }
+
+// lookup follows the peers that there are, until ctx ends.
+func (d *download) lookup(ctx context.Context) {
+	for {
+		addrs, err := d.n.cfg.Peers(ctx)
+		if err != nil {
+			d.n.cfg.Logger.Warn("looking up who shares files failed", "error", err)
+		}
+		d.do(ctx, func() {
+			d.peers = append([]*peer{}, d.peers...) // not nil any more
+			for _, addr := range addrs {
+				if len(d.peers) < maxPeers && !slices.ContainsFunc(d.peers, func(p *peer) bool { return p.addr == addr }) {
+					p := &peer{addr: addr}
+					d.peers = append(d.peers, p)
+					d.wg.Go(func() { d.follow(ctx, p) })
+				}
+			}
+		})
+		if !sleep(ctx, lookupEvery) {
+			return
+		}
+	}
+}
+
+// follow asks a peer what it has, until ctx ends.
+func (d *download) follow(ctx context.Context, p *peer) {
+	for more := true; more; more = sleep(ctx, askEvery) {
+		s, err := d.n.askState(ctx, p.addr, d.mine.key)
+		d.do(ctx, func() {
+			p.state = s
+			switch {
+			case errors.Is(err, errSeal):
+				d.distrust(p, err)
+			case err == nil && s.Node == d.n.name:
+				p.out = true // it is this node
+			case err == nil && p.stop == nil:
+				p.ctx, p.stop = context.WithCancel(ctx)
+			case err != nil && p.stop != nil:
+				p.stop()
+				p.stop = nil
+			}
+		})
+	}
+}
+
+// sleep reports false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// askState asks a peer which chunks of a file it has.
+func (n *Node) askState(ctx context.Context, addr string, key key) (*state, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	text, err := n.ask(ctx, addr, key, aboutState, maxState)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{}
+	if json.Unmarshal(text, s) != nil {
+		return nil, errSeal
+	}
+	s.Begun = s.Begun[:min(len(s.Begun), fromSource)]
+	return s, nil
+}
+
+// askChunk asks a peer for chunk i.
+func (n *Node) askChunk(ctx context.Context, addr string, key key, i int, size int64) ([]byte, error) {
+	b, err := n.ask(ctx, addr, key, strconv.Itoa(i), size)
+	if err == nil && int64(len(b)) != size {
+		return nil, errSeal
+	}
+	return b, err
+}
+
+// ask asks a peer about a file: [aboutState], or the number of a chunk. It returns the unsealed answer.
+func (n *Node) ask(ctx context.Context, addr string, key key, what string, most int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+Prefix+key.id()+"/"+what, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the peer's address: %w", err)
+	}
+	resp, err := n.cfg.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the peer answers %s", resp.Status)
+	}
+	most += overhead
+	var sealed bytes.Buffer
+	sealed.Grow(int(min(max(resp.ContentLength, 0), most)) + bytes.MinRead)
+	if _, err := sealed.ReadFrom(io.LimitReader(resp.Body, most)); err != nil {
+		return nil, err
+	}
+	return key.unseal(what, sealed.Bytes())
+}
