@@ -316,7 +316,9 @@ func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 		d.distrust(p, err)
 	case err != nil:
 		p.fails, p.until = true, time.Now().Add(leaveAlone)
-		d.n.cfg.Logger.Info("a peer failed to send a chunk", "peer", p.addr, "chunk", i, "error", err)
+		if p.usable() { // else it is known to be gone
+			d.n.cfg.Logger.Info("a peer failed to send a chunk", "peer", p.addr, "chunk", i, "error", err)
+		}
 	default:
 		p.fails = false
 		d.result.FromPeers += int64(len(b))

@@ -44,8 +44,8 @@ type Node struct {
 	mux     *http.ServeMux
 	uploads chan struct{} // a place for each chunk that is being sent
 	// chunk is 0, and the others are the constants of these names, but for tests.
-	chunk                     int64
-	settle, steal, peerWithin time.Duration
+	chunk                                   int64
+	settle, steal, peerWithin, answerWithin time.Duration
 
 	mu    sync.Mutex // guards files
 	files map[string]*held
@@ -66,7 +66,8 @@ func New(cfg Config) (*Node, error) {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	cfg.Client, cfg.Logger = &client, cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	n := &Node{
-		cfg: cfg, name: rand.Text(), mux: http.NewServeMux(), uploads: make(chan struct{}, maxUploads), settle: settle, steal: steal, peerWithin: peerWithin, files: map[string]*held{},
+		cfg: cfg, name: rand.Text(), mux: http.NewServeMux(), uploads: make(chan struct{}, maxUploads), files: map[string]*held{},
+		settle: settle, steal: steal, peerWithin: peerWithin, answerWithin: answerWithin,
 	}
 	n.mux.HandleFunc("GET "+Prefix+"{id}/{what}", n.answer)
 	return n, nil

@@ -18,7 +18,7 @@ const (
 	maxState     = 256 << 10
 	lookupEvery  = 5 * time.Second
 	askEvery     = 300 * time.Millisecond // how often a peer is asked what it has
-	answerWithin = 3 * time.Second        // a peer that does not answer for so long counts as gone
+	answerWithin = 5 * time.Second        // a peer that does not answer for so long counts as gone
 )
 
 // peer is another node, as a download knows it.
@@ -98,7 +98,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // askState asks a peer which chunks of a file it has.
 func (n *Node) askState(ctx context.Context, addr string, key key) (*state, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, n.answerWithin)
 	defer cancel()
 	text, err := n.ask(ctx, addr, key, aboutState, maxState)
 	if err != nil {

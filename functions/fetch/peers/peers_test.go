@@ -102,7 +102,8 @@ func (p *party) join(secret []byte) *member {
 		p.t.Fatal(err)
 	}
 	m.Node = node
-	m.chunk, m.steal = testChunk, time.Minute // what the source sends does not depend on how busy the machine is
+	m.chunk = testChunk
+	m.steal, m.peerWithin, m.answerWithin = time.Minute, time.Minute, time.Minute // what the source sends does not depend on how busy the machine is
 	p.nodes = append(p.nodes, m)
 	return m
 }
