@@ -169,7 +169,7 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 		return nil, nil, err
 	}
 	index.release() // the model is held: reading it through may take a while
-	if err := c.whole(e, c.cfg.Verify || c.changed(key, e)); err != nil {
+	if err := c.whole(e, c.changed(key, e)); err != nil {
 		l.release()
 		c.cfg.Logger.Warn("cached model is not whole, fetching what it lacks", "ref", e.Ref, "reason", err)
 		return nil, e, nil

@@ -24,8 +24,6 @@ type Config struct {
 	Limit api.Bytes
 	// Client does all network access; nil: one with timeouts. Its CheckRedirect is not used.
 	Client *http.Client
-	// Parallel is how many files of a model are downloaded at once; 0: 4.
-	Parallel int
 	// Attempts is how often a request is tried in a row without getting a byte further; 0: 6.
 	Attempts int
 	// Backoff is the wait before the second attempt; it doubles up to 30 s; 0: 500 ms.
@@ -35,14 +33,8 @@ type Config struct {
 	// MaxAge is how long a finished reference is used without asking its source what
 	// it means now; 0: it is asked each time. Pinned references are never asked for again.
 	MaxAge time.Duration
-	// CheckTimeout bounds that question where the cache has an answer that will do; 0: 5 s.
-	CheckTimeout time.Duration
 	// Offline uses what the cache has and asks nobody.
 	Offline bool
-	// Verify reads all of a cached model and checks its digests before it is used
-	// again. Sizes are checked always, and digests where a file was written to since
-	// the last use.
-	Verify bool
 	// Free says how much room the disk of a folder has; nil: statfs(2).
 	Free func(dir string) (api.Bytes, error)
 
@@ -132,14 +124,13 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("the model cache's folder %s: %w", c.Dir, err)
 	}
 	c.Dir = dir
-	if c.Limit < 0 || c.Parallel < 0 || c.Attempts < 0 {
-		return errors.New("fetch: Config.Limit, Parallel and Attempts can't be negative")
+	if c.Limit < 0 || c.Attempts < 0 {
+		return errors.New("fetch: Config.Limit and Attempts can't be negative")
 	}
 	if err := c.addresses(); err != nil {
 		return err
 	}
-	c.Backoff, c.Stall, c.CheckTimeout = cmp.Or(c.Backoff, 500*time.Millisecond), cmp.Or(c.Stall, 30*time.Second), cmp.Or(c.CheckTimeout, 5*time.Second)
-	c.Parallel, c.Attempts = cmp.Or(c.Parallel, 4), cmp.Or(c.Attempts, 6)
+	c.Backoff, c.Stall, c.Attempts = cmp.Or(c.Backoff, 500*time.Millisecond), cmp.Or(c.Stall, 30*time.Second), cmp.Or(c.Attempts, 6)
 	if c.Free == nil {
 		c.Free = diskFree
 	}

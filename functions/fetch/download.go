@@ -262,7 +262,7 @@ func (f *fetching) present(file file) (stored, bool) {
 	if size < 0 || (file.size >= 0 && size != file.size) {
 		return b, false
 	}
-	if f.c.cfg.Verify || !f.c.ours(f.c.blobPath(b.SHA256)) { // the reason to be here may be that a blob is bad
+	if !f.c.ours(f.c.blobPath(b.SHA256)) { // the reason to be here may be that it is bad
 		if sum, err := fileSHA256(f.c.blobPath(b.SHA256)); err != nil || sum != b.SHA256 {
 			return b, false
 		}

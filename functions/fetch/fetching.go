@@ -86,6 +86,12 @@ type fetching struct {
 	unpacked atomic.Int64
 }
 
+// parallel is how many files of a model are downloaded at once, and checkTimeout bounds a look-up if the cache has an answer that will do.
+const (
+	parallel     = 4
+	checkTimeout = 5 * time.Second
+)
+
 func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	p, err := f.ask(ctx, src)
 	if err != nil {
@@ -120,7 +126,7 @@ func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	if f.old == nil || f.c.whole(f.old, false) != nil {
 		return f.named(src.plan(ctx))
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.c.cfg.CheckTimeout)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return f.named(src.plan(ctx))
 }
@@ -197,7 +203,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	}
 	got := make([]stored, len(p.files))
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(f.c.cfg.Parallel)
+	group.SetLimit(parallel)
 	for i, file := range p.files {
 		if file.unpack && layers[i].SHA256 != "" {
 			f.meter.found(file.name, file.size)

@@ -74,7 +74,7 @@ func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progr
 	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
 	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
 	var before seen
-	if text, err := os.ReadFile(note); !c.cfg.Verify && err == nil && json.Unmarshal(text, &before) == nil && before == now {
+	if text, err := os.ReadFile(note); err == nil && json.Unmarshal(text, &before) == nil && before == now {
 		return nil
 	}
 	f, err := os.Open(r.path)

@@ -3,6 +3,8 @@ package fetch
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -148,7 +150,8 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 			return nil, err
 		}
 	}
-	return &plan{revision: digestOf(revision.String()), files: files}, nil
+	sum := sha256.Sum256([]byte(revision.String()))
+	return &plan{revision: "sha256:" + hex.EncodeToString(sum[:]), files: files}, nil
 }
 
 // digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, which a listing does not say. One that
@@ -234,6 +237,14 @@ func (b *bucket) sign(ctx context.Context, req *http.Request) error {
 func (b *bucket) credentials() (aws.Credentials, error) {
 	c, err := b.c.cfg.S3.Credentials()
 	return c, noProfile(err)
+}
+
+// noProfile returns err as permanent if it says that a profile does not exist.
+func noProfile(err error) error {
+	if missing := (*s3.NoProfileError)(nil); errors.As(err, &missing) {
+		return lasting{err}
+	}
+	return err
 }
 
 func (b *bucket) hint(code int, _ http.Header) string {
