@@ -18,7 +18,7 @@ import (
 )
 
 // Share is how a cache fetches large files together with other caches, see package peers. Only files whose SHA-256 the source
-// says are shared, and only with those who ask the source with the same credential, or all with none.
+// says are shared, and only between caches that ask the source with the same credential, or without any.
 type Share struct {
 	// SecretFile holds the secret that the caches share; "": nothing is shared.
 	SecretFile string
@@ -65,8 +65,8 @@ func (c *Cache) newNode() (*peers.Node, error) {
 	})
 }
 
-// Peers answers the questions of other caches: who has the secret and the right to a file gets it, nobody else anything. It is
-// nil if nothing is shared; listen says where to.
+// Peers returns the handler for other caches, and where it should listen. Only caches that have the secret and the right to a
+// file can read its answers. It is nil if nothing is shared.
 func (c *Cache) Peers() (h http.Handler, listen string) {
 	if c.node == nil {
 		return nil, ""
@@ -99,10 +99,10 @@ func (c *Cache) lookup(ctx context.Context) ([]string, error) {
 	return all, failed
 }
 
-// sharesPath is where it is noted that a file may be shared.
+// sharesPath returns the path of a note that a file may be shared.
 func (c *Cache) sharesPath(name string) string { return filepath.Join(c.cfg.Dir, "shares", name) }
 
-// noteShare notes who may have a file of the cache, for a later process. The note is empty: its name says all.
+// noteShare notes the right to a file of the cache, for a later process. The note is an empty file: its name says all.
 func (c *Cache) noteShare(file file) {
 	right := peers.NewRight(file.sums.sha256, *file.credential)
 	if err := writeFile(c.sharesPath(file.sums.sha256+"-"+hex.EncodeToString(right[:])), nil); err != nil {
@@ -110,7 +110,7 @@ func (c *Cache) noteShare(file file) {
 	}
 }
 
-// dropShares forgets who may have a file that is gone.
+// dropShares removes the notes of a file that is gone.
 func (c *Cache) dropShares(sum string) {
 	notes, _ := filepath.Glob(c.sharesPath(sum + "-*")) // the pattern is well formed
 	for _, n := range notes {
@@ -118,7 +118,7 @@ func (c *Cache) dropShares(sum string) {
 	}
 }
 
-// shared returns the file of the cache that has an id among those who share; nil: none.
+// shared returns the file of the cache with this id; nil: there is none.
 func (c *Cache) shared(id string) *peers.File {
 	notes, err := os.ReadDir(c.sharesPath(""))
 	if err != nil {

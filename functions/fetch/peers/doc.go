@@ -18,9 +18,9 @@
 // So a peer that sends something wrong costs one more copy at most, and nothing wrong is ever returned.
 //
 // Answers are sealed with the file's key (AES-GCM). It is made of a secret that the nodes share, of the digest, and of the
-// credential with which the source is asked; the path that names the file is computed from it. So a node checks nothing of who
-// asks: without the key an answer means nothing, on the network neither, and a peer learns nothing about files whose key it
-// can't compute. Bytes that were changed on their way are found at once.
+// credential with which the source is asked; the path that names the file is computed from it. So a node answers
+// anybody: without the key an answer can't be read, by the asker or on the network, and a peer learns nothing about files whose
+// key it can't compute. Bytes that were changed on their way are found at once.
 //
 // A Node does not find its peers and keeps no files: its user does. It is safe for many goroutines. In a download one goroutine
 // owns the state; others transfer, ask or hash, and send it what came of that.

@@ -62,7 +62,7 @@ type download struct {
 	hashed  int
 	hashing bool
 
-	work   chan func() // what goroutines want done by the owner; they stop to send when ctx ends, and nobody closes it
+	work   chan func() // run by the owner; goroutines send until ctx ends, and it is never closed
 	result Result
 	done   bool
 	err    error
@@ -73,7 +73,7 @@ type download struct {
 type chunk struct {
 	have bool
 	busy bool   // it is being transferred
-	from string // who sent what is in the file, right or wrong: a peer's address; "": the source
+	from string // the address of the peer that sent the file's bytes, right or wrong; "": the source
 }
 
 // Download fetches a file, and returns when it is whole and right, ctx has ended, or it can't be had. Meanwhile, and from then
@@ -101,8 +101,8 @@ func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 	return d.result, nil
 }
 
-// resume opens the journal, which is the set of the chunks that are here, and takes those of an earlier process. Whether they
-// are right the whole will tell.
+// resume opens the journal, which is the set of the chunks that are here, and takes those of an earlier process. If they are
+// wrong, so is the whole.
 func (d *download) resume() error {
 	old, err := os.ReadFile(d.job.Journal)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -151,7 +151,7 @@ func (d *download) run(ctx context.Context) error {
 			return d.err
 		}
 		if d.dead != nil && d.busy == 0 && !d.hashing && (time.Since(d.moved) > patience || time.Now().After(d.settled) && !slices.ContainsFunc(d.peers, (*peer).usable)) {
-			return d.dead // nobody can bring what is missing
+			return d.dead // no peer can bring what is missing
 		}
 		select {
 		case f := <-d.work:
@@ -163,7 +163,7 @@ func (d *download) run(ctx context.Context) error {
 	}
 }
 
-// do has f done by the owner.
+// do sends f to the owner.
 func (d *download) do(ctx context.Context, f func()) {
 	select {
 	case d.work <- f:
@@ -308,7 +308,7 @@ func (d *download) askSource(ctx context.Context, at, size int64) ([]byte, error
 	}
 }
 
-// fromPeer takes what came of a transfer from a peer.
+// fromPeer takes the outcome of a transfer from a peer.
 func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 	p.busy--
 	switch {
@@ -335,7 +335,7 @@ func (d *download) distrust(p *peer, reason error) {
 	d.n.cfg.Logger.Warn("a peer sends wrong bytes, it is not asked again", "peer", p.addr, "reason", reason, "sha256", d.job.SHA256)
 }
 
-// fromSource takes what came of a transfer from the source, and names who sent something else before.
+// fromSource takes the outcome of a transfer from the source. If a peer has sent other bytes before, it logs its address.
 func (d *download) fromSource(i int, b []byte, err error) {
 	d.asked = time.Now()
 	d.mine.change(func(s *state) { s.Begun = slices.DeleteFunc(s.Begun, func(k int) bool { return k == i }) })
@@ -409,7 +409,7 @@ func (d *download) advance(ctx context.Context) {
 	})
 }
 
-// judge looks at the whole. If it is wrong, what did not come from the source is fetched from there.
+// judge compares the whole with its SHA-256. If it is wrong, all chunks from peers are dropped, and come from the source.
 func (d *download) judge() {
 	if hex.EncodeToString(d.hash.Sum(nil)) == d.job.SHA256 {
 		d.done = true

@@ -16,8 +16,8 @@ type key [32]byte
 // cache's user can read it, so that a later process can serve the file. The credential can't be computed from it.
 type Right [32]byte
 
-// NewRight returns the right to a file with this SHA-256 in hex for those who know the credential that its source wants;
-// "" if it wants none.
+// NewRight returns the right to a file with this SHA-256 in hex that comes with a credential of its source; "" if it wants
+// none.
 func NewRight(digest, credential string) Right {
 	return Right(mac([]byte(credential), "rouse file right "+digest))
 }
@@ -42,7 +42,7 @@ func mac(key []byte, text string) []byte {
 // errSeal is the error of an answer that was sealed with another key or for another question, or was changed on its way.
 var errSeal = errors.New("the answer's seal is broken")
 
-// overhead is what a seal adds to an answer.
+// overhead is how many bytes a seal adds to an answer.
 const overhead = 12 + 16
 
 func (k key) aead() cipher.AEAD {

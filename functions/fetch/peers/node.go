@@ -57,7 +57,7 @@ const maxUploads = 4
 // New returns a node. It starts nothing: [Node.ServeHTTP] answers peers, if somebody listens for it.
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Group) < 16 {
-		return nil, errors.New("the secret of those who share files is too short: want 16 bytes at least")
+		return nil, errors.New("the secret for sharing files is too short: want 16 bytes at least")
 	}
 	if cfg.Client == nil {
 		cfg.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: fromPeer + 1, IdleConnTimeout: time.Minute}}

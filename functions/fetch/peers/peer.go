@@ -47,7 +47,7 @@ func (d *download) lookup(ctx context.Context) {
 	for {
 		addrs, err := d.n.cfg.Peers(ctx)
 		if err != nil {
-			d.n.cfg.Logger.Warn("looking up who shares files failed", "error", err)
+			d.n.cfg.Logger.Warn("peers look-up failed", "error", err)
 		}
 		d.do(ctx, func() {
 			d.peers = append([]*peer{}, d.peers...) // not nil any more
