@@ -1,16 +1,96 @@
 package jinja
 
 import (
-	"math/big"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
+// unsafeMethod is the attribute of a method that changes its object, which the sandbox keeps back: it is undefined.
+var unsafeMethod = &routine{}
+
+// attributes are those of values by the types' names in Python. They hold unsafeMethod, and routines that fail for what is
+// not supported.
+var attributes = map[string]map[string]*routine{
+	"str": {
+		"upper": upper, "lower": lower, "capitalize": capitalize, "strip": strip, "lstrip": stripper(true, false), "rstrip": stripper(false, true),
+		"title": onText(func(r *run, s string, _ []any) any { return r.title(s) }),
+		"split": onText(split(false), "sep", nil, "maxsplit", int64(-1)), "rsplit": onText(split(true), "sep", nil, "maxsplit", int64(-1)),
+		"splitlines": onText(func(r *run, s string, _ []any) any { return r.texts(r.splitLines(s)) }),
+		"replace": onText(func(r *run, s string, a []any) any {
+			return r.replace(s, r.text("replace", a[0]), r.text("replace", a[1]), r.number("replace", a[2]))
+		}, "old", required{}, "new", required{}, "count", int64(-1)),
+		"join":       onText(joinMethod, "iterable", required{}),
+		"startswith": onText(affix(strings.HasPrefix), "prefix", required{}), "endswith": onText(affix(strings.HasSuffix), "suffix", required{}),
+		"removeprefix": onText(func(r *run, s string, a []any) any { return strings.TrimPrefix(s, r.text("removeprefix", a[0])) }, "prefix", required{}),
+		"removesuffix": onText(func(r *run, s string, a []any) any { return strings.TrimSuffix(s, r.text("removesuffix", a[0])) }, "suffix", required{}),
+		"find":         onText(find(strings.Index, false), "sub", required{}), "rfind": onText(find(strings.LastIndex, false), "sub", required{}),
+		"index": onText(find(strings.Index, true), "sub", required{}), "rindex": onText(find(strings.LastIndex, true), "sub", required{}),
+		"count":   onText(func(r *run, s string, a []any) any { return int64(strings.Count(s, r.text("count", a[0]))) }, "sub", required{}),
+		"isdigit": onText(isDigit),
+	},
+	"dict": {
+		"keys": viewMethod("dict_keys"), "values": viewMethod("dict_values"), "items": viewMethod("dict_items"),
+		"get": define(func(r *run, in any, a []any) any {
+			if v, ok := in.(*Dict).find(r.hashKey(a[0])); ok {
+				return v
+			}
+			return a[1]
+		}, "key", required{}, "default", nil),
+	},
+}
+
+// refusedMethods are methods that no type has here. A template that calls one is refused when it is parsed.
+var refusedMethods = map[string]bool{}
+
+func init() {
+	const number = "as_integer_ratio conjugate imag real"
+	const integer = number + " bit_count bit_length denominator from_bytes numerator to_bytes"
+	for t, names := range map[string]string{
+		"str": "casefold center encode expandtabs format format_map isalnum isalpha isascii isdecimal isidentifier islower isnumeric isprintable isspace " +
+			"istitle isupper ljust maketrans partition rjust rpartition swapcase translate zfill",
+		"dict": "copy fromkeys", "list": "copy count index", "tuple": "count index", "range": "count index start step stop",
+		"int": integer, "bool": integer, "float": number + " fromhex hex is_integer",
+		"dict_keys": "isdisjoint mapping", "dict_items": "isdisjoint mapping", "dict_values": "mapping",
+		"generator":   "close gi_code gi_frame gi_running gi_suspended gi_yieldfrom send throw",
+		"Macro":       "arguments caller catch_kwargs catch_varargs explicit_caller name",
+		"LoopContext": "changed depth depth0",
+	} {
+		if attributes[t] == nil {
+			attributes[t] = map[string]*routine{}
+		}
+		for name := range words(names) {
+			attributes[t][name] = nil
+		}
+	}
+	for name := range words("append clear pop reverse insert sort extend remove") {
+		attributes["list"][name] = unsafeMethod
+	}
+	for name := range words("clear pop popitem setdefault update") {
+		attributes["dict"][name] = unsafeMethod
+	}
+	supported := func(name string) bool {
+		for _, of := range attributes {
+			if of[name] != nil {
+				return true
+			}
+		}
+		return name == "arguments" || name == "caller" || name == "name" // what macros in namespaces may be called
+	}
+	attributes["Markup"] = map[string]*routine{}
+	for _, of := range attributes {
+		for name := range of {
+			refusedMethods[name] = !supported(name)
+		}
+	}
+	for name := range attributes["str"] {
+		attributes["Markup"][name] = nil
+	}
+}
+
 // attribute is v.name: an attribute of the object, else its element of that name.
 func (r *run) attribute(v any, name string) any {
-	if u, ok := v.(*undefined); ok && !privateAttribute(name) {
-		r.fail("%s", u.message)
-	}
+	r.check(v)
 	if a, ok := r.own(v, name); ok {
 		return a
 	}
@@ -19,178 +99,92 @@ func (r *run) attribute(v any, name string) any {
 			return e
 		}
 	}
-	return r.noAttribute(v, name)
+	return noAttribute(v, name)
 }
 
-// mutating are the methods that change their object, which the sandbox keeps back.
-var mutating = map[string]map[string]bool{
-	"list": {"append": true, "clear": true, "pop": true, "reverse": true, "insert": true, "sort": true, "extend": true, "remove": true},
-	"dict": {"clear": true, "pop": true, "popitem": true, "setdefault": true, "update": true},
-}
-
-// own is an attribute that v has by its type.
+// own returns an attribute that v has by its type.
 func (r *run) own(v any, name string) (any, bool) {
+	ns, isNamespace := v.(*namespace)
+	if strings.HasPrefix(name, "__") || isNamespace && strings.HasPrefix(name, "_") {
+		r.fail("the attribute '%s' is unsafe and not supported", name)
+	}
 	switch v := v.(type) {
 	case *namespace:
-		if e, ok := v.fields.find(name); ok && !strings.HasPrefix(name, "_") {
-			return e, true
-		}
-		return nil, false
+		return ns.fields.find(name)
 	case *loop:
-		return v.attribute(r, name)
-	case *cycler:
-		return v.attribute(name)
-	case *macro:
-		return v.attribute(name)
-	case *tuple:
-		for i, f := range v.fields {
-			if f == name {
-				return v.items[i], true
-			}
-		}
-	case *rangeValue:
-		switch name {
-		case "start":
-			return v.from, true
-		case "stop":
-			return v.to, true
-		case "step":
-			return v.step, true
+		if a, ok := v.attribute(name); ok {
+			return a, true
 		}
 	}
 	t := typeName(v)
-	if mutating[t][name] || privateAttribute(name) {
-		return &undefined{message: "access to attribute '" + name + "' of '" + t + "' object is unsafe and not supported"}, true
-	}
-	m := methods[t][name]
-	if t == "Markup" && methods["str"][name] != nil {
-		m = markupMethod(name, methods["str"][name])
-	}
-	if m != nil {
-		r.grow(4 * valueSize)
-		return &function{name: name, self: v, call: func(r *run, a args) any {
-			r.reads(v, a)
-			return m(r, v, a)
-		}}, true
-	}
-	if unsupportedAttributes[t][name] {
+	f, ok := attributes[t][name]
+	switch {
+	case !ok:
+		return nil, false
+	case f == nil:
 		r.fail("the attribute '%s' of '%s' objects is not supported", name, t)
+	case f == unsafeMethod:
+		return &undefined{"access to attribute '" + name + "' of '" + t + "' object is unsafe and not supported"}, true
 	}
-	return nil, false
-}
-
-// privateAttribute says whether every object of Python has an attribute of this name.
-func privateAttribute(name string) bool {
-	switch name {
-	case "__class__", "__dir__", "__doc__", "__eq__", "__format__", "__ge__", "__getattribute__", "__gt__", "__hash__", "__init__",
-		"__init_subclass__", "__le__", "__lt__", "__ne__", "__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__",
-		"__sizeof__", "__str__", "__subclasshook__", "__delattr__", "__getstate__":
-		return true
-	}
-	return false
-}
-
-// item is e.of[e.index].
-func (r *run) item(e *itemExpr, s *scope) any {
-	v := r.eval(e.of, s)
-	if sl, ok := e.index.(*sliceExpr); ok {
-		var from, to, step any
-		if sl.from != nil {
-			from = r.eval(sl.from, s)
-		}
-		if sl.to != nil {
-			to = r.eval(sl.to, s)
-		}
-		if sl.step != nil {
-			step = r.eval(sl.step, s)
-		}
-		r.line = e.line
-		return r.slice(v, from, to, step)
-	}
-	index := r.eval(e.index, s)
-	r.line = e.line
-	return r.getItem(v, index)
+	r.grow(4 * valueSize)
+	return &function{name, v, f}, true
 }
 
 // getItem is v[index], else the attribute of that name.
 func (r *run) getItem(v, index any) any {
 	r.check(v)
+	index = plain(index)
 	if e, ok := r.element(v, index); ok {
 		return e
 	}
-	if name, ok := unmark(index).(string); ok {
+	if name, ok := index.(string); ok {
 		if a, ok := r.own(v, name); ok {
 			return a
 		}
 	}
-	return r.noAttribute(v, index)
+	return noAttribute(v, index)
 }
 
 // element is v[index], false where Python has none.
 func (r *run) element(v, index any) (any, bool) {
-	if m, ok := v.(markup); ok {
-		c, ok := r.element(string(m), index)
-		if s, isText := c.(string); isText {
-			return markup(s), ok
-		}
-		return nil, false
-	}
-	index = unmark(index)
-	if d, ok := v.(*Dict); ok {
-		if !hashable(index) {
+	switch v := v.(type) {
+	case *Dict:
+		switch index.(type) {
+		case *List, *Dict, *tuple, *view: // no dict has such keys
 			return nil, false
 		}
-		return d.find(r.hashKey(index))
-	}
-	i, isSmall := small(index)
-	if !isSmall {
+		return v.find(r.hashKey(index))
+	case markup:
+		c, ok := r.element(string(v), index)
+		s, _ := c.(string)
+		return markup(s), ok
+	case *view:
 		return nil, false
 	}
-	if s, ok := v.(string); ok {
+	i, ok := small(index)
+	if !ok {
+		return nil, false
+	}
+	s, isText := v.(string)
+	if isText && !isASCII(s) {
 		return r.character(s, i)
 	}
-	switch v.(type) {
-	case *List, *tuple, *rangeValue:
-	default:
-		return nil, false
+	n, at, ok := elements(v)
+	if isText {
+		r.step(len(s) >> 8)
+		n, at, ok = len(s), func(i int) any { return s[i : i+1] }, true
 	}
-	n, at, _ := elements(v)
 	if i < 0 {
 		i += int64(n)
 	}
-	if i < 0 || i >= int64(n) {
+	if !ok || i < 0 || i >= int64(n) {
 		return nil, false
 	}
 	return at(int(i)), true
 }
 
-// hashable says whether v can be a key.
-func hashable(v any) bool {
-	switch v := v.(type) {
-	case *List, *Dict, *view:
-		return false
-	case *tuple:
-		for _, e := range v.items {
-			if !hashable(e) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // character is s[i].
 func (r *run) character(s string, i int64) (any, bool) {
-	if isASCII(s) {
-		r.step(len(s) >> 8)
-		if i < 0 {
-			i += int64(len(s))
-		}
-		if i < 0 || i >= int64(len(s)) {
-			return nil, false
-		}
-		return s[i : i+1], true
-	}
 	r.step(len(s) >> 6)
 	if i < 0 {
 		i += int64(utf8.RuneCountInString(s))
@@ -205,113 +199,142 @@ func (r *run) character(s string, i int64) (any, bool) {
 	return nil, false
 }
 
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
-// slice is v[from:to:step]. Other than an index, it fails where Python has none.
-func (r *run) slice(v, from, to, step any) any {
+// slice is v[from:to:by]. Other than an index, it fails where Python has none.
+func (r *run) slice(v, from, to, by any) any {
 	r.check(v)
-	if m, ok := v.(markup); ok {
-		s, _ := r.slice(string(m), from, to, step).(string) // a string's slice is one
-		return markup(s)
-	}
-	n, at, ok := elements(v)
-	s, isString := v.(string)
-	switch v.(type) {
-	case *Dict, *view:
-		ok = false
-	}
-	if !ok && !isString {
-		r.fail("'%s' object can't be sliced", typeName(v))
-	}
-	var runes []rune
-	if isString {
-		if n = len(s); !isASCII(s) {
-			r.grow(4 * len(s))
-			runes = []rune(s)
-			n = len(runes)
-		}
-	}
-	a, b, by, ok := r.bounds(n, from, to, step)
-	if !ok {
-		r.fail("slice indices must be integers or None")
-	}
-	if rv, ok := v.(*rangeValue); ok {
-		return &rangeValue{rv.from + int64(a)*rv.step, rv.from + int64(b)*rv.step, rv.step * int64(by)}
-	}
-	if isString && runes == nil && by == 1 {
-		r.step(1)
-		return s[a:max(a, b)]
-	}
-	count := (&rangeValue{int64(a), int64(b), int64(by)}).len()
-	if isString {
-		r.grow(4 * count)
-		var out strings.Builder
-		for i := range count {
-			if runes != nil {
-				out.WriteRune(runes[a+i*by])
-			} else {
-				out.WriteByte(s[a+i*by])
+	switch v := v.(type) {
+	case string:
+		if isASCII(v) {
+			first, count, step := r.bounds(len(v), from, to, by)
+			if step == 1 {
+				r.step(1)
+				return v[first : first+count]
 			}
 		}
-		return out.String()
+		r.grow(4 * len(v))
+		runes := []rune(v)
+		first, count, step := r.bounds(len(runes), from, to, by)
+		r.grow(4 * count)
+		out := make([]rune, count)
+		for i := range out {
+			out[i] = runes[first+i*step]
+		}
+		return string(out)
+	case markup:
+		s, _ := r.slice(string(v), from, to, by).(string) // a string's slice is one
+		return markup(s)
+	case *List:
+		return &List{r.sliceOf(v.items, from, to, by)}
+	case *tuple:
+		return &tuple{r.sliceOf(v.items, from, to, by)}
 	}
-	r.growList(count)
-	items := make([]any, count)
-	for i := range items {
-		items[i] = at(a + i*by)
-	}
-	if _, ok := v.(*tuple); ok {
-		return &tuple{items: items}
-	}
-	return &List{items}
+	r.fail("a slice of a '%s' object is not supported", typeName(v))
+	return nil
 }
 
-// bounds makes the bounds of a slice of n elements such that no index is out of them; false where they are no numbers.
-func (r *run) bounds(n int, from, to, step any) (a, b, by int, ok bool) {
-	num := func(v any, none int) (int, bool) {
+func (r *run) sliceOf(items []any, from, to, by any) []any {
+	first, count, step := r.bounds(len(items), from, to, by)
+	r.growList(count)
+	out := make([]any, count)
+	for i := range out {
+		out[i] = items[first+i*step]
+	}
+	return out
+}
+
+// bounds returns the first index of a slice of n elements, how many it has, and the step between them.
+func (r *run) bounds(n int, from, to, by any) (first, count, step int) {
+	number := func(v any, none int) int {
 		if v == nil {
-			return none, true
+			return none
 		}
-		i, ok := small(v)
-		if b, isBig := v.(*big.Int); isBig {
-			i, ok = int64(b.Sign())<<40, true
-		}
-		return int(max(min(i, 1<<40), -1<<40)), ok
+		return r.number("a slice", v)
 	}
-	if by, ok = num(step, 1); !ok {
-		return 0, 0, 0, false
-	}
-	if by == 0 {
+	if step = number(by, 1); step == 0 {
 		r.fail("slice step cannot be zero")
 	}
 	low, high := 0, n
-	if by < 0 {
+	if step < 0 {
 		low, high = -1, n-1
 	}
-	clamp := func(v any, none int) (int, bool) {
-		if v == nil {
-			return none, true
-		}
-		i, ok := num(v, 0)
-		if i < 0 {
+	clamp := func(v any, none int) int {
+		i := number(v, none)
+		if v != nil && i < 0 {
 			i += n
 		}
-		return max(min(i, high), low), ok
+		return max(min(i, high), low)
 	}
-	first, last := low, high
-	if by < 0 {
-		first, last = high, low
+	if step > 0 {
+		first = clamp(from, low)
+		return first, max((clamp(to, high)-first+step-1)/step, 0), step
 	}
-	if a, ok = clamp(from, first); !ok {
-		return 0, 0, 0, false
+	first = clamp(from, high)
+	return first, max((first-clamp(to, low)-step-1)/-step, 0), step
+}
+
+func viewMethod(kind string) *routine {
+	return define(func(_ *run, in any, _ []any) any { return &view{in.(*Dict), kind} })
+}
+
+func split(last bool) func(r *run, s string, a []any) any {
+	return func(r *run, s string, a []any) any {
+		most := r.number("split", a[1])
+		r.grow(len(s))
+		if a[0] == nil {
+			return r.texts(splitSpace(s, most, last))
+		}
+		sep := r.text("split", a[0])
+		if sep == "" {
+			r.fail("split: empty separator")
+		}
+		r.growList(strings.Count(s, sep))
+		return r.texts(splitAt(s, sep, most, last))
 	}
-	b, ok = clamp(to, last)
-	return a, b, by, ok
+}
+
+func joinMethod(r *run, sep string, a []any) any {
+	items := r.list(a[0])
+	parts := make([]string, len(items))
+	for i, e := range items {
+		parts[i] = r.text("join", e)
+	}
+	return r.joinTexts(parts, sep)
+}
+
+// affix is startswith and endswith, of one text or of a tuple of them.
+func affix(has func(s, affix string) bool) func(r *run, s string, a []any) any {
+	return func(r *run, s string, a []any) any {
+		if t, ok := a[0].(*tuple); ok {
+			a = t.items
+		}
+		for _, e := range a {
+			if r.step(1); has(s, r.text("startswith", e)) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func find(search func(s, sub string) int, must bool) func(r *run, s string, a []any) any {
+	return func(r *run, s string, a []any) any {
+		i := search(s, r.text("find", a[0]))
+		if i < 0 && must {
+			r.fail("substring not found")
+		}
+		return int64(utf8.RuneCountInString(s[:max(i, 0)]) + min(i, 0))
+	}
+}
+
+func isDigit(r *run, s string, _ []any) any {
+	for _, c := range s {
+		switch {
+		case unicode.Is(unicode.Nd, c):
+		case unicode.Is(unicode.No, c):
+			r.fail("isdigit of '%c' is not supported", c)
+		default:
+			return false
+		}
+	}
+	return s != ""
 }

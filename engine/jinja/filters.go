@@ -1,31 +1,228 @@
 package jinja
 
 import (
-	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// filter is a function behind |; in is the value in front of it.
-type filter func(r *run, in any, a args) any
+// filters are those that chat templates use. They are filled by init, because map looks into them.
+var filters map[string]*routine
 
-// filters are Jinja's. Missing are random, urlize, pprint, wordwrap, xmlattr and striptags.
-var filters map[string]filter
+// refusedFilters are Jinja's other filters. A template that has one is refused when it is parsed.
+var refusedFilters = words("abs attr batch center e escape filesizeformat forceescape groupby pprint random round slice striptags " +
+	"urlencode urlize wordcount wordwrap xmlattr")
 
-// refusedFilters are Jinja's filters that are not supported.
-var refusedFilters = set("random", "urlize", "pprint", "wordwrap", "xmlattr", "striptags")
+func words(names string) map[string]bool {
+	m := map[string]bool{}
+	for _, n := range strings.Fields(names) {
+		m[n] = true
+	}
+	return m
+}
+
+// onMarkup are the filters that text which went through safe can pass: true where it stays such text. Others are refused.
+var onMarkup = map[string]bool{
+	"string": true, "upper": true, "lower": true, "capitalize": true, "default": false, "d": false, "safe": false, "tojson": false, "length": false,
+	"count": false, "replace": false, "join": false, "list": false, "first": false, "last": false, "int": false, "float": false, "title": false,
+}
+
+// filter applies a filter.
+func (r *run) filter(name string, f *routine, in any, a args) any {
+	m, ok := in.(markup)
+	if !ok {
+		return f.invoke(r, name, in, a)
+	}
+	stays, ok := onMarkup[name]
+	switch {
+	case !ok:
+		r.fail("the filter '%s' is not supported for text that went through safe", name)
+	case stays:
+		return markup(r.str(f.invoke(r, name, string(m), a)))
+	}
+	return f.invoke(r, name, in, a)
+}
+
+// onText makes a routine of a function of a text: a filter, which takes the text of any value, and a method.
+func onText(f func(r *run, s string, a []any) any, params ...any) *routine {
+	return define(func(r *run, in any, a []any) any { return f(r, r.str(in), a) }, params...)
+}
+
+// Filters that are methods of text too.
+var (
+	upper      = onText(func(r *run, s string, _ []any) any { return r.upper(s) })
+	lower      = onText(func(r *run, s string, _ []any) any { return r.lower(s) })
+	capitalize = onText(func(r *run, s string, _ []any) any { return r.capitalize(s) })
+	strip      = stripper(true, true)
+)
+
+func stripper(left, right bool) *routine {
+	return onText(func(r *run, s string, a []any) any { return r.strip(s, a[0], left, right) }, "chars", nil)
+}
 
 func init() {
-	filters = map[string]filter{
-		"abs": absolute, "attr": attrFilter, "batch": batch, "d": defaultFilter, "default": defaultFilter, "dictsort": dictSort,
-		"e": escape, "escape": escape, "forceescape": forceEscape, "safe": markSafe, "first": first, "last": last,
-		"groupby": groupBy, "items": items, "join": joinFilter, "length": lengthFilter, "count": lengthFilter, "list": listFilter,
-		"map": mapFilter, "max": extreme(">"), "min": extreme("<"), "reverse": reverse, "slice": sliceFilter, "sort": sortFilter,
-		"sum": sum, "unique": unique, "tojson": toJSON,
-		"select": selector(true, false), "reject": selector(false, false), "selectattr": selector(true, true), "rejectattr": selector(false, true),
+	size := define(lengthFilter)
+	otherwise := define(func(_ *run, in any, a []any) any {
+		if _, ok := in.(*undefined); ok || truth(a[1]) && !truth(in) {
+			return a[0]
+		}
+		return in
+	}, "default_value", "", "boolean", false)
+	filters = map[string]*routine{
+		"upper": upper, "lower": lower, "capitalize": capitalize, "trim": strip, "length": size, "count": size, "default": otherwise, "d": otherwise,
+		"title":  onText(func(r *run, s string, _ []any) any { return r.titleWords(s) }),
+		"string": onText(func(_ *run, s string, _ []any) any { return s }),
+		"safe":   onText(func(_ *run, s string, _ []any) any { return markup(s) }),
+		"replace": onText(func(r *run, s string, a []any) any {
+			return r.replace(s, r.str(a[0]), r.str(a[1]), r.limit("replace", a[2]))
+		}, "old", required{}, "new", required{}, "count", nil),
+		"format":   {raw: formatFilter},
+		"int":      define(intFilter, "default", int64(0)),
+		"float":    define(floatFilter, "default", 0.0),
+		"indent":   define(indent, "width", int64(4), "first", false, "blank", false),
+		"truncate": define(truncateText, "length", int64(255), "killwords", false, "end", "...", "leeway", nil),
+		"tojson":   define(toJSON, "ensure_ascii", false, "indent", nil, "separators", nil, "sort_keys", false),
+		"items":    define(items),
+		"first":    define(first),
+		"last":     define(last),
+		"list":     define(func(r *run, in any, _ []any) any { return &List{r.list(in)} }),
+		"reverse":  define(reverse),
+		"join":     define(join, "d", "", "attribute", nil),
+		"map":      {raw: mapFilter},
+		"select":   {raw: selector(true, false)}, "selectattr": {raw: selector(true, true)},
+		"reject": {raw: selector(false, false)}, "rejectattr": {raw: selector(false, true)},
+		"min":      define(extreme("<"), "case_sensitive", false, "attribute", nil),
+		"max":      define(extreme(">"), "case_sensitive", false, "attribute", nil),
+		"sort":     define(sortFilter, "reverse", false, "case_sensitive", false, "attribute", nil),
+		"dictsort": define(dictSort, "case_sensitive", false, "by", "key", "reverse", false),
+		"unique":   define(unique, "case_sensitive", false, "attribute", nil),
+		"sum":      define(sum, "attribute", nil, "start", int64(0)),
 	}
-	maps.Copy(filters, textFilters())
+}
+
+// limit returns how often something is to be done; -1 for None.
+func (m *meter) limit(name string, v any) int {
+	if v == nil {
+		return -1
+	}
+	return m.number(name, v)
+}
+
+func lengthFilter(r *run, in any, _ []any) any {
+	n, ok := length(in)
+	if !ok {
+		r.fail("object of type '%s' has no len()", typeName(in))
+	}
+	return int64(n)
+}
+
+func formatFilter(r *run, in any, a args) any {
+	if len(a.names) > 0 {
+		r.fail("format with keyword arguments is not supported")
+	}
+	return percent(&r.meter, r.str(in), &tuple{a.pos})
+}
+
+// digits reports whether s has digits only, but for a sign. It fails for numbers that Python reads and we do not.
+func (m *meter) digits(s string) bool {
+	s = strings.TrimPrefix(strings.TrimPrefix(s, "-"), "+")
+	other := strings.IndexFunc(s, func(c rune) bool { return c != '_' && !unicode.Is(unicode.Nd, c) }) >= 0
+	if !other && (strings.Contains(strings.Trim(s, "_"), "_") || !isASCII(s)) {
+		m.fail("a number with underscores or other scripts' digits is not supported")
+	}
+	return s != "" && !other && !strings.Contains(s, "_")
+}
+
+func intFilter(r *run, in any, a []any) any {
+	r.check(in)
+	if s, ok := plain(in).(string); ok {
+		s = strings.TrimFunc(s, isSpace)
+		if r.digits(s) && !strings.HasPrefix(s, "-+") {
+			if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+				return n
+			}
+			r.fail("a text as a number beyond 64 bits is not supported")
+		}
+	} else if isInt(in) {
+		return r.binary("+", int64(0), in)
+	}
+	f, ok := r.toFloat(in)
+	if !ok || math.IsNaN(f) {
+		return a[0]
+	}
+	return r.whole(f)
+}
+
+func floatFilter(r *run, in any, a []any) any {
+	if f, ok := r.toFloat(in); ok {
+		return f
+	}
+	return a[0]
+}
+
+// toFloat is float(v), false where Python raises TypeError or ValueError.
+func (r *run) toFloat(v any) (float64, bool) {
+	r.check(v)
+	s, ok := plain(v).(string)
+	switch {
+	case isNumber(v):
+		return r.float(v), true
+	case !ok:
+		return 0, false
+	}
+	s = strings.TrimFunc(s, isSpace)
+	if r.digits(strings.Replace(s, ".", "", 1)); strings.ContainsAny(s, "_xXpP") {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(s, 64)
+	return f, err == nil || math.IsInf(f, 0)
+}
+
+func indent(r *run, in any, a []any) any {
+	s := r.text("indent", in)
+	by, ok := a[0].(string)
+	if !ok {
+		n := max(r.number("indent", a[0]), 0)
+		r.grow(n)
+		by = strings.Repeat(" ", n)
+	}
+	lines := r.splitLines(s + "\n")
+	r.grow(len(s) + times(len(lines), len(by)))
+	for i := range lines {
+		if i > 0 && (truth(a[2]) || lines[i] != "") {
+			lines[i] = by + lines[i]
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if truth(a[1]) {
+		text = by + text
+	}
+	return text
+}
+
+func truncateText(r *run, in any, a []any) any {
+	limit, end := r.number("truncate", a[0]), r.text("truncate", a[2])
+	leeway := 5
+	if a[3] != nil {
+		leeway = r.number("truncate", a[3])
+	}
+	cut := limit - utf8.RuneCountInString(end)
+	if cut < 0 || leeway < 0 {
+		r.fail("truncate: the length must be at least that of the end, and leeway at least 0")
+	}
+	if n, ok := length(in); ok && n <= limit+leeway {
+		return in
+	}
+	s := r.text("truncate", in)
+	r.grow(len(s) >> 2)
+	s = r.cut(s, cut)
+	if i := strings.LastIndexByte(s, ' '); i >= 0 && !truth(a[1]) {
+		s = s[:i]
+	}
+	return s + end
 }
 
 // getter returns a function that reads an attribute's path, as "a.b.0", of a value.
@@ -35,8 +232,7 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	case nil:
 	case string:
 		for part := range strings.SplitSeq(a, ".") {
-			if everyRune(part, isDecimal) {
-				n, _ := r.parseInt(part, 10)
+			if n, err := strconv.ParseInt(part, 10, 64); err == nil && decimal(part[0]) {
 				path = append(path, n)
 			} else {
 				path = append(path, part)
@@ -57,153 +253,58 @@ func (r *run) getter(attribute, otherwise any) func(any) any {
 	}
 }
 
-// ignoreCase is a text in lower case, and other values as they are.
-func (r *run) ignoreCase(v any, sensitive bool) any {
-	if s, ok := unmark(v).(string); ok && !sensitive {
-		return r.lower(s)
+// keyOf returns a function that reads an attribute of a value to compare it by, in lower case unless case matters.
+func (r *run) keyOf(attribute, sensitive any) func(any) any {
+	get := r.getter(attribute, nil)
+	return func(v any) any {
+		v = get(v)
+		if s, ok := plain(v).(string); ok && !truth(sensitive) {
+			return r.lower(s)
+		}
+		return v
 	}
-	return v
 }
 
-// sort sorts in place and keeps the order of equal elements.
-func (r *run) sort(entries []entry, key func(entry) any, reverse bool) {
-	slices.SortStableFunc(entries, func(a, b entry) int {
-		x, y := key(a), key(b)
-		if reverse {
-			x, y = y, x
-		}
+// sorted returns elements in the order of their keys; equal ones keep theirs.
+func sorted[T any](r *run, elements []T, key func(T) any, reverse bool) []T {
+	type keyed struct {
+		key any
+		of  T
+	}
+	r.growList(2 * len(elements))
+	all := make([]keyed, len(elements))
+	for i, e := range elements {
+		all[i] = keyed{key(e), e}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int {
 		r.step(2)
-		switch {
-		case r.ordered("<", x, y):
-			return -1
-		case r.ordered("<", y, x):
-			return 1
+		order, ok := r.order("<", a.key, b.key)
+		if !ok {
+			r.fail("sorting NaN is not supported")
 		}
-		return 0
+		if reverse {
+			return -order
+		}
+		return order
 	})
-}
-
-// sorted sorts values by keys.
-func (r *run) sorted(values []any, key func(any) any, reverse bool) []any {
-	r.growList(2 * len(values))
-	entries := make([]entry, len(values))
-	for i, v := range values {
-		entries[i] = entry{key: key(v), value: v}
-	}
-	r.sort(entries, func(e entry) any { return e.key }, reverse)
-	out := make([]any, len(values))
-	for i := range entries {
-		out[i] = entries[i].value
+	out := make([]T, len(all))
+	for i := range all {
+		out[i] = all[i].of
 	}
 	return out
 }
 
-func absolute(r *run, in any, a args) any {
-	r.bind("abs", a, 0)
-	r.check(in)
-	if !isNumber(in) {
-		r.fail("bad operand type for abs(): '%s'", typeName(in))
+func sortFilter(r *run, in any, a []any) any {
+	if s, ok := a[2].(string); ok && strings.Contains(s, ",") {
+		r.fail("sort by many attributes is not supported")
 	}
-	if f, ok := in.(float64); ok {
-		return math.Abs(f)
-	}
-	if bigOf(in).Sign() < 0 {
-		return r.arithmetic("-", int64(0), in)
-	}
-	return r.arithmetic("+", int64(0), in)
+	key := r.keyOf(a[2], a[1])
+	return &List{sorted(r, r.list(in), func(v any) any { return &List{[]any{key(v)}} }, truth(a[0]))} // in a list, equal keys need no order
 }
 
-func attrFilter(r *run, in any, a args) any {
-	name := r.text("attr", r.bind("attr", a, 1, "name")[0])
-	r.check(in)
-	if v, ok := r.own(in, name); ok {
-		return v
-	}
-	return r.noAttribute(in, name)
-}
-
-func defaultFilter(r *run, in any, a args) any {
-	p := r.bind("default", a, 0, "default_value", "boolean")
-	if _, ok := in.(*undefined); ok || r.truth(or(p[1], false)) && !r.truth(in) {
-		return or(p[0], "")
-	}
-	return in
-}
-
-func batch(r *run, in any, a args) any {
-	p := r.bind("batch", a, 1, "linecount", "fill_with")
-	fill, next, ended := or(p[1], nil), iterFunc(nil), false
-	var row []any
-	return &generator{kind: "generator", next: func() (any, bool) {
-		if next == nil {
-			next = r.iterate(in)
-		}
-		for !ended {
-			v, ok := next()
-			if !ok {
-				ended = true
-				break
-			}
-			r.grow(2 * valueSize)
-			if r.equal(int64(len(row)), p[0]) {
-				full := row
-				row = []any{v}
-				return &List{full}, true
-			}
-			row = append(row, v)
-		}
-		if len(row) == 0 {
-			return nil, false
-		}
-		rest := row
-		row = nil
-		if fill != nil && r.ordered("<", int64(len(rest)), p[0]) {
-			n := r.number("batch", p[0]) - len(rest)
-			r.growList(n)
-			for range n {
-				rest = append(rest, fill)
-			}
-		}
-		return &List{rest}, true
-	}}
-}
-
-func sliceFilter(r *run, in any, a args) any {
-	p := r.bind("slice", a, 1, "slices", "fill_with")
-	fill, i, offset := or(p[1], nil), 0, 0
-	var seq []any
-	n, started := 0, false
-	return &generator{kind: "generator", next: func() (any, bool) {
-		if !started {
-			started = true
-			seq = r.list(in)
-			if n = r.number("slice", p[0]); n == 0 {
-				r.fail("integer division or modulo by zero")
-			}
-		}
-		if i >= n {
-			return nil, false
-		}
-		per, extra := len(seq)/n, len(seq)%n
-		from := offset + i*per
-		if i < extra {
-			offset++
-		}
-		part := seq[from : offset+(i+1)*per]
-		r.growList(len(part) + 1)
-		part = slices.Clone(part)
-		if fill != nil && i >= extra {
-			part = append(part, fill)
-		}
-		i++
-		return &List{part}, true
-	}}
-}
-
-func dictSort(r *run, in any, a args) any {
-	p := r.bind("dictsort", a, 0, "case_sensitive", "by", "reverse")
-	sensitive, by := r.truth(or(p[0], false)), or(p[1], "key")
-	if by != "key" && by != "value" {
+func dictSort(r *run, in any, a []any) any {
+	at := slices.Index([]any{"key", "value"}, a[1])
+	if at < 0 {
 		r.fail(`dictsort sorts by "key" or "value"`)
 	}
 	r.check(in)
@@ -211,65 +312,73 @@ func dictSort(r *run, in any, a args) any {
 	if !ok {
 		r.fail("'%s' object has no attribute 'items'", typeName(in))
 	}
-	at := 0
-	if by == "value" {
-		at = 1
-	}
-	return &List{r.sorted(r.list(&view{d, "dict_items"}), func(v any) any {
-		return r.ignoreCase(v.(*tuple).items[at], sensitive)
-	}, r.truth(or(p[2], false)))}
+	return &List{sorted(r, r.list(&view{d, "dict_items"}), r.keyOf(int64(at), a[0]), truth(a[2]))}
 }
 
-func items(r *run, in any, a args) any {
-	r.bind("items", a, 0)
-	var next iterFunc
-	return &generator{kind: "generator", next: func() (any, bool) {
-		if next == nil {
-			switch v := in.(type) {
-			case *undefined:
-				next = func() (any, bool) { return nil, false }
-			case *Dict:
-				next = r.iterate(&view{v, "dict_items"})
-			default:
-				r.fail("items wants a mapping, not '%s'", typeName(in))
+// extreme is min and max.
+func extreme(op string) func(r *run, in any, a []any) any {
+	return func(r *run, in any, a []any) any {
+		key, next := r.keyOf(a[1], a[0]), r.iterate(in)
+		best, ok := next()
+		if !ok {
+			return &undefined{"no aggregated item, sequence was empty"}
+		}
+		most := key(best)
+		for {
+			v, ok := next()
+			if !ok {
+				return best
+			}
+			r.step(1)
+			if k := key(v); r.holds(op, k, most) {
+				best, most = v, k
 			}
 		}
-		return next()
-	}}
+	}
 }
 
-func first(r *run, in any, a args) any {
-	r.bind("first", a, 0)
+func sum(r *run, in any, a []any) any {
+	get, total := r.getter(a[0], nil), a[1]
+	if _, ok := plain(total).(string); ok {
+		r.fail("sum() can't sum strings")
+	}
+	next := r.iterate(in)
+	for {
+		v, ok := next()
+		if !ok {
+			return total
+		}
+		r.step(1)
+		total = r.binary("+", total, get(v))
+	}
+}
+
+func first(r *run, in any, _ []any) any {
 	if v, ok := r.iterate(in)(); ok {
 		return v
 	}
-	return r.undefinedf("no first item, sequence was empty")
+	return &undefined{"no first item, sequence was empty"}
 }
 
 // reversed is reversed(v), false where Python can't.
 func (r *run) reversed(v any) (iterFunc, bool) {
-	if s, ok := unmark(v).(string); ok {
-		l := &List{r.list(s)}
-		return r.reversed(l)
-	}
-	if _, ok := v.(*undefined); ok {
-		return r.iterate(v), true
+	switch s := plain(v).(type) {
+	case string:
+		v = &List{r.list(s)}
+	case *undefined:
+		return iterator(v)
 	}
 	n, at, ok := elements(v)
-	if !ok {
-		return nil, false
-	}
 	return func() (any, bool) {
 		if n == 0 {
 			return nil, false
 		}
 		n--
 		return at(n), true
-	}, true
+	}, ok
 }
 
-func last(r *run, in any, a args) any {
-	r.bind("last", a, 0)
+func last(r *run, in any, _ []any) any {
 	next, ok := r.reversed(in)
 	if !ok {
 		r.fail("'%s' object is not reversible", typeName(in))
@@ -277,69 +386,125 @@ func last(r *run, in any, a args) any {
 	if v, ok := next(); ok {
 		return v
 	}
-	return r.undefinedf("no last item, sequence was empty")
+	return &undefined{"no last item, sequence was empty"}
 }
 
-func reverse(r *run, in any, a args) any {
-	r.bind("reverse", a, 0)
+func reverse(r *run, in any, _ []any) any {
 	if s, ok := in.(string); ok {
 		return r.slice(s, nil, nil, int64(-1))
 	}
 	if next, ok := r.reversed(in); ok {
-		return &generator{next: next, kind: "reversed"}
+		return &generator{next, "reversed"}
 	}
 	l := r.list(in)
 	slices.Reverse(l)
 	return &List{l}
 }
 
-func groupBy(r *run, in any, a args) any {
-	p := r.bind("groupby", a, 1, "attribute", "default", "case_sensitive")
-	get, sensitive := r.getter(p[0], or(p[1], nil)), r.truth(or(p[2], false))
-	key := func(v any) any { return r.ignoreCase(get(v), sensitive) }
-	out := &List{}
-	var group *List
-	var of any
-	for i, v := range r.sorted(r.list(in), key, false) {
-		k := key(v)
-		if i == 0 || !r.equal(k, of) {
-			of, group = k, &List{}
-			grouper := k
-			if !sensitive {
-				grouper = get(v)
-			}
-			r.growList(4)
-			out.items = append(out.items, &tuple{items: []any{grouper, group}, fields: []string{"grouper", "list"}})
-		}
-		group.items = append(group.items, v)
-	}
-	return out
-}
-
-func joinFilter(r *run, in any, a args) any {
-	p := r.bind("join", a, 0, "d", "attribute")
-	get := r.getter(or(p[1], nil), nil)
-	values := r.list(in)
+func join(r *run, in any, a []any) any {
+	get, values := r.getter(a[1], nil), r.list(in)
 	parts := make([]string, len(values))
 	for i, v := range values {
 		parts[i] = r.str(get(v))
 	}
-	return r.join2(parts, r.str(or(p[0], "")))
+	return r.joinTexts(parts, r.str(a[0]))
 }
 
-func lengthFilter(r *run, in any, a args) any {
-	r.bind("length", a, 0)
-	if l, ok := in.(*loop); ok {
-		return l.length(r)
-	}
-	n, ok := length(in)
-	if !ok {
-		r.fail("object of type '%s' has no len()", typeName(in))
-	}
-	return int64(n)
+// lazily makes a generator of the elements of in that f, which is made at the first one, keeps and changes.
+func (r *run) lazily(in any, f func() func(any) (any, bool)) any {
+	var next iterFunc
+	var each func(any) (any, bool)
+	return &generator{kind: "generator", next: func() (any, bool) {
+		if next == nil {
+			each = f()
+			next = r.iterate(in)
+		}
+		for {
+			v, ok := next()
+			if !ok {
+				return nil, false
+			}
+			r.step(1)
+			if v, ok = each(v); ok {
+				return v, true
+			}
+		}
+	}}
 }
 
-func listFilter(r *run, in any, a args) any {
-	r.bind("list", a, 0)
-	return &List{r.list(in)}
+func items(r *run, in any, _ []any) any {
+	of := in
+	if d, ok := in.(*Dict); ok {
+		of = &view{d, "dict_items"}
+	}
+	return r.lazily(of, func() func(any) (any, bool) {
+		if _, ok := in.(*undefined); !ok && of == in {
+			r.fail("items wants a mapping, not '%s'", typeName(in))
+		}
+		return func(v any) (any, bool) { return v, true }
+	})
+}
+
+func unique(r *run, in any, a []any) any {
+	return r.lazily(in, func() func(any) (any, bool) {
+		key, seen := r.keyOf(a[1], a[0]), &Dict{}
+		return func(v any) (any, bool) {
+			n := seen.Len()
+			r.setItem(seen, key(v), nil)
+			return v, seen.Len() > n
+		}
+	})
+}
+
+// unlessEmpty is in, or an empty list where in is empty, whatever it is.
+func unlessEmpty(in any) any {
+	if !truth(in) {
+		return &List{}
+	}
+	return in
+}
+
+// mapAttribute has the parameters of map where it reads an attribute.
+var mapAttribute = define(nil, "attribute", required{}, "default", nil)
+
+func mapFilter(r *run, in any, a args) any {
+	return r.lazily(unlessEmpty(in), func() func(any) (any, bool) {
+		if len(a.pos) == 0 {
+			p := mapAttribute.bind(r, "map", a)
+			get := r.getter(p[0], p[1])
+			return func(v any) (any, bool) { return get(v), true }
+		}
+		name := r.text("map", a.pos[0])
+		f := filters[name]
+		if f == nil {
+			r.fail("the filter '%s' is not supported", name)
+		}
+		rest := args{a.pos[1:], a.names, a.values}
+		return func(v any) (any, bool) { return r.filter(name, f, v, rest), true }
+	})
+}
+
+// selector is select, reject, selectattr and rejectattr.
+func selector(keep, attribute bool) func(r *run, in any, a args) any {
+	return func(r *run, in any, a args) any {
+		return r.lazily(unlessEmpty(in), func() func(any) (any, bool) {
+			get, pos := func(v any) any { return v }, a.pos
+			if attribute {
+				if len(pos) == 0 {
+					r.fail("missing parameter for attribute name")
+				}
+				get, pos = r.getter(pos[0], nil), pos[1:]
+			}
+			if len(pos) == 0 {
+				return func(v any) (any, bool) { return v, truth(get(v)) == keep }
+			}
+			name := r.text("select", pos[0])
+			is := tests[name]
+			if is == nil {
+				r.fail("the test '%s' is not supported", name)
+			}
+			rest := args{pos[1:], a.names, a.values}
+			return func(v any) (any, bool) { return v, is.invoke(r, name, get(v), rest) == keep }
+		})
+	}
 }

@@ -1,73 +1,73 @@
 package jinja
 
 import (
-	"fmt"
 	"strings"
 	"time"
 )
 
-// maxReason bounds the text of raise_exception, in bytes.
-const maxReason = 4096
-
-// maxRange is the sandbox's limit for range().
-const maxRange = 100000
+const (
+	maxReason = 4096   // bytes of the text of raise_exception
+	maxRange  = 100000 // the sandbox's limit for range()
+)
 
 // globals are the functions that each template has.
-var globals map[string]any
+var globals = map[string]*function{}
 
 func init() {
-	globals = map[string]any{}
-	for name, call := range map[string]func(r *run, a args) any{
-		"range": makeRange, "dict": makeDict, "namespace": makeNamespace, "cycler": makeCycler, "joiner": makeJoiner,
-		"raise_exception": raise, "strftime_now": strftimeNow,
+	for name, f := range map[string]*routine{
+		"range":           {raw: makeRange},
+		"dict":            {raw: func(r *run, _ any, a args) any { return makeDict(r, a) }},
+		"namespace":       {raw: func(r *run, _ any, a args) any { return &namespace{makeDict(r, a)} }},
+		"raise_exception": define(raise, "message", ""),
+		"strftime_now":    define(strftimeNow, "format", required{}),
 	} {
-		globals[name] = &function{name: name, call: call}
+		globals[name] = &function{name: name, routine: f}
 	}
 }
 
-func makeRange(r *run, a args) any {
+// refusedGlobals are Jinja's other functions. A template that calls one is refused when it is parsed.
+var refusedGlobals = words("cycler joiner lipsum self super")
+
+func makeRange(r *run, _ any, a args) any {
 	if len(a.names) > 0 || len(a.pos) < 1 || len(a.pos) > 3 {
 		r.fail("range wants 1 to 3 numbers")
 	}
-	n := [3]int64{0, 0, 1}
+	n := [3]int{0, 0, 1}
 	for i, v := range a.pos {
-		r.check(v)
-		if !isInt(v) {
-			r.fail("'%s' object cannot be interpreted as an integer", typeName(v))
+		if n[i] = r.number("range", v); n[i] == 1<<40 || n[i] == -1<<40 {
+			r.fail("range: a bound of 2**40 is not supported")
 		}
-		x, ok := small(v)
-		if !ok || x > 1<<40 || x < -1<<40 {
-			r.fail("range: a bound of more than 2**40 is not supported")
-		}
-		n[i] = x
 	}
 	if len(a.pos) == 1 {
 		n[0], n[1] = 0, n[0]
 	}
-	v := &rangeValue{n[0], n[1], n[2]}
-	if v.step == 0 {
+	from, to, step := n[0], n[1], n[2]
+	if step == 0 {
 		r.fail("range: the step must not be zero")
 	}
-	if v.len() > maxRange {
+	v := &rangeValue{from: int64(from), step: int64(step), n: max((to-from+step-1)/step, 0)}
+	if step < 0 {
+		v.n = max((from-to-step-1)/-step, 0)
+	}
+	if v.n > maxRange {
 		r.fail("range is longer than %d", maxRange)
 	}
 	return v
 }
 
 // makeDict is dict(mapping or pairs, name=value, …).
-func makeDict(r *run, a args) any {
+func makeDict(r *run, a args) *Dict {
 	d := &Dict{}
 	if len(a.pos) > 1 {
 		r.fail("dict expected at most 1 argument, got %d", len(a.pos))
 	}
-	if len(a.pos) == 1 {
-		if from, ok := a.pos[0].(*Dict); ok {
-			d = r.cloneDict(from)
-		} else {
-			for _, e := range r.list(a.pos[0]) {
-				pair := r.unpack(e, 2)
-				r.setItem(d, pair[0], pair[1])
-			}
+	for _, v := range a.pos {
+		if from, ok := v.(*Dict); ok {
+			v = &view{from, "dict_items"}
+		}
+		for _, e := range r.list(v) {
+			pair := r.unpack(e, 2)
+			r.setItem(d, pair[0], pair[1])
 		}
 	}
 	for i, name := range a.names {
@@ -76,43 +76,12 @@ func makeDict(r *run, a args) any {
 	return d
 }
 
-func makeNamespace(r *run, a args) any { return &namespace{makeDict(r, a).(*Dict)} }
-
-func makeCycler(r *run, a args) any {
-	if len(a.pos) == 0 || len(a.names) > 0 {
-		r.fail("cycler wants at least one value")
-	}
-	return &cycler{items: a.pos}
-}
-
-func makeJoiner(r *run, a args) any {
-	sep, used := or(r.bind("joiner", a, 0, "sep")[0], ", "), false
-	return &function{name: "joiner", call: func(r *run, a args) any {
-		r.bind("joiner", a, 0)
-		if !used {
-			used = true
-			return ""
-		}
-		return sep
-	}}
-}
-
-func raise(r *run, a args) any {
-	reason := r.str(or(r.bind("raise_exception", a, 0, "message")[0], ""))
+func raise(r *run, _ any, a []any) any {
+	reason := r.str(a[0])
 	if reason == "" {
 		reason = "no reason given"
 	}
 	panic(&RaisedError{strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")})
-}
-
-func strftimeNow(r *run, a args) any {
-	format := r.text("strftime_now", r.bind("strftime_now", a, 1, "format")[0])
-	r.grow(32 * len(format))
-	text, err := strftime(r.now, format)
-	if err != nil {
-		r.fail("%v", err)
-	}
-	return text
 }
 
 // strftimeLayouts maps the directives of C's strftime to Go's layouts.
@@ -122,8 +91,10 @@ var strftimeLayouts = map[byte]string{
 	'D': "01/02/06", 'F': "2006-01-02", 'R': "15:04", 'T': "15:04:05", 'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05",
 }
 
-// strftime formats now as C's strftime in the C locale does.
-func strftime(now time.Time, format string) (string, error) {
+// strftimeNow writes the time as C's strftime in the C locale does.
+func strftimeNow(r *run, _ any, a []any) any {
+	format := r.text("strftime_now", a[0])
+	r.grow(32 * len(format))
 	var b strings.Builder
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' || i+1 == len(format) {
@@ -135,24 +106,24 @@ func strftime(now time.Time, format string) (string, error) {
 		if trim {
 			i++
 		}
-		switch layout, ok := strftimeLayouts[format[i]]; {
-		case format[i] == '%':
-			b.WriteByte('%')
-		case format[i] == 'n':
-			b.WriteByte('\n')
-		case format[i] == 't':
-			b.WriteByte('\t')
-		case ok && trim:
-			s := strings.TrimLeft(now.Format(layout), "0 ")
-			if s == "" {
-				s = "0"
-			}
-			b.WriteString(s)
-		case ok:
-			b.WriteString(now.Format(layout))
-		default:
-			return "", fmt.Errorf("strftime_now: unknown directive %%%c", format[i])
+		text, ok := directiveText(r.now, format[i])
+		if !ok {
+			r.fail("strftime_now: unknown directive %%%c", format[i])
 		}
+		if trim {
+			if text = strings.TrimLeft(text, "0 "); text == "" {
+				text = "0"
+			}
+		}
+		b.WriteString(text)
 	}
-	return b.String(), nil
+	return b.String()
+}
+
+func directiveText(now time.Time, c byte) (string, bool) {
+	if text, ok := map[byte]string{'%': "%", 'n': "\n", 't': "\t"}[c]; ok {
+		return text, true
+	}
+	layout, ok := strftimeLayouts[c]
+	return now.Format(layout), ok
 }

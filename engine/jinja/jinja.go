@@ -1,15 +1,13 @@
-// Package jinja evaluates chat templates: the Jinja2 that model files carry, with the meaning that Python gives it.
+// Package jinja renders chat templates: the part of Jinja2 that the templates in model files use, with Python's values.
 //
 // A template here is what Hugging Face's transformers would run: an ImmutableSandboxedEnvironment with trim_blocks,
 // lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
-// strftime_now. The rule is that a prompt is either the one that Python would write, byte for byte, or an error. Values are
-// Python's: whole numbers of any size, floats as repr writes them, tuples beside lists, objects in the order of their keys,
-// keys of any hashable kind, undefined beside None, generators that are read once.
+// strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
-// What it refuses. When a template is parsed: tags that read other templates. When it is rendered, and comes to it: each filter,
-// test, function and method that it does not know, random, lipsum, urlize and pprint among them; most of HTML-safe text; what the
-// sandbox refuses (private attributes, methods that change their object); numbers of more than 14,000 bits, and the few operations whose result depends on CPython's own (the text of a
-// method object, the identity of strings). Nothing is ignored.
+// Parse refuses what the templates of models do not use, with its line: tags, filters, tests, functions and methods of Jinja2 and
+// Python that are not in the tables here, **, recursive loops, numbers beyond 64 bits. Filters and tests that nobody knows are refused
+// there too, but in a branch of a condition only when a rendering comes to it, as in Python. A rendering fails where only it can tell:
+// attributes of a type, results beyond 64 bits, most uses of text that went through safe, what the sandbox refuses.
 //
 // A template comes with a model file, and is untrusted. A [Budget] bounds the steps, the memory that values take
 // together, each of them, the output, the depth and the time of a rendering; the context is asked every few hundred steps.
@@ -18,10 +16,10 @@
 //
 // The life of a template:
 //
-//  1. [Parse] makes tokens, then a tree, of its source, once, at load. The tree does not change.
+//  1. [Parse] makes a tree of its source, once, at load. The tree does not change.
 //  2. [Template.Render] walks the tree for a request, with values that [FromJSON] and the constructors made. Many goroutines
 //     may render one template; values are read, never written.
-//  3. Inside, what fails unwinds with a panic of the package's own kind, which Render makes an error.
+//  3. Inside, what fails unwinds with a panic of the package's own kind, which Render turns into an error.
 package jinja
 
 import (
@@ -118,8 +116,7 @@ func Parse(source string) (t *Template, err error) {
 			t, err = nil, failed
 		}
 	}()
-	p := &parser{tokens: lex(source)}
-	return &Template{body: p.body()}, nil
+	return &Template{body: parse(lex(source))}, nil
 }
 
 // Options say how to render. The zero value is that of the defaults.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -16,6 +14,9 @@ import (
 
 // maxJSONDepth limits the nesting of JSON that comes in.
 const maxJSONDepth = 64
+
+// maxDigits limits whole numbers: Python itself refuses to print longer ones.
+const maxDigits = 3500
 
 // FromJSON reads one JSON value as json.loads does, and keeps the order of its objects. Each string and key passes text,
 // which may be nil.
@@ -72,11 +73,10 @@ func readNumber(s string) (any, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n, nil
 	}
-	if len(s) > maxBits/4 {
+	if len(s) > maxDigits {
 		return nil, fmt.Errorf("a number of %d digits", len(s))
 	}
-	b, _ := new(big.Int).SetString(s, 10) // the decoder lets only numbers through
-	return b, nil
+	return bigInt(s), nil
 }
 
 func readList(d *json.Decoder, text func(string) string, depth int) (any, error) {
@@ -121,30 +121,20 @@ type dumper struct {
 }
 
 // toJSON is transformers' tojson.
-func toJSON(r *run, v any, a args) any {
-	p := r.bind("tojson", a, 0, "ensure_ascii", "indent", "separators", "sort_keys")
-	d := &dumper{r: r, item: ", ", key: ": "}
-	d.ascii, d.sorted = r.truth(or(p[0], false)), r.truth(or(p[3], false))
-	switch indent := or(p[1], nil).(type) {
+func toJSON(r *run, v any, a []any) any {
+	d := &dumper{r: r, item: ", ", key: ": ", ascii: truth(a[0]), sorted: truth(a[3])}
+	switch indent := a[1].(type) {
 	case nil:
 	case string:
 		d.indent, d.lines, d.item = indent, true, ","
 	default:
-		n, ok := small(indent)
-		if !ok {
-			r.fail("tojson: indent must be a number or a text, not '%s'", typeName(indent))
-		}
-		r.grow(int(max(min(n, 1<<40), 0)))
-		d.indent, d.lines, d.item = strings.Repeat(" ", int(max(n, 0))), true, ","
+		n := max(r.number("tojson's indent", indent), 0)
+		r.grow(n)
+		d.indent, d.lines, d.item = strings.Repeat(" ", n), true, ","
 	}
-	if sep := or(p[2], nil); sep != nil {
-		pair := r.unpack(sep, 2)
-		item, ok := pair[0].(string)
-		key, ok2 := pair[1].(string)
-		if !ok || !ok2 {
-			r.fail("tojson: separators must be two texts")
-		}
-		d.item, d.key = item, key
+	if a[2] != nil {
+		pair := r.unpack(a[2], 2)
+		d.item, d.key = r.text("tojson's separators", pair[0]), r.text("tojson's separators", pair[1])
 	}
 	d.value(v, "")
 	return d.b.String()
@@ -153,23 +143,31 @@ func toJSON(r *run, v any, a args) any {
 func (d *dumper) write(s string) { d.r.add(&d.b, s) }
 
 func (d *dumper) value(v any, line string) {
-	switch v := unmark(v).(type) {
+	switch v := plain(v).(type) {
 	case nil:
 		d.write("null")
 	case bool:
 		d.write(strconv.FormatBool(v))
-	case int64, *big.Int:
+	case int64, bigInt:
 		d.write(d.r.str(v))
 	case float64:
 		d.write(jsonFloat(v))
 	case string:
 		d.quote(v)
 	case *List:
-		d.list(v.items, line)
+		d.all("[", "]", len(v.items), line, func(i int, line string) { d.value(v.items[i], line) })
 	case *tuple:
-		d.list(v.items, line)
+		d.all("[", "]", len(v.items), line, func(i int, line string) { d.value(v.items[i], line) })
 	case *Dict:
-		d.dict(v, line)
+		entries := v.entries
+		if d.sorted {
+			entries = sorted(d.r, entries, func(e entry) any { return e.key }, false)
+		}
+		d.all("{", "}", len(entries), line, func(i int, line string) {
+			d.quote(d.keyText(entries[i].key))
+			d.write(d.key)
+			d.value(entries[i].value, line)
+		})
 	default:
 		d.r.fail("tojson: object of type %s is not JSON serializable", typeName(v))
 	}
@@ -187,62 +185,33 @@ func jsonFloat(f float64) string {
 	return floatRepr(f)
 }
 
-// next goes to the place of element i.
-func (d *dumper) next(i int, line string) {
-	if i > 0 {
-		d.write(d.item)
-	}
-	if d.lines {
-		d.write("\n" + line)
-	}
-}
-
-func (d *dumper) list(items []any, line string) {
-	if len(items) == 0 {
-		d.write("[]")
+// all writes n elements between brackets.
+func (d *dumper) all(open, end string, n int, line string, element func(i int, line string)) {
+	d.write(open)
+	if n == 0 {
+		d.write(end)
 		return
 	}
 	d.r.walk()
-	d.write("[")
-	for i, e := range items {
-		d.next(i, line+d.indent)
-		d.value(e, line+d.indent)
+	for i := range n {
+		if i > 0 {
+			d.write(d.item)
+		}
+		if d.lines {
+			d.write("\n" + line + d.indent)
+		}
+		element(i, line+d.indent)
 	}
 	if d.lines {
 		d.write("\n" + line)
 	}
-	d.write("]")
-	d.r.walking--
-}
-
-func (d *dumper) dict(v *Dict, line string) {
-	if v.Len() == 0 {
-		d.write("{}")
-		return
-	}
-	d.r.walk()
-	entries := v.entries
-	if d.sorted {
-		entries = slices.Clone(entries)
-		d.r.sort(entries, func(e entry) any { return e.key }, false)
-	}
-	d.write("{")
-	for i := range entries {
-		d.next(i, line+d.indent)
-		d.quote(d.keyText(entries[i].key))
-		d.write(d.key)
-		d.value(entries[i].value, line+d.indent)
-	}
-	if d.lines {
-		d.write("\n" + line)
-	}
-	d.write("}")
+	d.write(end)
 	d.r.walking--
 }
 
 // keyText is the text of a key that is no string.
 func (d *dumper) keyText(key any) string {
-	switch key := unmark(key).(type) {
+	switch key := plain(key).(type) {
 	case string:
 		return key
 	case nil:
@@ -251,7 +220,7 @@ func (d *dumper) keyText(key any) string {
 		return strconv.FormatBool(key)
 	case float64:
 		return jsonFloat(key)
-	case int64, *big.Int:
+	case int64, bigInt:
 		return d.r.str(key)
 	}
 	d.r.fail("tojson: keys must be str, int, float, bool or None, not %s", typeName(key))

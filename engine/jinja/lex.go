@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -42,9 +43,6 @@ func (t token) String() string {
 	}
 	return "'" + string(t.kind) + "'"
 }
-
-// isSpace is str.isspace of one character, and \s of Python's expressions.
-func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
 // lexer makes tokens of a source as Jinja's does with trim_blocks and lstrip_blocks.
 type lexer struct {
@@ -278,66 +276,37 @@ func (l *lexer) name(rest string) {
 	l.advance(n)
 }
 
-// digits is the length of (\d+_)*\d+ at the beginning of s.
-func digits(s string, ok func(byte) bool) int {
-	n := 0
-	for n < len(s) && (ok(s[n]) || n > 0 && s[n] == '_' && s[n-1] != '_' && n+1 < len(s) && ok(s[n+1])) {
-		n++
-	}
-	return n
-}
-
 func decimal(c byte) bool { return c >= '0' && c <= '9' }
 
+// number reads a whole number or a float, in decimal.
 func (l *lexer) number(rest string) {
-	n := digits(rest, decimal)
-	end := n
-	if l.pos == 0 || l.src[l.pos-1] != '.' {
-		if end+1 < len(rest) && rest[end] == '.' && decimal(rest[end+1]) {
-			end += 1 + digits(rest[end+1:], decimal)
+	digits := func(from int) int {
+		n := from
+		for n < len(rest) && decimal(rest[n]) {
+			n++
 		}
-		if end < len(rest) && (rest[end] == 'e' || rest[end] == 'E') {
-			e := end + 1
+		return n
+	}
+	n, k := digits(0), kindInteger // 0x1f and 1_0 are a number and a name, which the parser refuses
+	if l.src[l.pos-1] != '.' {     // x.0.1 are two elements
+		if end := digits(n + 1); n < len(rest) && rest[n] == '.' && end > n+1 {
+			n, k = end, kindFloat
+		}
+		if n < len(rest) && (rest[n] == 'e' || rest[n] == 'E') {
+			e := n + 1
 			if e < len(rest) && (rest[e] == '+' || rest[e] == '-') {
 				e++
 			}
-			if m := digits(rest[e:], decimal); m > 0 {
-				end = e + m
+			if end := digits(e); end > e {
+				n, k = end, kindFloat
 			}
 		}
 	}
-	if end > n {
-		l.add(kindFloat, strings.ReplaceAll(rest[:end], "_", ""))
-		l.advance(end)
-		return
+	if k == kindInteger && n > 1 && rest[0] == '0' {
+		l.fail("a number that begins with 0 is not supported")
 	}
-	n = integerLength(rest)
-	l.add(kindInteger, strings.ReplaceAll(rest[:n], "_", ""))
+	l.add(k, rest[:n])
 	l.advance(n)
-}
-
-// integerLength is the length of the whole number that s begins with.
-func integerLength(s string) int {
-	if s[0] != '0' {
-		return digits(s, decimal)
-	}
-	if len(s) > 2 {
-		var ok func(byte) bool
-		switch s[1] {
-		case 'x', 'X':
-			ok = func(c byte) bool { return decimal(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
-		case 'o', 'O':
-			ok = func(c byte) bool { return c >= '0' && c <= '7' }
-		case 'b', 'B':
-			ok = func(c byte) bool { return c == '0' || c == '1' }
-		}
-		if ok != nil {
-			if n := digits(strings.TrimPrefix(s[2:], "_"), ok); n > 0 {
-				return len(s) - len(strings.TrimPrefix(s[2:], "_")) + n
-			}
-		}
-	}
-	return digits(s, func(c byte) bool { return c == '0' })
 }
 
 func (l *lexer) str(rest string) {
@@ -352,4 +321,48 @@ func (l *lexer) str(rest string) {
 		}
 	}
 	l.fail("unexpected character %q: a string has no end", rest[0])
+}
+
+// simpleEscapes are the escapes of one character in Python's strings.
+var simpleEscapes = map[byte]string{
+	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
+}
+
+// unescape is the value of a string literal; an unknown escape stands for itself, as in Python.
+func (l *lexer) unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			b.WriteByte(s[i])
+			continue
+		}
+		i++
+		c := s[i]
+		if text, ok := simpleEscapes[c]; ok {
+			b.WriteString(text)
+			continue
+		}
+		switch {
+		case c == 'x' || c == 'u' || c == 'U':
+			n := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
+			if i+n >= len(s) {
+				l.fail("a string has the escape \\%c with too few digits", c)
+			}
+			v, err := strconv.ParseUint(s[i+1:i+1+n], 16, 32)
+			if err != nil || !utf8.ValidRune(rune(v)) || v > utf8.MaxRune {
+				l.fail("a string has the escape \\%s, which is no character", s[i:i+1+n])
+			}
+			b.WriteRune(rune(v))
+			i += n
+		case c == 'N' || decimal(c):
+			l.fail(`the escape \%c is not supported: write the character`, c)
+		default:
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }

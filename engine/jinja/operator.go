@@ -1,329 +1,390 @@
 package jinja
 
-import "strings"
+import (
+	"cmp"
+	"math"
+	"math/big"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// small returns a whole number that fits 64 bits; bools are numbers.
+func small(v any) (int64, bool) {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return 1, true
+		}
+		return 0, true
+	case int64:
+		return v, true
+	}
+	return 0, false
+}
+
+func isInt(v any) bool {
+	_, isBig := v.(bigInt)
+	_, ok := small(v)
+	return ok || isBig
+}
+
+func isNumber(v any) bool {
+	_, ok := v.(float64)
+	return ok || isInt(v)
+}
+
+// float returns a number as a float.
+func (m *meter) float(v any) float64 {
+	if n, ok := small(v); ok {
+		return float64(n)
+	}
+	switch v := v.(type) {
+	case float64:
+		return v
+	case bigInt:
+		if f, err := strconv.ParseFloat(string(v), 64); err == nil {
+			return f
+		}
+		m.fail("int too large to convert to float")
+	}
+	m.fail("a number is wanted, not '%s'", typeName(v))
+	return 0
+}
 
 // binary is a op b.
-func (r *run) binary(op string, a, b any) any {
+func (m *meter) binary(op string, a, b any) any {
 	if s, ok := a.(string); ok && op == "%" { // formatting takes undefined values
-		return r.percent(s, b)
+		return percent(m, s, b)
 	}
-	r.check(a, b)
+	m.check(a, b)
 	if isNumber(a) && isNumber(b) {
-		return r.arithmetic(op, a, b)
-	}
-	if v, ok := r.markupBinary(op, a, b); ok {
-		return v
+		return m.arithmetic(op, a, b)
 	}
 	switch op {
 	case "+":
-		if v, ok := r.join(a, b); ok {
+		if v, ok := m.join(a, b); ok {
 			return v
 		}
 	case "*":
-		if n, ok := r.count(b); ok {
-			if v, ok := r.repeat(a, n); ok {
-				return v
-			}
+		if isInt(a) {
+			a, b = b, a
 		}
-		if n, ok := r.count(a); ok {
-			if v, ok := r.repeat(b, n); ok {
+		if isInt(b) {
+			if v, ok := m.repeat(a, max(m.number("*", b), 0)); ok {
 				return v
 			}
 		}
 	}
-	for _, v := range []any{a, b} {
-		if _, ok := v.(*view); ok && op == "-" {
-			r.fail("the views of an object as sets are not supported")
-		}
-	}
-	r.fail("unsupported operand types for %s: '%s' and '%s'", op, typeName(a), typeName(b))
+	m.fail("unsupported operand types for %s: '%s' and '%s'", op, typeName(a), typeName(b))
 	return nil
 }
 
-// join is a + b of sequences.
-func (r *run) join(a, b any) (any, bool) {
-	switch a := a.(type) {
-	case string:
-		if b, ok := b.(string); ok {
-			r.grow(len(a) + len(b))
-			return a + b, true
+// arithmetic computes a op b for numbers.
+func (m *meter) arithmetic(op string, a, b any) any {
+	x, ok := small(a)
+	y, ok2 := small(b)
+	if !ok || !ok2 {
+		if isInt(a) && isInt(b) {
+			m.fail("arithmetic with numbers beyond 64 bits is not supported")
 		}
+		return m.floats(op, m.float(a), m.float(b))
+	}
+	var v int64
+	switch op {
+	case "+":
+		v = x + y
+		ok = (v > x) == (y > 0)
+	case "-":
+		v = x - y
+		ok = (v < x) == (y > 0)
+	case "*":
+		v = x * y
+		ok = x == 0 || v/x == y && (x != -1 || y != math.MinInt64)
+	default:
+		const exact = 1 << 53 // whole numbers that a float has exactly
+		if y == 0 {
+			m.fail("division by zero")
+		}
+		if x > exact || x < -exact || y > exact || y < -exact {
+			m.fail("a division of numbers beyond 2**53 is not supported")
+		}
+		if op == "/" {
+			return float64(x) / float64(y)
+		}
+		d, rest := x/y, x%y
+		if rest != 0 && (rest < 0) != (y < 0) { // Python rounds down
+			d, rest = d-1, rest+y
+		}
+		if v = rest; op == "//" {
+			v = d
+		}
+	}
+	if !ok {
+		m.fail("the result of %s is beyond 64 bits, which is not supported", op)
+	}
+	return v
+}
+
+func (m *meter) floats(op string, x, y float64) any {
+	switch op {
+	case "+":
+		return x + y
+	case "-":
+		return x - y
+	case "*":
+		return x * y
+	case "/":
+		if y == 0 {
+			m.fail("float division by zero")
+		}
+		return x / y
+	}
+	m.fail("%s of floats is not supported", op)
+	return nil
+}
+
+var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
+
+// join is a + b of texts and sequences.
+func (m *meter) join(a, b any) (any, bool) {
+	escaped := func(v any) markup {
+		if v, ok := v.(string); ok {
+			m.grow(5 * len(v))
+			return markup(htmlEscapes.Replace(v))
+		}
+		return v.(markup)
+	}
+	x, isText := plain(a).(string)
+	y, isText2 := plain(b).(string)
+	if isText && isText2 {
+		m.grow(len(x) + len(y))
+		if plain(a) != a || plain(b) != b {
+			return escaped(a) + escaped(b), true
+		}
+		return x + y, true
+	}
+	both := func(a, b []any) []any {
+		m.growList(len(a) + len(b))
+		return append(append(make([]any, 0, len(a)+len(b)), a...), b...)
+	}
+	switch a := a.(type) {
 	case *List:
 		if b, ok := b.(*List); ok {
-			return &List{r.both(a.items, b.items)}, true
+			return &List{both(a.items, b.items)}, true
 		}
 	case *tuple:
 		if b, ok := b.(*tuple); ok {
-			return &tuple{items: r.both(a.items, b.items)}, true
+			return &tuple{both(a.items, b.items)}, true
 		}
 	}
 	return nil, false
 }
 
-func (r *run) both(a, b []any) []any {
-	r.growList(len(a) + len(b))
-	out := make([]any, 0, len(a)+len(b))
-	return append(append(out, a...), b...)
-}
-
-// count is how often something is to be repeated.
-func (r *run) count(v any) (int, bool) {
-	if !isInt(v) {
-		return 0, false
+// repeat is v * n.
+func (m *meter) repeat(v any, n int) (any, bool) {
+	items := func(of []any) []any {
+		size := times(len(of), n)
+		m.growList(size)
+		out := make([]any, 0, size)
+		for len(out) < size {
+			out = append(out, of...)
+		}
+		return out
 	}
-	n, ok := small(v)
-	if !ok {
-		r.fail("cannot fit 'int' into an index-sized integer")
-	}
-	return int(max(min(n, 1<<40), 0)), true
-}
-
-func (r *run) repeat(v any, n int) (any, bool) {
-	var items []any
 	switch v := v.(type) {
 	case string:
-		r.grow(times(len(v), n))
+		m.grow(times(len(v), n))
 		if v == "" {
-			return "", true
+			n = 0
 		}
 		return strings.Repeat(v, n), true
 	case *List:
-		items = v.items
+		return &List{items(v.items)}, true
 	case *tuple:
-		items = v.items
-	default:
-		return nil, false
+		return &tuple{items(v.items)}, true
 	}
-	size := times(len(items), n)
-	r.growList(size)
-	out := make([]any, 0, size)
-	for len(items) > 0 && len(out) < size {
-		out = append(out, items...)
+	return nil, false
+}
+
+// compareNumbers returns -1, 0 or 1; ok is false where one is not a number (NaN).
+func compareNumbers(a, b any) (order int, ok bool) {
+	x, ok := small(a)
+	y, ok2 := small(b)
+	if ok && ok2 {
+		return cmp.Compare(x, y), true
 	}
-	if _, ok := v.(*tuple); ok {
-		return &tuple{items: out}, true
+	for _, v := range []any{a, b} {
+		if f, is := v.(float64); is && math.IsNaN(f) {
+			return 0, false
+		}
 	}
-	return &List{out}, true
+	return exact(a).Cmp(exact(b)), true
+}
+
+// exact returns a number without rounding.
+func exact(v any) *big.Float {
+	switch v := v.(type) {
+	case float64:
+		return new(big.Float).SetFloat64(v)
+	case bigInt:
+		f, _ := new(big.Float).SetPrec(uint(4 * len(v))).SetString(string(v)) // it was read from digits
+		return f
+	}
+	n, _ := small(v)
+	return new(big.Float).SetInt64(n)
 }
 
 // equal is a == b.
-func (r *run) equal(a, b any) bool {
-	a, b = unmark(a), unmark(b)
-	if isNumber(a) || isNumber(b) {
-		if !isNumber(a) || !isNumber(b) {
-			return false
-		}
+func (m *meter) equal(a, b any) bool {
+	a, b = plain(a), plain(b)
+	if isNumber(a) && isNumber(b) {
 		order, ok := compareNumbers(a, b)
 		return ok && order == 0
 	}
 	switch a := a.(type) {
-	case nil:
-		return b == nil
 	case string:
 		s, ok := b.(string)
-		r.step(len(a) >> 8)
+		m.step(len(a) >> 8)
 		return ok && a == s
 	case *undefined:
 		_, ok := b.(*undefined)
 		return ok
 	case *List:
 		b, ok := b.(*List)
-		return ok && (a == b || r.equalItems(a.items, b.items))
+		return ok && (a == b || m.equalItems(a.items, b.items))
 	case *tuple:
 		b, ok := b.(*tuple)
-		return ok && (a == b || r.equalItems(a.items, b.items))
+		return ok && (a == b || m.equalItems(a.items, b.items))
 	case *Dict:
 		b, ok := b.(*Dict)
-		return ok && (a == b || r.equalDicts(a, b))
-	case *rangeValue:
-		b, ok := b.(*rangeValue)
-		if !ok || a.len() != b.len() {
-			return false
+		return ok && (a == b || m.equalDicts(a, b))
+	case *view, *rangeValue, *function:
+		if reflect.TypeOf(a) == reflect.TypeOf(b) {
+			m.fail("comparing '%s' objects is not supported", typeName(a))
 		}
-		return a.len() == 0 || a.from == b.from && (a.len() == 1 || a.step == b.step)
-	case *view:
-		return r.equalViews(a, b)
-	case *function:
-		b, ok := b.(*function)
-		if ok && a.self != nil && b.self != nil && a != b {
-			r.fail("comparing methods is not supported")
-		}
-		return ok && a == b
 	}
 	return a == b
 }
 
-func (r *run) equalItems(a, b []any) bool {
+func (m *meter) equalItems(a, b []any) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	r.walk()
-	defer func() { r.walking-- }()
+	m.walk()
+	defer func() { m.walking-- }()
 	for i := range a {
-		if r.step(1); !r.equal(a[i], b[i]) {
+		if m.step(1); !m.equal(a[i], b[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *run) equalDicts(a, b *Dict) bool {
+func (m *meter) equalDicts(a, b *Dict) bool {
 	if a.Len() != b.Len() {
 		return false
 	}
-	r.walk()
-	defer func() { r.walking-- }()
+	m.walk()
+	defer func() { m.walking-- }()
 	for i := range a.entries {
-		r.step(1)
+		m.step(1)
 		v, ok := b.find(a.entries[i].hash)
-		if !ok || !r.equal(a.entries[i].value, v) {
+		if !ok || !m.equal(a.entries[i].value, v) {
 			return false
 		}
 	}
 	return true
 }
 
-// equalViews compares keys and items as sets; values are equal to nothing but themselves.
-func (r *run) equalViews(a *view, other any) bool {
-	b, ok := other.(*view)
-	switch {
-	case !ok:
-		return false
-	case a == b:
-		return true
-	case a.kind != b.kind && (a.kind == "dict_values" || b.kind == "dict_values"):
-		return false
-	case a.kind == "dict_values":
-		return false
+// holds is a op b for a comparison.
+func (m *meter) holds(op string, a, b any) bool {
+	switch op {
+	case "==":
+		return m.equal(a, b)
+	case "!=":
+		return !m.equal(a, b)
+	case "in":
+		return m.contains(b, a)
+	case "not in":
+		return !m.contains(b, a)
 	}
-	if a.of.Len() != b.of.Len() {
-		return false
-	}
-	for i := range a.of.Len() {
-		if !r.contains(b, a.at(i)) {
-			return false
-		}
-	}
-	return true
-}
-
-// ordered is a op b for <, <=, > and >=.
-func (r *run) ordered(op string, a, b any) bool {
-	r.check(a, b)
-	var order int
-	var comparable bool
-	switch {
-	case isNumber(a) && isNumber(b):
-		if order, comparable = compareNumbers(a, b); !comparable {
-			return false
-		}
-	default:
-		order, comparable = r.order(a, b)
-	}
-	if !comparable {
-		r.fail("'%s' can't compare '%s' and '%s'", op, typeName(a), typeName(b))
-	}
+	order, ok := m.order(op, a, b)
 	switch op {
 	case "<":
-		return order < 0
+		return ok && order < 0
 	case "<=":
-		return order <= 0
+		return ok && order <= 0
 	case ">":
-		return order > 0
+		return ok && order > 0
 	}
-	return order >= 0
+	return ok && order >= 0
 }
 
-// order compares strings and sequences.
-func (r *run) order(a, b any) (int, bool) {
-	a, b = unmark(a), unmark(b)
-	switch a := a.(type) {
+// order compares numbers, strings and sequences; it is false for NaN.
+func (m *meter) order(op string, a, b any) (int, bool) {
+	m.check(a, b)
+	if isNumber(a) && isNumber(b) {
+		return compareNumbers(a, b)
+	}
+	switch a := plain(a).(type) {
 	case string:
-		b, ok := b.(string)
-		r.step(len(a) >> 8)
-		return strings.Compare(a, b), ok
+		if b, ok := plain(b).(string); ok {
+			m.step(len(a) >> 8)
+			return strings.Compare(a, b), true
+		}
 	case *List:
 		if b, ok := b.(*List); ok {
-			return r.orderItems(a.items, b.items), true
+			return m.orderItems(op, a.items, b.items)
 		}
 	case *tuple:
 		if b, ok := b.(*tuple); ok {
-			return r.orderItems(a.items, b.items), true
+			return m.orderItems(op, a.items, b.items)
 		}
-	case *view:
-		r.fail("comparing the views of an object by size is not supported")
 	}
+	m.fail("'%s' can't compare '%s' and '%s'", op, typeName(a), typeName(b))
 	return 0, false
 }
 
 // orderItems compares by the first elements that differ.
-func (r *run) orderItems(a, b []any) int {
-	r.walk()
-	defer func() { r.walking-- }()
+func (m *meter) orderItems(op string, a, b []any) (int, bool) {
+	m.walk()
+	defer func() { m.walking-- }()
 	for i := range min(len(a), len(b)) {
-		r.step(1)
-		if r.equal(a[i], b[i]) {
-			continue
+		if m.step(1); !m.equal(a[i], b[i]) {
+			return m.order(op, a[i], b[i])
 		}
-		switch {
-		case r.ordered("<", a[i], b[i]):
-			return -1
-		case r.ordered(">", a[i], b[i]):
-			return 1
-		}
-		r.fail("sequences that hold NaN can't be compared")
 	}
-	return len(a) - len(b)
+	return len(a) - len(b), true
 }
 
 // contains is v in in.
-func (r *run) contains(in, v any) bool {
-	in, v = unmark(in), unmark(v)
+func (m *meter) contains(in, v any) bool {
+	in, v = plain(in), plain(v)
 	switch in := in.(type) {
 	case string:
 		s, ok := v.(string)
 		if !ok {
-			r.fail("'in <string>' requires string as left operand, not %s", typeName(v))
+			m.fail("'in <string>' requires string as left operand, not %s", typeName(v))
 		}
-		r.step(len(in) >> 6)
+		m.step(len(in) >> 6)
 		return strings.Contains(in, s)
 	case *Dict:
-		_, ok := in.find(r.hashKey(v))
+		_, ok := in.find(m.hashKey(v))
 		return ok
 	case *view:
-		switch in.kind {
-		case "dict_keys":
-			return r.contains(in.of, v)
-		case "dict_items":
-			t, ok := v.(*tuple)
-			if !ok || len(t.items) != 2 {
-				return false
-			}
-			at, ok := in.of.find(r.hashKey(t.items[0]))
-			return ok && r.equal(at, t.items[1])
+		if in.kind == "dict_keys" {
+			return m.contains(in.of, v)
 		}
 	}
-	next, ok := r.iterator(in)
-	if !ok {
-		r.fail("argument of type '%s' is not iterable", typeName(in))
-	}
+	next := m.iterate(in)
 	for {
 		e, ok := next()
 		if !ok {
 			return false
 		}
-		r.step(1)
-		if same(e, v) || r.equal(e, v) {
+		if m.step(1); m.equal(e, v) {
 			return true
 		}
 	}
-}
-
-// same is e is v, as far as it matters for in: NaN is in a list that holds that very NaN.
-func same(e, v any) bool {
-	switch e.(type) {
-	case *List, *Dict, *tuple, *generator, *function, *macro, *namespace, *cycler, *loop, *view, *rangeValue:
-		return e == v
-	}
-	return false
 }

@@ -12,15 +12,24 @@ const (
 
 // parser makes a tree of tokens. It panics with a *SyntaxError.
 type parser struct {
-	tokens []token
-	pos    int
-	nest   int
-	loops  int        // loops around, in the same macro
-	macros []*mention // the macros around, innermost last
+	tokens  []token
+	pos     int
+	nest    int
+	loops   int            // loops around, in the same macro
+	macros  []*macroDef    // the macros around, innermost last
+	unknown []*SyntaxError // filters and tests that nobody knows, where the template always comes to them
 }
 
-// mention collects which special names the body of a macro mentions.
-type mention struct{ names map[string]bool }
+// parse reads a template. As in Python, a filter or test that nobody knows is an error here, but in a branch of a condition
+// only where a rendering comes to it: real templates have such branches.
+func parse(tokens []token) []stmt {
+	p := &parser{tokens: tokens}
+	body := p.body()
+	if len(p.unknown) > 0 {
+		panic(p.unknown[0])
+	}
+	return body
+}
 
 func (p *parser) cur() token  { return p.tokens[p.pos] }
 func (p *parser) look() token { return p.tokens[min(p.pos+1, len(p.tokens)-1)] }
@@ -41,6 +50,13 @@ func (p *parser) fail(line int, format string, args ...any) {
 func (p *parser) deeper() {
 	if p.nest++; p.nest > maxNest {
 		p.fail(p.cur().line, "blocks or brackets nest deeper than %d", maxNest)
+	}
+}
+
+// chain counts what is evaluated one within the other without brackets.
+func (p *parser) chain(n int) {
+	if n > maxChain {
+		p.fail(p.cur().line, "an expression has more than %d operators in a row", maxChain)
 	}
 }
 
@@ -93,7 +109,7 @@ func (p *parser) body(ends ...string) []stmt {
 			out = append(out, &textStmt{t.text})
 		case kindVariableBegin:
 			p.next()
-			e := p.tuple(true)
+			e := p.tuple(p.expression)
 			p.expect(kindVariableEnd)
 			out = append(out, &outputStmt{e, t.line})
 		default: // a block: the lexer makes nothing else between tags
@@ -101,9 +117,7 @@ func (p *parser) body(ends ...string) []stmt {
 			if t := p.cur(); t.kind == kindName && slices.Contains(ends, t.text) {
 				return out
 			}
-			if s := p.statement(ends); s != nil {
-				out = append(out, s)
-			}
+			out = append(out, p.statement(ends))
 			p.expect(kindBlockEnd)
 		}
 	}
@@ -117,19 +131,19 @@ func (p *parser) block(ends ...string) ([]stmt, token) {
 	return b, p.next()
 }
 
-// refusedTags are Jinja's tags that a chat template has no use for here.
-var refusedTags = map[string]string{
-	"include": "reads other templates", "import": "reads other templates", "from": "reads other templates",
-	"extends": "reads other templates", "block": "is for templates that extend others",
-	"autoescape": "makes HTML", "trans": "translates", "pluralize": "translates", "debug": "prints the server's state", "do": "is no part of chat templates",
+// branch reads a block that a rendering may not come to.
+func (p *parser) branch(ends ...string) ([]stmt, token) {
+	known := len(p.unknown)
+	b, end := p.block(ends...)
+	p.unknown = p.unknown[:known]
+	return b, end
 }
 
+// refusedTags are Jinja's tags that chat templates do not use.
+var refusedTags = words("autoescape block debug do extends from import include pluralize print trans with")
+
 func (p *parser) statement(ends []string) stmt {
-	t := p.cur()
-	if t.kind != kindName {
-		p.fail(t.line, "expected the name of a tag, found %s", t)
-	}
-	p.next()
+	t := p.expect(kindName)
 	switch t.text {
 	case "for":
 		return p.forLoop(t.line)
@@ -137,31 +151,33 @@ func (p *parser) statement(ends []string) stmt {
 		return p.ifElse(t.line)
 	case "set":
 		return p.set(t.line)
-	case "with":
-		return p.with(t.line)
 	case "macro":
 		return p.macro(t.line)
 	case "call":
 		return p.call(t.line)
 	case "filter":
-		return p.filterBlock()
-	case "print":
-		return p.print(t.line)
-	case "generation":
-		return p.generation()
+		filters := []*filterExpr{p.filter(nil)}
+		filters = append(filters, p.filters()...)
+		body, _ := p.block("endfilter")
+		return &filterStmt{filters, body}
+	case "generation": // marks the assistant's text for training; its body is that of a call block
+		defer func(loops int) { p.loops = loops }(p.loops)
+		p.loops = 0
+		body, _ := p.block("endgeneration")
+		return &generationStmt{body}
 	case "break", "continue":
-		if p.loops == 0 {
+		switch {
+		case p.loops == 0:
 			p.fail(t.line, "'%s' outside a loop", t.text)
-		}
-		if t.text == "break" {
+		case t.text == "break":
 			return &breakStmt{}
 		}
 		return &continueStmt{}
 	}
-	if why, ok := refusedTags[t.text]; ok {
-		p.fail(t.line, "the tag '%s' %s and is not supported", t.text, why)
-	}
-	if len(ends) > 0 {
+	switch {
+	case refusedTags[t.text]:
+		p.fail(t.line, "the tag '%s' is not supported", t.text)
+	case len(ends) > 0:
 		p.fail(t.line, "unknown tag '%s' where '%s' is missing", t.text, strings.Join(ends, "' or '"))
 	}
 	p.fail(t.line, "unknown tag '%s'", t.text)
@@ -174,11 +190,13 @@ func (p *parser) forLoop(line int) stmt {
 	s.target = p.target("in")
 	p.loops--
 	p.expectName("in")
-	s.iter = p.tupleOf(false, p.noCond, "recursive")
+	s.iter = p.tuple(p.or, "recursive")
 	if p.skipName("if") {
 		s.test = p.expression()
 	}
-	s.recursive = p.skipName("recursive")
+	if p.cur().is("recursive") {
+		p.fail(line, "recursive loops are not supported")
+	}
 	var end token
 	p.loops++
 	s.body, end = p.block("endfor", "else")
@@ -193,13 +211,13 @@ func (p *parser) ifElse(line int) stmt {
 	s := &ifStmt{}
 	for {
 		s.lines = append(s.lines, line)
-		s.tests = append(s.tests, p.tupleOf(false, p.noCond))
-		body, end := p.block("elif", "else", "endif")
+		s.tests = append(s.tests, p.tuple(p.or))
+		body, end := p.branch("elif", "else", "endif")
 		s.bodies = append(s.bodies, body)
 		line = end.line
 		switch end.text {
 		case "else":
-			body, _ = p.block("endif")
+			body, _ = p.branch("endif")
 			s.bodies = append(s.bodies, body)
 			return s
 		case "endif":
@@ -211,28 +229,28 @@ func (p *parser) ifElse(line int) stmt {
 func (p *parser) set(line int) stmt {
 	t := p.setTarget()
 	if p.skip("=") {
-		return &setStmt{t, p.tuple(true), line}
+		return &setStmt{t, p.tuple(p.expression), line}
 	}
-	filters := p.filters(false)
+	filters := p.filters()
 	body, _ := p.block("endset")
 	return &setBlockStmt{t, filters, body, line}
 }
 
 // setTarget is what {% set %} can assign to: the fields of a namespace too.
 func (p *parser) setTarget() target {
-	if p.look().kind == "." {
-		t := p.expect(kindName)
-		p.next()
-		p.mention(t.text)
-		return &fieldTarget{t.text, p.expect(kindName).text}
+	if p.look().kind != "." {
+		return p.target("")
 	}
-	return p.target("")
+	t := p.expect(kindName)
+	p.next()
+	p.mention(t.text)
+	return &fieldTarget{t.text, p.expect(kindName).text}
 }
 
 // target reads what can be assigned to, up to the name end.
 func (p *parser) target(end string) target {
 	line := p.cur().line
-	return p.assignable(p.tupleOf(false, p.primary, end), line)
+	return p.assignable(p.tuple(p.primary, end), line)
 }
 
 func (p *parser) assignable(e expr, line int) target {
@@ -253,19 +271,8 @@ func (p *parser) assignable(e expr, line int) target {
 	return nil
 }
 
-func (p *parser) with(line int) stmt {
-	s := &withStmt{line: line}
-	for p.cur().kind != kindBlockEnd {
-		if len(s.targets) > 0 {
-			p.expect(",")
-		}
-		s.targets = append(s.targets, p.target(""))
-		p.expect("=")
-		s.values = append(s.values, p.expression())
-	}
-	s.body, _ = p.block("endwith")
-	return s
-}
+// reserved names can't be those of macros or parameters.
+var reserved = words("true false none True False None caller kwargs varargs")
 
 // signature reads the parameters of a macro.
 func (p *parser) signature(m *macroDef) {
@@ -288,23 +295,22 @@ func (p *parser) signature(m *macroDef) {
 	p.next()
 }
 
-// macroBody reads the body of a macro, and notes which special names it mentions.
-func (p *parser) macroBody(m *macroDef, line int, end string) {
-	loops, seen := p.loops, &mention{map[string]bool{}}
+// macroBody reads the body of a macro.
+func (p *parser) macroBody(m *macroDef, end string) {
+	loops := p.loops
 	p.loops = 0
-	p.macros = append(p.macros, seen)
+	p.macros = append(p.macros, m)
 	m.body, _ = p.block(end)
 	p.macros = p.macros[:len(p.macros)-1]
 	p.loops = loops
-	m.explicitCaller = slices.Contains(m.params, "caller")
-	m.caller = seen.names["caller"]
-	m.kwargs = seen.names["kwargs"] && !slices.Contains(m.params, "kwargs")
-	m.varargs = seen.names["varargs"] && !slices.Contains(m.params, "varargs")
-	if m.caller && m.explicitCaller && slices.Index(m.params, "caller") < len(m.params)-len(m.defaults) {
-		p.fail(line, "the parameter 'caller' must have a default")
-	}
-	for name := range seen.names { // a macro within a macro: the outer one mentions the name as well
-		p.mention(name)
+}
+
+// mention notes the use of a special name for all macros around.
+func (p *parser) mention(name string) {
+	for _, m := range p.macros {
+		m.caller = m.caller || name == "caller"
+		m.kwargs = m.kwargs || name == "kwargs"
+		m.varargs = m.varargs || name == "varargs"
 	}
 }
 
@@ -314,8 +320,8 @@ func (p *parser) macro(line int) stmt {
 		p.fail(line, "a macro can't have the name '%s'", m.name)
 	}
 	p.signature(m)
-	p.macroBody(m, line, "endmacro")
-	return &macroStmt{m, line}
+	p.macroBody(m, "endmacro")
+	return &macroStmt{m}
 }
 
 func (p *parser) call(line int) stmt {
@@ -327,52 +333,15 @@ func (p *parser) call(line int) stmt {
 	if !ok {
 		p.fail(line, "expected a call behind 'call'")
 	}
-	p.macroBody(m, line, "endcall")
+	p.macroBody(m, "endcall")
 	return &callStmt{m, c}
 }
 
-// generation marks the assistant's text for training; its body is that of a call block.
-func (p *parser) generation() stmt {
-	loops := p.loops
-	p.loops = 0
-	body, _ := p.block("endgeneration")
-	p.loops = loops
-	return &generationStmt{body}
-}
-
-func (p *parser) filterBlock() stmt {
-	filters := p.filters(true)
-	body, _ := p.block("endfilter")
-	return &filterStmt{filters, body}
-}
-
-func (p *parser) print(line int) stmt {
-	s := &outputStmt{line: line}
-	all := &concatExpr{}
-	for p.cur().kind != kindBlockEnd {
-		if len(all.items) > 0 {
-			p.expect(",")
-		}
-		e := p.expression()
-		all.items = append(all.items, e)
-	}
-	s.of = all
-	return s
-}
-
-// filters reads | name(…) as often as it comes; with inline, the first | is left out.
-func (p *parser) filters(inline bool) []*filterExpr {
+// filters reads | name(…) as often as it comes.
+func (p *parser) filters() []*filterExpr {
 	var out []*filterExpr
-	for inline || p.skip("|") {
-		inline = false
+	for p.skip("|") {
 		out = append(out, p.filter(nil))
 	}
 	return out
-}
-
-// mention notes the use of a name for the macro around.
-func (p *parser) mention(name string) {
-	if len(p.macros) > 0 && (name == "caller" || name == "kwargs" || name == "varargs") {
-		p.macros[len(p.macros)-1].names[name] = true
-	}
 }

@@ -2,29 +2,16 @@ package jinja
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
 // run is one rendering.
 type run struct {
-	ctx    context.Context // a run is one call of Render
-	now    time.Time
-	end    time.Time
-	budget Budget
-	root   *scope
-	out    *strings.Builder
-	line   int // being evaluated
-
-	steps, checkAt int
-	memory, output int
-	depth, walking int
-
-	shared *atomic.Int64 // what all renderings of the template hold; of it held is ours
-	held   int
+	meter
+	now  time.Time
+	root *scope
+	out  *strings.Builder
 }
 
 func newRun(ctx context.Context, o Options) *run {
@@ -33,132 +20,12 @@ func newRun(ctx context.Context, o Options) *run {
 	if now.IsZero() {
 		now = time.Now()
 	}
-	return &run{ctx: ctx, now: now, end: time.Now().Add(b.Time), budget: b, root: &scope{}, out: &strings.Builder{}}
-}
-
-// fail ends the rendering with an error of the template or its input.
-func (r *run) fail(format string, args ...any) {
-	panic(&Error{r.line, shorten(fmt.Sprintf(format, args...))})
-}
-
-// exceed ends the rendering at a limit.
-func (r *run) exceed(limit string) { panic(&BudgetError{r.line, limit}) }
-
-// checkEvery is how many steps pass between two looks at the clock and the context.
-const checkEvery = 512
-
-// step charges n steps.
-func (r *run) step(n int) {
-	r.steps += n
-	if n < 0 || r.steps > r.budget.Steps {
-		r.exceed(grouped(r.budget.Steps) + " steps")
-	}
-	if r.steps < r.checkAt {
-		return
-	}
-	r.checkAt = r.steps + checkEvery
-	if r.ctx.Err() != nil {
-		panic(fmt.Errorf("render a chat template: %w", context.Cause(r.ctx)))
-	}
-	if time.Now().After(r.end) {
-		r.exceed(r.budget.Time.String())
-	}
-}
-
-// grow charges n bytes that are about to be made, and the work for them.
-func (r *run) grow(n int) {
-	if n < 0 || n > r.budget.Memory-r.memory {
-		r.exceed(grouped(r.budget.Memory) + " bytes of values")
-	}
-	if n > r.budget.Value {
-		r.tooLarge()
-	}
-	r.memory += n
-	if r.memory > alone && r.memory-alone > r.held {
-		r.hold(r.memory - alone - r.held)
-	}
-	r.step(1 + n>>8)
-}
-
-func (r *run) tooLarge() { r.exceed(grouped(r.budget.Value) + " bytes of one value") }
-
-const (
-	alone    = 4 << 20 // bytes that a rendering has for itself, which is more than most ever make
-	together = 1 << 30 // and those that all have in common
-	portion  = 1 << 20 // by which they take from it
-)
-
-// hold takes n bytes of what all renderings have in common. It does not wait, for those that wait would hold theirs.
-func (r *run) hold(n int) {
-	n = (n + portion - 1) / portion * portion
-	if r.shared.Add(int64(n)) > together {
-		r.shared.Add(-int64(n))
-		panic(ErrBusy)
-	}
-	r.held += n
-}
-
-// extend charges n bytes that are about to be appended to b.
-func (r *run) extend(b *strings.Builder, n int) {
-	r.grow(n)
-	if b.Len()+n > r.budget.Value {
-		r.tooLarge()
-	}
-}
-
-// add appends s to b, and charges it.
-func (r *run) add(b *strings.Builder, s string) {
-	r.extend(b, len(s))
-	b.WriteString(s)
-}
-
-// reads charges the work of a function that reads its arguments from end to end.
-func (r *run) reads(self any, a args) {
-	n := textLen(self)
-	for _, v := range a.pos {
-		n += textLen(v)
-	}
-	for _, v := range a.values {
-		n += textLen(v)
-	}
-	r.step(n >> 6)
-}
-
-func textLen(v any) int {
-	s, _ := unmark(v).(string)
-	return len(s)
-}
-
-// valueSize is the size of an element of a list, in bytes.
-const valueSize = 16
-
-// growList charges a list of n elements.
-func (r *run) growList(n int) {
-	if n < 0 || n > r.budget.Memory/valueSize {
-		r.exceed(grouped(r.budget.Memory) + " bytes of values")
-	}
-	r.grow(n*valueSize + 2*valueSize)
-	r.step(n >> 2)
-}
-
-// times is a*b, or more than any budget.
-func times(a, b int) int {
-	if a <= 0 || b <= 0 {
-		return 0
-	}
-	if a > 1<<40/b {
-		return 1 << 40
-	}
-	return a * b
+	return &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b}, now: now, root: &scope{}, out: &strings.Builder{}}
 }
 
 // write writes output, of the template or of a macro or block.
 func (r *run) write(s string) {
-	r.output += len(s)
-	if r.output > r.budget.Output+r.budget.Memory || r.out.Len()+len(s) > r.budget.Output {
-		r.exceed(grouped(r.budget.Output) + " bytes of text")
-	}
-	r.step(len(s) >> 8)
+	r.charge(len(s), r.out.Len())
 	r.out.WriteString(s)
 }
 
@@ -170,35 +37,6 @@ func (r *run) capture(f func()) string {
 	f()
 	s := r.out.String()
 	r.grow(len(s))
-	return s
-}
-
-// call counts a level of calls while f runs.
-func (r *run) call(f func()) {
-	if r.depth++; r.depth > r.budget.Depth {
-		r.exceed(strconv.Itoa(r.budget.Depth) + " calls within calls")
-	}
-	f()
-	r.depth--
-}
-
-// maxWalk bounds how deep values nest that are printed, compared or hashed.
-const maxWalk = 500
-
-// walk counts a level of a value; r.walking-- leaves it.
-func (r *run) walk() {
-	r.step(1)
-	if r.walking++; r.walking > maxWalk {
-		r.exceed(strconv.Itoa(maxWalk) + " values within values")
-	}
-}
-
-// grouped writes n with commas.
-func grouped(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
 	return s
 }
 
@@ -256,6 +94,251 @@ func (s *scope) get(name string) (any, bool) {
 		if i := s.find(name); i >= 0 {
 			return s.vars[i].value, true
 		}
+	}
+	return nil, false
+}
+
+// signal says how statements ended.
+type signal int
+
+const (
+	done signal = iota
+	breaks
+	continues
+)
+
+// body runs statements.
+func (r *run) body(body []stmt, s *scope) signal {
+	for _, st := range body {
+		if sig := r.statement(st, s); sig != done {
+			return sig
+		}
+	}
+	return done
+}
+
+func (r *run) statement(st stmt, s *scope) signal {
+	r.step(1)
+	switch st := st.(type) {
+	case *textStmt:
+		r.write(st.text)
+	case *outputStmt:
+		r.line = st.line
+		r.write(r.str(r.eval(st.of, s)))
+	case *ifStmt:
+		return r.ifElse(st, s)
+	case *forStmt:
+		r.line = st.line
+		return r.forLoop(st, r.eval(st.iter, s), s)
+	case *setStmt:
+		r.line = st.line
+		r.assign(st.target, r.eval(st.value, s), s)
+	case *setBlockStmt:
+		text, sig := r.filtered(st.filters, st.body, s)
+		if sig == done {
+			r.line = st.line
+			r.assign(st.target, text, s)
+		}
+		return sig
+	case *filterStmt:
+		text, sig := r.filtered(st.filters, st.body, s)
+		if sig == done {
+			r.write(r.text("a filter block", text))
+		}
+		return sig
+	case *macroStmt:
+		s.set(st.macro.name, &macro{st.macro, s})
+	case *callStmt:
+		r.write(r.text("a call block", r.evalCall(st.call, s, &macro{st.caller, s})))
+	case *generationStmt:
+		r.call(func() { r.write(r.capture(func() { r.body(st.body, newScope(s)) })) })
+	case *breakStmt:
+		return breaks
+	case *continueStmt:
+		return continues
+	}
+	return done
+}
+
+func (r *run) ifElse(st *ifStmt, s *scope) signal {
+	for i, test := range st.tests {
+		r.line = st.lines[i]
+		if truth(r.eval(test, s)) {
+			return r.body(st.bodies[i], s)
+		}
+	}
+	if len(st.bodies) > len(st.tests) {
+		return r.body(st.bodies[len(st.tests)], s)
+	}
+	return done
+}
+
+// filtered returns what a body writes, through filters.
+func (r *run) filtered(filters []*filterExpr, body []stmt, s *scope) (v any, sig signal) {
+	v = r.capture(func() { sig = r.body(body, newScope(s)) })
+	if sig == done {
+		for _, f := range filters {
+			r.line = f.line
+			v = r.filter(f.name, f.run, v, r.arguments(&f.args, s))
+		}
+	}
+	return v, sig
+}
+
+// assign gives v to a target in s.
+func (r *run) assign(t target, v any, s *scope) {
+	switch t := t.(type) {
+	case *nameTarget:
+		s.set(t.name, v)
+	case *fieldTarget:
+		at, _ := s.get(t.name)
+		ns, ok := at.(*namespace)
+		if !ok {
+			r.fail("can't set the field '%s' of '%s': it is no namespace", t.field, t.name)
+		}
+		r.setItem(ns.fields, t.field, v)
+	case *tupleTarget:
+		for i, item := range r.unpack(v, len(t.items)) {
+			r.assign(t.items[i], item, s)
+		}
+	}
+}
+
+// forLoop runs a for statement over v. As in Python, the else part runs where no pass came to the end of the body, be it for
+// want of elements or for continue.
+func (r *run) forLoop(st *forStmt, v any, s *scope) signal {
+	l := &loop{r: r, next: r.iterate(v), over: v, index0: -1, length: -1}
+	if st.test != nil {
+		l.next, l.over = r.passing(st, l.next, s), nil
+	}
+	completed := false
+	for {
+		item, ok := l.advance()
+		if !ok {
+			break
+		}
+		r.step(1)
+		inner := newScope(s)
+		inner.set("loop", l)
+		r.line = st.line
+		r.assign(st.target, item, inner)
+		sig := r.body(st.body, inner)
+		if sig == breaks {
+			break
+		}
+		completed = completed || sig == done
+	}
+	if !completed && st.otherwise != nil {
+		return r.body(st.otherwise, newScope(s)) // a break or continue in it means the loop around
+	}
+	return done
+}
+
+// passing returns the elements for which the loop's condition is true.
+func (r *run) passing(st *forStmt, next iterFunc, s *scope) iterFunc {
+	return func() (any, bool) {
+		for {
+			item, ok := next()
+			if !ok {
+				return nil, false
+			}
+			r.step(1)
+			inner := newScope(s)
+			r.line = st.line
+			r.assign(st.target, item, inner)
+			if !truth(r.eval(st.test, inner)) {
+				continue
+			}
+			if t, ok := st.target.(*tupleTarget); ok { // Python makes a tuple of what it took apart
+				item = &tuple{r.unpack(item, len(t.items))}
+			}
+			return item, true
+		}
+	}
+}
+
+// loop is the variable of that name.
+type loop struct {
+	r    *run
+	next iterFunc
+	over any // for its length; nil where that is not known
+
+	index0          int64
+	length          int // negative before it is asked for
+	before, current any
+	after           any
+	hasAfter        bool
+}
+
+// advance goes to the next element.
+func (l *loop) advance() (any, bool) {
+	item, ok := l.peek()
+	if ok {
+		l.after, l.hasAfter = nil, false
+		l.index0++
+		l.before, l.current = l.current, item
+	}
+	return item, ok
+}
+
+func (l *loop) peek() (any, bool) {
+	if !l.hasAfter {
+		l.after, l.hasAfter = l.next()
+	}
+	return l.after, l.hasAfter
+}
+
+// len returns how many elements there are. Where it is not known, it reads the rest.
+func (l *loop) len() int64 {
+	if l.length < 0 {
+		n, ok := length(l.over)
+		if !ok || l.over == nil {
+			rest := l.r.list(&generator{next: l.next})
+			l.next = l.r.iterate(&List{rest})
+			if n = len(rest) + int(l.index0) + 1; l.hasAfter {
+				n++
+			}
+		}
+		l.length = n
+	}
+	return int64(l.length)
+}
+
+// attribute is loop.name.
+func (l *loop) attribute(name string) (any, bool) {
+	switch name {
+	case "index":
+		return l.index0 + 1, true
+	case "index0":
+		return l.index0, true
+	case "first":
+		return l.index0 == 0, true
+	case "last":
+		_, more := l.peek()
+		return !more, true
+	case "length":
+		return l.len(), true
+	case "revindex":
+		return l.len() - l.index0, true
+	case "revindex0":
+		return l.len() - l.index0 - 1, true
+	case "previtem":
+		if l.index0 == 0 {
+			return &undefined{"there is no previous item"}, true
+		}
+		return l.before, true
+	case "nextitem":
+		if item, more := l.peek(); more {
+			return item, true
+		}
+		return &undefined{"there is no next item"}, true
+	case "cycle":
+		return &function{name, l, &routine{raw: func(r *run, _ any, a args) any {
+			if len(a.pos) == 0 || len(a.names) > 0 {
+				r.fail("loop.cycle wants values")
+			}
+			return a.pos[l.index0%int64(len(a.pos))]
+		}}}, true
 	}
 	return nil, false
 }

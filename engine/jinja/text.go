@@ -1,6 +1,9 @@
 package jinja
 
 import (
+	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -9,65 +12,178 @@ import (
 	"golang.org/x/text/language"
 )
 
-// upper and lower are those of Python, which know the letters that change their number ("ß") and the final sigma.
-func (r *run) upper(s string) string {
-	r.grow(3 * len(s))
-	r.step(len(s) >> 6)
+// str is str(v).
+func (m *meter) str(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case markup:
+		return string(v)
+	case *undefined:
+		return ""
+	case int64:
+		return strconv.FormatInt(v, 10)
+	}
+	return m.repr(v)
+}
+
+// repr is repr(v).
+func (m *meter) repr(v any) string {
+	var b strings.Builder
+	m.writeRepr(&b, v)
+	return b.String()
+}
+
+func (m *meter) writeRepr(b *strings.Builder, v any) {
+	list := func(open string, n int, at func(int) any, end string) {
+		m.walk()
+		m.add(b, open)
+		for i := range n {
+			if i > 0 {
+				m.add(b, ", ")
+			}
+			m.writeRepr(b, at(i))
+		}
+		m.add(b, end)
+		m.walking--
+	}
+	n, at, _ := elements(v)
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("None")
+	case bool:
+		b.WriteString(map[bool]string{true: "True", false: "False"}[v])
+	case int64:
+		m.add(b, strconv.FormatInt(v, 10))
+	case bigInt:
+		m.add(b, string(v))
+	case float64:
+		m.add(b, floatRepr(v))
+	case string:
+		m.grow(len(v))
+		m.add(b, quote(v))
+	case markup:
+		m.add(b, "Markup("+quote(string(v))+")")
+	case *undefined:
+		b.WriteString("Undefined")
+	case *List:
+		list("[", n, at, "]")
+	case *tuple:
+		list("(", n, at, map[bool]string{true: ",)", false: ")"}[n == 1])
+	case *view:
+		list(v.kind+"([", n, at, "])")
+	case *Dict:
+		m.walk()
+		m.add(b, "{")
+		for i := range v.entries {
+			if i > 0 {
+				m.add(b, ", ")
+			}
+			m.writeRepr(b, v.entries[i].key)
+			m.add(b, ": ")
+			m.writeRepr(b, v.entries[i].value)
+		}
+		m.add(b, "}")
+		m.walking--
+	default:
+		m.fail("the text of a '%s' object is not supported: call it or read its elements", typeName(v))
+	}
+}
+
+// quote is repr of a string.
+func quote(s string) string {
+	var b strings.Builder
+	q := '\''
+	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		q = '"'
+	}
+	b.WriteRune(q)
+	for _, c := range s {
+		switch {
+		case c == q || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\r':
+			b.WriteString(`\r`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case c == ' ' || unicode.IsGraphic(c) && !unicode.Is(unicode.Z, c):
+			b.WriteRune(c)
+		case c < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		case c < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, c)
+		}
+	}
+	b.WriteRune(q)
+	return b.String()
+}
+
+// floatRepr is repr of a float.
+func floatRepr(f float64) string {
+	switch {
+	case math.IsNaN(f):
+		return "nan"
+	case math.IsInf(f, 0):
+		return strings.TrimPrefix(strings.ToLower(strconv.FormatFloat(f, 'f', -1, 64)), "+")
+	}
+	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s := strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}
+
+// isSpace is str.isspace of one character, and \s of Python's expressions.
+func isSpace(c rune) bool { return unicode.IsSpace(c) || c >= 0x1c && c <= 0x1f }
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// cased returns s in a case of Python's, which knows letters that change their number ("ß") and the final sigma.
+func (m *meter) cased(s string, ascii func(string) string, of func(language.Tag, ...cases.Option) cases.Caser) string {
+	m.grow(3 * len(s))
+	m.step(len(s) >> 6)
 	if isASCII(s) {
-		return strings.ToUpper(s)
+		return ascii(s)
 	}
-	return cases.Upper(language.Und).String(s)
+	return of(language.Und).String(s)
 }
 
-func (r *run) lower(s string) string {
-	r.grow(3 * len(s))
-	r.step(len(s) >> 6)
-	if isASCII(s) {
-		return strings.ToLower(s)
-	}
-	return cases.Lower(language.Und).String(s)
-}
+func (m *meter) upper(s string) string { return m.cased(s, strings.ToUpper, cases.Upper) }
+func (m *meter) lower(s string) string { return m.cased(s, strings.ToLower, cases.Lower) }
 
-// titleRune is the first letter of a word.
-func titleRune(c rune) string {
-	switch c {
-	case 'ß':
-		return "Ss"
-	case 'ŉ', 'ǰ', 'ΐ', 'ΰ', 'և', 'ẖ', 'ẗ', 'ẘ', 'ẙ', 'ẚ', 'ﬀ', 'ﬁ', 'ﬂ', 'ﬃ', 'ﬄ', 'ﬅ', 'ﬆ':
-		u := []rune(cases.Upper(language.Und).String(string(c)))
-		return string(u[0]) + cases.Lower(language.Und).String(string(u[1:]))
-	}
-	return string(unicode.ToTitle(c))
-}
+// titleRune returns c as the first letter of a word.
+func titleRune(c rune) string { return cases.Title(language.Und, cases.NoLower).String(string(c)) }
 
-func (r *run) capitalize(s string) string {
+// capitalize is str.capitalize.
+func (m *meter) capitalize(s string) string {
 	c, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
 		return ""
 	}
-	return titleRune(c) + r.lowerAfter(s, n)
+	return titleRune(c) + strings.TrimPrefix(m.lower(s), m.lower(s[:n])) // the whole says which sigma is final
 }
-
-// lowerAfter is the rest of s behind n bytes, in lower case as a part of s.
-func (r *run) lowerAfter(s string, n int) string {
-	whole, first := r.lower(s), r.lower(s[:n])
-	return strings.TrimPrefix(whole, first)
-}
-
-// cased says whether c has upper and lower case.
-func cased(c rune) bool {
-	return unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.Is(unicode.Other_Lowercase, c) || unicode.Is(unicode.Other_Uppercase, c)
-}
-
-func isLower(c rune) bool { return unicode.IsLower(c) || unicode.Is(unicode.Other_Lowercase, c) }
-func isUpper(c rune) bool { return unicode.IsUpper(c) || unicode.Is(unicode.Other_Uppercase, c) }
 
 // title is str.title: a capital behind each character without case.
-func (r *run) title(s string) string {
-	r.grow(3 * len(s))
-	r.step(len(s) >> 5)
+func (m *meter) title(s string) string {
+	m.grow(3 * len(s))
+	m.step(len(s) >> 5)
 	var b strings.Builder
-	lower, at, inside := r.lower(s), 0, false
+	lower, at, inside := m.lower(s), 0, false
 	for _, c := range s {
 		low := string(unicode.ToLower(c))
 		if c == 'İ' {
@@ -83,124 +199,77 @@ func (r *run) title(s string) string {
 		} else {
 			b.WriteString(titleRune(c))
 		}
-		inside = cased(c)
+		inside = unicode.IsUpper(c) || unicode.IsLower(c) || unicode.IsTitle(c) || unicode.In(c, unicode.Other_Lowercase, unicode.Other_Uppercase)
 	}
 	return b.String()
 }
 
-func (r *run) swapcase(s string) string {
+// titleWords is the filter title: a capital behind white space and opening brackets.
+func (m *meter) titleWords(s string) string {
 	var b strings.Builder
-	for _, c := range s {
-		switch {
-		case c == 'Σ':
-			r.fail("swapcase of a capital sigma is not supported")
-		case isUpper(c):
-			b.WriteString(r.lower(string(c)))
-		case isLower(c):
-			b.WriteString(r.upper(string(c)))
-		default:
-			b.WriteRune(c)
+	starts := func(c rune) bool { return isSpace(c) || strings.ContainsRune("-({[<", c) }
+	for s != "" {
+		end := strings.IndexFunc(s, starts)
+		if end < 0 {
+			end = len(s)
 		}
+		if end > 0 {
+			_, n := utf8.DecodeRuneInString(s)
+			b.WriteString(m.upper(s[:n]))
+			b.WriteString(m.lower(s[n:end]))
+		}
+		next := end
+		if end < len(s) {
+			_, n := utf8.DecodeRuneInString(s[end:])
+			next += n
+		}
+		b.WriteString(s[end:next])
+		s = s[next:]
 	}
 	return b.String()
 }
 
-// everyRune says whether s is not empty and all its characters are of a kind.
-func everyRune(s string, is func(rune) bool) bool {
-	return s != "" && strings.IndexFunc(s, func(c rune) bool { return !is(c) }) < 0
-}
-
-// digitsOnly are the characters of category No that are digits to Python.
-var digitsOnly = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{0xb2, 0xb3, 1}, {0xb9, 0xb9, 1}, {0x1369, 0x1371, 1}, {0x19da, 0x19da, 1}, {0x2070, 0x2070, 1}, {0x2074, 0x2079, 1},
-		{0x2080, 0x2089, 1}, {0x2460, 0x2468, 1}, {0x2474, 0x247c, 1}, {0x2488, 0x2490, 1}, {0x24ea, 0x24ea, 1}, {0x24f5, 0x24fd, 1},
-		{0x24ff, 0x24ff, 1}, {0x2776, 0x277e, 1}, {0x2780, 0x2788, 1}, {0x278a, 0x2792, 1},
-	},
-	R32: []unicode.Range32{{0x10a40, 0x10a43, 1}, {0x10e60, 0x10e68, 1}, {0x11052, 0x1105a, 1}, {0x1f100, 0x1f10a, 1}},
-}
-
-// numerals are letters that mean numbers.
-const numerals = "㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零參拾兩零六陸什𠀁𠁤𠃢𠄡𠤪𠦃𠦌𠦜𠫪𠫽𠬙𢎐𢦘𣬛𦉭廾"
-
-func isDecimal(c rune) bool { return unicode.Is(unicode.Nd, c) }
-func isDigit(c rune) bool   { return isDecimal(c) || unicode.Is(digitsOnly, c) }
-func isNumeric(c rune) bool { return unicode.IsNumber(c) || strings.ContainsRune(numerals, c) }
-
-// hasCase is islower and isupper: all letters with case are of one, and there is one.
-func hasCase(s string, want, not func(rune) bool) bool {
-	found := false
-	for _, c := range s {
-		if not(c) || unicode.IsTitle(c) {
-			return false
-		}
-		found = found || want(c)
+// strip is str.strip on one or both sides.
+func (m *meter) strip(s string, chars any, left, right bool) string {
+	is := isSpace
+	if chars != nil {
+		set := m.text("strip", chars)
+		m.step(len(s) >> 4)
+		is = func(c rune) bool { m.step(len(set) >> 6); return strings.ContainsRune(set, c) }
 	}
-	return found
-}
-
-func isTitle(s string) bool {
-	found, inside := false, false
-	for _, c := range s {
-		switch {
-		case isUpper(c) || unicode.IsTitle(c):
-			if inside {
-				return false
-			}
-			inside, found = true, true
-		case isLower(c):
-			if !inside {
-				return false
-			}
-			found = true
-		default:
-			inside = false
-		}
+	if left {
+		s = strings.TrimLeftFunc(s, is)
 	}
-	return found
-}
-
-func isIdentifier(s string) bool {
-	for i, c := range s {
-		if c != '_' && !unicode.IsLetter(c) && !unicode.Is(unicode.Nl, c) &&
-			(i == 0 || !unicode.IsDigit(c) && !unicode.Is(unicode.Mn, c) && !unicode.Is(unicode.Mc, c) && !unicode.Is(unicode.Pc, c)) {
-			return false
-		}
+	if right {
+		s = strings.TrimRightFunc(s, is)
 	}
-	return s != ""
+	return s
 }
 
-// isLineEnd is what str.splitlines splits at.
-func isLineEnd(c rune) bool {
-	return c == '\n' || c == '\r' || c == '\v' || c == '\f' || c >= 0x1c && c <= 0x1e || c == 0x85 || c == 0x2028 || c == 0x2029
-}
-
-func (r *run) splitLines(s string, keep bool) []string {
-	r.grow(len(s))
-	out := []string{}
-	for s != "" {
-		i := strings.IndexFunc(s, isLineEnd)
-		if i < 0 {
-			return append(out, s)
-		}
-		_, n := utf8.DecodeRuneInString(s[i:])
-		if strings.HasPrefix(s[i:], "\r\n") {
-			n = 2
-		}
-		r.grow(valueSize)
-		if keep {
-			out = append(out, s[:i+n])
-		} else {
-			out = append(out, s[:i])
-		}
-		s = s[i+n:]
+// replace is str.replace; n is negative for all.
+func (m *meter) replace(s, from, to string, n int) string {
+	m.step(len(s) >> 6)
+	found := strings.Count(s, from)
+	if n < 0 || n > found {
+		n = found
 	}
-	return out
+	m.grow(len(s) + times(n, len(to)))
+	return strings.Replace(s, from, to, n)
+}
+
+// joinTexts is sep.join(parts).
+func (m *meter) joinTexts(parts []string, sep string) string {
+	n := times(len(parts)-1, len(sep))
+	for _, p := range parts {
+		n += len(p)
+	}
+	m.grow(n)
+	return strings.Join(parts, sep)
 }
 
 // texts makes a list of strings.
-func (r *run) texts(parts []string) *List {
-	r.growList(2 * len(parts))
+func (m *meter) texts(parts []string) *List {
+	m.growList(2 * len(parts))
 	l := &List{make([]any, len(parts))}
 	for i, p := range parts {
 		l.items[i] = p
@@ -208,82 +277,211 @@ func (r *run) texts(parts []string) *List {
 	return l
 }
 
-func (r *run) splitAt(s, sep string, most int, last bool) []string {
-	if most == 0 {
-		return []string{s}
+// cut returns the first n characters of s.
+func (m *meter) cut(s string, n int) string {
+	m.step(n >> 6)
+	for at := range s {
+		if n == 0 {
+			return s[:at]
+		}
+		n--
 	}
+	return s
+}
+
+// splitAt is str.split and str.rsplit with a separator; most is negative for no limit.
+func splitAt(s, sep string, most int, last bool) []string {
 	if most < 0 || most > len(s) {
 		return strings.Split(s, sep)
 	}
 	if !last {
 		return strings.SplitN(s, sep, most+1)
 	}
-	var back []string
-	for len(back) < most {
-		i := strings.LastIndex(s, sep)
-		if i < 0 {
-			break
-		}
-		back = append(back, s[i+len(sep):])
-		s = s[:i]
-	}
-	return backwards(append(back, s))
-}
-
-func backwards(parts []string) []string {
-	for i, j := 0, len(parts)-1; i < j; i, j = i+1, j-1 {
-		parts[i], parts[j] = parts[j], parts[i]
+	parts := strings.Split(s, sep)
+	if n := len(parts) - most; n > 1 {
+		parts = append([]string{strings.Join(parts[:n], sep)}, parts[n:]...)
 	}
 	return parts
 }
 
 // splitSpace splits at runs of white space. With a limit, what is left at the far end keeps its white space.
 func splitSpace(s string, most int, last bool) []string {
-	if most < 0 {
-		return strings.FieldsFunc(s, isSpace)
-	}
-	parts := []string{}
-	for {
-		if last {
-			s = strings.TrimRightFunc(s, isSpace)
-		} else {
-			s = strings.TrimLeftFunc(s, isSpace)
-		}
-		if s == "" {
-			break
-		}
-		word, rest := s, ""
-		if len(parts) < most {
-			if at := strings.IndexFunc(s, isSpace); !last && at >= 0 {
-				word, rest = s[:at], s[at:]
-			}
-			if at := strings.LastIndexFunc(s, isSpace); last && at >= 0 {
-				_, n := utf8.DecodeRuneInString(s[at:])
-				word, rest = s[at+n:], s[:at]
-			}
-		}
-		parts = append(parts, word)
-		s = rest
+	words := strings.FieldsFunc(s, isSpace)
+	if most < 0 || most >= len(words) {
+		return words
 	}
 	if last {
-		return backwards(parts)
+		kept := words[len(words)-most:]
+		for i := len(kept) - 1; i >= 0; i-- {
+			s = strings.TrimSuffix(strings.TrimRightFunc(s, isSpace), kept[i])
+		}
+		return append([]string{strings.TrimRightFunc(s, isSpace)}, kept...)
 	}
-	return parts
+	for _, w := range words[:most] {
+		s = strings.TrimPrefix(strings.TrimLeftFunc(s, isSpace), w)
+	}
+	return append(words[:most:most], strings.TrimLeftFunc(s, isSpace))
 }
 
-// pad makes s as wide as width with fill to its left and right.
-func (r *run) pad(s string, left, right int, fill string) string {
-	left, right = max(left, 0), max(right, 0)
-	r.grow(times(left+right, len(fill)) + len(s))
-	return strings.Repeat(fill, left) + s + strings.Repeat(fill, right)
+// splitLines is str.splitlines.
+func (m *meter) splitLines(s string) []string {
+	m.grow(len(s))
+	var out []string
+	for s != "" {
+		i := strings.IndexFunc(s, func(c rune) bool {
+			return c >= '\n' && c <= '\r' || c >= 0x1c && c <= 0x1e || c == 0x85 || c == 0x2028 || c == 0x2029
+		})
+		if i < 0 {
+			return append(out, s)
+		}
+		_, n := utf8.DecodeRuneInString(s[i:])
+		if strings.HasPrefix(s[i:], "\r\n") {
+			n = 2
+		}
+		m.grow(valueSize)
+		out = append(out, s[:i])
+		s = s[i+n:]
+	}
+	return out
 }
 
-// center is str.center; where the space is odd, Python puts the rest to the left for an odd width.
-func (r *run) center(s string, width int, fill string) string {
-	space := width - utf8.RuneCountInString(s)
-	if space <= 0 {
-		return s
+// percent is format % v, with the directives s, r, d, i, f and %.
+func percent(m *meter, format string, v any) string {
+	m.step(len(format) >> 6)
+	values, mapping := []any{v}, false
+	switch v := v.(type) {
+	case *tuple:
+		values = v.items
+	case *Dict, *List, *undefined, *rangeValue: // may be left over
+		mapping = true
 	}
-	left := space/2 + (space & width & 1)
-	return r.pad(s, left, space-left, fill)
+	var out strings.Builder
+	used := 0
+	for {
+		before, rest, ok := strings.Cut(format, "%")
+		m.add(&out, before)
+		if !ok {
+			break
+		}
+		f, n := readDirective(rest)
+		if n == 0 {
+			m.fail("the format '%%%s' is not supported", m.cut(rest, 8))
+		}
+		if format = rest[n:]; f.kind == '%' {
+			m.add(&out, "%")
+			continue
+		}
+		if used++; used > len(values) {
+			m.fail("not enough arguments for format string")
+		}
+		f.write(m, &out, values[used-1])
+	}
+	if used < len(values) && !mapping {
+		m.fail("not all arguments converted during string formatting")
+	}
+	return out.String()
+}
+
+// A directive is one %… of a format.
+type directive struct {
+	left, zero       bool
+	sign             string
+	width, precision int // precision is negative for none
+	kind             byte
+}
+
+// readDirective reads what follows a %; n is its length, 0 where it is not supported.
+func readDirective(s string) (f directive, n int) {
+	f.precision = -1
+	for ; n < len(s); n++ {
+		switch c := s[n]; {
+		case c == '-':
+			f.left = true
+		case c == '0':
+			f.zero = true
+		case c == '+' || c == ' ' && f.sign == "":
+			f.sign = string(c)
+		default:
+			number := func() (v int) {
+				for ; n < len(s) && decimal(s[n]); n++ {
+					v = min(v*10+int(s[n]-'0'), 1<<40)
+				}
+				return v
+			}
+			f.width = number()
+			if n < len(s) && s[n] == '.' {
+				n++
+				f.precision = number()
+			}
+			if n == len(s) || strings.IndexByte("srdif%", s[n]) < 0 || f.precision >= 0 && (s[n] == 'd' || s[n] == 'i') {
+				return f, 0
+			}
+			f.kind = s[n]
+			return f, n + 1
+		}
+	}
+	return f, 0
+}
+
+func (f directive) write(m *meter, out *strings.Builder, v any) {
+	text, sign := "", ""
+	switch f.kind {
+	case 's', 'r':
+		if text = m.str(v); f.kind == 'r' {
+			text = m.repr(v)
+		}
+		if f.precision >= 0 {
+			text = m.cut(text, f.precision)
+		}
+		f.zero = false
+	default:
+		m.check(v)
+		if x, ok := v.(float64); ok && f.kind != 'f' {
+			v = m.whole(x)
+		}
+		if !isNumber(v) {
+			m.fail("%%%c format: a number is required, not %s", f.kind, typeName(v))
+		}
+		if text = m.str(v); f.kind == 'f' {
+			text = m.fixed(m.float(v), f.precision)
+		} else if b, ok := v.(bool); ok {
+			text = map[bool]string{true: "1", false: "0"}[b]
+		}
+		if sign = f.sign; strings.HasPrefix(text, "-") {
+			sign, text = "-", text[1:]
+		}
+	}
+	n := f.width - len(sign) - utf8.RuneCountInString(text)
+	m.grow(max(n, 0))
+	space := strings.Repeat(" ", max(n, 0))
+	switch {
+	case f.left:
+		text = sign + text + space
+	case f.zero:
+		text = sign + strings.Repeat("0", len(space)) + text
+	default:
+		text = space + sign + text
+	}
+	m.add(out, text)
+}
+
+// fixed is a float with so many digits behind the point, or 6.
+func (m *meter) fixed(f float64, precision int) string {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return floatRepr(f)
+	}
+	if precision < 0 {
+		precision = 6
+	}
+	m.grow(precision)
+	m.step(precision)
+	return strconv.FormatFloat(f, 'f', precision, 64)
+}
+
+// whole is int(f).
+func (m *meter) whole(f float64) any {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		m.fail("cannot convert float %s to integer", floatRepr(f))
+	}
+	return truncate(math.Trunc(f))
 }

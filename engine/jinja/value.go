@@ -1,12 +1,12 @@
 package jinja
 
 import (
-	"math/big"
+	"math"
+	"strconv"
 	"unicode/utf8"
 )
 
-// Values are nil (None), bool, int64, *big.Int (beyond int64), float64, string, *List, *tuple, *Dict, and the types below.
-// A nil *undefined never occurs.
+// Values are nil (None), bool, int64, bigInt, float64, string, markup, *List, *tuple, *Dict, and the types below.
 
 // List is Python's list.
 type List struct{ items []any }
@@ -14,47 +14,59 @@ type List struct{ items []any }
 // NewList makes a list of values; it keeps the slice.
 func NewList(items ...any) *List { return &List{items} }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (l *List) Len() int { return len(l.items) }
 
-// tuple is Python's tuple; fields are the names of a named one.
-type tuple struct {
-	items  []any
-	fields []string
-}
+type (
+	// A tuple is Python's tuple.
+	tuple struct{ items []any }
 
-// undefined is what a name without a value stands for. Most uses of it fail.
-type undefined struct{ message string }
+	// An undefined is the value of a name without one. Most uses of it fail with its message.
+	undefined struct{ message string }
 
-// rangeValue is Python's range.
-type rangeValue struct{ from, to, step int64 }
-
-func (v *rangeValue) len() int {
-	switch {
-	case v.step > 0 && v.from < v.to:
-		return int((v.to-v.from-1)/v.step + 1)
-	case v.step < 0 && v.from > v.to:
-		return int((v.from-v.to-1)/-v.step + 1)
+	// A rangeValue is what range() returns.
+	rangeValue struct {
+		from, step int64
+		n          int
 	}
-	return 0
-}
 
-func (v *rangeValue) at(i int) any { return v.from + int64(i)*v.step }
+	// An iterFunc returns the next element, or false at the end.
+	iterFunc func() (any, bool)
 
-// iterFunc returns the next element, or false at the end.
-type iterFunc func() (any, bool)
+	// A generator can be read once; most filters of lists return one.
+	generator struct {
+		next iterFunc
+		kind string // Python's name of its type
+	}
 
-// generator is an iterator that can be read once, as most filters of lists make one.
-type generator struct {
-	next iterFunc
-	kind string // Python's name of it
-}
+	// A view is dict.keys(), .values() or .items().
+	view struct {
+		of   *Dict
+		kind string // Python's name of its type
+	}
 
-// view is dict.keys(), .values() or .items().
-type view struct {
-	of   *Dict
-	kind string
-}
+	// A function is a global, or a method of its object.
+	function struct {
+		name string
+		self any
+		*routine
+	}
+
+	// A macro is a macro or the body of a call block, in the scope where it stands.
+	macro struct {
+		def   *macroDef
+		scope *scope
+	}
+
+	// A namespace has fields that inner scopes can set.
+	namespace struct{ fields *Dict }
+
+	// A markup is text that went through the filter safe. It is a string whose + escapes the other side for HTML.
+	markup string
+
+	// A bigInt is a whole number beyond 64 bits, in decimal. It can be printed and compared.
+	bigInt string
+)
 
 func (v *view) at(i int) any {
 	e := &v.of.entries[i]
@@ -64,32 +76,25 @@ func (v *view) at(i int) any {
 	case "dict_values":
 		return e.value
 	}
-	return &tuple{items: []any{e.key, e.value}}
+	return &tuple{[]any{e.key, e.value}}
 }
 
-// function is what a template can call: a global, or a method bound to its object.
-type function struct {
-	name string
-	self any // of a method
-	call func(r *run, a args) any
+// plain returns v, as a string where it is markup.
+func plain(v any) any {
+	if m, ok := v.(markup); ok {
+		return string(m)
+	}
+	return v
 }
 
-type macro struct {
-	def   *macroDef
-	scope *scope
-}
-
-// namespace holds fields that can be set from inner scopes.
-type namespace struct{ fields *Dict }
-
-// typeName is the name of v's type in Python.
+// typeName returns the name of v's type in Python.
 func typeName(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return "NoneType"
 	case bool:
 		return "bool"
-	case int64, *big.Int:
+	case int64, bigInt:
 		return "int"
 	case float64:
 		return "float"
@@ -117,16 +122,12 @@ func typeName(v any) string {
 		return "Macro"
 	case *namespace:
 		return "Namespace"
-	case *loop:
-		return "LoopContext"
-	case *cycler:
-		return "Cycler"
 	}
-	return "object"
+	return "LoopContext"
 }
 
 // truth is bool(v).
-func (r *run) truth(v any) bool {
+func truth(v any) bool {
 	switch v := v.(type) {
 	case nil, *undefined:
 		return false
@@ -134,16 +135,10 @@ func (r *run) truth(v any) bool {
 		return v
 	case int64:
 		return v != 0
-	case *big.Int:
-		return v.Sign() != 0
 	case float64:
 		return v != 0
 	case string:
 		return v != ""
-	case markup:
-		return v != ""
-	case *loop:
-		return v.length(r) > 0
 	}
 	n, ok := length(v)
 	return !ok || n > 0
@@ -151,36 +146,36 @@ func (r *run) truth(v any) bool {
 
 // length is len(v), false where v has none.
 func length(v any) (int, bool) {
-	switch v := unmark(v).(type) {
+	switch v := plain(v).(type) {
 	case string:
 		return utf8.RuneCountInString(v), true
-	case *List:
-		return len(v.items), true
-	case *tuple:
-		return len(v.items), true
-	case *Dict:
-		return v.Len(), true
-	case *view:
-		return v.of.Len(), true
-	case *rangeValue:
-		return v.len(), true
 	case *undefined:
 		return 0, true
 	}
-	return 0, false
+	n, _, ok := elements(v)
+	return n, ok
 }
 
-// iterate is iter(v).
-func (r *run) iterate(v any) iterFunc {
-	next, ok := r.iterator(v)
-	if !ok {
-		r.fail("'%s' object is not iterable", typeName(v))
+// elements returns those of a value that can be walked over many times, strings left out.
+func elements(v any) (n int, at func(int) any, ok bool) {
+	switch v := v.(type) {
+	case *List:
+		return len(v.items), func(i int) any { return v.items[i] }, true
+	case *tuple:
+		return len(v.items), func(i int) any { return v.items[i] }, true
+	case *Dict:
+		return v.Len(), func(i int) any { return v.entries[i].key }, true
+	case *view:
+		return v.of.Len(), v.at, true
+	case *rangeValue:
+		return v.n, func(i int) any { return v.from + int64(i)*v.step }, true
 	}
-	return next
+	return 0, nil, false
 }
 
-func (r *run) iterator(v any) (iterFunc, bool) {
-	switch v := unmark(v).(type) {
+// iterator is iter(v), false where v has none.
+func iterator(v any) (iterFunc, bool) {
+	switch v := plain(v).(type) {
 	case string:
 		return func() (any, bool) {
 			if v == "" {
@@ -193,21 +188,10 @@ func (r *run) iterator(v any) (iterFunc, bool) {
 		}, true
 	case *generator:
 		return v.next, true
-	case *loop:
-		return func() (any, bool) {
-			item, ok := v.advance()
-			if !ok {
-				return nil, false
-			}
-			return &tuple{items: []any{item, v}}, true
-		}, true
 	case *undefined:
 		return func() (any, bool) { return nil, false }, true
 	}
 	n, at, ok := elements(v)
-	if !ok {
-		return nil, false
-	}
 	i := 0
 	return func() (any, bool) {
 		if i >= n {
@@ -215,70 +199,163 @@ func (r *run) iterator(v any) (iterFunc, bool) {
 		}
 		i++
 		return at(i - 1), true
-	}, true
+	}, ok
 }
 
-// elements are those of a value that can be walked over many times, but for strings.
-func elements(v any) (n int, at func(int) any, ok bool) {
-	switch v := v.(type) {
-	case *List:
-		return len(v.items), func(i int) any { return v.items[i] }, true
-	case *tuple:
-		return len(v.items), func(i int) any { return v.items[i] }, true
-	case *Dict:
-		return v.Len(), func(i int) any { return v.entries[i].key }, true
-	case *view:
-		return v.of.Len(), v.at, true
-	case *rangeValue:
-		return v.len(), v.at, true
+// iterate is iter(v).
+func (m *meter) iterate(v any) iterFunc {
+	next, ok := iterator(v)
+	if !ok {
+		m.fail("'%s' object is not iterable", typeName(v))
 	}
-	return 0, nil, false
+	return next
 }
 
 // list is list(v), as a slice of its own.
-func (r *run) list(v any) []any {
-	var out []any
-	if n, ok := length(v); ok {
-		r.growList(n)
-		out = make([]any, 0, n)
-	}
-	next := r.iterate(v)
+func (m *meter) list(v any) []any {
+	n, _ := length(v)
+	m.growList(n)
+	out := make([]any, 0, n)
+	next := m.iterate(v)
 	for {
 		e, ok := next()
 		if !ok {
 			return out
 		}
 		if len(out) == cap(out) {
-			r.growList(len(out))
+			m.growList(len(out))
 		}
-		r.step(1)
+		m.step(1)
 		out = append(out, e)
 	}
 }
 
-// undefinedf makes an undefined value; the message is that of the failure when it is used.
-func (r *run) undefinedf(message string) *undefined { return &undefined{message: message} }
+// unpack takes v apart into n values.
+func (m *meter) unpack(v any, n int) []any {
+	next := m.iterate(v)
+	items := make([]any, 0, n)
+	for {
+		e, ok := next()
+		switch {
+		case ok && len(items) == n:
+			m.fail("too many values to unpack: want %d", n)
+		case !ok && len(items) < n:
+			m.fail("not enough values to unpack: want %d, have %d", n, len(items))
+		case !ok:
+			return items
+		}
+		items = append(items, e)
+	}
+}
 
-// noAttribute is what a missing attribute or element stands for.
-func (r *run) noAttribute(v any, name any) *undefined {
+// noAttribute returns what a missing attribute or element stands for.
+func noAttribute(v any, name any) *undefined {
+	of := "None"
+	if v != nil {
+		of = typeName(v) + " object"
+	}
 	if name, ok := name.(string); ok {
-		return &undefined{message: "'" + describe(v) + "' has no attribute '" + shorten(name) + "'"}
+		return &undefined{"'" + of + "' has no attribute '" + shorten(name) + "'"}
 	}
-	return &undefined{message: describe(v) + " has no such element"}
+	return &undefined{of + " has no such element"}
 }
 
-func describe(v any) string {
-	if v == nil {
-		return "None"
-	}
-	return typeName(v) + " object"
+// Dict is Python's dict: it keeps the order in which keys came. Keys are text, numbers, bools and None.
+type Dict struct {
+	entries []entry
+	index   map[any]int // from hashKey; nil while there are few entries, which are then looked at one by one
 }
 
-// check fails where v is undefined.
-func (r *run) check(vs ...any) {
-	for _, v := range vs {
-		if u, ok := v.(*undefined); ok {
-			r.fail("%s", u.message)
+type entry struct{ hash, key, value any }
+
+// undefinedKey is the hash of all undefined values.
+type undefinedKey struct{}
+
+// few is how many entries need no index.
+const few = 8
+
+// Len returns the number of keys.
+func (d *Dict) Len() int { return len(d.entries) }
+
+// Set puts a value at a string. A key that is there keeps its place.
+func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
+
+func (d *Dict) at(hash any) int {
+	if d.index != nil {
+		if i, ok := d.index[hash]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range d.entries {
+		if d.entries[i].hash == hash {
+			return i
 		}
 	}
+	return -1
+}
+
+func (d *Dict) find(hash any) (any, bool) {
+	if i := d.at(hash); i >= 0 {
+		return d.entries[i].value, true
+	}
+	return nil, false
+}
+
+func (d *Dict) put(hash, key, value any) {
+	if i := d.at(hash); i >= 0 {
+		d.entries[i].value = value
+		return
+	}
+	d.entries = append(d.entries, entry{hash, key, value})
+	if d.index != nil {
+		d.index[hash] = len(d.entries) - 1
+	} else if len(d.entries) > few {
+		d.index = make(map[any]int, 2*len(d.entries))
+		for i := range d.entries {
+			d.index[d.entries[i].hash] = i
+		}
+	}
+}
+
+// setItem is d[key] = value.
+func (m *meter) setItem(d *Dict, key, value any) {
+	m.grow(4 * valueSize)
+	d.put(m.hashKey(key), key, value)
+}
+
+// hashKey returns a Go value that is equal for equal keys of Python.
+func (m *meter) hashKey(v any) any {
+	switch v := plain(v).(type) {
+	case nil, int64, bigInt:
+		return v
+	case string:
+		m.step(len(v) >> 6)
+		return v
+	case bool:
+		n, _ := small(v)
+		return n
+	case float64:
+		switch {
+		case math.IsNaN(v): // equal to nothing, itself included
+			return new(float64)
+		case v != math.Trunc(v) || math.IsInf(v, 0):
+			return v
+		}
+		return truncate(v)
+	case *undefined:
+		return undefinedKey{}
+	case *List, *Dict, *view:
+		m.fail("unhashable type: '%s'", typeName(v))
+	}
+	m.fail("a '%s' object as a key is not supported", typeName(v))
+	return nil
+}
+
+// truncate is int(f) of a finite number.
+func truncate(f float64) any {
+	if math.Abs(f) < 1<<63 {
+		return int64(f)
+	}
+	return bigInt(strconv.FormatFloat(f, 'f', 0, 64)) // as long as it is exact
 }

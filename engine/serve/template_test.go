@@ -39,7 +39,7 @@ func TestTemplateFaults(t *testing.T) {
 		status       int
 	}{
 		{"{% for a in range(65536) %}{% for b in range(65536) %}{% endfor %}{% endfor %}", "the model's chat template exceeds its budget with this conversation: line 1: more than 5,000,000 steps", 422},
-		{"{{ messages[0].content.center(600000000) }}", "more than 536,870,912 bytes of values", 422},
+		{"{{ messages[0].content * 600000000 }}", "more than 536,870,912 bytes of values", 422},
 		{"{{ '%d' % messages[0].content }}", "line 1: %d format: a number is required, not str", 400},
 		{"{{ raise_exception('no users') }}", "refuses this conversation: no users", 400},
 	} {

@@ -25,7 +25,7 @@ type (
 		left, right expr
 		line        int
 	}
-	unaryExpr struct {
+	signExpr struct {
 		op   string
 		of   expr
 		line int
@@ -46,8 +46,11 @@ type (
 		of, index expr
 		line      int
 	}
-	sliceExpr struct{ from, to, step expr } // each may be nil
-	callExpr  struct {
+	sliceExpr struct {
+		of, from, to, by expr // but for of, each may be nil
+		line             int
+	}
+	callExpr struct {
 		of   expr
 		args callArgs
 		line int
@@ -55,13 +58,14 @@ type (
 	filterExpr struct {
 		of   expr // nil: the text of a filter or set block
 		name string
-		run  filter
+		run  *routine
 		args callArgs
 		line int
 	}
 	testExpr struct {
 		of   expr
-		run  test
+		name string
+		run  *routine
 		args callArgs
 		line int
 	}
@@ -69,10 +73,10 @@ type (
 
 // callArgs are the arguments of a call.
 type callArgs struct {
-	args        []expr
-	names       []string // of the keyword arguments
-	values      []expr
-	star, stars expr // *args and **kwargs; nil for none
+	args   []expr
+	names  []string // of the keyword arguments
+	values []expr
+	star   expr // *args; nil for none
 }
 
 type stmt any
@@ -94,7 +98,6 @@ type (
 		test      expr // nil for none
 		body      []stmt
 		otherwise []stmt
-		recursive bool
 		line      int
 	}
 	setStmt struct {
@@ -108,21 +111,12 @@ type (
 		body    []stmt
 		line    int
 	}
-	withStmt struct {
-		targets []target
-		values  []expr
-		body    []stmt
-		line    int
-	}
 	filterStmt struct {
 		filters []*filterExpr
 		body    []stmt
 	}
-	macroStmt struct {
-		macro *macroDef
-		line  int
-	}
-	callStmt struct {
+	macroStmt struct{ macro *macroDef }
+	callStmt  struct {
 		caller *macroDef
 		call   *callExpr
 	}
@@ -146,7 +140,6 @@ type macroDef struct {
 	params   []string
 	defaults []expr // of the last params
 	body     []stmt
-	// what the body mentions
-	varargs, kwargs, caller bool
-	explicitCaller          bool // caller is one of params
+
+	varargs, kwargs, caller bool // the body mentions them
 }

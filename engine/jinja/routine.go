@@ -1,0 +1,74 @@
+package jinja
+
+import "slices"
+
+// args are the arguments of a call.
+type args struct {
+	pos    []any
+	names  []string // of the keyword arguments
+	values []any
+}
+
+// A routine is a filter, a test, a method or a global. in is what it is applied to: the value in front of | or is, or the
+// object of a method.
+type routine struct {
+	names    []string // of the parameters
+	defaults []any
+	call     func(r *run, in any, a []any) any // with a value for each parameter
+	raw      func(r *run, in any, a args) any  // instead of call, of a routine that reads its arguments itself
+}
+
+// required is the default of a parameter that has none.
+type required struct{}
+
+// define makes a routine of a function and its parameters: a name and a default each.
+func define(call func(r *run, in any, a []any) any, params ...any) *routine {
+	f := &routine{call: call}
+	for i := 0; i < len(params); i += 2 {
+		f.names = append(f.names, params[i].(string)) //nolint:forcetypeassert // the tables are ours
+		f.defaults = append(f.defaults, params[i+1])
+	}
+	return f
+}
+
+// invoke calls a routine; name is for its errors.
+func (f *routine) invoke(r *run, name string, in any, a args) any {
+	r.reads(in, a)
+	if f.raw != nil {
+		return f.raw(r, in, a)
+	}
+	return f.call(r, in, f.bind(r, name, a))
+}
+
+// bind returns a value for each parameter.
+func (f *routine) bind(r *run, name string, a args) []any {
+	if len(a.pos) == len(f.names) && len(a.names) == 0 {
+		return a.pos
+	}
+	if len(a.pos) > len(f.names) {
+		r.fail("%s takes at most %d arguments, got %d", name, len(f.names), len(a.pos))
+	}
+	out := append(slices.Clone(a.pos), f.defaults[len(a.pos):]...)
+	for i, keyword := range a.names {
+		at := slices.Index(f.names, keyword)
+		if at < 0 {
+			r.fail("%s takes no keyword argument '%s'", name, keyword)
+		}
+		if at < len(a.pos) {
+			r.fail("%s got multiple values for the argument '%s'", name, keyword)
+		}
+		out[at] = a.values[i]
+	}
+	if at := slices.Index(out, any(required{})); at >= 0 {
+		r.fail("%s misses the argument '%s'", name, f.names[at])
+	}
+	return out
+}
+
+// unsupported returns a routine that fails when it is called.
+func unsupported(what, name string) *routine {
+	return &routine{raw: func(r *run, _ any, _ args) any {
+		r.fail("the %s '%s' is not supported", what, name)
+		return nil
+	}}
+}
