@@ -15,7 +15,7 @@ import (
 func TestSyntax(t *testing.T) {
 	for source, want := range map[string]string{
 		"{% for m in messages %}":            "line 1: the template ends where 'endfor' or 'else' is missing",
-		"a\nb {{ messages":                   "line 2: expected '}}', found end of template",
+		"a\nb {{ messages":                   "line 2: expected '}}', found the end of the template",
 		"{% if %}":                           "expected an expression",
 		"{% nonsense %}":                     "unknown tag 'nonsense'",
 		"{% include 'chat_template' %}":      "the tag 'include' is not supported",
@@ -28,8 +28,8 @@ func TestSyntax(t *testing.T) {
 		strings.Repeat("x", 1<<18+1):         "at most 262144",
 		"{{ " + strings.Repeat("(", 5000):    "nest deeper than 200",
 		"{{ " + strings.Repeat("not ", 4000): "nest deeper than 200",
-		"{{ " + strings.Repeat("-", 20000):   "nest deeper than 200",
-		"{{ 1" + strings.Repeat("+1", 20000): "more than 2000 operators in a row",
+		"{{ " + strings.Repeat("-", 20000):   "a tag has more than 5000 names",
+		"{{ 1" + strings.Repeat("+1", 20000): "a tag has more than 5000 names",
 		strings.Repeat("{%if a%}", 2000):     "nest deeper than 200",
 	} {
 		_, err := chat.New(source, "", "")

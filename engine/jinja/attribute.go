@@ -6,11 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// unsafeMethod is the attribute of a method that changes its object, which the sandbox keeps back: it is undefined.
-var unsafeMethod = &routine{}
-
-// attributes are those of values by the types' names in Python. They hold unsafeMethod, and routines that fail for what is
-// not supported.
+// attributes are the methods that chat templates use, by the type's name in Python.
 var attributes = map[string]map[string]*routine{
 	"str": {
 		"upper": upper, "lower": lower, "capitalize": capitalize, "strip": strip, "lstrip": stripper(true, false), "rstrip": stripper(false, true),
@@ -24,8 +20,7 @@ var attributes = map[string]map[string]*routine{
 		"startswith": onText(affix(strings.HasPrefix), "prefix", required{}), "endswith": onText(affix(strings.HasSuffix), "suffix", required{}),
 		"removeprefix": onText(func(r *run, s string, a []any) any { return strings.TrimPrefix(s, r.text("removeprefix", a[0])) }, "prefix", required{}),
 		"removesuffix": onText(func(r *run, s string, a []any) any { return strings.TrimSuffix(s, r.text("removesuffix", a[0])) }, "suffix", required{}),
-		"find":         onText(find(strings.Index, false), "sub", required{}), "rfind": onText(find(strings.LastIndex, false), "sub", required{}),
-		"index": onText(find(strings.Index, true), "sub", required{}), "rindex": onText(find(strings.LastIndex, true), "sub", required{}),
+		"find":         onText(find(strings.Index), "sub", required{}), "rfind": onText(find(strings.LastIndex), "sub", required{}),
 		"count":   onText(func(r *run, s string, a []any) any { return int64(strings.Count(s, r.text("count", a[0]))) }, "sub", required{}),
 		"isdigit": onText(isDigit),
 	},
@@ -40,52 +35,38 @@ var attributes = map[string]map[string]*routine{
 	},
 }
 
-// refusedMethods are methods that no type has here. A template that calls one is refused when it is parsed.
-var refusedMethods = map[string]bool{}
+// mutating are the methods that change their object. The sandbox keeps them back: they are undefined.
+var mutating = map[string]map[string]bool{
+	"list": words("append clear pop reverse insert sort extend remove"), "dict": words("clear pop popitem setdefault update"),
+}
 
-func init() {
-	const number = "as_integer_ratio conjugate imag real"
-	const integer = number + " bit_count bit_length denominator from_bytes numerator to_bytes"
-	for t, names := range map[string]string{
-		"str": "casefold center encode expandtabs format format_map isalnum isalpha isascii isdecimal isidentifier islower isnumeric isprintable isspace " +
-			"istitle isupper ljust maketrans partition rjust rpartition swapcase translate zfill",
-		"dict": "copy fromkeys", "list": "copy count index", "tuple": "count index", "range": "count index start step stop",
-		"int": integer, "bool": integer, "float": number + " fromhex hex is_integer",
-		"dict_keys": "isdisjoint mapping", "dict_items": "isdisjoint mapping", "dict_values": "mapping",
-		"generator":   "close gi_code gi_frame gi_running gi_suspended gi_yieldfrom send throw",
-		"Macro":       "arguments caller catch_kwargs catch_varargs explicit_caller name",
-		"LoopContext": "changed depth depth0",
-	} {
-		if attributes[t] == nil {
-			attributes[t] = map[string]*routine{}
+const (
+	ofFloat = " as_integer_ratio conjugate fromhex hex imag is_integer real "
+	ofInt   = ofFloat + " bit_count bit_length denominator from_bytes numerator to_bytes "
+)
+
+// refused are the other attributes of Python's types.
+var refused = map[string]map[string]bool{
+	"str": words("casefold center encode expandtabs format format_map index isalnum isalpha isascii isdecimal isidentifier islower isnumeric isprintable " +
+		"isspace istitle isupper ljust maketrans partition rindex rjust rpartition swapcase translate zfill"),
+	"dict": words("copy fromkeys"), "list": words("copy count index"), "tuple": words("count index"), "range": words("count index start step stop"),
+	"int": words(ofInt), "bool": words(ofInt), "float": words(ofFloat),
+	"dict_keys": words("isdisjoint mapping"), "dict_items": words("isdisjoint mapping"), "dict_values": words("mapping"),
+	"generator":   words("close gi_code gi_frame gi_running gi_suspended gi_yieldfrom send throw"),
+	"Macro":       words("arguments caller catch_kwargs catch_varargs explicit_caller name"),
+	"LoopContext": words("changed cycle depth depth0"),
+}
+
+// refusedMethod reports whether only types of Python that do not have it here have a method of this name. A template that calls it
+// is refused when it is parsed.
+func refusedMethod(name string) (is bool) {
+	for t := range refused {
+		if attributes[t][name] != nil || mutating[t][name] {
+			return false
 		}
-		for name := range words(names) {
-			attributes[t][name] = nil
-		}
+		is = is || refused[t][name] && t != "Macro"
 	}
-	for name := range words("append clear pop reverse insert sort extend remove") {
-		attributes["list"][name] = unsafeMethod
-	}
-	for name := range words("clear pop popitem setdefault update") {
-		attributes["dict"][name] = unsafeMethod
-	}
-	supported := func(name string) bool {
-		for _, of := range attributes {
-			if of[name] != nil {
-				return true
-			}
-		}
-		return name == "arguments" || name == "caller" || name == "name" // what macros in namespaces may be called
-	}
-	attributes["Markup"] = map[string]*routine{}
-	for _, of := range attributes {
-		for name := range of {
-			refusedMethods[name] = !supported(name)
-		}
-	}
-	for name := range attributes["str"] {
-		attributes["Markup"][name] = nil
-	}
+	return is
 }
 
 // attribute is v.name: an attribute of the object, else its element of that name.
@@ -117,14 +98,15 @@ func (r *run) own(v any, name string) (any, bool) {
 		}
 	}
 	t := typeName(v)
-	f, ok := attributes[t][name]
+	f := attributes[t][name]
 	switch {
-	case !ok:
-		return nil, false
-	case f == nil:
-		r.fail("the attribute '%s' of '%s' objects is not supported", name, t)
-	case f == unsafeMethod:
+	case f != nil:
+	case mutating[t][name]:
 		return &undefined{"access to attribute '" + name + "' of '" + t + "' object is unsafe and not supported"}, true
+	case refused[t][name] || t == "Markup" && (attributes["str"][name] != nil || refused["str"][name]):
+		r.fail("the attribute '%s' of '%s' objects is not supported", name, t)
+	default:
+		return nil, false
 	}
 	r.grow(4 * valueSize)
 	return &function{name, v, f}, true
@@ -134,6 +116,9 @@ func (r *run) own(v any, name string) (any, bool) {
 func (r *run) getItem(v, index any) any {
 	r.check(v)
 	index = plain(index)
+	if _, ok := v.(markup); ok {
+		r.fail("elements of text that went through safe are not supported")
+	}
 	if e, ok := r.element(v, index); ok {
 		return e
 	}
@@ -154,49 +139,27 @@ func (r *run) element(v, index any) (any, bool) {
 			return nil, false
 		}
 		return v.find(r.hashKey(index))
-	case markup:
-		c, ok := r.element(string(v), index)
-		s, _ := c.(string)
-		return markup(s), ok
 	case *view:
 		return nil, false
 	}
-	i, ok := small(index)
-	if !ok {
-		return nil, false
-	}
-	s, isText := v.(string)
-	if isText && !isASCII(s) {
-		return r.character(s, i)
-	}
+	i, isIndex := small(index)
 	n, at, ok := elements(v)
-	if isText {
+	if s, isText := v.(string); isText && isIndex {
 		r.step(len(s) >> 8)
 		n, at, ok = len(s), func(i int) any { return s[i : i+1] }, true
+		if !isASCII(s) {
+			r.grow(4 * len(s))
+			runes := []rune(s)
+			n, at = len(runes), func(i int) any { return string(runes[i]) }
+		}
 	}
 	if i < 0 {
 		i += int64(n)
 	}
-	if !ok || i < 0 || i >= int64(n) {
+	if !ok || !isIndex || i < 0 || i >= int64(n) {
 		return nil, false
 	}
 	return at(int(i)), true
-}
-
-// character is s[i].
-func (r *run) character(s string, i int64) (any, bool) {
-	r.step(len(s) >> 6)
-	if i < 0 {
-		i += int64(utf8.RuneCountInString(s))
-	}
-	for at := range s {
-		if i == 0 {
-			_, n := utf8.DecodeRuneInString(s[at:])
-			return s[at : at+n], true
-		}
-		i--
-	}
-	return nil, false
 }
 
 // slice is v[from:to:by]. Other than an index, it fails where Python has none.
@@ -220,9 +183,6 @@ func (r *run) slice(v, from, to, by any) any {
 			out[i] = runes[first+i*step]
 		}
 		return string(out)
-	case markup:
-		s, _ := r.slice(string(v), from, to, by).(string) // a string's slice is one
-		return markup(s)
 	case *List:
 		return &List{r.sliceOf(v.items, from, to, by)}
 	case *tuple:
@@ -316,12 +276,9 @@ func affix(has func(s, affix string) bool) func(r *run, s string, a []any) any {
 	}
 }
 
-func find(search func(s, sub string) int, must bool) func(r *run, s string, a []any) any {
+func find(search func(s, sub string) int) func(r *run, s string, a []any) any {
 	return func(r *run, s string, a []any) any {
 		i := search(s, r.text("find", a[0]))
-		if i < 0 && must {
-			r.fail("substring not found")
-		}
 		return int64(utf8.RuneCountInString(s[:max(i, 0)]) + min(i, 0))
 	}
 }

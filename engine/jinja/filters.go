@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -24,24 +25,13 @@ func words(names string) map[string]bool {
 	return m
 }
 
-// onMarkup are the filters that text which went through safe can pass: true where it stays such text. Others are refused.
-var onMarkup = map[string]bool{
-	"string": true, "upper": true, "lower": true, "capitalize": true, "default": false, "d": false, "safe": false, "tojson": false, "length": false,
-	"count": false, "replace": false, "join": false, "list": false, "first": false, "last": false, "int": false, "float": false, "title": false,
-}
+// onMarkup are the filters that text which went through safe can pass.
+var onMarkup = words("string default d safe tojson length count replace join list first last int float")
 
 // filter applies a filter.
 func (r *run) filter(name string, f *routine, in any, a args) any {
-	m, ok := in.(markup)
-	if !ok {
-		return f.invoke(r, name, in, a)
-	}
-	stays, ok := onMarkup[name]
-	switch {
-	case !ok:
+	if _, ok := in.(markup); ok && !onMarkup[name] {
 		r.fail("the filter '%s' is not supported for text that went through safe", name)
-	case stays:
-		return markup(r.str(f.invoke(r, name, string(m), a)))
 	}
 	return f.invoke(r, name, in, a)
 }
@@ -73,9 +63,14 @@ func init() {
 	}, "default_value", "", "boolean", false)
 	filters = map[string]*routine{
 		"upper": upper, "lower": lower, "capitalize": capitalize, "trim": strip, "length": size, "count": size, "default": otherwise, "d": otherwise,
-		"title":  onText(func(r *run, s string, _ []any) any { return r.titleWords(s) }),
-		"string": onText(func(_ *run, s string, _ []any) any { return s }),
-		"safe":   onText(func(_ *run, s string, _ []any) any { return markup(s) }),
+		"title": onText(func(r *run, s string, _ []any) any { return r.titleWords(s) }),
+		"string": define(func(r *run, in any, _ []any) any {
+			if _, ok := in.(markup); ok {
+				return in
+			}
+			return r.str(in)
+		}),
+		"safe": onText(func(_ *run, s string, _ []any) any { return markup(s) }),
 		"replace": onText(func(r *run, s string, a []any) any {
 			return r.replace(s, r.str(a[0]), r.str(a[1]), r.limit("replace", a[2]))
 		}, "old", required{}, "new", required{}, "count", nil),
@@ -112,6 +107,9 @@ func (m *meter) limit(name string, v any) int {
 }
 
 func lengthFilter(r *run, in any, _ []any) any {
+	if s, ok := plain(in).(string); ok {
+		r.step(len(s) >> 6)
+	}
 	n, ok := length(in)
 	if !ok {
 		r.fail("object of type '%s' has no len()", typeName(in))
@@ -126,59 +124,64 @@ func formatFilter(r *run, in any, a args) any {
 	return percent(&r.meter, r.str(in), &tuple{a.pos})
 }
 
-// digits reports whether s has digits only, but for a sign. It fails for numbers that Python reads and we do not.
-func (m *meter) digits(s string) bool {
-	s = strings.TrimPrefix(strings.TrimPrefix(s, "-"), "+")
-	other := strings.IndexFunc(s, func(c rune) bool { return c != '_' && !unicode.Is(unicode.Nd, c) }) >= 0
-	if !other && (strings.Contains(strings.Trim(s, "_"), "_") || !isASCII(s)) {
-		m.fail("a number with underscores or other scripts' digits is not supported")
+// readNumber reads a text as Python's int, or else float, does.
+func (m *meter) readNumber(s string) (v any, ok bool) {
+	s = strings.TrimFunc(s, isSpace)
+	plain := strings.Map(func(c rune) rune {
+		switch {
+		case c == '_':
+			return -1
+		case unicode.Is(unicode.Nd, c) && c >= utf8.RuneSelf:
+			return '0'
+		}
+		return c
+	}, s)
+	n, err := strconv.ParseInt(plain, 10, 64)
+	v = n
+	if errors.Is(err, strconv.ErrRange) {
+		m.fail("a text as a number beyond 64 bits is not supported")
+	} else if err != nil {
+		f, err := strconv.ParseFloat(plain, 64)
+		if err != nil && !math.IsInf(f, 0) || strings.ContainsAny(plain, "xX") {
+			return nil, false
+		}
+		v = f
 	}
-	return s != "" && !other && !strings.Contains(s, "_")
+	if plain != s {
+		m.fail("a number with underscores or digits of other scripts is not supported")
+	}
+	return v, true
 }
 
 func intFilter(r *run, in any, a []any) any {
-	r.check(in)
-	if s, ok := plain(in).(string); ok {
-		s = strings.TrimFunc(s, isSpace)
-		if r.digits(s) && !strings.HasPrefix(s, "-+") {
-			if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-				return n
-			}
-			r.fail("a text as a number beyond 64 bits is not supported")
-		}
-	} else if isInt(in) {
-		return r.binary("+", int64(0), in)
-	}
-	f, ok := r.toFloat(in)
-	if !ok || math.IsNaN(f) {
+	v, ok := r.toNumber(in)
+	f, isFloat := v.(float64)
+	switch {
+	case !ok || isFloat && math.IsNaN(f):
 		return a[0]
+	case isFloat:
+		return r.whole(f)
 	}
-	return r.whole(f)
+	return v
 }
 
 func floatFilter(r *run, in any, a []any) any {
-	if f, ok := r.toFloat(in); ok {
-		return f
+	if v, ok := r.toNumber(in); ok {
+		return r.float(v)
 	}
 	return a[0]
 }
 
-// toFloat is float(v), false where Python raises TypeError or ValueError.
-func (r *run) toFloat(v any) (float64, bool) {
+// toNumber returns a number or that of a text, false where there is none.
+func (r *run) toNumber(v any) (any, bool) {
 	r.check(v)
-	s, ok := plain(v).(string)
-	switch {
-	case isNumber(v):
-		return r.float(v), true
-	case !ok:
-		return 0, false
+	if s, ok := plain(v).(string); ok {
+		return r.readNumber(s)
 	}
-	s = strings.TrimFunc(s, isSpace)
-	if r.digits(strings.Replace(s, ".", "", 1)); strings.ContainsAny(s, "_xXpP") {
-		return 0, false
+	if b, ok := v.(bool); ok {
+		v, _ = small(b)
 	}
-	f, err := strconv.ParseFloat(s, 64)
-	return f, err == nil || math.IsInf(f, 0)
+	return v, isNumber(v)
 }
 
 func indent(r *run, in any, a []any) any {
@@ -266,31 +269,20 @@ func (r *run) keyOf(attribute, sensitive any) func(any) any {
 }
 
 // sorted returns elements in the order of their keys; equal ones keep theirs.
-func sorted[T any](r *run, elements []T, key func(T) any, reverse bool) []T {
-	type keyed struct {
-		key any
-		of  T
-	}
-	r.growList(2 * len(elements))
-	all := make([]keyed, len(elements))
-	for i, e := range elements {
-		all[i] = keyed{key(e), e}
-	}
-	slices.SortStableFunc(all, func(a, b keyed) int {
+func sorted[T any](r *run, elements []T, key func(T) any, reverse any) []T {
+	r.growList(4 * len(elements))
+	out := slices.Clone(elements)
+	slices.SortStableFunc(out, func(a, b T) int {
 		r.step(2)
-		order, ok := r.order("<", a.key, b.key)
+		order, ok := r.order("<", key(a), key(b))
 		if !ok {
 			r.fail("sorting NaN is not supported")
 		}
-		if reverse {
+		if truth(reverse) {
 			return -order
 		}
 		return order
 	})
-	out := make([]T, len(all))
-	for i := range all {
-		out[i] = all[i].of
-	}
 	return out
 }
 
@@ -299,7 +291,7 @@ func sortFilter(r *run, in any, a []any) any {
 		r.fail("sort by many attributes is not supported")
 	}
 	key := r.keyOf(a[2], a[1])
-	return &List{sorted(r, r.list(in), func(v any) any { return &List{[]any{key(v)}} }, truth(a[0]))} // in a list, equal keys need no order
+	return &List{sorted(r, r.list(in), func(v any) any { return &List{[]any{key(v)}} }, a[0])} // in a list, equal keys need no order
 }
 
 func dictSort(r *run, in any, a []any) any {
@@ -312,28 +304,20 @@ func dictSort(r *run, in any, a []any) any {
 	if !ok {
 		r.fail("'%s' object has no attribute 'items'", typeName(in))
 	}
-	return &List{sorted(r, r.list(&view{d, "dict_items"}), r.keyOf(int64(at), a[0]), truth(a[2]))}
+	return &List{sorted(r, r.list(&view{d, "dict_items"}), r.keyOf(int64(at), a[0]), a[2])}
 }
 
 // extreme is min and max.
 func extreme(op string) func(r *run, in any, a []any) any {
 	return func(r *run, in any, a []any) any {
-		key, next := r.keyOf(a[1], a[0]), r.iterate(in)
-		best, ok := next()
-		if !ok {
-			return &undefined{"no aggregated item, sequence was empty"}
-		}
-		most := key(best)
-		for {
-			v, ok := next()
-			if !ok {
-				return best
-			}
-			r.step(1)
-			if k := key(v); r.holds(op, k, most) {
-				best, most = v, k
+		key := r.keyOf(a[1], a[0])
+		var best any = &undefined{"no aggregated item, sequence was empty"}
+		for i, v := range r.list(in) {
+			if i == 0 || r.holds(op, key(v), key(best)) {
+				best = v
 			}
 		}
+		return best
 	}
 }
 
@@ -342,15 +326,10 @@ func sum(r *run, in any, a []any) any {
 	if _, ok := plain(total).(string); ok {
 		r.fail("sum() can't sum strings")
 	}
-	next := r.iterate(in)
-	for {
-		v, ok := next()
-		if !ok {
-			return total
-		}
-		r.step(1)
+	for _, v := range r.list(in) {
 		total = r.binary("+", total, get(v))
 	}
+	return total
 }
 
 func first(r *run, in any, _ []any) any {

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"strings"
-	"time"
-)
+import "strings"
 
 const (
 	maxReason = 4096   // bytes of the text of raise_exception
@@ -89,6 +86,7 @@ var strftimeLayouts = map[byte]string{
 	'a': "Mon", 'A': "Monday", 'b': "Jan", 'B': "January", 'h': "Jan", 'd': "02", 'e': "_2", 'H': "15", 'I': "03",
 	'j': "002", 'm': "01", 'M': "04", 'p': "PM", 'S': "05", 'y': "06", 'Y': "2006", 'z': "-0700", 'Z': "MST",
 	'D': "01/02/06", 'F': "2006-01-02", 'R': "15:04", 'T': "15:04:05", 'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05",
+	'%': "%", 'n': "\n", 't': "\t",
 }
 
 // strftimeNow writes the time as C's strftime in the C locale does.
@@ -106,10 +104,11 @@ func strftimeNow(r *run, _ any, a []any) any {
 		if trim {
 			i++
 		}
-		text, ok := directiveText(r.now, format[i])
+		layout, ok := strftimeLayouts[format[i]]
 		if !ok {
 			r.fail("strftime_now: unknown directive %%%c", format[i])
 		}
+		text := r.now.Format(layout)
 		if trim {
 			if text = strings.TrimLeft(text, "0 "); text == "" {
 				text = "0"
@@ -118,12 +117,4 @@ func strftimeNow(r *run, _ any, a []any) any {
 		b.WriteString(text)
 	}
 	return b.String()
-}
-
-func directiveText(now time.Time, c byte) (string, bool) {
-	if text, ok := map[byte]string{'%': "%", 'n': "\n", 't': "\t"}[c]; ok {
-		return text, true
-	}
-	layout, ok := strftimeLayouts[c]
-	return now.Format(layout), ok
 }

@@ -16,13 +16,14 @@
 //
 // The life of a template:
 //
-//  1. [Parse] makes a tree of its source, once, at load. The tree does not change.
-//  2. [Template.Render] walks the tree for a request, with values that [FromJSON] and the constructors made. Many goroutines
+//  1. [Parse] makes functions of its source, once, at load.
+//  2. [Template.Render] runs them for a request, with values that [FromJSON] and the constructors made. Many goroutines
 //     may render one template; values are read, never written.
 //  3. Inside, what fails unwinds with a panic of the package's own kind, which Render turns into an error.
 package jinja
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,18 +35,6 @@ import (
 
 // maxSource is the most bytes that a template may have.
 const maxSource = 1 << 18
-
-// A SyntaxError says what in a template's source can't be parsed or is not supported.
-type SyntaxError struct {
-	Line    int
-	Message string
-}
-
-func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
-
-func syntaxError(line int, format string, args ...any) *SyntaxError {
-	return &SyntaxError{line, shorten(fmt.Sprintf(format, args...))}
-}
 
 // A RaisedError is a call of raise_exception: the template refuses its input.
 type RaisedError struct{ Reason string }
@@ -65,13 +54,17 @@ func (e *BudgetError) Error() string {
 // ErrBusy says that the renderings under way have all the memory that a template may have: it helps to try again.
 var ErrBusy = errors.New("other requests take all the memory that the chat template may have: try again")
 
-// An Error is what Python would have raised, or what is not supported.
+// An Error says what in a template is not supported, or what Python would have raised.
 type Error struct {
 	Line    int
 	Message string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
+
+func errorf(line int, format string, args ...any) *Error {
+	return &Error{line, shorten(fmt.Sprintf(format, args...))}
+}
 
 // Budget bounds a rendering. A zero field stands for its default.
 type Budget struct {
@@ -84,32 +77,22 @@ type Budget struct {
 }
 
 func (b Budget) withDefaults() Budget {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
+	return Budget{
+		Steps: cmp.Or(b.Steps, 5_000_000), Memory: cmp.Or(b.Memory, 512<<20), Value: cmp.Or(b.Value, 32<<20),
+		Output: cmp.Or(b.Output, 8<<20), Depth: cmp.Or(b.Depth, 200), Time: cmp.Or(b.Time, 10*time.Second),
 	}
-	set(&b.Steps, 5_000_000)
-	set(&b.Memory, 512<<20)
-	set(&b.Value, 32<<20)
-	set(&b.Output, 8<<20)
-	set(&b.Depth, 200)
-	if b.Time == 0 {
-		b.Time = 10 * time.Second
-	}
-	return b
 }
 
 // Template is a parsed template. It is safe for many goroutines.
 type Template struct {
-	body []stmt
+	body block
 	held atomic.Int64 // bytes that renderings under way have taken together
 }
 
-// Parse parses a template. Its error is a *SyntaxError.
+// Parse parses a template. Its error is a *Error.
 func Parse(source string) (t *Template, err error) {
 	if len(source) > maxSource {
-		return nil, syntaxError(1, "the template has %d bytes: at most %d are read", len(source), maxSource)
+		return nil, errorf(1, "the template has %d bytes: at most %d are read", len(source), maxSource)
 	}
 	defer func() {
 		if failed, ok := recovered(recover()); ok {
@@ -140,7 +123,7 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 	for name, value := range variables {
 		r.root.set(name, value)
 	}
-	r.body(t.body, newScope(r.root))
+	t.body.run(r, newScope(r.root))
 	return r.out.String(), nil
 }
 

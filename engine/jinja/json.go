@@ -111,18 +111,18 @@ func readDict(d *json.Decoder, text func(string) string, depth int) (any, error)
 
 // dumper writes JSON as Python's json.dumps does.
 type dumper struct {
-	r         *run
-	b         strings.Builder
-	item, key string // separators
-	indent    string
-	lines     bool // one element a line
-	ascii     bool
-	sorted    bool
+	r           *run
+	b           strings.Builder
+	item, colon string // separators
+	indent      string
+	lines       bool // one element a line
+	ascii       bool
+	sorted      bool
 }
 
 // toJSON is transformers' tojson.
 func toJSON(r *run, v any, a []any) any {
-	d := &dumper{r: r, item: ", ", key: ": ", ascii: truth(a[0]), sorted: truth(a[3])}
+	d := &dumper{r: r, item: ", ", colon: ": ", ascii: truth(a[0]), sorted: truth(a[3])}
 	switch indent := a[1].(type) {
 	case nil:
 	case string:
@@ -134,7 +134,7 @@ func toJSON(r *run, v any, a []any) any {
 	}
 	if a[2] != nil {
 		pair := r.unpack(a[2], 2)
-		d.item, d.key = r.text("tojson's separators", pair[0]), r.text("tojson's separators", pair[1])
+		d.item, d.colon = r.text("tojson's separators", pair[0]), r.text("tojson's separators", pair[1])
 	}
 	d.value(v, "")
 	return d.b.String()
@@ -161,11 +161,11 @@ func (d *dumper) value(v any, line string) {
 	case *Dict:
 		entries := v.entries
 		if d.sorted {
-			entries = sorted(d.r, entries, func(e entry) any { return e.key }, false)
+			entries = sorted(d.r, entries, func(e entry[any]) any { return e.key }, false)
 		}
 		d.all("{", "}", len(entries), line, func(i int, line string) {
-			d.quote(d.keyText(entries[i].key))
-			d.write(d.key)
+			d.key(entries[i].key)
+			d.write(d.colon)
 			d.value(entries[i].value, line)
 		})
 	default:
@@ -209,22 +209,15 @@ func (d *dumper) all(open, end string, n int, line string, element func(i int, l
 	d.r.walking--
 }
 
-// keyText is the text of a key that is no string.
-func (d *dumper) keyText(key any) string {
-	switch key := plain(key).(type) {
-	case string:
-		return key
-	case nil:
-		return "null"
-	case bool:
-		return strconv.FormatBool(key)
-	case float64:
-		return jsonFloat(key)
-	case int64, bigInt:
-		return d.r.str(key)
+// key writes a key, as text.
+func (d *dumper) key(key any) {
+	if s, ok := plain(key).(string); ok {
+		d.quote(s)
+		return
 	}
-	d.r.fail("tojson: keys must be str, int, float, bool or None, not %s", typeName(key))
-	return ""
+	d.write(`"`)
+	d.value(key, "")
+	d.write(`"`)
 }
 
 func (d *dumper) quote(s string) {

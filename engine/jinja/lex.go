@@ -1,6 +1,7 @@
 package jinja
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,17 +12,24 @@ import (
 type kind string
 
 const (
-	kindEOF           kind = "end of template"
-	kindData          kind = "text"
-	kindName          kind = "name"
-	kindString        kind = "string"
-	kindInteger       kind = "integer"
-	kindFloat         kind = "float"
+	kindEOF           kind = "the end of the template"
+	kindData          kind = "a text"
+	kindName          kind = "a name"
+	kindString        kind = "a string"
+	kindInteger       kind = "a number"
+	kindFloat         kind = "a float"
 	kindVariableBegin kind = "{{"
 	kindVariableEnd   kind = "}}"
 	kindBlockBegin    kind = "{%"
 	kindBlockEnd      kind = "%}"
 )
+
+func (k kind) String() string {
+	if strings.Contains(string(k), " ") {
+		return string(k)
+	}
+	return "'" + string(k) + "'"
+}
 
 type token struct {
 	kind kind
@@ -29,19 +37,16 @@ type token struct {
 	line int
 }
 
-// is says whether t is an operator or the name s.
-func (t token) is(s string) bool {
-	return t.kind == kindName && t.text == s
+// is reports whether t is of a kind, or the name k.
+func (t token) is(k kind) bool {
+	return t.kind == k || t.kind == kindName && t.text == string(k)
 }
 
 func (t token) String() string {
-	switch t.kind {
-	case kindName, kindInteger, kindFloat:
+	if t.kind == kindName {
 		return "'" + t.text + "'"
-	case kindEOF, kindData, kindString:
-		return string(t.kind)
 	}
-	return "'" + string(t.kind) + "'"
+	return t.kind.String()
 }
 
 // lexer makes tokens of a source as Jinja's does with trim_blocks and lstrip_blocks.
@@ -53,7 +58,7 @@ type lexer struct {
 	tokens    []token
 }
 
-// lex returns the tokens of a source, the last of which is kindEOF. It panics with a *SyntaxError.
+// lex returns the tokens of a source, the last of which is kindEOF. It panics with a *Error.
 func lex(source string) []token {
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
@@ -64,7 +69,7 @@ func lex(source string) []token {
 	return l.tokens
 }
 
-func (l *lexer) fail(format string, args ...any) { panic(syntaxError(l.line, format, args...)) }
+func (l *lexer) fail(format string, args ...any) { panic(errorf(l.line, format, args...)) }
 
 func (l *lexer) add(k kind, text string) {
 	l.tokens = append(l.tokens, token{k, text, l.line})
@@ -82,23 +87,18 @@ func (l *lexer) advance(n int) {
 func (l *lexer) text() {
 	rest := l.src[l.pos:]
 	at := 0
-	for {
-		i := strings.IndexByte(rest[at:], '{')
-		if i < 0 || at+i+1 == len(rest) {
-			l.add(kindData, rest)
-			l.advance(len(rest))
-			return
-		}
-		at += i
-		if c := rest[at+1]; c == '{' || c == '%' || c == '#' {
-			break
-		}
+	for at+1 < len(rest) && (rest[at] != '{' || strings.IndexByte("{%#", rest[at+1]) < 0) {
 		at++
 	}
-	open, sign := rest[at:at+2], byte(0)
+	if at+1 == len(rest) {
+		l.add(kindData, rest)
+		l.advance(len(rest))
+		return
+	}
+	open, sign := rest[at:at+2], ""
 	n := at + 2
 	if n < len(rest) && (rest[n] == '-' || rest[n] == '+') {
-		sign = rest[n]
+		sign = rest[n : n+1]
 		n++
 	}
 	l.data(rest[:at], sign, open == "{{")
@@ -110,8 +110,8 @@ func (l *lexer) text() {
 	case "{#":
 		l.comment()
 	default:
-		if m := rawBegin(l.src[l.pos:]); m > 0 {
-			l.advance(m)
+		if m := rawBegin.FindString(l.src[l.pos:]); m != "" {
+			l.advance(len(m))
 			l.raw()
 			return
 		}
@@ -121,11 +121,11 @@ func (l *lexer) text() {
 }
 
 // data adds the text in front of a tag, less the white space that the tag takes.
-func (l *lexer) data(text string, sign byte, variable bool) {
+func (l *lexer) data(text, sign string, variable bool) {
 	switch {
-	case sign == '-':
+	case sign == "-":
 		text = strings.TrimRightFunc(text, isSpace)
-	case sign != '+' && !variable:
+	case sign != "+" && !variable:
 		from := strings.LastIndexByte(text, '\n') + 1
 		if (from > 0 || l.lineStart) && strings.TrimFunc(text[from:], isSpace) == "" {
 			text = text[:from]
@@ -162,46 +162,20 @@ func (l *lexer) comment() {
 	l.fail("a comment has no end")
 }
 
-// rawBegin is the length of the rest of a raw tag, 0 if it is none.
-func rawBegin(s string) int {
-	t := strings.TrimLeftFunc(s, isSpace)
-	t, ok := strings.CutPrefix(t, "raw")
-	if !ok {
-		return 0
-	}
-	t = strings.TrimLeftFunc(t, isSpace)
-	n := ending(t, "%}", false, false)
-	if n == 0 {
-		return 0
-	}
-	return len(s) - len(t) + n
-}
+var (
+	rawBegin = regexp.MustCompile(`^\s*raw\s*(?:-%\}\s*|%\})`)
+	rawEnd   = regexp.MustCompile(`\{%([-+]?)\s*endraw\s*(?:-%\}\s*|\+%\}|%\}\n?)`)
+)
 
+// raw adds the text up to endraw.
 func (l *lexer) raw() {
 	rest := l.src[l.pos:]
-	for i := 0; ; i++ {
-		at := strings.Index(rest[i:], "{%")
-		if at < 0 {
-			l.fail("a raw block has no end")
-		}
-		i += at
-		t, sign := rest[i+2:], byte(0)
-		if t != "" && (t[0] == '-' || t[0] == '+') {
-			sign = t[0]
-			t = t[1:]
-		}
-		t = strings.TrimLeftFunc(t, isSpace)
-		t, ok := strings.CutPrefix(t, "endraw")
-		if !ok {
-			continue
-		}
-		t = strings.TrimLeftFunc(t, isSpace)
-		if n := ending(t, "%}", true, true); n > 0 {
-			l.data(rest[:i], sign, false)
-			l.advance(len(rest) - len(t) + n)
-			return
-		}
+	at := rawEnd.FindStringSubmatchIndex(rest)
+	if at == nil {
+		l.fail("a raw block has no end")
 	}
+	l.data(rest[:at[0]], rest[at[2]:at[3]], false)
+	l.advance(at[1])
 }
 
 // operators are Jinja's, longer ones first.
@@ -210,10 +184,17 @@ var operators = []string{
 	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
 }
 
+// maxTag is how many tokens a tag may have, which bounds how deep its expressions are.
+const maxTag = 5000
+
 // tag reads the tokens of a tag up to its end.
 func (l *lexer) tag(end kind) {
 	var open []byte
+	first := len(l.tokens)
 	for l.pos < len(l.src) {
+		if len(l.tokens) > first+maxTag {
+			l.fail("a tag has more than %d names, numbers, texts and operators", maxTag)
+		}
 		rest := l.src[l.pos:]
 		if len(open) == 0 {
 			if n := ending(rest, string(end), end == kindBlockEnd, end == kindBlockEnd); n > 0 {

@@ -35,11 +35,17 @@ const (
 
 // fail ends the rendering with an error of the template or its input.
 func (m *meter) fail(format string, args ...any) {
-	panic(&Error{m.line, shorten(fmt.Sprintf(format, args...))})
+	panic(errorf(m.line, format, args...))
 }
 
 // exceed ends the rendering at a limit.
 func (m *meter) exceed(limit string) { panic(&BudgetError{m.line, limit}) }
+
+// at charges the evaluation of an expression or statement of a line.
+func (m *meter) at(line int) {
+	m.line = line
+	m.step(1)
+}
 
 // step charges n steps.
 func (m *meter) step(n int) {
@@ -108,23 +114,6 @@ func (m *meter) charge(n, written int) {
 	m.step(n >> 8)
 }
 
-// reads charges the work of a function that reads its arguments from end to end.
-func (m *meter) reads(self any, a args) {
-	n := textLen(self)
-	for _, v := range a.pos {
-		n += textLen(v)
-	}
-	for _, v := range a.values {
-		n += textLen(v)
-	}
-	m.step(n >> 6)
-}
-
-func textLen(v any) int {
-	s, _ := plain(v).(string)
-	return len(s)
-}
-
 // call counts a level of calls while f runs.
 func (m *meter) call(f func()) {
 	if m.depth++; m.depth > m.budget.Depth {
@@ -158,6 +147,7 @@ func (m *meter) text(name string, v any) string {
 		m.check(v)
 		m.fail("%s wants a str, not '%s'", name, typeName(v))
 	}
+	m.step(len(s) >> 6)
 	return s
 }
 

@@ -5,24 +5,36 @@ import (
 	"strings"
 )
 
-const (
-	maxNest  = 200  // blocks, brackets and calls within each other
-	maxChain = 2000 // operators, filters and subscripts in a row
+// maxNest is how deep blocks, brackets and calls nest.
+const maxNest = 200
+
+type (
+	// A stmt runs a statement.
+	stmt func(r *run, s *scope) signal
+
+	// A block is the statements of a template or between tags.
+	block []stmt
+
+	// A target is what can be assigned to: a name, a field of a namespace, or the items of what is taken apart.
+	target struct {
+		name, field string
+		items       []target
+	}
 )
 
-// parser makes a tree of tokens. It panics with a *SyntaxError.
+// parser makes statements of tokens. It panics with a *Error.
 type parser struct {
 	tokens  []token
 	pos     int
 	nest    int
-	loops   int            // loops around, in the same macro
-	macros  []*macroDef    // the macros around, innermost last
-	unknown []*SyntaxError // filters and tests that nobody knows, where the template always comes to them
+	loops   int         // loops around, in the same macro
+	macros  []*macroDef // the macros around, innermost last
+	unknown []*Error    // filters and tests that nobody knows, where the template always comes to them
 }
 
 // parse reads a template. As in Python, a filter or test that nobody knows is an error here, but in a branch of a condition
 // only where a rendering comes to it: real templates have such branches.
-func parse(tokens []token) []stmt {
+func parse(tokens []token) block {
 	p := &parser{tokens: tokens}
 	body := p.body()
 	if len(p.unknown) > 0 {
@@ -43,7 +55,7 @@ func (p *parser) next() token {
 }
 
 func (p *parser) fail(line int, format string, args ...any) {
-	panic(syntaxError(line, format, args...))
+	panic(errorf(line, format, args...))
 }
 
 // deeper counts a level; p.nest-- leaves it.
@@ -53,67 +65,43 @@ func (p *parser) deeper() {
 	}
 }
 
-// chain counts what is evaluated one within the other without brackets.
-func (p *parser) chain(n int) {
-	if n > maxChain {
-		p.fail(p.cur().line, "an expression has more than %d operators in a row", maxChain)
-	}
-}
-
+// expect reads a token of a kind, or the name k.
 func (p *parser) expect(k kind) token {
 	t := p.cur()
-	if t.kind != k {
-		p.fail(t.line, "expected '%s', found %s", k, t)
+	if !t.is(k) {
+		p.fail(t.line, "expected %s, found %s", k, t)
 	}
 	return p.next()
 }
 
-func (p *parser) expectName(name string) token {
-	t := p.cur()
-	if !t.is(name) {
-		p.fail(t.line, "expected '%s', found %s", name, t)
-	}
-	return p.next()
-}
-
+// skip reads a token of a kind, or the name k, if it comes.
 func (p *parser) skip(k kind) bool {
-	if p.cur().kind != k {
-		return false
+	is := p.cur().is(k)
+	if is {
+		p.next()
 	}
-	p.next()
-	return true
-}
-
-func (p *parser) skipName(name string) bool {
-	if !p.cur().is(name) {
-		return false
-	}
-	p.next()
-	return true
+	return is
 }
 
 // body reads statements up to a tag of one of the names, which stays.
-func (p *parser) body(ends ...string) []stmt {
+func (p *parser) body(ends ...string) block {
 	p.deeper()
 	defer func() { p.nest-- }()
-	out := []stmt{}
+	out := block{}
 	for {
-		switch t := p.cur(); t.kind {
+		switch t := p.next(); t.kind {
 		case kindEOF:
 			if len(ends) > 0 {
 				p.fail(t.line, "the template ends where '%s' is missing", strings.Join(ends, "' or '"))
 			}
 			return out
 		case kindData:
-			p.next()
-			out = append(out, &textStmt{t.text})
+			out = append(out, func(r *run, _ *scope) signal { r.write(t.text); return done })
 		case kindVariableBegin:
-			p.next()
 			e := p.tuple(p.expression)
 			p.expect(kindVariableEnd)
-			out = append(out, &outputStmt{e, t.line})
-		default: // a block: the lexer makes nothing else between tags
-			p.next()
+			out = append(out, func(r *run, s *scope) signal { r.at(t.line); r.write(r.str(e(r, s))); return done })
+		default: // a tag: the lexer makes nothing else between texts
 			if t := p.cur(); t.kind == kindName && slices.Contains(ends, t.text) {
 				return out
 			}
@@ -124,7 +112,7 @@ func (p *parser) body(ends ...string) []stmt {
 }
 
 // block reads the end of a tag and the statements behind it, and the name of the tag that ends them.
-func (p *parser) block(ends ...string) ([]stmt, token) {
+func (p *parser) block(ends ...string) (block, token) {
 	p.skip(":")
 	p.expect(kindBlockEnd)
 	b := p.body(ends...)
@@ -132,7 +120,7 @@ func (p *parser) block(ends ...string) ([]stmt, token) {
 }
 
 // branch reads a block that a rendering may not come to.
-func (p *parser) branch(ends ...string) ([]stmt, token) {
+func (p *parser) branch(ends ...string) (block, token) {
 	known := len(p.unknown)
 	b, end := p.block(ends...)
 	p.unknown = p.unknown[:known]
@@ -152,27 +140,27 @@ func (p *parser) statement(ends []string) stmt {
 	case "set":
 		return p.set(t.line)
 	case "macro":
-		return p.macro(t.line)
+		m := &macroDef{name: p.expect(kindName).text, mentions: map[string]bool{}}
+		if reserved[m.name] {
+			p.fail(t.line, "a macro can't have the name '%s'", m.name)
+		}
+		p.signature(m)
+		p.macroBody(m, "endmacro")
+		return func(_ *run, s *scope) signal { s.set(m.name, &macro{m, s}); return done }
 	case "call":
 		return p.call(t.line)
 	case "filter":
-		filters := []*filterExpr{p.filter(nil)}
-		filters = append(filters, p.filters()...)
-		body, _ := p.block("endfilter")
-		return &filterStmt{filters, body}
-	case "generation": // marks the assistant's text for training; its body is that of a call block
+		return p.filtered(append([]filterCall{p.filter()}, p.filters()...), "endfilter")
+	case "generation": // marks the assistant's text for training; as in Python, a loop around it can't be left from within
 		defer func(loops int) { p.loops = loops }(p.loops)
 		p.loops = 0
-		body, _ := p.block("endgeneration")
-		return &generationStmt{body}
+		return p.filtered(nil, "endgeneration")
 	case "break", "continue":
-		switch {
-		case p.loops == 0:
+		if p.loops == 0 {
 			p.fail(t.line, "'%s' outside a loop", t.text)
-		case t.text == "break":
-			return &breakStmt{}
 		}
-		return &continueStmt{}
+		sig := map[string]signal{"break": breaks, "continue": continues}[t.text]
+		return func(*run, *scope) signal { return sig }
 	}
 	switch {
 	case refusedTags[t.text]:
@@ -185,94 +173,122 @@ func (p *parser) statement(ends []string) stmt {
 }
 
 func (p *parser) forLoop(line int) stmt {
-	s := &forStmt{line: line}
+	f := &forLoop{line: line}
 	p.loops++ // the target can't be called loop either
-	s.target = p.target("in")
+	f.target = p.target()
 	p.loops--
-	p.expectName("in")
-	s.iter = p.tuple(p.or, "recursive")
-	if p.skipName("if") {
-		s.test = p.expression()
+	p.expect("in")
+	f.over = p.tuple(p.or, "recursive")
+	if p.skip("if") {
+		f.test = p.expression()
 	}
-	if p.cur().is("recursive") {
+	if p.skip("recursive") {
 		p.fail(line, "recursive loops are not supported")
 	}
 	var end token
 	p.loops++
-	s.body, end = p.block("endfor", "else")
+	f.body, end = p.block("endfor", "else")
 	p.loops--
 	if end.text == "else" {
-		s.otherwise, _ = p.block("endfor")
+		f.otherwise, _ = p.block("endfor")
 	}
-	return s
+	return f.run
 }
 
 func (p *parser) ifElse(line int) stmt {
-	s := &ifStmt{}
-	for {
-		s.lines = append(s.lines, line)
-		s.tests = append(s.tests, p.tuple(p.or))
-		body, end := p.branch("elif", "else", "endif")
-		s.bodies = append(s.bodies, body)
-		line = end.line
-		switch end.text {
-		case "else":
-			body, _ = p.branch("endif")
-			s.bodies = append(s.bodies, body)
-			return s
-		case "endif":
-			return s
+	test := p.tuple(p.or)
+	then, end := p.branch("elif", "else", "endif")
+	otherwise := block{}
+	switch known := len(p.unknown); end.text {
+	case "elif":
+		otherwise = block{p.ifElse(end.line)}
+		p.unknown = p.unknown[:known]
+	case "else":
+		otherwise, _ = p.branch("endif")
+	}
+	return func(r *run, s *scope) signal {
+		r.at(line)
+		if truth(test(r, s)) {
+			return then.run(r, s)
 		}
+		return otherwise.run(r, s)
 	}
 }
 
 func (p *parser) set(line int) stmt {
-	t := p.setTarget()
+	var t target
+	if p.look().kind == "." {
+		t.name = p.expect(kindName).text
+		p.mention(t.name)
+		p.next()
+		t.field = p.expect(kindName).text
+	} else {
+		t = p.target()
+	}
 	if p.skip("=") {
-		return &setStmt{t, p.tuple(p.expression), line}
+		value := p.tuple(p.expression)
+		return func(r *run, s *scope) signal { r.at(line); t.assign(r, value(r, s), s); return done }
 	}
 	filters := p.filters()
 	body, _ := p.block("endset")
-	return &setBlockStmt{t, filters, body, line}
-}
-
-// setTarget is what {% set %} can assign to: the fields of a namespace too.
-func (p *parser) setTarget() target {
-	if p.look().kind != "." {
-		return p.target("")
-	}
-	t := p.expect(kindName)
-	p.next()
-	p.mention(t.text)
-	return &fieldTarget{t.text, p.expect(kindName).text}
-}
-
-// target reads what can be assigned to, up to the name end.
-func (p *parser) target(end string) target {
-	line := p.cur().line
-	return p.assignable(p.tuple(p.primary, end), line)
-}
-
-func (p *parser) assignable(e expr, line int) target {
-	switch e := e.(type) {
-	case *nameExpr:
-		if e.name == "loop" && p.loops > 0 {
-			p.fail(line, "can't assign to the special variable 'loop'")
+	return func(r *run, s *scope) signal {
+		text, sig := r.filtered(filters, body, s)
+		if sig == done {
+			r.at(line)
+			t.assign(r, text, s)
 		}
-		return &nameTarget{e.name}
-	case *tupleExpr:
-		t := &tupleTarget{}
-		for _, item := range e.items {
-			t.items = append(t.items, p.assignable(item, line))
-		}
-		return t
+		return sig
 	}
-	p.fail(line, "can't assign to this expression: want a name or names")
-	return nil
 }
 
-// reserved names can't be those of macros or parameters.
-var reserved = words("true false none True False None caller kwargs varargs")
+// filtered reads a block whose text passes filters.
+func (p *parser) filtered(filters []filterCall, end string) stmt {
+	body, _ := p.block(end)
+	return func(r *run, s *scope) signal {
+		text, sig := r.filtered(filters, body, s)
+		if sig == done {
+			r.write(r.text("a filter block", text))
+		}
+		return sig
+	}
+}
+
+// filters reads | name(…) as often as it comes.
+func (p *parser) filters() (all []filterCall) {
+	for p.skip("|") {
+		all = append(all, p.filter())
+	}
+	return all
+}
+
+// reserved names can't be assigned to.
+var reserved = words("true false none True False None")
+
+// target reads names, or names in brackets, with commas between.
+func (p *parser) target() target {
+	var t target
+	for comma := false; ; comma = true {
+		switch name := p.cur(); {
+		case p.skip("("):
+			t.items = append(t.items, p.target())
+			p.expect(")")
+		case reserved[name.text] || name.text == "loop" && p.loops > 0:
+			p.fail(name.line, "can't assign to '%s'", name.text)
+		default:
+			t.items = append(t.items, target{name: p.expect(kindName).text})
+		}
+		switch {
+		case p.skip(","):
+		case comma:
+			return t
+		default:
+			return t.items[0]
+		}
+	}
+}
+
+// specials are names that mean something in the body of a macro.
+var specials = words("caller kwargs varargs")
 
 // signature reads the parameters of a macro.
 func (p *parser) signature(m *macroDef) {
@@ -282,7 +298,7 @@ func (p *parser) signature(m *macroDef) {
 			p.expect(",")
 		}
 		t := p.expect(kindName)
-		if slices.Contains(m.params, t.text) || reserved[t.text] {
+		if slices.Contains(m.params, t.text) || reserved[t.text] || specials[t.text] {
 			p.fail(t.line, "the parameter '%s' can't be used here", t.text)
 		}
 		if p.skip("=") {
@@ -308,40 +324,28 @@ func (p *parser) macroBody(m *macroDef, end string) {
 // mention notes the use of a special name for all macros around.
 func (p *parser) mention(name string) {
 	for _, m := range p.macros {
-		m.caller = m.caller || name == "caller"
-		m.kwargs = m.kwargs || name == "kwargs"
-		m.varargs = m.varargs || name == "varargs"
+		if specials[name] {
+			m.mentions[name] = true
+		}
 	}
 }
 
-func (p *parser) macro(line int) stmt {
-	m := &macroDef{name: p.expect(kindName).text}
-	if reserved[m.name] {
-		p.fail(line, "a macro can't have the name '%s'", m.name)
-	}
-	p.signature(m)
-	p.macroBody(m, "endmacro")
-	return &macroStmt{m}
-}
-
+// call reads {% call(parameters) name(arguments) %}, whose body is the caller of the macro of that name.
 func (p *parser) call(line int) stmt {
-	m := &macroDef{}
+	m := &macroDef{mentions: map[string]bool{}}
 	if p.cur().kind == "(" {
 		p.signature(m)
 	}
-	c, ok := p.expression().(*callExpr)
-	if !ok {
-		p.fail(line, "expected a call behind 'call'")
-	}
+	of, arguments := p.name(p.expect(kindName)), p.callArgs()
 	p.macroBody(m, "endcall")
-	return &callStmt{m, c}
-}
-
-// filters reads | name(…) as often as it comes.
-func (p *parser) filters() []*filterExpr {
-	var out []*filterExpr
-	for p.skip("|") {
-		out = append(out, p.filter(nil))
+	return func(r *run, s *scope) signal {
+		f, a := of(r, s), arguments.eval(r, s)
+		if slices.Contains(a.names, "caller") {
+			r.fail("got multiple values for keyword argument 'caller'")
+		}
+		a.names, a.values = append(a.names, "caller"), append(a.values, &macro{m, s})
+		r.at(line)
+		r.write(r.text("a call block", r.callValue(f, a)))
+		return done
 	}
-	return out
 }

@@ -6,16 +6,21 @@ import (
 	"strings"
 )
 
+type (
+	// An expr evaluates an expression.
+	expr func(r *run, s *scope) any
+
+	// A filterCall applies a filter with its arguments.
+	filterCall func(r *run, s *scope, in any) any
+)
+
 // tuple reads what one reads, with commas between, up to an end or one of the names; one alone is itself.
 func (p *parser) tuple(one func() expr, ends ...string) expr {
 	items, comma := p.tupleItems(one, ends...)
-	switch {
-	case comma:
-		return &tupleExpr{items}
-	case len(items) == 0:
+	if len(items) == 0 {
 		p.fail(p.cur().line, "expected an expression, found %s", p.cur())
 	}
-	return items[0]
+	return tupleOf(items, comma)
 }
 
 func (p *parser) tupleItems(one func() expr, ends ...string) (items []expr, comma bool) {
@@ -31,110 +36,143 @@ func (p *parser) tupleItems(one func() expr, ends ...string) (items []expr, comm
 	}
 }
 
+func tupleOf(items []expr, comma bool) expr {
+	if len(items) == 1 && !comma {
+		return items[0]
+	}
+	return func(r *run, s *scope) any { return &tuple{r.evalAll(items, s)} }
+}
+
 func (p *parser) expression() expr {
 	p.deeper()
 	defer func() { p.nest-- }()
 	known := len(p.unknown)
 	e := p.or()
-	for n := 0; p.skipName("if"); n++ {
-		p.chain(n)
+	for p.skip("if") {
 		p.unknown = p.unknown[:known] // those of a branch
-		c := &condExpr{then: e, test: p.or()}
-		if p.skipName("else") {
-			known := len(p.unknown)
-			c.otherwise = p.expression()
-			p.unknown = p.unknown[:known]
+		then, test := e, p.or()
+		otherwise := constant(&undefined{"the inline if-expression evaluated to false and no else section was defined"})
+		known := len(p.unknown)
+		if p.skip("else") {
+			otherwise = p.expression()
 		}
-		e = c
+		p.unknown = p.unknown[:known]
+		e = func(r *run, s *scope) any {
+			if truth(test(r, s)) {
+				return then(r, s)
+			}
+			return otherwise(r, s)
+		}
 	}
 	return e
 }
 
-func (p *parser) or() expr {
-	e := p.and()
-	for n := 0; p.skipName("or"); n++ {
-		p.chain(n)
-		e = &orExpr{e, p.and()}
+// logic reads operands of and or or, whose value is the first that decides.
+func (p *parser) logic(word kind, operand func() expr, decides bool) expr {
+	e := operand()
+	for p.skip(word) {
+		left, right := e, operand()
+		e = func(r *run, s *scope) any {
+			if v := left(r, s); truth(v) == decides {
+				return v
+			}
+			return right(r, s)
+		}
 	}
 	return e
 }
 
-func (p *parser) and() expr {
-	e := p.not()
-	for n := 0; p.skipName("and"); n++ {
-		p.chain(n)
-		e = &andExpr{e, p.not()}
-	}
-	return e
-}
+func (p *parser) or() expr  { return p.logic("or", p.and, true) }
+func (p *parser) and() expr { return p.logic("and", p.not, false) }
 
 func (p *parser) not() expr {
-	if !p.skipName("not") {
+	if !p.skip("not") {
 		return p.compare()
 	}
 	p.deeper()
 	defer func() { p.nest-- }()
-	return &notExpr{p.not()}
+	return negate(p.not())
 }
 
+func negate(e expr) expr { return func(r *run, s *scope) any { return !truth(e(r, s)) } }
+
+// compare reads a chain of comparisons, which is evaluated as far as they hold.
 func (p *parser) compare() expr {
-	c := &compareExpr{line: p.cur().line}
-	c.first = p.sum()
+	line := p.cur().line
+	first := p.sum()
+	var ops []string
+	var with []expr
 	for {
-		t := p.cur()
-		op := string(t.kind)
+		op := string(p.cur().kind)
 		switch {
 		case slices.Contains([]string{"==", "!=", "<", "<=", ">", ">="}, op):
-		case t.is("in"):
+		case p.cur().is("in"):
 			op = "in"
-		case t.is("not") && p.look().is("in"):
+		case p.cur().is("not") && p.look().is("in"):
 			p.next()
 			op = "not in"
-		case len(c.ops) == 0:
-			return c.first
+		case len(ops) == 0:
+			return first
 		default:
-			return c
+			return func(r *run, s *scope) any {
+				left := first(r, s)
+				for i, op := range ops {
+					right := with[i](r, s)
+					if r.at(line); !r.holds(op, left, right) {
+						return false
+					}
+					left = right
+				}
+				return true
+			}
 		}
 		p.next()
-		p.chain(len(c.ops))
-		c.ops = append(c.ops, op)
-		c.with = append(c.with, p.sum())
+		ops, with = append(ops, op), append(with, p.sum())
 	}
 }
 
 // binary reads operators of one rank, which bind to the left.
 func (p *parser) binary(operand func() expr, ops ...string) expr {
 	e := operand()
-	for n := 0; slices.Contains(ops, string(p.cur().kind)); n++ {
-		p.chain(n)
+	for slices.Contains(ops, string(p.cur().kind)) {
 		t := p.next()
-		e = &binaryExpr{op: string(t.kind), left: e, right: operand(), line: t.line}
+		left, right, op := e, operand(), string(t.kind)
+		e = func(r *run, s *scope) any {
+			a, b := left(r, s), right(r, s)
+			r.at(t.line)
+			return r.binary(op, a, b)
+		}
 	}
 	return e
 }
 
-func (p *parser) sum() expr { return p.binary(p.concat, "+", "-") }
+func (p *parser) sum() expr     { return p.binary(p.concat, "+", "-") }
+func (p *parser) product() expr { return p.binary(p.factor, "*", "/", "//", "%") }
 
+// concat reads a ~ b: the texts of values, one behind the other.
 func (p *parser) concat() expr {
-	first := p.product()
-	if p.cur().kind != "~" {
-		return first
-	}
-	c := &concatExpr{items: []expr{first}}
+	items := []expr{p.product()}
 	for p.skip("~") {
-		c.items = append(c.items, p.product())
+		items = append(items, p.product())
 	}
-	return c
+	if len(items) == 1 {
+		return items[0]
+	}
+	return func(r *run, s *scope) any {
+		parts := make([]string, len(items))
+		for i, item := range items {
+			parts[i] = r.str(item(r, s))
+		}
+		return r.joinTexts(parts, "")
+	}
 }
 
-func (p *parser) product() expr {
-	return p.binary(func() expr {
-		e := p.unary(true)
-		if t := p.cur(); t.kind == "**" {
-			p.fail(t.line, "the operator '**' is not supported")
-		}
-		return e
-	}, "*", "/", "//", "%")
+func (p *parser) factor() expr {
+	e := p.unary(true)
+	if t := p.cur(); t.kind == "**" {
+		p.fail(t.line, "the operator '**' is not supported")
+	}
+	return e
 }
 
 func (p *parser) unary(filters bool) expr {
@@ -143,18 +181,26 @@ func (p *parser) unary(filters bool) expr {
 	var e expr
 	if t := p.cur(); t.kind == "-" || t.kind == "+" {
 		p.next()
-		e = &signExpr{op: string(t.kind), of: p.unary(false), line: t.line}
+		of := p.unary(false)
+		e = func(r *run, s *scope) any {
+			v := of(r, s)
+			r.at(t.line)
+			if f, ok := v.(float64); ok && t.kind == "-" {
+				return -f
+			}
+			return r.binary(string(t.kind), int64(0), v)
+		}
 	} else {
-		e = p.primary()
+		e = p.subscripts(p.primary())
 	}
-	e, n := p.subscripts(e)
-	for ; filters; n++ {
-		p.chain(n)
+	for filters {
+		of := e
 		switch {
 		case p.skip("|"):
-			e = p.filter(e)
-		case p.cur().is("is"):
-			e = p.test(e)
+			f := p.filter()
+			e = func(r *run, s *scope) any { return f(r, s, of(r, s)) }
+		case p.skip("is"):
+			e = p.test(of)
 		default:
 			return e
 		}
@@ -163,19 +209,28 @@ func (p *parser) unary(filters bool) expr {
 }
 
 // subscripts reads attributes, elements and calls as often as they come.
-func (p *parser) subscripts(e expr) (expr, int) {
-	for n := 0; ; n++ {
-		p.chain(n)
-		switch p.cur().kind {
-		case ".", "[":
-			e = p.subscript(e)
-		case "(":
-			e = p.callOf(e)
+func (p *parser) subscripts(e expr) expr {
+	for {
+		of, t := e, p.cur()
+		switch {
+		case p.skip("."):
+			e = p.attribute(of)
+		case p.skip("["):
+			e = p.subscript(of, t.line)
+		case t.kind == "(":
+			arguments := p.callArgs()
+			e = func(r *run, s *scope) any {
+				f, a := of(r, s), arguments.eval(r, s)
+				r.at(t.line)
+				return r.callValue(f, a)
+			}
 		default:
-			return e, n
+			return e
 		}
 	}
 }
+
+func constant(v any) expr { return func(*run, *scope) any { return v } }
 
 func (p *parser) primary() expr {
 	t := p.next()
@@ -187,32 +242,38 @@ func (p *parser) primary() expr {
 		for p.cur().kind == kindString {
 			text += p.next().text
 		}
-		return &constant{text}
+		return constant(text)
 	case kindInteger:
-		return p.integer(t)
+		return constant(p.integer(t))
 	case kindFloat:
 		f, _ := strconv.ParseFloat(t.text, 64) // out of range is infinity, as in Python
-		return &constant{f}
+		return constant(f)
 	case "(":
 		p.deeper()
 		items, comma := p.tupleItems(p.expression)
 		p.nest--
 		p.expect(")")
-		if len(items) == 1 && !comma {
-			return items[0]
-		}
-		return &tupleExpr{items}
+		return tupleOf(items, comma)
 	case "[":
-		return &listExpr{p.items("]", p.expression)}
+		items := p.items("]", p.expression)
+		return func(r *run, s *scope) any { return &List{r.evalAll(items, s)} }
 	case "{":
-		d := &dictExpr{line: t.line}
-		d.keys = p.items("}", func() expr {
+		var values []expr
+		keys := p.items("}", func() expr {
 			key := p.expression()
 			p.expect(":")
-			d.values = append(d.values, p.expression())
+			values = append(values, p.expression())
 			return key
 		})
-		return d
+		return func(r *run, s *scope) any {
+			d := &Dict{}
+			for i := range keys {
+				k, v := keys[i](r, s), values[i](r, s)
+				r.at(t.line)
+				r.setItem(d, k, v)
+			}
+			return d
+		}
 	}
 	p.fail(t.line, "expected an expression, found %s", t)
 	return nil
@@ -228,94 +289,105 @@ func (p *parser) items(end kind, one func() expr) (all []expr) {
 	return all
 }
 
-func (p *parser) integer(t token) expr {
+func (p *parser) integer(t token) int64 {
 	n, err := strconv.ParseInt(t.text, 10, 64)
 	if err != nil {
 		p.fail(t.line, "the number %s is beyond 64 bits, which is not supported", t.text)
 	}
-	return &constant{n}
+	return n
 }
 
 func (p *parser) name(t token) expr {
 	switch t.text {
 	case "true", "True":
-		return &constant{true}
+		return constant(true)
 	case "false", "False":
-		return &constant{false}
+		return constant(false)
 	case "none", "None":
-		return &constant{nil}
+		return constant(nil)
+	}
+	if k := p.cur().kind; refusedGlobals[t.text] && (k == "(" || k == ".") {
+		p.fail(t.line, "'%s' is not supported", t.text)
 	}
 	p.mention(t.text)
-	return &nameExpr{t.text, t.line}
+	f, missing := globals[t.text], &undefined{"'" + t.text + "' is undefined"}
+	return func(r *run, s *scope) any {
+		r.step(1)
+		if v, ok := s.get(t.text); ok {
+			return v
+		}
+		if f != nil {
+			return f
+		}
+		return missing
+	}
 }
 
-func (p *parser) subscript(of expr) expr {
+// attribute reads what follows a dot.
+func (p *parser) attribute(of expr) expr {
 	t := p.next()
-	if t.kind == "." {
-		switch attr := p.next(); {
-		case attr.kind == kindName && strings.HasPrefix(attr.text, "__"):
-			p.fail(attr.line, "the attribute '%s' is unsafe and not supported", attr.text)
-		case attr.kind == kindName:
-			return &attrExpr{of, attr.text, t.line}
-		case attr.kind == kindInteger:
-			return &itemExpr{of, p.integer(attr), t.line}
-		default:
-			p.fail(attr.line, "expected a name or number behind '.', found %s", attr)
-		}
+	switch {
+	case t.kind == kindInteger:
+		return item(of, constant(p.integer(t)), t.line)
+	case t.kind != kindName:
+		p.fail(t.line, "expected a name or number behind '.', found %s", t)
+	case strings.HasPrefix(t.text, "__"):
+		p.fail(t.line, "the attribute '%s' is unsafe and not supported", t.text)
+	case refusedMethod(t.text) && p.cur().kind == "(":
+		p.fail(t.line, "the method '%s' is not supported", t.text)
 	}
-	var bounds [3]expr
-	colons := 0
-	for ; ; colons++ {
-		if k := p.cur().kind; k != ":" && k != "]" {
-			bounds[colons] = p.expression()
+	return func(r *run, s *scope) any {
+		v := of(r, s)
+		r.at(t.line)
+		return r.attribute(v, t.text)
+	}
+}
+
+func item(of, index expr, line int) expr {
+	return func(r *run, s *scope) any {
+		v, i := of(r, s), index(r, s)
+		r.at(line)
+		return r.getItem(v, i)
+	}
+}
+
+// subscript reads an index or the bounds of a slice, and the bracket behind.
+func (p *parser) subscript(of expr, line int) expr {
+	parts, colons := []expr{of, constant(nil), constant(nil), constant(nil)}, 0
+	for {
+		if k := p.cur().kind; k != ":" && (k != "]" || colons == 0) {
+			parts[colons+1] = p.expression()
 		}
 		if colons == 2 || !p.skip(":") {
 			break
 		}
+		colons++
 	}
 	p.expect("]")
-	switch {
-	case colons > 0:
-		return &sliceExpr{of, bounds[0], bounds[1], bounds[2], t.line}
-	case bounds[0] == nil:
-		p.fail(t.line, "expected an expression, found ']'")
+	if colons == 0 {
+		return item(of, parts[1], line)
 	}
-	return &itemExpr{of, bounds[0], t.line}
+	return func(r *run, s *scope) any {
+		v := r.evalAll(parts, s)
+		r.at(line)
+		return r.slice(v[0], v[1], v[2], v[3])
+	}
 }
 
-// callOf reads the arguments of a call of a value.
-func (p *parser) callOf(of expr) expr {
-	line := p.cur().line
-	switch of := of.(type) {
-	case *nameExpr:
-		if refusedGlobals[of.name] {
-			p.fail(line, "the function '%s' is not supported", of.name)
-		}
-	case *attrExpr:
-		switch at, _ := of.of.(*nameExpr); {
-		case refusedMethods[of.name]:
-			p.fail(line, "the method '%s' is not supported", of.name)
-		case at != nil && refusedGlobals[at.name]:
-			p.fail(line, "the object '%s' is not supported", at.name)
-		}
-	}
-	return &callExpr{of, p.callArgs(), line}
+// callArgs are the arguments of a call.
+type callArgs struct {
+	pos    []expr
+	star   expr     // behind *; nil for none
+	names  []string // of the keyword arguments
+	values []expr
 }
 
 func (p *parser) callArgs() callArgs {
-	line := p.expect("(").line
 	var c callArgs
-	wrong := func(is bool) {
-		if is {
-			p.fail(line, "the arguments of a call are in the wrong order")
-		}
-	}
+	line := p.expect("(").line
 	p.items(")", func() expr {
 		switch t := p.cur(); {
-		case p.skip("*"):
-			wrong(c.star != nil)
-			c.star = p.expression()
-		case p.skip("**"):
+		case t.kind == "**":
 			p.fail(line, "keyword arguments behind '**' are not supported")
 		case t.kind == kindName && p.look().kind == "=":
 			if slices.Contains(c.names, t.text) {
@@ -323,80 +395,102 @@ func (p *parser) callArgs() callArgs {
 			}
 			p.next()
 			p.next()
-			c.names = append(c.names, t.text)
-			c.values = append(c.values, p.expression())
+			c.names, c.values = append(c.names, t.text), append(c.values, p.expression())
+		case c.star != nil || t.kind != "*" && c.names != nil:
+			p.fail(line, "the arguments of a call are in the wrong order")
+		case p.skip("*"):
+			c.star = p.expression()
 		default:
-			wrong(c.star != nil || len(c.names) > 0)
-			c.args = append(c.args, p.expression())
+			c.pos = append(c.pos, p.expression())
 		}
 		return nil
 	})
 	return c
 }
 
+// eval evaluates the arguments of a call.
+func (c *callArgs) eval(r *run, s *scope) args {
+	a := args{names: c.names}
+	if len(c.pos) > 0 {
+		a.pos = make([]any, len(c.pos))
+		for i, e := range c.pos {
+			a.pos[i] = e(r, s)
+		}
+	}
+	if c.star != nil {
+		a.pos = append(a.pos, r.list(c.star(r, s))...)
+	}
+	for _, e := range c.values {
+		a.values = append(a.values, e(r, s))
+	}
+	return a
+}
+
 // known returns the filter or test of a name. One that nobody knows fails when it is run, unless parse refuses it.
 func (p *parser) known(what string, t token, table map[string]*routine, refused map[string]bool) *routine {
-	f := table[t.text]
+	f, err := table[t.text], errorf(t.line, "the %s '%s' is not supported", what, t.text)
 	switch {
 	case refused[t.text]:
-		p.fail(t.line, "the %s '%s' is not supported", what, t.text)
+		panic(err)
 	case f == nil:
-		p.unknown = append(p.unknown, syntaxError(t.line, "the %s '%s' is not supported", what, t.text))
-		return unsupported(what, t.text)
+		p.unknown = append(p.unknown, err)
+		f = &routine{raw: func(r *run, _ any, _ args) any { r.fail("%s", err.Message); return nil }}
 	}
 	return f
 }
 
-func (p *parser) filter(of expr) *filterExpr {
+func (p *parser) filter() filterCall {
 	t := p.expect(kindName)
-	f := &filterExpr{of: of, name: t.text, run: p.known("filter", t, filters, refusedFilters), line: t.line}
-	if p.cur().kind != "(" {
-		return f
+	f := p.known("filter", t, filters, refusedFilters)
+	var arguments callArgs
+	if p.cur().kind == "(" {
+		p.inner(t.text)
+		arguments = p.callArgs()
 	}
-	f.args = p.callArgs()
-	named := func(i int) token { // an argument that is the name of a filter or test
-		if len(f.args.args) > i {
-			if c, ok := f.args.args[i].(*constant); ok {
-				name, _ := c.value.(string)
-				return token{text: name, line: t.line}
-			}
-		}
-		return token{}
+	return func(r *run, s *scope, in any) any {
+		a := arguments.eval(r, s)
+		r.at(t.line)
+		return r.filter(t.text, f, in, a)
 	}
-	var inner token
-	switch t.text {
-	case "map":
-		if inner = named(0); inner.text != "" {
-			p.known("filter", inner, filters, refusedFilters)
-		}
-	case "select", "reject":
-		inner = named(0)
-	case "selectattr", "rejectattr":
-		inner = named(1)
-	}
-	if t.text != "map" && inner.text != "" {
-		p.known("test", inner, tests, refusedTests)
-	}
-	return f
 }
 
+// inner looks at the filter or test that is an argument of a filter, whose arguments come next.
+func (p *parser) inner(filter string) {
+	at := p.pos + map[string]int{"map": 1, "select": 1, "reject": 1, "selectattr": 3, "rejectattr": 3}[filter]
+	if at == p.pos || at+1 >= len(p.tokens) || at == p.pos+3 && p.tokens[at-1].kind != "," {
+		return
+	}
+	if t, k := p.tokens[at], p.tokens[at+1].kind; t.kind == kindString && (k == "," || k == ")") {
+		if filter == "map" {
+			p.known("filter", t, filters, refusedFilters)
+		} else {
+			p.known("test", t, tests, refusedTests)
+		}
+	}
+}
+
+// test reads what follows is.
 func (p *parser) test(of expr) expr {
-	line := p.next().line
-	negated := p.skipName("not")
+	negated := p.skip("not")
 	t := p.expect(kindName)
-	e := &testExpr{of: of, name: t.text, run: p.known("test", t, tests, refusedTests), line: line}
+	f := p.known("test", t, tests, refusedTests)
+	var arguments callArgs
 	switch c := p.cur(); {
 	case c.kind == "(":
-		e.args = p.callArgs()
+		arguments = p.callArgs()
 	case c.is("is"):
 		p.fail(c.line, "tests can't be chained with 'is'")
 	case c.kind == kindName && !c.is("else") && !c.is("or") && !c.is("and"),
-		c.kind == kindString, c.kind == kindInteger, c.kind == kindFloat, c.kind == "[", c.kind == "{":
-		arg, _ := p.subscripts(p.primary())
-		e.args.args = []expr{arg}
+		slices.Contains([]kind{kindString, kindInteger, kindFloat, "[", "{"}, c.kind):
+		arguments.pos = []expr{p.subscripts(p.primary())}
+	}
+	e := func(r *run, s *scope) any {
+		v, a := of(r, s), arguments.eval(r, s)
+		r.at(t.line)
+		return f.invoke(r, t.text, v, a)
 	}
 	if negated {
-		return &notExpr{e}
+		return negate(e)
 	}
 	return e
 }

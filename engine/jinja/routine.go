@@ -33,7 +33,6 @@ func define(call func(r *run, in any, a []any) any, params ...any) *routine {
 
 // invoke calls a routine; name is for its errors.
 func (f *routine) invoke(r *run, name string, in any, a args) any {
-	r.reads(in, a)
 	if f.raw != nil {
 		return f.raw(r, in, a)
 	}
@@ -63,12 +62,4 @@ func (f *routine) bind(r *run, name string, a args) []any {
 		r.fail("%s misses the argument '%s'", name, f.names[at])
 	}
 	return out
-}
-
-// unsupported returns a routine that fails when it is called.
-func unsupported(what, name string) *routine {
-	return &routine{raw: func(r *run, _ any, _ args) any {
-		r.fail("the %s '%s' is not supported", what, name)
-		return nil
-	}}
 }

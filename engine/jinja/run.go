@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 )
@@ -43,56 +44,17 @@ func (r *run) capture(f func()) string {
 // scope holds the variables of a block, which sees those around it.
 type scope struct {
 	parent *scope
-	vars   []variable
-	index  map[string]int // of vars, once they are many
+	vars   table[string]
 }
-
-type variable struct {
-	name  string
-	value any
-}
-
-// many is how many variables a scope finds by looking at each.
-const many = 12
 
 func newScope(parent *scope) *scope { return &scope{parent: parent} }
 
-func (s *scope) find(name string) int {
-	if s.index != nil {
-		if i, ok := s.index[name]; ok {
-			return i
-		}
-		return -1
-	}
-	for i := range s.vars {
-		if s.vars[i].name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-func (s *scope) set(name string, value any) {
-	if i := s.find(name); i >= 0 {
-		s.vars[i].value = value
-		return
-	}
-	s.vars = append(s.vars, variable{name, value})
-	switch {
-	case s.index != nil:
-		s.index[name] = len(s.vars) - 1
-	case len(s.vars) > many:
-		s.index = make(map[string]int, 2*many)
-		for i := range s.vars {
-			s.index[s.vars[i].name] = i
-		}
-	}
-}
+func (s *scope) set(name string, value any) { s.vars.put(name, nil, value) }
 
 func (s *scope) get(name string) (any, bool) {
 	for ; s != nil; s = s.parent {
-		if i := s.find(name); i >= 0 {
-			return s.vars[i].value, true
+		if v, ok := s.vars.find(name); ok {
+			return v, true
 		}
 	}
 	return nil, false
@@ -107,109 +69,72 @@ const (
 	continues
 )
 
-// body runs statements.
-func (r *run) body(body []stmt, s *scope) signal {
-	for _, st := range body {
-		if sig := r.statement(st, s); sig != done {
+func (b block) run(r *run, s *scope) signal {
+	for _, st := range b {
+		r.step(1)
+		if sig := st(r, s); sig != done {
 			return sig
 		}
 	}
 	return done
 }
 
-func (r *run) statement(st stmt, s *scope) signal {
-	r.step(1)
-	switch st := st.(type) {
-	case *textStmt:
-		r.write(st.text)
-	case *outputStmt:
-		r.line = st.line
-		r.write(r.str(r.eval(st.of, s)))
-	case *ifStmt:
-		return r.ifElse(st, s)
-	case *forStmt:
-		r.line = st.line
-		return r.forLoop(st, r.eval(st.iter, s), s)
-	case *setStmt:
-		r.line = st.line
-		r.assign(st.target, r.eval(st.value, s), s)
-	case *setBlockStmt:
-		text, sig := r.filtered(st.filters, st.body, s)
-		if sig == done {
-			r.line = st.line
-			r.assign(st.target, text, s)
-		}
-		return sig
-	case *filterStmt:
-		text, sig := r.filtered(st.filters, st.body, s)
-		if sig == done {
-			r.write(r.text("a filter block", text))
-		}
-		return sig
-	case *macroStmt:
-		s.set(st.macro.name, &macro{st.macro, s})
-	case *callStmt:
-		r.write(r.text("a call block", r.evalCall(st.call, s, &macro{st.caller, s})))
-	case *generationStmt:
-		r.call(func() { r.write(r.capture(func() { r.body(st.body, newScope(s)) })) })
-	case *breakStmt:
-		return breaks
-	case *continueStmt:
-		return continues
-	}
-	return done
-}
-
-func (r *run) ifElse(st *ifStmt, s *scope) signal {
-	for i, test := range st.tests {
-		r.line = st.lines[i]
-		if truth(r.eval(test, s)) {
-			return r.body(st.bodies[i], s)
-		}
-	}
-	if len(st.bodies) > len(st.tests) {
-		return r.body(st.bodies[len(st.tests)], s)
-	}
-	return done
-}
-
 // filtered returns what a body writes, through filters.
-func (r *run) filtered(filters []*filterExpr, body []stmt, s *scope) (v any, sig signal) {
-	v = r.capture(func() { sig = r.body(body, newScope(s)) })
+func (r *run) filtered(filters []filterCall, body block, s *scope) (v any, sig signal) {
+	v = r.capture(func() { sig = body.run(r, newScope(s)) })
 	if sig == done {
 		for _, f := range filters {
-			r.line = f.line
-			v = r.filter(f.name, f.run, v, r.arguments(&f.args, s))
+			v = f(r, s, v)
 		}
 	}
 	return v, sig
 }
 
+func (r *run) evalAll(es []expr, s *scope) []any {
+	r.growList(len(es))
+	out := make([]any, len(es))
+	for i, e := range es {
+		out[i] = e(r, s)
+	}
+	return out
+}
+
 // assign gives v to a target in s.
-func (r *run) assign(t target, v any, s *scope) {
-	switch t := t.(type) {
-	case *nameTarget:
-		s.set(t.name, v)
-	case *fieldTarget:
+func (t target) assign(r *run, v any, s *scope) {
+	switch {
+	case t.field != "":
 		at, _ := s.get(t.name)
 		ns, ok := at.(*namespace)
 		if !ok {
 			r.fail("can't set the field '%s' of '%s': it is no namespace", t.field, t.name)
 		}
 		r.setItem(ns.fields, t.field, v)
-	case *tupleTarget:
+	case t.items == nil:
+		s.set(t.name, v)
+	default:
 		for i, item := range r.unpack(v, len(t.items)) {
-			r.assign(t.items[i], item, s)
+			t.items[i].assign(r, item, s)
 		}
 	}
 }
 
-// forLoop runs a for statement over v. As in Python, the else part runs where no pass came to the end of the body, be it for
-// want of elements or for continue.
-func (r *run) forLoop(st *forStmt, v any, s *scope) signal {
+// forLoop is a for statement.
+type forLoop struct {
+	target          target
+	over            expr
+	test            expr // nil for none
+	body, otherwise block
+	line            int
+}
+
+// run runs the loop. As in Python, the else part runs where no pass came to the end of the body, be it for want of elements or
+// for continue.
+func (f *forLoop) run(r *run, s *scope) signal {
+	r.at(f.line)
+	v := f.over(r, s)
 	l := &loop{r: r, next: r.iterate(v), over: v, index0: -1, length: -1}
-	if st.test != nil {
-		l.next, l.over = r.passing(st, l.next, s), nil
+	if f.test != nil {
+		l.next, l.over = f.passing(r, l.next, s), nil
 	}
 	completed := false
 	for {
@@ -217,44 +142,114 @@ func (r *run) forLoop(st *forStmt, v any, s *scope) signal {
 		if !ok {
 			break
 		}
-		r.step(1)
 		inner := newScope(s)
 		inner.set("loop", l)
-		r.line = st.line
-		r.assign(st.target, item, inner)
-		sig := r.body(st.body, inner)
+		r.at(f.line)
+		f.target.assign(r, item, inner)
+		sig := f.body.run(r, inner)
 		if sig == breaks {
 			break
 		}
 		completed = completed || sig == done
 	}
-	if !completed && st.otherwise != nil {
-		return r.body(st.otherwise, newScope(s)) // a break or continue in it means the loop around
+	if !completed {
+		return f.otherwise.run(r, newScope(s)) // a break or continue in it means the loop around
 	}
 	return done
 }
 
 // passing returns the elements for which the loop's condition is true.
-func (r *run) passing(st *forStmt, next iterFunc, s *scope) iterFunc {
+func (f *forLoop) passing(r *run, next iterFunc, s *scope) iterFunc {
 	return func() (any, bool) {
 		for {
 			item, ok := next()
 			if !ok {
 				return nil, false
 			}
-			r.step(1)
 			inner := newScope(s)
-			r.line = st.line
-			r.assign(st.target, item, inner)
-			if !truth(r.eval(st.test, inner)) {
+			r.at(f.line)
+			f.target.assign(r, item, inner)
+			if !truth(f.test(r, inner)) {
 				continue
 			}
-			if t, ok := st.target.(*tupleTarget); ok { // Python makes a tuple of what it took apart
-				item = &tuple{r.unpack(item, len(t.items))}
+			if n := len(f.target.items); n > 0 { // Python makes a tuple of what it took apart
+				item = &tuple{r.unpack(item, n)}
 			}
 			return item, true
 		}
 	}
+}
+
+// macroDef is a macro or the body of a call block.
+type macroDef struct {
+	name     string // "" for a call block's body
+	params   []string
+	defaults []expr // of the last params
+	body     block
+
+	mentions map[string]bool // caller, kwargs and varargs, where the body does
+}
+
+// noCaller is the caller of a macro that no call block calls.
+var noCaller = &undefined{"no caller defined"}
+
+func (r *run) callValue(f any, a args) any {
+	r.check(f)
+	switch f := f.(type) {
+	case *function:
+		return f.invoke(r, f.name, f.self, a)
+	case *macro:
+		return f.call(r, a)
+	}
+	r.fail("'%s' object is not callable", typeName(f))
+	return nil
+}
+
+// call runs a macro. Parameters have values by place, then by name. What is left goes to varargs and kwargs, and the body of a call
+// block to caller, where the macro mentions them.
+func (m *macro) call(r *run, a args) any {
+	def, s := m.def, newScope(m.scope)
+	given := make([]any, len(def.params))
+	n := copy(given, a.pos)
+	for i := n; i < len(given); i++ {
+		given[i] = required{}
+	}
+	kwargs, varargs := &Dict{}, &tuple{a.pos[n:]}
+	var caller any = noCaller
+	for i, name := range a.names {
+		switch at := slices.Index(def.params, name); {
+		case at >= n:
+			given[at] = a.values[i]
+		case name == "caller" && def.mentions[name]:
+			caller = a.values[i]
+		default:
+			r.setItem(kwargs, name, a.values[i])
+		}
+	}
+	switch {
+	case len(varargs.items) > 0 && !def.mentions["varargs"]:
+		r.fail("macro '%s' takes not more than %d arguments", def.name, len(def.params))
+	case kwargs.Len() > 0 && !def.mentions["kwargs"]:
+		r.fail("macro '%s' takes no keyword argument '%v'", def.name, kwargs.entries[0].key)
+	}
+	for name := range def.mentions {
+		s.set(name, map[string]any{"kwargs": kwargs, "varargs": varargs, "caller": caller}[name])
+	}
+	var text string
+	r.call(func() {
+		for i, name := range def.params { // a default sees the parameters in front of it
+			v := given[i]
+			if v == (required{}) {
+				v = &undefined{"parameter '" + name + "' was not provided"}
+				if d := i - (len(def.params) - len(def.defaults)); d >= 0 {
+					v = def.defaults[d](r, s)
+				}
+			}
+			s.set(name, v)
+		}
+		text = r.capture(func() { def.body.run(r, s) })
+	})
+	return text
 }
 
 // loop is the variable of that name.
@@ -332,13 +327,6 @@ func (l *loop) attribute(name string) (any, bool) {
 			return item, true
 		}
 		return &undefined{"there is no next item"}, true
-	case "cycle":
-		return &function{name, l, &routine{raw: func(r *run, _ any, a args) any {
-			if len(a.pos) == 0 || len(a.names) > 0 {
-				r.fail("loop.cycle wants values")
-			}
-			return a.pos[l.index0%int64(len(a.pos))]
-		}}}, true
 	}
 	return nil, false
 }

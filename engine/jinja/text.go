@@ -3,6 +3,7 @@ package jinja
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -16,6 +17,7 @@ import (
 func (m *meter) str(v any) string {
 	switch v := v.(type) {
 	case string:
+		m.step(len(v) >> 6)
 		return v
 	case markup:
 		return string(v)
@@ -204,29 +206,15 @@ func (m *meter) title(s string) string {
 	return b.String()
 }
 
-// titleWords is the filter title: a capital behind white space and opening brackets.
+// titleWord matches what the filter title makes a word: what is not behind white space or an opening bracket.
+var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
+
+// titleWords is the filter title.
 func (m *meter) titleWords(s string) string {
-	var b strings.Builder
-	starts := func(c rune) bool { return isSpace(c) || strings.ContainsRune("-({[<", c) }
-	for s != "" {
-		end := strings.IndexFunc(s, starts)
-		if end < 0 {
-			end = len(s)
-		}
-		if end > 0 {
-			_, n := utf8.DecodeRuneInString(s)
-			b.WriteString(m.upper(s[:n]))
-			b.WriteString(m.lower(s[n:end]))
-		}
-		next := end
-		if end < len(s) {
-			_, n := utf8.DecodeRuneInString(s[end:])
-			next += n
-		}
-		b.WriteString(s[end:next])
-		s = s[next:]
-	}
-	return b.String()
+	return titleWord.ReplaceAllStringFunc(s, func(w string) string {
+		_, n := utf8.DecodeRuneInString(w)
+		return m.upper(w[:n]) + m.lower(w[n:])
+	})
 }
 
 // strip is str.strip on one or both sides.
@@ -323,29 +311,23 @@ func splitSpace(s string, most int, last bool) []string {
 	return append(words[:most:most], strings.TrimLeftFunc(s, isSpace))
 }
 
+var lineEnd = regexp.MustCompile(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
+
 // splitLines is str.splitlines.
 func (m *meter) splitLines(s string) []string {
-	m.grow(len(s))
-	var out []string
-	for s != "" {
-		i := strings.IndexFunc(s, func(c rune) bool {
-			return c >= '\n' && c <= '\r' || c >= 0x1c && c <= 0x1e || c == 0x85 || c == 0x2028 || c == 0x2029
-		})
-		if i < 0 {
-			return append(out, s)
-		}
-		_, n := utf8.DecodeRuneInString(s[i:])
-		if strings.HasPrefix(s[i:], "\r\n") {
-			n = 2
-		}
-		m.grow(valueSize)
-		out = append(out, s[:i])
-		s = s[i+n:]
+	m.grow(2 * len(s))
+	lines := lineEnd.Split(s, -1)
+	m.growList(len(lines))
+	if n := len(lines) - 1; lines[n] == "" {
+		return lines[:n]
 	}
-	return out
+	return lines
 }
 
-// percent is format % v, with the directives s, r, d, i, f and %.
+// directive matches what % formats here: flags, width, precision and kind.
+var directive = regexp.MustCompile(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
+
+// percent is format % v, with the kinds s, r, d, i, f and %.
 func percent(m *meter, format string, v any) string {
 	m.step(len(format) >> 6)
 	values, mapping := []any{v}, false
@@ -358,124 +340,65 @@ func percent(m *meter, format string, v any) string {
 	var out strings.Builder
 	used := 0
 	for {
-		before, rest, ok := strings.Cut(format, "%")
-		m.add(&out, before)
-		if !ok {
+		at := strings.IndexByte(format, '%')
+		if at < 0 {
 			break
 		}
-		f, n := readDirective(rest)
-		if n == 0 {
-			m.fail("the format '%%%s' is not supported", m.cut(rest, 8))
+		m.add(&out, format[:at])
+		f := directive.FindStringSubmatch(format[at:])
+		if f == nil || f[3] != "" && (f[4] == "d" || f[4] == "i") {
+			m.fail("the format '%s' is not supported", m.cut(format[at:], 9))
 		}
-		if format = rest[n:]; f.kind == '%' {
+		if format = format[at+len(f[0]):]; f[4] == "%" {
 			m.add(&out, "%")
 			continue
 		}
 		if used++; used > len(values) {
 			m.fail("not enough arguments for format string")
 		}
-		f.write(m, &out, values[used-1])
+		m.add(&out, m.directive(f[1], f[2], f[3], f[4], values[used-1]))
 	}
+	m.add(&out, format)
 	if used < len(values) && !mapping {
 		m.fail("not all arguments converted during string formatting")
 	}
 	return out.String()
 }
 
-// A directive is one %… of a format.
-type directive struct {
-	left, zero       bool
-	sign             string
-	width, precision int // precision is negative for none
-	kind             byte
-}
-
-// readDirective reads what follows a %; n is its length, 0 where it is not supported.
-func readDirective(s string) (f directive, n int) {
-	f.precision = -1
-	for ; n < len(s); n++ {
-		switch c := s[n]; {
-		case c == '-':
-			f.left = true
-		case c == '0':
-			f.zero = true
-		case c == '+' || c == ' ' && f.sign == "":
-			f.sign = string(c)
-		default:
-			number := func() (v int) {
-				for ; n < len(s) && decimal(s[n]); n++ {
-					v = min(v*10+int(s[n]-'0'), 1<<40)
-				}
-				return v
-			}
-			f.width = number()
-			if n < len(s) && s[n] == '.' {
-				n++
-				f.precision = number()
-			}
-			if n == len(s) || strings.IndexByte("srdif%", s[n]) < 0 || f.precision >= 0 && (s[n] == 'd' || s[n] == 'i') {
-				return f, 0
-			}
-			f.kind = s[n]
-			return f, n + 1
-		}
+// directive formats a value as Go does, which is the same for what directive matches.
+func (m *meter) directive(flags, width, precision, kind string, v any) string {
+	for _, n := range []string{width, strings.TrimPrefix(precision, ".")} {
+		size, _ := strconv.Atoi(n) // of digits, or nothing
+		m.grow(size)
+		m.step(size)
 	}
-	return f, 0
-}
-
-func (f directive) write(m *meter, out *strings.Builder, v any) {
-	text, sign := "", ""
-	switch f.kind {
-	case 's', 'r':
-		if text = m.str(v); f.kind == 'r' {
+	switch kind {
+	case "s", "r":
+		text := m.str(v)
+		if kind == "r" {
 			text = m.repr(v)
 		}
-		if f.precision >= 0 {
-			text = m.cut(text, f.precision)
-		}
-		f.zero = false
-	default:
+		return fmt.Sprintf("%"+strings.Trim(flags, "0+ ")+width+precision+"s", text)
+	case "f":
 		m.check(v)
-		if x, ok := v.(float64); ok && f.kind != 'f' {
-			v = m.whole(x)
+		f := m.float(v)
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			m.fail("%%f of %s is not supported", floatRepr(f))
 		}
-		if !isNumber(v) {
-			m.fail("%%%c format: a number is required, not %s", f.kind, typeName(v))
+		return fmt.Sprintf("%"+flags+width+precision+"f", f)
+	}
+	if f, ok := v.(float64); ok {
+		v = m.whole(f)
+	}
+	n, ok := small(v)
+	if !ok {
+		m.check(v)
+		if isInt(v) {
+			m.fail("%%%s of a number beyond 64 bits is not supported", kind)
 		}
-		if text = m.str(v); f.kind == 'f' {
-			text = m.fixed(m.float(v), f.precision)
-		} else if b, ok := v.(bool); ok {
-			text = map[bool]string{true: "1", false: "0"}[b]
-		}
-		if sign = f.sign; strings.HasPrefix(text, "-") {
-			sign, text = "-", text[1:]
-		}
+		m.fail("%%%s format: a number is required, not %s", kind, typeName(v))
 	}
-	n := f.width - len(sign) - utf8.RuneCountInString(text)
-	m.grow(max(n, 0))
-	space := strings.Repeat(" ", max(n, 0))
-	switch {
-	case f.left:
-		text = sign + text + space
-	case f.zero:
-		text = sign + strings.Repeat("0", len(space)) + text
-	default:
-		text = space + sign + text
-	}
-	m.add(out, text)
-}
-
-// fixed is a float with so many digits behind the point, or 6.
-func (m *meter) fixed(f float64, precision int) string {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return floatRepr(f)
-	}
-	if precision < 0 {
-		precision = 6
-	}
-	m.grow(precision)
-	m.step(precision)
-	return strconv.FormatFloat(f, 'f', precision, 64)
+	return fmt.Sprintf("%"+flags+width+"d", n)
 }
 
 // whole is int(f).

@@ -90,6 +90,10 @@ func plain(v any) any {
 // typeName returns the name of v's type in Python.
 func typeName(v any) string {
 	switch v := v.(type) {
+	case *Dict:
+		return "dict"
+	case string:
+		return "str"
 	case nil:
 		return "NoneType"
 	case bool:
@@ -98,33 +102,23 @@ func typeName(v any) string {
 		return "int"
 	case float64:
 		return "float"
-	case string:
-		return "str"
-	case markup:
-		return "Markup"
-	case *List:
-		return "list"
-	case *tuple:
-		return "tuple"
-	case *Dict:
-		return "dict"
-	case *undefined:
-		return "Undefined"
-	case *rangeValue:
-		return "range"
-	case *generator:
-		return v.kind
-	case *view:
-		return v.kind
-	case *function:
-		return "function"
-	case *macro:
-		return "Macro"
-	case *namespace:
-		return "Namespace"
+	case interface{ python() string }:
+		return v.python()
 	}
-	return "LoopContext"
+	return "object"
 }
+
+func (*List) python() string        { return "list" }
+func (*tuple) python() string       { return "tuple" }
+func (*undefined) python() string   { return "Undefined" }
+func (*rangeValue) python() string  { return "range" }
+func (v *generator) python() string { return v.kind }
+func (v *view) python() string      { return v.kind }
+func (*function) python() string    { return "function" }
+func (*macro) python() string       { return "Macro" }
+func (*namespace) python() string   { return "Namespace" }
+func (*loop) python() string        { return "LoopContext" }
+func (markup) python() string       { return "Markup" }
 
 // truth is bool(v).
 func truth(v any) bool {
@@ -232,20 +226,11 @@ func (m *meter) list(v any) []any {
 
 // unpack takes v apart into n values.
 func (m *meter) unpack(v any, n int) []any {
-	next := m.iterate(v)
-	items := make([]any, 0, n)
-	for {
-		e, ok := next()
-		switch {
-		case ok && len(items) == n:
-			m.fail("too many values to unpack: want %d", n)
-		case !ok && len(items) < n:
-			m.fail("not enough values to unpack: want %d, have %d", n, len(items))
-		case !ok:
-			return items
-		}
-		items = append(items, e)
+	items := m.list(v)
+	if len(items) != n {
+		m.fail("values to unpack: want %d, have %d", n, len(items))
 	}
+	return items
 }
 
 // noAttribute returns what a missing attribute or element stands for.
@@ -260,63 +245,69 @@ func noAttribute(v any, name any) *undefined {
 	return &undefined{of + " has no such element"}
 }
 
-// Dict is Python's dict: it keeps the order in which keys came. Keys are text, numbers, bools and None.
-type Dict struct {
-	entries []entry
-	index   map[any]int // from hashKey; nil while there are few entries, which are then looked at one by one
+// A table keeps the order in which keys came.
+type table[K comparable] struct {
+	entries []entry[K]
+	index   map[K]int // nil while there are few entries, which are then looked at one by one
 }
 
-type entry struct{ hash, key, value any }
-
-// undefinedKey is the hash of all undefined values.
-type undefinedKey struct{}
+type entry[K comparable] struct {
+	hash       K
+	key, value any
+}
 
 // few is how many entries need no index.
-const few = 8
+const few = 10
 
-// Len returns the number of keys.
-func (d *Dict) Len() int { return len(d.entries) }
-
-// Set puts a value at a string. A key that is there keeps its place.
-func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
-
-func (d *Dict) at(hash any) int {
-	if d.index != nil {
-		if i, ok := d.index[hash]; ok {
+func (t *table[K]) at(hash K) int {
+	if t.index != nil {
+		if i, ok := t.index[hash]; ok {
 			return i
 		}
 		return -1
 	}
-	for i := range d.entries {
-		if d.entries[i].hash == hash {
+	for i := range t.entries {
+		if t.entries[i].hash == hash {
 			return i
 		}
 	}
 	return -1
 }
 
-func (d *Dict) find(hash any) (any, bool) {
-	if i := d.at(hash); i >= 0 {
-		return d.entries[i].value, true
+func (t *table[K]) find(hash K) (any, bool) {
+	if i := t.at(hash); i >= 0 {
+		return t.entries[i].value, true
 	}
 	return nil, false
 }
 
-func (d *Dict) put(hash, key, value any) {
-	if i := d.at(hash); i >= 0 {
-		d.entries[i].value = value
+func (t *table[K]) put(hash K, key, value any) {
+	if i := t.at(hash); i >= 0 {
+		t.entries[i].value = value
 		return
 	}
-	d.entries = append(d.entries, entry{hash, key, value})
-	if d.index != nil {
-		d.index[hash] = len(d.entries) - 1
-	} else if len(d.entries) > few {
-		d.index = make(map[any]int, 2*len(d.entries))
-		for i := range d.entries {
-			d.index[d.entries[i].hash] = i
+	t.entries = append(t.entries, entry[K]{hash, key, value})
+	if t.index != nil {
+		t.index[hash] = len(t.entries) - 1
+	} else if len(t.entries) > few {
+		t.index = make(map[K]int, 2*few)
+		for i := range t.entries {
+			t.index[t.entries[i].hash] = i
 		}
 	}
 }
+
+// Dict is Python's dict. Keys are text, numbers, bools and None; the table has what hashKey makes of them.
+type Dict struct{ table[any] }
+
+// undefinedKey is the hash of all undefined values.
+type undefinedKey struct{}
+
+// Len returns the number of keys.
+func (d *Dict) Len() int { return len(d.entries) }
+
+// Set puts a value at a string. A key that is there keeps its place.
+func (d *Dict) Set(key string, value any) { d.put(key, key, value) }
 
 // setItem is d[key] = value.
 func (m *meter) setItem(d *Dict, key, value any) {
