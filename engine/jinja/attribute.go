@@ -165,17 +165,14 @@ func (r *run) element(v, index any) (any, bool) {
 // slice is v[from:to:by]. Other than an index, it fails where Python has none.
 func (r *run) slice(v, from, to, by any) any {
 	r.check(v)
-	switch v := v.(type) {
-	case string:
-		if isASCII(v) {
-			first, count, step := r.bounds(len(v), from, to, by)
-			if step == 1 {
-				r.step(1)
-				return v[first : first+count]
+	if s, ok := v.(string); ok {
+		if isASCII(s) {
+			if first, count, step := r.bounds(len(s), from, to, by); step == 1 {
+				return s[first : first+count]
 			}
 		}
-		r.grow(4 * len(v))
-		runes := []rune(v)
+		r.grow(4 * len(s))
+		runes := []rune(s)
 		first, count, step := r.bounds(len(runes), from, to, by)
 		r.grow(4 * count)
 		out := make([]rune, count)
@@ -183,23 +180,18 @@ func (r *run) slice(v, from, to, by any) any {
 			out[i] = runes[first+i*step]
 		}
 		return string(out)
-	case *List:
-		return &List{r.sliceOf(v.items, from, to, by)}
-	case *tuple:
-		return &tuple{r.sliceOf(v.items, from, to, by)}
 	}
-	r.fail("a slice of a '%s' object is not supported", typeName(v))
-	return nil
-}
-
-func (r *run) sliceOf(items []any, from, to, by any) []any {
+	items, of := sequence(v)
+	if of == nil {
+		r.fail("a slice of a '%s' object is not supported", typeName(v))
+	}
 	first, count, step := r.bounds(len(items), from, to, by)
 	r.growList(count)
 	out := make([]any, count)
 	for i := range out {
 		out[i] = items[first+i*step]
 	}
-	return out
+	return of(out)
 }
 
 // bounds returns the first index of a slice of n elements, how many it has, and the step between them.

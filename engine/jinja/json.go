@@ -53,10 +53,29 @@ func readValue(d *json.Decoder, text func(string) string, depth int) (any, error
 	case json.Number:
 		return readNumber(string(v))
 	case json.Delim:
-		if v == '[' {
-			return readList(d, text, depth)
+		list, dict := &List{items: []any{}}, &Dict{}
+		for d.More() {
+			var key any
+			if v == '{' {
+				if key, err = d.Token(); err != nil {
+					return nil, err
+				}
+			}
+			e, err := readValue(d, text, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			if k, ok := key.(string); ok {
+				dict.Set(text(k), e)
+			} else {
+				list.items = append(list.items, e)
+			}
 		}
-		return readDict(d, text, depth)
+		_, err := d.Token()
+		if v == '{' {
+			return dict, err
+		}
+		return list, err
 	}
 	return token, nil // bool, nil
 }
@@ -77,36 +96,6 @@ func readNumber(s string) (any, error) {
 		return nil, fmt.Errorf("a number of %d digits", len(s))
 	}
 	return bigInt(s), nil
-}
-
-func readList(d *json.Decoder, text func(string) string, depth int) (any, error) {
-	l := &List{items: []any{}}
-	for d.More() {
-		e, err := readValue(d, text, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		l.items = append(l.items, e)
-	}
-	_, err := d.Token()
-	return l, err
-}
-
-func readDict(d *json.Decoder, text func(string) string, depth int) (any, error) {
-	out := &Dict{}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		e, err := readValue(d, text, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		out.Set(text(key.(string)), e) // the decoder lets nothing but strings through in front of a value
-	}
-	_, err := d.Token()
-	return out, err
 }
 
 // dumper writes JSON as Python's json.dumps does.
@@ -151,13 +140,16 @@ func (d *dumper) value(v any, line string) {
 	case int64, bigInt:
 		d.write(d.r.str(v))
 	case float64:
-		d.write(jsonFloat(v))
+		text := floatRepr(v)
+		if name, ok := map[string]string{"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[text]; ok {
+			text = name
+		}
+		d.write(text)
 	case string:
 		d.quote(v)
-	case *List:
-		d.all("[", "]", len(v.items), line, func(i int, line string) { d.value(v.items[i], line) })
-	case *tuple:
-		d.all("[", "]", len(v.items), line, func(i int, line string) { d.value(v.items[i], line) })
+	case *List, *tuple:
+		items, _ := sequence(v)
+		d.all("[", "]", len(items), line, func(i int, line string) { d.value(items[i], line) })
 	case *Dict:
 		entries := v.entries
 		if d.sorted {
@@ -171,18 +163,6 @@ func (d *dumper) value(v any, line string) {
 	default:
 		d.r.fail("tojson: object of type %s is not JSON serializable", typeName(v))
 	}
-}
-
-func jsonFloat(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "NaN"
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	}
-	return floatRepr(f)
 }
 
 // all writes n elements between brackets.
@@ -228,7 +208,7 @@ func (d *dumper) quote(s string) {
 			continue
 		}
 		d.write(s[from:i])
-		d.write(escaped(c))
+		d.write(jsonEscape(c))
 		_, n := utf8.DecodeRuneInString(s[i:])
 		from = i + n
 	}
@@ -236,21 +216,13 @@ func (d *dumper) quote(s string) {
 	d.write(`"`)
 }
 
-// escaped is c as JSON writes what it does not leave as it is.
-func escaped(c rune) string {
-	switch c {
-	case '"', '\\':
-		return `\` + string(c)
-	case '\n':
-		return `\n`
-	case '\r':
-		return `\r`
-	case '\t':
-		return `\t`
-	case '\f':
-		return `\f`
-	case '\b':
-		return `\b`
+// jsonEscapes are the escapes of one character.
+var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
+
+// jsonEscape returns c as JSON writes what it does not leave as it is.
+func jsonEscape(c rune) string {
+	if s, ok := jsonEscapes[c]; ok {
+		return s
 	}
 	if c >= 0x10000 {
 		hi, lo := utf16.EncodeRune(c)

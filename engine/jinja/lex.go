@@ -184,6 +184,8 @@ var operators = []string{
 	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
 }
 
+var closing = map[string]byte{"{": '}', "(": ')', "[": ']'}
+
 // maxTag is how many tokens a tag may have, which bounds how deep its expressions are.
 const maxTag = 5000
 
@@ -224,14 +226,9 @@ func (l *lexer) operator(rest string, open []byte) []byte {
 		if !strings.HasPrefix(rest, op) {
 			continue
 		}
-		switch op {
-		case "{":
-			open = append(open, '}')
-		case "(":
-			open = append(open, ')')
-		case "[":
-			open = append(open, ']')
-		case "}", ")", "]":
+		if end, ok := closing[op]; ok {
+			open = append(open, end)
+		} else if strings.Contains("])}", op) {
 			if len(open) == 0 || open[len(open)-1] != op[0] {
 				l.fail("unexpected '%s'", op)
 			}
@@ -304,40 +301,29 @@ func (l *lexer) str(rest string) {
 	l.fail("unexpected character %q: a string has no end", rest[0])
 }
 
-// simpleEscapes are the escapes of one character in Python's strings.
-var simpleEscapes = map[byte]string{
-	'\n': "", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v",
-}
-
-// unescape is the value of a string literal; an unknown escape stands for itself, as in Python.
+// unescape returns the value of a string literal; an unknown escape stands for itself, as in Python.
 func (l *lexer) unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 == len(s) {
-			b.WriteByte(s[i])
-			continue
+	for {
+		before, rest, ok := strings.Cut(s, `\`)
+		if !ok || rest == "" {
+			b.WriteString(s)
+			return b.String()
 		}
-		i++
-		c := s[i]
-		if text, ok := simpleEscapes[c]; ok {
-			b.WriteString(text)
-			continue
-		}
+		b.WriteString(before)
+		c := rest[0]
+		s = rest[1:]
 		switch {
-		case c == 'x' || c == 'u' || c == 'U':
-			n := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-			if i+n >= len(s) {
-				l.fail("a string has the escape \\%c with too few digits", c)
+		case c == '\n':
+		case c == '\'' || c == '"':
+			b.WriteByte(c)
+		case strings.IndexByte(`\abfnrtvxuU`, c) >= 0:
+			r, _, tail, err := strconv.UnquoteChar(`\`+rest, 0)
+			if err != nil {
+				l.fail("a string has the escape \\%.9s, which is no character", rest)
 			}
-			v, err := strconv.ParseUint(s[i+1:i+1+n], 16, 32)
-			if err != nil || !utf8.ValidRune(rune(v)) || v > utf8.MaxRune {
-				l.fail("a string has the escape \\%s, which is no character", s[i:i+1+n])
-			}
-			b.WriteRune(rune(v))
-			i += n
+			b.WriteRune(r)
+			s = tail
 		case c == 'N' || decimal(c):
 			l.fail(`the escape \%c is not supported: write the character`, c)
 		default:
@@ -345,5 +331,4 @@ func (l *lexer) unescape(s string) string {
 			b.WriteByte(c)
 		}
 	}
-	return b.String()
 }

@@ -164,47 +164,31 @@ func (m *meter) join(a, b any) (any, bool) {
 		}
 		return x + y, true
 	}
-	both := func(a, b []any) []any {
-		m.growList(len(a) + len(b))
-		return append(append(make([]any, 0, len(a)+len(b)), a...), b...)
-	}
-	switch a := a.(type) {
-	case *List:
-		if b, ok := b.(*List); ok {
-			return &List{both(a.items, b.items)}, true
-		}
-	case *tuple:
-		if b, ok := b.(*tuple); ok {
-			return &tuple{both(a.items, b.items)}, true
-		}
+	if p, q, ok := sequences(a, b); ok {
+		m.growList(len(p) + len(q))
+		_, of := sequence(a)
+		return of(append(append(make([]any, 0, len(p)+len(q)), p...), q...)), true
 	}
 	return nil, false
 }
 
 // repeat is v * n.
 func (m *meter) repeat(v any, n int) (any, bool) {
-	items := func(of []any) []any {
-		size := times(len(of), n)
-		m.growList(size)
-		out := make([]any, 0, size)
-		for len(out) < size {
-			out = append(out, of...)
-		}
-		return out
+	if s, ok := v.(string); ok {
+		m.grow(times(len(s), n))
+		return strings.Repeat(s, min(n, times(len(s), n))), true
 	}
-	switch v := v.(type) {
-	case string:
-		m.grow(times(len(v), n))
-		if v == "" {
-			n = 0
-		}
-		return strings.Repeat(v, n), true
-	case *List:
-		return &List{items(v.items)}, true
-	case *tuple:
-		return &tuple{items(v.items)}, true
+	items, of := sequence(v)
+	if of == nil {
+		return nil, false
 	}
-	return nil, false
+	size := times(len(items), n)
+	m.growList(size)
+	out := make([]any, 0, size)
+	for len(out) < size {
+		out = append(out, items...)
+	}
+	return of(out), true
 }
 
 // compareNumbers returns -1, 0 or 1; ok is false where one is not a number (NaN).
@@ -250,12 +234,9 @@ func (m *meter) equal(a, b any) bool {
 	case *undefined:
 		_, ok := b.(*undefined)
 		return ok
-	case *List:
-		b, ok := b.(*List)
-		return ok && (a == b || m.equalItems(a.items, b.items))
-	case *tuple:
-		b, ok := b.(*tuple)
-		return ok && (a == b || m.equalItems(a.items, b.items))
+	case *List, *tuple:
+		x, y, ok := sequences(a, b)
+		return ok && (a == b || m.equalItems(x, y))
 	case *Dict:
 		b, ok := b.(*Dict)
 		return ok && (a == b || m.equalDicts(a, b))
@@ -327,20 +308,14 @@ func (m *meter) order(op string, a, b any) (int, bool) {
 	if isNumber(a) && isNumber(b) {
 		return compareNumbers(a, b)
 	}
-	switch a := plain(a).(type) {
-	case string:
-		if b, ok := plain(b).(string); ok {
-			m.step(len(a) >> 8)
-			return strings.Compare(a, b), true
-		}
-	case *List:
-		if b, ok := b.(*List); ok {
-			return m.orderItems(op, a.items, b.items)
-		}
-	case *tuple:
-		if b, ok := b.(*tuple); ok {
-			return m.orderItems(op, a.items, b.items)
-		}
+	x, isText := plain(a).(string)
+	y, isText2 := plain(b).(string)
+	if isText && isText2 {
+		m.step(len(x) >> 8)
+		return strings.Compare(x, y), true
+	}
+	if p, q, ok := sequences(a, b); ok {
+		return m.orderItems(op, p, q)
 	}
 	m.fail("'%s' can't compare '%s' and '%s'", op, typeName(a), typeName(b))
 	return 0, false

@@ -98,7 +98,7 @@ func (p *parser) body(ends ...string) block {
 		case kindData:
 			out = append(out, func(r *run, _ *scope) signal { r.write(t.text); return done })
 		case kindVariableBegin:
-			e := p.tuple(p.expression)
+			e := p.tuple(false, p.expression)
 			p.expect(kindVariableEnd)
 			out = append(out, func(r *run, s *scope) signal { r.at(t.line); r.write(r.str(e(r, s))); return done })
 		default: // a tag: the lexer makes nothing else between texts
@@ -141,9 +141,6 @@ func (p *parser) statement(ends []string) stmt {
 		return p.set(t.line)
 	case "macro":
 		m := &macroDef{name: p.expect(kindName).text, mentions: map[string]bool{}}
-		if reserved[m.name] {
-			p.fail(t.line, "a macro can't have the name '%s'", m.name)
-		}
 		p.signature(m)
 		p.macroBody(m, "endmacro")
 		return func(_ *run, s *scope) signal { s.set(m.name, &macro{m, s}); return done }
@@ -178,7 +175,7 @@ func (p *parser) forLoop(line int) stmt {
 	f.target = p.target()
 	p.loops--
 	p.expect("in")
-	f.over = p.tuple(p.or, "recursive")
+	f.over = p.tuple(false, p.or, "recursive")
 	if p.skip("if") {
 		f.test = p.expression()
 	}
@@ -196,7 +193,7 @@ func (p *parser) forLoop(line int) stmt {
 }
 
 func (p *parser) ifElse(line int) stmt {
-	test := p.tuple(p.or)
+	test := p.tuple(false, p.or)
 	then, end := p.branch("elif", "else", "endif")
 	otherwise := block{}
 	switch known := len(p.unknown); end.text {
@@ -226,7 +223,7 @@ func (p *parser) set(line int) stmt {
 		t = p.target()
 	}
 	if p.skip("=") {
-		value := p.tuple(p.expression)
+		value := p.tuple(false, p.expression)
 		return func(r *run, s *scope) signal { r.at(line); t.assign(r, value(r, s), s); return done }
 	}
 	filters := p.filters()
@@ -261,18 +258,17 @@ func (p *parser) filters() (all []filterCall) {
 	return all
 }
 
-// reserved names can't be assigned to.
-var reserved = words("true false none True False None")
-
 // target reads names, or names in brackets, with commas between.
 func (p *parser) target() target {
 	var t target
 	for comma := false; ; comma = true {
-		switch name := p.cur(); {
+		name := p.cur()
+		_, reserved := constants[name.text]
+		switch {
 		case p.skip("("):
 			t.items = append(t.items, p.target())
 			p.expect(")")
-		case reserved[name.text] || name.text == "loop" && p.loops > 0:
+		case reserved || name.text == "loop" && p.loops > 0:
 			p.fail(name.line, "can't assign to '%s'", name.text)
 		default:
 			t.items = append(t.items, target{name: p.expect(kindName).text})
@@ -298,7 +294,7 @@ func (p *parser) signature(m *macroDef) {
 			p.expect(",")
 		}
 		t := p.expect(kindName)
-		if slices.Contains(m.params, t.text) || reserved[t.text] || specials[t.text] {
+		if slices.Contains(m.params, t.text) || specials[t.text] {
 			p.fail(t.line, "the parameter '%s' can't be used here", t.text)
 		}
 		if p.skip("=") {

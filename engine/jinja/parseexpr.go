@@ -15,30 +15,22 @@ type (
 )
 
 // tuple reads what one reads, with commas between, up to an end or one of the names; one alone is itself.
-func (p *parser) tuple(one func() expr, ends ...string) expr {
-	items, comma := p.tupleItems(one, ends...)
-	if len(items) == 0 {
-		p.fail(p.cur().line, "expected an expression, found %s", p.cur())
-	}
-	return tupleOf(items, comma)
-}
-
-func (p *parser) tupleItems(one func() expr, ends ...string) (items []expr, comma bool) {
-	for {
+func (p *parser) tuple(empty bool, one func() expr, ends ...string) expr {
+	var items []expr
+	for comma := false; ; comma = true {
 		t := p.cur()
 		if t.kind == kindVariableEnd || t.kind == kindBlockEnd || t.kind == ")" || t.kind == kindName && slices.Contains(ends, t.text) {
-			return items, comma
+			break
 		}
 		if items = append(items, one()); !p.skip(",") {
-			return items, comma
+			if !comma {
+				return items[0]
+			}
+			break
 		}
-		comma = true
 	}
-}
-
-func tupleOf(items []expr, comma bool) expr {
-	if len(items) == 1 && !comma {
-		return items[0]
+	if len(items) == 0 && !empty {
+		p.fail(p.cur().line, "expected an expression, found %s", p.cur())
 	}
 	return func(r *run, s *scope) any { return &tuple{r.evalAll(items, s)} }
 }
@@ -250,10 +242,10 @@ func (p *parser) primary() expr {
 		return constant(f)
 	case "(":
 		p.deeper()
-		items, comma := p.tupleItems(p.expression)
+		e := p.tuple(true, p.expression)
 		p.nest--
 		p.expect(")")
-		return tupleOf(items, comma)
+		return e
 	case "[":
 		items := p.items("]", p.expression)
 		return func(r *run, s *scope) any { return &List{r.evalAll(items, s)} }
@@ -297,14 +289,12 @@ func (p *parser) integer(t token) int64 {
 	return n
 }
 
+// constants are names with a value.
+var constants = map[string]any{"true": true, "True": true, "false": false, "False": false, "none": nil, "None": nil}
+
 func (p *parser) name(t token) expr {
-	switch t.text {
-	case "true", "True":
-		return constant(true)
-	case "false", "False":
-		return constant(false)
-	case "none", "None":
-		return constant(nil)
+	if v, ok := constants[t.text]; ok {
+		return constant(v)
 	}
 	if k := p.cur().kind; refusedGlobals[t.text] && (k == "(" || k == ".") {
 		p.fail(t.line, "'%s' is not supported", t.text)

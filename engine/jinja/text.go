@@ -37,26 +37,27 @@ func (m *meter) repr(v any) string {
 }
 
 func (m *meter) writeRepr(b *strings.Builder, v any) {
-	list := func(open string, n int, at func(int) any, end string) {
+	n, at, _ := elements(v)
+	all := func(open, end string, element func(i int)) {
 		m.walk()
 		m.add(b, open)
 		for i := range n {
 			if i > 0 {
 				m.add(b, ", ")
 			}
-			m.writeRepr(b, at(i))
+			element(i)
 		}
 		m.add(b, end)
 		m.walking--
 	}
-	n, at, _ := elements(v)
+	one := func(i int) { m.writeRepr(b, at(i)) }
 	switch v := v.(type) {
 	case nil:
 		b.WriteString("None")
 	case bool:
 		b.WriteString(map[bool]string{true: "True", false: "False"}[v])
 	case int64:
-		m.add(b, strconv.FormatInt(v, 10))
+		b.WriteString(strconv.FormatInt(v, 10))
 	case bigInt:
 		m.add(b, string(v))
 	case float64:
@@ -69,24 +70,17 @@ func (m *meter) writeRepr(b *strings.Builder, v any) {
 	case *undefined:
 		b.WriteString("Undefined")
 	case *List:
-		list("[", n, at, "]")
+		all("[", "]", one)
 	case *tuple:
-		list("(", n, at, map[bool]string{true: ",)", false: ")"}[n == 1])
+		all("(", map[bool]string{true: ",)", false: ")"}[n == 1], one)
 	case *view:
-		list(v.kind+"([", n, at, "])")
+		all(v.kind+"([", "])", one)
 	case *Dict:
-		m.walk()
-		m.add(b, "{")
-		for i := range v.entries {
-			if i > 0 {
-				m.add(b, ", ")
-			}
-			m.writeRepr(b, v.entries[i].key)
+		all("{", "}", func(i int) {
+			one(i)
 			m.add(b, ": ")
 			m.writeRepr(b, v.entries[i].value)
-		}
-		m.add(b, "}")
-		m.walking--
+		})
 	default:
 		m.fail("the text of a '%s' object is not supported: call it or read its elements", typeName(v))
 	}

@@ -79,6 +79,24 @@ func (v *view) at(i int) any {
 	return &tuple{[]any{e.key, e.value}}
 }
 
+// sequence returns the elements of a list or tuple, and what makes another one of them; nil for other values.
+func sequence(v any) ([]any, func([]any) any) {
+	switch v := v.(type) {
+	case *List:
+		return v.items, func(items []any) any { return &List{items} }
+	case *tuple:
+		return v.items, func(items []any) any { return &tuple{items} }
+	}
+	return nil, nil
+}
+
+// sequences returns the elements of two lists or of two tuples.
+func sequences(a, b any) (x, y []any, ok bool) {
+	x, of := sequence(a)
+	y, of2 := sequence(b)
+	return x, y, of != nil && of2 != nil && typeName(a) == typeName(b)
+}
+
 // plain returns v, as a string where it is markup.
 func plain(v any) any {
 	if m, ok := v.(markup); ok {
@@ -152,11 +170,10 @@ func length(v any) (int, bool) {
 
 // elements returns those of a value that can be walked over many times, strings left out.
 func elements(v any) (n int, at func(int) any, ok bool) {
+	if items, of := sequence(v); of != nil {
+		return len(items), func(i int) any { return items[i] }, true
+	}
 	switch v := v.(type) {
-	case *List:
-		return len(v.items), func(i int) any { return v.items[i] }, true
-	case *tuple:
-		return len(v.items), func(i int) any { return v.items[i] }, true
 	case *Dict:
 		return v.Len(), func(i int) any { return v.entries[i].key }, true
 	case *view:
