@@ -3,10 +3,9 @@
 // A model file contains a Jinja template for that. Package jinja renders it as Hugging Face's transformers would; this package
 // makes the template's variables from a request. A file without a template gets ChatML.
 //
-// What it refuses: templates with tags that package jinja does not support, when they are parsed, and conversations that come to what
-// else it does not support; renderings that exceed
-// the budget of steps, memory, output or time (a BudgetError); and conversations that the template itself refuses with
-// raise_exception: that is a RefusedError, whose reason is meant for the client. A template never panics its caller.
+// What it refuses: templates that use what package jinja does not support, when they are parsed; renderings that come to what only
+// values show to be not supported, or that exceed the budget of steps, memory, output or time (a BudgetError); and conversations that
+// the template itself refuses with raise_exception: that is a RefusedError, whose reason is meant for the client. A template never panics its caller.
 //
 // Templates differ in whether the arguments of a call are an object or JSON text, and whether a message that only calls
 // tools has the content None or "". New finds out by rendering a conversation of its own, and Render uses what the template takes.

@@ -57,16 +57,26 @@ var refused = map[string]map[string]bool{
 	"LoopContext": words("changed cycle depth depth0"),
 }
 
-// refusedMethod reports whether only types of Python that do not have it here have a method of this name. A template that calls it
-// is refused when it is parsed.
-func refusedMethod(name string) (is bool) {
+// refusedMethods are those that only types of Python have which do not have them here. A template that calls one is refused when it is
+// parsed.
+var refusedMethods = map[string]bool{}
+
+func init() {
 	for t := range refused {
-		if attributes[t][name] != nil || mutating[t][name] {
-			return false
+		for name := range refused[t] {
+			refusedMethods[name] = t != "Macro" || refusedMethods[name]
 		}
-		is = is || refused[t][name] && t != "Macro"
 	}
-	return is
+	for t := range attributes {
+		for name := range attributes[t] {
+			delete(refusedMethods, name)
+		}
+	}
+	for t := range mutating {
+		for name := range mutating[t] {
+			delete(refusedMethods, name)
+		}
+	}
 }
 
 // attribute is v.name: an attribute of the object, else its element of that name.

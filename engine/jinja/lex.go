@@ -61,7 +61,7 @@ type lexer struct {
 // lex returns the tokens of a source, the last of which is kindEOF. It panics with a *Error.
 func lex(source string) []token {
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
-	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
+	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true, tokens: make([]token, 0, len(source)/8)}
 	for l.pos < len(l.src) {
 		l.text()
 	}

@@ -300,7 +300,7 @@ func (p *parser) name(t token) expr {
 		p.fail(t.line, "'%s' is not supported", t.text)
 	}
 	p.mention(t.text)
-	f, missing := globals[t.text], &undefined{"'" + t.text + "' is undefined"}
+	f := globals[t.text]
 	return func(r *run, s *scope) any {
 		r.step(1)
 		if v, ok := s.get(t.text); ok {
@@ -309,7 +309,7 @@ func (p *parser) name(t token) expr {
 		if f != nil {
 			return f
 		}
-		return missing
+		return &undefined{"'" + t.text + "' is undefined"}
 	}
 }
 
@@ -323,7 +323,7 @@ func (p *parser) attribute(of expr) expr {
 		p.fail(t.line, "expected a name or number behind '.', found %s", t)
 	case strings.HasPrefix(t.text, "__"):
 		p.fail(t.line, "the attribute '%s' is unsafe and not supported", t.text)
-	case refusedMethod(t.text) && p.cur().kind == "(":
+	case refusedMethods[t.text] && p.cur().kind == "(":
 		p.fail(t.line, "the method '%s' is not supported", t.text)
 	}
 	return func(r *run, s *scope) any {
