@@ -94,11 +94,7 @@ func Parse(source string) (t *Template, err error) {
 	if len(source) > maxSource {
 		return nil, errorf(1, "the template has %d bytes: at most %d are read", len(source), maxSource)
 	}
-	defer func() {
-		if failed, ok := recovered(recover()); ok {
-			t, err = nil, failed
-		}
-	}()
+	defer func() { err = caught(recover(), err, 1) }()
 	return &Template{body: parse(lex(source))}, nil
 }
 
@@ -112,13 +108,14 @@ type Options struct {
 // It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
 // context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {
-	r := newRun(ctx, o)
-	r.shared = &t.held
-	defer func() { t.held.Add(-int64(r.held)) }()
+	b := o.Budget.withDefaults()
+	r := &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b, shared: &t.held}, now: o.Now, root: &scope{}, out: &strings.Builder{}}
+	if r.now.IsZero() {
+		r.now = time.Now()
+	}
 	defer func() {
-		if failed, ok := recovered(recover()); ok {
-			text, err = "", r.named(failed)
-		}
+		t.held.Add(-int64(r.held))
+		err = caught(recover(), err, r.line)
 	}()
 	for name, value := range variables {
 		r.root.set(name, value)
@@ -127,26 +124,18 @@ func (t *Template) Render(ctx context.Context, variables map[string]any, o Optio
 	return r.out.String(), nil
 }
 
-// recovered takes what a panic carried. An error of this package is what it is; a fault of our own becomes an error too,
-// because a template that finds one must not end the connection of its client without an answer.
-func recovered(p any) (error, bool) {
+// caught returns the error that a panic carried. A fault of our own becomes an error too, because a template that finds one must not
+// end the connection of its client without an answer.
+func caught(p any, err error, line int) error {
 	switch p := p.(type) {
 	case nil:
-		return nil, false
+		return err
 	case runtime.Error:
-		return fmt.Errorf("internal fault: %w", p), true
+		return &Error{line, "internal fault: " + p.Error()}
 	case error:
-		return p, true
+		return p
 	}
 	panic(p)
-}
-
-// named puts the line into a fault of our own.
-func (r *run) named(err error) error {
-	if _, ok := errors.AsType[runtime.Error](err); ok {
-		return &Error{r.line, err.Error()}
-	}
-	return err
 }
 
 // shorten cuts the middle out of a long message.

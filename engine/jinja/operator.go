@@ -281,25 +281,13 @@ func (m *meter) equalDicts(a, b *Dict) bool {
 // holds is a op b for a comparison.
 func (m *meter) holds(op string, a, b any) bool {
 	switch op {
-	case "==":
-		return m.equal(a, b)
-	case "!=":
-		return !m.equal(a, b)
-	case "in":
-		return m.contains(b, a)
-	case "not in":
-		return !m.contains(b, a)
+	case "==", "!=":
+		return m.equal(a, b) == (op == "==")
+	case "in", "not in":
+		return m.contains(b, a) == (op == "in")
 	}
 	order, ok := m.order(op, a, b)
-	switch op {
-	case "<":
-		return ok && order < 0
-	case "<=":
-		return ok && order <= 0
-	case ">":
-		return ok && order > 0
-	}
-	return ok && order >= 0
+	return ok && (order < 0 && op[0] == '<' || order > 0 && op[0] == '>' || order == 0 && len(op) == 2)
 }
 
 // order compares numbers, strings and sequences; it is false for NaN.

@@ -339,7 +339,7 @@ func (p *parser) call(line int) stmt {
 		if slices.Contains(a.names, "caller") {
 			r.fail("got multiple values for keyword argument 'caller'")
 		}
-		a.names, a.values = append(a.names, "caller"), append(a.values, &macro{m, s})
+		a.names, a.values = append(slices.Clip(a.names), "caller"), append(a.values, &macro{m, s})
 		r.at(line)
 		r.write(r.text("a call block", r.callValue(f, a)))
 		return done

@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -13,15 +12,6 @@ type run struct {
 	now  time.Time
 	root *scope
 	out  *strings.Builder
-}
-
-func newRun(ctx context.Context, o Options) *run {
-	b := o.Budget.withDefaults()
-	now := o.Now
-	if now.IsZero() {
-		now = time.Now()
-	}
-	return &run{meter: meter{ctx: ctx, end: time.Now().Add(b.Time), budget: b}, now: now, root: &scope{}, out: &strings.Builder{}}
 }
 
 // write writes output, of the template or of a macro or block.
