@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // Writer makes a GGUF version 3 file: set the metadata, add the tensors, Flush.
@@ -84,26 +83,21 @@ func (w *Writer) SetUint32(key string, v uint32) {
 	}
 }
 
-// SetUint64 sets an unsigned integer of 64 bits.
-func (w *Writer) SetUint64(key string, v uint64) {
-	w.key(key, KindUint64)
-	w.meta = binary.LittleEndian.AppendUint64(w.meta, v)
+// put appends numbers, bools or slices of them.
+func (w *Writer) put(v any) {
+	w.meta, _ = binary.Append(w.meta, binary.LittleEndian, v) // fails for other types only
 }
 
 // SetFloat32 sets a float.
 func (w *Writer) SetFloat32(key string, v float32) {
 	w.key(key, KindFloat32)
-	w.meta = binary.LittleEndian.AppendUint32(w.meta, math.Float32bits(v))
+	w.put(v)
 }
 
 // SetBool sets a bool.
 func (w *Writer) SetBool(key string, v bool) {
 	w.key(key, KindBool)
-	var b byte
-	if v {
-		b = 1
-	}
-	w.meta = append(w.meta, b)
+	w.put(v)
 }
 
 // SetStrings sets an array of strings.
@@ -117,29 +111,19 @@ func (w *Writer) SetStrings(key string, v []string) {
 // SetBools sets an array of bools.
 func (w *Writer) SetBools(key string, v []bool) {
 	w.array(key, KindBool, len(v))
-	for _, b := range v {
-		if b {
-			w.meta = append(w.meta, 1)
-		} else {
-			w.meta = append(w.meta, 0)
-		}
-	}
+	w.put(v)
 }
 
 // SetInt32s sets an array of integers.
 func (w *Writer) SetInt32s(key string, v []int32) {
 	w.array(key, KindInt32, len(v))
-	for _, n := range v {
-		w.meta = binary.LittleEndian.AppendUint32(w.meta, uint32(n))
-	}
+	w.put(v)
 }
 
 // SetFloats sets an array of float32.
 func (w *Writer) SetFloats(key string, v []float32) {
 	w.array(key, KindFloat32, len(v))
-	for _, f := range v {
-		w.meta = binary.LittleEndian.AppendUint32(w.meta, math.Float32bits(f))
-	}
+	w.put(v)
 }
 
 // Copy sets a key to the value that it has in f, of whatever kind.
