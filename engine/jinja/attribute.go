@@ -57,8 +57,7 @@ var refused = map[string]map[string]bool{
 	"LoopContext": words("changed cycle depth depth0"),
 }
 
-// refusedMethods are those that only types of Python have which do not have them here. A template that calls one is refused when it is
-// parsed.
+// refusedMethods are methods of Python that no type supports here. A template that calls one is refused when it is parsed.
 var refusedMethods = map[string]bool{}
 
 func init() {

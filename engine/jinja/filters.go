@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// filters are those that chat templates use. They are filled by init, because map looks into them.
+// filters are Jinja's that chat templates use. init fills them, because map looks into them.
 var filters map[string]*routine
 
 // refusedFilters are Jinja's other filters. A template that has one is refused when it is parsed.
@@ -72,7 +72,10 @@ func init() {
 		}),
 		"safe": onText(func(_ *run, s string, _ []any) any { return markup(s) }),
 		"replace": onText(func(r *run, s string, a []any) any {
-			return r.replace(s, r.str(a[0]), r.str(a[1]), r.limit("replace", a[2]))
+			if a[2] == nil {
+				a[2] = int64(-1)
+			}
+			return r.replace(s, r.str(a[0]), r.str(a[1]), r.number("replace", a[2]))
 		}, "old", required{}, "new", required{}, "count", nil),
 		"format":   {raw: formatFilter},
 		"int":      define(intFilter, "default", int64(0)),
@@ -96,14 +99,6 @@ func init() {
 		"unique":   define(unique, "case_sensitive", false, "attribute", nil),
 		"sum":      define(sum, "attribute", nil, "start", int64(0)),
 	}
-}
-
-// limit returns how often something is to be done; -1 for None.
-func (m *meter) limit(name string, v any) int {
-	if v == nil {
-		return -1
-	}
-	return m.number(name, v)
 }
 
 func lengthFilter(r *run, in any, _ []any) any {
@@ -172,7 +167,7 @@ func floatFilter(r *run, in any, a []any) any {
 	return a[0]
 }
 
-// toNumber returns a number or that of a text, false where there is none.
+// toNumber returns v if it is a number, or the number that a text holds; false for other values.
 func (r *run) toNumber(v any) (any, bool) {
 	r.check(v)
 	if s, ok := plain(v).(string); ok {

@@ -1,6 +1,6 @@
 // Package jinja renders chat templates: the part of Jinja2 that the templates in model files use, with Python's values.
 //
-// A template here is what Hugging Face's transformers would run: an ImmutableSandboxedEnvironment with trim_blocks,
+// Templates run as in Hugging Face's transformers: in an ImmutableSandboxedEnvironment with trim_blocks,
 // lstrip_blocks, loop controls and {% generation %}, without HTML escapes, with tojson as json.dumps, raise_exception and
 // strftime_now. A prompt is the one that Python would write, byte for byte, or an error.
 //
@@ -19,7 +19,7 @@
 //  1. [Parse] makes functions of its source, once, at load.
 //  2. [Template.Render] runs them for a request, with values that [FromJSON] and the constructors made. Many goroutines
 //     may render one template; values are read, never written.
-//  3. Inside, what fails unwinds with a panic of the package's own kind, which Render turns into an error.
+//  3. Inside, a failure is a panic with an error of the package, which Render returns.
 package jinja
 
 import (
@@ -54,7 +54,7 @@ func (e *BudgetError) Error() string {
 // ErrBusy says that the renderings under way have all the memory that a template may have: it helps to try again.
 var ErrBusy = errors.New("other requests take all the memory that the chat template may have: try again")
 
-// An Error says what in a template is not supported, or what Python would have raised.
+// An Error reports a construct that is not supported, or an exception that Python would have raised.
 type Error struct {
 	Line    int
 	Message string
@@ -98,13 +98,13 @@ func Parse(source string) (t *Template, err error) {
 	return &Template{body: parse(lex(source))}, nil
 }
 
-// Options say how to render. The zero value is that of the defaults.
+// Options say how to render. The zero value means the defaults.
 type Options struct {
 	Budget Budget
 	Now    time.Time // for strftime_now; zero is the time of the call
 }
 
-// Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or what FromJSON makes.
+// Render runs t with variables, whose values are nil, bool, int64, float64, string, *List, *Dict or values from FromJSON.
 // It takes as long as the budget and ctx let it. Its errors are *RaisedError, *BudgetError and *Error, or [ErrBusy]; a cancelled
 // context ends it with the context's cause.
 func (t *Template) Render(ctx context.Context, variables map[string]any, o Options) (text string, err error) {

@@ -172,7 +172,7 @@ func (d *dumper) all(open, end string, n int, line string, element func(i int, l
 		d.write(end)
 		return
 	}
-	d.r.walk()
+	defer d.r.walk()()
 	for i := range n {
 		if i > 0 {
 			d.write(d.item)
@@ -186,7 +186,6 @@ func (d *dumper) all(open, end string, n int, line string, element func(i int, l
 		d.write("\n" + line)
 	}
 	d.write(end)
-	d.r.walking--
 }
 
 // key writes a key, as text.
@@ -219,7 +218,7 @@ func (d *dumper) quote(s string) {
 // jsonEscapes are the escapes of one character.
 var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\f': `\f`, '\b': `\b`}
 
-// jsonEscape returns c as JSON writes what it does not leave as it is.
+// jsonEscape returns the escape of c in JSON.
 func jsonEscape(c rune) string {
 	if s, ok := jsonEscapes[c]; ok {
 		return s

@@ -86,7 +86,7 @@ func (m *meter) growList(n int) {
 	m.step(n >> 2)
 }
 
-// hold takes n bytes of those that all renderings share. It does not wait: renderings that wait would keep theirs.
+// hold takes n bytes of the memory that all renderings share. It does not wait, because waiting renderings would keep their memory.
 func (m *meter) hold(n int) {
 	n = (n + portion - 1) / portion * portion
 	if m.shared.Add(int64(n)) > together {
@@ -123,12 +123,13 @@ func (m *meter) call(f func()) {
 	m.depth--
 }
 
-// walk counts a level of a value; m.walking-- leaves it.
-func (m *meter) walk() {
+// walk counts a level of a value; the function that it returns leaves it.
+func (m *meter) walk() func() {
 	m.step(1)
 	if m.walking++; m.walking > maxWalk {
 		m.exceed(strconv.Itoa(maxWalk) + " values within values")
 	}
+	return func() { m.walking-- }
 }
 
 // check fails where a value is undefined.
@@ -151,7 +152,7 @@ func (m *meter) text(name string, v any) string {
 	return s
 }
 
-// number returns an argument that must be a whole number, cut to what no text is long enough for.
+// number returns an argument that must be a whole number, cut to ±2**40: no text is that long.
 func (m *meter) number(name string, v any) int {
 	n, ok := small(v)
 	if !ok {

@@ -252,8 +252,7 @@ func (m *meter) equalItems(a, b []any) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	m.walk()
-	defer func() { m.walking-- }()
+	defer m.walk()()
 	for i := range a {
 		if m.step(1); !m.equal(a[i], b[i]) {
 			return false
@@ -266,8 +265,7 @@ func (m *meter) equalDicts(a, b *Dict) bool {
 	if a.Len() != b.Len() {
 		return false
 	}
-	m.walk()
-	defer func() { m.walking-- }()
+	defer m.walk()()
 	for i := range a.entries {
 		m.step(1)
 		v, ok := b.find(a.entries[i].hash)
@@ -311,8 +309,7 @@ func (m *meter) order(op string, a, b any) (int, bool) {
 
 // orderItems compares by the first elements that differ.
 func (m *meter) orderItems(op string, a, b []any) (int, bool) {
-	m.walk()
-	defer func() { m.walking-- }()
+	defer m.walk()()
 	for i := range min(len(a), len(b)) {
 		if m.step(1); !m.equal(a[i], b[i]) {
 			return m.order(op, a[i], b[i])

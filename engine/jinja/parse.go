@@ -15,7 +15,7 @@ type (
 	// A block is the statements of a template or between tags.
 	block []stmt
 
-	// A target is what can be assigned to: a name, a field of a namespace, or the items of what is taken apart.
+	// A target is the left side of an assignment: a name, a field of a namespace, or targets for the items of a sequence.
 	target struct {
 		name, field string
 		items       []target
@@ -58,11 +58,12 @@ func (p *parser) fail(line int, format string, args ...any) {
 	panic(errorf(line, format, args...))
 }
 
-// deeper counts a level; p.nest-- leaves it.
-func (p *parser) deeper() {
+// deeper counts a level; the function that it returns leaves it.
+func (p *parser) deeper() func() {
 	if p.nest++; p.nest > maxNest {
 		p.fail(p.cur().line, "blocks or brackets nest deeper than %d", maxNest)
 	}
+	return func() { p.nest-- }
 }
 
 // expect reads a token of a kind, or the name k.
@@ -85,8 +86,7 @@ func (p *parser) skip(k kind) bool {
 
 // body reads statements up to a tag of one of the names, which stays.
 func (p *parser) body(ends ...string) block {
-	p.deeper()
-	defer func() { p.nest-- }()
+	defer p.deeper()()
 	out := block{}
 	for {
 		switch t := p.next(); t.kind {

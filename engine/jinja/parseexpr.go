@@ -14,7 +14,7 @@ type (
 	filterCall func(r *run, s *scope, in any) any
 )
 
-// tuple reads what one reads, with commas between, up to an end or one of the names; one alone is itself.
+// tuple reads expressions with commas between, up to an end or one of the names. A single one without a comma is no tuple.
 func (p *parser) tuple(empty bool, one func() expr, ends ...string) expr {
 	var items []expr
 	for comma := false; ; comma = true {
@@ -36,8 +36,7 @@ func (p *parser) tuple(empty bool, one func() expr, ends ...string) expr {
 }
 
 func (p *parser) expression() expr {
-	p.deeper()
-	defer func() { p.nest-- }()
+	defer p.deeper()()
 	known := len(p.unknown)
 	e := p.or()
 	for p.skip("if") {
@@ -81,8 +80,7 @@ func (p *parser) not() expr {
 	if !p.skip("not") {
 		return p.compare()
 	}
-	p.deeper()
-	defer func() { p.nest-- }()
+	defer p.deeper()()
 	return negate(p.not())
 }
 
@@ -168,8 +166,7 @@ func (p *parser) factor() expr {
 }
 
 func (p *parser) unary(filters bool) expr {
-	p.deeper()
-	defer func() { p.nest-- }()
+	defer p.deeper()()
 	var e expr
 	if t := p.cur(); t.kind == "-" || t.kind == "+" {
 		p.next()
@@ -241,9 +238,7 @@ func (p *parser) primary() expr {
 		f, _ := strconv.ParseFloat(t.text, 64) // out of range is infinity, as in Python
 		return constant(f)
 	case "(":
-		p.deeper()
-		e := p.tuple(true, p.expression)
-		p.nest--
+		e := p.tuple(true, p.expression) // each expression counts a level
 		p.expect(")")
 		return e
 	case "[":
@@ -271,7 +266,7 @@ func (p *parser) primary() expr {
 	return nil
 }
 
-// items reads what one reads, with commas between and perhaps behind, and the bracket at the end.
+// items reads expressions with commas between, and the bracket at the end.
 func (p *parser) items(end kind, one func() expr) (all []expr) {
 	for !p.skip(end) {
 		if all = append(all, one()); p.cur().kind != end {
@@ -313,7 +308,7 @@ func (p *parser) name(t token) expr {
 	}
 }
 
-// attribute reads what follows a dot.
+// attribute reads the name or number behind a dot.
 func (p *parser) attribute(of expr) expr {
 	t := p.next()
 	switch {
@@ -459,7 +454,7 @@ func (p *parser) inner(filter string) {
 	}
 }
 
-// test reads what follows is.
+// test reads the test behind is.
 func (p *parser) test(of expr) expr {
 	negated := p.skip("not")
 	t := p.expect(kindName)

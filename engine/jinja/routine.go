@@ -9,8 +9,8 @@ type args struct {
 	values []any
 }
 
-// A routine is a filter, a test, a method or a global. in is what it is applied to: the value in front of | or is, or the
-// object of a method.
+// A routine is a filter, a test, a method or a global. in is the value in front of | or is, or
+// the object of a method.
 type routine struct {
 	names    []string // of the parameters
 	defaults []any
@@ -25,7 +25,7 @@ type required struct{}
 func define(call func(r *run, in any, a []any) any, params ...any) *routine {
 	f := &routine{call: call}
 	for i := 0; i < len(params); i += 2 {
-		f.names = append(f.names, params[i].(string)) //nolint:forcetypeassert // the tables are ours
+		f.names = append(f.names, params[i].(string))
 		f.defaults = append(f.defaults, params[i+1])
 	}
 	return f

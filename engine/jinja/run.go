@@ -20,7 +20,7 @@ func (r *run) write(s string) {
 	r.out.WriteString(s)
 }
 
-// capture returns what f writes.
+// capture returns the output of f.
 func (r *run) capture(f func()) string {
 	outer := r.out
 	r.out = &strings.Builder{}
@@ -69,7 +69,7 @@ func (b block) run(r *run, s *scope) signal {
 	return done
 }
 
-// filtered returns what a body writes, through filters.
+// filtered returns the output of a body, through filters.
 func (r *run) filtered(filters []filterCall, body block, s *scope) (v any, sig signal) {
 	v = r.capture(func() { sig = body.run(r, newScope(s)) })
 	if sig == done {
@@ -162,7 +162,7 @@ func (f *forLoop) passing(r *run, next iterFunc, s *scope) iterFunc {
 			if !truth(f.test(r, inner)) {
 				continue
 			}
-			if n := len(f.target.items); n > 0 { // Python makes a tuple of what it took apart
+			if n := len(f.target.items); n > 0 { // Python makes a tuple of the items
 				item = &tuple{r.unpack(item, n)}
 			}
 			return item, true

@@ -1,6 +1,6 @@
 package jinja
 
-// tests are those that chat templates use behind is.
+// tests are Jinja's that chat templates use.
 var tests = map[string]*routine{
 	"defined":   typed(func(v any) bool { _, is := v.(*undefined); return !is }),
 	"undefined": typed(func(v any) bool { _, is := v.(*undefined); return is }),
@@ -34,7 +34,7 @@ var tests = map[string]*routine{
 // refusedTests are Jinja's other tests. A template that has one is refused when it is parsed.
 var refusedTests = words("callable escaped filter lower sameas test upper")
 
-// typed makes a test of what a value is.
+// typed makes a test of a value's type.
 func typed(is func(any) bool) *routine {
 	return define(func(_ *run, in any, _ []any) any { return is(in) })
 }

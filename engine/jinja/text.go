@@ -39,7 +39,7 @@ func (m *meter) repr(v any) string {
 func (m *meter) writeRepr(b *strings.Builder, v any) {
 	n, at, _ := elements(v)
 	all := func(open, end string, element func(i int)) {
-		m.walk()
+		defer m.walk()()
 		m.add(b, open)
 		for i := range n {
 			if i > 0 {
@@ -48,7 +48,6 @@ func (m *meter) writeRepr(b *strings.Builder, v any) {
 			element(i)
 		}
 		m.add(b, end)
-		m.walking--
 	}
 	one := func(i int) { m.writeRepr(b, at(i)) }
 	switch v := v.(type) {
@@ -99,12 +98,8 @@ func quote(s string) string {
 		case c == q || c == '\\':
 			b.WriteByte('\\')
 			b.WriteRune(c)
-		case c == '\n':
-			b.WriteString(`\n`)
-		case c == '\r':
-			b.WriteString(`\r`)
-		case c == '\t':
-			b.WriteString(`\t`)
+		case c == '\n' || c == '\r' || c == '\t':
+			b.WriteString(jsonEscapes[c])
 		case c == ' ' || unicode.IsGraphic(c) && !unicode.Is(unicode.Z, c):
 			b.WriteRune(c)
 		case c < 0x100:
@@ -200,7 +195,7 @@ func (m *meter) title(s string) string {
 	return b.String()
 }
 
-// titleWord matches what the filter title makes a word: what is not behind white space or an opening bracket.
+// titleWord matches a word of the filter title: a run without white space and opening brackets.
 var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
 // titleWords is the filter title.
@@ -286,7 +281,7 @@ func splitAt(s, sep string, most int, last bool) []string {
 	return parts
 }
 
-// splitSpace splits at runs of white space. With a limit, what is left at the far end keeps its white space.
+// splitSpace splits at runs of white space. With a limit, the rest at the far end keeps its white space.
 func splitSpace(s string, most int, last bool) []string {
 	words := strings.FieldsFunc(s, isSpace)
 	if most < 0 || most >= len(words) {
@@ -318,7 +313,7 @@ func (m *meter) splitLines(s string) []string {
 	return lines
 }
 
-// directive matches what % formats here: flags, width, precision and kind.
+// directive matches a supported directive: flags, width, precision and kind.
 var directive = regexp.MustCompile(`^%([-0+ ]*)(\d{0,9})(\.\d{1,9})?([srdif%])`)
 
 // percent is format % v, with the kinds s, r, d, i, f and %.
@@ -359,7 +354,7 @@ func percent(m *meter, format string, v any) string {
 	return out.String()
 }
 
-// directive formats a value as Go does, which is the same for what directive matches.
+// directive formats a value as Go does, which is the same for supported directives.
 func (m *meter) directive(flags, width, precision, kind string, v any) string {
 	for _, n := range []string{width, strings.TrimPrefix(precision, ".")} {
 		size, _ := strconv.Atoi(n) // of digits, or nothing

@@ -24,7 +24,7 @@ type (
 	// An undefined is the value of a name without one. Most uses of it fail with its message.
 	undefined struct{ message string }
 
-	// A rangeValue is what range() returns.
+	// A rangeValue is the result of range().
 	rangeValue struct {
 		from, step int64
 		n          int
@@ -79,7 +79,7 @@ func (v *view) at(i int) any {
 	return &tuple{[]any{e.key, e.value}}
 }
 
-// sequence returns the elements of a list or tuple, and what makes another one of them; nil for other values.
+// sequence returns the elements of a list or tuple, and its constructor; nil for other values.
 func sequence(v any) ([]any, func([]any) any) {
 	switch v := v.(type) {
 	case *List:
@@ -250,7 +250,7 @@ func (m *meter) unpack(v any, n int) []any {
 	return items
 }
 
-// noAttribute returns what a missing attribute or element stands for.
+// noAttribute returns the undefined value of a missing attribute or element.
 func noAttribute(v any, name any) *undefined {
 	of := "None"
 	if v != nil {
@@ -314,7 +314,7 @@ func (t *table[K]) put(hash K, key, value any) {
 	}
 }
 
-// Dict is Python's dict. Keys are text, numbers, bools and None; the table has what hashKey makes of them.
+// Dict is Python's dict. Keys are text, numbers, bools and None; the table holds their hashKey.
 type Dict struct{ table[any] }
 
 // undefinedKey is the hash of all undefined values.
