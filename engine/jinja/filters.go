@@ -211,7 +211,7 @@ func truncateText(r *run, in any, a []any) any {
 	if cut < 0 || leeway < 0 {
 		r.fail("truncate: the length must be at least that of the end, and leeway at least 0")
 	}
-	if n, ok := length(in); ok && n <= limit+leeway {
+	if n, _ := small(lengthFilter(r, in, nil)); int(n) <= limit+leeway {
 		return in
 	}
 	s := r.text("truncate", in)

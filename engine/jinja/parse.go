@@ -27,6 +27,7 @@ type parser struct {
 	tokens  []token
 	pos     int
 	nest    int
+	leave   func()      // leaves a level
 	loops   int         // loops around, in the same macro
 	macros  []*macroDef // the macros around, innermost last
 	unknown []*Error    // filters and tests that nobody knows, where the template always comes to them
@@ -36,6 +37,7 @@ type parser struct {
 // only where a rendering comes to it: real templates have such branches.
 func parse(tokens []token) block {
 	p := &parser{tokens: tokens}
+	p.leave = func() { p.nest-- }
 	body := p.body()
 	if len(p.unknown) > 0 {
 		panic(p.unknown[0])
@@ -63,7 +65,7 @@ func (p *parser) deeper() func() {
 	if p.nest++; p.nest > maxNest {
 		p.fail(p.cur().line, "blocks or brackets nest deeper than %d", maxNest)
 	}
-	return func() { p.nest-- }
+	return p.leave
 }
 
 // expect reads a token of a kind, or the name k.

@@ -413,15 +413,15 @@ func (c *callArgs) eval(r *run, s *scope) args {
 
 // known returns the filter or test of a name. One that nobody knows fails when it is run, unless parse refuses it.
 func (p *parser) known(what string, t token, table map[string]*routine, refused map[string]bool) *routine {
-	f, err := table[t.text], errorf(t.line, "the %s '%s' is not supported", what, t.text)
-	switch {
-	case refused[t.text]:
-		panic(err)
-	case f == nil:
-		p.unknown = append(p.unknown, err)
-		f = &routine{raw: func(r *run, _ any, _ args) any { r.fail("%s", err.Message); return nil }}
+	if f := table[t.text]; f != nil {
+		return f
 	}
-	return f
+	err := errorf(t.line, "the %s '%s' is not supported", what, t.text)
+	if refused[t.text] {
+		panic(err)
+	}
+	p.unknown = append(p.unknown, err)
+	return &routine{raw: func(r *run, _ any, _ args) any { r.fail("%s", err.Message); return nil }}
 }
 
 func (p *parser) filter() filterCall {
