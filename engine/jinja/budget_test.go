@@ -53,6 +53,8 @@ var attacks = map[string]string{
 	"length":           "{% set s = 'é' * 10000000 %}{% for i in range(99999) %}{% set x = s | length %}{% endfor %}",
 	"methods":          "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% set x = s.isdigit() or s.title() %}{% endfor %}",
 	"truncate":         "{% set s = 'x' * 10000000 %}{% for i in range(99999) %}{% set x = s | truncate(9) %}{% endfor %}",
+	"title":            "{% set s = 'x y ' * 4000000 %}{{ s | title | length }}{{ s.title() | length }}",
+	"lines":            "{% set s = 'x\n' * 1000000 %}{% for i in range(99999) %}{% set x = s.splitlines() %}{% endfor %}",
 	"select":           "{% set l = ['x' * 10000000] * 99999 %}{{ l | select('in', l[0]) | list | length }}",
 	"JSON escapes":     "{{ ('\\u0001' * 30000000) | tojson | length }}",
 	"JSON characters":  "{{ ('é' * 10000000) | tojson(ensure_ascii=true) | length }}",

@@ -200,6 +200,7 @@ var titleWord = regexp.MustCompile(`[^-({[<\s\v\x1c-\x1f\x{85}\pZ]+`)
 
 // titleWords is the filter title.
 func (m *meter) titleWords(s string) string {
+	m.step(len(s) >> 4)
 	return titleWord.ReplaceAllStringFunc(s, func(w string) string {
 		_, n := utf8.DecodeRuneInString(w)
 		return m.upper(w[:n]) + m.lower(w[n:])
@@ -305,6 +306,7 @@ var lineEnd = regexp.MustCompile(`\r\n|[\n-\r\x1c-\x1e\x{85}\x{2028}\x{2029}]`)
 // splitLines is str.splitlines.
 func (m *meter) splitLines(s string) []string {
 	m.grow(2 * len(s))
+	m.step(len(s) >> 4)
 	lines := lineEnd.Split(s, -1)
 	m.growList(len(lines))
 	if n := len(lines) - 1; lines[n] == "" {
