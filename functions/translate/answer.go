@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,41 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// shape is what the runtime is asked for, and the API that its answer is translated into.
-type shape struct {
-	of target
-	// answer makes an answer of a whole body; false: it is not what was asked for.
-	answer func(body []byte) (any, bool)
-	// names are the client's for fields that the runtime knows by others: an error names the client's.
-	names map[string]string
-	// events begins a stream; nil: the answer is never one.
-	events func(*bytes.Buffer) events
-	// ping is what the stream has for a comment that keeps the connection open; nil: the comment.
-	ping []byte
-	// scored says that the end of a stream has the scores of all its tokens, where they are asked for.
-	scored bool
-	// lines says that the stream is one of lines of JSON, without comments.
-	lines bool
-}
-
-// whole makes answers of whole completions.
-func whole(answer func(*completion) any) func(body []byte) (any, bool) {
-	return func(body []byte) (any, bool) {
-		var c completion
-		if err := json.Unmarshal(body, &c); err != nil || len(c.Choices) == 0 {
-			return nil, false
-		}
-		return answer(&c), true
-	}
-}
-
 // writer translates an answer on its way to the client.
 type writer struct {
-	w  http.ResponseWriter
-	r  *http.Request // the client's
-	to shape
+	w     http.ResponseWriter
+	r     *http.Request // the client's
+	to    shape
+	state *stateWriter
 
-	told   *teller
 	status int // 0: nothing was written
 	stream *stream
 	whole  bytes.Buffer
@@ -69,40 +42,42 @@ func (o *writer) FlushError() error {
 
 // WriteHeader implements [http.ResponseWriter].
 func (o *writer) WriteHeader(status int) {
-	switch {
-	case status < http.StatusOK:
+	if status < http.StatusOK {
 		o.w.WriteHeader(status)
 		return
-	case o.status != 0:
+	}
+	if o.status != 0 {
 		return
 	}
 	o.status = status
-	if h := o.w.Header(); status == http.StatusOK && strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") && o.to.events != nil {
-		h.Del("Content-Length")
-		if o.to.lines {
-			h.Set("Content-Type", "application/x-ndjson")
-		}
-		o.w.WriteHeader(status)
-		o.stream = newStream(o.w, o.to.events)
-		o.stream.silent, o.stream.ping, o.stream.told = o.to.lines, o.to.ping, o.told
+	h := o.w.Header()
+	if status != http.StatusOK || !strings.HasPrefix(h.Get("Content-Type"), "text/event-stream") || o.to.events == nil {
+		return
 	}
+	h.Del("Content-Length")
+	if o.to.lines() {
+		h.Set("Content-Type", "application/x-ndjson")
+	}
+	o.w.WriteHeader(status)
+	o.stream = newStream(o.w, o.to, o.state)
 }
 
 // Write implements [http.ResponseWriter].
 func (o *writer) Write(p []byte) (int, error) {
-	if o.status == 0 {
-		o.WriteHeader(http.StatusOK)
-	}
+	o.WriteHeader(http.StatusOK)
 	if o.stream != nil {
 		return o.stream.Write(p)
 	}
 	if o.whole.Len()+len(p) > maxAnswer {
-		return 0, tooLong()
+		return 0, errTooLong()
 	}
 	return o.whole.Write(p)
 }
 
-// finish writes what is translated as a whole. The answer has ended as it should.
+// answerNames say what the runtime should have answered with, by its path.
+var answerNames = map[string]string{pathVectors: "list of embeddings for the input", pathShow: "description of a model", pathText: "completion of a text"}
+
+// finish writes what is translated as a whole. The handler has returned: the answer is complete.
 func (o *writer) finish() {
 	switch {
 	case o.status == 0:
@@ -113,8 +88,8 @@ func (o *writer) finish() {
 	}
 	h := o.w.Header()
 	h.Del("Content-Length")
-	if o.status >= http.StatusBadRequest && !o.counted() {
-		o.failure()
+	if o.status >= http.StatusBadRequest && !o.countRefused() {
+		o.writeFailure()
 		return
 	}
 	var used relay.Usage
@@ -123,49 +98,52 @@ func (o *writer) finish() {
 	}
 	answer, is := o.to.answer(o.whole.Bytes())
 	if !is {
-		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no %s", o.to.of.names()))
+		api.WriteErrorTo(o.w, o.r, api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered with something that is no %s", cmp.Or(answerNames[o.to.path], "chat completion")))
 		return
 	}
 	raw, _ := json.Marshal(answer) // of our own types and of JSON that was read
-	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
-	o.w.WriteHeader(o.status)
-	_, _ = o.w.Write(raw) // a client that left needs no answer
+	o.write(raw)
 }
 
-// counted makes the refusal of a prompt that is too long the answer to who asked for its number of tokens only, where it says
-// the number and not just a bound of it.
-func (o *writer) counted() bool {
-	e := lengthOf(o.whole.Bytes())
-	if o.r.URL.Path != countPath || e.Tokens == 0 || !strings.Contains(e.Message, fmt.Sprintf("has %d tokens", e.Tokens)) {
+// write writes the body of an answer. A client that left needs none.
+func (o *writer) write(body []byte) {
+	o.w.Header().Set("Content-Type", "application/json")
+	o.w.WriteHeader(o.status)
+	_, _ = o.w.Write(body)
+}
+
+// countRefused makes an answer of the refusal of a prompt that is too long, where only the number of its tokens is asked for and
+// the refusal has it, and not just a bound of it.
+func (o *writer) countRefused() bool {
+	f := parseFailure(o.whole.Bytes())
+	if o.r.URL.Path != pathCount || f.Tokens == 0 || !strings.Contains(f.Message, fmt.Sprintf("has %d tokens", f.Tokens)) {
 		return false
 	}
 	o.status = http.StatusOK
 	o.whole.Reset()
-	fmt.Fprintf(&o.whole, `{"choices":[{"message":{}}],"usage":{"prompt_tokens":%d}}`, e.Tokens)
+	fmt.Fprintf(&o.whole, `{"choices":[{"message":{}}],"usage":{"prompt_tokens":%d}}`, f.Tokens)
 	return true
 }
 
-// failure writes a failure in the shape of the client's API, with its names of fields.
-func (o *writer) failure() {
-	body := o.rename(o.whole.Bytes())
+// writeFailure writes a failure in the shape of the client's API, with its names of fields.
+func (o *writer) writeFailure() {
+	body := o.renameFields(o.whole.Bytes())
 	switch known := (struct{ Type string }{}); api.ShapeOf(o.r.URL.Path) {
 	case api.ShapeMessages:
 		if json.Unmarshal(body, &known) != nil || known.Type != "error" {
-			e := fault(o.status, body)
-			e.Message = anthropicLength(body, e.Message)
-			body = e.Messages()
+			f := parseFailure(body)
+			f.Message = f.anthropic()
+			body = f.error(o.status).Messages()
 		}
 	case api.ShapeOllama:
-		body = fault(o.status, body).Line()
+		body = parseFailure(body).error(o.status).Line()
 	}
-	o.w.Header().Set("Content-Type", "application/json")
-	o.w.WriteHeader(o.status)
-	_, _ = o.w.Write(append(bytes.TrimSpace(body), '\n'))
+	o.write(append(bytes.TrimSpace(body), '\n'))
 }
 
-// rename gives the fields that an error in OpenAI's shape names the client's names: the one at fault, and those that can't be anything else.
-func (o *writer) rename(body []byte) []byte {
+// renameFields replaces a chat completion's fields in an error by the client's: the one at fault, and those whose names can't be other words.
+func (o *writer) renameFields(body []byte) []byte {
 	var b struct {
 		Error map[string]any `json:"error"`
 	}
@@ -174,17 +152,17 @@ func (o *writer) rename(body []byte) []byte {
 	}
 	param, _ := b.Error["param"].(string)
 	text, _ := b.Error["message"].(string)
-	renamed, known := text, false
+	renamed, known := text, o.to.names[param]
 	for field, name := range o.to.names {
-		if field == param {
-			b.Error["param"], known = name, true
-		}
 		if field == param || strings.Contains(field, "_") {
 			renamed = strings.NewReplacer(field+" ", name+" ", field+".", name+".").Replace(renamed)
 		}
 	}
-	if renamed == text && !known {
+	if renamed == text && known == "" {
 		return body
+	}
+	if known != "" {
+		b.Error["param"] = known
 	}
 	if text != "" {
 		b.Error["message"] = renamed
@@ -193,51 +171,40 @@ func (o *writer) rename(body []byte) []byte {
 	return changed
 }
 
-// fault is what a body in OpenAI's shape says.
-func fault(status int, body []byte) *api.Error {
-	var b struct {
-		Error struct {
-			Message string
-			Param   *string
-			Code    json.RawMessage
-		}
-	}
-	e := &api.Error{Status: status}
-	if err := json.Unmarshal(body, &b); err != nil || b.Error.Message == "" {
-		e.Message = "the runtime failed"
-		return e
-	}
-	e.Message = b.Error.Message
-	_ = json.Unmarshal(b.Error.Code, &e.Code) // a number is a status, and no code
-	return e
-}
-
-// tooMany has the numbers in the refusal of a prompt that is too long.
-type tooMany struct {
+// failure is an error in OpenAI's shape. That of a prompt that is too long has numbers.
+type failure struct {
 	Message string
+	Code    json.RawMessage
 	Tokens  int `json:"n_prompt_tokens"`
 	Most    int `json:"max_tokens"`
 	Context int `json:"n_ctx"`
 }
 
-func lengthOf(body []byte) tooMany {
-	var b struct{ Error tooMany }
+func parseFailure(body []byte) failure {
+	var b struct{ Error failure }
 	if json.Unmarshal(body, &b) != nil {
-		return tooMany{}
+		return failure{}
 	}
 	return b.Error
 }
 
-// anthropicLength is what Anthropic's API says of a prompt that is too long, where a body in OpenAI's shape has its numbers;
-// else message. Agents read them there: they ask for a shorter answer, or make their conversation shorter, and go on.
-func anthropicLength(body []byte, message string) string {
-	switch e := lengthOf(body); {
-	case e.Context <= 0:
-		return message
-	case e.Tokens >= e.Context:
-		return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", e.Tokens, e.Context-1) // one is the answer's
-	case e.Tokens+e.Most > e.Context:
-		return fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", e.Tokens, e.Most, e.Context)
+func (f failure) error(status int) *api.Error {
+	e := &api.Error{Status: status, Message: cmp.Or(f.Message, "the runtime failed")}
+	if f.Message != "" {
+		_ = json.Unmarshal(f.Code, &e.Code) // a number is a status, and no code
 	}
-	return message
+	return e
+}
+
+// anthropic returns what Anthropic's API says of a prompt that is too long, where the numbers are known, else the message.
+// Agents read the numbers there: they ask for a shorter answer, or make their conversation shorter, and go on.
+func (f failure) anthropic() string {
+	switch {
+	case f.Context <= 0:
+	case f.Tokens >= f.Context:
+		return fmt.Sprintf("prompt is too long: %d tokens > %d maximum", f.Tokens, f.Context-1) // one is the answer's
+	case f.Tokens+f.Most > f.Context:
+		return fmt.Sprintf("input length and `max_tokens` exceed context limit: %d + %d > %d, decrease input length or `max_tokens` and try again", f.Tokens, f.Most, f.Context)
+	}
+	return f.Message
 }

@@ -1,49 +1,46 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-
-	"github.com/rouse-dev/rouse/api"
+	"strings"
 )
 
-// item is one of the input.
+// item is an item of a request's input.
 type item struct {
-	Type      string          `json:"type"`
-	Role      string          `json:"role"`
-	Content   parts           `json:"content"`
-	CallID    string          `json:"call_id"`
-	Name      string          `json:"name"`
-	Namespace string          `json:"namespace"`
-	Arguments string          `json:"arguments"`
-	Output    parts           `json:"output"`
-	Summary   json.RawMessage `json:"summary"`
+	Type      string
+	Role      string
+	Content   inputParts
+	CallID    string `json:"call_id"`
+	Name      string
+	Namespace string
+	Arguments string
+	Output    inputParts
 }
 
-// parts is a text, or parts of content.
-type parts []struct {
-	Type    string `json:"type"`
-	Text    string `json:"text"`
-	Refusal string `json:"refusal"`
+// inputParts are a text, or parts of content.
+type inputParts []struct {
+	Type    string
+	Text    string
+	Refusal string
 	Image   string `json:"image_url"`
-	Detail  string `json:"detail"`
+	Detail  string
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (p *parts) UnmarshalJSON(raw []byte) error {
-	type plain parts
+func (p *inputParts) UnmarshalJSON(raw []byte) error {
+	type plain inputParts
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
-		*p = parts{{Type: "input_text", Text: text}}
+		*p = inputParts{{Type: "input_text", Text: text}}
 		return nil
 	}
 	return json.Unmarshal(raw, (*plain)(p))
 }
 
-// text is that of parts that must all be text.
-func (p parts) text(where string) (string, error) {
-	var b bytes.Buffer
+// partsText returns the text of parts that must all be text.
+func (r *request) partsText(p inputParts, where string) string {
+	var b strings.Builder
 	for _, part := range p {
 		switch part.Type {
 		case "input_text", "output_text", "reasoning_text", "text":
@@ -51,146 +48,113 @@ func (p parts) text(where string) (string, error) {
 		case "refusal":
 			b.WriteString(part.Refusal)
 		default:
-			return "", api.BadRequest("input", "%s has a part of the type %.40q: only text can be kept there", where, part.Type)
+			r.refuse("input", "%s has a part of the type %.40q: only text can be kept there", where, part.Type)
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }
 
-// chat is the parts as content of a chat's.
-func (p parts) chat(where string) (any, error) {
+// partsContent returns parts as the content of a chat completion's message.
+func (r *request) partsContent(p inputParts, where string) any {
 	if len(p) == 1 && p[0].Type != "input_image" {
-		return p.text(where)
+		return r.partsText(p, where)
 	}
-	out := make([]any, 0, len(p))
+	out := []any{}
 	for _, part := range p {
 		switch part.Type {
 		case "input_text", "output_text", "text":
-			out = append(out, map[string]any{"type": "text", "text": part.Text})
+			out = append(out, textPart(part.Text))
 		case "input_image":
 			if part.Image == "" {
-				return nil, api.BadRequest("input", "%s has an image without image_url: files are not stored here", where)
+				r.refuse("input", "%s has an image without image_url: files are not stored here", where)
 			}
-			image := map[string]string{"url": part.Image}
-			if part.Detail != "" {
-				image["detail"] = part.Detail
-			}
-			out = append(out, map[string]any{"type": "image_url", "image_url": image})
+			out = append(out, imagePart(part.Image, part.Detail))
 		default:
-			return nil, api.BadRequest("input", "%s has a part of the type %.40q: text and images can be kept", where, part.Type)
+			r.refuse("input", "%s has a part of the type %.40q: text and images can be kept", where, part.Type)
 		}
 	}
-	return out, nil
+	return out
 }
 
-// items takes instructions and input out of a request, and makes messages of them.
-func items(in object) (out []any, err error) {
-	var instructions string
-	if err := in.take("instructions", &instructions); err != nil {
-		return nil, err
-	}
-	if instructions != "" {
-		out = append(out, map[string]any{"role": "system", "content": instructions})
-	}
-	var text string
-	if in.has("input") && json.Unmarshal(in["input"], &text) == nil {
-		delete(in, "input")
-		return append(out, map[string]any{"role": "user", "content": text}), nil
+// input translates instructions and input.
+func (r *request) input() {
+	t := turns{request: r}
+	var instructions, text string
+	if r.take("instructions", &instructions); instructions != "" {
+		t.add(chatTurn{Role: "system", Content: instructions})
 	}
 	var list []item
-	if err := in.take("input", &list); err != nil {
-		return nil, err
+	if r.has("input") && json.Unmarshal(r.object["input"], &text) == nil {
+		t.add(chatTurn{Role: "user", Content: text})
+	} else if r.take("input", &list); len(list) == 0 {
+		r.refuse("input", "input is empty: send a text, or items")
 	}
-	if len(list) == 0 {
-		return nil, api.BadRequest("input", "input is empty: send a text, or items")
+	for i := range list {
+		t.addItem(&list[i], fmt.Sprintf("input[%d]", i))
 	}
-	t := turns{out: out}
-	for i, it := range list {
-		if err := t.add(&it, fmt.Sprintf("input[%d]", i)); err != nil {
-			return nil, err
+	for _, m := range t.out {
+		if m.Content == nil && m.Calls == nil {
+			m.Content = ""
 		}
 	}
-	t.flush()
-	return t.out, nil
+	r.remove("input")
+	r.put("messages", t.out)
 }
 
-// turns collects what an assistant has done in a row: thoughts, a text and calls are one message of a chat.
+// turns collects messages. What an assistant has done in a row, thoughts, a text and calls, is one message.
 type turns struct {
-	out     []any
-	pending map[string]any // the assistant's message; nil: none is begun
-	calls   []any
+	*request
+	out []*chatTurn
+	own *chatTurn // the assistant's last message; nil: another one follows
 }
 
-func (t *turns) assistant() map[string]any {
-	if t.pending == nil {
-		t.pending = map[string]any{"role": "assistant", "content": nil}
-	}
-	return t.pending
+func (t *turns) add(m chatTurn) {
+	t.out, t.own = append(t.out, &m), nil
 }
 
-func (t *turns) flush() {
-	if t.pending == nil {
-		return
+// assistant returns the assistant's message that goes on, or begins one.
+func (t *turns) assistant() *chatTurn {
+	if t.own == nil {
+		t.add(chatTurn{Role: "assistant"})
+		t.own = t.out[len(t.out)-1]
 	}
-	if len(t.calls) > 0 {
-		t.pending["tool_calls"] = t.calls
-	} else if t.pending["content"] == nil {
-		t.pending["content"] = ""
-	}
-	t.out, t.pending, t.calls = append(t.out, t.pending), nil, nil
+	return t.own
 }
 
-func (t *turns) add(it *item, where string) error {
+// endSaid ends the assistant's message if it has a text or calls.
+func (t *turns) endSaid() {
+	if t.own != nil && (t.own.Content != nil || t.own.Calls != nil) {
+		t.own = nil
+	}
+}
+
+func (t *turns) addItem(it *item, where string) {
 	switch it.Type {
 	case "", "message":
-		return t.message(it, where)
+		t.addMessage(it, where)
 	case "function_call":
-		t.assistant()
-		t.calls = append(t.calls, map[string]any{"id": it.CallID, "type": "function", "function": map[string]string{"name": called{Name: it.Name, Namespace: it.Namespace}.whole(), "arguments": sent(it.Arguments)}})
+		m := t.assistant()
+		m.Calls = append(m.Calls, toolCall(it.CallID, called{Name: it.Name, Namespace: it.Namespace}.whole(), it.Arguments))
 	case "function_call_output":
-		text, err := it.Output.text(where)
-		if err != nil {
-			return err
-		}
-		t.flush()
-		t.out = append(t.out, map[string]any{"role": "tool", "tool_call_id": it.CallID, "content": text})
+		t.add(chatTurn{Role: "tool", CallID: &it.CallID, Content: t.partsText(it.Output, where)})
 	case "reasoning":
-		text, err := it.Content.text(where)
-		if err != nil {
-			return err
-		}
-		if len(t.calls) > 0 || t.pending["content"] != nil {
-			t.flush() // it begins another turn
-		}
-		if text != "" {
-			t.assistant()["reasoning_content"] = text
+		text := t.partsText(it.Content, where)
+		if t.endSaid(); text != "" {
+			t.assistant().Reasoning = &text
 		}
 	default:
-		return api.BadRequest("input", "%s is of the type %.40q: messages, reasoning, function_call and function_call_output can be kept", where, it.Type)
+		t.refuse("input", "%s is of the type %.40q: messages, reasoning, function_call and function_call_output can be kept", where, it.Type)
 	}
-	return nil
 }
 
-func (t *turns) message(it *item, where string) error {
+func (t *turns) addMessage(it *item, where string) {
 	switch it.Role {
 	case "assistant":
-		text, err := it.Content.text(where)
-		if err != nil {
-			return err
-		}
-		if len(t.calls) > 0 || t.pending["content"] != nil {
-			t.flush()
-		}
-		t.assistant()["content"] = text
-		return nil
+		t.endSaid()
+		t.assistant().Content = t.partsText(it.Content, where)
 	case "user", "system", "developer":
-		content, err := it.Content.chat(where)
-		if err != nil {
-			return err
-		}
-		t.flush()
-		t.out = append(t.out, map[string]any{"role": it.Role, "content": content})
-		return nil
+		t.add(chatTurn{Role: it.Role, Content: t.partsContent(it.Content, where)})
+	default:
+		t.refuse("input", "%s.role is %.40q: want user, assistant, system or developer", where, it.Role)
 	}
-	return api.BadRequest("input", "%s.role is %.40q: want user, assistant, system or developer", where, it.Role)
 }

@@ -1,73 +1,22 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
-	"slices"
+	"fmt"
 	"strings"
 )
-
-// message is a completion as Anthropic's message. silent leaves out what was thought, and tells only that it was.
-func (c *completion) message(silent bool) message {
-	choice := &c.Choices[0]
-	blocks := []any{}
-	if thoughts := choice.Message.reasoning(); thoughts != "" {
-		if silent {
-			thoughts = ""
-		}
-		blocks = append(blocks, thinkingBlock{"thinking", thoughts, ""})
-	}
-	if text := choice.Message.Content; text != "" {
-		blocks = append(blocks, textBlock{"text", text})
-	}
-	for _, call := range choice.Message.Calls {
-		blocks = append(blocks, toolBlock{"tool_use", call.ID, call.Function.Name, input(call.Function.Arguments)})
-	}
-	reason, sequence := stopReason(choice.Finish, choice.Stop)
-	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model,
-		Content: blocks, StopReason: &reason, StopSequence: sequence, Usage: c.Usage.anthropic()}
-}
-
-// input is the arguments of a call as an object. A model may have been cut off in them: then they are kept as a text.
-func input(arguments string) any {
-	var o map[string]json.RawMessage
-	switch {
-	case slices.Contains([]string{"", "null"}, strings.TrimSpace(arguments)):
-		return struct{}{}
-	case json.Unmarshal([]byte(arguments), &o) != nil || o == nil:
-		return map[string]string{"unfinished": arguments}
-	}
-	return json.RawMessage(arguments)
-}
-
-// sent is the arguments of an earlier call as a chat completion has them: the text of an object.
-func sent(arguments string) string {
-	in := input(arguments)
-	if _, is := in.(json.RawMessage); is {
-		return arguments
-	}
-	raw, _ := json.Marshal(in) // of our own types
-	return string(raw)
-}
-
-// compact is JSON that was read as a text without blanks.
-func compact(raw json.RawMessage) string {
-	var b bytes.Buffer
-	_ = json.Compact(&b, raw)
-	return b.String()
-}
 
 // Anthropic's wire types.
 type (
 	message struct {
-		ID           string  `json:"id"`
-		Type         string  `json:"type"`
-		Role         string  `json:"role"`
-		Model        string  `json:"model"`
-		Content      []any   `json:"content"`
-		StopReason   *string `json:"stop_reason"`
-		StopSequence *string `json:"stop_sequence"`
-		Usage        tokens  `json:"usage"`
+		ID           string          `json:"id"`
+		Type         string          `json:"type"`
+		Role         string          `json:"role"`
+		Model        string          `json:"model"`
+		Content      []any           `json:"content"`
+		StopReason   *string         `json:"stop_reason"`
+		StopSequence *string         `json:"stop_sequence"`
+		Usage        json.RawMessage `json:"usage"`
 	}
 	textBlock struct {
 		Type string `json:"type"`
@@ -84,41 +33,112 @@ type (
 		Name  string `json:"name"`
 		Input any    `json:"input"`
 	}
-	tokens struct {
-		Input   int `json:"input_tokens"`
-		Written int `json:"cache_creation_input_tokens"`
-		Read    int `json:"cache_read_input_tokens"`
-		Output  int `json:"output_tokens"`
-		// Details is nil where no thoughts were counted.
-		Details *thinkingTokens `json:"output_tokens_details,omitempty"`
-	}
-	thinkingTokens struct {
-		Thinking int `json:"thinking_tokens"`
-	}
 )
 
-// anthropic counts what was read from the cache apart, as Anthropic does.
-func (u usage) anthropic() tokens {
-	t := tokens{Input: max(0, u.Prompt-u.Details.Cached), Read: u.Details.Cached, Output: u.Completion}
-	if u.Output.Reasoning > 0 {
-		t.Details = &thinkingTokens{u.Output.Reasoning}
-	}
-	return t
+// emptyMessage returns the message of a completion before its first block.
+func emptyMessage(c *completion) message {
+	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}
 }
 
-// stopReason is why an answer has ended, with the text that ended it.
-func stopReason(finish string, stop json.RawMessage) (string, *string) {
+// newMessage translates a whole completion. silent leaves the text of thoughts out.
+func newMessage(c *completion, silent bool) message {
+	m, choice := emptyMessage(c), &c.Choices[0]
+	if thoughts := choice.Message.reasoning(); thoughts != "" {
+		if silent {
+			thoughts = ""
+		}
+		m.Content = append(m.Content, thinkingBlock{"thinking", thoughts, ""})
+	}
+	if text := choice.Message.Content; text != "" {
+		m.Content = append(m.Content, textBlock{"text", text})
+	}
+	for _, call := range choice.Message.Calls {
+		m.Content = append(m.Content, toolBlock{"tool_use", call.ID, call.Function.Name, parseArguments(call.Function.Arguments)})
+	}
+	m.StopReason, m.StopSequence = stopReason(choice.Finish, choice.Stop)
+	return m
+}
+
+// anthropic returns a usage in Anthropic's shape, in which input_tokens leaves out those read from the cache.
+func (u usage) anthropic() json.RawMessage {
+	details := "" // where no thoughts were counted
+	if u.Output.Reasoning > 0 {
+		details = fmt.Sprintf(`,"output_tokens_details":{"thinking_tokens":%d}`, u.Output.Reasoning)
+	}
+	return fmt.Appendf(nil, `{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d%s}`,
+		max(0, u.Prompt-u.Details.Cached), u.Details.Cached, u.Completion, details)
+}
+
+// stopReason returns why an answer ended, and the text that ended it.
+func stopReason(finish string, stop json.RawMessage) (reason, sequence *string) {
 	var text string
 	if finish == "stop" && json.Unmarshal(stop, &text) == nil && text != "" {
-		return "stop_sequence", &text
+		return new("stop_sequence"), &text
 	}
 	switch finish {
 	case "length":
-		return "max_tokens", nil
+		return new("max_tokens"), nil
 	case "tool_calls", "function_call":
-		return "tool_use", nil
+		return new("tool_use"), nil
 	case "content_filter":
-		return "refusal", nil
+		return new("refusal"), nil
 	}
-	return "end_turn", nil
+	return new("end_turn"), nil
+}
+
+// messageEvents are the events of Anthropic's stream.
+type messageEvents struct {
+	blocks
+	silent bool
+	index  int // of the open block, or of the next one
+}
+
+func newMessageEvents(out *output, silent bool) *messageEvents {
+	s := &messageEvents{blocks: blocks{out: out}, silent: silent}
+	s.to = s
+	return s
+}
+
+func (s *messageEvents) beginAnswer(c *completion) {
+	s.out.event("message_start", map[string]any{"message": emptyMessage(c)})
+}
+
+func (s *messageEvents) openBlock(c *call) {
+	var begin any
+	switch s.kind {
+	case kindThoughts:
+		begin = thinkingBlock{Type: "thinking"}
+	case kindText:
+		begin = textBlock{Type: "text"}
+	default:
+		begin = toolBlock{"tool_use", c.ID, c.Function.Name, struct{}{}}
+	}
+	s.out.event("content_block_start", map[string]any{"index": s.index, "content_block": begin})
+}
+
+func (s *messageEvents) addPart(part string) {
+	delta := map[string]string{"type": "input_json_delta", "partial_json": part}
+	switch s.kind {
+	case kindThoughts:
+		if s.silent {
+			return
+		}
+		delta = map[string]string{"type": "thinking_delta", "thinking": part}
+	case kindText:
+		delta = map[string]string{"type": "text_delta", "text": part}
+	}
+	s.out.event("content_block_delta", map[string]any{"index": s.index, "delta": delta})
+}
+
+func (s *messageEvents) closeBlock(string) {
+	s.out.event("content_block_stop", map[string]any{"index": s.index})
+	s.index++
+}
+
+// end implements events.
+func (s *messageEvents) end(e ending) {
+	s.closeOpen("")
+	reason, sequence := stopReason(e.finish, e.stop)
+	s.out.event("message_delta", map[string]any{"delta": map[string]any{"stop_reason": reason, "stop_sequence": sequence}, "usage": e.usage.anthropic()})
+	s.out.event("message_stop", map[string]any{})
 }

@@ -1,8 +1,10 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 
 	"github.com/rouse-dev/rouse/api"
 )
@@ -15,201 +17,224 @@ var refusedOfMessages = map[string]string{
 	"inference_geo": "where a model runs is its function's to declare",
 }
 
-// messagesNames are those of fields that a chat completion has by another name.
 var messagesNames = map[string]string{"stop": "stop_sequences", "response_format": "output_config", "thinking_token_budget": "thinking", "reasoning_effort": "output_config"}
 
-// fromMessages makes the body of a chat completion out of one of messages. count asks for the number of tokens only.
-func fromMessages(body []byte, count bool) ([]byte, error) {
-	in, err := read(body, refusedOfMessages)
-	if err != nil {
-		return nil, err
+// pingMessage is the event that keeps a stream of Anthropic's open.
+const pingMessage = "event: ping\ndata: {\"type\":\"ping\"}\n\n"
+
+// askMessages makes a chat completion of a request for a message.
+func askMessages(_ *Handler, in *request) shape {
+	silent := in.messages()
+	if !in.has("max_tokens") { // Anthropic's API requires it
+		in.refuse("max_tokens", "max_tokens is missing: want the most tokens that the answer may have")
 	}
-	messages, err := conversation(in)
-	if err != nil {
-		return nil, err
-	}
-	in.put("messages", messages)
-	for _, step := range []func(object) error{length, thinking, tools, form, plain} {
-		if err := step(in); err != nil {
-			return nil, err
-		}
-	}
-	if !count && !in.has("max_tokens") { // Anthropic's API must have it
-		return nil, api.BadRequest("max_tokens", "max_tokens is missing: want the most tokens that the answer may have")
-	}
-	if count {
-		in.put("max_tokens", 1)
-		delete(in, "stream")
-		delete(in, "stream_options")
-	}
-	return json.Marshal(in)
+	return shape{names: messagesNames, ping: pingMessage, style: api.StreamMessages,
+		answer: whole(func(c *completion) any { return newMessage(c, silent) }),
+		events: func(out *output) events { return newMessageEvents(out, silent) }}
 }
 
-// length is max_tokens.
-func length(in object) error {
-	if in.has("max_tokens") {
-		var n float64
-		if err := json.Unmarshal(in["max_tokens"], &n); err != nil || n < 1 {
-			return api.BadRequest("max_tokens", "max_tokens is %.40s: want a number from 1", in["max_tokens"])
-		}
-	}
-	return nil
+// askCount makes a chat completion of one token of a request for the number of tokens.
+func askCount(_ *Handler, in *request) shape {
+	in.messages()
+	in.put("max_tokens", 1)
+	in.remove("stream", "stream_options")
+	return shape{names: messagesNames, answer: whole(func(c *completion) any { return map[string]int{"input_tokens": c.Usage.Prompt} })}
 }
 
-// thinking switches a model's thoughts on, with a limit, or off. Whether a model thinks that isn't told is its template's to say.
-func thinking(in object) error {
+// messages translates the fields of a request of Anthropic's. silent says that the answer leaves out what the model thinks.
+func (r *request) messages() (silent bool) {
+	r.refuseFields(refusedOfMessages)
+	r.conversation()
+	r.checkMaxTokens("max_tokens")
+	silent = r.thinking()
+	r.messageTools()
+	r.outputConfig()
+	var stops []string
+	if r.take("stop_sequences", &stops); len(stops) > 0 {
+		r.put("stop", stops)
+	}
+	var metadata struct {
+		User string `json:"user_id"`
+	}
+	if r.take("metadata", &metadata); metadata.User != "" {
+		r.put("user", metadata.User)
+	}
+	r.drop("service_tier", "auto", "standard_only")
+	r.drop("speed", "standard")
+	r.remove("cache_control", "user_profile_id", "workspace_id") // a prompt's beginning is always reused; the others are for Anthropic's bills
+	r.setStreamOptions()
+	return silent
+}
+
+// thinking switches a model's thoughts on, with a limit, or off, or leaves that to its template.
+func (r *request) thinking() (silent bool) {
 	var t struct {
 		Type    string
-		Budget  *float64 `json:"budget_tokens"`
+		Budget  float64 `json:"budget_tokens"`
 		Display string
 	}
-	if err := in.take("thinking", &t); err != nil {
-		return err
-	}
-	if t.Display != "" && t.Display != "summarized" && t.Display != "omitted" {
-		return api.BadRequest("thinking", "thinking.display is %.40q: want summarized or omitted", t.Display)
+	r.take("thinking", &t)
+	if !slices.Contains([]string{"", "summarized", "omitted"}, t.Display) {
+		r.refuse("thinking", "thinking.display is %.40q: want summarized or omitted", t.Display)
 	}
 	switch t.Type {
 	case "", "adaptive":
-		return nil
 	case "disabled":
-		return in.template("enable_thinking", false)
+		r.setTemplate("enable_thinking", false)
 	case "enabled":
 		var most float64
-		_ = json.Unmarshal(in["max_tokens"], &most) // it was looked at, or is not there
+		_ = json.Unmarshal(r.object["max_tokens"], &most) // it was checked, or is missing
 		switch {
-		case t.Budget == nil || *t.Budget < 1 || *t.Budget != math.Trunc(*t.Budget) || *t.Budget > 1<<40:
-			return api.BadRequest("thinking", "thinking.budget_tokens is missing or no whole number from 1")
-		case most > 0 && *t.Budget >= most:
-			return api.BadRequest("thinking", "thinking.budget_tokens is %v, which must be less than max_tokens, %v", *t.Budget, most)
+		case t.Budget < 1 || t.Budget != math.Trunc(t.Budget) || t.Budget > 1<<40:
+			r.refuse("thinking", "thinking.budget_tokens is missing or no whole number from 1")
+		case most > 0 && t.Budget >= most:
+			r.refuse("thinking", "thinking.budget_tokens is %v, which must be less than max_tokens, %v", t.Budget, most)
 		}
-		in.put("thinking_token_budget", int64(*t.Budget))
-		return in.template("enable_thinking", true)
+		r.put("thinking_token_budget", int64(t.Budget))
+		r.setTemplate("enable_thinking", true)
+	default:
+		r.refuse("thinking", "thinking.type is %.40q: want enabled, disabled or adaptive", t.Type)
 	}
-	return api.BadRequest("thinking", "thinking.type is %.40q: want enabled, disabled or adaptive", t.Type)
+	return t.Display == "omitted"
 }
 
-// omits says whether a request wants thoughts to be left out of its answer.
-func omits(body []byte) bool {
-	var in struct{ Thinking struct{ Display string } }
-	return json.Unmarshal(body, &in) == nil && in.Thinking.Display == "omitted"
-}
-
-// tools: functions are kept, tools of Anthropic's own are not.
-func tools(in object) error {
+// messageTools translates functions, and refuses tools of Anthropic's own.
+func (r *request) messageTools() {
 	var list []struct {
-		Type        string          `json:"type"`
-		Name        string          `json:"name"`
-		Description string          `json:"description,omitempty"`
+		Type        string
+		Name        string
+		Description string
 		Schema      json.RawMessage `json:"input_schema"`
-		Strict      *bool           `json:"strict"`
-	}
-	if err := in.take("tools", &list); err != nil {
-		return err
+		Strict      *bool
 	}
 	var choice struct {
 		Type, Name string
 		Serial     bool `json:"disable_parallel_tool_use"`
 	}
-	if err := in.take("tool_choice", &choice); err != nil {
-		return err
-	}
+	r.take("tools", &list)
+	r.take("tool_choice", &choice)
 	if len(list) == 0 {
-		return nil
+		return
 	}
 	out := make([]any, len(list))
 	for i, t := range list {
 		if t.Type != "" && t.Type != "custom" {
-			return api.BadRequest("tools", "tools[%d] is of the type %.40q, which Anthropic runs itself: only tools with an input_schema can be kept", i, t.Type)
+			r.refuse("tools", "tools[%d] is of the type %.40q, which Anthropic runs itself: only tools with an input_schema can be kept", i, t.Type)
 		}
-		f := map[string]any{"name": t.Name}
-		if t.Description != "" {
-			f["description"] = t.Description
-		}
-		if len(t.Schema) > 0 {
-			f["parameters"] = t.Schema
-		}
-		if t.Strict != nil {
-			f["strict"] = *t.Strict
-		}
-		out[i] = map[string]any{"type": "function", "function": f}
+		out[i] = chatTool(struct {
+			Type        string          `json:"-"`
+			Name        string          `json:"name"`
+			Description string          `json:"description,omitempty"`
+			Schema      json.RawMessage `json:"parameters,omitempty"`
+			Strict      *bool           `json:"strict,omitempty"`
+		}(t))
 	}
-	in.put("tools", out)
+	r.put("tools", out)
 	switch choice.Type {
 	case "":
 	case "auto", "none":
-		in.put("tool_choice", choice.Type)
+		r.put("tool_choice", choice.Type)
 	case "any":
-		in.put("tool_choice", "required")
+		r.put("tool_choice", "required")
 	case "tool":
-		in.put("tool_choice", map[string]any{"type": "function", "function": map[string]string{"name": choice.Name}})
+		r.put("tool_choice", chooseTool(choice.Name))
 	default:
-		return api.BadRequest("tool_choice", "tool_choice.type is %.40q: want auto, any, tool or none", choice.Type)
+		r.refuse("tool_choice", "tool_choice.type is %.40q: want auto, any, tool or none", choice.Type)
 	}
 	if choice.Serial {
-		in.put("parallel_tool_calls", false)
+		r.put("parallel_tool_calls", false)
 	}
-	return nil
 }
 
-// form is that of the answer: output_config.format, and output_format as it was called before.
-func form(in object) error {
-	type format struct {
-		Type   string          `json:"type"`
-		Schema json.RawMessage `json:"schema"`
-	}
+// outputConfig translates output_config, and output_format as its format was called before.
+func (r *request) outputConfig() {
 	var config struct {
-		Format *format `json:"format"`
-		Effort string  `json:"effort"`
+		Effort string
+		Format *struct {
+			Type   string
+			Schema json.RawMessage
+		}
 	}
-	if err := in.take("output_config", &config); err != nil {
-		return err
-	}
+	r.take("output_config", &config)
 	switch config.Effort {
 	case "":
 	case "low", "medium", "high", "xhigh", "max":
-		if err := in.template("reasoning_effort", config.Effort); err != nil {
-			return err
-		}
+		r.setTemplate("reasoning_effort", config.Effort)
 	default:
-		return api.BadRequest("output_config", "output_config.effort is %.40q: want low, medium, high, xhigh or max", config.Effort)
+		r.refuse("output_config", "output_config.effort is %.40q: want low, medium, high, xhigh or max", config.Effort)
 	}
-	if err := in.take("output_format", &config.Format); err != nil || config.Format == nil {
-		return err
+	r.take("output_format", &config.Format)
+	if f := config.Format; f != nil {
+		if f.Type != "json_schema" {
+			r.refuse("output_config", "the format's type is %.40q: want json_schema", f.Type)
+		}
+		r.put("response_format", jsonSchema("answer", f.Schema, true))
 	}
-	if config.Format.Type != "json_schema" {
-		return api.BadRequest("output_config", "the format's type is %.40q: want json_schema", config.Format.Type)
-	}
-	in.put("response_format", map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "answer", "strict": true, "schema": config.Format.Schema}})
-	return nil
 }
 
-// plain renames what has another name, and drops what says nothing to a model server.
-func plain(in object) error {
-	var stops []string
-	if err := in.take("stop_sequences", &stops); err != nil {
-		return err
+// clearThinking is the edit of a context that leaves out thoughts of earlier answers.
+const clearThinking = "clear_thinking_20251015"
+
+// editContext does to messages what context_management asks for. Edits that begin at a number of tokens are refused:
+// nothing is counted before a model reads it.
+func (r *request) editContext(messages []spoken) {
+	var management struct {
+		Edits []struct {
+			Type string
+			Keep json.RawMessage
+		}
 	}
-	if len(stops) > 0 {
-		in.put("stop", stops)
+	r.take("context_management", &management)
+	for i, e := range management.Edits {
+		if e.Type != clearThinking {
+			r.refuse("context_management", "context_management.edits[%d] is of the type %.40q, which can't be kept: only %s is done here", i, e.Type, clearThinking)
+		}
+		keep, valid := thinkingTurns(e.Keep)
+		if !valid {
+			r.refuse("context_management", "context_management.edits[%d].keep is %.60s: want \"all\" or {\"type\": \"thinking_turns\", \"value\": a number from 1}", i, e.Keep)
+		}
+		keepThoughts(messages, keep)
 	}
-	var who struct {
-		User string `json:"user_id"`
+}
+
+// thinkingTurns returns how many answers keep their thoughts; by default it is the last one.
+func thinkingTurns(keep json.RawMessage) (n int, valid bool) {
+	turns := struct {
+		Type  string
+		Value float64
+	}{"thinking_turns", 1}
+	if string(keep) == `"all"` {
+		turns.Type = "all"
+	} else if len(keep) > 0 && string(keep) != "null" {
+		turns.Type, turns.Value = "", 0
+		if json.Unmarshal(keep, &turns) != nil {
+			return 0, false
+		}
 	}
-	if err := in.take("metadata", &who); err != nil {
-		return err
+	if turns.Type == "all" {
+		return math.MaxInt, true
 	}
-	if who.User != "" {
-		in.put("user", who.User)
+	return int(min(turns.Value, 1<<30)), turns.Type == "thinking_turns" && turns.Value >= 1 && turns.Value == math.Trunc(turns.Value)
+}
+
+// keepThoughts removes the thoughts of all answers but the last keep that have any.
+func keepThoughts(messages []spoken, keep int) {
+	isThought := func(b block) bool { return b.Type == "thinking" || b.Type == "redacted_thinking" }
+	for i := range slices.Backward(messages) {
+		m := &messages[i]
+		switch {
+		case m.Role != "assistant" || !slices.ContainsFunc(m.Content, isThought):
+		case keep > 0:
+			keep--
+		default:
+			m.Content = slices.DeleteFunc(m.Content, isThought)
+		}
 	}
-	if err := in.drop("service_tier", "auto", "standard_only"); err != nil {
-		return err
-	}
-	if err := in.drop("speed", "standard"); err != nil {
-		return err
-	}
-	for _, name := range []string{"cache_control", "user_profile_id", "workspace_id"} { // what has been computed is used again without the first; the others are for Anthropic's bills
-		delete(in, name)
-	}
-	return in.streamed()
+}
+
+// compact returns JSON that was read without white space.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, raw)
+	return b.String()
 }

@@ -1,14 +1,10 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"math"
-	"net/http"
 	"time"
-
-	"github.com/rouse-dev/rouse/api"
 )
 
 // ollamaVectors is an answer of /api/embed.
@@ -20,31 +16,22 @@ type ollamaVectors struct {
 	Prompt  int           `json:"prompt_eval_count"`
 }
 
-// ollamaVector is an answer of /api/embeddings, which came before it.
-type ollamaVector struct {
-	Vector []float32 `json:"embedding"`
-}
-
-// fromEmbed makes the body of a request for embeddings out of one of /api/embed. An input that is too long is cut at its
-// end unless the client says otherwise, as it is with Ollama.
-func fromEmbed(h *Handler, body []byte) ([]byte, shape, error) {
-	in, name, err := h.fromOllama(body, "truncate")
-	if err != nil {
-		return nil, shape{}, err
-	}
-	var many []string
-	if err := in.texts("input", &many); err != nil {
-		return nil, shape{}, err
-	}
+// askEmbed makes a request for embeddings of one of /api/embed. A text that is too long is cut at its end by default, as with Ollama.
+func askEmbed(h *Handler, in *request) shape {
 	cut, dimensions := true, 0
-	for field, to := range map[string]any{"truncate": &cut, "dimensions": &dimensions} {
-		if err := in.take(field, to); err != nil {
-			return nil, shape{}, err
-		}
+	in.take("truncate", &cut)
+	r := h.readOllama(in)
+	var texts []string
+	var one string
+	if in.has("input") && json.Unmarshal(in.object["input"], &one) == nil {
+		texts = []string{one}[:min(len(one), 1)] // an empty one is none
+	} else {
+		in.take("input", &texts)
 	}
-	answer := ollamaVectors{Model: name, Vectors: [][]float32{}}
-	if len(many) == 0 {
-		return nil, loads(answer), nil
+	in.take("dimensions", &dimensions)
+	answer := ollamaVectors{Model: r.model, Vectors: [][]float32{}}
+	if len(texts) == 0 {
+		return loads(answer)
 	}
 	if cut {
 		in.put("truncate_prompt_tokens", -1)
@@ -53,92 +40,54 @@ func fromEmbed(h *Handler, body []byte) ([]byte, shape, error) {
 	if dimensions > 0 {
 		in.put("dimensions", dimensions)
 	}
-	began := time.Now()
-	asked, err := in.vectors(many)
-	return asked, shape{of: target{path: pathVectors}, answer: func(body []byte) (any, bool) {
-		got, is := readVectors(body, len(many))
-		answer.Vectors, answer.Prompt, answer.Total = got.vectors, got.tokens, time.Since(began)
-		return answer, is
-	}}, err
+	return in.askVectors(texts, func(vectors [][]float32, tokens int) any {
+		answer.Vectors, answer.Prompt, answer.Total = vectors, tokens, time.Since(r.began)
+		return answer
+	})
 }
 
-// fromEmbeddings makes one out of a body of /api/embeddings: it has one text, whose vector is told as the model makes it.
-func fromEmbeddings(h *Handler, body []byte) ([]byte, shape, error) {
-	in, _, err := h.fromOllama(body)
-	if err != nil {
-		return nil, shape{}, err
-	}
+// askEmbeddings makes one of a request of the older /api/embeddings, for the vector of one text as the model makes it.
+func askEmbeddings(h *Handler, in *request) shape {
+	h.readOllama(in)
 	var prompt string
-	if err := in.take("prompt", &prompt); err != nil {
-		return nil, shape{}, err
-	}
-	if prompt == "" {
-		return nil, loads(ollamaVector{[]float32{}}), nil
+	if in.take("prompt", &prompt); prompt == "" {
+		return loads(map[string][]float32{"embedding": {}})
 	}
 	in.put("normalize", false)
-	asked, err := in.vectors([]string{prompt})
-	return asked, shape{of: target{path: pathVectors}, answer: func(body []byte) (any, bool) {
-		got, is := readVectors(body, 1)
-		if !is {
+	return in.askVectors([]string{prompt}, func(vectors [][]float32, _ int) any { return map[string][]float32{"embedding": vectors[0]} })
+}
+
+// askShow passes a request on to the engine, which has this path too, by the model's own name.
+func askShow(h *Handler, in *request) shape {
+	if h.readOllama(in).model == "" {
+		in.refuse("model", "model is required")
+	}
+	if in.has("system") && string(in.object["system"]) != `""` {
+		in.refuse("system", "system can't be kept: what is told of a model is its file's")
+	}
+	return shape{path: pathShow, answer: func(body []byte) (any, bool) { return json.RawMessage(body), json.Valid(body) }}
+}
+
+// loads answers a request that only wants the model to be loaded: a runtime that lists its models has done so.
+func loads(answer any) shape {
+	return shape{path: pathModels, answer: func([]byte) (any, bool) { return answer, true }}
+}
+
+// askVectors asks for the embeddings of texts. They are asked for in base64: until it is whole the answer takes half the memory.
+func (r *request) askVectors(texts []string, answer func(vectors [][]float32, tokens int) any) shape {
+	r.put("input", texts)
+	r.put("encoding_format", "base64")
+	return shape{path: pathVectors, answer: func(body []byte) (any, bool) {
+		vectors, tokens := readVectors(body, len(texts))
+		if vectors == nil {
 			return nil, false
 		}
-		return ollamaVector{got.vectors[0]}, true
-	}}, err
+		return answer(vectors, tokens), true
+	}}
 }
 
-// fromShow asks the engine, which has this path too, by the model's own name.
-func fromShow(h *Handler, body []byte) ([]byte, shape, error) {
-	in, name, err := h.fromOllama(body, "verbose")
-	if err != nil {
-		return nil, shape{}, err
-	}
-	if name == "" {
-		return nil, shape{}, api.BadRequest("model", "model is required")
-	}
-	if in.has("system") && string(bytes.TrimSpace(in["system"])) != `""` {
-		return nil, shape{}, api.BadRequest("system", "system can't be kept: what is told of a model is its file's")
-	}
-	asked, err := json.Marshal(in)
-	return asked, shape{of: target{path: pathShow}, answer: func(body []byte) (any, bool) {
-		return json.RawMessage(bytes.TrimSpace(body)), json.Valid(body)
-	}}, err //nolint:wrapcheck // of JSON that was read
-}
-
-// loads is the answer to a request that only wants the model to be loaded: that the runtime lists its models shows it.
-func loads(answer any) shape {
-	return shape{of: target{path: "/v1/models", method: http.MethodGet}, answer: func([]byte) (any, bool) { return answer, true }}
-}
-
-// texts takes a text, or a list of them, out of a field. No text is as good as none.
-func (o object) texts(field string, to *[]string) error {
-	var one string
-	if o.has(field) && json.Unmarshal(o[field], &one) == nil {
-		delete(o, field)
-		if one != "" {
-			*to = []string{one}
-		}
-		return nil
-	}
-	return o.take(field, to)
-}
-
-// vectors makes the body of a request for embeddings of what is left of one of Ollama's. They are asked for in base64:
-// what is kept until it is whole takes half the memory.
-func (o object) vectors(of []string) ([]byte, error) {
-	o.put("input", of)
-	o.put("encoding_format", "base64")
-	return json.Marshal(o) //nolint:wrapcheck // of JSON that was read
-}
-
-// embeddings are what a runtime answers.
-type embeddings struct {
-	vectors [][]float32
-	tokens  int
-}
-
-// readVectors reads the answer to n texts, in their order; false: it is none. A runtime may send numbers, base64 or not;
-// what is no number can't be told as one.
-func readVectors(body []byte, n int) (e embeddings, is bool) {
+// readVectors reads the answer to n texts, in their order; nil: it is none. A runtime may send numbers, base64 or not.
+func readVectors(body []byte, n int) (vectors [][]float32, tokens int) {
 	var in struct {
 		Data []struct {
 			Index  int
@@ -147,27 +96,29 @@ func readVectors(body []byte, n int) (e embeddings, is bool) {
 		Usage usage
 	}
 	if json.Unmarshal(body, &in) != nil || len(in.Data) != n {
-		return e, false
+		return nil, 0
 	}
-	e.vectors, e.tokens = make([][]float32, n), in.Usage.Prompt
+	vectors = make([][]float32, n)
 	for _, d := range in.Data {
-		if d.Index < 0 || d.Index >= n || e.vectors[d.Index] != nil {
-			return e, false
+		if d.Index < 0 || d.Index >= n || vectors[d.Index] != nil {
+			return nil, 0
 		}
-		var encoded []byte
-		if json.Unmarshal(d.Vector, &e.vectors[d.Index]) == nil && e.vectors[d.Index] != nil {
+		v := &vectors[d.Index]
+		if json.Unmarshal(d.Vector, v) == nil && *v != nil {
 			continue
 		}
+		var encoded []byte
 		if json.Unmarshal(d.Vector, &encoded) != nil || len(encoded) == 0 || len(encoded)%4 != 0 {
-			return e, false
+			return nil, 0
 		}
-		v := make([]float32, len(encoded)/4)
-		for i := range v {
-			if v[i] = math.Float32frombits(binary.LittleEndian.Uint32(encoded[4*i:])); v[i]-v[i] != 0 { // infinite, or none
-				return e, false
+		*v = make([]float32, len(encoded)/4)
+		for i := range *v {
+			x := math.Float32frombits(binary.LittleEndian.Uint32(encoded[4*i:]))
+			if x-x != 0 { // infinite, or none: JSON has no such numbers
+				return nil, 0
 			}
+			(*v)[i] = x
 		}
-		e.vectors[d.Index] = v
 	}
-	return e, true
+	return vectors, in.Usage.Prompt
 }

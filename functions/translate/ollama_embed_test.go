@@ -65,7 +65,7 @@ func TestRefusedOllamaVectors(t *testing.T) {
 		{"/api/show", `{}`, "model is required"},
 		{"/api/show", `{"model":"m","system":"be brief"}`, "system can't be kept"},
 	} {
-		_, _, err := paths[tc.path](tagging, []byte(tc.body))
+		_, _, err := tagging.translate(tc.path, []byte(tc.body))
 		if err == nil || api.AsError(err).Status != 400 || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s %s: got %v, want %q", tc.path, tc.body, err, tc.says)
 		}

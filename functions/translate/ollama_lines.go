@@ -1,20 +1,13 @@
 package translate
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 )
-
-// ollamaTold is what an answer in Ollama's own API tells of its request.
-type ollamaTold struct {
-	model    string // as the client wrote it
-	generate bool   // it is one of /api/generate
-	began    time.Time
-}
 
 // ollamaLine is an answer, or a line of one.
 type ollamaLine struct {
@@ -30,7 +23,7 @@ type ollamaLine struct {
 	*ollamaCounts
 }
 
-// ollamaCounts ends an answer. How long the runtime took for what, it does not say: of a stream it shows, else all is the answer's.
+// ollamaCounts ends an answer. The runtime does not say how long it took for what: a stream shows it, else all of it is the answer's time.
 type ollamaCounts struct {
 	Total      time.Duration `json:"total_duration"`
 	Load       time.Duration `json:"load_duration"` // 0: the model was loaded when the request came here
@@ -40,91 +33,68 @@ type ollamaCounts struct {
 	OutputTime time.Duration `json:"eval_duration"`
 }
 
-// ollamaNames are those of fields that a chat completion has by another name.
 var ollamaNames = map[string]string{
 	"max_tokens": "options.num_predict", "response_format": "format", "reasoning_effort": "think", "repetition_penalty": "options.repeat_penalty",
 	"temperature": "options.temperature", "top_p": "options.top_p", "top_k": "options.top_k", "min_p": "options.min_p", "seed": "options.seed", "stop": "options.stop",
 	"presence_penalty": "options.presence_penalty", "frequency_penalty": "options.frequency_penalty",
 }
 
-func (t ollamaTold) shape() shape {
-	return shape{names: ollamaNames, lines: true, events: func(out *bytes.Buffer) events { return &ollamaLines{text: out, told: t} }, answer: whole(func(c *completion) any {
-		choice := &c.Choices[0]
-		calls := make([]ollamaCall, len(choice.Message.Calls))
-		for i, call := range choice.Message.Calls {
-			calls[i] = newOllamaCall(i, call.ID, call.Function.Name, call.Function.Arguments)
-		}
-		line := t.line(c.Model, choice.Message.Content+choice.Text, choice.Message.reasoning(), calls, choice.Scores)
-		return t.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(t.began)})
-	})}
+// whole translates a whole completion.
+func (r *ollamaRequest) whole(c *completion) any {
+	choice := &c.Choices[0]
+	line := r.line(c.Model, choice.Message.Content+choice.Text, choice.Message.reasoning(), choice.Message.Calls, choice.Scores)
+	return r.done(line, choice.Finish, &ollamaCounts{Prompt: c.Usage.Prompt, Output: c.Usage.Completion, OutputTime: time.Since(r.began)})
 }
 
-// loaded is the answer to a request that only wants the model to be loaded.
-func (t ollamaTold) loaded() shape { return loads(t.done(t.line("", "", "", nil, nil), "load", nil)) }
+// loaded answers a request that only wants the model to be loaded.
+func (r *ollamaRequest) loaded() shape {
+	return loads(r.done(r.line("", "", "", nil, nil), "load", nil))
+}
 
-// line is one with what a model has said.
-func (t ollamaTold) line(model, text, thoughts string, calls []ollamaCall, scores json.RawMessage) ollamaLine {
-	l := ollamaLine{Model: t.model, Created: time.Now().UTC()}
-	if t.model == "" {
-		l.Model = model
+// line returns a line with what a model said.
+func (r *ollamaRequest) line(model, text, thoughts string, calls []call, s scores) ollamaLine {
+	l := ollamaLine{Model: cmp.Or(r.model, model), Created: time.Now().UTC(), Scores: s}
+	said := ollamaTurn{Role: "assistant", Content: text, Thinking: thoughts}
+	for i, c := range calls {
+		o := ollamaCall{ID: c.ID}
+		o.Function.Index, o.Function.Name = i, c.Function.Name
+		o.Function.Arguments, _ = json.Marshal(parseArguments(c.Function.Arguments)) // of JSON that was read
+		said.Calls = append(said.Calls, o)
 	}
-	if t.generate {
-		l.Response, l.Thinking, l.Calls = &text, thoughts, calls
+	if r.generate {
+		l.Response, l.Thinking, l.Calls = &said.Content, said.Thinking, said.Calls
 	} else {
-		l.Message = &ollamaTurn{Role: "assistant", Content: text, Thinking: thoughts, Calls: calls}
-	}
-	var s struct{ Content []json.RawMessage }
-	if json.Unmarshal(scores, &s) == nil {
-		l.Scores = s.Content
+		l.Message = &said
 	}
 	return l
 }
 
 // done makes a line the last one.
-func (t ollamaTold) done(l ollamaLine, finish string, counts *ollamaCounts) ollamaLine {
+func (r *ollamaRequest) done(l ollamaLine, finish string, counts *ollamaCounts) ollamaLine {
 	l.Done, l.Reason, l.ollamaCounts = true, finish, counts
-	if finish == "tool_calls" || finish == "function_call" || finish == "" {
+	if slices.Contains([]string{"tool_calls", "function_call", ""}, finish) {
 		l.Reason = "stop"
 	}
 	if counts != nil {
-		counts.Total = time.Since(t.began)
+		counts.Total = time.Since(r.began)
 	}
 	return l
 }
 
-func newOllamaCall(index int, id, name, arguments string) (c ollamaCall) {
-	c.ID, c.Function.Index, c.Function.Name = id, index, name
-	c.Function.Arguments, _ = json.Marshal(input(arguments)) // of JSON that was read
-	return c
-}
-
 // ollamaLines are the lines of Ollama's stream.
 type ollamaLines struct {
-	text        *bytes.Buffer
-	told        ollamaTold
+	out         *output
+	request     *ollamaRequest
 	model       string
-	first, last time.Time // when the first part came, and the last
-	calls       []lineCall
-	size        int // of the calls' arguments
-	finish      string
-	usage       usage
+	first, last time.Time // when parts of the answer came
+	calls       []call    // each is sent whole, in one line
+	arguments   [][]byte  // of the calls
+	size        int       // of all arguments
 }
 
-// lineCall is a call whose parts are collected: a line tells it whole.
-type lineCall struct {
-	index     int
-	id, name  string
-	arguments []byte
-}
-
-// chunk implements events.
-func (s *ollamaLines) chunk(c *completion) *api.Error {
-	if c.Usage.Prompt > 0 {
-		s.usage = c.Usage
-	}
-	if c.Model != "" {
-		s.model = c.Model
-	}
+// add implements events.
+func (s *ollamaLines) add(c *completion) *api.Error {
+	s.model = cmp.Or(c.Model, s.model)
 	if len(c.Choices) == 0 {
 		return nil
 	}
@@ -136,49 +106,38 @@ func (s *ollamaLines) chunk(c *completion) *api.Error {
 		}
 	}
 	if text != "" || thoughts != "" {
-		s.write(s.told.line(s.model, text, thoughts, nil, choice.Scores))
+		s.write(s.request.line(s.model, text, thoughts, nil, choice.Scores))
 	}
-	for _, call := range choice.Delta.Calls {
-		at := slices.IndexFunc(s.calls, func(l lineCall) bool { return l.index == call.Index })
+	for _, c := range choice.Delta.Calls {
+		at := slices.IndexFunc(s.calls, func(known call) bool { return known.Index == c.Index })
 		if at < 0 {
 			at = len(s.calls)
-			s.calls = append(s.calls, lineCall{index: call.Index, id: call.ID, name: call.Function.Name})
+			s.calls, s.arguments = append(s.calls, c), append(s.arguments, nil)
 		}
-		s.calls[at].arguments = append(s.calls[at].arguments, call.Function.Arguments...)
-		if s.size += len(call.Function.Arguments); s.size > maxLine {
-			return tooLong()
+		s.arguments[at] = append(s.arguments[at], c.Function.Arguments...)
+		if s.size += len(c.Function.Arguments); s.size > maxLine {
+			return errTooLong()
 		}
-	}
-	if choice.Finish != "" {
-		s.finish = choice.Finish
 	}
 	return nil
 }
 
-// end implements events. An answer that has not said why it ends was cut.
-func (s *ollamaLines) end() *api.Error {
-	if s.finish == "" {
-		return errCut()
-	}
+// end implements events.
+func (s *ollamaLines) end(e ending) {
 	if len(s.calls) > 0 {
-		calls := make([]ollamaCall, len(s.calls))
-		for i, c := range s.calls {
-			calls[i] = newOllamaCall(i, c.id, c.name, string(c.arguments))
+		for i := range s.calls {
+			s.calls[i].Function.Arguments = string(s.arguments[i])
 		}
-		s.write(s.told.line(s.model, "", "", calls, nil))
+		s.write(s.request.line(s.model, "", "", s.calls, nil))
 	}
-	counts := &ollamaCounts{Prompt: s.usage.Prompt, Output: s.usage.Completion}
+	counts := &ollamaCounts{Prompt: e.usage.Prompt, Output: e.usage.Completion}
 	if !s.first.IsZero() {
-		counts.PromptTime, counts.OutputTime = s.first.Sub(s.told.began), s.last.Sub(s.first)
+		counts.PromptTime, counts.OutputTime = s.first.Sub(s.request.began), s.last.Sub(s.first)
 	}
-	s.write(s.told.done(s.told.line(s.model, "", "", nil, nil), s.finish, counts))
-	return nil
+	s.write(s.request.done(s.request.line(s.model, "", "", nil, nil), e.finish, counts))
 }
-
-// fail implements events.
-func (s *ollamaLines) fail(e *api.Error) { s.text.Write(e.Line()) }
 
 func (s *ollamaLines) write(l ollamaLine) {
 	raw, _ := json.Marshal(l) // of our own types and of text that was read
-	s.text.Write(append(raw, '\n'))
+	s.out.Write(append(raw, '\n'))
 }

@@ -54,7 +54,7 @@ func TestFromOllama(t *testing.T) {
 		{"what may be the runtime's", "/api/chat", `{"stream":false,"cache_salt":"s","logprobs":true,"top_logprobs":2,` + hi + `}`, `{"stream":false,"cache_salt":"s","logprobs":true,"top_logprobs":2,` + hi + `}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, _, err := paths[tc.path](tagging, []byte(tc.in))
+			got, _, err := tagging.translate(tc.path, []byte(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func FuzzFromOllama(f *testing.F) {
 		if chat {
 			path = "/api/chat"
 		}
-		got, to, err := paths[path](tagging, body)
+		got, to, err := tagging.translate(path, body)
 		if err != nil {
 			var e *api.Error
 			if !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Message == "" {
@@ -341,7 +341,7 @@ func FuzzFromOllama(f *testing.F) {
 			return
 		}
 		var o struct{ Messages []struct{ Role string } }
-		if err := json.Unmarshal(got, &o); to.of.path == "" && (err != nil || len(o.Messages) == 0) {
+		if err := json.Unmarshal(got, &o); to.path == "" && (err != nil || len(o.Messages) == 0) {
 			t.Fatalf("made %s of it: %v", got, err)
 		}
 		told, is := to.answer([]byte(answer))
@@ -358,9 +358,8 @@ func FuzzOllamaStream(f *testing.F) {
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
 		one, many := httptest.NewRecorder(), httptest.NewRecorder()
-		begin := ollamaTold{model: "m"}.shape().events
-		s, parts := newStream(one, begin), newStream(many, begin)
-		s.silent, parts.silent = true, true
+		to := (&ollamaRequest{request: &request{object: object{}}, model: "m"}).ask("")
+		s, parts := newStream(one, to, nil), newStream(many, to, nil)
 		_, _ = s.Write(in)
 		s.close()
 		size = max(1, size%64)

@@ -2,164 +2,279 @@ package translate
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// OpenAI's wire types of a response.
-type (
-	response struct {
-		ID           string          `json:"id"`
-		Object       string          `json:"object"`
-		Created      int64           `json:"created_at"`
-		Completed    *int64          `json:"completed_at"`
-		Status       string          `json:"status"`
-		Background   bool            `json:"background"`
-		Error        *struct{}       `json:"error"`
-		Incomplete   *incomplete     `json:"incomplete_details"`
-		Instructions json.RawMessage `json:"instructions"`
-		MaxTokens    json.RawMessage `json:"max_output_tokens"`
-		Model        string          `json:"model"`
-		Output       []any           `json:"output"`
-		Parallel     json.RawMessage `json:"parallel_tool_calls"`
-		Previous     *string         `json:"previous_response_id"`
-		Reasoning    json.RawMessage `json:"reasoning"`
-		Store        bool            `json:"store"`
-		Temperature  json.RawMessage `json:"temperature"`
-		Text         json.RawMessage `json:"text"`
-		ToolChoice   json.RawMessage `json:"tool_choice"`
-		Tools        json.RawMessage `json:"tools"`
-		TopP         json.RawMessage `json:"top_p"`
-		Truncation   string          `json:"truncation"`
-		Usage        *used           `json:"usage"`
-		User         json.RawMessage `json:"user"`
-		Metadata     json.RawMessage `json:"metadata"`
-		TopLogprobs  json.RawMessage `json:"top_logprobs"`
-		Presence     json.RawMessage `json:"presence_penalty"`
-		Frequency    json.RawMessage `json:"frequency_penalty"`
-		MaxCalls     json.RawMessage `json:"max_tool_calls"`
-		CacheKey     json.RawMessage `json:"prompt_cache_key"`
-		Safety       json.RawMessage `json:"safety_identifier"`
-		Tier         string          `json:"service_tier"`
+// emptyResponse has the fields of a response in their order, each with its value where a request and its answer say nothing.
+const emptyResponse = `{"id":"","object":"response","created_at":0,"completed_at":null,"status":"in_progress","background":false,"error":null,"incomplete_details":null,` +
+	`"instructions":null,"max_output_tokens":null,"model":"","output":[],"parallel_tool_calls":true,"previous_response_id":null,"reasoning":{"effort":null,"summary":null},` +
+	`"store":false,"temperature":1,"text":{},"tool_choice":"auto","tools":[],"top_p":1,"truncation":"disabled","usage":null,"user":null,"metadata":{},"top_logprobs":0,` +
+	`"presence_penalty":0,"frequency_penalty":0,"max_tool_calls":null,"prompt_cache_key":null,"safety_identifier":null,"service_tier":"default"}`
 
-		spaces map[string]called // the request's functions, by the names that a chat completion has for them
-	}
-	incomplete struct {
-		Reason string `json:"reason"`
-	}
-	used struct {
-		Input        int           `json:"input_tokens"`
-		InputDetails cachedTokens  `json:"input_tokens_details"`
-		Output       int           `json:"output_tokens"`
-		Details      thoughtTokens `json:"output_tokens_details"`
-		Total        int           `json:"total_tokens"`
-	}
-	cachedTokens struct {
-		Cached  int `json:"cached_tokens"`
-		Written int `json:"cache_write_tokens"` // always 0: nobody pays for it
-	}
-	thoughtTokens struct {
-		Reasoning int `json:"reasoning_tokens"`
-	}
-	messageItem struct {
-		ID      string       `json:"id"`
-		Type    string       `json:"type"`
-		Status  string       `json:"status"`
-		Role    string       `json:"role"`
-		Content []outputText `json:"content"`
-	}
-	outputText struct {
-		Type        string            `json:"type"`
-		Text        string            `json:"text"`
-		Annotations []struct{}        `json:"annotations"`
-		Logprobs    []json.RawMessage `json:"logprobs"`
-	}
-	callItem struct {
-		ID        string `json:"id"`
-		Type      string `json:"type"`
-		Status    string `json:"status"`
-		CallID    string `json:"call_id"`
-		Name      string `json:"name"`
-		Namespace string `json:"namespace,omitempty"`
-		Arguments string `json:"arguments"`
-	}
-	reasoningItem struct {
-		ID      string          `json:"id"`
-		Type    string          `json:"type"`
-		Status  string          `json:"status"`
-		Summary []struct{}      `json:"summary"`
-		Content []reasoningText `json:"content"`
-	}
-	reasoningText struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-)
-
-func newOutputText(text string, scores []json.RawMessage) outputText {
-	if scores == nil {
-		scores = []json.RawMessage{}
-	}
-	return outputText{Type: "output_text", Text: text, Annotations: []struct{}{}, Logprobs: scores}
+// response is OpenAI's response to one request.
+type response struct {
+	fields *jsonfield.Object
+	spaces map[string]called // the request's functions, by the names that a chat completion has for them
+	id     string            // without its prefix
+	output []outputItem
 }
 
-// tokenScores are those of each token, as a chat completion has them and a response too.
-func tokenScores(logprobs json.RawMessage) []json.RawMessage {
-	var s struct{ Content []json.RawMessage }
-	if json.Unmarshal(logprobs, &s) != nil {
-		return nil
+// newResponse returns a response with the fields that repeat the request's.
+func newResponse(in *request) *response {
+	r := &response{fields: jsonfield.Open([]byte(emptyResponse)), spaces: map[string]called{}, output: []outputItem{}}
+	for _, name := range []string{"instructions", "max_output_tokens", "parallel_tool_calls", "reasoning", "temperature", "tool_choice", "top_p", "user", "metadata",
+		"top_logprobs", "presence_penalty", "frequency_penalty", "max_tool_calls", "prompt_cache_key", "safety_identifier"} {
+		if in.has(name) {
+			r.set(name, in.object[name])
+		}
 	}
-	return s.Content
-}
-
-// begin is the response at its beginning.
-func (r response) begin(c *completion) response {
-	r.ID, r.Model, r.Created, r.Status = "resp_"+strings.TrimPrefix(c.ID, "chatcmpl-"), c.Model, c.Created, "in_progress" // the runtime's time: whoever goes on with a stream knows it
-	if r.Created == 0 {
-		r.Created = time.Now().Unix()
+	text := object{}
+	_ = json.Unmarshal(in.object["text"], &text) // what is no object is refused later
+	if text == nil {
+		text = object{}
 	}
+	if !text.has("format") {
+		text.put("format", map[string]string{"type": "text"})
+	}
+	r.set("text", text)
+	var tools []object
+	if json.Unmarshal(in.object["tools"], &tools) != nil || tools == nil {
+		return r
+	}
+	for _, t := range tools {
+		if string(t["type"]) != `"function"` {
+			continue
+		}
+		for name, none := range map[string]string{"strict": "false", "parameters": "{}", "description": "null"} {
+			if !t.has(name) {
+				t[name] = json.RawMessage(none)
+			}
+		}
+	}
+	r.set("tools", tools)
 	return r
 }
 
-// end is the response at its end.
-func (r response) end(finish string, u usage) response {
-	r.Status = "completed"
-	switch finish {
-	case "length":
-		r.Status, r.Incomplete = "incomplete", &incomplete{"max_output_tokens"}
-	case "content_filter":
-		r.Status, r.Incomplete = "incomplete", &incomplete{"content_filter"}
-	}
-	if now := time.Now().Unix(); r.Status == "completed" {
-		r.Completed = &now
-	}
-	r.Usage = &used{Input: u.Prompt, InputDetails: cachedTokens{Cached: u.Details.Cached}, Output: u.Completion, Details: thoughtTokens{u.Output.Reasoning}, Total: u.Prompt + u.Completion}
-	return r
+func (r *response) set(name string, v any) {
+	raw, _ := json.Marshal(v) // of our own types and of JSON that was read
+	r.fields.Set(name, raw)
 }
 
-// response is a completion as OpenAI's response.
-func (r response) response(c *completion) response {
+// body returns the response as it is now.
+func (r *response) body() json.RawMessage { return r.fields.Bytes() }
+
+// begin sets what the first chunk of an answer says. The time is the runtime's, so that it stays the same where another instance continues the stream.
+func (r *response) begin(c *completion) {
+	r.id = strings.TrimPrefix(c.ID, "chatcmpl-")
+	if c.Created == 0 {
+		c.Created = time.Now().Unix()
+	}
+	r.set("id", "resp_"+r.id)
+	r.set("model", c.Model)
+	r.set("created_at", c.Created)
+}
+
+// end sets the usage and the status, which it returns.
+func (r *response) end(finish string, u usage) (status string) {
+	reason := map[string]string{"length": "max_output_tokens", "content_filter": "content_filter"}[finish]
+	if reason != "" {
+		status = "incomplete"
+		r.set("incomplete_details", map[string]string{"reason": reason})
+	} else {
+		status = "completed"
+		r.set("completed_at", time.Now().Unix())
+	}
+	r.set("status", status)
+	r.fields.Set("usage", fmt.Appendf(nil, `{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":0},"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}`,
+		u.Prompt, u.Details.Cached, u.Completion, u.Output.Reasoning, u.Prompt+u.Completion))
+	return status
+}
+
+// whole translates a whole completion.
+func (r *response) whole(c *completion) any {
 	choice := &c.Choices[0]
-	r = r.begin(c).end(choice.Finish, c.Usage)
-	name := strings.TrimPrefix(r.ID, "resp_")
-	r.Output = []any{}
+	r.begin(c)
+	status := r.end(choice.Finish, c.Usage)
 	if thoughts := choice.Message.reasoning(); thoughts != "" {
-		r.Output = append(r.Output, reasoningItem{"rs_" + name, "reasoning", "completed", []struct{}{}, []reasoningText{{"reasoning_text", thoughts}}})
+		r.output = append(r.output, newItem(kindThoughts, r.id, "completed", nil, newPart(kindThoughts, thoughts, nil)))
 	}
 	if text := choice.Message.Content; text != "" || len(choice.Message.Calls) == 0 {
-		r.Output = append(r.Output, messageItem{"msg_" + name, "message", r.Status, "assistant", []outputText{newOutputText(text, tokenScores(choice.Scores))}})
+		r.output = append(r.output, newItem(kindText, r.id, status, nil, newPart(kindText, text, choice.Scores)))
 	}
-	for _, call := range choice.Message.Calls {
-		r.Output = append(r.Output, r.call("fc_"+call.ID, r.Status, call.ID, call.Function.Name, call.Function.Arguments))
+	for i := range choice.Message.Calls {
+		c := &choice.Message.Calls[i]
+		r.output = append(r.output, newItem(kindCall, c.ID, status, r.newCall(c, c.Function.Arguments)))
 	}
-	return r
+	r.set("output", r.output)
+	return r.body()
 }
 
-// call is a call of a function that a chat completion knows as whole.
-func (r *response) call(id, status, callID, whole, arguments string) callItem {
-	f, found := r.spaces[whole]
-	if !found {
-		f.Name = whole
+// outputItem is an item of a response: thoughts, a message or a call.
+type outputItem struct {
+	ID      string       `json:"id"`
+	Type    string       `json:"type"`
+	Status  string       `json:"status"`
+	Role    string       `json:"role,omitempty"`
+	Summary []struct{}   `json:"summary,omitzero"`
+	Content []outputPart `json:"content,omitzero"`
+	*outputCall
+}
+
+type outputCall struct {
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	Arguments string `json:"arguments"`
+}
+
+type outputPart struct {
+	Type        string     `json:"type"`
+	Text        string     `json:"text"`
+	Annotations []struct{} `json:"annotations,omitzero"`
+	Logprobs    scores     `json:"logprobs,omitzero"`
+}
+
+// itemKinds has for each kind of block how the identifiers of its items begin, and the type of its parts.
+var itemKinds = map[string]struct{ prefix, part string }{
+	kindThoughts: {"rs_", "reasoning_text"}, kindText: {"msg_", "output_text"}, kindCall: {"fc_", "function_call_arguments"},
+}
+
+// newItem returns an item; id is without its prefix, call is of a call, and content of other kinds.
+func newItem(kind, id, status string, call *outputCall, content ...outputPart) outputItem {
+	i := outputItem{ID: itemKinds[kind].prefix + id, Type: kind, Status: status, outputCall: call}
+	if call == nil {
+		i.Content = append([]outputPart{}, content...)
 	}
-	return callItem{ID: id, Type: "function_call", Status: status, CallID: callID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
+	switch kind {
+	case kindThoughts:
+		i.Summary = []struct{}{}
+	case kindText:
+		i.Role = "assistant"
+	}
+	return i
+}
+
+// newPart returns the content of thoughts or of a message.
+func newPart(kind, text string, s scores) outputPart {
+	p := outputPart{Type: itemKinds[kind].part, Text: text}
+	if kind == kindText {
+		p.Annotations, p.Logprobs = []struct{}{}, append(scores{}, s...)
+	}
+	return p
+}
+
+// newCall returns a call of a function, which may be in a namespace.
+func (r *response) newCall(c *call, arguments string) *outputCall {
+	f, found := r.spaces[c.Function.Name]
+	if !found {
+		f.Name = c.Function.Name
+	}
+	return &outputCall{CallID: c.ID, Name: f.Name, Namespace: f.Namespace, Arguments: arguments}
+}
+
+// responseEvents are the events of OpenAI's stream of a response. Each has a number.
+type responseEvents struct {
+	blocks
+	response *response
+	id       string // of the open block's item, without its prefix
+	call     *outputCall
+	said     strings.Builder
+	told     scores // those of the open message's tokens that events have had
+}
+
+func newResponseEvents(out *output, r *response) *responseEvents {
+	s := &responseEvents{blocks: blocks{out: out}, response: r}
+	s.to = s
+	return s
+}
+
+func (s *responseEvents) beginAnswer(c *completion) {
+	s.response.begin(c)
+	s.event("created", map[string]any{"response": s.response.body()})
+	s.event("in_progress", map[string]any{"response": s.response.body()})
+}
+
+func (s *responseEvents) openBlock(c *call) {
+	s.said.Reset()
+	s.id, s.call, s.told = fmt.Sprintf("%s_%d", s.response.id, len(s.response.output)), nil, nil
+	if c != nil {
+		s.call = s.response.newCall(c, "")
+	}
+	s.itemEvent("added", newItem(s.kind, s.id, "in_progress", s.call))
+	if c == nil {
+		s.partEvent("content_part.added", map[string]any{"part": newPart(s.kind, "", nil)})
+	}
+}
+
+func (s *responseEvents) addPart(part string) {
+	s.said.WriteString(part)
+	data := map[string]any{"delta": part}
+	if s.kind == kindText {
+		data["logprobs"] = s.takeScores()
+	}
+	s.partEvent(itemKinds[s.kind].part+".delta", data)
+}
+
+// takeScores returns the scores that no event has had, and counts them as told.
+func (s *responseEvents) takeScores() scores {
+	taken := append(scores{}, s.scores...)
+	s.told, s.scores = append(s.told, taken...), nil
+	return taken
+}
+
+func (s *responseEvents) closeBlock(status string) {
+	text := s.said.String()
+	if s.kind == kindText {
+		s.takeScores()
+	}
+	part := newPart(s.kind, text, s.told)
+	data := map[string]any{"text": text}
+	switch s.kind {
+	case kindCall:
+		s.call.Arguments = text
+		data = map[string]any{"name": s.call.Name, "arguments": text}
+	case kindText:
+		data["logprobs"] = part.Logprobs
+	}
+	s.partEvent(itemKinds[s.kind].part+".done", data)
+	if s.kind != kindCall {
+		s.partEvent("content_part.done", map[string]any{"part": part})
+	}
+	done := newItem(s.kind, s.id, status, s.call, part)
+	s.itemEvent("done", done)
+	s.response.output = append(s.response.output, done)
+}
+
+// end implements events.
+func (s *responseEvents) end(e ending) {
+	status := s.response.end(e.finish, e.usage)
+	if s.kind == "" && len(s.response.output) == 0 {
+		s.open(kindText, nil) // an answer of nothing has an item too
+	}
+	s.closeOpen(status)
+	s.response.set("output", s.response.output)
+	s.event(status, map[string]any{"response": s.response.body()})
+}
+
+// itemEvent writes an event about the open item as a whole.
+func (s *responseEvents) itemEvent(kind string, item outputItem) {
+	s.event("output_item."+kind, map[string]any{"output_index": len(s.response.output), "item": item})
+}
+
+// partEvent writes an event about a part of the open item.
+func (s *responseEvents) partEvent(kind string, data map[string]any) {
+	data["item_id"], data["output_index"] = itemKinds[s.kind].prefix+s.id, len(s.response.output)
+	if s.kind != kindCall {
+		data["content_index"] = 0
+	}
+	s.event(kind, data)
+}
+
+func (s *responseEvents) event(kind string, data map[string]any) {
+	data["sequence_number"] = s.out.number
+	s.out.event("response."+kind, data)
 }

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -36,7 +35,7 @@ func TestFromResponses(t *testing.T) {
 			`{"messages":[{"role":"assistant","content":"no"},{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"g"}}],"tool_choice":"required","logprobs":true}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, _, err := fromResponses([]byte(tc.in))
+			got, _, err := tagging.translate("/v1/responses", []byte(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,7 +185,7 @@ func FuzzFromResponses(f *testing.F) {
 	f.Add([]byte(`{"input":"x","tools":[{"type":"function"}],"text":{"format":{"type":"text"}}}`))
 	f.Add([]byte(`{"input":[{"role":"user","content":"x"},{"type":"reasoning"},{"type":"function_call"},{"type":"function_call_output","output":"x"}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, to, err := fromResponses(body)
+		got, to, err := tagging.translate("/v1/responses", body)
 		if err != nil {
 			var e *api.Error
 			if !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Message == "" {
@@ -211,8 +210,8 @@ func FuzzResponseStream(f *testing.F) {
 	f.Add([]byte(chunks), 5)
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
 		whole, parts := httptest.NewRecorder(), httptest.NewRecorder()
-		begin := func(out *bytes.Buffer) events { return &responseEvents{text: out} }
-		one, many := newStream(whole, begin), newStream(parts, begin)
+		to := shape{style: api.StreamResponses, events: func(out *output) events { return newResponseEvents(out, newResponse(&request{})) }}
+		one, many := newStream(whole, to, nil), newStream(parts, to, nil)
 		_, _ = one.Write(in)
 		one.close()
 		size = max(1, size%64)

@@ -10,105 +10,104 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// events are those that a stream of chat completions becomes. They are written into the buffer that they were made with.
-type events interface {
-	// chunk adds a chunk. The error says why it can't be told.
-	chunk(c *completion) *api.Error
-	// end ends the answer. The error says why it has not ended as it should.
-	end() *api.Error
-	// fail ends the answer with an error.
-	fail(e *api.Error)
-}
-
-// stream reads a stream of chat completions. What comes is whole events mostly, but may be cut anywhere.
-type stream struct {
-	out  io.Writer
-	to   events
-	text *bytes.Buffer // what the events have written
-	line []byte        // the beginning of a line whose end has not come
-	over bool          // the answer has ended, or an error has
-
-	told *teller // how its state is told; nil: it is not
-
-	silent bool   // comments are not for the client
-	ping   []byte // is told in the place of a comment; nil: the comment
-}
-
-func newStream(out io.Writer, begin func(*bytes.Buffer) events) *stream {
-	text := &bytes.Buffer{}
-	return &stream{out: out, to: begin(text), text: text}
-}
-
 // maxLine bounds one line of a stream, and maxAnswer an answer that is none: they are kept until they are whole.
 const (
 	maxLine   = 16 << 20
 	maxAnswer = 64 << 20
 )
 
-func tooLong() *api.Error {
+func errTooLong() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime's answer is too long to be translated: use /v1/chat/completions")
 }
 
-// errCut is what becomes of a stream that has ended before its answer.
 func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
+// events are what a stream of chat completions becomes. They are written to the output that they were made with.
+type events interface {
+	// add translates a chunk. The error says why it can't be.
+	add(c *completion) *api.Error
+	// end completes the answer.
+	end(e ending)
+}
+
+// ending is what the chunks of a stream say about its end.
+type ending struct {
+	finish string
+	stop   json.RawMessage
+	usage  usage
+}
+
+// output collects translated events.
+type output struct {
+	bytes.Buffer
+	number int // of server-sent events so far
+}
+
+// event writes a server-sent event whose data has its type too.
+func (o *output) event(kind string, data map[string]any) {
+	data["type"] = kind
+	o.number++
+	raw, _ := json.Marshal(data) // of our own types and of text that was read
+	o.WriteString("event: " + kind + "\ndata: ")
+	o.Write(raw)
+	o.WriteString("\n\n")
+}
+
+// stream translates a stream of chat completions, which may come in any parts.
+type stream struct {
+	w     io.Writer
+	shape shape
+	state *stateWriter // nil: the state is not told
+
+	events  events
+	written output
+	line    []byte // the beginning of a line whose end has not come
+	ending  ending
+	over    bool // the answer has ended, or an error has
+}
+
+func newStream(w io.Writer, to shape, state *stateWriter) *stream {
+	s := &stream{w: w, shape: to, state: state}
+	s.events = to.events(&s.written)
+	return s
+}
+
 // Write implements [io.Writer].
 func (s *stream) Write(p []byte) (int, error) {
-	s.text.Reset()
-	for rest := p; len(rest) > 0; {
-		at := bytes.IndexByte(rest, '\n')
-		if at < 0 {
-			s.line = append(s.line, rest...)
-			if len(s.line) > maxLine {
-				s.fail(tooLong())
-				s.line = s.line[:0]
-			}
-			break
+	s.written.Reset()
+	for line := range bytes.Lines(p) {
+		s.line = append(s.line, line...)
+		if bytes.HasSuffix(line, []byte("\n")) {
+			s.readLine()
+		} else if len(s.line) > maxLine {
+			s.fail(errTooLong())
+			s.line = s.line[:0]
 		}
-		line := rest[:at]
-		if len(s.line) > 0 {
-			s.line = append(s.line, line...)
-			line = s.line
-		}
-		s.see(bytes.TrimRight(line, "\r"))
-		s.line, rest = s.line[:0], rest[at+1:]
 	}
-	if s.text.Len() > 0 {
-		if _, err := s.out.Write(s.text.Bytes()); err != nil {
+	if s.written.Len() > 0 {
+		if _, err := s.w.Write(s.written.Bytes()); err != nil {
 			return 0, err
 		}
 	}
 	return len(p), nil
 }
 
-// close ends what the handler has ended without an end of the stream's own.
+// close ends a stream whose handler has returned: without an end of its own it was cut.
 func (s *stream) close() {
-	s.text.Reset()
-	if len(s.line) > 0 { // a last line needs no end
-		s.see(bytes.TrimRight(s.line, "\r"))
-	}
+	s.written.Reset()
+	s.readLine() // the last line needs no end
 	s.fail(errCut())
-	_, _ = s.out.Write(s.text.Bytes()) // a client that left needs no answer
+	_, _ = s.w.Write(s.written.Bytes()) // a client that left needs no answer
 }
 
-// see looks at one line.
-func (s *stream) see(line []byte) {
-	if bytes.HasPrefix(line, []byte(":")) { // a comment that keeps the connection open
-		switch {
-		case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator
-			s.text.Write(append(bytes.Clone(line), '\n'))
-		case s.told.takes(line, s.text):
-		case s.silent:
-		case s.ping != nil:
-			if !s.over {
-				s.text.Write(s.ping)
-			}
-		default:
-			s.text.Write(line)
-			s.text.WriteString("\n\n")
-		}
+// readLine translates the line that has come.
+func (s *stream) readLine() {
+	line := bytes.TrimRight(s.line, "\r\n")
+	s.line = s.line[:0]
+	if bytes.HasPrefix(line, []byte(":")) {
+		s.passComment(line)
 		return
 	}
 	data, found := bytes.CutPrefix(line, []byte("data:"))
@@ -116,13 +115,15 @@ func (s *stream) see(line []byte) {
 		return
 	}
 	data = bytes.TrimSpace(data)
-	before := s.text.Len()
+	before := s.written.Len()
 	if string(data) == "[DONE]" {
-		if err := s.to.end(); err != nil {
-			s.fail(err)
+		if s.ending.finish == "" {
+			s.fail(errCut())
+		} else {
+			s.events.end(s.ending)
 		}
 		s.over = true
-		s.told.last(s.text, before)
+		s.state.addEnd(&s.written, before)
 		return
 	}
 	var c completion
@@ -130,12 +131,39 @@ func (s *stream) see(line []byte) {
 	case err != nil:
 		s.fail(api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime sent an event that is no chunk of a chat completion"))
 	case len(c.Error) > 0 && string(c.Error) != "null":
-		s.fail(fault(http.StatusInternalServerError, data))
+		s.fail(parseFailure(data).error(http.StatusInternalServerError))
 	default:
-		if err := s.to.chunk(&c); err != nil {
-			s.fail(err)
-		}
-		s.told.chunk(s.text, before)
+		s.add(&c)
+		s.state.addChunk(&s.written, before)
+	}
+}
+
+// add translates a chunk, and remembers what it says about the end.
+func (s *stream) add(c *completion) {
+	if c.Usage.Prompt > 0 {
+		s.ending.usage = c.Usage
+	}
+	if len(c.Choices) > 0 && c.Choices[0].Finish != "" {
+		s.ending.finish, s.ending.stop = c.Choices[0].Finish, c.Choices[0].Stop
+	}
+	if err := s.events.add(c); err != nil {
+		s.fail(err)
+	}
+}
+
+// passComment passes on a comment that keeps the connection open, or is for the activator.
+func (s *stream) passComment(line []byte) {
+	ping := s.shape.ping
+	switch {
+	case bytes.HasPrefix(line, []byte(control.UsageComment)):
+		s.written.Write(line)
+		s.written.WriteByte('\n')
+	case s.state.takeComment(line, &s.written) || s.shape.lines() || ping != "" && s.over:
+	case ping != "":
+		s.written.WriteString(ping)
+	default:
+		s.written.Write(line)
+		s.written.WriteString("\n\n")
 	}
 }
 
@@ -143,6 +171,88 @@ func (s *stream) see(line []byte) {
 func (s *stream) fail(e *api.Error) {
 	if !s.over {
 		s.over = true
-		s.to.fail(e)
+		s.written.Write(s.shape.style.Error(e, s.written.number))
+	}
+}
+
+// Kinds of blocks, by the names that their items have in responses.
+const (
+	kindThoughts = "reasoning"
+	kindText     = "message"
+	kindCall     = "function_call"
+)
+
+// blocks are events that send an answer as blocks, one behind another: thoughts, text and calls. Anthropic's messages and OpenAI's
+// responses do.
+type blocks struct {
+	out    *output
+	to     blockWriter
+	begun  bool
+	kind   string // of the open block; empty: none is open
+	call   int    // the index of the open call
+	calls  int    // how many have begun
+	scores scores // of tokens that no event has had
+}
+
+// blockWriter writes the events of one API.
+type blockWriter interface {
+	beginAnswer(c *completion)
+	openBlock(c *call) // c is of a call's block
+	addPart(part string)
+	closeBlock(status string)
+}
+
+// add implements events.
+func (b *blocks) add(c *completion) *api.Error {
+	if !b.begun {
+		b.begun = true
+		b.to.beginAnswer(c)
+	}
+	if len(c.Choices) == 0 {
+		return nil
+	}
+	choice := &c.Choices[0]
+	b.addTo(kindThoughts, choice.Delta.reasoning())
+	b.scores = append(b.scores, choice.Scores...)
+	b.addTo(kindText, choice.Delta.Content)
+	for i := range choice.Delta.Calls {
+		call := &choice.Delta.Calls[i]
+		if b.kind != kindCall || call.Index != b.call {
+			if call.Index < b.calls {
+				return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime went back to a tool call that had ended, which can't be told here: use /v1/chat/completions or one call at a time")
+			}
+			b.call, b.calls = call.Index, call.Index+1
+			b.open(kindCall, call)
+		}
+		if part := call.Function.Arguments; part != "" {
+			b.to.addPart(part)
+		}
+	}
+	return nil
+}
+
+// addTo adds a part to the block of a kind, which it opens if another is open.
+func (b *blocks) addTo(kind, part string) {
+	if part == "" {
+		return
+	}
+	if b.kind != kind {
+		b.open(kind, nil)
+	}
+	b.to.addPart(part)
+}
+
+// open closes the open block and opens another.
+func (b *blocks) open(kind string, c *call) {
+	b.closeOpen("completed")
+	b.kind = kind
+	b.to.openBlock(c)
+}
+
+// closeOpen closes the open block.
+func (b *blocks) closeOpen(status string) {
+	if b.kind != "" {
+		b.to.closeBlock(status)
+		b.kind = ""
 	}
 }

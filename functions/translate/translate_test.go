@@ -68,7 +68,7 @@ func TestRequest(t *testing.T) {
 			if !strings.Contains(tc.in, `"max_tokens"`) { // it must be there
 				tc.in, tc.want = `{"max_tokens":7,`+tc.in[1:], `{"max_tokens":7,`+tc.want[1:]
 			}
-			got, err := fromMessages([]byte(tc.in), false)
+			got, _, err := tagging.translate("/v1/messages", []byte(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -352,7 +352,11 @@ func FuzzRequest(f *testing.F) {
 	f.Add([]byte(hello), false)
 	f.Add([]byte(`{"system":[],"messages":[{"role":"user","content":[{"type":"tool_result","content":"x"}]}],"tools":[{}],"stream":null}`), true)
 	f.Fuzz(func(t *testing.T, body []byte, count bool) {
-		got, err := fromMessages(body, count)
+		path := "/v1/messages"
+		if count {
+			path = pathCount
+		}
+		got, _, err := tagging.translate(path, body)
 		if err != nil {
 			var e *api.Error
 			if !errors.As(err, &e) || e.Status != http.StatusBadRequest || e.Message == "" {
@@ -367,6 +371,9 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
+// messageShape is of a stream of Anthropic's.
+var messageShape = shape{style: api.StreamMessages, events: func(out *output) events { return newMessageEvents(out, false) }}
+
 // FuzzStream: what comes of a stream does not depend on where it is cut into parts, and a message that has ended has said so once,
 // with no error.
 func FuzzStream(f *testing.F) {
@@ -374,8 +381,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("data: {\"error\":{}}\n\ndata: [DONE]\n\n"), 1)
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
 		whole, parts := &bytes.Buffer{}, &bytes.Buffer{}
-		begin := func(out *bytes.Buffer) events { return &messageEvents{text: out} }
-		one, many := newStream(whole, begin), newStream(parts, begin)
+		one, many := newStream(whole, messageShape, nil), newStream(parts, messageShape, nil)
 		_, _ = one.Write(in)
 		one.close()
 		size = max(1, size%64)

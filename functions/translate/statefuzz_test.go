@@ -9,18 +9,16 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// FuzzTeller: whatever a state says, the rest of a stream is events of the whole one, each once and in their order, and the runtime is asked for something
+// FuzzStateWriter: whatever a state says, the rest of a stream is events of the whole one, each once and in their order, and the runtime is asked for something
 // that it can be asked for.
-func FuzzTeller(f *testing.F) {
+func FuzzStateWriter(f *testing.F) {
 	for _, s := range []string{"new", "id:0", "id:0;1;+;+", "id:0;1;2;3;e;e", "+;+", "e", ";;;", "replay:id:0;1", "scores:new", strings.Repeat("+;", 999), strings.Repeat("e;", 999) + "1", "1;e;2;e;+"} {
 		f.Add(s)
 	}
-	begin := func(out *bytes.Buffer) events { return &messageEvents{text: out} }
 	f.Fuzz(func(t *testing.T, state string) {
-		all := func(told *teller) string {
+		all := func(told *stateWriter) string {
 			out := &bytes.Buffer{}
-			s := newStream(out, begin)
-			s.told = told
+			s := newStream(out, messageShape, told)
 			for i, chunk := range strings.SplitAfter(chunks, "\n\n") {
 				if told != nil && strings.HasPrefix(chunk, "data: {") {
 					_, _ = s.Write([]byte(control.StateComment + strings.Repeat("1", i+1) + "\n"))
@@ -31,7 +29,7 @@ func FuzzTeller(f *testing.F) {
 			return out.String()
 		}
 		h := http.Header{control.HeaderState: {state}}
-		told := newTeller(h, nil, shape{events: begin})
+		told := newStateWriter(h, nil, messageShape)
 		if (told == nil) != (state == "") {
 			t.Fatalf("%q: %v", state, told)
 		}

@@ -1,0 +1,121 @@
+package translate
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// completion has the fields that are read of a completion, or of a chunk of one.
+type completion struct {
+	ID      string
+	Model   string
+	Created int64 // seconds; 0: unknown
+	Choices []struct {
+		Message said
+		Delta   said
+		Text    string          // of a completion of a text, whole or a part
+		Finish  string          `json:"finish_reason"`
+		Stop    json.RawMessage `json:"stop_reason"` // vLLM's: the text that ended it, or a token
+		Scores  scores          `json:"logprobs"`
+	}
+	Usage usage
+	Error json.RawMessage
+}
+
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+	Output struct {
+		Reasoning int `json:"reasoning_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+// said is what a model said, or a part of it.
+type said struct {
+	Content   string
+	Reasoning string `json:"reasoning_content"`
+	Thoughts  string `json:"reasoning"` // the same, by its newer name
+	Calls     []call `json:"tool_calls"`
+}
+
+type call struct {
+	Index    int
+	ID       string
+	Function struct{ Name, Arguments string }
+}
+
+func (s *said) reasoning() string {
+	if s.Reasoning != "" {
+		return s.Reasoning
+	}
+	return s.Thoughts
+}
+
+// scores are the log probabilities of tokens, one value for each token. Values of other shapes are none.
+type scores []json.RawMessage
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *scores) UnmarshalJSON(raw []byte) error {
+	var of struct{ Content []json.RawMessage }
+	if json.Unmarshal(raw, &of) == nil {
+		*s = of.Content
+	}
+	return nil
+}
+
+// chatTurn is a message of a chat completion's request.
+type chatTurn struct {
+	Role      string  `json:"role"`
+	Content   any     `json:"content"`
+	Reasoning *string `json:"reasoning_content,omitempty"`
+	Calls     []any   `json:"tool_calls,omitempty"`
+	CallID    *string `json:"tool_call_id,omitempty"`
+}
+
+func textPart(text string) any { return map[string]string{"type": "text", "text": text} }
+
+func imagePart(url, detail string) any {
+	image := map[string]string{"url": url}
+	if detail != "" {
+		image["detail"] = detail
+	}
+	return map[string]any{"type": "image_url", "image_url": image}
+}
+
+// chatTool returns a tool of a request, or a choice of one.
+func chatTool(function any) any { return map[string]any{"type": "function", "function": function} }
+
+func chooseTool(name string) any { return chatTool(map[string]string{"name": name}) }
+
+func toolCall(id, name, arguments string) any {
+	in := parseArguments(arguments)
+	if _, is := in.(json.RawMessage); !is {
+		raw, _ := json.Marshal(in) // of our own types
+		arguments = string(raw)
+	}
+	return map[string]any{"id": id, "type": "function", "function": map[string]string{"name": name, "arguments": arguments}}
+}
+
+// parseArguments returns the arguments of a call as an object. A model may have been cut off in them: then they are kept as a text.
+func parseArguments(arguments string) any {
+	var o object
+	switch {
+	case slices.Contains([]string{"", "null"}, strings.TrimSpace(arguments)):
+		return struct{}{}
+	case json.Unmarshal([]byte(arguments), &o) != nil || o == nil:
+		return map[string]string{"unfinished": arguments}
+	}
+	return json.RawMessage(arguments)
+}
+
+// jsonSchema returns a response_format.
+func jsonSchema(name string, schema json.RawMessage, strict any) any {
+	return map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": name, "schema": schema, "strict": strict}}
+}
+
+// jsonObject is the response_format of any JSON object.
+var jsonObject = map[string]string{"type": "json_object"}

@@ -1,0 +1,140 @@
+package translate
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rouse-dev/rouse/api/control"
+)
+
+// stateWriter writes the state of a stream between its events, so that another instance can continue it ([control.HeaderState]). nil writes none.
+//
+// The runtime sends a piece of the state in front of each chunk. A chunk becomes any number of events, which depend on it and on the chunks before
+// it only. So:
+//
+//  1. The first event of a chunk has the chunk's piece in front of it, behind the pieces of chunks that became no events. Each further event has
+//     the piece more, and each event that ends the answer the piece last.
+//  2. An instance that continues a stream has the runtime send all known chunks again, and translates them again. It drops the
+//     events that were sent before: the pieces say how many were.
+type stateWriter struct {
+	lines  bool
+	piece  []byte   // of the next chunk
+	untold [][]byte // pieces of chunks that became no events
+
+	chunks int // that were sent before
+	events int // of the last of them, events that were sent
+	ends   int // of the answer's end, events that were sent
+}
+
+// Pieces of events, see [stateWriter].
+const (
+	more = "+"
+	last = "e"
+)
+
+// newStateWriter reads the header of a request for a state, and replaces it by the one for the runtime.
+func newStateWriter(h http.Header, asked []byte, to shape) *stateWriter {
+	state := h.Get(control.HeaderState)
+	if state == "" || to.events == nil {
+		return nil
+	}
+	scores := ""
+	if to.scored && bytes.Contains(asked, []byte(`"logprobs":true`)) { // the end repeats them
+		scores = control.StateScores
+	}
+	t := &stateWriter{lines: to.lines()}
+	if state == control.StateNew {
+		h.Set(control.HeaderState, scores+control.StateNew)
+		return t
+	}
+	var known []string
+	for piece := range strings.SplitSeq(state, ";") {
+		switch piece {
+		case more:
+			t.events++
+		case last:
+			t.ends++
+		default:
+			known = append(known, piece)
+			t.chunks, t.events = t.chunks+1, 1
+		}
+	}
+	h.Set(control.HeaderState, scores+control.StateReplay+strings.Join(known, ";"))
+	return t
+}
+
+// takeComment reports whether a comment is about the state: a chunk's piece, which is kept, or that the instance gives way, which is passed on.
+func (t *stateWriter) takeComment(line []byte, out *output) bool {
+	if t == nil {
+		return false
+	}
+	if piece, is := bytes.CutPrefix(line, []byte(control.StateComment)); is {
+		t.piece = bytes.Clone(piece)
+		return true
+	}
+	if !bytes.HasPrefix(line, []byte(control.MovedComment)) {
+		return false
+	}
+	out.Write(line)
+	out.WriteString(t.separator())
+	return true
+}
+
+func (t *stateWriter) separator() string {
+	if t.lines {
+		return "\n"
+	}
+	return "\n\n"
+}
+
+// addChunk puts the state in front of a chunk's events, which are in out behind the byte from, and drops those that were sent before.
+func (t *stateWriter) addChunk(out *output, from int) {
+	if t == nil {
+		return
+	}
+	piece, sent := t.piece, 0
+	t.piece = nil
+	events := t.cutEvents(out, from)
+	if t.chunks > 0 {
+		if t.chunks--; t.chunks > 0 || t.ends > 0 {
+			return
+		}
+		sent, piece = t.events, []byte(more)
+	}
+	if len(events) > sent {
+		t.write(out, events[sent:], piece, more)
+	} else if sent == 0 && piece != nil {
+		t.untold = append(t.untold, piece)
+	}
+}
+
+// addEnd is addChunk for the events that end the answer.
+func (t *stateWriter) addEnd(out *output, from int) {
+	if t == nil {
+		return
+	}
+	events := t.cutEvents(out, from)
+	t.write(out, events[min(t.ends, len(events)):], []byte(last), last)
+}
+
+// cutEvents takes the events behind the byte from out of out.
+func (t *stateWriter) cutEvents(out *output, from int) [][]byte {
+	events := bytes.SplitAfter(bytes.Clone(out.Bytes()[from:]), []byte(t.separator()))
+	out.Truncate(from)
+	return slices.DeleteFunc(events, func(e []byte) bool { return len(e) == 0 })
+}
+
+// write writes events, with a piece in front of the first and another in front of each further one.
+func (t *stateWriter) write(out *output, events [][]byte, first []byte, further string) {
+	for i, e := range events {
+		piece := further
+		if i == 0 {
+			piece = string(bytes.Join(append(t.untold, first), []byte(";")))
+			t.untold = nil
+		}
+		out.WriteString(control.StateComment + piece + "\n")
+		out.Write(e)
+	}
+}
