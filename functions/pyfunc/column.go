@@ -1,17 +1,21 @@
 package pyfunc
 
 import (
+	"bytes"
+	"encoding/csv"
 	"fmt"
+	"io"
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// column collects the strings of a call, whichever form they come in. The models of mlflow-extensions are logged with the signature of
-// one column of strings that has no name. By it MLflow takes the first column of a table and leaves out the others, which the
-// methods do too, but for one that has the name "prompt". They take values that are known to be JSON. They return failures for what a scoring server refuses, and other
-// errors for what the model behind it does.
+// column collects the strings of a call, in whichever form they come. The models of mlflow-extensions are logged with the signature of
+// one column of strings that has no name. By it MLflow takes the first column of a table and leaves out the others. So
+// do the methods, but for a column that is named "prompt". They take values that are known to be JSON. They return failures for what a
+// scoring server refuses, and other errors for what the model behind it refuses.
 type column struct {
 	items [][]byte
 	at    int // its place in rows that are lists
@@ -23,46 +27,42 @@ const namedColumn = "prompt"
 // noColumn is MLflow's refusal of data in which there is nothing for a signature's column.
 var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enforce the schema of the data: it has no column, and the model wants one of strings"}
 
-// members visits the members of an object, in order, until one fails.
-func members(object []byte, visit func(key, value []byte) error) (err error) {
-	_ = jsonfield.Each(object, 0, func(name, value []byte) bool { // it is JSON
-		err = visit(jsonfield.Text(name), value)
-		return err == nil
-	})
-	return err
+// members returns the members of an object of valid JSON.
+func members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		_ = jsonfield.Each(object, 0, func(name, value []byte) bool { return yield(string(jsonfield.Text(name)), value) })
+	}
 }
 
-// elements visits the items of an array, in order, until one fails.
-func elements(array []byte, visit func(value []byte) error) (err error) {
-	_ = jsonfield.Items(array, func(value []byte) bool { // it is JSON
-		err = visit(value)
-		return err == nil
-	})
-	return err
+// elements returns the items of an array of valid JSON.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) { _ = jsonfield.Items(array, yield) }
 }
 
-// first is a list's first item; nil: it has none.
-func first(list []byte) []byte { return nth(list, 0) }
-
-// nth is an item of a list; nil: it has fewer.
-func nth(list []byte, n int) (nth []byte) {
-	_ = jsonfield.Items(list, func(item []byte) bool { // it is JSON
-		if n--; n < 0 {
-			nth = item
+// nth returns an item of a list; nil: it has fewer.
+func nth(list []byte, n int) []byte {
+	for item := range elements(list) {
+		if n == 0 {
+			return item
 		}
-		return n >= 0
-	})
-	return nth
+		n--
+	}
+	return nil
 }
 
-// length is the number of items of a list.
+// length returns the number of items of a list.
 func length(list []byte) (n int) {
-	_ = jsonfield.Items(list, func([]byte) bool { n++; return true }) // it is JSON
+	for range elements(list) {
+		n++
+	}
 	return n
 }
 
-// begins says whether a value is there and begins so.
+// begins reports whether a value is present and begins with a byte.
 func begins(value []byte, with byte) bool { return len(value) > 0 && value[0] == with }
+
+// isListOf reports whether a value is a list whose first item begins with a byte.
+func isListOf(value []byte, with byte) bool { return begins(value, '[') && begins(nth(value, 0), with) }
 
 // cell takes the value of one cell.
 func (c *column) cell(value []byte) error {
@@ -75,30 +75,29 @@ func (c *column) cell(value []byte) error {
 
 // rows takes a list of cells, or of rows that are lists of cells; only in a frame may one be shorter than others. It returns the number of columns.
 func (c *column) rows(list []byte, frame bool) (wide int, err error) {
-	nested, narrow := begins(first(list), '['), -1
-	err = elements(list, func(row []byte) error {
+	nested, narrow := isListOf(list, '['), -1
+	for row := range elements(list) {
 		width := 1
-		switch {
-		case begins(row, '[') != nested:
-			return fmt.Errorf("row %d is of type %s: want a string in each row, or a list of strings in each", len(c.items), pythonType(row))
-		case nested:
+		if begins(row, '[') != nested {
+			return 0, fmt.Errorf("row %d is of type %s: want a string in each row, or a list of strings in each", len(c.items), pythonType(row))
+		}
+		if nested {
 			width, row = length(row), nth(row, c.at)
 		}
 		if wide = max(wide, width); narrow < 0 || width < narrow {
 			narrow = width
 		}
-		if width <= c.at {
-			return nil
+		if width > c.at {
+			if err := c.cell(row); err != nil {
+				return 0, err
+			}
 		}
-		return c.cell(row)
-	})
+	}
 	switch {
-	case err != nil:
-		return 0, err
 	case wide == 0:
 		return 0, noColumn
 	case narrow <= c.at || narrow < wide && !frame:
-		return 0, invalid("the rows have between " + fmt.Sprint(narrow) + " and " + fmt.Sprint(wide) + " values: want as many in each")
+		return 0, invalid(fmt.Sprintf("the rows have between %d and %d values: want as many in each", narrow, wide))
 	}
 	return wide, nil
 }
@@ -108,7 +107,7 @@ func (c *column) inputs(value []byte) error {
 	switch {
 	case value[0] == '"':
 		return c.cell(value)
-	case value[0] == '{' || value[0] == '[' && begins(first(value), '{'):
+	case value[0] == '{' || isListOf(value, '{'):
 		return invalid("the model's column has no name, and the input has names: want a list of strings")
 	case value[0] != '[':
 		return fmt.Errorf("model_input must be a list, dict, numpy array, or dataframe but received: %s", pythonType(value))
@@ -124,18 +123,17 @@ const maxNames = 1000
 func (c *column) objects(list []byte) (lengths map[string]int, n int, err error) {
 	lengths = map[string]int{}
 	last := map[string]int{} // the number of the object that a name was last in
-	var name *string
-	err = elements(list, func(object []byte) error {
+	name := ""
+	for object := range elements(list) {
 		if n++; object[0] != '{' {
-			return fmt.Errorf("item %d is of type %s: want an object in each", n-1, pythonType(object))
+			return nil, 0, fmt.Errorf("item %d is of type %s: want an object in each", n-1, pythonType(object))
 		}
 		var cell []byte
-		err := members(object, func(key, value []byte) error {
-			k := string(key)
-			if name == nil || n == 1 && k == namedColumn {
-				name, cell = &k, nil
+		for k, value := range members(object) {
+			if len(lengths) == 0 || n == 1 && k == namedColumn {
+				name, cell = k, nil
 			}
-			if k == *name {
+			if k == name {
 				cell = value // of a key that is repeated the last counts
 			}
 			if last[k] != n {
@@ -143,29 +141,29 @@ func (c *column) objects(list []byte) (lengths map[string]int, n int, err error)
 				lengths[k]++
 			}
 			if len(lengths) > maxNames {
-				return invalid(fmt.Sprintf("the objects have more than %d keys", maxNames))
+				return nil, 0, invalid(fmt.Sprintf("the objects have more than %d keys", maxNames))
 			}
-			return nil
-		})
-		if err != nil || cell == nil {
-			return err
 		}
-		return c.cell(cell)
-	})
-	if err == nil && name == nil {
-		err = noColumn
+		if cell != nil {
+			if err := c.cell(cell); err != nil {
+				return nil, 0, err
+			}
+		}
 	}
-	return lengths, n, err
+	if len(lengths) == 0 {
+		return nil, 0, noColumn
+	}
+	return lengths, n, nil
 }
 
 // instances takes what inputs does, and a list of objects with as many values for each key.
 func (c *column) instances(value []byte) error {
-	if value[0] != '[' || !begins(first(value), '{') {
+	if !isListOf(value, '{') {
 		return c.inputs(value)
 	}
 	lengths, _, err := c.objects(value)
 	for _, n := range lengths {
-		if err == nil && n != len(c.items) {
+		if n != len(c.items) {
 			return invalid("The length of values for each input/column name are not the same")
 		}
 	}
@@ -175,13 +173,9 @@ func (c *column) instances(value []byte) error {
 // records takes a list of objects, which all have the first one's first key, or of rows.
 func (c *column) records(value []byte) error {
 	if value[0] != '[' {
-		got := "type " + pythonType(value)
-		if value[0] == '{' {
-			got = "dictionary"
-		}
-		return invalid("Dataframe records format must be a list of records. Got " + got + ".")
+		return invalid("Dataframe records format must be a list of records. Got " + typeBut(value, '{', "dictionary") + ".")
 	}
-	if !begins(first(value), '{') {
+	if !isListOf(value, '{') {
 		_, err := c.rows(value, true)
 		return err
 	}
@@ -192,29 +186,34 @@ func (c *column) records(value []byte) error {
 	return err
 }
 
+// typeBut returns the type of a value, or a word for values that begin with a byte.
+func typeBut(value []byte, with byte, word string) string {
+	if begins(value, with) {
+		return word
+	}
+	return "type " + pythonType(value)
+}
+
 // split takes {"columns": […], "index": […], "data": […]}.
 func (c *column) split(value []byte) error {
 	if value[0] != '{' {
-		got := "type " + pythonType(value)
-		if value[0] == '[' {
-			got = "list"
-		}
-		return invalid("Dataframe split format must be a dictionary. Got " + got + ".")
+		return invalid("Dataframe split format must be a dictionary. Got " + typeBut(value, '[', "list") + ".")
 	}
 	parts := map[string][]byte{}
 	var got []string
-	_ = members(value, func(key, value []byte) error {
-		if _, twice := parts[string(key)]; !twice && len(got) < 10 {
-			got = append(got, "'"+string(key)+"'")
+	for key, value := range members(value) {
+		if parts[key] == nil && len(got) < 10 {
+			got = append(got, "'"+key+"'")
 		}
-		parts[string(key)] = value
-		return nil
-	})
-	_, found := parts["data"]
-	for name := range parts {
-		found = found && (name == "data" || name == "columns" || name == "index")
+		parts[key] = value
 	}
-	if !found {
+	known := 0
+	for _, name := range []string{"data", "columns", "index"} {
+		if parts[name] != nil {
+			known++
+		}
+	}
+	if parts["data"] == nil || known < len(parts) {
 		return invalid("Dataframe split format must have 'data' field and optionally 'columns' and 'index' fields. Got {" + strings.Join(got, ", ") + "}.'")
 	}
 	return c.frame(parts)
@@ -225,10 +224,10 @@ func (c *column) frame(parts map[string][]byte) error {
 	broken := func(format string, args ...any) error {
 		return invalid("Provided dataframe_split field is not a valid dataframe representation in 'split' format. Error: '" + fmt.Sprintf(format, args...) + "'")
 	}
-	lengths := map[string]int{}
+	lengths := map[string]int{} // of the parts that are not null
 	for name, value := range parts {
 		switch value[0] {
-		case 'n': // as if it were not there
+		case 'n':
 		case '[':
 			lengths[name] = length(value)
 		default:
@@ -236,14 +235,12 @@ func (c *column) frame(parts map[string][]byte) error {
 		}
 	}
 	data, rows := parts["data"], lengths["data"]
-	if place := 0; lengths["columns"] > 0 {
-		_ = elements(parts["columns"], func(name []byte) error {
-			if begins(name, '"') && string(jsonfield.Text(name)) == namedColumn {
-				c.at = place
-			}
-			place++
-			return nil
-		})
+	place := 0
+	for name := range elements(parts["columns"]) {
+		if begins(name, '"') && string(jsonfield.Text(name)) == namedColumn {
+			c.at = place
+		}
+		place++
 	}
 	if rows > 0 {
 		wide, err := c.rows(data, true)
@@ -258,10 +255,52 @@ func (c *column) frame(parts map[string][]byte) error {
 	}
 	switch labels, found := lengths["index"]; {
 	case !found || labels == rows:
-	case rows == 1 && begins(first(data), '['):
+	case rows == 1 && isListOf(data, '['):
 		c.items = slices.Repeat(c.items, labels)
 	default:
 		return broken("there are %d rows and %d labels in the index", rows, labels)
+	}
+	return nil
+}
+
+// csv takes the column "prompt", or else the first, of a table below a line with the columns' names. Where the rows have more cells than there are
+// names the first ones are the index, as pandas reads them.
+func (c *column) csv(body []byte) error {
+	broken := func(why string) error {
+		return failure{Message: "Failed to parse input as a Pandas DataFrame. Ensure that the input is a valid CSV-formatted" +
+			" Pandas DataFrame produced using the `pandas.DataFrame.to_csv()` method. Error: '" + why + "'"}
+	}
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	if !bytes.Contains(body, []byte("\n")) {
+		body = bytes.ReplaceAll(body, []byte("\r"), []byte("\n"))
+	}
+	in := csv.NewReader(bytes.NewReader(body))
+	in.FieldsPerRecord = -1
+	head, err := in.Read()
+	if err == io.EOF || err == nil && strings.TrimSpace(strings.Join(head, ",")) == "" {
+		return broken("No columns to parse from file")
+	}
+	width, place := 0, max(0, slices.Index(head, namedColumn)) // width is that of the first row
+	for err == nil {
+		var row []string
+		if row, err = in.Read(); err != nil {
+			break
+		}
+		if width == 0 {
+			width = max(len(row), len(head))
+		}
+		line, _ := in.FieldPos(0)
+		at := width - len(head) + place
+		if len(row) > width {
+			return broken(fmt.Sprintf("Expected %d fields in line %d, saw %d", width, line, len(row)))
+		}
+		if len(row) <= at {
+			return unexpected(fmt.Sprintf("there is nothing in column %d of line %d: want a string", at+1, line))
+		}
+		c.items = append(c.items, []byte(row[at]))
+	}
+	if err != io.EOF {
+		return broken(err.Error())
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package pyfunc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,7 +69,7 @@ func TimeoutFrom(env []string) (time.Duration, error) {
 	return time.Duration(seconds) * time.Second, nil
 }
 
-// EngineName is the engine_name of a kind of runtime: what mlflow-extensions
+// EngineName returns the engine_name of a kind of runtime: what mlflow-extensions
 // calls it, or the kind with "-engine" behind it.
 func EngineName(kind string) string {
 	if kind == api.RuntimeEngine {
@@ -77,27 +78,19 @@ func EngineName(kind string) string {
 	return kind + "-engine"
 }
 
-func (c *Config) defaults() error {
+func (c *Config) setDefaults() error {
 	switch {
 	case c.Next == nil || c.Status == nil || c.Refusal == nil:
 		return errors.New("pyfunc: Config needs Next, Status and Refusal")
 	case c.MaxAnswer < 0 || c.MaxInputs < 0 || c.Timeout < 0 || c.Parallel < 0:
 		return errors.New("pyfunc: a limit in Config is negative")
 	}
-	if c.Version == "" {
-		c.Version = "unknown"
-	}
+	c.Version = cmp.Or(c.Version, "unknown")
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 256*api.MiB)
+	c.MaxInputs = cmp.Or(c.MaxInputs, 1024)
+	c.Parallel = cmp.Or(c.Parallel, 8)
 	if c.Door == nil {
 		c.Door = bodies.New(bodies.Config{})
-	}
-	if c.MaxAnswer == 0 {
-		c.MaxAnswer = 256 * api.MiB
-	}
-	if c.MaxInputs == 0 {
-		c.MaxInputs = 1024
-	}
-	if c.Parallel == 0 {
-		c.Parallel = 8
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

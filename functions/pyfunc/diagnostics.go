@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -28,27 +29,26 @@ const (
 	diagnosticBytes = 64 << 10
 )
 
-// diagnostic is one thing that can be asked for. What can't be asked for is a
-// command of the caller's: argv is fixed, and no shell reads it.
+// diagnostic is one thing that can be asked for. A caller can't ask for a command of its own: they are fixed, and no shell reads them.
 type diagnostic struct {
 	key, desc string
-	argv      []string
-	read      func(h *Handler) (string, error) // instead of argv
+	command   string // its words; empty: read is called
+	read      func(h *Handler) (string, error)
 }
 
 // diagnostics are those of mlflow-extensions, in its order. Where its command
 // would tell more than its name says, ours is another.
 var diagnostics = []diagnostic{
-	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", argv: []string{"nvidia-smi"}},
-	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", argv: []string{"nvidia-smi", "topo", "-m"}},
-	{key: "disk-space", desc: "Disk Space", argv: []string{"df", "-h"}},
-	{key: "current-user", desc: "Current User", read: func(*Handler) (string, error) { return userName() }},
-	{key: "active-procs", desc: "Processes, by name and memory", argv: []string{"ps", "-eo", "pid,ppid,rss,comm"}},
-	{key: "check-shm", desc: "Shared Memory", argv: []string{"df", "-h", "/dev/shm"}},
-	{key: "pip-list", desc: "Installed Python Packages", argv: []string{"pip", "list", "--disable-pip-version-check"}},
-	{key: "python-version", desc: "Python Version", argv: []string{"python3", "--version"}},
+	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", command: "nvidia-smi"},
+	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", command: "nvidia-smi topo -m"},
+	{key: "disk-space", desc: "Disk Space", command: "df -h"},
+	{key: "current-user", desc: "Current User", read: userName},
+	{key: "active-procs", desc: "Processes, by name and memory", command: "ps -eo pid,ppid,rss,comm"},
+	{key: "check-shm", desc: "Shared Memory", command: "df -h /dev/shm"},
+	{key: "pip-list", desc: "Installed Python Packages", command: "pip list --disable-pip-version-check"},
+	{key: "python-version", desc: "Python Version", command: "python3 --version"},
 	{key: "os-details", desc: "Linux Distribution", read: file("/etc/os-release")},
-	{key: "arch-details", desc: "Machine Architecture", argv: []string{"uname", "-m"}},
+	{key: "arch-details", desc: "Machine Architecture", command: "uname -m"},
 	{key: "env", desc: "Environment Variables", read: (*Handler).environment},
 	{key: "cpu-count", desc: "Number of Processors", read: func(*Handler) (string, error) { return strconv.Itoa(runtime.NumCPU()), nil }},
 	{key: "memory-count", desc: "Memory Usage", read: file("/proc/meminfo")},
@@ -63,27 +63,28 @@ type result struct {
 	Code    int     `json:"returncode"`
 }
 
-// diagnose is the answer to COMPUTE_DIAGNOSTICS with a key.
+// diagnose returns the answer to COMPUTE_DIAGNOSTICS with a key.
 func (h *Handler) diagnose(key string) string {
 	if !h.cfg.Diagnostics {
 		return disabled
 	}
 	h.diagnosing.Lock()
 	defer h.diagnosing.Unlock()
-	var details any
-	if key == allDiagnostics {
-		all := make([]result, len(diagnostics))
-		var ran sync.WaitGroup
-		for i, d := range diagnostics {
-			ran.Go(func() { all[i] = h.result(d) })
-		}
-		ran.Wait()
-		details = all
-	} else if i := slices.IndexFunc(diagnostics, func(d diagnostic) bool { return d.key == key }); i >= 0 {
-		details = h.result(diagnostics[i])
-	} else {
+	all := make([]result, len(diagnostics))
+	var details any = all
+	var ran sync.WaitGroup
+	if key != allDiagnostics {
 		details = result{Command: key, Stderr: "Command " + key + " not found", Code: -1}
 	}
+	for i, d := range diagnostics {
+		switch key {
+		case allDiagnostics:
+			ran.Go(func() { all[i] = h.result(d) })
+		case d.key:
+			details = h.result(d)
+		}
+	}
+	ran.Wait()
 	raw, _ := json.Marshal(struct { // strings and numbers always marshal
 		Details any      `json:"compute_details"`
 		Command []string `json:"command"`
@@ -91,7 +92,7 @@ func (h *Handler) diagnose(key string) string {
 	return string(raw)
 }
 
-// result finds out one diagnostic.
+// result runs one diagnostic.
 func (h *Handler) result(d diagnostic) result {
 	r := result{Command: d.key, Desc: d.desc}
 	var out string
@@ -99,19 +100,16 @@ func (h *Handler) result(d diagnostic) result {
 	if d.read != nil {
 		out, err = d.read(h)
 	} else {
-		r.Command = strings.Join(d.argv, " ")
-		out, r.Stderr, err = execute(d.argv)
+		r.Command = d.command
+		out, r.Stderr, err = execute(strings.Fields(d.command))
 	}
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit):
+	if exit, is := errors.AsType[*exec.ExitError](err); is {
 		r.Code = exit.ExitCode()
-	case err != nil:
+	} else if err != nil {
 		r.Stderr, r.Code = err.Error(), -1
 		return r
 	}
-	out, r.Stderr = h.redact(strings.TrimSpace(out)), h.redact(strings.TrimSpace(r.Stderr))
-	r.Stdout = &out
+	r.Stdout, r.Stderr = new(h.redact(out)), h.redact(r.Stderr)
 	return r
 }
 
@@ -120,7 +118,7 @@ func (h *Handler) result(d diagnostic) result {
 func execute(argv []string) (stdout, stderr string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), diagnosticTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // argv is one of the table above
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...) // argv is of the table above
 	cmd.WaitDelay = time.Second
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LC_ALL=C"}
 	var out, bad capped
@@ -129,19 +127,19 @@ func execute(argv []string) (stdout, stderr string, err error) {
 	if ctx.Err() != nil {
 		err = fmt.Errorf("it took longer than %v", diagnosticTime)
 	}
-	return string(bytes.ToValidUTF8(out.b, nil)), string(bytes.ToValidUTF8(bad.b, nil)), err
+	return string(bytes.ToValidUTF8(out, nil)), string(bytes.ToValidUTF8(bad, nil)), err
 }
 
 // capped keeps the beginning of what is written to it.
-type capped struct{ b []byte }
+type capped []byte
 
 // Write never fails.
 func (c *capped) Write(p []byte) (int, error) {
-	c.b = append(c.b, p[:min(len(p), diagnosticBytes-len(c.b))]...)
+	*c = append(*c, p[:min(len(p), diagnosticBytes-len(*c))]...)
 	return len(p), nil
 }
 
-func userName() (string, error) {
+func userName(*Handler) (string, error) {
 	u, err := user.Current()
 	if err != nil {
 		return strconv.Itoa(os.Getuid()), nil // a container need not know the user's name
@@ -157,11 +155,9 @@ func file(path string) func(*Handler) (string, error) {
 }
 
 // harmless are names of the environment whose values are shown.
-var harmless = []string{
-	"HOST", "PORT", "PATH", "HOME", "USER", "LANG", "TZ", "HOSTNAME", "PWD", "SHELL", "CUDA_VERSION", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-	"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "NCCL_SHM_DISABLE", "NCCL_DEBUG",
-	"OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "HF_HOME", "HF_HUB_OFFLINE", "OLLAMA_HOST", "OLLAMA_MODELS", "ENABLE_DIAGNOSTICS",
-}
+var harmless = strings.Fields(`HOST PORT PATH HOME USER LANG TZ HOSTNAME PWD SHELL CUDA_VERSION CUDA_HOME CUDA_VISIBLE_DEVICES
+	NVIDIA_VISIBLE_DEVICES NVIDIA_DRIVER_CAPABILITIES LD_LIBRARY_PATH PYTHONPATH VIRTUAL_ENV NCCL_SHM_DISABLE NCCL_DEBUG
+	OMP_NUM_THREADS TOKENIZERS_PARALLELISM HF_HOME HF_HUB_OFFLINE OLLAMA_HOST OLLAMA_MODELS ENABLE_DIAGNOSTICS`)
 
 const hidden = "***"
 
@@ -179,22 +175,15 @@ func (h *Handler) environment() (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// secretWords end a word of the names of what is kept secret.
-var secretWords = []string{"key", "token", "secret", "password", "passwd", "credential", "credentials", "auth", "cookie", "private"}
-
-// secretName says whether a variable holds a secret: HF_TOKEN and API_KEY do,
+// secretName matches the names of variables that hold a secret: HF_TOKEN and API_KEY do,
 // TOKENIZER and MAX_BATCHED_TOKENS don't.
-func secretName(name string) bool {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r == '-' || r == '_' || r == '.' })
-	return slices.ContainsFunc(words, func(word string) bool {
-		return slices.ContainsFunc(secretWords, func(end string) bool { return strings.HasSuffix(word, end) })
-	})
-}
+var secretName = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|credentials?|auth|cookie|private)([-_.]|$)`)
 
-// redact hides the values of secrets of the environment wherever they stand.
+// redact trims a text, and hides the values of secrets of the environment in it.
 func (h *Handler) redact(s string) string {
+	s = strings.TrimSpace(s)
 	for _, e := range h.cfg.Env {
-		if name, value, _ := strings.Cut(e, "="); secretName(name) && len(value) >= 4 {
+		if name, value, _ := strings.Cut(e, "="); secretName.MatchString(name) && len(value) >= 4 {
 			s = strings.ReplaceAll(s, value, hidden)
 		}
 	}

@@ -1,6 +1,7 @@
 package pyfunc
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -12,32 +13,34 @@ import (
 // failure is an error in MLflow's own shape: {"error_code", "message", "stack_trace"}.
 type failure struct {
 	// Status of the answer; 0: 400.
-	Status int
+	Status int `json:"-"`
 	// Code is MLflow's word; empty: that of Status.
-	Code    string
-	Message string
+	Code    string `json:"error_code"`
+	Message string `json:"message"`
 	// Trace is the cause of a failure while the model evaluates; clients of MLflow
 	// find it where a Python server has its stack trace.
-	Trace string
+	Trace string `json:"stack_trace,omitempty"`
 	// OpenAI is the OpenAI error object of the runtime's own answer, if there was one.
-	OpenAI json.RawMessage
+	OpenAI json.RawMessage `json:"error,omitempty"`
 }
 
 // Error returns the message.
 func (f failure) Error() string { return f.Message }
 
+// asFailure returns the failure of an error.
 func asFailure(err error) failure {
 	if f, ok := errors.AsType[failure](err); ok {
 		return f
 	}
-	return failure{Message: err.Error()}
+	e := api.AsError(err)
+	return failure{Status: e.Status, Message: e.Message}
 }
 
-// invalid is MLflow's refusal of an input that it can't read.
+// invalid returns MLflow's refusal of an input that it can't read.
 func invalid(message string) failure { return failure{Message: "Invalid input. " + message} }
 
-// unexpected is MLflow's sentence for whatever goes wrong while a model
-// evaluates; the cause follows it.
+// unexpected returns MLflow's error for whatever goes wrong while a model
+// evaluates.
 func unexpected(cause string) failure {
 	return failure{
 		Message: "Encountered an unexpected error while evaluating the model. Verify that the serialized input Dataframe" +
@@ -48,20 +51,11 @@ func unexpected(cause string) failure {
 
 // fail answers with a failure. Nothing may have been written before.
 func fail(w http.ResponseWriter, f failure) {
-	if f.Status == 0 {
-		f.Status = http.StatusBadRequest
-	}
-	if f.Code == "" {
-		f.Code = api.MLflowCode(f.Status)
-	}
+	f.Status = cmp.Or(f.Status, http.StatusBadRequest)
+	f.Code = cmp.Or(f.Code, api.MLflowCode(f.Status))
 	var body strings.Builder
 	out := json.NewEncoder(&body)
 	out.SetEscapeHTML(false) // as Python writes it
-	_ = out.Encode(struct {  // strings always marshal, and OpenAI was valid JSON before
-		Code    string          `json:"error_code"`
-		Message string          `json:"message"`
-		Trace   string          `json:"stack_trace,omitempty"`
-		OpenAI  json.RawMessage `json:"error,omitempty"`
-	}{f.Code, f.Message, f.Trace, f.OpenAI})
+	_ = out.Encode(f)        // strings always marshal, and OpenAI was valid JSON before
 	answer(w, f.Status, "application/json", strings.TrimSuffix(body.String(), "\n"))
 }

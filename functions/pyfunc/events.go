@@ -3,14 +3,14 @@ package pyfunc
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
 )
 
 // events makes of a stream of events one in AgentServer's shape: data lines only, as a
-// comment fails Databricks' clients, an error as its text, [DONE] as the last event. What it returns is good until
-// the next call.
+// comment fails Databricks' clients, an error as its text, [DONE] as the last event.
 type events struct {
 	line  []byte // the beginning of a line whose end has not come
 	out   []byte
@@ -20,48 +20,39 @@ type events struct {
 
 const done = "data: [DONE]\n\n"
 
-// next takes a part of the stream and returns what is to be sent for it.
+// next takes a part of the stream and returns what is to be sent for it, which is valid until the next call.
 func (e *events) next(p []byte) []byte {
 	e.out = e.out[:0]
-	for len(p) > 0 && !e.ended {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			e.line = append(e.line, p...)
+	for line := range bytes.Lines(p) {
+		if e.ended {
 			break
 		}
-		line := p[:i]
-		if len(e.line) > 0 {
-			e.line = append(e.line, line...)
-			line = e.line
+		if e.line = append(e.line, line...); bytes.HasSuffix(line, []byte("\n")) {
+			e.readLine()
 		}
-		e.whole(bytes.TrimSuffix(line, []byte("\r")))
-		e.line, p = e.line[:0], p[i+1:]
 	}
 	return e.out
 }
 
-// whole takes one line.
-func (e *events) whole(line []byte) {
+// readLine translates the line that has come.
+func (e *events) readLine() {
+	line := bytes.TrimSuffix(bytes.TrimSuffix(e.line, []byte("\n")), []byte("\r"))
+	e.line = e.line[:0]
 	data, isData := bytes.CutPrefix(line, []byte("data:"))
 	switch {
 	case len(line) == 0:
-		if e.open {
-			e.out = append(e.out, '\n')
-			e.open = false
-		}
+		e.closeEvent()
 	case bytes.HasPrefix(line, []byte(control.UsageComment)): // it is for the activator, which takes it out
 		e.out = append(append(e.out, line...), '\n')
-	case isData:
-		data = bytes.TrimPrefix(data, []byte(" "))
+	case !isData:
+	case bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")):
+		e.end(done)
+	default:
 		if message, found := errorIn(data); found {
 			e.fail(message)
 			return
 		}
-		if bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")) {
-			e.finish()
-			return
-		}
-		e.out = append(append(append(e.out, "data: "...), data...), '\n')
+		e.out = append(append(append(e.out, "data: "...), bytes.TrimPrefix(data, []byte(" "))...), '\n')
 		e.open = true
 	}
 }
@@ -69,73 +60,65 @@ func (e *events) whole(line []byte) {
 // errorIn finds the text of an error event: of OpenAI's, {"error": {"message": …}}, and of
 // its responses' and Anthropic's, {"type": "error", …}.
 func errorIn(data []byte) (message string, found bool) {
-	head := bytes.TrimLeft(data[:min(len(data), 32)], "{ ")
-	if !bytes.HasPrefix(head, []byte(`"error"`)) && !bytes.HasPrefix(head, []byte(`"type":"error"`)) && !bytes.HasPrefix(head, []byte(`"type": "error"`)) {
+	head := strings.ReplaceAll(string(data[:min(len(data), 32)]), " ", "")
+	if !strings.HasPrefix(head, `{"error"`) && !strings.HasPrefix(head, `{"type":"error"`) {
 		return "", false
 	}
 	var body struct {
-		Type    string          `json:"type"`
-		Message string          `json:"message"`
-		Error   json.RawMessage `json:"error"`
+		Type    string
+		Message string
+		Error   json.RawMessage
 	}
 	if json.Unmarshal(data, &body) != nil {
 		return "", false
 	}
-	switch none := len(body.Error) == 0 || string(body.Error) == "null"; {
-	case none && body.Type == "error":
-		return body.Message, true
-	case none:
-		return "", false
+	if len(body.Error) == 0 || string(body.Error) == "null" {
+		return body.Message, body.Type == "error"
 	}
-	var object struct {
-		Message string `json:"message"`
+	var object struct{ Message string }
+	if json.Unmarshal(body.Error, &message) != nil {
+		message = string(body.Error)
+		if json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
+			message = object.Message
+		}
 	}
-	if json.Unmarshal(body.Error, &message) == nil {
-		return message, true
-	}
-	if json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
-		return object.Message, true
-	}
-	return string(body.Error), true
+	return message, true
 }
 
-// close ends the event that is open.
-func (e *events) close() {
+// closeEvent ends the event that is open.
+func (e *events) closeEvent() {
 	if e.open {
 		e.out = append(e.out, '\n')
 		e.open = false
 	}
 }
 
-func (e *events) finish() {
-	e.close()
-	e.out = append(e.out, done...)
+// end ends the stream with an event.
+func (e *events) end(last string) {
+	e.closeEvent()
+	e.out = append(e.out, last...)
 	e.ended = true
 }
 
 func (e *events) fail(message string) {
-	e.close()
-	e.out = append(e.out, api.StreamAgent.Error(&api.Error{Message: message}, 0)...)
-	e.ended = true
+	e.end(string(api.StreamAgent.Error(&api.Error{Message: message}, 0)))
 }
 
-// end returns what is to be sent last. why is the failure with which the stream
+// finish returns what is to be sent last. why is the failure with which the stream
 // broke off; empty: it came to its own end.
-func (e *events) end(why string) []byte {
+func (e *events) finish(why string) []byte {
 	e.out = e.out[:0]
-	if e.ended {
-		return nil
-	}
-	if why != "" {
+	switch {
+	case e.ended:
+	case why != "":
 		e.fail(why)
-		return e.out
-	}
-	if len(e.line) > 0 {
-		e.whole(bytes.TrimSuffix(e.line, []byte("\r")))
-		e.line = nil
-	}
-	if !e.ended {
-		e.finish()
+	default:
+		if len(e.line) > 0 {
+			e.readLine()
+		}
+		if !e.ended {
+			e.end(done)
+		}
 	}
 	return e.out
 }

@@ -23,7 +23,7 @@ type entry struct {
 	Status string `json:"status"`
 }
 
-// history is what the instance has reported.
+// history has what the instance reported.
 type history struct {
 	mu        sync.Mutex // guards what follows
 	entries   []entry    // the last keptStatuses, the newest last
@@ -35,65 +35,55 @@ type history struct {
 // block; reports that come out of order, and those that change nothing, are left out.
 func (h *Handler) Observe(s api.InstanceStatus) {
 	now := time.Now().UTC()
-	h.history.mu.Lock()
-	defer h.history.mu.Unlock()
-	last := h.history.last
+	past := &h.history
+	past.mu.Lock()
+	defer past.mu.Unlock()
+	last := past.last
 	if last.State != "" && !s.Supersedes(last) {
 		return
 	}
 	if last.State == api.Awake || s.State == api.Awake {
-		h.history.lastAwake = now
+		past.lastAwake = now
 	}
-	h.history.last = s
-	text := statusText(last, s)
-	if text == "" {
+	past.last = s
+	if s.State == last.State && s.Restarts == last.Restarts && s.Level == last.Level {
 		return
 	}
-	h.history.entries = append(h.history.entries, entry{now.Format(timeLayout), text})
-	if extra := len(h.history.entries) - keptStatuses; extra > 0 {
-		h.history.entries = slices.Delete(h.history.entries, 0, extra)
+	if text := statusText(last, s); text != "" {
+		past.entries = append(past.entries, entry{now.Format(timeLayout), text})
+		past.entries = slices.Delete(past.entries, 0, max(0, len(past.entries)-keptStatuses))
 	}
 }
 
-// statusText is a change of state in the words of mlflow-extensions, or in the
-// same manner where it has none; empty: nothing changed.
+// statusText returns a change of state in the words of mlflow-extensions, or in the
+// same manner where it has none.
 func statusText(last, s api.InstanceStatus) string {
-	if s.State == last.State && s.Restarts == last.Restarts && s.Level == last.Level {
-		return ""
-	}
 	again := s.Restarts > 0 || last.State == api.Unhealthy
-	switch s.State {
-	case api.Starting:
-		if again {
-			return "Process is not running. Respawning."
-		}
+	switch {
+	case s.State == api.Starting && again:
+		return "Process is not running. Respawning."
+	case s.State == api.Starting:
 		return "Process is starting."
-	case api.Awake:
-		if again {
-			return "Health check passed after respawn."
-		}
+	case s.State == api.Awake && again:
+		return "Health check passed after respawn."
+	case s.State == api.Awake:
 		return "Spawn Server Proc Finished."
-	case api.Unhealthy:
-		if s.PID == 0 {
-			return "Process is not running."
-		}
+	case s.State == api.Unhealthy && s.PID == 0:
+		return "Process is not running."
+	case s.State == api.Unhealthy:
 		return fmt.Sprintf("Health check failed after respawn. Attempt: %d", s.Restarts)
-	case api.Asleep:
+	case s.State == api.Asleep:
 		return fmt.Sprintf("Process is asleep at level %d.", s.Level)
-	case api.Draining:
+	case s.State == api.Draining:
 		return "Process is draining."
-	case api.Gone:
+	case s.State == api.Gone:
 		return "Process does not exist."
 	}
 	return ""
 }
 
-// health is the answer to HEALTH_CHECK.
+// health returns the answer to HEALTH_CHECK.
 func (h *Handler) health(now time.Time) string {
-	s := h.cfg.Status()
-	h.history.mu.Lock()
-	beat, entries := h.history.lastAwake, slices.Clone(h.history.entries)
-	h.history.mu.Unlock()
 	answer := struct {
 		Status    string  `json:"status"`
 		PID       int     `json:"worker_pid"`
@@ -101,18 +91,20 @@ func (h *Handler) health(now time.Time) string {
 		Heartbeat string  `json:"health_check_last_heartbeat"`
 		Statuses  []entry `json:"health_check_thread_last_50_status"`
 		Note      string  `json:"note"`
-	}{
-		Status: "UNAVAILABLE", PID: os.Getpid(), Engine: h.cfg.Engine, Statuses: append([]entry{}, entries...),
-		Note: "heartbeat is updated at a frequency but can pause when server is being respawned",
+	}{PID: os.Getpid(), Engine: h.cfg.Engine, Note: "heartbeat is updated at a frequency but can pause when server is being respawned"}
+	s := h.cfg.Status()
+	h.history.mu.Lock()
+	beat := h.history.lastAwake
+	answer.Statuses = append([]entry{}, h.history.entries...)
+	h.history.mu.Unlock()
+	if s.State != "" {
+		answer.Status = "UNAVAILABLE"
 	}
-	switch {
-	case s.Ready(): // the supervisor stands for it at this moment
-		answer.Status, answer.Heartbeat = "AVAILABLE", now.UTC().Format(timeLayout)
-	case !beat.IsZero():
+	if s.Ready() { // the supervisor vouches for it now
+		answer.Status, beat = "AVAILABLE", now
+	}
+	if !beat.IsZero() {
 		answer.Heartbeat = beat.UTC().Format(timeLayout)
-	}
-	if s.State == "" {
-		answer.Status = ""
 	}
 	raw, _ := json.Marshal(answer) // strings and numbers always marshal
 	return string(raw)

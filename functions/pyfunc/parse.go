@@ -15,13 +15,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// contentType says whether a body is CSV, else it is JSON; bad is the text of a 415.
+// contentType reports whether a body is CSV, else it is JSON; bad is the text of a 415.
 func contentType(header string) (csv bool, bad string) {
-	mime, rest, more := strings.Cut(header, ";")
+	parts := strings.Split(header, ";")
 	var unknown []string
-	for more {
-		var parameter string
-		parameter, rest, more = strings.Cut(rest, ";")
+	for _, parameter := range parts[1:] {
 		name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
 		switch {
 		case !strings.EqualFold(name, "charset"):
@@ -33,21 +31,23 @@ func contentType(header string) (csv bool, bad string) {
 	if len(unknown) > 0 {
 		return false, "Unrecognized content type parameters: " + strings.Join(unknown, ", ") + ". Want charset=utf-8 or none."
 	}
-	switch mime = strings.TrimSpace(mime); {
-	case strings.EqualFold(mime, "text/csv"):
+	switch strings.ToLower(strings.TrimSpace(parts[0])) {
+	case "text/csv":
 		return true, ""
-	case strings.EqualFold(mime, "application/json"):
+	case "application/json":
 		return false, ""
 	}
 	return false, fmt.Sprintf("This predictor only supports the following content types: Types: ['text/csv', 'application/json']. Got '%s'.", header)
 }
 
-// Keys of a call that hold its data.
-const (
-	keySplit     = "dataframe_split"
-	keyRecords   = "dataframe_records"
-	keyInstances = "instances"
-	keyInputs    = "inputs"
+// Keys of a call. One of ownKeys makes it a request of the model's own API, which is for embeddings, or generates, where there is
+// one of the keys for it; one of dataKeys holds a table.
+var (
+	ownKeys      = []string{"messages", "prompt", "input"}
+	embedKeys    = []string{"encoding_format", "dimensions"}
+	generateKeys = []string{"stream", "instructions", "max_output_tokens", "previous_response_id", "reasoning", "text", "tools", "tool_choice", "temperature", "top_p", "conversation", "store", "include", "context"}
+	dataKeys     = []string{"dataframe_split", "dataframe_records", "instances", "inputs"}
+	knownKeys    = slices.Concat(ownKeys, embedKeys, generateKeys, dataKeys, []string{"model", "params"})
 )
 
 const exactlyOne = "The input must be a JSON dictionary with exactly one of the input fields" +
@@ -58,17 +58,9 @@ const maxDepth = 512
 
 // query is a body taken apart, but not decoded.
 type query struct {
-	body []byte
-	csv  bool
-
-	// Of JSON: the values of the keys that count, as parts of the body; nil where
-	// there is none. Of a repeated key the last one counts.
-	messages, prompt, input []byte
-	model, stream           []byte
-	params                  []byte // of the completions of plain prompts
-	embeds, generates       bool   // a key is there that only the one of the two has
-	formats                 []string
-	data                    []byte // the value of the last of formats
+	body   []byte
+	csv    bool
+	values map[string][]byte // of known keys, as parts of the body. Of a repeated key the last one counts
 }
 
 // parse takes a body apart. The error is a failure.
@@ -76,19 +68,30 @@ func parse(body []byte, csv bool) (query, error) {
 	if !csv {
 		body = decoded(body)
 	}
-	q := query{body: body, csv: csv}
+	q := query{body: body, csv: csv, values: map[string][]byte{}}
 	if !utf8.Valid(body) {
 		return q, invalid("Ensure that input is a valid UTF-8 encoded string.")
 	}
 	if csv {
 		return q, nil
 	}
-	err := jsonfield.Each(body, maxDepth, q.member)
-	if err == nil {
-		return q, q.check()
-	}
+	var formats []string
+	err := jsonfield.Each(body, maxDepth, func(name, value []byte) bool {
+		if i := slices.Index(knownKeys, string(jsonfield.Text(name))); i >= 0 {
+			key := knownKeys[i]
+			if slices.Contains(dataKeys, key) && q.values[key] == nil {
+				formats = append(formats, "'"+key+"'")
+			}
+			q.values[key] = value
+		}
+		return true
+	})
 	value := bytes.Trim(body, " \t\r\n")
 	switch {
+	case err == nil && !q.has(ownKeys) && len(formats) != 1:
+		return q, failure{Message: exactlyOne + " Received dictionary with input fields: [" + strings.Join(formats, ", ") + "]."}
+	case err == nil:
+		return q, nil
 	case !jsontext.Value(value).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) || value[0] == '{':
 		return q, invalid("Ensure that input is a valid JSON formatted string. Error: '" + err.Error() + "'")
 	case value[0] == '[':
@@ -97,7 +100,12 @@ func parse(body []byte, csv bool) (query, error) {
 	return q, invalid(exactlyOne + " Received unexpected input type '" + pythonType(value) + "'.")
 }
 
-// decoded makes UTF-8 of a body of JSON that Python reads too: with a mark, or in UTF-16.
+// has reports whether the body has one of the keys.
+func (q *query) has(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool { return q.values[key] != nil })
+}
+
+// decoded returns a body of JSON as UTF-8. Python also reads a byte-order mark, and UTF-16.
 func decoded(body []byte) []byte {
 	if rest, marked := bytes.CutPrefix(body, []byte("\xef\xbb\xbf")); marked {
 		return rest
@@ -122,98 +130,37 @@ func decoded(body []byte) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// member notes one member of the object; it is [jsonfield.Each]'s yield.
-func (q *query) member(name, value []byte) bool {
-	key := jsonfield.Text(name)
-	switch string(key) { // the compiler does not copy here
-	case "messages":
-		q.messages = value
-	case "prompt":
-		q.prompt = value
-	case "input":
-		q.input = value
-	case "model":
-		q.model = value
-	case "params":
-		q.params = value
-	case "stream":
-		q.stream, q.generates = value, true
-	case "encoding_format", "dimensions":
-		q.embeds = true
-	case "instructions", "max_output_tokens", "previous_response_id", "reasoning", "text", "tools", "tool_choice",
-		"temperature", "top_p", "conversation", "store", "include", "context":
-		q.generates = true
-	case keySplit, keyRecords, keyInstances, keyInputs:
-		if !slices.Contains(q.formats, string(key)) {
-			q.formats = append(q.formats, string(key))
-		}
-		q.data = value
-	}
-	return true
-}
-
-// unified says whether the body is a request of the model's own API.
-func (q *query) unified() bool {
-	return q.messages != nil || q.prompt != nil || q.input != nil
-}
-
-// check applies the rules of the scoring server, in its order.
-func (q *query) check() error {
-	switch {
-	case q.unified():
-		return nil
-	case len(q.formats) != 1:
-		quoted := make([]string, len(q.formats))
-		for i, f := range q.formats {
-			quoted[i] = "'" + f + "'"
-		}
-		return failure{Message: exactlyOne + " Received dictionary with input fields: [" + strings.Join(quoted, ", ") + "]."}
-	}
-	return nil
-}
-
 // strings decodes the column of strings that the data is. They may be parts of the body.
 func (q *query) strings() ([][]byte, error) {
-	if q.csv {
-		return csvColumn(q.body)
-	}
 	c := column{}
 	var err error
-	switch q.formats[0] {
-	case keyInputs:
-		err = c.inputs(q.data)
-	case keyInstances:
-		err = c.instances(q.data)
-	case keyRecords:
-		err = c.records(q.data)
-	case keySplit:
-		err = c.split(q.data)
+	switch v := q.values; {
+	case q.csv:
+		err = c.csv(q.body)
+	case v["inputs"] != nil:
+		err = c.inputs(v["inputs"])
+	case v["instances"] != nil:
+		err = c.instances(v["instances"])
+	case v["dataframe_records"] != nil:
+		err = c.records(v["dataframe_records"])
+	default:
+		err = c.split(v["dataframe_split"])
 	}
-	var f failure
-	if err != nil && !errors.As(err, &f) {
+	if _, is := errors.AsType[failure](err); err != nil && !is {
 		err = unexpected(err.Error())
 	}
 	return c.items, err
 }
 
-// pythonName is the name of the type that Python gives to a JSON value.
-func pythonName(raw []byte) string {
-	switch raw[0] {
-	case '"':
-		return "str"
-	case '{':
-		return "dict"
-	case '[':
-		return "list"
-	case 't', 'f':
-		return "bool"
-	case 'n':
-		return "NoneType"
+// pythonType returns the type that Python gives to a JSON value.
+func pythonType(raw []byte) string {
+	name := map[byte]string{'"': "str", '{': "dict", '[': "list", 't': "bool", 'f': "bool", 'n': "NoneType"}[raw[0]]
+	switch {
+	case name != "":
+	case bytes.ContainsAny(raw, ".eE"):
+		name = "float"
+	default:
+		name = "int"
 	}
-	if strings.ContainsAny(string(raw), ".eE") {
-		return "float"
-	}
-	return "int"
+	return "<class '" + name + "'>"
 }
-
-func pythonType(raw []byte) string { return "<class '" + pythonName(raw) + "'>" }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/rouse-dev/rouse/api"
@@ -53,7 +54,7 @@ func target(path string, compat bool) (*url.URL, *api.Error) {
 	return u, nil
 }
 
-// leads says why a decoded path may lead elsewhere; empty: it does not.
+// leads returns why a decoded path may lead elsewhere; empty: it does not.
 func leads(path string) string {
 	for i := range len(path) {
 		switch c := path[i]; {
@@ -63,12 +64,10 @@ func leads(path string) string {
 			return fmt.Sprintf("has a %c in it", c)
 		}
 	}
-	if strings.Contains(path, "%") {
-		lower := strings.ToLower(path)
-		for _, hidden := range []string{"%2e", "%2f", "%5c", "%00", "%25"} {
-			if strings.Contains(lower, hidden) {
-				return "is encoded more than once"
-			}
+	lower := strings.ToLower(path)
+	for _, encoded := range []string{"%2e", "%2f", "%5c", "%00", "%25"} {
+		if strings.Contains(lower, encoded) {
+			return "is encoded more than once"
 		}
 	}
 	if strings.HasPrefix(path, "/") || strings.Contains(path, "//") {
@@ -84,39 +83,30 @@ func leads(path string) string {
 
 // printable escapes the bytes of a query that can't stand in a request line.
 func printable(query string) string {
+	var b strings.Builder
 	for i := range len(query) {
-		if query[i] <= ' ' || query[i] >= 0x7f {
-			var b strings.Builder
-			for j := range len(query) {
-				if c := query[j]; c <= ' ' || c >= 0x7f {
-					fmt.Fprintf(&b, "%%%02X", c)
-				} else {
-					b.WriteByte(c)
-				}
-			}
-			return b.String()
+		if c := query[i]; c <= ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
 		}
 	}
-	return query
+	return b.String()
 }
 
-// ours says whether a header of an inner request is not the caller's to set: those
-// of a connection, those that follow from the body or from what is done with
-// the answer, those that say which way the call came, and those by which Rouse speaks.
+// ours reports whether a header of an inner request is not the caller's to set: it is one
+// of a connection, follows from the body or from what is done with
+// the answer, says which way the call came, or is one of Rouse's own.
 func ours(name string) bool {
-	switch name {
-	case "Host", "Content-Length", "Expect", "Accept-Encoding":
-		return true
-	}
-	return localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
+	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }
 
 // shared are headers of a call that its inner requests get where they have none:
-// what joins logs and traces together.
-var shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
-
-// said are headers of a call that identify the caller and what is counted, for its inner requests too.
-var said = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
+// those that join logs and traces together. caller are those that identify the caller and what is counted: inner requests get them always.
+var (
+	shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
+	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}
+)
 
 // header makes the header of an inner request.
 func header(fields []envelope.Field, outer http.Header, credentials bool) (http.Header, *api.Error) {
@@ -129,13 +119,8 @@ func header(fields []envelope.Field, outer http.Header, credentials bool) (http.
 			h[name] = append(h[name], f.Value)
 		}
 	}
-	for _, name := range shared {
-		if v, found := outer[name]; found && h[name] == nil {
-			h[name] = v
-		}
-	}
-	for _, name := range said {
-		if v, found := outer[name]; found {
+	for _, name := range slices.Concat(shared, caller) {
+		if v, found := outer[name]; found && (h[name] == nil || slices.Contains(caller, name)) {
 			h[name] = v
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
@@ -19,34 +19,29 @@ import (
 // errTimeout is the cause with which a call ends whose time is up.
 var errTimeout = errors.New("the call's time limit")
 
-// unified sends a request of the model's own API to its path and passes the
+// serveUnified sends a request of the model's own API to its path and passes the
 // answer on.
-func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
+func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query) {
+	body := h.withModel(jsonfield.Open(q.body))
+	if bad := h.permit(r.Header, body); bad != nil {
+		fail(w, asFailure(bad))
+		return
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	out := &reply{w: w, stream: string(q.stream) == "true"}
+	out := &reply{w: w, stream: string(q.values["stream"]) == "true"}
 	if h.cfg.Timeout > 0 {
-		timer := time.AfterFunc(h.cfg.Timeout, func() { cancel(errTimeout) })
-		defer timer.Stop()
-		out.began = func() { timer.Stop() }
+		out.timer = time.AfterFunc(h.cfg.Timeout, func() { cancel(errTimeout) })
+		defer out.timer.Stop()
 	}
 	inner := r.WithContext(ctx)
-	inner.URL = &url.URL{Path: pathFor(&q), RawQuery: r.URL.RawQuery}
+	inner.URL = &url.URL{Path: pathFor(q), RawQuery: r.URL.RawQuery}
 	inner.RequestURI = inner.URL.RequestURI()
 	inner.Header = r.Header.Clone()
 	delete(inner.Header, "Accept-Encoding") // the answer is read on its way
 	delete(inner.Header, "Content-Length")  // it is another
-	body := buffers.get()
-	defer buffers.put(body)
-	body.b = h.withModel(body.b, &q)
-	if bad := h.permit(r.Header, body.b); bad != nil {
-		fail(w, failure{Status: bad.Status, Message: bad.Message})
-		return
-	}
-	in := &inbound{rest: body.b}
-	inner.Body, inner.ContentLength, inner.TransferEncoding = in, int64(len(body.b)), nil
+	inner.Body, inner.ContentLength, inner.TransferEncoding = newInnerBody(body), int64(len(body)), nil
 	err := h.call(out, inner)
-	_ = in.Close() // never fails
 	switch {
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client has left
@@ -54,7 +49,7 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 		clear(w.Header())
 		answer(w, http.StatusGatewayTimeout, "application/json", "Request processing time exceeded limit")
 	default:
-		h.end(out, err)
+		h.endReply(out, err)
 	}
 }
 
@@ -63,34 +58,33 @@ func (h *Handler) unified(w http.ResponseWriter, r *http.Request, q query) {
 // field of a generation, or a list of objects, makes it a response.
 func pathFor(q *query) string {
 	switch {
-	case q.messages != nil: // 1.
+	case q.values["messages"] != nil: // 1.
 		return "/v1/chat/completions"
-	case q.prompt != nil: // 2.
+	case q.values["prompt"] != nil: // 2.
 		return "/v1/completions"
-	case q.embeds: // 3.
-	case q.generates, q.input[0] == '[' && begins(first(q.input), '{'): // 4.
+	case q.has(embedKeys): // 3.
+	case q.has(generateKeys), isListOf(q.values["input"], '{'): // 4.
 		return "/v1/responses"
 	}
 	return "/v1/embeddings"
 }
 
-// withModel appends the body, with the model's name where it has none.
-func (h *Handler) withModel(dst []byte, q *query) []byte {
-	if h.cfg.Model == "" {
-		return append(dst, q.body...)
+// withModel returns a body with the model's name, in front if it has no field for it.
+func (h *Handler) withModel(o *jsonfield.Object) []byte {
+	given, found := o.Find("model")
+	if h.cfg.Model == "" || !slices.Contains([]string{"", "null", `""`}, string(given)) {
+		return o.Bytes()
 	}
-	if q.model != nil && string(q.model) != "null" && string(q.model) != `""` {
-		return append(dst, q.body...)
+	model := quoted(string(h.cfg.Model))
+	if found {
+		o.Set("model", model)
+		return o.Bytes()
 	}
-	model, _ := jsontext.AppendQuote(nil, string(h.cfg.Model)) // the error is about what became U+FFFD
-	if q.model != nil {                                        // an empty one is replaced
-		return append(dst, jsonfield.Set(q.body, "model", model)...)
-	}
-	at := bytes.IndexByte(q.body, '{') + 1
-	dst = append(dst, q.body[:at]...)
-	dst = append(append(append(dst, `"model":`...), model...), ',') // the object has members
-	return append(dst, q.body[at:]...)
+	before, behind, _ := bytes.Cut(o.Bytes(), []byte("{"))
+	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind) // the object has members
 }
+
+const cutShort = "the runtime cut its answer short"
 
 // maxError bounds what is read of an error of the runtime's.
 const maxError = 64 << 10
@@ -100,7 +94,7 @@ const maxError = 64 << 10
 type reply struct {
 	w      http.ResponseWriter
 	stream bool
-	began  func() // called when a stream begins; nil: no call
+	timer  *time.Timer // ends the call unless a stream begins; nil: no limit
 
 	status int     // 0: none was written
 	sent   bool    // the client has seen it
@@ -123,11 +117,11 @@ func (a *reply) WriteHeader(status int) {
 	if status >= 400 {
 		return
 	}
-	if a.stream && bytes.HasPrefix([]byte(a.w.Header().Get("Content-Type")), []byte("text/event-stream")) {
+	if a.stream && strings.HasPrefix(a.w.Header().Get("Content-Type"), "text/event-stream") {
 		a.events = &events{}
 		a.w.Header().Del("Content-Length")
-		if a.began != nil {
-			a.began()
+		if a.timer != nil {
+			a.timer.Stop()
 		}
 	}
 	a.sent = true
@@ -160,9 +154,9 @@ func (a *reply) Flush() {
 	_ = http.NewResponseController(a.w).Flush() // a client that left is found when it is written to
 }
 
-// end ends the answer, given how Next ended: 1. a stream, with or without an
+// endReply ends an answer, given how Next ended: 1. a stream, with or without an
 // error; 2. an error is translated; 3. all else is as Next left it.
-func (h *Handler) end(a *reply, err error) {
+func (h *Handler) endReply(a *reply, err error) {
 	if err == nil {
 		a.WriteHeader(http.StatusOK) // as a server does for a handler that wrote nothing
 	}
@@ -170,9 +164,9 @@ func (h *Handler) end(a *reply, err error) {
 	case a.events != nil: // 1.
 		why := ""
 		if err != nil {
-			why = "the runtime cut its answer short"
+			why = cutShort
 		}
-		if out := a.events.end(why); len(out) > 0 {
+		if out := a.events.finish(why); len(out) > 0 {
 			_, _ = a.w.Write(out) // the client may have left
 			a.Flush()
 		}
@@ -181,7 +175,7 @@ func (h *Handler) end(a *reply, err error) {
 	case errors.Is(err, http.ErrAbortHandler) && a.sent:
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, http.ErrAbortHandler):
-		fail(a.w, failure{Status: http.StatusBadGateway, Message: "the runtime cut its answer short"})
+		fail(a.w, failure{Status: http.StatusBadGateway, Message: cutShort})
 	case err != nil && !a.sent:
 		fail(a.w, failure{Status: http.StatusBadGateway, Message: fmt.Sprintf("the request failed before it was answered: %v", err)})
 	}
@@ -193,16 +187,10 @@ func (h *Handler) translate(a *reply) {
 	head := a.w.Header()
 	head.Del("Content-Encoding")
 	head.Del("Transfer-Encoding")
-	if a.status == http.StatusServiceUnavailable || a.status == http.StatusTooManyRequests {
-		h.askBack(head)
-	}
+	h.setRetryAfter(head, a.status)
 	f := failure{Status: a.status, Message: string(bytes.ToValidUTF8(bytes.TrimSpace(a.failed), nil))}
-	var body struct {
-		Error json.RawMessage `json:"error"`
-	}
-	var object struct {
-		Message string `json:"message"`
-	}
+	var body struct{ Error json.RawMessage }
+	var object struct{ Message string }
 	if json.Unmarshal(a.failed, &body) == nil && json.Unmarshal(body.Error, &object) == nil && object.Message != "" {
 		f.Message = object.Message
 	} else {

@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// answer makes the answer to r out of the endpoint's: 1. a redirect is not
+// answer makes the answer to r of the endpoint's: 1. a redirect is not
 // followed, the request would be sent to another host without its envelope; 2.
 // the endpoint refused; 3. the envelope's answer.
 func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response, error) {
@@ -27,7 +27,12 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 	case resp.StatusCode/100 == 3: // 1.
 		return nil, fmt.Errorf("client: %s redirects to %q: set the endpoint to where it is", t.url, resp.Header.Get("Location"))
 	case resp.StatusCode != http.StatusOK: // 2.
-		return response(r, resp.StatusCode, refusalHeader(resp.Header), refusal(resp.StatusCode, raw)), nil
+		h := resp.Header.Clone()
+		for _, name := range []string{"Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection"} {
+			h.Del(name)
+		}
+		h.Set("Content-Type", "application/json")
+		return response(r, resp.StatusCode, h, refusal(resp.StatusCode, raw)), nil
 	}
 	inner, err := prediction(raw) // 3.
 	if err != nil {
@@ -41,38 +46,20 @@ func prediction(raw []byte) (envelope.Response, error) {
 	if !utf8.Valid(raw) {
 		return envelope.Response{}, errors.New("it is not UTF-8")
 	}
-	var list, first []byte
-	err := jsonfield.Each(raw, 0, func(name, value []byte) bool {
-		if string(jsonfield.Text(name)) == "predictions" && value[0] == '[' {
-			list = value
-		}
-		return true
-	})
-	if err == nil && list != nil {
-		err = jsonfield.Items(list, func(item []byte) bool {
-			first = item
-			return item[0] != '"'
-		})
+	o := jsonfield.Open(raw)
+	list, _ := o.Find("predictions")
+	var first []byte
+	err := o.Err()
+	if err == nil && jsonfield.Items(list, func(item []byte) bool { first = item; return item[0] != '"' }) != nil {
+		err = errors.New(`it has no list "predictions"`)
 	}
-	switch {
-	case err != nil:
+	if err == nil && (first == nil || first[0] != '"') {
+		err = errors.New("its first prediction is no string")
+	}
+	if err != nil {
 		return envelope.Response{}, err
-	case list == nil:
-		return envelope.Response{}, errors.New(`it has no list "predictions"`)
-	case first == nil || first[0] != '"':
-		return envelope.Response{}, errors.New("its first prediction is no string")
 	}
 	return envelope.ParseResponse(jsonfield.Text(first))
-}
-
-// refusalHeader are the endpoint's headers that fit the body that we make.
-func refusalHeader(h http.Header) http.Header {
-	h = maps.Clone(h)
-	for _, name := range []string{"Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection"} {
-		delete(h, name)
-	}
-	h.Set("Content-Type", "application/json")
-	return h
 }
 
 // maxExcerpt bounds how much of an answer that is no error of MLflow's is shown.
@@ -86,30 +73,22 @@ func refusal(status int, raw []byte) []byte {
 		Message string          `json:"message"`
 		OpenAI  json.RawMessage `json:"error"`
 	}
-	type object struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    *string `json:"code"`
-	}
-	var given object
-	err := json.Unmarshal(raw, &body)
-	if err == nil && json.Unmarshal(body.OpenAI, &given) == nil && given.Message != "" {
+	var given struct{ Message string }
+	if err := json.Unmarshal(raw, &body); err != nil {
+		body.Message = ""
+	} else if json.Unmarshal(body.OpenAI, &given) == nil && given.Message != "" {
 		out, _ := json.Marshal(map[string]json.RawMessage{"error": body.OpenAI}) // it was valid before
 		return out
 	}
-	made := object{Message: body.Message, Type: "api_error"}
-	if err != nil || body.Message == "" {
+	made := &api.Error{Message: body.Message, Code: body.Code, Type: "api_error"}
+	if body.Message == "" {
 		text := bytes.TrimSpace(raw)
 		made.Message = fmt.Sprintf("the endpoint answered %d %s: %s", status, http.StatusText(status), bytes.ToValidUTF8(text[:min(len(text), maxExcerpt)], nil))
 	}
 	if status < 500 {
 		made.Type = "invalid_request_error"
 	}
-	if body.Code != "" {
-		made.Code = &body.Code
-	}
-	out, _ := json.Marshal(map[string]object{"error": made}) // strings always marshal
+	out, _ := made.MarshalJSON() // strings always marshal
 	return out
 }
 

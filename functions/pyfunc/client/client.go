@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/rouse-dev/rouse/functions/pyfunc/envelope"
-	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
 // Config of a [Transport].
@@ -51,14 +51,11 @@ func New(cfg Config) (*Transport, error) {
 	if cfg.MaxAnswer < 0 {
 		return nil, errors.New("client: MaxAnswer is negative")
 	}
-	if cfg.MaxAnswer == 0 {
-		cfg.MaxAnswer = 1 << 30
-	}
+	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 1<<30)
 	if cfg.Base == nil {
 		cfg.Base = http.DefaultTransport
 	}
-	root := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), invocations)
-	root = strings.TrimRight(root, "/")
+	root := strings.TrimRight(strings.TrimSuffix(strings.TrimRight(u.Path, "/"), invocations), "/")
 	return &Transport{cfg: cfg, url: &url.URL{Scheme: u.Scheme, Host: u.Host, Path: root + invocations}, root: root}, nil
 }
 
@@ -67,7 +64,8 @@ func New(cfg Config) (*Transport, error) {
 // with the endpoint's status and an OpenAI error body; an error means that there
 // was no answer, or none of a scoring server.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	path, compat, own, err := t.path(r.URL)
+	inner := envelope.Request{Method: cmp.Or(r.Method, http.MethodGet), Header: envelope.Fields(r.Header, isOuter)}
+	own, err := t.setPath(&inner, r.URL)
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // a transport must, and the error is known already
@@ -75,13 +73,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if own {
-		return t.pass(r)
+		r = r.Clone(r.Context())
+		t.authorize(r)
+		return t.cfg.Base.RoundTrip(r) // as Base said it
 	}
-	body, err := bodyOf(r)
-	if err != nil {
+	if inner.Body, err = readBody(r); err != nil {
 		return nil, err
 	}
-	outer, err := t.outer(r, envelope.Request{Method: methodOf(r), Path: path, Header: fields(r.Header), Body: body, Compat: compat})
+	outer, err := t.outer(r, inner)
 	if err != nil {
 		return nil, err
 	}
@@ -93,103 +92,69 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.answer(r, resp)
 }
 
-// path finds what the model server is asked for; own: the scoring server is.
-func (t *Transport) path(u *url.URL) (path string, compat, own bool, err error) {
+// setPath sets what the model server is asked for; own: the scoring server itself is asked.
+func (t *Transport) setPath(inner *envelope.Request, u *url.URL) (own bool, err error) {
+	below := (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
 	if !strings.EqualFold(u.Host, t.url.Host) || u.Scheme != t.url.Scheme {
-		return "", false, false, fmt.Errorf("client: %s://%s is not the endpoint %s: set the client's base URL to one below %s", u.Scheme, u.Host, t.url, t.below())
+		return false, fmt.Errorf("client: %s://%s is not the endpoint %s: set the client's base URL to one below %s", u.Scheme, u.Host, t.url, below)
 	}
 	rest, found := strings.CutPrefix(u.EscapedPath(), (&url.URL{Path: t.root}).EscapedPath())
 	if !found || rest != "" && rest[0] != '/' {
-		return "", false, false, fmt.Errorf("client: the path %s is not below the endpoint: set the client's base URL to one below %s", u.Path, t.below())
+		return false, fmt.Errorf("client: the path %s is not below the endpoint: set the client's base URL to one below %s", u.Path, below)
 	}
 	switch rest {
 	case invocations, "/ping", "/health", "/version": // 1.
-		return "", false, true, nil
+		return true, nil
 	}
-	if inner, found := strings.CutPrefix(rest, invocations+"/"); found { // 2.
-		rest, compat = "/"+inner, !strings.HasPrefix(inner, "v1/")
+	if path, found := strings.CutPrefix(rest, invocations+"/"); found { // 2.
+		rest, inner.Compat = "/"+path, !strings.HasPrefix(path, "v1/")
 	}
-	if rest == "" {
-		rest = "/"
-	}
+	inner.Path = cmp.Or(rest, "/")
 	if u.RawQuery != "" {
-		rest += "?" + u.RawQuery
+		inner.Path += "?" + u.RawQuery
 	}
-	return rest, compat, false, nil
+	return false, nil
 }
 
-func (t *Transport) below() string {
-	return (&url.URL{Scheme: t.url.Scheme, Host: t.url.Host, Path: t.root}).String() + "/v1"
-}
-
-// pass sends a request to the scoring server itself.
-func (t *Transport) pass(r *http.Request) (*http.Response, error) {
-	if token := t.token(); token != "" {
-		r = r.Clone(r.Context())
+// authorize sets the endpoint's token, if there is one.
+func (t *Transport) authorize(r *http.Request) {
+	if t.cfg.Token == nil {
+		return
+	}
+	if token := t.cfg.Token(); token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	return t.cfg.Base.RoundTrip(r) // as Base said it
 }
 
-func (t *Transport) token() string {
-	if t.cfg.Token == nil {
-		return ""
-	}
-	return t.cfg.Token()
-}
-
-func methodOf(r *http.Request) string {
-	if r.Method == "" {
-		return http.MethodGet
-	}
-	return r.Method
-}
-
-// bodyOf reads a request's body and closes it; nil: it has none.
-func bodyOf(r *http.Request) ([]byte, error) {
+// readBody reads a request's body and closes it; nil: it has none.
+func readBody(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	defer r.Body.Close()
-	var b bytes.Buffer
-	if r.ContentLength > 0 && r.ContentLength < 64<<20 {
-		b.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	if _, err := b.ReadFrom(r.Body); err != nil {
+	body, err := readAll(r.Body, r.ContentLength)
+	if err != nil {
 		return nil, fmt.Errorf("client: read the request's body: %w", err)
 	}
-	if b.Len() == 0 {
-		return []byte{}, nil
-	}
-	return b.Bytes(), nil
+	return body, nil
 }
 
-// kept says whether a header is not put into the envelope: it belongs to the
-// connection, to the endpoint, or follows from the body.
-func kept(name string) bool {
-	switch name {
-	case "Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding":
-		return true
+// readAll reads all of r, whose size is known or not.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	b := bytes.NewBuffer([]byte{})
+	if size > 0 && size < 64<<20 {
+		b.Grow(int(size) + bytes.MinRead)
 	}
-	return localhttp.PerConnection(name)
+	_, err := b.ReadFrom(r)
+	return b.Bytes(), err
 }
 
-// fields are the headers that are put into the envelope.
-func fields(h http.Header) []envelope.Field {
-	all := make([]envelope.Field, 0, len(h))
-	for name, values := range h {
-		if !kept(http.CanonicalHeaderKey(name)) && len(values) > 0 {
-			all = append(all, envelope.Field{Name: strings.ToLower(name), Value: strings.Join(values, ", ")})
-		}
-	}
-	slices.SortFunc(all, func(a, b envelope.Field) int { return strings.Compare(a.Name, b.Name) })
-	return all
+// isOuter reports whether a header is not put into the envelope: it belongs to the endpoint, or follows from the body.
+func isOuter(name string) bool {
+	return slices.Contains([]string{"Authorization", "Cookie", "Host", "Content-Length", "Expect", "Accept-Encoding"}, name)
 }
 
-// joined are headers that the call has too: what joins logs and traces together.
-var joined = []string{"X-Request-Id", "Traceparent", "Tracestate"}
-
-// outer makes the call of the endpoint.
+// outer makes the call of the endpoint. It shares what joins logs and traces together, and the credentials if there is no token.
 func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Request, error) {
 	body := make([]byte, 0, len(inner.Body)+len(inner.Body)/4+512)
 	body = append(envelope.AppendRequest(append(body, `{"inputs": [`...), inner), `]}`...)
@@ -198,33 +163,25 @@ func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Reques
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	out.Header.Set("Content-Type", "application/json")
-	for _, name := range joined {
+	for _, name := range []string{"X-Request-Id", "Traceparent", "Tracestate", "Authorization"} {
 		if v := r.Header[name]; len(v) > 0 {
 			out.Header[name] = v
 		}
 	}
-	if token := t.token(); token != "" {
-		out.Header.Set("Authorization", "Bearer "+token)
-	} else if v := r.Header["Authorization"]; len(v) > 0 {
-		out.Header["Authorization"] = v
-	}
+	t.authorize(out)
 	return out, nil
 }
 
 // read reads an answer's body, at most MaxAnswer of it.
 func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, error) {
-	var b bytes.Buffer
-	if n := resp.ContentLength; n > 0 && n < 64<<20 {
-		b.Grow(int(n) + bytes.MinRead)
-	}
-	n, err := b.ReadFrom(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1))
+	body, err := readAll(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1), resp.ContentLength)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, fmt.Errorf("client: read the answer of %s: %w", t.url, err)
-	case n > t.cfg.MaxAnswer:
+	case int64(len(body)) > t.cfg.MaxAnswer:
 		return nil, fmt.Errorf("client: the answer of %s is larger than %d bytes: ask for less, or raise MaxAnswer", t.url, t.cfg.MaxAnswer)
 	}
-	return b.Bytes(), nil
+	return body, nil
 }

@@ -3,13 +3,12 @@ package envelope
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Request is a request as it stands in an envelope.
+// Request is a request in an envelope.
 type Request struct {
 	Method string
 	// Path is the key url_path as it was sent; a query may follow it.
@@ -41,126 +40,117 @@ const (
 	bodyNone      = "none"
 )
 
-// keys are those that a request must have.
-var keys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
+// requestKeys are required.
+var requestKeys = []string{"method", "url_path", "headers", "body", "body_type", "requires_openai_compat"}
 
-// value is the value of a key, as JSON; nil: the key is missing.
+// value is a JSON value without white space around it.
 type value []byte
 
-// object reads the object that text is: the values of keys, in their order. Of a
-// repeated key the last counts, others are left out.
-func object(text []byte, keys []string) (values [6]value, err error) {
-	err = jsonfield.Each(text, 0, func(name, v []byte) bool {
-		if i := slices.Index(keys, string(jsonfield.Text(name))); i >= 0 {
-			values[i] = v
+// object is a JSON object. Its first error is kept.
+type object struct {
+	values map[string]value
+	err    error
+}
+
+// parse reads an object that must have keys; others are left out. Of a repeated key the last counts.
+func parse(text []byte, keys []string) *object {
+	o := &object{values: map[string]value{}}
+	err := jsonfield.Each(text, 0, func(name, v []byte) bool {
+		if key := string(jsonfield.Text(name)); slices.Contains(keys, key) {
+			o.values[key] = v
 		}
 		return true
 	})
-	if err != nil {
-		text = bytes.Trim(text, " \t\r\n")
-		if len(text) > 0 && text[0] != '{' && jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
-			return values, fmt.Errorf("it is %s: want an object with the keys %s", value(text).kind(), strings.Join(keys, ", "))
-		}
-		return values, fmt.Errorf("it is no JSON: %w", err)
+	text = bytes.Trim(text, " \t\r\n")
+	switch {
+	case err != nil && len(text) > 0 && text[0] != '{' && jsontext.Value(text).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)):
+		o.refuse("it is %s: want an object with the keys %s", value(text).kind(), strings.Join(keys, ", "))
+	case err != nil:
+		o.refuse("it is no JSON: %w", err)
 	}
-	for i, k := range keys {
-		if values[i] == nil {
-			return values, fmt.Errorf("the key %q is missing", k)
+	for _, k := range keys {
+		if o.values[k] == nil {
+			o.refuse("the key %q is missing", k)
+			o.values[k] = value("null")
 		}
 	}
-	return values, nil
+	return o
 }
 
-// ParseRequest reads a request. text may be overwritten, and the body may be a
-// part of it. The error names what to change.
-func ParseRequest(text []byte) (r Request, err error) {
-	values, err := object(text, keys)
-	if err != nil {
-		return r, err
+func (o *object) refuse(format string, args ...any) {
+	if o.err == nil {
+		o.err = fmt.Errorf(format, args...)
 	}
-	if r.Method, err = values[0].word("method"); err != nil {
-		return r, err
-	}
-	if r.Path, err = values[1].word("url_path"); err != nil {
-		return r, err
-	}
-	if r.Header, err = requestHeaders(values[2]); err != nil {
-		return r, err
-	}
-	of := "" // null is as any other kind that is not known
-	if values[4][0] != 'n' {
-		if of, err = values[4].word("body_type"); err != nil {
-			return r, err
-		}
-	}
-	r.Compat = string(values[5]) == "true"
-	r.Body, err = body(values[3], of)
-	return r, err
 }
 
-func (v value) word(key string) (string, error) {
+// word returns the value of a key, which must be a string.
+func (o *object) word(key string) string {
+	v := o.values[key]
 	if v[0] != '"' {
-		return "", fmt.Errorf("the key %q is %s: want a string", key, v.kind())
+		o.refuse("the key %q is %s: want a string", key, v.kind())
+		return ""
 	}
-	return string(jsonfield.Text(v)), nil
+	return string(jsonfield.Text(v))
 }
 
-// requestHeaders reads what a request may have for headers: an object, a list of names with their values, or null.
-func requestHeaders(v value) (all []Field, err error) {
-	switch v[0] {
+// ParseRequest reads a request. It may overwrite text, and the body may be a
+// part of it. The error names what to change.
+func ParseRequest(text []byte) (Request, error) {
+	o := parse(text, requestKeys)
+	r := Request{Method: o.word("method"), Path: o.word("url_path"), Header: o.pairs(), Compat: string(o.values["requires_openai_compat"]) == "true"}
+	of := "" // null is like a kind that is not known
+	if o.values["body_type"][0] != 'n' {
+		of = o.word("body_type")
+	}
+	if o.err == nil { // decoding overwrites text
+		r.Body, o.err = decodeBody(o.values["body"], of)
+	}
+	return r, o.err
+}
+
+// pairs reads the headers of a request: an object, a list of names with their values, or null.
+func (o *object) pairs() (all []Field) {
+	switch v := o.values["headers"]; v[0] {
 	case 'n':
-		return nil, nil
+		return nil
 	case '[':
-		_ = jsonfield.Items(v, func(pair []byte) bool { // it is JSON
-			var words []string
-			if pair[0] != '[' {
-				err = fmt.Errorf("the key \"headers\" has %s in its list: want lists of a name and its value", value(pair).kind())
-				return false
-			}
-			_ = jsonfield.Items(pair, func(word []byte) bool {
-				if word[0] == '"' {
-					words = append(words, string(jsonfield.Text(word)))
-				}
-				return true
-			})
-			if len(words) != 2 {
-				err = errors.New("the key \"headers\" has a list that is no name and value: want two strings")
-				return false
-			}
-			all = append(all, Field{words[0], words[1]})
-			return true
-		})
-		return all, err
+		var pairs [][]*string
+		if json.Unmarshal(v, &pairs) != nil || slices.ContainsFunc(pairs, func(p []*string) bool { return len(p) != 2 || p[0] == nil || p[1] == nil }) {
+			o.refuse(`the key "headers" has a list that is no list of names and values: want lists of two strings`)
+			return nil
+		}
+		for _, p := range pairs {
+			all = append(all, Field{*p[0], *p[1]})
+		}
+		return all
 	}
-	return headers(v)
+	return o.headers()
 }
 
-// headers reads the object of headers. Of a repeated name the last counts.
-func headers(v value) (all []Field, err error) {
+// headers reads an object of headers. Of a repeated name the last counts.
+func (o *object) headers() (all []Field) {
+	v := o.values["headers"]
 	if v[0] != '{' {
-		return nil, fmt.Errorf("the key \"headers\" is %s: want an object of strings", v.kind())
+		o.refuse("the key \"headers\" is %s: want an object of strings", v.kind())
+		return nil
 	}
 	_ = jsonfield.Each(v, 0, func(quoted, v []byte) bool { // it is JSON
 		name := string(jsonfield.Text(quoted))
 		if v[0] != '"' {
-			err = fmt.Errorf("the header %q is %s: want a string", name, value(v).kind())
+			o.refuse("the header %q is %s: want a string", name, value(v).kind())
 			return false
 		}
-		f := Field{name, string(jsonfield.Text(v))}
-		if i := slices.IndexFunc(all, func(f Field) bool { return f.Name == name }); i >= 0 {
-			all[i] = f
-		} else {
-			all = append(all, f)
-		}
+		all = slices.DeleteFunc(all, func(f Field) bool { return f.Name == name })
+		all = append(all, Field{name, string(jsonfield.Text(v))})
 		return true
 	})
-	return all, err
+	return all
 }
 
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
 
-// body decodes a body of a kind; one that is not known is text, as for stock servers.
-func body(v value, of string) ([]byte, error) {
+// decodeBody decodes a body of a kind; an unknown kind is text, as for stock servers.
+func decodeBody(v value, of string) ([]byte, error) {
 	switch {
 	case of == bodyNone || v[0] == 'n' && of != bodyStream && of != bodyMultipart:
 		return nil, nil
@@ -171,8 +161,8 @@ func body(v value, of string) ([]byte, error) {
 	if of != bodyStream {
 		return text, nil
 	}
-	text = slices.DeleteFunc(text, func(c byte) bool { return !strings.ContainsRune(alphabet, rune(c)) }) // as Python does
-	n, err := base64.StdEncoding.Decode(text, text)                                                       // what was read is never read again
+	text = slices.DeleteFunc(text, func(c byte) bool { return strings.IndexByte(alphabet, c) < 0 }) // as Python does
+	n, err := base64.StdEncoding.Decode(text, text)                                                 // what was read is never read again
 	if err != nil {
 		return nil, errors.New("the key \"body\" is not base64, as body_type \"stream\" says: want the standard alphabet with padding")
 	}
@@ -198,59 +188,53 @@ func (v value) kind() string {
 
 // AppendRequest appends r as a JSON string, quotes included, of which the stock
 // server makes r again. How the body is carried follows from its type and bytes:
-// as text where it is JSON, plain text or a form in UTF-8, else in base64.
+// as text if it is JSON, plain text or a form in UTF-8, else in base64.
 func AppendRequest(dst []byte, r Request) []byte {
-	in := scratch.Get().(*document)
-	defer in.release()
-	in.text = appendField(append(in.text, '{'), "method", r.Method)
-	in.text = appendField(append(in.text, ", "...), "url_path", r.Path)
-	in.text = append(in.text, `, "headers": {`...)
 	contentType := ""
-	for i, f := range r.Header {
-		if i > 0 {
-			in.text = append(in.text, ", "...)
-		}
-		in.text = appendField(in.text, f.Name, f.Value)
+	for _, f := range r.Header {
 		if http.CanonicalHeaderKey(f.Name) == "Content-Type" {
 			contentType = f.Value
 		}
 	}
-	in.text = append(in.text, `}, "body": `...)
-	of := bodyOf(contentType, r.Body)
-	if of == bodyNone {
-		in.text = append(in.text, "null"...)
-	} else {
-		in.body(r.Body, of == bodyStream)
+	of := bodyStream
+	switch {
+	case r.Body == nil:
+		of = bodyNone
+	case !utf8.Valid(r.Body):
+	case strings.HasPrefix(contentType, "multipart/form-data"):
+		of = bodyMultipart
+	case isText(contentType):
+		of = bodyText
 	}
-	in.text = appendField(append(in.text, ", "...), "body_type", of)
-	in.text = append(in.text, `, "requires_openai_compat": `...)
-	in.text = append(strconv.AppendBool(in.text, r.Compat), '}')
-	return appendQuoted(dst, in.text)
+	text := appendQuoted([]byte(`{"method": `), clean(r.Method))
+	text = appendQuoted(append(text, `, "url_path": `...), clean(r.Path))
+	text = appendFields(append(text, `, "headers": `...), r.Header)
+	text = appendBody(append(text, `, "body": `...), r.Body, of)
+	return appendQuoted(dst, fmt.Appendf(text, `, "body_type": %q, "requires_openai_compat": %t}`, of, r.Compat))
 }
 
-// document is an object that is to become a string in a string.
-type document struct{ text []byte }
-
-var scratch = sync.Pool{New: func() any { return new(document) }}
-
-// maxScratch is how much memory is kept for the next document.
-const maxScratch = 1 << 20
-
-func (d *document) release() {
-	if cap(d.text) <= maxScratch {
-		d.text = d.text[:0]
-		scratch.Put(d)
+// appendFields appends headers as an object.
+func appendFields(dst []byte, fields []Field) []byte {
+	dst = append(dst, '{')
+	for i, f := range fields {
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(appendQuoted(dst, clean(f.Name)), ": "...)
+		dst = appendQuoted(dst, clean(f.Value))
 	}
+	return append(dst, '}')
 }
 
-// body appends a body, in base64 or as it is.
-func (d *document) body(body []byte, encode bool) {
-	if !encode {
-		d.text = appendQuoted(d.text, body)
-		return
+// appendBody appends a body of a kind.
+func appendBody(dst, body []byte, of string) []byte {
+	switch of {
+	case bodyNone:
+		return append(dst, "null"...)
+	case bodyStream:
+		return append(base64.StdEncoding.AppendEncode(append(dst, '"'), body), '"')
 	}
-	d.text = base64.StdEncoding.AppendEncode(append(d.text, '"'), body)
-	d.text = append(d.text, '"')
+	return appendQuoted(dst, body)
 }
 
 // appendQuoted appends what is UTF-8 as a string, quotes included.
@@ -259,32 +243,12 @@ func appendQuoted[T []byte | string](dst []byte, s T) []byte {
 	return dst
 }
 
-// appendField appends a member that is a string.
-func appendField(dst []byte, name, value string) []byte {
-	dst = append(appendQuoted(dst, clean(name)), ": "...)
-	return appendQuoted(dst, clean(value))
-}
-
-func bodyOf(contentType string, body []byte) string {
-	switch {
-	case body == nil:
-		return bodyNone
-	case !utf8.Valid(body):
-		return bodyStream
-	case strings.HasPrefix(contentType, "multipart/form-data"):
-		return bodyMultipart
-	case isText(contentType):
-		return bodyText
-	}
-	return bodyStream
-}
-
-// isText says whether stock clients and servers carry a type as text.
+// isText reports whether stock clients and servers carry a type as text.
 func isText(contentType string) bool {
 	return strings.HasPrefix(contentType, "application/json") || strings.HasPrefix(contentType, "text/plain")
 }
 
-// clean makes UTF-8 of a header's bytes: what is none is read as Latin-1, as RFC 9110 suggests.
+// clean returns a header as UTF-8: other bytes are read as Latin-1, as RFC 9110 suggests.
 func clean(s string) string {
 	if utf8.ValidString(s) {
 		return s

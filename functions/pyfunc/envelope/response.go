@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Response is an answer as it stands in an envelope.
+// Response is an answer in an envelope.
 type Response struct {
 	Status int
 	// Header says what Body is; what belongs to a connection is not carried.
@@ -25,65 +24,54 @@ type Response struct {
 
 // AppendResponse appends r as a JSON string, quotes included, as stock clients
 // read it: names of headers in lower case, repeated ones joined, the body as
-// text where its type is JSON or plain text and it is UTF-8, else in base64.
+// text if its type is JSON or plain text and it is UTF-8, else in base64.
 func AppendResponse(dst []byte, r Response) []byte {
-	in := scratch.Get().(*document)
-	defer in.release()
-	in.text = strconv.AppendInt(append(in.text, `{"status_code": `...), int64(r.Status), 10)
-	in.text = append(in.text, `, "headers": {`...)
-	var room [16]string // so that the usual headers need no memory
-	names := slices.AppendSeq(room[:0], maps.Keys(r.Header))
-	slices.Sort(names)
-	between := ""
-	for _, name := range names {
-		if localhttp.PerConnection(name) || name == "Content-Length" || len(r.Header[name]) == 0 {
-			continue
-		}
-		in.text = appendField(append(in.text, between...), strings.ToLower(name), strings.Join(r.Header[name], ", "))
-		between = ", "
-	}
+	fields := Fields(r.Header, func(name string) bool { return name == "Content-Length" })
 	if r.Status != http.StatusNoContent && r.Status != http.StatusNotModified {
-		in.text = append(append(in.text, between...), `"content-length": "`...)
-		in.text = append(strconv.AppendInt(in.text, int64(len(r.Body)), 10), '"')
+		fields = append(fields, Field{"content-length", strconv.Itoa(len(r.Body))})
 	}
-	contentType := r.Header.Get("Content-Type")
 	of := bodyStream
-	if isText(contentType) && r.Header.Get("Content-Encoding") == "" && utf8.Valid(r.Body) {
+	if isText(r.Header.Get("Content-Type")) && r.Header.Get("Content-Encoding") == "" && utf8.Valid(r.Body) {
 		of = bodyText
 	}
-	in.text = append(in.text, `}, "content": `...)
-	in.body(r.Body, of == bodyStream)
-	in.text = append(appendField(append(in.text, ", "...), "content_type", of), '}')
-	return appendQuoted(dst, in.text)
+	text := fmt.Appendf(make([]byte, 0, len(r.Body)+512), `{"status_code": %d, "headers": `, r.Status)
+	text = append(appendFields(text, fields), `, "content": `...)
+	return appendQuoted(dst, fmt.Appendf(appendBody(text, r.Body, of), `, "content_type": %q}`, of))
 }
 
-// answerKeys are those that an answer must have.
-var answerKeys = []string{"status_code", "headers", "content", "content_type"}
+// Fields returns headers as an envelope has them, sorted: names in lower case, repeated ones joined.
+// Those of a connection are left out, and those that drop says.
+func Fields(h http.Header, drop func(name string) bool) []Field {
+	fields := make([]Field, 0, len(h)+1)
+	for name, values := range h {
+		if canonical := http.CanonicalHeaderKey(name); len(values) > 0 && !localhttp.PerConnection(canonical) && !drop(canonical) {
+			fields = append(fields, Field{strings.ToLower(name), strings.Join(values, ", ")})
+		}
+	}
+	slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
+	return fields
+}
 
-// ParseResponse reads an answer. text may be overwritten, and the body may be a part of it.
+// responseKeys are required.
+var responseKeys = []string{"status_code", "headers", "content", "content_type"}
+
+// ParseResponse reads an answer. It may overwrite text, and the body may be a part of it.
 func ParseResponse(text []byte) (r Response, err error) {
-	values, err := object(text, answerKeys)
-	if err != nil {
-		return r, err
-	}
-	status, content := values[0], values[2]
+	o := parse(text, responseKeys)
+	status, content := o.values["status_code"], o.values["content"]
 	if r.Status, err = strconv.Atoi(string(status)); err != nil || r.Status < 100 || r.Status > 999 {
-		return r, fmt.Errorf("the status_code is %.20s: want an HTTP status", status)
+		o.refuse("the status_code is %.20s: want an HTTP status", status)
 	}
-	fields, err := headers(values[1])
-	if err != nil {
-		return r, err
-	}
-	r.Header = make(http.Header, len(fields))
-	for _, f := range fields {
+	r.Header = http.Header{}
+	for _, f := range o.headers() {
 		r.Header.Add(f.Name, f.Value)
 	}
-	of, err := values[3].word("content_type")
-	if err != nil {
-		return r, err
-	}
+	of := o.word("content_type")
 	if content[0] != '"' {
-		return r, fmt.Errorf("the content is %s: want a string", content.kind())
+		o.refuse("the content is %s: want a string", content.kind())
+	}
+	if o.err != nil {
+		return r, o.err
 	}
 	r.Body = jsonfield.Text(content)
 	if of != bodyStream {
