@@ -58,28 +58,28 @@ func (h *Handler) Observe(s api.InstanceStatus) {
 // statusText returns a change of state in the words of mlflow-extensions, or in the
 // same manner where it has none.
 func statusText(last, s api.InstanceStatus) string {
-	again := s.Restarts > 0 || last.State == api.Unhealthy
-	switch {
-	case s.State == api.Starting && again:
-		return "Process is not running. Respawning."
-	case s.State == api.Starting:
-		return "Process is starting."
-	case s.State == api.Awake && again:
-		return "Health check passed after respawn."
-	case s.State == api.Awake:
-		return "Spawn Server Proc Finished."
-	case s.State == api.Unhealthy && s.PID == 0:
-		return "Process is not running."
-	case s.State == api.Unhealthy:
+	first, again := "", ""
+	switch s.State {
+	case api.Starting:
+		first, again = "Process is starting.", "Process is not running. Respawning."
+	case api.Awake:
+		first, again = "Spawn Server Proc Finished.", "Health check passed after respawn."
+	case api.Unhealthy:
+		if s.PID == 0 {
+			return "Process is not running."
+		}
 		return fmt.Sprintf("Health check failed after respawn. Attempt: %d", s.Restarts)
-	case s.State == api.Asleep:
+	case api.Asleep:
 		return fmt.Sprintf("Process is asleep at level %d.", s.Level)
-	case s.State == api.Draining:
+	case api.Draining:
 		return "Process is draining."
-	case s.State == api.Gone:
+	case api.Gone:
 		return "Process does not exist."
 	}
-	return ""
+	if s.Restarts > 0 || last.State == api.Unhealthy {
+		return again
+	}
+	return first
 }
 
 // health returns the answer to HEALTH_CHECK.

@@ -20,29 +20,29 @@ const maxPath = 8 << 10
 // joins the two as a browser does, by which a caller leaves /v1/ or the machine;
 // here a path that could be read as leading elsewhere is refused.
 func target(path string, compat bool) (*url.URL, *api.Error) {
-	refuse := func(why string) (*url.URL, *api.Error) {
-		return nil, api.BadRequest("url_path", "url_path %s: want a path such as /chat/completions", why)
-	}
-	if len(path) > maxPath {
-		return refuse(fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath))
-	}
 	raw, query, _ := strings.Cut(path, "?")
-	if !localhttp.ValidValue(path) || strings.Contains(path, "\t") {
-		return refuse("has a control character in it")
-	}
-	if strings.HasPrefix(raw, "//") {
-		return refuse("begins with two slashes, as if a host followed")
-	}
+	slashed := strings.HasPrefix(raw, "//")
 	raw = strings.TrimPrefix(raw, "/")
-	if first, _, _ := strings.Cut(raw, "/"); strings.Contains(first, ":") {
-		return refuse("is an absolute URL")
-	}
+	first, _, _ := strings.Cut(raw, "/")
 	decoded, err := url.PathUnescape(raw)
 	if err != nil {
 		decoded = raw // stock clients send paths decoded: it may be a percent sign
 	}
-	if why := leads(decoded); why != "" {
-		return refuse(why)
+	var why string
+	switch {
+	case len(path) > maxPath:
+		why = fmt.Sprintf("has %d bytes, of %d that it may have", len(path), maxPath)
+	case !localhttp.ValidValue(path) || strings.Contains(path, "\t"):
+		why = "has a control character in it"
+	case slashed:
+		why = "begins with two slashes, as if a host followed"
+	case strings.Contains(first, ":"):
+		why = "is an absolute URL"
+	default:
+		why = leads(decoded)
+	}
+	if why != "" {
+		return nil, api.BadRequest("url_path", "url_path %s: want a path such as /chat/completions", why)
 	}
 	u := &url.URL{Path: "/" + decoded, RawQuery: printable(query)}
 	if compat {

@@ -53,24 +53,25 @@ func (h *Handler) tasks(q *query) ([]task, error) {
 		return nil, failure{Message: fmt.Sprintf("the call has %d inputs and may have %d: send them in several calls", len(inputs), h.cfg.MaxInputs)}
 	}
 	tasks := make([]task, len(inputs))
-	known := map[string][]byte{}
-	once := func(key string, find func() string) []byte {
-		if known[key] == nil {
-			known[key] = quoted(find())
-		}
-		return known[key]
-	}
+	var health []byte
+	diagnoses := map[string][]byte{}
 	for i, s := range inputs {
 		t := &tasks[i]
 		switch trimmed := bytes.TrimSpace(s); {
 		case bytes.HasPrefix(s, []byte("HEALTH_CHECK")):
-			t.prediction = once("", func() string { return h.health(time.Now()) })
+			if health == nil {
+				health = quoted(h.health(time.Now()))
+			}
+			t.prediction = health
 		case bytes.HasPrefix(s, []byte("COMPUTE_DIAGNOSTICS")):
 			key := allDiagnostics
 			if parts := strings.Split(string(s), ":"); len(parts) > 1 {
 				key = parts[1]
 			}
-			t.prediction = once(":"+key, func() string { return h.diagnose(key) })
+			if diagnoses[key] == nil {
+				diagnoses[key] = quoted(h.diagnose(key))
+			}
+			t.prediction = diagnoses[key]
 		case len(trimmed) > 0 && trimmed[0] != '{' && !jsontext.Value(s).IsValid():
 			t.request, t.prompt = h.completion(s, q), true
 		default:
@@ -96,7 +97,8 @@ func (h *Handler) completion(prompt []byte, q *query) *envelope.Request {
 	if model := q.values["model"]; model != nil {
 		o.Set("model", model)
 	}
-	return &envelope.Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []envelope.Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(o)}
+	model, _ := o.Find("model")
+	return &envelope.Request{Method: http.MethodPost, Path: "completions", Compat: true, Header: []envelope.Field{{Name: "Content-Type", Value: "application/json"}}, Body: h.withModel(o.Bytes(), model)}
 }
 
 // predict runs the tasks of a call and answers it.

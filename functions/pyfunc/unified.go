@@ -22,7 +22,7 @@ var errTimeout = errors.New("the call's time limit")
 // serveUnified sends a request of the model's own API to its path and passes the
 // answer on.
 func (h *Handler) serveUnified(w http.ResponseWriter, r *http.Request, q *query) {
-	body := h.withModel(jsonfield.Open(q.body))
+	body := h.withModel(q.body, q.values["model"])
 	if bad := h.permit(r.Header, body); bad != nil {
 		fail(w, asFailure(bad))
 		return
@@ -70,17 +70,15 @@ func pathFor(q *query) string {
 }
 
 // withModel returns a body with the model's name, in front if it has no field for it.
-func (h *Handler) withModel(o *jsonfield.Object) []byte {
-	given, found := o.Find("model")
+func (h *Handler) withModel(body, given []byte) []byte {
 	if h.cfg.Model == "" || !slices.Contains([]string{"", "null", `""`}, string(given)) {
-		return o.Bytes()
+		return body
 	}
 	model := quoted(string(h.cfg.Model))
-	if found {
-		o.Set("model", model)
-		return o.Bytes()
+	if given != nil {
+		return jsonfield.Set(body, "model", model)
 	}
-	before, behind, _ := bytes.Cut(o.Bytes(), []byte("{"))
+	before, behind, _ := bytes.Cut(body, []byte("{"))
 	return slices.Concat(before, []byte(`{"model":`), model, []byte(","), behind) // the object has members
 }
 

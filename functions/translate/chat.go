@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -110,6 +111,13 @@ func parseArguments(arguments string) any {
 		return map[string]string{"unfinished": arguments}
 	}
 	return json.RawMessage(arguments)
+}
+
+// compact returns JSON that was read without white space.
+func compact(raw json.RawMessage) string {
+	var b bytes.Buffer
+	_ = json.Compact(&b, raw)
+	return b.String()
 }
 
 // jsonSchema returns a response_format.

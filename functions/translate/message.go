@@ -40,6 +40,17 @@ func emptyMessage(c *completion) message {
 	return message{ID: "msg_" + strings.TrimPrefix(c.ID, "chatcmpl-"), Type: "message", Role: "assistant", Model: c.Model, Content: []any{}, Usage: c.Usage.anthropic()}
 }
 
+// newBlock returns a block of a kind with its text; c is the call of one.
+func newBlock(kind, text string, c *call) any {
+	switch kind {
+	case kindThoughts:
+		return thinkingBlock{"thinking", text, ""}
+	case kindText:
+		return textBlock{"text", text}
+	}
+	return toolBlock{"tool_use", c.ID, c.Function.Name, parseArguments(text)}
+}
+
 // newMessage translates a whole completion. silent leaves the text of thoughts out.
 func newMessage(c *completion, silent bool) message {
 	m, choice := emptyMessage(c), &c.Choices[0]
@@ -47,13 +58,13 @@ func newMessage(c *completion, silent bool) message {
 		if silent {
 			thoughts = ""
 		}
-		m.Content = append(m.Content, thinkingBlock{"thinking", thoughts, ""})
+		m.Content = append(m.Content, newBlock(kindThoughts, thoughts, nil))
 	}
 	if text := choice.Message.Content; text != "" {
-		m.Content = append(m.Content, textBlock{"text", text})
+		m.Content = append(m.Content, newBlock(kindText, text, nil))
 	}
 	for _, call := range choice.Message.Calls {
-		m.Content = append(m.Content, toolBlock{"tool_use", call.ID, call.Function.Name, parseArguments(call.Function.Arguments)})
+		m.Content = append(m.Content, newBlock(kindCall, call.Function.Arguments, &call))
 	}
 	m.StopReason, m.StopSequence = stopReason(choice.Finish, choice.Stop)
 	return m
@@ -104,16 +115,7 @@ func (s *messageEvents) beginAnswer(c *completion) {
 }
 
 func (s *messageEvents) openBlock(c *call) {
-	var begin any
-	switch s.kind {
-	case kindThoughts:
-		begin = thinkingBlock{Type: "thinking"}
-	case kindText:
-		begin = textBlock{Type: "text"}
-	default:
-		begin = toolBlock{"tool_use", c.ID, c.Function.Name, struct{}{}}
-	}
-	s.out.event("content_block_start", map[string]any{"index": s.index, "content_block": begin})
+	s.out.event("content_block_start", map[string]any{"index": s.index, "content_block": newBlock(s.kind, "", c)})
 }
 
 func (s *messageEvents) addPart(part string) {

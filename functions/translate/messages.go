@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -198,23 +197,18 @@ func (r *request) editContext(messages []spoken) {
 }
 
 // thinkingTurns returns how many answers keep their thoughts; by default it is the last one.
-func thinkingTurns(keep json.RawMessage) (n int, valid bool) {
-	turns := struct {
-		Type  string
-		Value float64
-	}{"thinking_turns", 1}
-	if string(keep) == `"all"` {
-		turns.Type = "all"
-	} else if len(keep) > 0 && string(keep) != "null" {
-		turns.Type, turns.Value = "", 0
-		if json.Unmarshal(keep, &turns) != nil {
-			return 0, false
-		}
-	}
-	if turns.Type == "all" {
+func thinkingTurns(raw json.RawMessage) (n int, valid bool) {
+	var keep any
+	_ = json.Unmarshal(raw, &keep) // it is JSON, or missing
+	turns, _ := keep.(map[string]any)
+	value, _ := turns["value"].(float64)
+	switch {
+	case keep == nil:
+		return 1, true
+	case keep == "all" || turns["type"] == "all":
 		return math.MaxInt, true
 	}
-	return int(min(turns.Value, 1<<30)), turns.Type == "thinking_turns" && turns.Value >= 1 && turns.Value == math.Trunc(turns.Value)
+	return int(min(value, 1<<30)), turns["type"] == "thinking_turns" && value >= 1 && value == math.Trunc(value)
 }
 
 // keepThoughts removes the thoughts of all answers but the last keep that have any.
@@ -230,11 +224,4 @@ func keepThoughts(messages []spoken, keep int) {
 			m.Content = slices.DeleteFunc(m.Content, isThought)
 		}
 	}
-}
-
-// compact returns JSON that was read without white space.
-func compact(raw json.RawMessage) string {
-	var b bytes.Buffer
-	_ = json.Compact(&b, raw)
-	return b.String()
 }

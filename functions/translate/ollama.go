@@ -88,10 +88,12 @@ func askGenerate(h *Handler, in *request) shape {
 			in.refuse("raw", "raw can't be kept beside system or images: write all into the prompt, or leave raw out")
 		}
 		return r.askText(user.Content)
-	case system.Content == "":
-		return r.askTurns([]ollamaTurn{user})
 	}
-	return r.askTurns([]ollamaTurn{system, user})
+	turns := []ollamaTurn{system, user}
+	if system.Content == "" {
+		turns = turns[1:]
+	}
+	return r.askTurns(turns)
 }
 
 // askText makes a completion of a text.

@@ -28,9 +28,7 @@ func (t *Transport) answer(r *http.Request, resp *http.Response) (*http.Response
 		return nil, fmt.Errorf("client: %s redirects to %q: set the endpoint to where it is", t.url, resp.Header.Get("Location"))
 	case resp.StatusCode != http.StatusOK: // 2.
 		h := resp.Header.Clone()
-		for _, name := range []string{"Content-Length", "Content-Encoding", "Transfer-Encoding", "Connection"} {
-			h.Del(name)
-		}
+		h.Del("Connection")
 		h.Set("Content-Type", "application/json")
 		return response(r, resp.StatusCode, h, refusal(resp.StatusCode, raw)), nil
 	}

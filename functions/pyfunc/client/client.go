@@ -132,21 +132,11 @@ func readBody(r *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	defer r.Body.Close()
-	body, err := readAll(r.Body, r.ContentLength)
+	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, fmt.Errorf("client: read the request's body: %w", err)
 	}
 	return body, nil
-}
-
-// readAll reads all of r, whose size is known or not.
-func readAll(r io.Reader, size int64) ([]byte, error) {
-	b := bytes.NewBuffer([]byte{})
-	if size > 0 && size < 64<<20 {
-		b.Grow(int(size) + bytes.MinRead)
-	}
-	_, err := b.ReadFrom(r)
-	return b.Bytes(), err
 }
 
 // isOuter reports whether a header is not put into the envelope: it belongs to the endpoint, or follows from the body.
@@ -174,7 +164,7 @@ func (t *Transport) outer(r *http.Request, inner envelope.Request) (*http.Reques
 
 // read reads an answer's body, at most MaxAnswer of it.
 func (t *Transport) read(ctx context.Context, resp *http.Response) ([]byte, error) {
-	body, err := readAll(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1), resp.ContentLength)
+	body, err := io.ReadAll(io.LimitReader(resp.Body, t.cfg.MaxAnswer+1))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
