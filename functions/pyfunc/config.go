@@ -19,9 +19,9 @@ type Config struct {
 	// Next answers the client paths. It is called in process, from goroutines of the
 	// call, with requests whose context ends with the call.
 	Next http.Handler
-	// Status is the instance's state now. It must not block.
+	// Status returns the instance's state. It must not block.
 	Status func() api.InstanceStatus
-	// Refusal is what a request would be told now; nil: it would be taken. It must not block.
+	// Refusal returns the error that a request would get now; nil: it would be taken. It must not block.
 	Refusal func() *api.Error
 	// Model is put into requests that name none.
 	Model api.ModelName

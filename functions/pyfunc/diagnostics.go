@@ -36,8 +36,8 @@ type diagnostic struct {
 	read      func(h *Handler) (string, error)
 }
 
-// diagnostics are those of mlflow-extensions, in its order. Where its command
-// would tell more than its name says, ours is another.
+// diagnostics lists mlflow-extensions' diagnostics in its order. Where its command
+// would show more than its name says, ours is another.
 var diagnostics = []diagnostic{
 	{key: "nvidia-smi", desc: "NVIDIA System Management Interface", command: "nvidia-smi"},
 	{key: "nvidia-topology", desc: "NVIDIA GPU Topology", command: "nvidia-smi topo -m"},

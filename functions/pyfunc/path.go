@@ -101,8 +101,8 @@ func ours(name string) bool {
 	return slices.Contains([]string{"Host", "Content-Length", "Expect", "Accept-Encoding"}, name) || localhttp.PerConnection(name) || control.Reserved(name) || control.Forwarded(name)
 }
 
-// shared are headers of a call that its inner requests get where they have none:
-// those that join logs and traces together. caller are those that identify the caller and what is counted: inner requests get them always.
+// Inner requests get the headers in shared of their call, which join logs and traces together, if they have none of their own, and always
+// those in caller, which identify the caller and what is counted.
 var (
 	shared = []string{"X-Request-Id", "Traceparent", "Tracestate"}
 	caller = []string{control.HeaderTenant, control.HeaderTrusted, control.HeaderUsage, "Forwarded", "X-Forwarded-For", "X-Real-Ip"}

@@ -35,7 +35,7 @@ type usage struct {
 	} `json:"completion_tokens_details"`
 }
 
-// said is what a model said, or a part of it.
+// said has what a model said, or a part of it.
 type said struct {
 	Content   string
 	Reasoning string `json:"reasoning_content"`

@@ -18,7 +18,7 @@ var hostOptions = []string{
 	"mirostat_tau", "mirostat_eta",
 }
 
-// neutralOptions have a value that asks for nothing; nothing here can do others but those of the penalties, which are kept.
+// neutralOptions has the values of options that ask for nothing. Other values are refused, except those of penalties, which are kept.
 var neutralOptions = map[string]float64{"mirostat": 0, "tfs_z": 1, "typical_p": 1, "repeat_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
 // ollamaOptions moves the options into the request. One that would change the answer and can't be kept is refused.

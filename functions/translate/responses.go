@@ -99,8 +99,8 @@ func (c called) whole() string {
 	return c.Namespace + "__" + c.Name
 }
 
-// functions translates tools and the choice of one, and notes the functions by their whole names in spaces. Tools of OpenAI's own are refused,
-// and names that two functions have.
+// functions translates tools and the choice of one, and adds the functions to spaces by their whole names. It refuses tools of OpenAI's own,
+// and two functions of one name.
 func (r *request) functions(spaces map[string]called) {
 	var list []tool
 	r.take("tools", &list)
@@ -134,7 +134,7 @@ func (r *request) functions(spaces map[string]called) {
 	}
 }
 
-// flatTools returns the functions of tools, those of namespaces by their whole names.
+// flatTools returns the functions of tools; a function of a namespace has its whole name.
 func (r *request) flatTools(list []tool, spaces map[string]called) (flat []tool) {
 	add := func(t tool, space string) {
 		name := called{Name: t.Name, Namespace: space}

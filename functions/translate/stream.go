@@ -24,7 +24,7 @@ func errCut() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "the runtime ended the stream before the answer was complete")
 }
 
-// events are what a stream of chat completions becomes. They are written to the output that they were made with.
+// events translate a stream of chat completions. They write to the output that they were made with.
 type events interface {
 	// add translates a chunk. The error says why it can't be.
 	add(c *completion) *api.Error
@@ -32,7 +32,7 @@ type events interface {
 	end(e ending)
 }
 
-// ending is what the chunks of a stream say about its end.
+// ending has what the chunks of a stream say about its end.
 type ending struct {
 	finish string
 	stop   json.RawMessage
@@ -182,8 +182,8 @@ const (
 	kindCall     = "function_call"
 )
 
-// blocks are events that send an answer as blocks, one behind another: thoughts, text and calls. Anthropic's messages and OpenAI's
-// responses do.
+// blocks send an answer as blocks, one after another: thoughts, text and calls. Anthropic's messages and OpenAI's
+// responses consist of them.
 type blocks struct {
 	out    *output
 	to     blockWriter
