@@ -41,7 +41,6 @@ type Config struct {
 	Find func(ctx context.Context) ([]string, error)
 	// Self is the name of the front door that this process is itself, and so serves not; empty: it is none.
 	Self string
-	Link link.Config
 	// Dial reaches an address; nil: TCP, through the proxy that the environment names for it.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
@@ -49,7 +48,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.MaxFronts = cmp.Or(c.MaxFronts, 4)
 	c.Accept.Max = cmp.Or(c.Accept.Max, 16)
-	c.Link = c.Link.WithDefaults()
 	if c.Dial == nil {
 		c.Dial = dialer{}.dial
 	}
@@ -77,7 +75,7 @@ func (c Config) Validate() error {
 	if err := c.Accept.Validate(); err != nil {
 		return fmt.Errorf("clusteragent: %w", err)
 	}
-	return c.Link.Validate()
+	return nil
 }
 
 // Deps are what an agent needs of its cluster. All but Wakes, Applier, Tell and Logger must be given.
@@ -108,7 +106,7 @@ type Agent struct {
 
 	mu       sync.Mutex // guards what follows
 	fronts   map[string]*front
-	servers  map[*link.Server]bool // of all links, those of sessions that have ended included
+	servers  map[*link.Server]bool // of all sessions, those that have ended and still answer included
 	attempts map[string]*attempt   // by the request's id
 	doubles  uint64
 	seq      uint64

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
+
+	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/internal/link"
 )
 
 // dialTimeout bounds the tries to reach a front door. While none has succeeded, one more is begun every tryEvery: a packet
@@ -69,9 +72,8 @@ func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the proxy for %s: %w", address, err)
 	}
-	tcp := net.Dialer{KeepAlive: 15 * time.Second}
 	if proxy == nil {
-		return tcp.DialContext(ctx, "tcp", address)
+		return dialTCP(ctx, address)
 	}
 	at := proxy.Host
 	if proxy.Port() == "" {
@@ -80,7 +82,7 @@ func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 			at = net.JoinHostPort(proxy.Hostname(), "80")
 		}
 	}
-	conn, err := tcp.DialContext(ctx, "tcp", at)
+	conn, err := dialTCP(ctx, at)
 	if err != nil {
 		return nil, fmt.Errorf("the proxy: %w", err)
 	}
@@ -95,6 +97,15 @@ func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, err
 	}
 	return through, nil
+}
+
+// dialTCP dials a connection that ends when its other side answers nothing any more.
+func dialTCP(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		link.Probe(conn, exchange.DeadAfter)
+	}
+	return conn, err
 }
 
 // connect asks a proxy for a tunnel to address.
@@ -161,7 +172,7 @@ func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
 		return nil, fmt.Errorf("dial the front door: %w", err)
 	}
 	cfg := f.a.cfg.TLS.Clone()
-	cfg.MinVersion, cfg.NextProtos = tls.VersionTLS13, []string{protocol}
+	cfg.MinVersion, cfg.NextProtos, cfg.DynamicRecordSizingDisabled = tls.VersionTLS13, []string{protocol}, true // an answer is one record
 	if cfg.ServerName == "" {
 		cfg.ServerName, _, _ = net.SplitHostPort(f.at)
 	}

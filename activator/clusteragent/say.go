@@ -76,6 +76,11 @@ func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
 		up.Complete = s.all
 		s.all = false
 	}
+	places := 0
+	for _, said := range s.said {
+		places += said.Places
+	}
+	s.server.Keep(places)
 	if beat {
 		s.beat++
 		up.Beat, up.Way, up.Doubles = s.beat, s.way, a.doubles

@@ -41,15 +41,16 @@ type front struct {
 	served  map[api.FunctionName]int // its requests here
 }
 
-// session is one control stream with its link.
+// session is one control stream with the connections that bring requests.
 type session struct {
 	f       *front
 	stream  exchangerpc.ClientStream
 	welcome exchange.Welcome
 	server  *link.Server
-	wake    chan struct{} // something is to be said; one place
-	done    chan struct{} // closed when the control stream has ended
-	silent  chan struct{} // closed when nothing was heard for a second
+	end     context.CancelFunc // ends the control stream and its connection
+	wake    chan struct{}      // something is to be said; one place
+	done    chan struct{}      // closed when the control stream has ended
+	silent  chan struct{}      // closed when nothing was heard for a second
 	mute    sync.Once
 	orders  chan ordered // from listen to carryOut; as many places as a front door may want at once
 
@@ -119,7 +120,7 @@ func (f *front) hold(ctx context.Context) {
 // errSelf is why a front door is not served: it is this process.
 var errSelf = errors.New("the front door is this process itself")
 
-// open dials, says hello and opens a link.
+// open dials, says hello and dials the first connection for requests.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
 	var failed atomic.Pointer[error]  // the last try to dial, which gRPC wraps in its own words
@@ -171,13 +172,18 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	welcome.Owner += "@" + *proved.Load() // what it says of itself alone, another front door may say too
 	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
-		orders: make(chan ordered, maxOrders)}
-	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret}, s, a.cfg.Link)
-	if err := s.serveLink(ctx, cancel); err != nil {
+		orders: make(chan ordered, maxOrders), end: cancel}
+	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
+		func(ctx context.Context) (net.Conn, error) { return f.secure(ctx, link.Protocol) }, s)
+	first, err := s.server.Dial(ctx)
+	if err != nil {
 		return nil, err
 	}
 	context.AfterFunc(streaming, func() { _ = conn.Close() })
-	context.AfterFunc(ctx, func() { _ = s.server.Close() })
+	a.mu.Lock()
+	a.servers[s.server] = true
+	a.mu.Unlock()
+	a.running.Go(func() { s.server.Serve(ctx, first) })
 	a.welcomed(s)
 	return s, nil
 }
@@ -191,29 +197,6 @@ func identity(c *x509.Certificate) string {
 	slices.Sort(names)
 	sum := sha256.Sum256([]byte(strings.Join(names, " ")))
 	return hex.EncodeToString(sum[:8])
-}
-
-// serveLink dials the connection that brings requests, and serves it until it ends; then cancel is called, for without a link the session is
-// of no use.
-func (s *session) serveLink(ctx context.Context, cancel context.CancelFunc) error {
-	f, a := s.f, s.f.a
-	wire, err := f.secure(ctx, link.Protocol)
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	a.servers[s.server] = true
-	a.mu.Unlock()
-	a.running.Go(func() {
-		if err := s.server.Serve(wire); err != nil {
-			a.log.Warn("a link failed", "front", f.at, "error", err)
-		}
-		cancel()
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.servers, s.server)
-	})
-	return nil
 }
 
 // greet says hello, and returns what the front door says to it.
@@ -257,7 +240,7 @@ func (a *Agent) welcomed(s *session) {
 	s.nudge()
 }
 
-// run says and hears until the control stream ends. The link goes on for as long as it lives.
+// run says and hears until the control stream ends, and then waits for the requests that run.
 func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
@@ -266,12 +249,14 @@ func (s *session) run(ctx context.Context) {
 	beat := time.NewTicker(exchange.BeatEvery)
 	defer beat.Stop()
 	var err error
+	dead := false // the front door is
 	for err == nil {
 		select {
 		case <-beat.C:
 			err = s.say(true)
 			a.mu.Lock()
 			quiet := time.Since(s.heard)
+			dead = quiet > exchange.DeadAfter && (s.f.session == s || s.f.session == nil) // else it is heard by another session
 			a.mu.Unlock()
 			if quiet > exchange.SilentAfter {
 				s.mute.Do(func() { close(s.silent) })
@@ -305,6 +290,13 @@ func (s *session) run(ctx context.Context) {
 	if line != "" {
 		a.deps.Tell(line)
 	}
+	if dead || s.server.Shutdown(ctx) != nil {
+		_ = s.server.Close()
+	}
+	s.end()
+	a.mu.Lock()
+	delete(a.servers, s.server)
+	a.mu.Unlock()
 }
 
 // listen takes in what the front door says, until the stream ends.

@@ -70,17 +70,20 @@ func (r *rogue) ended() error {
 	}
 }
 
-// serves opens a link and serves on it.
+// serves dials connections for requests and serves on them.
 func (r *rogue) serves(t *testing.T, f *front, pool *x509.CertPool, hello exchange.Hello, h http.HandlerFunc) {
 	t.Helper()
-	conn, err := tls.Dial("tcp", f.at, &tls.Config{RootCAs: pool, NextProtos: []string{link.Protocol}, MinVersion: tls.VersionTLS13})
+	server := link.NewServer(link.Hello{Agent: hello.Cluster + "/" + hello.Agent, Session: r.welcome.Session, Secret: r.welcome.Secret}, func(context.Context) (net.Conn, error) {
+		return tls.Dial("tcp", f.at, &tls.Config{RootCAs: pool, NextProtos: []string{link.Protocol}, MinVersion: tls.VersionTLS13})
+	}, h)
+	first, err := server.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := link.NewServer(link.Hello{Agent: hello.Cluster + "/" + hello.Agent, Session: r.welcome.Session, Secret: r.welcome.Secret}, h, link.Config{})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(conn) }()
-	t.Cleanup(func() { _ = server.Close(); <-served })
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan struct{})
+	go func() { defer close(served); server.Serve(ctx, first) }()
+	t.Cleanup(func() { stop(); _ = server.Close(); <-served })
 }
 
 func hello(cluster, agent string) exchange.Hello {
@@ -118,7 +121,7 @@ func TestBadHello(t *testing.T) {
 	}{
 		"another token":             {"w", hello("east", "a"), codes.Unauthenticated, "its token or certificate is"},
 		"no such cluster":           {"e", hello("north", "a"), codes.Unauthenticated, "not declared"},
-		"a version from the future": {"e", later, codes.FailedPrecondition, "protocol 2"},
+		"a version from the future": {"e", later, codes.FailedPrecondition, fmt.Sprint("protocol ", later.Protocol)},
 		"a name that is taken":      {"w", hello("west", "agent-1"), codes.AlreadyExists, "is taken"},
 		"no name":                   {"e", hello("east", ""), codes.FailedPrecondition, "no name"},
 		"a name with an escape":     {"e", hello("east", "a\x1b[31m"), codes.FailedPrecondition, "not ASCII"},

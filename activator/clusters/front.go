@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/forward"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/exchange"
-	"github.com/rouse-dev/rouse/internal/link"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
 // Activator is what is told of far functions.
@@ -44,8 +45,6 @@ type Config struct {
 	SharesNear bool
 	// Fronts are the addresses of all front doors, host:port, as agents reach them.
 	Fronts []string
-	// Link bounds links.
-	Link link.Config
 	// Keep is how long the requests of a function wait for the last agent that served it to come again after it was lost: an agent dials each
 	// second. Then they are refused. Default 10 s.
 	Keep time.Duration
@@ -55,7 +54,6 @@ func (c Config) withDefaults() Config {
 	if c.Keep == 0 {
 		c.Keep = 10 * time.Second
 	}
-	c.Link = c.Link.WithDefaults()
 	return c
 }
 
@@ -68,7 +66,7 @@ func (c Config) Validate() error {
 	case c.Keep < 0:
 		return fmt.Errorf("clusters: a function is kept for %s: want more than 0", c.Keep)
 	}
-	return c.Link.Validate()
+	return nil
 }
 
 // Deps are what a front door needs of others. Activator must be given.
@@ -105,8 +103,8 @@ type Front struct {
 	near       map[api.FunctionName]*near // those of this machine
 	out        []api.Event                // for this machine's parts
 	passing    bool                       // somebody passes out on
-	links      map[*link.Link]bool
-	seq        uint64 // of the last status of an instance, the last attempt, or the last order to an agent
+	links      map[net.Conn]*session      // connections for requests, those of sessions that have ended included
+	seq        uint64                     // of the last status of an instance, the last attempt, or the last order to an agent
 	begun      time.Time
 	ending     bool                               // agents are told so
 	lost       map[string]lost                    // by cluster
@@ -141,7 +139,7 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		return nil, fmt.Errorf("clusters: register metrics: %w", err)
 	}
 	return &Front{cfg: cfg.withDefaults(), deps: deps, log: deps.Logger, metrics: m, run: rand.Text(), declared: map[string]Declaration{},
-		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]*near{}, links: map[*link.Link]bool{},
+		sessions: map[string]*session{}, functions: map[api.FunctionName]*function{}, near: map[api.FunctionName]*near{}, links: map[net.Conn]*session{},
 		begun: time.Now(), lost: map[string]lost{}, shut: map[string]shut{}, rejected: map[string]rejection{}, owners: map[api.ModelName]api.FunctionName{}}, nil
 }
 
@@ -241,7 +239,11 @@ func (f *Front) GoAway() {
 func (f *Front) lose(s *session, err error) {
 	f.mu.Lock()
 	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
+	dead := !replaced && time.Since(s.heard) >= exchange.DeadAfter
 	f.mu.Unlock()
+	if s.pool.Retire(); dead { // else what runs goes on to its end
+		f.closeLinks(s)
+	}
 	after := time.Since(s.since).Round(time.Millisecond)
 	switch {
 	case replaced:
@@ -301,6 +303,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 		if up.Leaving && !s.leaving {
 			s.leaving = true
 			tell = append(tell, func() {
+				s.pool.Retire()
 				f.log.Info("a cluster is leaving", "cluster", s.hello.Cluster, "agent", s.hello.Agent)
 				f.deps.Tell("cluster " + s.hello.Cluster + " is leaving (agent " + s.hello.Agent + "): it finishes what runs there, and takes nothing new")
 			})
@@ -373,7 +376,7 @@ func endpoint(agent string, name api.FunctionName) api.Endpoint {
 	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
 }
 
-// RoundTrip sends a request to the function that the host of its URL names, by the newest link of its agent.
+// RoundTrip sends a request to the function that the host of its URL names, by a connection of its agent.
 func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, far := strings.CutSuffix(r.URL.Host, domain)
 	if !far {
@@ -389,28 +392,25 @@ func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("clusters: the host %s: %w", r.URL.Host, err)
 	}
 	f.mu.Lock()
-	var l *link.Link
 	s := f.sessions[string(who)]
-	if s != nil {
-		l = s.newest()
-	}
 	f.seq++
 	attempt := f.seq
 	left := f.near[api.FunctionName(function)].away(f)
 	f.mu.Unlock()
-	if l == nil {
+	if s == nil {
 		counted(nil, left)
-		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no link that takes requests", who)}
+		return nil, &net.OpError{Op: "dial", Net: "link", Err: fmt.Errorf("agent %s has no session", who)}
 	}
-	out := r.Clone(r.Context())
-	out.Header.Set(exchange.HeaderFunction, string(function))
-	out.Header.Set(exchange.HeaderCall, fmt.Sprintf("%s-%d", f.run, forward.CallOf(r.Context())))
-	out.Header.Set(exchange.HeaderAttempt, strconv.FormatUint(attempt, 10))
-	resp, err := l.RoundTrip(out)
+	out := r.WithContext(r.Context())
+	out.Header = maps.Clone(r.Header)
+	out.Header[exchange.HeaderFunction] = []string{string(function)}
+	out.Header[exchange.HeaderCall] = []string{f.run + "-" + strconv.FormatUint(forward.CallOf(r.Context()), 10)}
+	out.Header[exchange.HeaderAttempt] = []string{strconv.FormatUint(attempt, 10)}
+	resp, err := s.pool.RoundTrip(out)
 	if err == nil {
 		f.took(s, resp)
 	}
-	if err != nil && r.Context().Err() == nil {
+	if err != nil && r.Context().Err() == nil && !relay.Unreachable(err) {
 		cluster, _, _ := strings.Cut(string(who), "/")
 		f.metrics.lost.WithLabelValues(cluster).Inc()
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/exchange"
+	"github.com/rouse-dev/rouse/internal/link"
 )
 
 // told is what an activator was told last.
@@ -23,7 +24,7 @@ func newTold() *told {
 	return &told{functions: map[api.FunctionName]api.Function{}, instances: map[api.InstanceID]api.InstanceStatus{}}
 }
 func newSession(cluster string, functions ...string) *session {
-	return &session{hello: exchange.Hello{Cluster: cluster, Agent: "a", Run: cluster}, declared: Declaration{Name: cluster, Functions: functions}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	return &session{pool: link.NewPool(nil), hello: exchange.Hello{Cluster: cluster, Agent: "a", Run: cluster}, declared: Declaration{Name: cluster, Functions: functions}, wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}
 }
 

@@ -33,7 +33,7 @@ func (f *Front) show(d Declaration) admin.Cluster {
 		if s.hello.Cluster != d.Name {
 			continue
 		}
-		c.Agents = append(c.Agents, admin.ClusterAgent{Name: s.hello.Agent, Version: s.hello.Version, Way: s.way, Since: s.since, Links: len(s.links)})
+		c.Agents = append(c.Agents, admin.ClusterAgent{Name: s.hello.Agent, Version: s.hello.Version, Way: s.way, Since: s.since, Links: s.links})
 		if since.IsZero() || s.since.Before(since) {
 			since = s.since
 		}

@@ -50,7 +50,7 @@ func TestList(t *testing.T) {
 	}
 	until("one runs in the west", func(by map[string]admin.Cluster) bool {
 		w, e, a := by["west"], by["east"], by["attic"]
-		return w.State == admin.ClusterJoined && len(w.Agents) == 1 && w.Agents[0].Name == "agent-1" && w.Agents[0].Links == 1 && w.Agents[0].Way > 0 &&
+		return w.State == admin.ClusterJoined && len(w.Agents) == 1 && w.Agents[0].Name == "agent-1" && w.Agents[0].Links > 1 && w.Agents[0].Way > 0 &&
 			reflect.DeepEqual(w.Functions, []string{"default/chat"}) && w.Awake == 1 && w.Running == 1 && len(w.Refused) == 0 &&
 			e.State == admin.ClusterJoined && len(e.Functions) == 0 && reflect.DeepEqual(e.Refused, []string{"default/chat: it is not among the functions that the front door declares for this cluster"}) &&
 			a.State == admin.ClusterAway && a.Since.IsZero() && len(a.Agents) == 0

@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/rouse-dev/rouse/api/exchange"
 	"github.com/rouse-dev/rouse/internal/exchangerpc"
 	"github.com/rouse-dev/rouse/internal/inbound"
 	"github.com/rouse-dev/rouse/internal/link"
@@ -24,11 +23,12 @@ import (
 // strangers bound the connections of which no session or link has come.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
-// TLS is cfg with what a front door's port needs: TLS 1.3, and the protocols of control streams and links.
+// TLS is cfg with what a front door's port needs: TLS 1.3, the protocols of control streams and links, and a request in one record.
 func TLS(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.MinVersion = tls.VersionTLS13
 	cfg.NextProtos = []string{"h2", link.Protocol}
+	cfg.DynamicRecordSizingDisabled = true
 	if cfg.ClientCAs != nil && cfg.ClientAuth == tls.NoClientCert {
 		cfg.ClientAuth = tls.VerifyClientCertIfGiven
 	}
@@ -38,7 +38,7 @@ func TLS(cfg *tls.Config) *tls.Config {
 // Serve takes agents in at l until ctx ends, and then ends their sessions and links. cfg comes from [TLS].
 func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) error {
 	l = inbound.NewListener(l, strangers, f.log)
-	control := &handed{conns: make(chan net.Conn), done: make(chan struct{}), addr: l.Addr()}
+	control := link.NewListener(l.Addr())
 	server := exchangerpc.NewServer(f, grpc.Creds(shaken{}))
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(control) }) // ends with Stop
@@ -51,10 +51,11 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 			ended = err
 			break
 		}
+		link.Probe(conn.(*inbound.Conn).NetConn(), exchange.DeadAfter)
 		running.Go(func() { f.accept(ctx, tls.Server(conn, cfg), control) })
 	}
 	server.Stop()
-	f.closeLinks()
+	f.closeLinks(nil)
 	running.Wait()
 	if ctx.Err() != nil {
 		return nil
@@ -63,14 +64,14 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 }
 
 // accept shakes hands and gives the connection to what its protocol says.
-func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *handed) {
+func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *link.Listener) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		f.stranger(conn, err)
 		return
 	}
 	switch conn.ConnectionState().NegotiatedProtocol {
 	case "h2":
-		control.give(conn)
+		control.Give(conn)
 	case link.Protocol:
 		f.join(ctx, conn)
 	default:
@@ -94,101 +95,56 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.log.Log(context.Background(), level, "who dialled is no agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
-// join makes a link of a connection, if a session knows it.
+// join makes a connection one of a session's, if one knows it.
 func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	var s *session
-	l, err := link.Accept(ctx, conn, f.cfg.Link, func(h link.Hello) error {
+	err := link.Accept(ctx, conn, func(h link.Hello) (*link.Pool, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if s = f.sessions[h.Agent]; s == nil || s.id != h.Session || subtle.ConstantTimeCompare([]byte(s.secret), []byte(h.Secret)) != 1 {
-			return errors.New("no session of an agent knows this link")
+			return nil, errors.New("no session of an agent knows this link")
 		}
-		if len(s.links) >= maxLinks {
-			return fmt.Errorf("agent %s has %d links", h.Agent, len(s.links))
-		}
-		return nil
+		conn.NetConn().(*inbound.Conn).Begin()
+		f.links[conn] = s
+		s.links++
+		f.metrics.links.WithLabelValues(s.hello.Cluster).Inc()
+		return s.pool, nil
 	})
 	if err != nil {
 		f.log.Warn("a link is refused", "from", conn.RemoteAddr().String(), "error", err)
 		f.metrics.refused.Inc()
 		return
 	}
-	conn.NetConn().(*inbound.Conn).Begin()
-	f.mu.Lock()
-	s.links = append(s.links, l)
-	f.links[l] = true
-	f.mu.Unlock()
 	select {
 	case s.linked <- struct{}{}:
 	default: // it had one before
 	}
-	f.metrics.links.WithLabelValues(s.hello.Cluster).Inc()
-	go f.watch(s, l)
 }
 
-// maxLinks bounds the links of one session.
-const maxLinks = 8
-
-// watch forgets a link when it has ended.
-func (f *Front) watch(s *session, l *link.Link) {
-	<-l.Done()
-	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
+// unlink forgets a connection that has ended.
+func (f *Front) unlink(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.links, l)
-	for i, other := range s.links {
-		if other == l {
-			s.links = append(s.links[:i:i], s.links[i+1:]...)
-			return
+	s := f.links[conn]
+	delete(f.links, conn)
+	s.links--
+	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
+}
+
+// closeLinks ends the connections of a session, or all if it is nil, and their requests with an error.
+func (f *Front) closeLinks(s *session) {
+	f.mu.Lock()
+	var all []net.Conn
+	for conn, of := range f.links {
+		if s == nil || of == s {
+			all = append(all, conn)
 		}
 	}
-}
-
-// closeLinks ends every link.
-func (f *Front) closeLinks() {
-	f.mu.Lock()
-	all := slices.Collect(maps.Keys(f.links))
 	f.mu.Unlock()
-	for _, l := range all {
-		_ = l.Close()
+	for _, conn := range all {
+		_ = conn.(*tls.Conn).NetConn().Close() // whoever uses it sees that
 	}
 }
-
-// handed is a listener of connections that somebody else has accepted.
-type handed struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-	addr  net.Addr
-}
-
-// give hands a connection over, or closes it where nobody takes any more.
-func (h *handed) give(c net.Conn) {
-	select {
-	case h.conns <- c:
-	case <-h.done:
-		_ = c.Close()
-	}
-}
-
-// Accept implements [net.Listener].
-func (h *handed) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (h *handed) Close() error {
-	h.once.Do(func() { close(h.done) })
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (h *handed) Addr() net.Addr { return h.addr }
 
 // shaken are the credentials of connections whose handshake is over.
 type shaken struct {

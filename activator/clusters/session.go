@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// session is one control stream of an agent, and its links.
+// session is one control stream of an agent, and the connections that it has dialled for requests.
 type session struct {
 	id, secret string
 	hello      exchange.Hello
@@ -34,6 +33,7 @@ type session struct {
 	reason     string        // why it was ended; written before ended is closed
 
 	once sync.Once
+	pool *link.Pool
 
 	// Guarded by the mutex of the Front.
 	heard    time.Time
@@ -42,7 +42,7 @@ type session struct {
 	refused  []exchange.Refusal              // to be sent
 	denied   map[api.FunctionName]bool       // what it offers and may not serve
 	refusals map[exchange.Refusal]bool       // of these, and of names; it was told
-	links    []*link.Link                    // the newest last
+	links    int                             // connections
 	leaving  bool
 	goAway   bool
 	complete bool
@@ -128,7 +128,7 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 		return nil, cluster, status.Errorf(codes.Unauthenticated, "cluster %s is not declared at this front door, or its token or certificate is another one: "+
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
-	return &session{id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
+	return &session{pool: link.NewPool(f.unlink), id: rand.Text(), secret: rand.Text(), hello: *up.Hello, declared: d, since: time.Now(), heard: time.Now(),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
@@ -240,14 +240,4 @@ func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
 func connection(stream exchangerpc.ServerStream) secured {
 	p, _ := peer.FromContext(stream.Context())
 	return p.AuthInfo.(secured)
-}
-
-// newest is the link that takes new requests; nil: none does.
-func (s *session) newest() *link.Link {
-	for _, l := range slices.Backward(s.links) {
-		if l.Taking() {
-			return l
-		}
-	}
-	return nil
 }

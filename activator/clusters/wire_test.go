@@ -27,7 +27,7 @@ type wire struct {
 
 	mu       sync.Mutex        // guards what follows
 	up, down *gate             // of connections that are made from now on
-	link     *gate             // of what an agent sends by its second connection, which is its first link, behind the first record of TLS; nil: up
+	link     *gate             // of what an agent sends by all but its first connection, which are for requests, behind the first record of TLS; nil: up
 	conns    map[net.Conn]bool // true: the front door's end
 }
 
@@ -86,7 +86,7 @@ func newWire(t *testing.T, to string) *wire {
 			}
 			w.mu.Lock()
 			w.conns[agent], w.conns[front] = false, true
-			if w.link != nil && len(w.conns) == 4 {
+			if w.link != nil && len(w.conns) >= 4 {
 				go w.pumpLink(front, agent, w.link)
 			} else {
 				go w.pump(front, agent, w.up)
@@ -134,7 +134,7 @@ func (w *wire) pump(to, from net.Conn, g *gate) {
 	}
 }
 
-// delayLink keeps what the first link carries until arrive is called. Its agent has not connected yet.
+// delayLink keeps what connections for requests carry until arrive is called. Its agent has not connected yet.
 func (w *wire) delayLink() (arrive func()) {
 	g := newGate()
 	g.shut()

@@ -36,7 +36,7 @@ import (
 const Method = "/rouse.exchange.v1.Exchange/Control"
 
 // Protocol is the version of what is said.
-const Protocol = 1
+const Protocol = 2
 
 // Headers of requests on a link.
 const (

@@ -12,18 +12,25 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rouse-dev/rouse/internal/link"
+	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// pair is a link over a connection of TCP.
+// pair is a link over connections of TCP.
 type pair struct {
-	link   *link.Link
+	pool   *link.Pool
 	server *link.Server
-	served chan error
-	front  net.Conn // the front door's end
+	stop   context.CancelFunc // of what the server dials
+
+	mu    sync.Mutex // guards what follows
+	front []net.Conn // the front door's ends, of those that have ended, too
+	open  int
 }
+
+var hello = link.Hello{Agent: "a", Session: "s", Secret: "x"}
 
 func listen(t testing.TB) net.Listener {
 	t.Helper()
@@ -50,21 +57,54 @@ func dialled(t testing.TB) (agent, front net.Conn) {
 	return agent, front
 }
 
-func connect(t testing.TB, cfg link.Config, h http.HandlerFunc) *pair {
+// connect makes a link whose first connection is there.
+func connect(t testing.TB, h http.HandlerFunc) *pair {
 	t.Helper()
-	agent, front := dialled(t)
-	p := &pair{server: link.NewServer(link.Hello{Agent: "a", Session: "s", Secret: "x"}, h, cfg), served: make(chan error, 1), front: front}
-	go func() { p.served <- p.server.Serve(agent) }()
-	var err error
-	if p.link, err = link.Accept(t.Context(), front, cfg, func(h link.Hello) error {
-		if h != (link.Hello{Agent: "a", Session: "s", Secret: "x"}) {
-			return fmt.Errorf("another: %+v", h)
+	l := listen(t)
+	p := &pair{}
+	p.pool = link.NewPool(func(net.Conn) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.open--
+	})
+	p.server = link.NewServer(hello, func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
+	}, h)
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for {
+			front, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = link.Accept(t.Context(), front, func(h link.Hello) (*link.Pool, error) {
+				if h != hello {
+					t.Errorf("another: %+v", h)
+				}
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.front = append(p.front, front)
+				p.open++
+				return p.pool, nil
+			})
 		}
-		return nil
-	}); err != nil {
+	})
+	first, err := p.server.Dial(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.link.Close(); <-p.served })
+	ctx, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	served := make(chan struct{})
+	go func() { defer close(served); p.server.Serve(ctx, first) }()
+	t.Cleanup(func() {
+		stop()
+		_ = p.server.Close()
+		<-served
+		_ = l.Close()
+		accepting.Wait()
+		p.pool.Retire()
+	})
 	return p
 }
 
@@ -73,12 +113,39 @@ func (p *pair) do(ctx context.Context, path string, body io.Reader) (*http.Respo
 	if err != nil {
 		return nil, err
 	}
-	return p.link.RoundTrip(r)
+	return p.pool.RoundTrip(r)
+}
+
+// ask sends a request, and reads its answer whole.
+func (p *pair) ask(ctx context.Context, path string, body io.Reader) (string, error) {
+	resp, err := p.do(ctx, path, body)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	return string(got), err
+}
+
+// until waits until so many connections are open, and returns how many there have been.
+func (p *pair) until(t *testing.T, open int) (all int) {
+	t.Helper()
+	for late := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // there is no event for it
+		p.mu.Lock()
+		now, all := p.open, len(p.front)
+		p.mu.Unlock()
+		if now == open {
+			return all
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%d connections are open, want %d", now, open)
+		}
+	}
 }
 
 // TestAsItCame: bodies, headers and trailers of both directions arrive as they were sent.
 func TestAsItCame(t *testing.T) {
-	p := connect(t, link.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Got", r.Header.Get("X-Unknown")+" "+r.URL.String()+" "+r.Host)
 		w.Header().Set("Trailer", "X-End")
 		w.WriteHeader(http.StatusAccepted)
@@ -90,7 +157,7 @@ func TestAsItCame(t *testing.T) {
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://host.example/a%2Fb?q=1&q", io.NopCloser(bytes.NewReader(sent)))
 	r.Header.Set("X-Unknown", "as it came")
 	r.Trailer = http.Header{"X-Last": {"behind it"}}
-	resp, err := p.link.RoundTrip(r)
+	resp, err := p.pool.RoundTrip(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +174,7 @@ func TestAsItCame(t *testing.T) {
 // TestCancel: who gives up ends the handler's context, and nobody else's request.
 func TestCancel(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
-	p := connect(t, link.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
 			fmt.Fprint(w, "answered")
 			return
@@ -138,9 +205,9 @@ func TestCancel(t *testing.T) {
 
 // TestSlowReader: one who reads nothing has the writer wait, and loses nothing; others go on meanwhile.
 func TestSlowReader(t *testing.T) {
-	const size = 8 << 20
+	const size = 32 << 20
 	wrote := make(chan int, 1)
-	p := connect(t, link.Config{Window: 64 << 10}, func(w http.ResponseWriter, r *http.Request) {
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
 			fmt.Fprint(w, "answered")
 			return
@@ -177,12 +244,13 @@ func TestManyStreams(t *testing.T) {
 	const many = 2000
 	var all sync.WaitGroup
 	all.Add(many)
-	p := connect(t, link.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		all.Done()
 		all.Wait() // every one of them is open
 		fmt.Fprint(w, r.URL.Path)
 	})
+	p.server.Keep(many)
 	var done sync.WaitGroup
 	for n := range many {
 		done.Go(func() {
@@ -203,7 +271,8 @@ func TestManyStreams(t *testing.T) {
 
 // TestCut: a link that is cut in the middle of an answer never looks like its end.
 func TestCut(t *testing.T) {
-	p := connect(t, link.Config{}, func(w http.ResponseWriter, r *http.Request) {
+	t.Parallel() // it waits for a connection that does not come
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "begun")
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
@@ -216,24 +285,24 @@ func TestCut(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	_ = p.front.Close()
+	p.stop() // no other is dialled
+	p.mu.Lock()
+	for _, front := range p.front {
+		_ = front.Close()
+	}
+	p.mu.Unlock()
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the answer ended without an error")
 	}
-	<-p.link.Done()
-	if p.link.Taking() {
-		t.Error("a link that has ended takes requests")
-	}
-	if resp, err := p.do(t.Context(), "/", http.NoBody); err == nil {
-		_ = resp.Body.Close()
-		t.Error("a request was sent on a link that has ended")
+	if resp, err := p.do(t.Context(), "/", http.NoBody); err == nil || !relay.Unreachable(err) {
+		t.Errorf("a request on connections that have ended: %v, %v, want an error that says that nobody has seen it", resp, err)
 	}
 }
 
 // TestShutdown: an agent that ends answers what runs, and takes nothing new.
 func TestShutdown(t *testing.T) {
 	finish := make(chan struct{})
-	p := connect(t, link.Config{}, func(w http.ResponseWriter, _ *http.Request) {
+	p := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()
 		<-finish
 		fmt.Fprint(w, "to the end")
@@ -245,12 +314,9 @@ func TestShutdown(t *testing.T) {
 	defer resp.Body.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- p.server.Shutdown(t.Context()) }()
-	for p.link.Taking() {
-		time.Sleep(time.Millisecond) // the link has no event for it
-	}
-	if late, err := p.do(t.Context(), "/", http.NoBody); err == nil {
-		_ = late.Body.Close()
-		t.Error("a request was taken after the go-away")
+	p.pool.Retire() // as the front door does when the agent's control stream says so
+	if late, err := p.do(t.Context(), "/", http.NoBody); err == nil || !relay.Unreachable(err) {
+		t.Errorf("a request after that: %v, %v, want an error that says that nobody has seen it", late, err)
 	}
 	close(finish)
 	if got, err := io.ReadAll(resp.Body); string(got) != "to the end" || err != nil {
@@ -261,54 +327,134 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestDeadPeer: a peer that answers nothing, on a connection that nobody closes, is dead in bounded time, at both ends.
-func TestDeadPeer(t *testing.T) {
-	cfg := link.Config{PingAfter: 20 * time.Millisecond, PingTimeout: 20 * time.Millisecond}
-	agent, front := dialled(t)
-	s := link.NewServer(link.Hello{Agent: "a"}, http.NotFoundHandler(), cfg)
-	served := make(chan error, 1)
-	silent := &deaf{Conn: agent}
-	go func() { served <- s.Serve(silent) }()
-	l, err := link.Accept(t.Context(), front, cfg, func(link.Hello) error { return nil })
-	if err != nil {
-		t.Fatal(err)
+// TestDials: there are as many idle connections as free places, and two, within a bound; a connection is used again.
+func TestDials(t *testing.T) {
+	finish := make(chan struct{})
+	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/long" {
+			<-finish
+		}
+	})
+	for range 50 {
+		if _, err := p.ask(t.Context(), "/", strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
 	}
-	defer l.Close()
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://any/", http.NoBody)
-	resp, err := l.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
+	p.server.Keep(4)
+	if all := p.until(t, 4); all != 4 {
+		t.Errorf("50 requests, one after another, took %d connections, want 4 at most", all)
 	}
-	_ = resp.Body.Close()
-	silent.mute()
-	<-l.Done()
-	_ = agent.Close()
-	if err := <-served; err != nil {
-		t.Error(err)
+	var running []*http.Response
+	for n, open := range []int{4, 4, 5, 6, 7} { // two are idle at least
+		resp, err := p.do(t.Context(), "/long", http.NoBody)
+		if err != nil {
+			t.Fatalf("request %d: %v", n, err)
+		}
+		running = append(running, resp)
+		p.until(t, open)
+	}
+	p.server.Keep(1000)
+	p.until(t, len(running)+link.MaxIdle)
+	close(finish)
+	for _, resp := range running {
+		if _, err := io.ReadAll(resp.Body); err != nil {
+			t.Error(err)
+		}
+		_ = resp.Body.Close()
+	}
+	p.until(t, link.MaxIdle)
+}
+
+// TestTooMany: an agent that dials more than the bound gets the rest closed.
+func TestTooMany(t *testing.T) {
+	ended := make(chan struct{}, 2*link.MaxIdle)
+	p := link.NewPool(func(net.Conn) { ended <- struct{}{} })
+	refused := 0
+	for range link.MaxIdle + 10 {
+		agent, front := dialled(t)
+		_, _ = io.WriteString(agent, "\x00\x02{}")
+		if link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return p, nil }) != nil {
+			refused++
+			if _, err := agent.Read(make([]byte, 1)); err == nil {
+				t.Error("the connection is still open")
+			}
+		}
+	}
+	if refused != 10 || len(ended) != 10 {
+		t.Errorf("%d were refused, and %d ended, want 10", refused, len(ended))
+	}
+	p.Retire()
+	if len(ended) != link.MaxIdle+10 {
+		t.Errorf("%d have ended, want all", len(ended))
 	}
 }
 
-// deaf is a connection whose other end hears nothing any more once it is mute.
-type deaf struct {
-	net.Conn
-	mu    sync.Mutex
-	muted bool
+// TestPause: connections that end before they carry a request are not dialled anew in a tight loop.
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards dials
+		dials := 0
+		s := link.NewServer(hello, func(context.Context) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if dials++; dials%2 == 0 {
+				return nil, errors.New("refused")
+			}
+			agent, front := net.Pipe()
+			go func() { _, _ = io.CopyN(io.Discard, front, 3); _ = front.Close() }()
+			return agent, nil
+		}, http.NotFoundHandler())
+		agent, front := net.Pipe()
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan struct{})
+		go func() { defer close(served); s.Serve(ctx, agent) }()
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		if dials < 10 || dials > 40 {
+			t.Errorf("%d dials in 10 s, want a pause of up to a second before each", dials)
+		}
+		mu.Unlock()
+		stop()
+		_ = s.Close()
+		_ = front.Close()
+		<-served
+		time.Sleep(2 * time.Second)
+	})
 }
 
-func (d *deaf) mute() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.muted = true
-}
-
-func (d *deaf) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	muted := d.muted
-	d.mu.Unlock()
-	if muted {
-		return len(p), nil
-	}
-	return d.Conn.Write(p)
+// TestWaits: a request for which no connection is idle waits for one.
+func TestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := link.NewPool(func(net.Conn) {})
+		defer p.Retire()
+		begun := time.Now()
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://any/", http.NoBody)
+		if _, err := p.RoundTrip(r); err == nil || !relay.Unreachable(err) || time.Since(begun) != 5*time.Second {
+			t.Errorf("%v after %s, want an error after 5 s that says that nobody has seen it", err, time.Since(begun))
+		}
+		agent, front := net.Pipe()
+		s := link.NewServer(hello, func(context.Context) (net.Conn, error) { return agent, nil }, http.NotFoundHandler())
+		go func() {
+			time.Sleep(500 * time.Millisecond)
+			first, err := s.Dial(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			stop() // no further one
+			s.Serve(ctx, first)
+		}()
+		go func() { _ = link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return p, nil }) }()
+		resp, err := p.RoundTrip(r)
+		if err != nil || resp.StatusCode != http.StatusNotFound {
+			t.Fatal(resp, err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		_ = s.Close()
+	})
 }
 
 // TestBadHello: what does not begin as a link begins is closed, and says why.
@@ -325,7 +471,7 @@ func TestBadHello(t *testing.T) {
 			agent, front := dialled(t)
 			_, _ = io.Copy(agent, strings.NewReader(c.sent))
 			_ = agent.(*net.TCPConn).CloseWrite()
-			if _, err := link.Accept(t.Context(), front, link.Config{}, func(link.Hello) error { return errors.New("nobody knows it") }); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return nil, errors.New("nobody knows it") }); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want an error with %q", err, c.want)
 			}
 			if _, err := agent.Read(make([]byte, 1)); err == nil {
@@ -335,23 +481,12 @@ func TestBadHello(t *testing.T) {
 	}
 	t.Run("silent", func(t *testing.T) {
 		_, front := dialled(t)
-		if _, err := link.Accept(t.Context(), front, link.Config{HelloTimeout: time.Millisecond}, nil); err == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := link.Accept(ctx, front, nil); err == nil {
 			t.Error("no error")
 		}
 	})
-}
-
-func TestValidate(t *testing.T) {
-	if err := (link.Config{}).Validate(); err != nil {
-		t.Error(err)
-	}
-	for want, c := range map[string]link.Config{
-		"times": {PingAfter: -1}, "at once": {Streams: -1}, "window": {Window: 8 << 20}, "headers": {MaxHeader: 1},
-	} {
-		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want an error about %s", c, err, want)
-		}
-	}
 }
 
 // BenchmarkRequests compares requests over a link with requests sent directly.
@@ -389,9 +524,9 @@ func BenchmarkRequests(b *testing.B) {
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
 	direct := &http.Transport{MaxIdleConnsPerHost: 64}
-	p := connect(b, link.Config{}, handler)
+	p := connect(b, handler)
 	b.Run("one/direct", func(b *testing.B) { run(b, direct, "http://"+l.Addr().String(), true) })
-	b.Run("one/link", func(b *testing.B) { run(b, p.link, "http://any/", true) })
+	b.Run("one/link", func(b *testing.B) { run(b, p.pool, "http://any/", true) })
 	b.Run("32/direct", func(b *testing.B) { run(b, direct, "http://"+l.Addr().String(), false) })
-	b.Run("32/link", func(b *testing.B) { run(b, p.link, "http://any/", false) })
+	b.Run("32/link", func(b *testing.B) { run(b, p.pool, "http://any/", false) })
 }

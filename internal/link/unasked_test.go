@@ -1,71 +1,74 @@
 package link_test
 
 import (
-	"bytes"
+	"bufio"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
-
+	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// TestUnasked: an agent that answers what nobody asked gets its link ended, or is not heard; a request on it is not answered with that,
-// and another link goes on.
+// TestUnasked: an agent that answers what nobody asked gets its connection closed; a request is not answered with that, and another link goes on.
 func TestUnasked(t *testing.T) {
-	var fields bytes.Buffer
-	if err := hpack.NewEncoder(&fields).WriteField(hpack.HeaderField{Name: ":status", Value: "200"}); err != nil {
-		t.Fatal(err)
-	}
-	for name, answer := range map[string]func(*http2.Framer) error{
-		"a header": func(f *http2.Framer) error {
-			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 7, BlockFragment: fields.Bytes(), EndHeaders: true})
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n"
+	for name, does := range map[string]func(agent net.Conn, turn string){
+		"before the request": nil,
+		"no turn":            func(agent net.Conn, _ string) { _, _ = io.WriteString(agent, answer+"\r\nunasked") },
+		"another turn": func(agent net.Conn, _ string) {
+			_, _ = io.WriteString(agent, answer+api.HeaderTurn+": 1\r\n\r\nunasked")
 		},
-		"a body":       func(f *http2.Framer) error { return f.WriteData(7, true, []byte("unasked")) },
-		"even streams": func(f *http2.Framer) error { return f.WriteData(2, true, []byte("unasked")) },
-		"a push": func(f *http2.Framer) error {
-			return f.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, BlockFragment: fields.Bytes(), EndHeaders: true})
+		"an upgrade": func(agent net.Conn, _ string) {
+			_, _ = io.WriteString(agent, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
 		},
-		"garbage": func(f *http2.Framer) error { return f.WriteRawFrame(0x42, 0xff, 7, []byte("garbage")) },
+		"interim without end": func(agent net.Conn, _ string) {
+			_, _ = io.WriteString(agent, strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100))
+		},
+		"garbage": func(agent net.Conn, _ string) { _, _ = io.WriteString(agent, "garbage\r\n\r\n") },
+		"one answer too many": func(agent net.Conn, turn string) {
+			_, _ = io.WriteString(agent, answer+api.HeaderTurn+": "+turn+"\r\n\r\n right "+answer+api.HeaderTurn+": "+turn+"\r\n\r\nunasked")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			other := connect(t, link.Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "right") })
+			t.Parallel() // some wait for a connection that does not come
+			other := connect(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "right") })
 			agent, front := dialled(t)
-			go func() { // an agent by hand, which ends with its connection
-				_, _ = agent.Write([]byte("\x00\x2b" + `{"agent":"a","session":"s","secret":"long"}`))
-				f := http2.NewFramer(agent, agent)
-				_, _ = io.CopyN(io.Discard, agent, int64(len(http2.ClientPreface)))
-				_ = f.WriteSettings()
-				_ = answer(f)
-				_, _ = io.Copy(io.Discard, agent)
-			}()
-			l, err := link.Accept(t.Context(), front, link.Config{PingAfter: 100 * time.Millisecond, PingTimeout: 100 * time.Millisecond}, func(link.Hello) error { return nil })
-			if err != nil {
+			ended := make(chan struct{})
+			p := link.NewPool(func(net.Conn) { close(ended) })
+			defer p.Retire()
+			_, _ = io.WriteString(agent, "\x00\x2b"+`{"agent":"a","session":"s","secret":"long"}`)
+			if does == nil {
+				_, _ = io.WriteString(agent, answer+"\r\nunasked")
+			} else {
+				go func() { // an agent by hand, which ends with its connection
+					if r, err := http.ReadRequest(bufio.NewReader(agent)); err == nil {
+						does(agent, r.Header.Get(api.HeaderTurn))
+					}
+				}()
+			}
+			if err := link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return p, nil }); err != nil {
 				t.Fatal(err)
 			}
-			defer l.Close()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://any/", strings.NewReader("asked"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if resp, err := l.RoundTrip(r); err == nil {
+			for range 2 {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://any/", strings.NewReader("asked"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp, err := p.RoundTrip(r)
+				if err != nil {
+					break
+				}
 				raw, _ := io.ReadAll(resp.Body)
-				_ = resp.Body.Close()
-				t.Errorf("answered %s, %q", resp.Status, raw)
+				if _ = resp.Body.Close(); string(raw) != " right " || name != "one answer too many" {
+					t.Errorf("answered %s, %q", resp.Status, raw)
+				}
 			}
-			<-l.Done()
-			resp, err := other.do(t.Context(), "/", strings.NewReader("x"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			if raw, err := io.ReadAll(resp.Body); string(raw) != "right" || err != nil {
-				t.Errorf("another link: %q, %v", raw, err)
+			<-ended
+			if got, err := other.ask(t.Context(), "/", strings.NewReader("x")); got != "right" || err != nil {
+				t.Errorf("another link: %q, %v", got, err)
 			}
 		})
 	}
@@ -84,12 +87,12 @@ func FuzzHello(f *testing.F) {
 			_ = agent.Close()
 		}()
 		var heard *link.Hello
-		l, err := link.Accept(t.Context(), front, link.Config{}, func(h link.Hello) error {
+		err := link.Accept(t.Context(), front, func(h link.Hello) (*link.Pool, error) {
 			heard = &h
-			return io.ErrUnexpectedEOF
+			return nil, io.ErrUnexpectedEOF
 		})
-		if err == nil || l != nil {
-			t.Fatal("a link that was not admitted")
+		if err == nil {
+			t.Fatal("a connection that was not admitted")
 		}
 		if heard != nil && (len(said) < 2 || len(said) < 2+int(said[0])<<8+int(said[1])) {
 			t.Errorf("%q is taken for %+v", said, heard)

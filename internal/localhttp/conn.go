@@ -17,7 +17,7 @@ import (
 
 // conn is a connection. It carries one request at a time, or is idle.
 type conn struct {
-	transport *Transport
+	put       func(*conn) bool // makes it idle; false: it is not kept
 	host      string
 	net       io.ReadWriteCloser
 	raw       syscall.RawConn // nil: the kernel can't be asked
@@ -31,8 +31,8 @@ type conn struct {
 // readers are what connections are read by.
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
 
-func newConn(t *Transport, host string, nc io.ReadWriteCloser) *conn {
-	c := &conn{transport: t, host: host, net: nc, head: &header{from: nc}}
+func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
+	c := &conn{put: put, host: host, net: nc, head: &header{from: nc}}
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c.head)
 	if s, ok := nc.(syscall.Conn); ok {
@@ -179,7 +179,7 @@ func (b *body) end(how int32) {
 		return
 	}
 	inTime := b.stop()
-	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 && b.conn.transport.put(b.conn) {
+	if how == complete && b.keep && inTime && b.conn.in.Buffered() == 0 && b.conn.put(b.conn) {
 		return
 	}
 	b.conn.close()

@@ -32,6 +32,8 @@
 // connection an answer with a status of 400 or more is its last, because the server may not
 // have read the request's body, and from a server that repeats X-Request-Id another request's is refused.
 //
+// [RoundTripOver] does the same over connections that somebody else has opened.
+//
 // Rules of headers are here too: which belong to one connection
 // ([DropConnection]), and which characters they may have ([ValidName], [ValidValue]).
 //
@@ -180,13 +182,13 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
 		address = net.JoinHostPort(r.URL.Hostname(), "80")
 	}
 	if f := connectLoopback(address); f != nil {
-		return newConn(t, r.URL.Host, f), nil
+		return newConn(t.put, r.URL.Host, f), nil
 	}
 	nc, err := t.general.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	return newConn(t, r.URL.Host, nc), nil
+	return newConn(t.put, r.URL.Host, nc), nil
 }
 
 // take returns an idle connection to host that still works, or nil.

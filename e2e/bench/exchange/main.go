@@ -3,8 +3,8 @@
 //	go run ./e2e/bench/exchange -o docs/bench/exchange.json
 //
 // A request over the link (internal/link, TLS 1.3) is compared with the same one sent to the cluster's own address. Both
-// have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, and one reader among
-// them stops reading.
+// have a body of 1 KiB and an answer of 1 KiB. Then many streams are open on one link at once, each on a connection of its own,
+// and one reader among them stops reading.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("exchange", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
 	n := flags.Int("n", 5000, "requests of each kind")
-	streams := flags.Int("streams", 10_000, "streams at once")
+	streams := flags.Int("streams", 2000, "streams at once, each of which needs two files")
 	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -76,7 +76,7 @@ func run(args []string, stdout io.Writer) error {
 
 // world is a cluster's server, reached directly and by a link.
 type world struct {
-	link   *link.Link
+	link   *link.Pool
 	direct *http.Client
 	url    string
 	ends   []func()
@@ -90,7 +90,7 @@ type world struct {
 var piece = bytes.Repeat([]byte("x"), 1<<10)
 
 func newWorld() (*world, error) {
-	w := &world{direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
+	w := &world{link: link.NewPool(func(net.Conn) {}), direct: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}, finish: make(chan struct{})}
 	near, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -109,26 +109,34 @@ func newWorld() (*world, error) {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
-	far, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}})
+	far, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true})
 	if err != nil {
 		return nil, err
 	}
-	defer far.Close()
-	agent := link.NewServer(link.Hello{Agent: "a", Session: "s", Secret: "x"}, http.HandlerFunc(w.serve), link.Config{})
-	w.ends = append(w.ends, func() { _ = agent.Close() })
 	go func() {
-		dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}}}
-		conn, err := dialer.DialContext(context.Background(), "tcp", far.Addr().String())
-		if err == nil {
-			_ = agent.Serve(conn) // ends with Close
+		for {
+			conn, err := far.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
+			}()
 		}
 	}()
-	conn, err := far.Accept()
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}}
+	agent := link.NewServer(link.Hello{Agent: "a", Session: "s", Secret: "x"}, func(ctx context.Context) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", far.Addr().String())
+	}, http.HandlerFunc(w.serve))
+	first, err := agent.Dial(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	w.link, err = link.Accept(context.Background(), conn, link.Config{}, func(link.Hello) error { return nil })
-	return w, err
+	agent.Keep(64)
+	ctx, stop := context.WithCancel(context.Background())
+	go agent.Serve(ctx, first)
+	w.ends = append(w.ends, func() { stop(); _ = agent.Close(); _ = far.Close() })
+	return w, nil
 }
 
 func (w *world) close() {
