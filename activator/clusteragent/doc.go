@@ -8,12 +8,12 @@
 //
 //  1. It dials, through a proxy where there is one, opens the control stream, and says who it is.
 //  2. The Welcome names the session, and other front doors: those are dialled too, up to [Config.MaxFronts].
-//  3. It dials a link, and serves requests on it ([Agent.ServeHTTP]).
+//  3. It dials connections for requests, as many as it has free places, and serves on them.
 //  4. It says the state of every function, and then each change, as soon as the last message is on its way.
 //  5. Twice a second it sends a beat. An answer renews the lease, from when the beat was sent.
 //  6. What the front door wants is passed on as the demand of one more activator.
-//  7. After a second of silence another session is begun beside it. The one before goes on with what runs, and ends
-//     when its link does.
+//  7. After a second of silence another session is begun beside it. The one before goes on with what runs, until
+//     that is answered, or nothing is heard of the front door for long.
 //
 // The methods of [Agent] are safe for many goroutines.
 package clusteragent

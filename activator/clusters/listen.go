@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// strangers bound the connections of which no session or link has come.
+// strangers bound the connections that belong to no session.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
 // TLS is cfg with what a front door's port needs: TLS 1.3, the protocols of control streams and links, and a request in one record.

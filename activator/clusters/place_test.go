@@ -211,16 +211,16 @@ func TestCreatedByAnother(t *testing.T) {
 // can't remove, or change, what the other one has created.
 func TestOwnerOfAnother(t *testing.T) {
 	t.Parallel()
-	both := x509.NewCertPool()
 	var owners []string
 	for _, host := range []string{"a.example", "b.example"} {
 		server, c := authorityOf(t, host)
-		both.AddCert(c)
+		pool := x509.NewCertPool()
+		pool.AddCert(c)
 		f := newFrontNamed(t, "fronts/"+host, server, declared("west", "west", "default/*"))
 		if err := f.Place(placed(clusters.LabelCluster + " = west")); err != nil {
 			t.Fatal(err)
 		}
-		w := newSite(t, "west", both, siteConfig{accept: everything}, f.at)
+		w := newSite(t, "west", pool, siteConfig{accept: everything}, f.at)
 		if status, body := f.ask(t, "chat"); status != 200 || body != `{"from":"west"}` {
 			t.Fatalf("%d %s", status, body)
 		}

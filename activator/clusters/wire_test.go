@@ -282,6 +282,38 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestSilentForGood: where a network carries nothing any more and ends no connection, a stream that had begun ends at both ends.
+func TestSilentForGood(t *testing.T) {
+	t.Parallel()
+	server, pool := authority(t)
+	f := newFront(t, server, declared("west", "w", "default/chat"))
+	w := newWire(t, f.at)
+	west := newCluster(t, "west", "w", pool, chat, w.at)
+	begun, ended := make(chan struct{}), make(chan struct{})
+	west.answer = func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		rw.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(rw, "data: {\"choices\":[]}\n\n")
+		rw.(http.Flusher).Flush()
+		close(begun)
+		<-r.Context().Done()
+		close(ended)
+	}
+	f.known(t, chat.Name)
+	west.set(api.Awake)
+	stream := make(chan string, 1)
+	go func() { stream <- f.stream(t) }()
+	<-begun
+	w.up.shut()
+	w.down.shut()
+	if got := <-stream; !strings.Contains(got, `"error"`) {
+		t.Errorf("the stream ends with %q, want an error", got)
+	}
+	<-ended
+	w.up.unshut()
+	w.down.unshut()
+}
+
 // stream asks for a stream, and returns it.
 func (f *front) stream(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -40,7 +40,7 @@ const MaxIdle = 256
 const (
 	maxHello     = 4 << 10
 	helloTimeout = 5 * time.Second
-	maxHeader    = 64 << 10 // of a request
+	maxHeader    = 128 << 10 // of a request: what a front door takes of its clients, and adds
 )
 
 // Hello is the first message of a connection, from the agent.

@@ -285,6 +285,7 @@ func TestCut(t *testing.T) {
 	if _, err := io.ReadFull(resp.Body, make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
+	p.until(t, 3)
 	p.stop() // no other is dialled
 	p.mu.Lock()
 	for _, front := range p.front {

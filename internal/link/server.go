@@ -196,13 +196,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-late.C:
 	case <-ctx.Done():
 	}
-	s.mu.Lock()
-	for c, state := range s.conns {
-		if state == http.StateNew { // net/http would wait for its first request
-			_ = c.Close()
-		}
-	}
-	s.mu.Unlock()
 	return s.http.Shutdown(ctx)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -31,11 +32,18 @@ type conn struct {
 // readers are what connections are read by.
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
 
+// secure is a connection over another one, as of TLS.
+type secure interface{ NetConn() net.Conn }
+
 func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
 	c := &conn{put: put, host: host, net: nc, head: &header{from: nc}}
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c.head)
-	if s, ok := nc.(syscall.Conn); ok {
+	below := any(nc)
+	for over, ok := below.(secure); ok; over, ok = below.(secure) {
+		below = over.NetConn()
+	}
+	if s, ok := below.(syscall.Conn); ok {
 		c.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
 	}
 	return c

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"syscall"
 )
 
 // Conn is a connection that somebody else has opened, to a server that names what it answers ([api.InTurn]). It carries one request at a time.
@@ -15,17 +14,7 @@ func NewConn(nc net.Conn, idle func(*Conn) bool) *Conn {
 	c := &Conn{}
 	c.conn = newConn(func(*conn) bool { return idle(c) }, "", nc)
 	c.conn.proven = true // the first answer, too, must name its request
-	for below := nc; ; {
-		if s, ok := below.(syscall.Conn); ok {
-			c.conn.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
-			return c
-		}
-		over, ok := below.(interface{ NetConn() net.Conn })
-		if !ok {
-			return c
-		}
-		below = over.NetConn()
-	}
+	return c
 }
 
 // Quiet reports whether the connection, which is idle, is open and has nothing to be read. It does not block.

@@ -109,7 +109,8 @@ func newWorld() (*world, error) {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(certificate)
-	far, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true})
+	both := &tls.Config{Certificates: []tls.Certificate{own}, RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}
+	far, err := tls.Listen("tcp", "127.0.0.1:0", both)
 	if err != nil {
 		return nil, err
 	}
@@ -119,23 +120,19 @@ func newWorld() (*world, error) {
 			if err != nil {
 				return
 			}
-			go func() {
-				_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
-			}()
+			_ = link.Accept(context.Background(), conn, func(link.Hello) (*link.Pool, error) { return w.link, nil })
 		}
 	}()
-	dialer := tls.Dialer{Config: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS13, NextProtos: []string{link.Protocol}, DynamicRecordSizingDisabled: true}}
-	agent := link.NewServer(link.Hello{Agent: "a", Session: "s", Secret: "x"}, func(ctx context.Context) (net.Conn, error) {
-		return dialer.DialContext(ctx, "tcp", far.Addr().String())
+	agent := link.NewServer(link.Hello{}, func(ctx context.Context) (net.Conn, error) {
+		return (&tls.Dialer{Config: both}).DialContext(ctx, "tcp", far.Addr().String())
 	}, http.HandlerFunc(w.serve))
 	first, err := agent.Dial(context.Background())
 	if err != nil {
 		return nil, err
 	}
 	agent.Keep(64)
-	ctx, stop := context.WithCancel(context.Background())
-	go agent.Serve(ctx, first)
-	w.ends = append(w.ends, func() { stop(); _ = agent.Close(); _ = far.Close() })
+	go agent.Serve(context.Background(), first) // ends with Close
+	w.ends = append(w.ends, func() { _, _ = agent.Close(), far.Close() })
 	return w, nil
 }
 
