@@ -174,7 +174,13 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
 		orders: make(chan ordered, maxOrders), end: cancel}
 	s.server = link.NewServer(link.Hello{Agent: a.cfg.Cluster + "/" + a.cfg.Agent, Session: s.welcome.Session, Secret: s.welcome.Secret},
-		func(ctx context.Context) (net.Conn, error) { return f.secure(ctx, link.Protocol) }, s)
+		func(ctx context.Context) (net.Conn, error) {
+			conn, err := f.secure(ctx, link.Protocol)
+			if err != nil {
+				a.log.Debug("a connection for requests can't be dialled", "front", f.at, "error", err)
+			}
+			return conn, err
+		}, s)
 	first, err := s.server.Dial(ctx)
 	if err != nil {
 		return nil, err
@@ -224,6 +230,9 @@ func (a *Agent) greet(stream exchangerpc.ClientStream) (*exchange.Welcome, error
 func (a *Agent) welcomed(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if s.f.session != nil {
+		s.f.session.server.Retire() // the front door takes none of its connections any more
+	}
 	s.f.session = s
 	s.f.lease = time.Now().Add(exchange.Lease)
 	for name := range s.f.demand { // a new session is told anew what is wanted

@@ -171,6 +171,19 @@ func TestAsItCame(t *testing.T) {
 	}
 }
 
+// TestUnread: the answer to a large request that was not read arrives.
+func TestUnread(t *testing.T) {
+	p := connect(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no place is free", http.StatusServiceUnavailable)
+	})
+	for _, size := range []int{10, 200 << 10, 16 << 20} {
+		got, err := p.ask(t.Context(), "/", bytes.NewReader(make([]byte, size)))
+		if got != "no place is free\n" || err != nil {
+			t.Errorf("a body of %d bytes: %q, %v", size, got, err)
+		}
+	}
+}
+
 // TestCancel: who gives up ends the handler's context, and nobody else's request.
 func TestCancel(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})

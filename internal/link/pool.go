@@ -19,7 +19,7 @@ const wait = 5 * time.Second
 // Pool is the front door's half: the connections of one session of an agent. It is safe for many goroutines.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // for what is not simple; it uses a connection once
+	long   *http.Transport // for what is not simple; it uses a connection once, and does not say so: net/http's server would then end it while a body is sent
 
 	mu      sync.Mutex        // guards what follows
 	idle    []*localhttp.Conn // the one that was used last is the last
@@ -30,7 +30,7 @@ type Pool struct {
 // NewPool makes a pool without connections. closed is called once with each one that has ended.
 func NewPool(closed func(net.Conn)) *Pool {
 	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
-	p.long = &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
+	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := p.take(ctx)
 			if err != nil {

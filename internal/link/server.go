@@ -188,7 +188,7 @@ func (s *Server) state(c net.Conn, now http.ConnState) {
 
 // Shutdown dials nothing more, and returns when the last request is answered and no connection is left, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.end()
+	s.Retire()
 	late := time.NewTimer(leaveIdle)
 	defer late.Stop()
 	select {
@@ -199,8 +199,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.http.Shutdown(ctx)
 }
 
-// end says that nothing more is to be dialled.
-func (s *Server) end() {
+// Retire has the server dial nothing more.
+func (s *Server) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ending && len(s.conns) == 0 {
@@ -212,6 +212,6 @@ func (s *Server) end() {
 
 // Close ends all connections at once.
 func (s *Server) Close() error {
-	s.end()
+	s.Retire()
 	return s.http.Close()
 }
