@@ -404,6 +404,34 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
+// TestDied: of an agent that has died without a word one connection fails, and the others are not tried.
+func TestDied(t *testing.T) {
+	var frontEnds, agentEnds []net.Conn
+	p := link.NewPool(func(net.Conn) {})
+	for range 5 {
+		agent, front := dialled(t)
+		_, _ = io.WriteString(agent, "\x00\x02{}")
+		if err := link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return p, nil }); err != nil {
+			t.Fatal(err)
+		}
+		frontEnds, agentEnds = append(frontEnds, front), append(agentEnds, agent)
+	}
+	go func() { // the last is taken first
+		_, _ = agentEnds[4].Read(make([]byte, 1))
+		_ = agentEnds[4].Close()
+	}()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://any/", http.NoBody)
+	if _, err := p.RoundTrip(r); err == nil || relay.Unreachable(err) {
+		t.Errorf("%v, want an error that does not say that nobody has seen the request", err)
+	}
+	for _, front := range frontEnds {
+		if _, err := front.Write([]byte{0}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("another connection: %v, want it closed", err)
+		}
+	}
+	p.Retire()
+}
+
 // TestPause: connections that end before they carry a request are not dialled anew in a tight loop.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -117,18 +117,26 @@ func (p *Pool) take(ctx context.Context) (*localhttp.Conn, error) {
 
 // RoundTrip sends a request to the agent, and implements [http.RoundTripper]. The host of its URL is not looked at. Without a connection
 // the error is a [net.OpError] of "dial".
-func (p *Pool) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !localhttp.Simple(r) {
-		return p.long.RoundTrip(r)
+func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	if localhttp.Simple(r) {
+		resp, err = localhttp.RoundTripOver(r, p.take)
+	} else {
+		resp, err = p.long.RoundTrip(r)
 	}
-	return localhttp.RoundTripOver(r, p.take)
+	if err != nil && !errors.Is(err, errNone) && r.Context().Err() == nil {
+		p.closeIdle(false) // an agent that has died has ended them all, which may not have come here yet: one failure is enough
+	}
+	return resp, err
 }
 
 // Retire closes the idle connections, and each other one at the end of its answer. No further request is taken.
-func (p *Pool) Retire() {
+func (p *Pool) Retire() { p.closeIdle(true) }
+
+// closeIdle closes the idle connections; retire: no other is taken.
+func (p *Pool) closeIdle(retire bool) {
 	p.mu.Lock()
 	idle := p.idle
-	p.idle, p.retired = nil, true
+	p.idle, p.retired = nil, p.retired || retire
 	p.signal()
 	p.mu.Unlock()
 	for _, c := range idle {
