@@ -180,7 +180,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 				a.log.Debug("a connection for requests can't be dialled", "front", f.at, "error", err)
 			}
 			return conn, err
-		}, s)
+		}, cancel, s)
 	first, err := s.server.Dial(ctx)
 	if err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func (r *rogue) serves(t *testing.T, f *front, pool *x509.CertPool, hello exchan
 	t.Helper()
 	server := link.NewServer(link.Hello{Agent: hello.Cluster + "/" + hello.Agent, Session: r.welcome.Session, Secret: r.welcome.Secret}, func(context.Context) (net.Conn, error) {
 		return tls.Dial("tcp", f.at, &tls.Config{RootCAs: pool, NextProtos: []string{link.Protocol}, MinVersion: tls.VersionTLS13})
-	}, h)
+	}, func() {}, h)
 	first, err := server.Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)

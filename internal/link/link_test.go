@@ -69,7 +69,7 @@ func connect(t testing.TB, h http.HandlerFunc) *pair {
 	})
 	p.server = link.NewServer(hello, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", l.Addr().String())
-	}, h)
+	}, func() {}, h)
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		for {
@@ -432,11 +432,12 @@ func TestDied(t *testing.T) {
 	p.Retire()
 }
 
-// TestPause: connections that end before they carry a request are not dialled anew in a tight loop.
+// TestPause: connections that end before they carry a request are not dialled anew in a tight loop, and where nothing else is left the session is lost.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards dials
 		dials := 0
+		lost := make(chan struct{})
 		s := link.NewServer(hello, func(context.Context) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -446,12 +447,20 @@ func TestPause(t *testing.T) {
 			agent, front := net.Pipe()
 			go func() { _, _ = io.CopyN(io.Discard, front, 3); _ = front.Close() }()
 			return agent, nil
-		}, http.NotFoundHandler())
+		}, sync.OnceFunc(func() { close(lost) }), http.NotFoundHandler())
 		agent, front := net.Pipe()
 		ctx, stop := context.WithCancel(t.Context())
 		served := make(chan struct{})
 		go func() { defer close(served); s.Serve(ctx, agent) }()
-		time.Sleep(10 * time.Second)
+		time.Sleep(5 * time.Second)
+		select {
+		case <-lost:
+			t.Error("the session is lost though a connection is idle")
+		default:
+		}
+		_ = front.Close() // the one that was idle
+		<-lost
+		time.Sleep(5 * time.Second)
 		mu.Lock()
 		if dials < 10 || dials > 40 {
 			t.Errorf("%d dials in 10 s, want a pause of up to a second before each", dials)
@@ -476,7 +485,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("%v after %s, want an error after 5 s that says that nobody has seen it", err, time.Since(begun))
 		}
 		agent, front := net.Pipe()
-		s := link.NewServer(hello, func(context.Context) (net.Conn, error) { return agent, nil }, http.NotFoundHandler())
+		s := link.NewServer(hello, func(context.Context) (net.Conn, error) { return agent, nil }, func() {}, http.NotFoundHandler())
 		go func() {
 			time.Sleep(500 * time.Millisecond)
 			first, err := s.Dial(t.Context())

@@ -16,6 +16,8 @@ const (
 	// Pauses after a connection that could not be dialled, or ended before it carried a request.
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
+	// maxFailed is how many of them, one after another, end the session where no connection is idle: another front door may answer at its address.
+	maxFailed = 10
 	// leaveIdle is how long a Server that shuts down leaves it to the front door to close what is idle: a request may be on its way.
 	leaveIdle = time.Second
 )
@@ -24,6 +26,7 @@ const (
 type Server struct {
 	hello    Hello
 	dial     func(context.Context) (net.Conn, error)
+	lost     func()
 	http     http.Server
 	listener *Listener
 	changed  chan struct{} // sent to where keep has something to do, which receives; one place
@@ -34,13 +37,15 @@ type Server struct {
 	dialling int // those that are dialled, or will be after a pause
 	places   int
 	pause    time.Duration
+	failed   int // since a request came
 	ending   bool
 	none     chan struct{} // closed when it is ending and has no connection
 }
 
 // NewServer makes the agent's half. dial opens a connection to the front door, and handler answers its requests.
-func NewServer(hello Hello, dial func(context.Context) (net.Conn, error), handler http.Handler) *Server {
-	s := &Server{hello: hello, dial: dial, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
+// lost, which must not block, is called when the front door takes no connection of the session any more.
+func NewServer(hello Hello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *Server {
+	s := &Server{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
 	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.state, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
@@ -141,6 +146,9 @@ func (s *Server) later() {
 		s.signal()
 	})
 	s.pause = min(2*s.pause, pauseMost)
+	if s.failed++; s.failed >= maxFailed && len(s.conns) == s.busy {
+		s.lost()
+	}
 }
 
 // add serves a connection, or closes it.
@@ -173,7 +181,7 @@ func (s *Server) state(c net.Conn, now http.ConnState) {
 	switch now {
 	case http.StateActive:
 		s.busy++
-		s.pause = pauseFirst
+		s.pause, s.failed = pauseFirst, 0
 	case http.StateClosed, http.StateHijacked:
 		if delete(s.conns, c); was == http.StateNew {
 			s.later()

@@ -125,7 +125,7 @@ func newWorld() (*world, error) {
 	}()
 	agent := link.NewServer(link.Hello{}, func(ctx context.Context) (net.Conn, error) {
 		return (&tls.Dialer{Config: both}).DialContext(ctx, "tcp", far.Addr().String())
-	}, http.HandlerFunc(w.serve))
+	}, func() {}, http.HandlerFunc(w.serve))
 	first, err := agent.Dial(context.Background())
 	if err != nil {
 		return nil, err
