@@ -56,7 +56,7 @@ func Delete(body []byte, name string) []byte {
 // Each calls yield with every field of the object, in order, until it returns
 // false: its name as it is written, quotes included, and its value. Arrays and
 // objects may be nested at most depth deep, the object itself included; 0: as deep
-// as for encoding/json. It returns what [Check] does; on an error some fields may
+// as for encoding/json. It returns what [Object.Err] does; on an error some fields may
 // have been seen.
 func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
 	if depth > 0 {
@@ -103,13 +103,6 @@ func Text(quoted []byte) []byte {
 
 // letters are the characters that a letter behind a backslash stands for.
 var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
-
-// Check returns nil if body is exactly one JSON object, and else what is wrong
-// with it and at which byte.
-func Check(body []byte) error {
-	_, err := walk(body, func(place) bool { return true })
-	return err
-}
 
 // place says where a field lies: offsets in the body.
 type place struct {

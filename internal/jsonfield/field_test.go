@@ -137,7 +137,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 		`{"a":tru}`: "invalid character '}' in literal true (expecting 'e') at byte", `{"a" 1}`: "at byte 5", `{'a':1}`: "invalid character '\\'' ", `{"a":1,}`: "at byte 6",
 		`{"a":[1}`: "at byte 7", `{"a":"\x"}`: "invalid escape sequence", "{\"a\":\"\n\"}": "invalid character '\\n' in string", `{"a":-}`: "in number",
 	} {
-		if err := jsonfield.Check([]byte(body)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := jsonfield.Open([]byte(body)).Err(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error with %q", body, err, want)
 		}
 	}
@@ -157,7 +157,7 @@ func Fuzz(f *testing.F) {
 		before := bytes.Clone(body)
 		var want map[string]json.RawMessage
 		object := json.Unmarshal(body, &want) == nil && want != nil
-		if err := jsonfield.Check(body); (err == nil) != object {
+		if err := jsonfield.Open(body).Err(); (err == nil) != object {
 			t.Fatalf("%q: %v, want an object: %t", body, err, object)
 		}
 		from, to = strings.ToValidUTF8(from, "\ufffd"), strings.ToValidUTF8(to, "\ufffd")
