@@ -92,7 +92,7 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 
 // concern reports whether anything in p may be a report, or be changed. In a model's text the quotes would be escaped.
 func (r *report) concern(p []byte) bool {
-	if bytes.Contains(p, []byte(`"usage"`)) || bytes.Contains(p, []byte(`"`+fieldTimings+`"`)) {
+	if relay.Index(p, []byte(`"usage"`)) >= 0 || relay.Index(p, []byte(`"`+fieldTimings+`"`)) >= 0 {
 		return true
 	}
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)

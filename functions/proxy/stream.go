@@ -74,7 +74,7 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 // [exchange.failure] does where the answer has not begun.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
-	if x.proxy.cfg.Dialect == nil || e.style == api.StreamPlain || !bytes.Contains(p, []byte(`"error"`)) {
+	if x.proxy.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
 		return p
 	}
 	var out []byte

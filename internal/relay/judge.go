@@ -231,15 +231,17 @@ func blank(b []byte) []byte {
 	return b
 }
 
+var finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)
+
 // Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of
 // llama.cpp's own API. In a model's text the quotes would be escaped.
 func Finishes(line []byte) bool {
 	for rest := line; ; {
-		at := bytes.Index(rest, []byte(`"finish_reason"`))
+		at := Index(rest, finishName)
 		if at < 0 {
-			return bytes.Contains(line, []byte(`"stop":true`))
+			return Index(line, stopName) >= 0
 		}
-		rest = rest[at+len(`"finish_reason"`):]
+		rest = rest[at+len(finishName):]
 		if v, found := colon(rest); found && len(v) > 0 && (v[0] == '"' || v[0] == '{') {
 			return true
 		}
