@@ -92,7 +92,7 @@ func parse(body []byte, v any) error {
 	}
 	watch := jsonfield.Watch{Names: jsonfield.Read}
 	var ambiguous error
-	_ = jsonfield.Each(body, 0, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
+	_ = jsonfield.Each(body, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
 		ambiguous = watch.See(name)
 		return ambiguous == nil
 	})

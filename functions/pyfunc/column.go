@@ -30,7 +30,7 @@ var noColumn = failure{Code: "INVALID_PARAMETER_VALUE", Message: "Failed to enfo
 // members returns the members of an object of valid JSON.
 func members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		_ = jsonfield.Each(object, 0, func(name, value []byte) bool { return yield(string(jsonfield.Text(name)), value) })
+		_ = jsonfield.Each(object, func(name, value []byte) bool { return yield(string(jsonfield.Text(name)), value) })
 	}
 }
 

@@ -76,16 +76,19 @@ func parse(body []byte, csv bool) (query, error) {
 		return q, nil
 	}
 	var formats []string
-	err := jsonfield.Each(body, maxDepth, func(name, value []byte) bool {
-		if i := slices.Index(knownKeys, string(jsonfield.Text(name))); i >= 0 {
-			key := knownKeys[i]
-			if slices.Contains(dataKeys, key) && q.values[key] == nil {
-				formats = append(formats, "'"+key+"'")
+	err := jsonfield.Shallow(body, maxDepth)
+	if err == nil {
+		err = jsonfield.Each(body, func(name, value []byte) bool {
+			if i := slices.Index(knownKeys, string(jsonfield.Text(name))); i >= 0 {
+				key := knownKeys[i]
+				if slices.Contains(dataKeys, key) && q.values[key] == nil {
+					formats = append(formats, "'"+key+"'")
+				}
+				q.values[key] = value
 			}
-			q.values[key] = value
-		}
-		return true
-	})
+			return true
+		})
+	}
 	value := bytes.Trim(body, " \t\r\n")
 	switch {
 	case err == nil && !q.has(ownKeys) && len(formats) != 1:

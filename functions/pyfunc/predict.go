@@ -250,7 +250,7 @@ func (h *Handler) permit(outer http.Header, body []byte) *api.Error {
 		return nil
 	}
 	named := []string{}
-	err := jsonfield.Each(body, 0, func(name, value []byte) bool {
+	err := jsonfield.Each(body, func(name, value []byte) bool {
 		if strings.EqualFold(string(jsonfield.Text(name)), "model") && begins(value, '"') && len(value) > 2 {
 			named = append(named, string(jsonfield.Text(value)))
 		}

@@ -207,7 +207,7 @@ func readChoice(item []byte, chat bool) *choice {
 	if !chat {
 		c.text, _ = jsonfield.Find(item, "text")
 	} else if delta, found := jsonfield.Find(item, "delta"); found {
-		_ = jsonfield.Each(delta, 0, func(name, value []byte) bool {
+		_ = jsonfield.Each(delta, func(name, value []byte) bool {
 			switch string(name) {
 			case `"content"`:
 				c.text = value

@@ -54,16 +54,9 @@ func Delete(body []byte, name string) []byte {
 }
 
 // Each calls yield with every field of the object, in order, until it returns
-// false: its name as it is written, quotes included, and its value. Arrays and
-// objects may be nested at most depth deep, the object itself included; 0: as deep
-// as for encoding/json. It returns what [Object.Err] does; on an error some fields may
-// have been seen.
-func Each(body []byte, depth int, yield func(name, value []byte) bool) error {
-	if depth > 0 {
-		if err := Shallow(body, depth); err != nil {
-			return err
-		}
-	}
+// false: its name as it is written, quotes included, and its value. It returns
+// what [Object.Err] does; on an error some fields may have been seen.
+func Each(body []byte, yield func(name, value []byte) bool) error {
 	_, err := walk(body, func(f place) bool { return yield(body[f.name:f.nameEnd], body[f.value:f.valueEnd]) })
 	return err
 }

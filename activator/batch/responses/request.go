@@ -33,7 +33,7 @@ func Read(body []byte) (q Request, asks bool, err error) {
 	fields := map[string][]byte{}
 	watch := jsonfield.Watch{Names: watched}
 	var ambiguous error
-	if jsonfield.Each(body, 0, func(name, value []byte) bool {
+	if jsonfield.Each(body, func(name, value []byte) bool {
 		if err := watch.See(name); err != nil && ambiguous == nil {
 			ambiguous = err
 		}

@@ -55,7 +55,7 @@ type object struct {
 // parse reads an object that must have keys; others are left out. Of a repeated key the last counts.
 func parse(text []byte, keys []string) *object {
 	o := &object{values: map[string]value{}}
-	err := jsonfield.Each(text, 0, func(name, v []byte) bool {
+	err := jsonfield.Each(text, func(name, v []byte) bool {
 		if key := string(jsonfield.Text(name)); slices.Contains(keys, key) {
 			o.values[key] = v
 		}
@@ -134,7 +134,7 @@ func (o *object) headers() (all []Field) {
 		o.refuse("the key \"headers\" is %s: want an object of strings", v.kind())
 		return nil
 	}
-	_ = jsonfield.Each(v, 0, func(quoted, v []byte) bool { // it is JSON
+	_ = jsonfield.Each(v, func(quoted, v []byte) bool { // it is JSON
 		name := string(jsonfield.Text(quoted))
 		if v[0] != '"' {
 			o.refuse("the header %q is %s: want a string", name, value(v).kind())
