@@ -101,10 +101,10 @@ func TestCheckEndpointRefuses(t *testing.T) {
 	}
 }
 
-// An address is written with http:// or without, to whichever program.
+// TestAddresses checks that every program accepts addresses with and without http://.
 func TestAddresses(t *testing.T) {
 	for _, tc := range []struct {
-		text, reach, listen, tcp string // empty: refused
+		text, reach, listen, tcp string // empty: rejected
 	}{
 		{"127.0.0.1:8080", "http://127.0.0.1:8080", "http://127.0.0.1:8080", "127.0.0.1:8080"},
 		{"http://127.0.0.1:8080", "http://127.0.0.1:8080", "http://127.0.0.1:8080", "127.0.0.1:8080"},
@@ -113,9 +113,9 @@ func TestAddresses(t *testing.T) {
 		{"http://:0", "http://:0", "http://:0", ":0"},
 		{"[::1]:0", "http://[::1]:0", "http://[::1]:0", "[::1]:0"},
 		{"unix:/run/a", "unix:/run/a", "unix:/run/a", ""},
-		{"http://autoscaler.rouse", "http://autoscaler.rouse", "", ""}, // a port to listen at is said
+		{"http://autoscaler.rouse", "http://autoscaler.rouse", "", ""}, // a port to listen on must be explicit
 		{"localhost:http", "", "", ""},
-		{"localhost:70000", "http://localhost:70000", "", ""}, // to reach it is the dialer's to refuse
+		{"localhost:70000", "http://localhost:70000", "", ""}, // dialling it is the dialer's error
 		{"localhost", "", "", ""}, {"8080", "", "", ""}, {"", "", "", ""}, {"unix:", "", "", ""},
 		{"https://a:1", "", "", ""}, {"http://a:1/path", "", "", ""}, {"ftp://a:1", "", "", ""},
 	} {
@@ -165,7 +165,7 @@ func TestPlainErrorBody(t *testing.T) {
 	}
 }
 
-// Each API's clients get errors in its own shape.
+// TestErrorsByPath checks that the clients of each API get errors in its shape.
 func TestErrorsByPath(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/chat/completions":             `{"error":{"message":"no","type":"`,
@@ -204,7 +204,7 @@ func TestSupersedes(t *testing.T) {
 	}
 }
 
-// TestParseError: the answers of model servers, of each other's parts, and of what stands between.
+// TestParseError parses answers of model servers, of Rouse's parts, and of proxies between them.
 func TestParseError(t *testing.T) {
 	for body, want := range map[string]api.Error{
 		`{"error":{"message":"no such model","type":"x","code":"model_not_found"}}`: {Status: 404, Code: "model_not_found", Message: "no such model"},

@@ -2,39 +2,41 @@ package api
 
 import "time"
 
-// Choice says why an instance was chosen for a request.
+// Choice records why an instance was chosen for a request.
 type Choice struct {
-	// By is what decided, one of the words below.
+	// By is the deciding reason, one of the By constants.
 	By string `json:"by"`
-	// Known is about how many tokens of the prompt the instance has seen, of Prompt; 0 also where that did not count.
+	// Known estimates how many of the prompt's tokens the instance has cached, out of Prompt; 0 also where the cache
+	// did not matter.
 	Known  Tokens `json:"known,omitempty"`
 	Prompt Tokens `json:"prompt,omitempty"`
-	// Running is how many of its Slots were in use, by requests of the same activator.
+	// Running is how many of the instance's Slots this activator's requests used.
 	Running int `json:"running"`
 	Slots   int `json:"slots"`
-	// Free is how many instances had a free slot, and Least how many slots of the least busy one of them were in use.
+	// Free is the number of instances with a free slot; Least is the number of used slots of the least busy of them.
 	Free  int `json:"free"`
 	Least int `json:"least"`
 }
 
-// What decides, in this order.
+// Reasons for a choice, in the order in which they apply.
 const (
-	ByOnly    = "only"    // there is one instance
+	ByOnly    = "only"    // there is only one instance
 	ByWake    = "wake"    // it was woken for the request
-	ByPrefix  = "prefix"  // it has seen at least half of the prompt
+	ByPrefix  = "prefix"  // it has cached at least half of the prompt
 	BySession = "session" // the client's session prefers it
-	ByPrompt  = "prompt"  // no instance has seen the prompt, whose beginning prefers it
-	ByAdapter = "adapter" // it has the adapter, and of those that have it the smallest load
+	ByPrompt  = "prompt"  // no instance has cached the prompt; the hash of its beginning prefers this one
+	ByAdapter = "adapter" // it has the adapter and the smallest load of those that have it
 	ByLoad    = "load"    // it has the smallest load
 )
 
-// Pick is one choice that an activator has made.
+// Pick is one choice made by an activator.
 type Pick struct {
 	Request   string       `json:"request"`
 	Function  FunctionName `json:"function"`
 	Instance  InstanceID   `json:"instance"`
 	Activator string       `json:"activator,omitempty"`
-	// After is why the one before did not answer it to the end: a code; empty where there was none before.
+	// After is the error code of the previous attempt, which did not finish the answer; empty: this is the first
+	// attempt.
 	After string    `json:"after,omitempty"`
 	At    time.Time `json:"at"`
 	Choice

@@ -2,7 +2,7 @@ package api
 
 import "testing"
 
-// TestConcurrency: a function that declares none takes as many requests at once as its server runs.
+// TestConcurrency checks that a function without a declared concurrency takes its server's.
 func TestConcurrency(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

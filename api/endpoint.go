@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Endpoint is where a part listens: "http://host:port" or "unix:/path/to/socket".
+// Endpoint is an address that a part listens on: "http://host:port" or "unix:/path/to/socket".
 type Endpoint string
 
-// CheckEndpoint reports why e is no endpoint, nil if it is one.
+// CheckEndpoint returns an error that says why e is not a valid endpoint, or nil.
 func CheckEndpoint(e Endpoint) error {
 	if path, found := strings.CutPrefix(string(e), "unix:"); found {
 		if path == "" {
 			return fmt.Errorf("endpoint %q: want unix: and a path", e)
 		}
-		// Linux keeps 108 bytes for the path, the closing zero included.
+		// Linux allows 108 bytes for the path, including the terminating zero.
 		if len(path) > 107 {
 			return fmt.Errorf("endpoint %q: the path has %d bytes, a Unix socket's may have 107", e, len(path))
 		}
@@ -34,8 +34,7 @@ func CheckEndpoint(e Endpoint) error {
 	return nil
 }
 
-// ParseEndpoint reads an address of a part as people write it: an [Endpoint], or host:port, which is short for
-// http://host:port.
+// ParseEndpoint parses an [Endpoint], or host:port as short for http://host:port.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e := Endpoint(strings.TrimSuffix(s, "/"))
 	if _, unix := e.Socket(); !unix && !strings.Contains(s, "://") {
@@ -47,8 +46,8 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, CheckEndpoint(e)
 }
 
-// ParseListen is [ParseEndpoint] of an address to listen at. Its port is a number: 0 lets the system choose. Without a
-// host, as in ":8080", it is all addresses of the machine.
+// ParseListen is [ParseEndpoint] for a listening address. The port must be a number; 0 lets the system choose.
+// Without a host, as in ":8080", it means all addresses of the machine.
 func ParseListen(s string) (Endpoint, error) {
 	e, err := ParseEndpoint(s)
 	if err != nil {
@@ -68,7 +67,7 @@ func ParseListen(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// ListenAddress is [ParseListen] for who does not listen at Unix sockets. It returns the host and port.
+// ListenAddress is [ParseListen] for servers that do not listen on Unix sockets. It returns "host:port".
 func ListenAddress(s string) (string, error) {
 	e, err := ParseListen(s)
 	if err != nil {
@@ -81,10 +80,10 @@ func ListenAddress(s string) (string, error) {
 	return address, nil
 }
 
-// Socket returns the path of a Unix socket, and whether e is one.
+// Socket returns the path of a Unix socket and reports whether e is one.
 func (e Endpoint) Socket() (string, bool) { return strings.CutPrefix(string(e), "unix:") }
 
-// Network returns what [net.Dial] and [net.Listen] want.
+// Network returns the arguments for [net.Dial] and [net.Listen].
 func (e Endpoint) Network() (network, address string) {
 	if path, found := e.Socket(); found {
 		return "unix", path
@@ -92,9 +91,8 @@ func (e Endpoint) Network() (network, address string) {
 	return "tcp", strings.TrimSuffix(strings.TrimPrefix(string(e), "http://"), "/")
 }
 
-// URL returns the URL of path at e. For a Unix socket the host is a stand-in
-// that carries the socket's path, so that a [http.Transport] made by
-// [NewTransport] finds it and pools connections by it.
+// URL returns the URL of path at e. For a Unix socket the host is a placeholder that encodes the socket's path. A
+// [http.Transport] made by [NewTransport] decodes it and pools connections by it.
 func (e Endpoint) URL(path string) string {
 	if socket, found := e.Socket(); found {
 		return "http://" + encodeSocket(socket) + path
@@ -102,7 +100,7 @@ func (e Endpoint) URL(path string) string {
 	return strings.TrimSuffix(string(e), "/") + path
 }
 
-// socketHost is the domain of stand-in hosts.
+// socketHost is the domain of placeholder hosts.
 const socketHost = ".socket"
 
 func encodeSocket(path string) string { return fmt.Sprintf("%x%s", path, socketHost) }
@@ -119,8 +117,8 @@ func decodeSocket(host string) (string, bool) {
 	return string(path), true
 }
 
-// Unreached is what an [http.Client] says of a call that got no answer, without the URL that it
-// names: of a Unix socket that is a stand-in, which nobody can read.
+// Unreached returns the cause of an error of [http.Client], without the URL: for a Unix socket the URL has an
+// unreadable placeholder host.
 func Unreached(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -129,12 +127,11 @@ func Unreached(err error) error {
 	return err
 }
 
-// MaxAnswerHeader bounds the header of an answer, interim answers included, that any part reads.
+// MaxAnswerHeader is the largest response header that any part reads, interim responses included.
 const MaxAnswerHeader = 256 * KiB
 
-// NewTransport returns a transport that reaches every [Endpoint] through
-// [Endpoint.URL]. It uses no proxy, never compresses on its own account and
-// keeps up to idlePerHost idle connections to each endpoint.
+// NewTransport returns a transport that reaches every [Endpoint] through [Endpoint.URL]. It uses no proxy, adds no
+// compression and keeps up to idlePerHost idle connections to each endpoint.
 func NewTransport(idlePerHost int) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

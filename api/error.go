@@ -13,21 +13,20 @@ import (
 	"time"
 )
 
-// Error is a failure that a client sees: an HTTP status and the OpenAI error
-// body {"error":{"message","type","param","code"}}. Every status that Rouse
-// writes comes from one.
+// Error is a failure that a client sees: an HTTP status and the OpenAI error body
+// {"error":{"message","type","param","code"}}. Every error status that Rouse writes comes from one.
 type Error struct {
 	Status  int
 	Message string
-	// Type is the class, such as "invalid_request_error"; empty: derived from Status.
+	// Type is the error class, such as "invalid_request_error"; empty: derived from Status.
 	Type string
-	// Param is the field of the request that is wrong; empty: null on the wire.
+	// Param is the invalid field of the request; empty: null on the wire.
 	Param string
-	// Code is a stable word a program can branch on; empty: null on the wire.
+	// Code is a stable code for programs to branch on; empty: null on the wire.
 	Code string
-	// RetryAfter, if positive, is sent as Retry-After (whole seconds, rounded up) and retry-after-ms.
+	// RetryAfter, if positive, is sent as Retry-After (whole seconds, rounded up) and Retry-After-Ms.
 	RetryAfter time.Duration
-	// NoRetry sends x-should-retry: false, which stops the official clients from trying again.
+	// NoRetry sends X-Should-Retry: false, which keeps the official clients from retrying.
 	NoRetry bool
 }
 
@@ -47,9 +46,9 @@ const (
 	CodeNoCapacity     = "no_capacity"
 	CodeStartFailed    = "start_failed"
 	CodeRuntimeFailed  = "runtime_failed"
-	CodeRuntimeError   = "runtime_error" // what a runtime says of itself, with 5xx or in mid-stream; the two around it are what we say of it
+	CodeRuntimeError   = "runtime_error" // reported by the runtime itself, with 5xx or in mid-stream; the codes before and after it are ours
 	CodeStreamCut      = "stream_cut"
-	CodeMoved          = "moved" // the instance gives way, and the request goes on at another one
+	CodeMoved          = "moved" // the instance is going away, and the request continues at another one
 	CodeTooLarge       = "body_too_large"
 	CodeShutdown       = "shutting_down"
 	CodeUnknownPath    = "unknown_path"
@@ -58,37 +57,38 @@ const (
 
 	CodeForbiddenOrigin = "forbidden_origin"
 
-	CodeEvicted = "evicted" // for the sake of a request with a higher priority
+	CodeEvicted = "evicted" // in favor of a request with a higher priority
 
-	CodeInvalidKey = "invalid_api_key"     // OpenAI's word, as the next but one
-	CodeNotAllowed = "not_allowed"         // the key may not do that
-	CodeRateLimit  = "rate_limit_exceeded" // of the key
-	CodeNoIssuer   = "issuer_unavailable"  // which has to say whether a token is valid
-	CodeSignIn     = "sign_in"             // the page's session has ended, or there is none
+	CodeInvalidKey = "invalid_api_key"     // OpenAI's code, as is rate_limit_exceeded
+	CodeNotAllowed = "not_allowed"         // the key does not permit the request
+	CodeRateLimit  = "rate_limit_exceeded" // the key's limit
+	CodeNoIssuer   = "issuer_unavailable"  // the issuer that must verify the token is unreachable
+	CodeSignIn     = "sign_in"             // the page's session has ended or does not exist
 )
 
-// StatusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.
+// StatusClientClosed is nginx's status for a client that closed the connection; it is only counted, never sent.
 const StatusClientClosed = 499
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Errorf makes an error with a status, a code and a message.
+// Errorf returns an error with a status, a code and a message.
 func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// BadRequest makes a 400 that names the field at fault.
+// BadRequest returns a 400 error that names the invalid field.
 func BadRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// ParseError reads the OpenAI error body of an answer; a body of another shape becomes the message, its first 500 bytes.
+// ParseError reads the OpenAI error body of a response. If the body has another shape, its first 500 bytes become the
+// message.
 func ParseError(resp *http.Response, raw []byte) *Error {
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
-			Code    any    `json:"code"` // a text; some model servers have a number
+			Code    any    `json:"code"` // a string; a number from some model servers
 		} `json:"error"`
 	}
 	if json.Unmarshal(raw, &body) != nil || body.Error.Message == "" {
@@ -98,14 +98,14 @@ func ParseError(resp *http.Response, raw []byte) *Error {
 	return Errorf(resp.StatusCode, code, "%s", body.Error.Message)
 }
 
-// WithRetryAfter returns a copy of e that asks to come back after d.
+// WithRetryAfter returns a copy of e with RetryAfter set to d.
 func (e *Error) WithRetryAfter(d time.Duration) *Error {
 	c := *e
 	c.RetryAfter = d
 	return &c
 }
 
-// errorTypes are OpenAI's classes by status.
+// errorTypes maps statuses to OpenAI's error classes.
 var errorTypes = map[int]string{
 	http.StatusBadRequest:            "invalid_request_error",
 	http.StatusUnauthorized:          "authentication_error",
@@ -121,9 +121,8 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:        "timeout_error",
 }
 
-// AsError turns any error into an [Error]: itself if it is one, one that says its status, code and
-// time to come back (a method HTTP), the known errors of the standard library by the table here,
-// and 500 for the rest.
+// AsError converts any error into an [Error]. It returns an *Error as it is, uses the HTTP method of an error that
+// has one, maps known errors of the standard library, and turns all others into a 500.
 func AsError(err error) *Error {
 	var e *Error
 	var tooLarge *http.MaxBytesError
@@ -147,7 +146,6 @@ func AsError(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }
 
-// wireError is the OpenAI error object.
 type wireError struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
@@ -160,7 +158,6 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]wireError{"error": e.wire()})
 }
 
-// wire is what stands in the body.
 func (e *Error) wire() wireError {
 	w := wireError{Message: e.Message, Type: cmp.Or(e.Type, errorTypes[e.Status], "api_error")}
 	if e.Param != "" {
@@ -172,15 +169,14 @@ func (e *Error) wire() wireError {
 	return w
 }
 
-// WriteError answers a request with err: status, headers and the OpenAI body.
-// Nothing may have been written to w before.
+// WriteError answers a request with err: status, headers and the OpenAI body. Nothing may have been written to w
+// before.
 func WriteError(w http.ResponseWriter, err error) {
 	e := AsError(err)
 	e.write(w, append(e.Body(ShapeOpenAI), '\n'))
 }
 
-// WriteJSON answers a request with v, which must marshal, on a line of its own.
-// Nothing may have been written to w before.
+// WriteJSON answers a request with v and a newline; v must marshal. Nothing may have been written to w before.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -191,7 +187,7 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+	_, _ = w.Write(append(body, '\n')) // an error means that the client left
 }
 
 func (e *Error) write(w http.ResponseWriter, body []byte) {
@@ -206,10 +202,11 @@ func (e *Error) write(w http.ResponseWriter, body []byte) {
 		h.Set("X-Should-Retry", "false")
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(body) // the client may have left: nothing to do about it
+	_, _ = w.Write(body) // an error means that the client left
 }
 
-// NotGoneOn is what a client is told of a stream that was cut, with CodeStreamCut; who could have gone on with it.
+// NotGoneOn returns the message for a stream that ended with CodeStreamCut; who names the part that could have
+// continued it.
 func NotGoneOn(who string) string {
 	return "the answer was cut, and " + who + " does not go on with it"
 }

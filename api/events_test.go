@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// events are all types of events, with who sends them and when.
+// events lists all event types with their senders and occasions.
 var events = []struct {
 	name, from, when string
 	data             any
@@ -33,7 +33,7 @@ var events = []struct {
 	{api.EventFunctionGone, "who removes it", "a function was removed", api.Function{}},
 }
 
-// TestEventsAreDocumented keeps docs/events.md, and a schema of the data of each type, equal to the types.
+// TestEventsAreDocumented compares docs/events.md and the schemas of the event data with the types.
 func TestEventsAreDocumented(t *testing.T) {
 	const dir = "../docs/events"
 	var page strings.Builder
@@ -57,7 +57,7 @@ differences, so an event that is lost or comes twice does no harm. Durations are
 	}
 }
 
-// schemaOf is the JSON schema of an event's data, with what the source says of each field.
+// schemaOf returns the JSON schema of an event's data; descriptions are the fields' comments.
 func schemaOf(t *testing.T, name string, data any) string {
 	t.Helper()
 	r := &jsonschema.Reflector{
@@ -91,7 +91,7 @@ func schemaOf(t *testing.T, name string, data any) string {
 	return text.String() + "\n"
 }
 
-// mayLack takes from what is required what is left out where it is zero: the reflector knows omitempty only.
+// mayLack removes omitzero fields from the required ones: the reflector knows only omitempty.
 func mayLack(s *jsonschema.Schema, of reflect.Type) {
 	for f := range fields(of) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -101,7 +101,7 @@ func mayLack(s *jsonschema.Schema, of reflect.Type) {
 	}
 }
 
-// fields are those of a struct; of another type, none.
+// fields yields the fields of a struct; none for other types.
 func fields(of reflect.Type) iter.Seq[reflect.StructField] {
 	return func(yield func(reflect.StructField) bool) {
 		for k := 0; of.Kind() == reflect.Struct && k < of.NumField(); k++ {
@@ -112,7 +112,7 @@ func fields(of reflect.Type) iter.Seq[reflect.StructField] {
 	}
 }
 
-// typeCalled finds a type by its name among those that a type is made of; nil if there is none.
+// typeCalled finds a type by name among the types that a type contains; nil: none.
 func typeCalled(of reflect.Type, name string) reflect.Type {
 	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
 		of = of.Elem()
@@ -128,7 +128,7 @@ func typeCalled(of reflect.Type, name string) reflect.Type {
 	return nil
 }
 
-// compareFile compares a file that is made from code, or writes it.
+// compareFile compares a generated file with want, or writes it.
 func compareFile(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {

@@ -2,24 +2,25 @@ package api
 
 import "slices"
 
-// GPUMaker is how the nodes of a cluster offer the GPUs of one maker: by its device plugin, and by the
-// labels of what finds such cards. Empty labels are those that it has not.
+// GPUMaker describes how cluster nodes advertise the GPUs of one maker: through its device plugin, and through the
+// labels of its feature discovery. An empty label does not exist.
 type GPUMaker struct {
 	Name string
-	// Resources are the extended resources that are GPUs, whole ones or shares of them.
+	// Resources are the extended resources of GPUs, whole or shared.
 	Resources []string
-	// Count, Product and Replicas are labels of nodes: how many cards there are, what they are called, and how often each is offered.
+	// Count, Product and Replicas are node labels: the number of cards, their product name, and how often each is
+	// offered.
 	Count, Product, Replicas string
 }
 
-// GPUMakers are those whose names Rouse knows of itself. A cluster may have others (rouse-autoscaler --gpu-resource).
+// GPUMakers lists the makers that Rouse knows. A cluster may have others (rouse-autoscaler --gpu-resource).
 var GPUMakers = []GPUMaker{
 	{Name: "NVIDIA", Resources: []string{"nvidia.com/gpu", "nvidia.com/gpu.shared"}, Count: "nvidia.com/gpu.count", Product: "nvidia.com/gpu.product", Replicas: "nvidia.com/gpu.replicas"},
 	{Name: "AMD", Resources: []string{"amd.com/gpu"}, Product: "amd.com/gpu.product-name"},
 	{Name: "Intel", Resources: []string{"gpu.intel.com/i915", "gpu.intel.com/xe"}, Count: "gpu.intel.com/device.count", Product: "gpu.intel.com/product"},
 }
 
-// GPUResources are the names of all makers' resources, in their order.
+// GPUResources returns the resource names of all makers, in order.
 func GPUResources() []string {
 	var all []string
 	for _, m := range GPUMakers {

@@ -2,15 +2,14 @@ package api
 
 import "cmp"
 
-// Key is one key that a user writes in a manifest: an annotation of the
-// revision template, or an environment variable of the container.
+// Key is one key of a manifest: an annotation of the revision template, or an environment variable of the container.
 type Key struct {
 	Name    string
 	Default string
 	Doc     string
 }
 
-// Annotation keys of Rouse. They stand in spec.template.metadata.annotations.
+// Rouse's annotation keys, in spec.template.metadata.annotations.
 const (
 	AnnotationRuntime      = "rouse.dev/runtime"
 	AnnotationModel        = "rouse.dev/model"
@@ -64,7 +63,8 @@ const (
 	AnnotationRegions     = "rouse.dev/regions"
 
 	AnnotationInject = "rouse.dev/inject"
-	// AnnotationInjected is on a pod that was given the function, with the port where that listens, and AnnotationNotInjected, with the reason, on one that was not.
+	// AnnotationInjected is set on a pod that received the function; its value is the function's port.
+	// AnnotationNotInjected is set on a pod that did not; its value is the reason.
 	AnnotationInjected    = "rouse.dev/injected"
 	AnnotationNotInjected = "rouse.dev/not-injected"
 )
@@ -77,19 +77,18 @@ const (
 	PrefixCacheShared = "shared"
 )
 
-// Knative's own keys that Rouse reads.
+// Knative's annotation keys that Rouse reads.
 const (
-	AnnotationClass    = "autoscaling.knative.dev/class"
-	AnnotationMinScale = "autoscaling.knative.dev/min-scale"
-	AnnotationMaxScale = "autoscaling.knative.dev/max-scale"
-	// AnnotationActivationScale is Knative's activation-scale.
+	AnnotationClass           = "autoscaling.knative.dev/class"
+	AnnotationMinScale        = "autoscaling.knative.dev/min-scale"
+	AnnotationMaxScale        = "autoscaling.knative.dev/max-scale"
 	AnnotationActivationScale = "autoscaling.knative.dev/activation-scale"
 	// Class is the value of AnnotationClass for functions of Rouse.
 	Class = "gpu.autoscaling.rouse.dev"
 )
 
-// IsFunction says whether a revision is a function, by its own annotations and those of its PodAutoscaler: Knative writes the class there
-// that is the cluster's default where the revision names none.
+// IsFunction reports whether a revision is a function, by its annotations and its PodAutoscaler's. If the revision
+// names no class, Knative writes the cluster's default class there.
 func IsFunction(revision, podAutoscaler map[string]string) bool {
 	return cmp.Or(revision[AnnotationClass], podAutoscaler[AnnotationClass]) == Class
 }
@@ -100,7 +99,7 @@ const (
 	EnvModel   = "ROUSE_MODEL"
 )
 
-// Keys is the table of all keys, in the order of the documentation. docs/keys.md is made from it.
+// Keys lists all keys in the order of the documentation; docs/keys.md is generated from it.
 var Keys = []Key{
 	{AnnotationRuntime, RuntimeEngine + ", or " + RuntimeCommand + " where the container has a command", "what an instance runs: `engine` (Rouse's own, on a GGUF file), `vllm`, `sglang`, `ollama`, `llamacpp` (llama-server), `ray-serve`, or `command` (any OpenAI-compatible server, started by the container's command and args; `$(SOCKET)` in them is the Unix socket that it must listen on, or `$(PORT)` the port), or `http` (any HTTP server, started as a command is; it is no model server, and all of its paths are its clients')"},
 	{AnnotationModel, "the environment variable " + EnvModel, "the model's reference: `pico` (ships with Rouse), a path (a relative one counts from the manifest's folder), a URL that is fetched before the start (`https://`, `hf://org/name`, `oci://`, `s3://`, `ollama://name:tag`), or the runtime's own name for a model"},

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "write the documents that are made from code")
 
-// TestKeysAreDocumented keeps docs/keys.md equal to the table in keys.go.
+// TestKeysAreDocumented compares docs/keys.md with the table in keys.go.
 func TestKeysAreDocumented(t *testing.T) {
 	const path = "../docs/keys.md"
 	var want strings.Builder

@@ -13,7 +13,8 @@ import (
 // DefaultNamespace is the namespace of a function whose manifest names none.
 const DefaultNamespace = "default"
 
-// DefaultModel is a name that every model has beside its own: clients of mlflow-extensions ask for it, whose vLLM serves it.
+// DefaultModel is a name that every model has besides its own: clients of mlflow-extensions, whose vLLM serves it,
+// ask for it.
 const DefaultModel = "default"
 
 // FunctionName names a function in the form "namespace/name".
@@ -24,7 +25,7 @@ func NewFunctionName(namespace, name string) FunctionName {
 	return FunctionName(cmp.Or(namespace, DefaultNamespace) + "/" + name)
 }
 
-// Namespace is the part before the slash.
+// Namespace returns the part before the slash; [DefaultNamespace] if there is no slash.
 func (f FunctionName) Namespace() string {
 	ns, _, found := strings.Cut(string(f), "/")
 	if !found {
@@ -33,12 +34,12 @@ func (f FunctionName) Namespace() string {
 	return ns
 }
 
-// Name is the part after the slash.
+// Name returns the part after the slash; all of f if there is no slash.
 func (f FunctionName) Name() string {
-	return string(f[strings.Index(string(f), "/")+1:]) // all of it where there is none
+	return string(f[strings.Index(string(f), "/")+1:])
 }
 
-// Short is the name as commands take it and as people read it: without the default namespace.
+// Short returns the name for people and commands: without the default namespace.
 func (f FunctionName) Short() string {
 	if f.Namespace() == DefaultNamespace {
 		return f.Name()
@@ -49,7 +50,7 @@ func (f FunctionName) Short() string {
 // dns1035 is Kubernetes' rule for the name of a Service (RFC 1035 label).
 var dns1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// CheckName reports why name can't be the name of a function, nil if it can.
+// CheckName returns an error that says why name is not a valid function name, or nil.
 func CheckName(name string) error {
 	if !dns1035.MatchString(name) {
 		return fmt.Errorf("name %q: want 1 to 63 of a-z, 0-9 and '-', starting with a letter and ending with a letter or digit", name)
@@ -57,10 +58,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// maxAdapterName bounds an adapter's name, which becomes a label of metrics.
+// maxAdapterName bounds an adapter's name, which becomes a metric label.
 const maxAdapterName = 253
 
-// CheckAdapterName reports why name can't be the name of a LoRA adapter, nil if it can.
+// CheckAdapterName returns an error that says why name is not a valid LoRA adapter name, or nil.
 func CheckAdapterName(name ModelName) error {
 	switch {
 	case name == "" || len(name) > maxAdapterName:
@@ -75,16 +76,16 @@ func CheckAdapterName(name ModelName) error {
 	return nil
 }
 
-// ModelName is what a client writes in the field "model".
+// ModelName is the value of a request's field "model".
 type ModelName string
 
-// InstanceID names one instance, unique within a cluster: "NAME-0001" or a pod's name.
+// InstanceID identifies an instance within a cluster: "NAME-0001" or a pod's name.
 type InstanceID string
 
-// DeviceID names one device of a node: a GPU's UUID, or [HostMemory].
+// DeviceID identifies a device of a node: a GPU's UUID, or [HostMemory].
 type DeviceID string
 
-// HostMemory is the device that stands for the memory of the host itself.
+// HostMemory stands for the host's own memory.
 const HostMemory DeviceID = "host"
 
 // Tokens counts tokens.
@@ -101,10 +102,10 @@ const (
 	TiB
 )
 
-// MaxDeviceMemory is more than any GPU has: what is said to be above it is no measurement.
+// MaxDeviceMemory is more than any GPU has; a larger reported value is invalid.
 const MaxDeviceMemory = 16 * TiB
 
-// String prints b in the largest binary unit that leaves at least 1, with at most one decimal.
+// String formats b in the largest binary unit that leaves at least 1, with at most one decimal.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		unit Bytes
@@ -118,7 +119,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + " B"
 }
 
-// quantitySuffixes are Kubernetes' quantity suffixes that make sense for memory.
+// quantitySuffixes are the Kubernetes quantity suffixes accepted for memory.
 var quantitySuffixes = []struct {
 	suffix string
 	factor float64
@@ -127,7 +128,7 @@ var quantitySuffixes = []struct {
 	{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}, {"", 1},
 }
 
-// ParseBytes reads a Kubernetes memory quantity such as "512Mi", "2Gi", "1.5G" or "1048576".
+// ParseBytes parses a Kubernetes memory quantity such as "512Mi", "2Gi", "1.5G" or "1048576".
 func ParseBytes(s string) (Bytes, error) {
 	for _, q := range quantitySuffixes {
 		digits, found := strings.CutSuffix(strings.TrimSpace(s), q.suffix)

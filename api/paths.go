@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// ClientPath is one path of clients': what is served there, and what those between a client and
-// its model must know of it. None of them changes which models there are, what they are, or whether
-// they are awake.
+// ClientPath describes one path of the client API, for the parts between a client and its model. No client path
+// changes which models exist, how they are configured, or whether they are awake.
 type ClientPath struct {
-	// Method is the one that it has; GET includes HEAD.
+	// Method is the only method of the path; GET includes HEAD.
 	Method string
-	// Pattern is how metrics name it; "…" stands for any segments.
+	// Pattern is the path in metrics; "…" stands for any segments.
 	Pattern string
-	// Model is where a request says which model it is for, for the front door to find its function.
+	// Model is where a request names its model; the front door looks it up there.
 	Model ModelField
-	// Stream is the protocol of a stream that answers.
+	// Stream is the protocol of a streamed answer.
 	Stream Stream
-	// Prompts says that runtimes keep prompts of such requests, to use what they computed again.
+	// Prompts means that runtimes cache the prompts of these requests.
 	Prompts bool
-	// Describes says that the answer describes models, and may name files of the host.
+	// Describes means that the answer describes models and may name files of the host.
 	Describes bool
-	// Runtimes are the kinds that may have it; nil: that is not known.
+	// Runtimes are the kinds that may serve the path; nil: unknown.
 	Runtimes []string
-	// Instead is, for a path of Ollama's own API, what has its place with other runtimes; empty: it is none whose body
-	// names a model.
+	// Instead is, for a path of Ollama's API whose body names a model, the equivalent path for other runtimes;
+	// otherwise empty.
 	Instead string
 }
 
-// PathTokenizerInfo tells the special tokens and the chat template of a model. lm-eval asks a server for it that has one model.
+// PathTokenizerInfo returns a model's special tokens and chat template. lm-eval asks servers of a single model for
+// it.
 const PathTokenizerInfo = "/tokenizer_info"
 
 // ModelField is where a request names its model.
@@ -40,11 +40,11 @@ type ModelField int
 // Places of the field.
 const (
 	ModelNowhere ModelField = iota
-	ModelInJSON             // in the field "model" of the body, which is JSON
-	ModelInForm             // in the part "model" of the body, which is a form
+	ModelInJSON             // in the field "model" of a JSON body
+	ModelInForm             // in the part "model" of a form body
 )
 
-// clientPaths is the table of the client paths, by name.
+// clientPaths maps exact paths to their description.
 var clientPaths = func() map[string]ClientPath {
 	m := map[string]ClientPath{}
 	const get, post = http.MethodGet, http.MethodPost
@@ -55,13 +55,13 @@ var clientPaths = func() map[string]ClientPath {
 		}
 	}
 	const engine, vllm, sglang, llamacpp, ollama = RuntimeEngine, RuntimeVLLM, RuntimeSGLang, RuntimeLlamaCpp, RuntimeOllama
-	// OpenAI's API, Anthropic's, and what model servers add to them.
+	// OpenAI's API, Anthropic's, and extensions of model servers.
 	add(ClientPath{Method: get, Describes: true}, "/v1/models")
 	add(ClientPath{Method: get}, "/version")
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamCompletion, Prompts: true}, "/v1/chat/completions", "/v1/completions")
 	add(ClientPath{Method: post, Model: ModelInJSON, Prompts: true}, "/v1/embeddings")
 	speakers := []string{vllm, sglang, llamacpp, ollama}
-	translated := append([]string{engine}, speakers...) // for the engine it is translated: functions/translate
+	translated := append([]string{engine}, speakers...) // translated for the engine: functions/translate
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamResponses, Prompts: true, Runtimes: translated}, "/v1/responses")
 	add(ClientPath{Method: post, Model: ModelInJSON, Stream: StreamMessages, Prompts: true, Runtimes: translated}, "/v1/messages")
 	add(ClientPath{Method: post, Model: ModelInJSON, Runtimes: translated}, "/v1/messages/count_tokens")
@@ -82,7 +82,7 @@ var clientPaths = func() map[string]ClientPath {
 	add(ClientPath{Method: post, Stream: StreamCompletion, Runtimes: []string{llamacpp}}, "/infill")
 	add(ClientPath{Method: post, Runtimes: []string{llamacpp}}, "/apply-template", "/embedding", "/reranking")
 	// Ollama's own.
-	likeOllama := []string{engine, RuntimeRayServe, ollama} // for the first two it is translated
+	likeOllama := []string{engine, RuntimeRayServe, ollama} // translated for the first two
 	own := ClientPath{Method: post, Model: ModelInJSON, Runtimes: likeOllama}
 	own.Instead = "POST /v1/embeddings"
 	add(own, "/api/embed", "/api/embeddings")
@@ -97,10 +97,10 @@ var clientPaths = func() map[string]ClientPath {
 	return m
 }()
 
-// openPaths are the client paths with something between a prefix and a suffix.
+// openPaths are the client paths with variable segments between a prefix and a suffix.
 var openPaths = []struct {
 	prefix, suffix string
-	segments       int // between them, at most
+	segments       int // the largest number of them
 	ClientPath
 }{
 	{"/v1/models/", "", 8, ClientPath{Method: http.MethodGet, Pattern: "/v1/models/…", Describes: true}},
@@ -109,7 +109,7 @@ var openPaths = []struct {
 	{"/v1/responses/", "/cancel", 1, ClientPath{Method: http.MethodPost, Pattern: "/v1/responses/…/cancel"}},
 }
 
-// ClientPaths are all client paths, by pattern and method: for lists of what there is.
+// ClientPaths returns all client paths, sorted by pattern and method.
 func ClientPaths() []ClientPath {
 	all := slices.Collect(maps.Values(clientPaths))
 	for _, o := range openPaths {
@@ -121,14 +121,14 @@ func ClientPaths() []ClientPath {
 	return all
 }
 
-// NamedPath finds the client path with a name that is whole in the table, whatever the method; path is decoded.
+// NamedPath finds a client path without variable segments, for any method; path is decoded.
 func NamedPath(path string) (ClientPath, bool) {
 	p, found := clientPaths[path]
 	return p, found
 }
 
-// FindPath finds the client path of a request; path is decoded. A path that a server could read as another
-// one is none.
+// FindPath finds the client path of a request; path is decoded. It does not find a path that a server could interpret
+// as another one.
 func FindPath(method, path string) (ClientPath, bool) {
 	if method == http.MethodHead {
 		method = http.MethodGet
@@ -148,7 +148,7 @@ func FindPath(method, path string) (ClientPath, bool) {
 	return ClientPath{}, false
 }
 
-// harmless refuses what a server might resolve to a path elsewhere.
+// harmless reports whether no server would resolve rest to a path elsewhere.
 func harmless(rest string, segments int) bool {
 	if strings.ContainsAny(rest, "%\\?#\x00\r\n") || strings.Count(rest, "/") >= segments {
 		return false

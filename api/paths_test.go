@@ -6,7 +6,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A path's streams end as those of its API do.
+// TestEventsOf checks the stream protocol of each path.
 func TestEventsOf(t *testing.T) {
 	for path, want := range map[string]api.Stream{
 		"/v1/chat/completions": api.StreamCompletion, "/v1/completions": api.StreamCompletion, "/v1/messages": api.StreamMessages,
@@ -19,7 +19,7 @@ func TestEventsOf(t *testing.T) {
 	}
 }
 
-// A request has a path of the table by its method, too, and none that a server could read as another.
+// TestFindPath checks that paths match with their method only, and never if a server could read them as another path.
 func TestFindPath(t *testing.T) {
 	for request, want := range map[[2]string]string{
 		{"POST", "/v1/chat/completions"}: "/v1/chat/completions", {"GET", "/v1/chat/completions"}: "",

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// ParseRegions reads regions that commas separate, as eu-west-1,eu-central-1. They come out sorted, each once; empty: any.
+// ParseRegions parses a comma-separated list such as eu-west-1,eu-central-1. The result is sorted without duplicates;
+// nil: any region.
 func ParseRegions(s string) (regions []string) {
 	for r := range strings.SplitSeq(s, ",") {
 		if r = strings.TrimSpace(r); r != "" {

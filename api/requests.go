@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// RequestCPU is the CPU in [Requests], in thousandths; RequestPods counts pods. All others are as Kubernetes calls them, memory in bytes.
+// RequestCPU is CPU in thousandths; RequestPods counts pods. Other resources have Kubernetes' names; memory is in
+// bytes.
 const (
 	RequestCPU  = "cpu"
 	RequestPods = "pods"
 )
 
-// Requests is what is kept of a node for a pod, whether it uses it or not, by resource; or what a node has. nil is nothing.
-// A value: its methods change nothing.
+// Requests are amounts by resource: a pod's resource requests, or a node's capacity. nil is empty. Methods do not
+// modify it.
 type Requests map[string]int64
 
-// Plus is r and s together.
+// Plus returns the sum of r and s.
 func (r Requests) Plus(s Requests) Requests {
 	sum := maps.Clone(r)
 	if sum == nil {
@@ -29,7 +30,7 @@ func (r Requests) Plus(s Requests) Requests {
 	return sum
 }
 
-// Minus is r without s; below zero where s has more.
+// Minus returns r less s; amounts may be negative.
 func (r Requests) Minus(s Requests) Requests {
 	rest := maps.Clone(r)
 	if rest == nil {
@@ -41,7 +42,7 @@ func (r Requests) Minus(s Requests) Requests {
 	return rest
 }
 
-// Lack is what r lacks of need: nothing, nil, where all of it is there. What need has none of does not matter.
+// Lack returns how much of need is missing in r; nil: nothing. Amounts of 0 in need are ignored.
 func (r Requests) Lack(need Requests) Requests {
 	var lack Requests
 	for name, n := range need {
@@ -55,7 +56,7 @@ func (r Requests) Lack(need Requests) Requests {
 	return lack
 }
 
-// Meets says whether r has something of what lack has.
+// Meets reports whether r has some of any resource in lack.
 func (r Requests) Meets(lack Requests) bool {
 	for name, n := range lack {
 		if n > 0 && r[name] > 0 {
@@ -65,7 +66,7 @@ func (r Requests) Meets(lack Requests) bool {
 	return false
 }
 
-// String prints amounts for people, by name: "100m cpu, 1GiB memory".
+// String formats the amounts by name: "100m cpu, 1GiB memory".
 func (r Requests) String() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r)) {

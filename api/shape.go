@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// WriteErrorTo is [WriteError] with a body of the shape that clients of r's path know.
+// WriteErrorTo is [WriteError] with a body in the shape expected by clients of r's path.
 func WriteErrorTo(w http.ResponseWriter, r *http.Request, err error) {
 	e := AsError(err)
 	e.write(w, append(bytes.TrimSpace(e.Body(ShapeOf(r.URL.Path))), '\n'))
@@ -22,11 +22,11 @@ const (
 	ShapeOpenAI   Shape = iota // {"error":{…}}
 	ShapeOllama                // {"error":"text"}
 	ShapeMessages              // Anthropic's: {"type":"error","error":{…}}
-	ShapeMLflow                // of its scoring server: {"error_code":…,"message":…}
+	ShapeMLflow                // of MLflow's scoring server: {"error_code":…,"message":…}
 )
 
-// ShapeOf is the shape that clients of a path know: Ollama's below /api/, Anthropic's below
-// /v1/messages, MLflow's at /invocations and at the paths of mlflow.deployments and of Databricks, else OpenAI's.
+// ShapeOf returns the error shape for a path: Ollama's below /api/, Anthropic's below /v1/messages, MLflow's at
+// /invocations and the paths of mlflow.deployments and Databricks, otherwise OpenAI's.
 func ShapeOf(path string) Shape {
 	switch {
 	case strings.HasPrefix(path, "/api/2.0/"):
@@ -41,7 +41,7 @@ func ShapeOf(path string) Shape {
 	return ShapeOpenAI
 }
 
-// Body returns e as a body of that shape.
+// Body returns e as an error body of shape s.
 func (e *Error) Body(s Shape) []byte {
 	switch s {
 	case ShapeOllama:
@@ -55,19 +55,19 @@ func (e *Error) Body(s Shape) []byte {
 	return body
 }
 
-// SSE returns err as the event that ends a broken stream: data: {"error":{…}}.
+// SSE returns e as the event that ends a broken stream: data: {"error":{…}}.
 func (e *Error) SSE() []byte {
 	return append(append([]byte("data: "), e.Body(ShapeOpenAI)...), '\n', '\n')
 }
 
-// messagesTypes are Anthropic's classes by status, where they are not OpenAI's.
+// messagesTypes are Anthropic's error classes by status where they differ from OpenAI's.
 var messagesTypes = map[int]string{
 	http.StatusConflict:              "invalid_request_error",
 	http.StatusRequestEntityTooLarge: "request_too_large",
 	http.StatusServiceUnavailable:    "overloaded_error",
 }
 
-// Messages returns err as the body of Anthropic's API, {"type":"error","error":{…}}.
+// Messages returns e as an error body of Anthropic's API, {"type":"error","error":{…}}.
 func (e *Error) Messages() []byte {
 	type detail struct {
 		Type    string `json:"type"`
@@ -81,8 +81,8 @@ func (e *Error) Messages() []byte {
 	return body
 }
 
-// ResponsesEvent returns err as the data of the event "error" of OpenAI's responses, whose number in
-// its stream is next. The object "error" is what OpenAI's client libraries make an error of.
+// ResponsesEvent returns e as the data of an "error" event of OpenAI's Responses API; next is its sequence number.
+// OpenAI's client libraries build their error from the object "error".
 func (e *Error) ResponsesEvent(next int) []byte {
 	w := e.wire()
 	body, _ := json.Marshal(struct { // strings always marshal
@@ -96,13 +96,13 @@ func (e *Error) ResponsesEvent(next int) []byte {
 	return body
 }
 
-// Line returns err as the line that ends a broken stream of Ollama's own API: {"error":"text"}.
+// Line returns e as the line that ends a broken stream of Ollama's API: {"error":"text"}.
 func (e *Error) Line() []byte {
 	body, _ := json.Marshal(map[string]string{"error": e.Message}) // strings always marshal
 	return append(body, '\n')
 }
 
-// mlflowCodes are MLflow's words for statuses.
+// mlflowCodes maps statuses to MLflow's error codes.
 var mlflowCodes = map[int]string{
 	http.StatusBadRequest:          "BAD_REQUEST",
 	http.StatusUnauthorized:        "UNAUTHENTICATED",
@@ -118,7 +118,7 @@ var mlflowCodes = map[int]string{
 	http.StatusGatewayTimeout:      "DEADLINE_EXCEEDED",
 }
 
-// MLflowCode is MLflow's word for a status: its own, or that of its class.
+// MLflowCode returns MLflow's error code for a status; unknown ones map to INTERNAL_ERROR (5xx) or BAD_REQUEST.
 func MLflowCode(status int) string {
 	if c, found := mlflowCodes[status]; found {
 		return c
@@ -129,7 +129,7 @@ func MLflowCode(status int) string {
 	return "BAD_REQUEST"
 }
 
-// MLflow returns err as the body of MLflow's scoring server, with the OpenAI error object beside it.
+// MLflow returns e as an error body of MLflow's scoring server, plus the OpenAI error object.
 func (e *Error) MLflow() []byte {
 	body, _ := json.Marshal(struct { // strings always marshal
 		Code    string    `json:"error_code"`

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// DefaultShare is the share of each device that vLLM takes by default.
+// DefaultShare is vLLM's default share of each device's memory.
 const DefaultShare = 0.9
 
-// deviceShare is the part of each device that the runtime takes by its own options; 0: they don't say.
+// deviceShare returns the share of each device set by the runtime's options; 0: unknown.
 func (rt Runtime) deviceShare() float64 {
-	if rt.Endpoint != "" { // of what runs already nobody knows the options
+	if rt.Endpoint != "" { // the options of an external runtime are unknown
 		return 0
 	}
 	switch rt.Kind {
@@ -30,7 +30,7 @@ func (rt Runtime) deviceShare() float64 {
 	return 0
 }
 
-// share reads a part of a whole; 0: it is none.
+// share parses a fraction in (0, 1]; 0 if text is not one.
 func share(text string) float64 {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v > 0 && v <= 1) {
@@ -39,7 +39,7 @@ func share(text string) float64 {
 	return v
 }
 
-// option is the last value of an option, which may be written with underscores, or of an environment variable.
+// option returns the last value of an option, possibly spelled with underscores, or of an environment variable.
 func (rt Runtime) option(name string) (value string, set bool) {
 	words := slices.Concat(rt.Env, rt.Command, rt.Args)
 	for k, word := range slices.Backward(words) {

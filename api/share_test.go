@@ -2,7 +2,7 @@ package api
 
 import "testing"
 
-// TestDeviceShare: a function that declares no device memory takes what the options of its runtime say.
+// TestDeviceShare checks that a function without declared device memory takes the share in its runtime's options.
 func TestDeviceShare(t *testing.T) {
 	gpu := Memory{Devices: 1}
 	for _, tc := range []struct {

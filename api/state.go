@@ -9,145 +9,144 @@ type State string
 
 // States of an instance.
 const (
-	Starting  State = "starting"  // the process runs, the model is loading; also a wake under way
+	Starting  State = "starting"  // the process runs and the model loads, or a wake is under way
 	Awake     State = "awake"     // it answered a probe that generates a token
-	Draining  State = "draining"  // takes nothing new, finishes what it has
+	Draining  State = "draining"  // accepts nothing new, finishes its requests
 	Asleep    State = "asleep"    // the process lives, its device memory is released
-	Unhealthy State = "unhealthy" // it failed and is being restarted, or waits to be
+	Unhealthy State = "unhealthy" // failed; being restarted, or waiting for it
 	Gone      State = "gone"      // there is no process
 )
 
 // Level is the depth of a sleep.
 type Level int
 
-// Levels. Level 0 is awake.
+// Sleep levels.
 const (
 	LevelAwake Level = 0
 	Level1     Level = 1 // weights stay in host memory
 	Level2     Level = 2 // weights are dropped, the process lives
 )
 
-// StageWaking is the stage of an instance that starts out of a sleep.
+// StageWaking is the stage of an instance that wakes from a sleep.
 const StageWaking = "waking"
 
-// InstanceStatus is all that an instance says about itself. It is the payload
-// of [EventInstanceState] and the answer to a state request.
+// InstanceStatus is an instance's full report on itself. It is the payload of [EventInstanceState] and the answer to
+// a state request.
 type InstanceStatus struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
 	State    State        `json:"state"`
 	Level    Level        `json:"level"`
-	// Stage is a word on what a starting instance is doing: "fetching", "starting runtime", "loading", "probing", "waking".
+	// Stage is the current activity of a starting instance: "fetching", "starting runtime", "loading", "probing",
+	// "waking".
 	Stage string `json:"stage,omitempty"`
-	// Progress is the share of the stage that is done, 0 to 1; 0 also while it is unknown.
+	// Progress is the completed share of the stage, 0 to 1; 0 also if unknown.
 	Progress float64 `json:"progress,omitempty"`
-	// Epoch is the highest grant epoch that the instance has seen; it refuses lower ones.
+	// Epoch is the highest epoch that the instance has seen; it refuses lower ones.
 	Epoch uint64 `json:"epoch"`
-	// Seq grows with every report of this instance's process; a report with a lower one is out of date.
-	Seq uint64 `json:"seq"`
-	// Since is when the state began.
+	// Seq grows with every report of this process; a report with a lower number is outdated.
+	Seq   uint64    `json:"seq"`
 	Since time.Time `json:"since"`
-	// Endpoint is where the instance takes requests, client paths and control paths alike.
+	// Endpoint serves client paths and control paths.
 	Endpoint Endpoint `json:"endpoint"`
-	// Running is the number of requests in the runtime now.
+	// Running is the number of requests in the runtime.
 	Running int `json:"running"`
-	// Concurrency is how many it takes at once.
+	// Concurrency is how many requests the instance runs at once.
 	Concurrency int `json:"concurrency"`
-	// Node is the machine that it runs on; empty where there is only one, or while it is unknown.
+	// Node is the machine of the instance; empty if there is only one machine, or while unknown.
 	Node string `json:"node,omitempty"`
-	// Requests is what Kubernetes keeps of the node for its pod, awake or asleep; nil on one machine.
+	// Requests are the resources that Kubernetes reserves for its pod, awake or asleep; nil on one machine.
 	Requests Requests `json:"requests,omitempty"`
-	// Candidates are the nodes that could take it, of one that no node has taken; between parts of one process only.
+	// Candidates are the nodes that could run an instance not yet placed. In-process only.
 	Candidates []string `json:"-"`
-	// Spare is what its pod could give up of Requests if it slept, nil if nothing; Shrunk says that it has done so, and gets
-	// it back before it wakes. Between parts of one process only.
+	// Spare is the part of Requests that the pod could release while asleep; nil: nothing. Shrunk means that it is
+	// released; it is restored before a wake. In-process only.
 	Spare  Requests `json:"-"`
 	Shrunk bool     `json:"-"`
-	// Taken says of one that is gone, or drains for the last time, that Kubernetes was told to delete its pod, with a lower scale for
-	// instance: nothing of it has failed. Between parts of one process only.
+	// Taken means that Kubernetes was told to delete the pod of a gone or finally draining instance, for example by a
+	// lower scale: the instance has not failed. In-process only.
 	Taken bool `json:"-"`
-	// Load is what its runtime says of its work; nil where it says nothing. Of one that is asleep it says only what it has kept of its prefix cache.
+	// Load is the runtime's load; nil if the runtime reports none. Asleep, it holds only the kept prefix cache.
 	Load *Load `json:"load,omitempty"`
-	// Steps are the stages of the last start or wake, in their order, for people and traces.
+	// Steps are the stages of the last start or wake, in order, for people and traces.
 	Steps []Step `json:"steps,omitempty"`
-	// StepsSpan is the ID of the span of the call that Steps are of; empty if it carried none.
+	// StepsSpan is the span ID of the call that caused Steps; empty if the call carried none.
 	StepsSpan string `json:"stepsSpan,omitempty"`
-	// Memory is what the instance uses now, as measured. Where its PerDevice is 0, what it uses of GPUs is not known.
+	// Memory is the measured use. If its PerDevice is 0, the use of GPUs is unknown.
 	Memory Memory `json:"memory"`
-	// Shared is what of Memory.Host is a file that other instances of its node may have in memory too, all of it. Zero: nothing that is
-	// known.
+	// Shared is the file included in Memory.Host that other instances of the node may map too. Zero: none known.
 	Shared SharedMemory `json:"shared,omitzero"`
-	// Measuring says that what it holds of GPUs in this state is being measured: a report of it follows.
+	// Measuring means that its use of GPU memory in this state is being measured; a report follows.
 	Measuring bool `json:"measuring,omitempty"`
-	// DeviceUse is how much of its GPUs, of the fullest one, was in use by whomever when it had fallen asleep, as its
-	// runtime said then; 0: it has not said.
+	// DeviceUse is the memory in use on its fullest GPU, by all processes, when the instance had fallen asleep, as
+	// reported by its runtime; 0: not reported.
 	DeviceUse Bytes `json:"deviceUse,omitempty"`
-	// NoRoom says of an unhealthy one that its runtime found too little free memory on a GPU.
+	// NoRoom means that the runtime of an unhealthy instance found too little free GPU memory.
 	NoRoom bool `json:"noRoom,omitempty"`
-	// Devices are the devices that it holds.
+	// Devices are the devices held by the instance.
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Durations of the last start (process to awake), wake and sleep; 0 while unknown.
+	// The durations of the last start (process to awake), wake and sleep; 0: unknown.
 	LoadTime  time.Duration `json:"loadTime"`
 	WakeTime  time.Duration `json:"wakeTime"`
 	SleepTime time.Duration `json:"sleepTime"`
-	// Restarts counts the runtime's restarts since the instance began.
+	// Restarts counts the runtime's restarts since the instance started.
 	Restarts int `json:"restarts"`
-	// CanaryMismatches counts the wakes after which the model did not answer the canary as
-	// before its sleep, and the runtime was started again.
+	// CanaryMismatches counts the wakes after which the canary's answer differed from before the sleep, so that the
+	// runtime was restarted.
 	CanaryMismatches int `json:"canaryMismatches,omitempty"`
-	// GaveUp says that an unhealthy instance does not try again by itself: it has failed
-	// too often, or for a reason that another try does not change.
+	// GaveUp means that an unhealthy instance no longer retries: it failed too often, or for a permanent reason.
 	GaveUp bool `json:"gaveUp,omitempty"`
-	// Message says why the instance is unhealthy, for people, the runtime's last log lines included; or what a healthy one does without.
+	// Message is why the instance is unhealthy, with the runtime's last log lines, or what a healthy instance lacks;
+	// for people.
 	Message string `json:"message,omitempty"`
-	// Adapters are the names of the LoRA adapters that are loaded; clients may write them as the model.
+	// Adapters are the loaded LoRA adapters; clients may name them as the model.
 	Adapters []ModelName `json:"adapters,omitempty"`
-	// Standby are the names of those that are loaded as soon as a request names them.
+	// Standby are the adapters that load as soon as a request names them.
 	Standby []ModelName `json:"standby,omitempty"`
-	// Way is the time of a message to it and back, of one in another cluster, and Cost what an instance there costs for an
-	// hour. Between parts of one process only.
+	// Way is the network round trip to an instance in another cluster, and Cost the price of an instance there per
+	// hour. In-process only.
 	Way  time.Duration `json:"-"`
 	Cost float64       `json:"-"`
-	// PID is the runtime's process, 0 where there is none.
+	// PID is the runtime's process; 0: none.
 	PID int `json:"pid,omitempty"`
 }
 
-// SameWay is how much two ways to instances may differ and be as long.
+// SameWay is the difference up to which two round trips count as equal.
 const SameWay = 20 * time.Millisecond
 
-// Load is what a model server says of its work, as of the last look at its metrics.
+// Load is a model server's load at the last read of its metrics.
 type Load struct {
-	// Running and Waiting are the requests that it works on and that wait inside of it.
+	// Running and Waiting count the requests being processed and those queued in the server.
 	Running int `json:"running"`
 	Waiting int `json:"waiting"`
-	// KVUsage is the share of the KV cache that is in use, 0 to 1; 0 also while it is unknown.
+	// KVUsage is the used share of the KV cache, 0 to 1; 0 also if unknown.
 	KVUsage float64 `json:"kvUsage,omitempty"`
-	// Cached is how many tokens its prefix cache has, or where it says only that can have, those of running requests included. It means nothing
-	// unless CacheKnown.
+	// Cached is the number of tokens in the prefix cache, or its capacity if the server reports only that; running
+	// requests are included. It is valid only if CacheKnown.
 	Cached     Tokens `json:"cached,omitempty"`
 	CacheKnown bool   `json:"cacheKnown,omitempty"`
-	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and of prefill
-	// since the look before; 0 also while they are unknown.
+	// TokensPerSecond and PromptTokensPerSecond are the rates of generation and prefill since the previous read; 0
+	// also if unknown.
 	TokensPerSecond       float64 `json:"tokensPerSecond,omitempty"`
 	PromptTokensPerSecond float64 `json:"promptTokensPerSecond,omitempty"`
-	// TTFT is the mean time to first token of the requests that got theirs since the look before.
+	// TTFT is the mean time to first token of requests that got it since the previous read.
 	TTFT time.Duration `json:"ttft,omitempty"`
 }
 
 // Step is one stage of a start or a wake.
 type Step struct {
-	// Name is a word of [InstanceStatus].Stage, or a step of the runtime's wake.
+	// Name is a stage of [InstanceStatus].Stage, or a step of the runtime's wake.
 	Name string `json:"name"`
-	// After is when it began, from the beginning of the start or wake.
+	// After is the offset from the start of the start or wake.
 	After time.Duration `json:"after"`
 	Took  time.Duration `json:"took"`
 }
 
-// Ready says whether the instance takes requests.
+// Ready reports whether the instance accepts requests.
 func (s InstanceStatus) Ready() bool { return s.State == Awake }
 
-// StepsOf returns Steps where they are of the call with this span, and else nil: a record
-// must not show the steps of a start or wake before.
+// StepsOf returns Steps if they belong to the call with this span, otherwise nil: a record must not show the steps of
+// an earlier start or wake.
 func (s InstanceStatus) StepsOf(span string) []Step {
 	if s.StepsSpan == "" || s.StepsSpan != span {
 		return nil
@@ -155,8 +154,8 @@ func (s InstanceStatus) StepsOf(span string) []Step {
 	return s.Steps
 }
 
-// Supersedes says whether s is newer than old and should replace it.
-// Reports of one instance are ordered by Seq alone; [Gone] always wins.
+// Supersedes reports whether s is newer than old and should replace it. Reports of one instance are ordered by Seq
+// alone; [Gone] always wins.
 func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 	return s.State == Gone || s.Seq > old.Seq
 }
@@ -165,51 +164,49 @@ func (s InstanceStatus) Supersedes(old InstanceStatus) bool {
 type Grant struct {
 	Instance InstanceID   `json:"instance"`
 	Function FunctionName `json:"function"`
-	// Epoch orders grants and revocations of one instance. An instance refuses a lower one than it has seen.
-	Epoch uint64 `json:"epoch"`
-	// Devices are where it may be awake.
+	// Epoch orders grants and revocations of one instance. An instance refuses an epoch below the highest it has
+	// seen.
+	Epoch   uint64     `json:"epoch"`
 	Devices []DeviceID `json:"devices,omitempty"`
-	// Memory is what is reserved for it.
+	// Memory is reserved for the instance.
 	Memory Memory `json:"memory"`
-	// Expires is when the permission to begin a wake ends, by the clock of who gave it. An instance
-	// that is awake by then stays awake. It frees nothing: what was granted stays reserved until the
-	// instance has seen a later epoch.
+	// Expires is when the permission to begin a wake ends, by the grantor's clock. An instance that is awake by then
+	// stays awake. Expiry frees nothing: the granted memory stays reserved until the instance has seen a later epoch.
 	Expires time.Time `json:"expires"`
-	// Life is the time to Expires as of the sending. Who takes a grant in counts from then on, by
-	// its own clock; 0: Expires counts.
+	// Life is the time to Expires at sending. A receiver counts from the receipt, by its own clock; 0: Expires
+	// counts.
 	Life time.Duration `json:"life,omitempty"`
-	// Trace is the W3C traceparent of the wake that a start or a call is for; empty for a
-	// standing grant.
+	// Trace is the W3C traceparent of the wake that a start or a call is for; empty for a standing grant.
 	Trace string `json:"trace,omitempty"`
 }
 
-// Valid says whether a wake may begin under g at now.
+// Valid reports whether a wake may begin under g at now.
 func (g Grant) Valid(now time.Time) bool { return g.Instance != "" && now.Before(g.Expires) }
 
-// Words of [InstanceStatus].Stage of an instance whose pod has no node yet. Message then says what stands in the way.
+// Stages of an instance whose pod has no node yet. Message then gives the obstacle.
 const (
-	// StageUnschedulable: no node takes the pod as things are.
+	// StageUnschedulable means that no node currently fits the pod.
 	StageUnschedulable = "unschedulable"
-	// StageProvisioning: a node is being provisioned for it, or made free.
+	// StageProvisioning means that a node is being provisioned or freed for the pod.
 	StageProvisioning = "provisioning-node"
 )
 
-// OnItsWay says whether s is of an instance whose node is being provisioned or whose model is being fetched. The clocks
-// of its start and of the requests that wait for it stand still meanwhile: whoever provisions or fetches has limits for
-// what comes no further.
+// OnItsWay reports whether the instance's node is being provisioned or its model is being fetched. The timeouts of
+// its start and of the requests that wait for it pause meanwhile: provisioning and fetching have timeouts of their
+// own.
 func (s InstanceStatus) OnItsWay() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StepFetching)
 }
 
-// Unplaced says whether s is of an instance that no node has taken yet, and Message says why.
+// Unplaced reports whether no node has accepted the instance's pod yet; Message says why.
 func (s InstanceStatus) Unplaced() bool {
 	return s.State == Starting && (s.Stage == StageProvisioning || s.Stage == StageUnschedulable)
 }
 
-// Drain says how an instance that gives way ends the requests that it has.
+// Drain says how a draining instance ends its requests.
 type Drain struct {
-	// Limit is how long they may take to finish.
+	// Limit is the time that requests have to finish.
 	Limit time.Duration
-	// Move ends them at once, where all of them can go on at another instance.
+	// Move ends the requests at once if all of them can continue at another instance.
 	Move bool
 }

@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// HeaderTrace carries a trace from one part to the next (W3C Trace Context, Level 1).
+// HeaderTrace carries a trace between parts (W3C Trace Context, Level 1).
 const HeaderTrace = "Traceparent"
 
 // EnvTrace carries a trace to a process that is started for it.
 const EnvTrace = "TRACEPARENT"
 
-// Trace is where in a trace somebody is: a W3C trace context. The zero value is none.
+// Trace is a W3C trace context: a position in a trace. The zero value is no trace.
 type Trace struct {
-	// ID is the trace's, 32 hexadecimal digits; Span is that of the span under way, 16 of them.
+	// ID is the trace ID, 32 hexadecimal digits; Span is the ID of the current span, 16 digits.
 	ID   string
 	Span string
-	// Unsampled says that whoever began the trace does not want it exported.
+	// Unsampled means that the trace's originator does not want it exported.
 	Unsampled bool
 }
 
-// ParseTrace reads the value of [HeaderTrace], of version 00 or a later one. False:
-// it is none.
+// ParseTrace parses the value of [HeaderTrace], of version 00 or later, and reports whether it is valid.
 func ParseTrace(s string) (Trace, bool) {
-	// version-traceid-spanid-flags; later versions may have more behind the flags.
+	// version-traceid-spanid-flags; later versions may append fields.
 	if len(s) < 55 || len(s) > 512 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || len(s) > 55 && (s[:2] == "00" || s[55] != '-') {
 		return Trace{}, false
 	}
@@ -38,15 +37,15 @@ func ParseTrace(s string) (Trace, bool) {
 	return t, true
 }
 
-// ValidTrace says whether id is the ID of a trace, ValidSpan that of a span.
+// ValidTrace reports whether id is a valid trace ID.
 func ValidTrace(id string) bool { return len(id) == 32 && isHex(id) && strings.Trim(id, "0") != "" }
 
-// ValidSpan says whether id is the ID of a span.
+// ValidSpan reports whether id is a valid span ID.
 func ValidSpan(id string) bool { return len(id) == 16 && isHex(id) && strings.Trim(id, "0") != "" }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// TraceFrom returns the trace that a request carries, the zero value if none.
+// TraceFrom returns the trace of a request's header, or the zero value.
 func TraceFrom(h http.Header) Trace {
 	v := h[HeaderTrace]
 	if len(v) != 1 {
@@ -56,10 +55,10 @@ func TraceFrom(h http.Header) Trace {
 	return t
 }
 
-// Zero says whether t is none.
+// Zero reports whether t is no trace.
 func (t Trace) Zero() bool { return t.ID == "" }
 
-// String is the value of [HeaderTrace]; empty for none.
+// String returns the value of [HeaderTrace]; empty for the zero value.
 func (t Trace) String() string {
 	switch {
 	case t.Zero():
@@ -80,7 +79,7 @@ func WithTrace(ctx context.Context, t Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceOf returns the trace that calls in ctx carry, the zero value if none.
+// TraceOf returns the trace that calls in ctx carry, or the zero value.
 func TraceOf(ctx context.Context) Trace {
 	t, _ := ctx.Value(traceKey{}).(Trace)
 	return t

@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// EventUsage says what clients have used of a function through one activator. Data: Usage.
+// EventUsage reports what clients have used of a function through one activator. Data: Usage.
 const EventUsage = "dev.rouse.function.usage.v1"
 
-// Usage is what clients have used of a function through one activator. It is a level and no difference, so that an
-// event that is lost or comes twice does no harm.
+// Usage is what clients have used of a function through one activator. It is a total, not a difference: a lost or
+// repeated event does no harm.
 type Usage struct {
 	Function  FunctionName `json:"function"`
 	Activator string       `json:"activator"`
 	Uses      []Use        `json:"uses"`
 }
 
-// Use is what requests with one key have used of one instance since Begun, when the activator began to count it.
+// Use is what requests with one key have used of one instance since Begun, when the activator started counting.
 type Use struct {
 	Instance InstanceID `json:"instance"`
 	Begun    time.Time  `json:"begun"`
-	// Tenant is whose key the requests had, and Key its name; empty: they had none.
+	// Tenant is the owner of the requests' key and Key its name; empty: no key.
 	Tenant   string `json:"tenant,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Requests int64  `json:"requests"`
 	Input    Tokens `json:"input"`
-	// Cached are those of Input that the instance had in its cache, as far as it says.
+	// Cached counts the tokens of Input that came from the instance's cache, if it reports them.
 	Cached Tokens `json:"cached,omitempty"`
 	Output Tokens `json:"output"`
-	// Cost is by what the time of an instance is shared.
+	// Cost is the weight by which an instance's time is divided among its users.
 	Cost float64 `json:"cost"`
 }
 
 // MostUses bounds the uses of one event.
 const MostUses = 1 << 10
 
-// Check says what is wrong with a usage that came from outside: an *[Error], or nil.
+// Check validates a usage that came from outside: it returns an *[Error] or nil.
 func (u Usage) Check() error {
 	if u.Function == "" || u.Activator == "" || len(u.Uses) > MostUses {
 		return BadRequest("data", "want a function, an activator, and at most %d uses", MostUses)

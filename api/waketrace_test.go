@@ -52,7 +52,7 @@ func TestTraceGoesOn(t *testing.T) {
 	}
 }
 
-// TestWakeTraceIsWithinItself: whatever other machines' clocks say.
+// TestWakeTraceIsWithinItself checks that spans lie within the record for any clocks of other machines.
 func TestWakeTraceIsWithinItself(t *testing.T) {
 	const ms = time.Millisecond
 	o := api.WakeTrace{Trace: "t", Root: "r", Total: 10 * ms}

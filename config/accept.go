@@ -13,19 +13,19 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// Accept says what the functions of front doors elsewhere may have. What is not known to be harmless they may not.
+// Accept restricts the functions of front doors elsewhere. It allows only models, annotations and options that are known to be harmless.
 type Accept struct {
-	// Models are references, and beginnings of references that end in a slash. A registry of ollama:// that is not the
-	// configured one counts only where its host is named. Default [AcceptedModels].
+	// Models are model references, and prefixes of references that end in a slash. A registry of ollama:// other than
+	// the configured one counts only if its host is named. Default: [AcceptedModels].
 	Models []string
-	// Programs lets them run any program, with any options and environment.
+	// Programs lets functions run any program, with any options and environment.
 	Programs bool
 }
 
-// AcceptedModels are what needs neither a path nor a host of the declaration's own.
+// AcceptedModels are references that contain neither a path nor a host chosen by the declaration.
 var AcceptedModels = []string{"pico", "hf://", "ollama://"}
 
-// Validate reports the first model that is wrong, and what it should be.
+// Validate returns an error for the first invalid model, with the expected value.
 func (a Accept) Validate() error {
 	for _, m := range a.Models {
 		scheme, rest, is := strings.Cut(m, "://")
@@ -39,7 +39,6 @@ func (a Accept) Validate() error {
 	return nil
 }
 
-// models are those that are accepted.
 func (a Accept) models() []string {
 	if len(a.Models) == 0 {
 		return AcceptedModels
@@ -47,12 +46,12 @@ func (a Accept) models() []string {
 	return a.Models
 }
 
-// plain says that a reference is read alike by everybody who cuts it at its slashes.
+// plain reports whether all parsers read a reference alike when they split it at its slashes.
 func plain(ref string) bool {
 	return !strings.Contains(ref, "..") && !strings.ContainsAny(ref, "%\\ \t\r\n")
 }
 
-// takes says whether a reference is one of the models, or lies below one.
+// takes reports whether a reference equals one of the models or lies below one.
 func (a Accept) takes(ref string) bool {
 	return plain(ref) && slices.ContainsFunc(a.models(), func(m string) bool {
 		rest, found := strings.CutPrefix(ref, m)
@@ -62,19 +61,20 @@ func (a Accept) takes(ref string) bool {
 		case rest == "" || strings.HasSuffix(m, "/"):
 			return true
 		}
-		return strings.ContainsRune("/?#", rune(rest[0])) || rest[0] == '@' && !strings.HasPrefix(m, "http") // there it ends the user
+		return strings.ContainsRune("/?#", rune(rest[0])) || rest[0] == '@' && !strings.HasPrefix(m, "http") // in an http URL, @ ends the user name
 	})
 }
 
-// Read makes the function of a front door's manifest, as [Here] does, and returns its template's annotations, those of Rouse and of Knative's
-// autoscalers. It reports the first thing that a front door may not have here; who may run its functions is the caller's to say.
+// Read parses a front door's manifest as [Here] does, and returns the function with its template's annotations of
+// Rouse and of Knative's autoscalers. It returns an error for the first thing that a front door may not have here.
+// The caller checks which front door may run functions.
 func (a Accept) Read(m exchange.Manifest, front string) (api.Function, map[string]string, error) {
 	f, err := Here(m.YAML, "the front door "+front, ".")
 	if err != nil {
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	var s service
-	if err := yaml.Unmarshal([]byte(m.YAML), &s); err != nil { // it was read above
+	if err := yaml.Unmarshal([]byte(m.YAML), &s); err != nil { // parsed above
 		return f, nil, fmt.Errorf("the manifest can't be read here: %w", err)
 	}
 	if f.Name != m.Name {
@@ -103,8 +103,8 @@ func (a Accept) Read(m exchange.Manifest, front string) (api.Function, map[strin
 	return f, annotations, acceptArgs(rt.Kind, rt.Args)
 }
 
-// accepted are annotations, without rouse.dev/, that a front door's function may have, and ofEngine further ones of the engine's. All others name programs,
-// paths or addresses, or what is the operator's own.
+// accepted are the annotations, without rouse.dev/, that a front door's function may have; ofEngine are further ones
+// for the engine. All others name programs, paths or addresses, or belong to the operator.
 var (
 	accepted = leaves("model runtime served-model-name aliases adapters memory device-memory sleep-after sleep-level unload-after gone-after prewake rehearse " +
 		"hold-capacity hold-memory hold-timeout evict-sheddable start-timeout wake-timeout priority target-ttft target-kv-usage target-queue cost variant-of " +
@@ -112,7 +112,7 @@ var (
 	ofEngine = leaves("conversation-memory conversation-limit conversation-age")
 )
 
-// annotations are those of a template that a front door's function may have.
+// annotations returns the annotations of a template that a front door's function may have.
 func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error) {
 	all := map[string]string{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -135,13 +135,13 @@ func (a Accept) annotations(n *yaml.Node, kind string) (map[string]string, error
 //go:embed harmless
 var harmless embed.FS
 
-// Harmless are the options of a runtime that a front door's function may have: they open and run nothing, listen nowhere and name no file. True stands at
-// those that take a value.
+// Harmless returns the options of a runtime that a front door's function may use: they open and run nothing, listen
+// nowhere and name no file. The value is true for options that take a value.
 func Harmless(kind string) map[string]bool {
 	known := map[string]bool{}
 	list, err := harmless.ReadFile("harmless/" + kind + ".txt")
 	if err != nil {
-		return known // it has none
+		return known // this runtime has no list
 	}
 	for line := range strings.FieldsSeq(string(list)) {
 		name, valued := strings.CutSuffix(line, "=")
@@ -150,7 +150,7 @@ func Harmless(kind string) map[string]bool {
 	return known
 }
 
-// acceptArgs reports the first of a server's arguments that is not known to be harmless.
+// acceptArgs returns an error for the first argument of a server that is not known to be harmless.
 func acceptArgs(kind string, args []string) error {
 	known := Harmless(kind)
 	for i := 0; i < len(args); i++ {
@@ -179,7 +179,7 @@ func nearestArgument(name string, known map[string]bool) string {
 	return "one such as " + nearestOf(name, known) + " (docs/clusters.md)"
 }
 
-// harmlessValue says that a value is neither a path nor a URL, nor taken for an option.
+// harmlessValue reports whether a value is neither a path nor a URL nor mistakable for an option.
 func harmlessValue(value string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	const digits = "0123456789"

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// declared is a front door's manifest of default/chat, with the annotations and with more in its container.
+// declared returns a front door's manifest of default/chat with these annotations and container fields.
 func declared(annotations, container string) exchange.Manifest {
 	return exchange.Manifest{Name: "default/chat", YAML: `apiVersion: serving.knative.dev/v1
 kind: Service
@@ -20,7 +20,8 @@ spec: {template: {metadata: {annotations: {` + annotations + `}}, spec: {contain
 `}
 }
 
-// TestAccept: what a front door declares can name no program, path or address of the place where it runs, and what is harmless it may say.
+// TestAccept checks that a front door's function cannot name a program, path or address of this cluster, and that
+// harmless settings are accepted.
 func TestAccept(t *testing.T) {
 	for _, c := range []struct{ name, annotations, container, want string }{
 		{"an interpreter", "rouse.dev/model: pico", `, args: [--device, cuda, --python, /tmp/program]`, `no argument "--python" of the runtime engine`},
@@ -82,7 +83,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestAcceptSaysNothing: whether a path that is not accepted is there can't be told from the refusal.
+// TestAcceptSaysNothing checks that a rejection does not reveal whether a path exists.
 func TestAcceptSaysNothing(t *testing.T) {
 	there, missing := "/etc/passwd", "/etc/passwx"
 	_, _, a := config.Accept{}.Read(declared("rouse.dev/model: "+there, ""), "front")
@@ -92,7 +93,7 @@ func TestAcceptSaysNothing(t *testing.T) {
 	}
 }
 
-// TestAcceptPrograms: whoever may run any program may say all of it, but reaches no server of the place.
+// TestAcceptPrograms checks that with Programs everything is accepted except access to a server of this cluster.
 func TestAcceptPrograms(t *testing.T) {
 	accept := config.Accept{Programs: true}
 	f, _, err := accept.Read(declared("rouse.dev/model: /x", ", command: [sh], env: [{name: A, value: b}], args: [-c, id]"), "front")
@@ -104,7 +105,7 @@ func TestAcceptPrograms(t *testing.T) {
 	}
 }
 
-// TestEveryAnnotationIsJudged: a key that is not known to be harmless is refused.
+// TestEveryAnnotationIsJudged checks that a key not known to be harmless is rejected.
 func TestEveryAnnotationIsJudged(t *testing.T) {
 	operators := []string{
 		api.AnnotationEndpoint, api.AnnotationAdapterRoot, api.AnnotationHandler, api.AnnotationConversationFolder,

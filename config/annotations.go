@@ -18,7 +18,7 @@ import (
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// setters apply one annotation each; their errors say what was wanted.
+// setters apply one annotation each; their errors say what was expected.
 var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRuntime:       text(func(f *api.Function) *string { return &f.Runtime.Kind }),
 	api.AnnotationModel:         text(func(f *api.Function) *string { return &f.Runtime.Model }),
@@ -65,7 +65,7 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationRemoveAfter: setRemoveAfter,
 	api.AnnotationRegions:     setRegions,
 
-	api.AnnotationInject: oneOf(func(*api.Function) *bool { return new(bool) }, "true", "false"), // who makes its pods reads it there
+	api.AnnotationInject: oneOf(func(*api.Function) *bool { return new(bool) }, "true", "false"), // read by the part that creates its pods
 
 	api.AnnotationMinScale: count(0, func(f *api.Function) *int { return &f.MinScale }),
 	api.AnnotationMaxScale: setMaxScale,
@@ -79,23 +79,23 @@ var setters = map[string]func(*api.Function, string) error{
 	api.AnnotationIdleTimeout:      duration(func(f *api.Function) *time.Duration { return &f.IdleTimeout }),
 }
 
-// passing has a server that is no model server see who its clients are, unless it is said otherwise.
+// passing passes credentials to a server that is not a model server, unless an annotation says otherwise.
 func passing(f *api.Function, has func(key string) bool) {
 	if f.Runtime.Kind == api.RuntimeHTTP && !has(api.AnnotationCredentials) {
 		f.PassCredentials = true
 	}
 }
 
-// spellings are older names of keys: those of Knative's own that Rouse reads, and of Rouse's.
-// Where both stand side by side the newer one wins, as in Knative.
+// spellings maps older names of keys, Knative's and Rouse's, to the current ones. If both are present, the newer one
+// wins, as in Knative.
 var spellings = map[string]string{
 	"autoscaling.knative.dev/minScale": api.AnnotationMinScale,
 	"autoscaling.knative.dev/maxScale": api.AnnotationMaxScale,
 	"rouse.dev/gone-after":             api.AnnotationUnloadAfter,
 }
 
-// annotate applies one annotation; has says which others there are. What is
-// Knative's or someone else's is left alone, but for keys of Knative's autoscalers that none of them has.
+// annotate applies one annotation; has reports whether another is present. It ignores annotations of Knative and
+// others, but rejects unknown keys of Knative's autoscalers.
 func annotate(f *api.Function, key, value string, has func(key string) bool) error {
 	name := key
 	if newer, older := spellings[key]; older {
@@ -117,7 +117,6 @@ func annotate(f *api.Function, key, value string, has func(key string) bool) err
 	return nil
 }
 
-// fromAnnotations reads the annotations of the revision template.
 func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	given := func(key string) (string, bool) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
@@ -139,7 +138,8 @@ func fromAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	return nil
 }
 
-// eachAnnotation calls see with the annotations in n, in order, and refuses what kubectl does: values that are no text, keys that come twice.
+// eachAnnotation calls see with the annotations in n, in order. Like kubectl, it rejects values that are not strings
+// and duplicate keys.
 func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error) error {
 	if n.IsZero() || n.Tag == "!!null" {
 		return nil
@@ -150,7 +150,7 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		if key.ShortTag() == "!!merge" { // its keys are others' to look at
+		if key.ShortTag() == "!!merge" { // the merged mapping's keys are not checked here
 			continue
 		}
 		if seen[key.Value] {
@@ -170,8 +170,9 @@ func eachAnnotation(n *yaml.Node, src source, see func(key, value string) error)
 	return nil
 }
 
-// fromServiceAnnotations reads the annotations of the Service itself, which Knative leaves off its revisions: the adapters,
-// which stand for those of the template, and nothing else of Rouse's or of Knative's autoscalers.
+// fromServiceAnnotations reads the annotations of the Service itself, which Knative does not copy to revisions. It
+// accepts the adapters, which override the template's, and rejects other annotations of Rouse or of Knative's
+// autoscalers.
 func fromServiceAnnotations(f *api.Function, n *yaml.Node, src source) error {
 	return eachAnnotation(n, src, func(key, value string) error {
 		if err := annotate(&api.Function{}, key, value, func(string) bool { return false }); err != nil {
@@ -290,7 +291,7 @@ func setEndpoint(f *api.Function, s string) error {
 	return err
 }
 
-// Adapters reads a list of adapters, as the annotation [api.AnnotationAdapters] has it; empty: none.
+// Adapters parses the value of the annotation [api.AnnotationAdapters]; empty: none.
 func Adapters(s string) ([]api.Adapter, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -302,7 +303,7 @@ func Adapters(s string) ([]api.Adapter, error) {
 	return f.Runtime.Adapters, nil
 }
 
-// AdapterList is what [Adapters] reads.
+// AdapterList formats adapters for [Adapters].
 func AdapterList(all []api.Adapter) string {
 	list := make([]string, len(all))
 	for i, a := range all {
@@ -322,7 +323,7 @@ func setAdapters(f *api.Function, s string) error {
 	return nil
 }
 
-// setHandler takes a JSON list, or words without quotes.
+// setHandler accepts a JSON list, or words without quotes.
 func setHandler(f *api.Function, s string) error {
 	argv := strings.Fields(s)
 	if strings.HasPrefix(s, "[") {
@@ -360,7 +361,6 @@ func setSleepLevel(f *api.Function, s string) error {
 	return nil
 }
 
-// truth is a setter of what is true or false.
 func truth(set func(f *api.Function, v bool)) func(*api.Function, string) error {
 	return func(f *api.Function, s string) error {
 		v, err := strconv.ParseBool(s)
@@ -372,7 +372,7 @@ func truth(set func(f *api.Function, v bool)) func(*api.Function, string) error 
 	}
 }
 
-// setMaxScale reads 0 as Knative does: no bound.
+// setMaxScale reads 0 as no bound, as Knative does.
 func setMaxScale(f *api.Function, s string) error {
 	if err := count(0, func(f *api.Function) *int { return &f.MaxScale })(f, s); err != nil {
 		return err
@@ -399,8 +399,8 @@ func setClass(_ *api.Function, s string) error {
 	return nil
 }
 
-// nearest returns the known key that is most like key: one that has its last part in it,
-// and of several such, or of all where there is none, the one that needs the fewest changes.
+// nearest returns the known key most similar to key. It prefers keys that contain key's last part, then the smallest
+// edit distance.
 func nearest(key string) string {
 	names := make([]string, len(api.Keys))
 	for i, k := range api.Keys {

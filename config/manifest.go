@@ -1,16 +1,14 @@
-// Package config reads what users declare: the manifests of functions.
+// Package config parses the manifests in which users declare functions.
 //
-// A manifest is a plain Knative Service (serving.knative.dev/v1): the same
-// file goes to a cluster with kubectl apply -f. The package reads the few
-// fields that matter to Rouse, leaves the rest to Knative, and is strict:
-// a field that a Service does not have, an unknown rouse.dev/ or
-// autoscaling.knative.dev/ key or a value of the wrong kind is an error that names
-// file, line, key and what was wanted.
+// A manifest is a plain Knative Service (serving.knative.dev/v1): the same file goes to a cluster with kubectl apply
+// -f. The package reads the fields that matter to Rouse and leaves the rest to Knative. It is strict: unknown fields
+// of a Service, unknown rouse.dev/ or autoscaling.knative.dev/ keys and values of the wrong type are errors that name
+// file, line, key and the expected value.
 //
-// In a cluster the same keys come with a Knative revision: see [Revision], which
-// tells all that is wrong at once, and [RevisionPort].
+// In a cluster the same keys come from a Knative revision: see [Revision], which reports all errors at once, and
+// [RevisionPort].
 //
-// All functions are pure apart from reading files, and safe for many goroutines.
+// All functions are pure apart from reading files, and safe for concurrent use.
 package config
 
 import (
@@ -37,8 +35,8 @@ const (
 	APIVersion = "serving.knative.dev/v1"
 )
 
-// Load reads every function declared in the file at path; "-" is standard input.
-// A relative model path in it counts from the file's folder.
+// Load reads every function declared in the file at path; "-" is standard input. Relative model paths are resolved
+// against the file's folder.
 func Load(path string) ([]api.Function, error) {
 	if path == "-" {
 		return Parse(os.Stdin, "standard input", ".")
@@ -51,8 +49,8 @@ func Load(path string) ([]api.Function, error) {
 	return Parse(f, path, filepath.Dir(path))
 }
 
-// Here is a function that was declared for clusters as a manifest of the cluster's own would have it, read from its manifest;
-// name stands in errors. Relative paths count from dir.
+// Here parses the manifest of a function that was declared for clusters as if this cluster had declared it; errors
+// contain name. Relative paths are resolved against dir.
 func Here(manifest, name, dir string) (api.Function, error) {
 	var doc yaml.Node
 	dec := yaml.NewDecoder(strings.NewReader(manifest))
@@ -72,9 +70,8 @@ func Here(manifest, name, dir string) (api.Function, error) {
 	return f, nil
 }
 
-// Parse reads the documents of a YAML or JSON stream. name stands in errors
-// and in Origin; relative model paths count from dir. Two functions of the
-// same name, and a model name used twice, are errors.
+// Parse parses the documents of a YAML or JSON stream. Errors and Origin contain name; relative model paths are
+// resolved against dir. Duplicate functions and duplicate model names are errors.
 func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	raw, err := io.ReadAll(r)
 	if err != nil {
@@ -109,9 +106,9 @@ func Parse(r io.Reader, name, dir string) ([]api.Function, error) {
 	return functions, nil
 }
 
-// CheckUnique reports the first function name, or model name in one namespace, that is used twice.
-// Functions may share the model that they are variants of, which nothing else of their namespace may be
-// called. Of several namespaces that want one name, the activator decides.
+// CheckUnique returns an error for the first function name, or model name within a namespace, that is used twice.
+// Functions may share the model that they are variants of; nothing else of their namespace may have that name. For
+// names used in several namespaces, the activator decides.
 func CheckUnique(functions []api.Function) error {
 	type name struct {
 		namespace string
@@ -140,10 +137,8 @@ func CheckUnique(functions []api.Function) error {
 	return nil
 }
 
-// source is where a manifest comes from.
 type source struct{ name, dir string }
 
-// errorf makes an error that points at a line.
 func (s source) errorf(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", s.name, n.Line, fmt.Sprintf(format, args...))
 }
@@ -171,17 +166,18 @@ type service struct {
 	} `yaml:"spec"`
 }
 
-// timeouts are a revision's bounds of a request, in seconds; 0: none.
+// timeouts are a revision's request timeouts in seconds; 0: none.
 type timeouts struct {
 	All   int `yaml:"timeoutSeconds" json:"timeoutSeconds,omitempty"`
 	First int `yaml:"responseStartTimeoutSeconds" json:"responseStartTimeoutSeconds,omitempty"`
 	Idle  int `yaml:"idleTimeoutSeconds" json:"idleTimeoutSeconds,omitempty"`
 }
 
-// knativesTimeout is the default that Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds if they are not set (config-defaults).
+// knativesTimeout is the value that Knative writes into a revision for timeoutSeconds and responseStartTimeoutSeconds
+// if they are not set (config-defaults).
 const knativesTimeout = 300
 
-// chosen returns t without what Knative writes by itself, which would cut every generation that takes longer.
+// chosen returns t without Knative's defaults, which would cut every longer generation.
 func (t timeouts) chosen() timeouts {
 	for _, p := range []*int{&t.All, &t.First} {
 		if *p == knativesTimeout {
@@ -191,7 +187,7 @@ func (t timeouts) chosen() timeouts {
 	return t
 }
 
-// bound sets the bounds of f. As in Knative, idleTimeoutSeconds counts before the first byte too.
+// bound sets the timeouts of f. As in Knative, idleTimeoutSeconds applies before the first byte too.
 func (t timeouts) bound(f *api.Function) {
 	if t.Idle > 0 && (t.First == 0 || t.Idle < t.First) {
 		t.First = t.Idle
@@ -261,7 +257,7 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	if err := checkTogether(&f); err != nil {
 		return api.Function{}, src.errorf(n, "the function %s: %v", f.Name.Name(), err)
 	}
-	if f.Clusters != "" { // where it is created [Here] reads it anew
+	if f.Clusters != "" { // [Here] parses it again where it is created
 		text, err := yaml.Marshal(n)
 		if err != nil {
 			return api.Function{}, src.errorf(n, "the function %s: %v", f.Name.Name(), err)
@@ -274,9 +270,8 @@ func parseService(n *yaml.Node, src source) (api.Function, error) {
 	return f.WithDefaults(), nil
 }
 
-// ownContainer finds the function among the containers: the only one, or the
-// one with a port, as Knative wants it. The others are sidecars: one of them is
-// the runtime, which somebody else starts.
+// ownContainer finds the function's container: the only one, or the only one with a port, as Knative requires. The
+// others are sidecars; one of them is the runtime, which the function does not start.
 func ownContainer(all []container, n *yaml.Node, src source) (container, error) {
 	if len(all) == 1 {
 		return all[0], nil
@@ -293,7 +288,6 @@ func ownContainer(all []container, n *yaml.Node, src source) (container, error) 
 	return own[0], nil
 }
 
-// fromContainer reads the container's command, environment and resources.
 func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error {
 	f.Runtime.Command, f.Runtime.Args = c.Command, c.Args
 	if len(c.Command) > 0 {
@@ -341,8 +335,8 @@ func fromContainer(f *api.Function, c container, n *yaml.Node, src source) error
 	return nil
 }
 
-// asCommandLine reads args that begin with "--", which is how a cluster wants
-// them: there they are the function program's command line. A command of the container keeps its args.
+// asCommandLine handles args that begin with "--", as a cluster needs them: there they are the function program's
+// command line. A container with a command keeps its args.
 func asCommandLine(rt *api.Runtime) {
 	if len(rt.Args) == 0 || rt.Args[0] != "--" {
 		return
@@ -353,7 +347,6 @@ func asCommandLine(rt *api.Runtime) {
 	}
 }
 
-// checkRuntime says what a function's runtime lacks.
 func checkRuntime(f api.Function, n *yaml.Node, src source) error {
 	switch f.Runtime.Kind {
 	case api.RuntimeCommand, api.RuntimeHTTP:

@@ -75,7 +75,7 @@ func TestParseReadsEveryField(t *testing.T) {
 	}
 }
 
-// TestErrorsSayWhatToChange reads one bad manifest each and wants the words that let a user mend it.
+// TestErrorsSayWhatToChange checks that errors of bad manifests say how to mend them.
 func TestErrorsSayWhatToChange(t *testing.T) {
 	good := strings.TrimSuffix(full, "---\n")
 	replace := func(old, with string) string {
@@ -132,7 +132,8 @@ func TestErrorsSayWhatToChange(t *testing.T) {
 	}
 }
 
-// TestWhatModelsAreCalled: a path counts from the manifest's folder, a name or a URL stays as it is.
+// TestWhatModelsAreCalled checks that paths are resolved against the manifest's folder, and that names and URLs stay
+// as they are.
 func TestWhatModelsAreCalled(t *testing.T) {
 	for _, tt := range []struct{ kind, ref, want string }{
 		{"engine", "pico", "pico"},
@@ -160,7 +161,7 @@ func TestWhatModelsAreCalled(t *testing.T) {
 	}
 }
 
-// TestSidecar: of two containers the one with the port is the function.
+// TestSidecar checks that of two containers the one with a port is the function.
 func TestSidecar(t *testing.T) {
 	got, err := config.Parse(strings.NewReader(`
 apiVersion: serving.knative.dev/v1
@@ -224,7 +225,7 @@ func TestForModelNamesTheFunctionAfterTheFile(t *testing.T) {
 	}
 }
 
-// TestShownManifests reads the manifests that docs/machine.md shows; the README has the first of them.
+// TestShownManifests parses the manifests in docs/machine.md; the README has the first of them.
 func TestShownManifests(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -271,7 +272,7 @@ func TestShownManifests(t *testing.T) {
 	}
 }
 
-// TestEveryKeyHasASetter ties the table of keys to the code that reads them.
+// TestEveryKeyHasASetter compares the table of keys with the setters.
 func TestEveryKeyHasASetter(t *testing.T) {
 	for _, k := range api.Keys {
 		manifest := strings.Replace(full, "autoscaling.knative.dev/window: 40s", k.Name+": []", 1)
@@ -298,7 +299,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// What a cluster needs to be written is understood on one machine too.
+// TestManifestAsInACluster checks that the notation for clusters works on one machine too.
 func TestManifestAsInACluster(t *testing.T) {
 	manifest := strings.NewReplacer(
 		"args: [--threads", "args: [--, --threads",
@@ -326,7 +327,7 @@ func TestManifestAsInACluster(t *testing.T) {
 	}
 }
 
-// TestHub: what other programs call a hub's repository.
+// TestHub checks other programs' notation for repositories of a hub.
 func TestHub(t *testing.T) {
 	for ref, want := range map[string]string{
 		"hf.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF":              "hf://Qwen/Qwen2.5-0.5B-Instruct-GGUF?quant=default",

@@ -14,14 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// resolveModel makes a file's path absolute. Names of models, of Rouse or of the
-// runtime, and references that are fetched stay as they are. Runtimes that load
-// files have no names with a slash or a dot; the others have (org/name), and a
-// path shows itself there by how it begins or ends.
+// resolveModel makes a file path absolute. Model names, of Rouse or of the runtime, and references to fetch stay as
+// they are. Runtimes that load files have no names with a slash or a dot. For others, which have (org/name), a path
+// is recognized by its beginning or end.
 func resolveModel(kind, ref, dir string) string {
 	if path, isFile := strings.CutPrefix(ref, "file://"); isFile {
 		path = fromFolder(path, dir)
-		if strings.ContainsRune(path, '#') { // with a checksum, which the fetch looks at
+		if strings.ContainsRune(path, '#') { // a checksum, for the fetch
 			return "file://" + path
 		}
 		return path
@@ -39,7 +38,7 @@ func resolveModel(kind, ref, dir string) string {
 	return fromFolder(ref, dir)
 }
 
-// fromFolder makes a path absolute that counts from dir; an empty one stays empty.
+// fromFolder makes a path absolute, relative to dir; an empty one stays empty.
 func fromFolder(path, dir string) string {
 	if path == "" {
 		return ""
@@ -53,8 +52,8 @@ func fromFolder(path, dir string) string {
 	return path
 }
 
-// fromHub is the reference that hf.co/ORG/NAME[:QUANT] stands for, as other programs write it: the GGUF model of that
-// quantization. Any other reference stays as it is.
+// fromHub expands hf.co/ORG/NAME[:QUANT], a notation of other programs, to a reference to the GGUF model of that
+// quantization. Other references stay as they are.
 func fromHub(ref string) string {
 	rest, is := strings.CutPrefix(strings.TrimPrefix(ref, "https://"), "hf.co/")
 	if !is {
@@ -67,7 +66,8 @@ func fromHub(ref string) string {
 	return fmt.Sprintf("hf://%s?quant=%s", repository, cmp.Or(quant, "default"))
 }
 
-// IsReference says whether a text says where a model is, a path or a URL, and is not the name of one, such as org/name or namespace/name.
+// IsReference reports whether a text is a path or URL of a model rather than a name such as org/name or
+// namespace/name.
 func IsReference(text string) bool {
 	if name, _ := CutName(text); name != "" {
 		return true
@@ -80,9 +80,8 @@ func IsReference(text string) bool {
 	return strings.Contains(text, "://") || strings.HasSuffix(text, ".gguf")
 }
 
-// ForModel declares a function that serves the model at ref, a path, a URL to
-// fetch it from or the name of a model that ships with Rouse, under a name made from it.
-// "NAME=REF" gives it that name instead; see [Named].
+// ForModel declares a function for the model at ref: a path, a URL to fetch, or the name of a model that ships with
+// Rouse. The function's name is derived from it. "NAME=REF" sets the name; see [Named].
 func ForModel(ref, origin string) (api.Function, error) {
 	if name, rest := CutName(ref); name != "" {
 		return Named(forModel(fromHub(rest), "m", origin), name)
@@ -104,7 +103,8 @@ func ForModel(ref, origin string) (api.Function, error) {
 	return f, nil
 }
 
-// CutName splits "NAME=REF". Without a name all of it is the reference, which may have a "=" of its own behind its first "/", "?" or "#".
+// CutName splits "NAME=REF". Without a name the whole text is the reference, which may contain "=" after its first
+// "/", "?" or "#".
 func CutName(text string) (name, ref string) {
 	name, ref, found := strings.Cut(text, "=")
 	if !found || name == "" || ref == "" || strings.ContainsAny(name, "/?#") {
@@ -113,8 +113,8 @@ func CutName(text string) (name, ref string) {
 	return name, ref
 }
 
-// Named gives a function the name of a model: one that no function can have, such as qwen2.5:0.5b, is a name of its model beside the
-// function's own, qwen2-5-0-5b.
+// Named names a function. A name that no function can have, such as qwen2.5:0.5b, becomes an alias of the model, and
+// the function's name is derived from it: qwen2-5-0-5b.
 func Named(f api.Function, name string) (api.Function, error) {
 	own := name
 	if api.CheckName(name) != nil {
@@ -130,7 +130,6 @@ func Named(f api.Function, name string) (api.Function, error) {
 	return f.WithDefaults(), nil
 }
 
-// forModel declares a function of that name.
 func forModel(ref, name, origin string) api.Function {
 	kind := api.RuntimeEngine
 	if strings.HasPrefix(ref, "ollama://") {
@@ -145,8 +144,8 @@ func forModel(ref, name, origin string) api.Function {
 	}.WithDefaults()
 }
 
-// NameOf makes a function's name of a model's, as far as one can be made: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. Empty: the model's
-// has no Latin letter and no digit.
+// NameOf derives a function's name from a model's: Qwen2.5 is qwen2-5, 7b is m-7b, ünï is uni. Empty: the model's
+// name has no Latin letter and no digit.
 func NameOf(model string) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		switch {
@@ -154,7 +153,7 @@ func NameOf(model string) string {
 			return r
 		case r >= 'A' && r <= 'Z':
 			return r - 'A' + 'a'
-		case unicode.Is(unicode.Mn, r): // what stands on a letter
+		case unicode.Is(unicode.Mn, r): // combining marks
 			return -1
 		}
 		return '-'

@@ -11,11 +11,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// placedFields are those of a container that a manifest for other clusters has. All else of it is its own cluster's.
+// placedFields are the container fields that a manifest for other clusters contains. The others belong to the
+// declaring cluster.
 var placedFields = []string{"name", "image", "args", "command", "env", "envFrom", "ports", "resources"}
 
-// Placed makes of a revision that has the annotation [api.AnnotationClusters] the function that its Service is in other clusters:
-// by the Service's name, with the manifest that they get. What one machine could not run is an error, as in [Parse].
+// Placed converts a revision with the annotation [api.AnnotationClusters] to the function for other clusters. It has
+// the Service's name and the manifest that they receive. What one machine could not run is an error, as in [Parse].
 func Placed(r RevisionSource) (api.Function, error) {
 	var spec struct {
 		timeouts

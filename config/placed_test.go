@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// TestPlaced: what other clusters get of a revision is the Service that it belongs to, and they read of it what was declared.
+// TestPlaced checks that other clusters get a revision's Service and read from it what was declared.
 func TestPlaced(t *testing.T) {
 	source := revision(`{"containerConcurrency": 3, "timeoutSeconds": 300, "responseStartTimeoutSeconds": 300, "enableServiceLinks": false, "volumes": [{"name": "v", "emptyDir": {}}],
 		"containers": [{"name": "user-container", "image": "dev.local/rouse-vllm:v1", "args": ["--", "--max-model-len", "99"], "ports": [{"containerPort": 8080}],
@@ -42,7 +42,7 @@ func TestPlaced(t *testing.T) {
 	}
 }
 
-// TestPlacedBadly: what another cluster could not have is an error that says so.
+// TestPlacedBadly checks the errors for what another cluster could not have.
 func TestPlacedBadly(t *testing.T) {
 	for spec, want := range map[string]string{
 		`[]`:                 "read the spec",

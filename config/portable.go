@@ -13,14 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Manifest is the text that declares one function.
+// Manifest is a function with the YAML that declares it.
 type Manifest struct {
 	Function api.Function
-	// YAML declares the same function wherever it lies: paths that counted from the file's folder are whole.
+	// YAML is independent of its location: paths relative to the file's folder are absolute.
 	YAML []byte
 }
 
-// Portable reads the functions of a file with their texts. It is [Load], and has its errors.
+// Portable is [Load] with the text of each function.
 func Portable(path string) ([]Manifest, error) {
 	var raw []byte
 	var err error
@@ -44,7 +44,7 @@ func Portable(path string) ([]Manifest, error) {
 		var doc yaml.Node
 		if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 			break
-		} else if err != nil { // it was read above
+		} else if err != nil { // parsed above
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
@@ -61,7 +61,7 @@ func Portable(path string) ([]Manifest, error) {
 	return all, nil
 }
 
-// whole makes the paths of a document those of the function that was read from it.
+// whole replaces the paths in a document by the resolved ones of f.
 func whole(doc *yaml.Node, f api.Function) {
 	annotations := at(doc.Content[0], "spec", "template", "metadata", "annotations")
 	for key, path := range map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationAdapterRoot: f.Runtime.AdapterRoot} {
@@ -86,7 +86,6 @@ func whole(doc *yaml.Node, f api.Function) {
 	}
 }
 
-// at is what stands at a path of keys; nil: nothing.
 func at(n *yaml.Node, keys ...string) *yaml.Node {
 	for _, key := range keys {
 		if n == nil || n.Kind != yaml.MappingNode {
@@ -103,7 +102,7 @@ func at(n *yaml.Node, keys ...string) *yaml.Node {
 	return n
 }
 
-// ManifestOf is a text that declares what [ForModel] makes: a function of one model, with its names and its environment.
+// ManifestOf returns a manifest for a function made by [ForModel]: one model, with its names and environment.
 func ManifestOf(f api.Function) (Manifest, error) {
 	annotations := map[string]string{api.AnnotationModel: f.Runtime.Model, api.AnnotationRuntime: f.Runtime.Kind}
 	if f.Model != "" && string(f.Model) != f.Name.Name() {
@@ -140,6 +139,6 @@ func ManifestOf(f api.Function) (Manifest, error) {
 	if err := enc.Encode(doc); err != nil {
 		return Manifest{}, fmt.Errorf("write the manifest of %s: %w", f.Name, err)
 	}
-	_ = enc.Close() // into memory
+	_ = enc.Close() // writes to memory
 	return Manifest{f, b.Bytes()}, nil
 }

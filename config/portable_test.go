@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// TestPortable: a manifest that was kept elsewhere declares the same function.
+// TestPortable checks that a manifest stored elsewhere declares the same function.
 func TestPortable(t *testing.T) {
 	dir, kept := t.TempDir(), t.TempDir()
 	text := `# mine

@@ -13,25 +13,20 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// RevisionSource is what a cluster knows of a Knative revision.
+// RevisionSource is the cluster's data of a Knative revision.
 type RevisionSource struct {
-	// Namespace and Name are the revision's.
 	Namespace, Name string
-	// Service is the Knative Service that it belongs to (its label
-	// serving.knative.dev/service); empty: none.
-	Service string
-	// Annotations are the revision's.
+	// Service is the Knative Service of the revision (its label serving.knative.dev/service); empty: none.
+	Service     string
 	Annotations map[string]string
-	// Adapters are those of the annotation [api.AnnotationAdapters] of the Service itself, which stands for the
-	// revision's; nil: it has none.
+	// Adapters are the adapters from the Service's own annotation [api.AnnotationAdapters], which override the
+	// revision's; nil: none.
 	Adapters *[]api.Adapter
-	// Spec is the revision's spec as JSON.
-	Spec []byte
-	// GPUs are extended resources of the cluster that are GPUs, besides those of [api.GPUMakers].
+	Spec     []byte
+	// GPUs are the cluster's extended GPU resources besides those of [api.GPUMakers].
 	GPUs []string
 }
 
-// revisionSpec is the part of a revision's spec that Rouse reads.
 type revisionSpec struct {
 	timeouts
 	ContainerConcurrency int                 `json:"containerConcurrency"`
@@ -46,7 +41,7 @@ type revisionContainer struct {
 	} `json:"ports"`
 	Env []struct {
 		Name  string `json:"name"`
-		Value string `json:"value"` // empty also where it comes from elsewhere (valueFrom)
+		Value string `json:"value"` // empty also with valueFrom
 	} `json:"env"`
 	Resources struct {
 		Requests map[string]quantity `json:"requests"`
@@ -54,10 +49,10 @@ type revisionContainer struct {
 	} `json:"resources"`
 }
 
-// quantity is one of Kubernetes', which may be a JSON text or a number.
+// quantity is a Kubernetes quantity: a JSON string or number.
 type quantity string
 
-// UnmarshalJSON takes a text or a number.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (q *quantity) UnmarshalJSON(raw []byte) error {
 	var n json.Number
 	if err := json.Unmarshal(raw, &n); err == nil {
@@ -67,29 +62,18 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, (*string)(q))
 }
 
-// defaultPort is where a container listens that names no port: Knative's default.
+// defaultPort is Knative's default port of a container.
 const defaultPort = 8080
 
-// Revision makes a function of a Knative revision: Name is namespace/revision,
-// Service namespace/service. It does no I/O.
+// Revision converts a Knative revision to a function: Name is namespace/revision, Service namespace/service. It does no I/O. It returns all errors in one line, in a
+// fixed order, and the function without the invalid parts. It differs from a manifest's function:
 //
-// It differs from a manifest's function where a cluster differs from one machine:
-//
-//   - The container runs the function program itself, and its args are that
-//     program's command line; so Runtime.Command, Args and Env are empty. Of the args
-//     and of the ROUSE_ variables only what others must know is read: runtime, model,
-//     served name and concurrency, under what annotations say, and, if nothing declares the
-//     concurrency, the server's own settings of it.
-//   - An instance needs what all containers of its pod ask for: a sidecar may be the runtime.
-//   - What stays empty in Runtime the image may know: a missing model is no error,
-//     and Runtime.Kind has no default. Paths are the container's and stay as they are.
-//   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes that into every revision.
-//   - Any class is right: whose revision it is is the caller's business.
-//   - autoscaling.knative.dev/initial-scale has no field; its reader is whoever makes pods.
-//
-// All that is wrong comes in one error of one line, in a fixed order. The function
-// that comes with it has all that is right: what is wrong is as if it were not there.
-// [RevisionPort] says where the container listens.
+//   - The container runs the function program, and its args are that program's command line. So Runtime.Command, Args and Env are empty. Only runtime, model,
+//     served name and concurrency are read of them.
+//   - The memory and GPUs of all containers count: a sidecar may be the runtime.
+//   - The image may set what is empty in Runtime: a missing model is no error, and Runtime.Kind has no default. Paths are the container's.
+//   - timeoutSeconds and responseStartTimeoutSeconds of 300 count as not set: Knative writes them into every revision.
+//   - Any class is accepted: the caller selects revisions. autoscaling.knative.dev/initial-scale is read where pods are created.
 func Revision(r RevisionSource) (api.Function, error) {
 	f := api.Function{
 		Name:        api.NewFunctionName(r.Namespace, r.Name),
@@ -137,7 +121,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	}
 	if f.Concurrency == 0 {
 		server := f.Runtime
-		server.Command, server.Args = own.Command, own.Args // the function's own flags have other names
+		server.Command, server.Args = own.Command, own.Args // the function program's own flags differ from the server's
 		for _, e := range own.Env {
 			server.Env = append(server.Env, e.Name+"="+e.Value)
 		}
@@ -149,8 +133,7 @@ func Revision(r RevisionSource) (api.Function, error) {
 	return f, wrong.of(f.Origin)
 }
 
-// RevisionPort is the port that a revision's function listens on: that of its own
-// container, else 8080.
+// RevisionPort returns the port of the revision's own container; default 8080.
 func RevisionPort(r RevisionSource) int {
 	_, own, err := revisionParts(r)
 	if err != nil || len(own.Ports) == 0 {
@@ -159,7 +142,6 @@ func RevisionPort(r RevisionSource) int {
 	return cmp.Or(own.Ports[0].ContainerPort, defaultPort)
 }
 
-// revisionParts reads the spec and finds the function's container in it.
 func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, err error) {
 	if err := json.Unmarshal(r.Spec, &spec); err != nil {
 		return revisionSpec{}, own, fmt.Errorf("read the spec: %w", err)
@@ -180,7 +162,8 @@ func revisionParts(r RevisionSource) (spec revisionSpec, own revisionContainer, 
 	return spec, own, nil
 }
 
-// describe reads the container's command line and environment.
+// describe reads runtime, model, served name and concurrency from the container's command line and ROUSE_ variables.
+// Annotations override them. If nothing sets the concurrency, the server's own settings do.
 func (c revisionContainer) describe(f *api.Function) {
 	env := map[string]string{}
 	for _, e := range c.Env {
@@ -191,13 +174,12 @@ func (c revisionContainer) describe(f *api.Function) {
 	}
 	f.Runtime.Kind, f.Runtime.Model = said("runtime"), said("model")
 	f.Model = api.ModelName(said("served-model-name"))
-	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function itself refuses what is no number
+	if n, err := strconv.Atoi(said("concurrency")); err == nil && n > 0 { // the function program itself rejects an invalid number
 		f.Concurrency = n
 	}
 }
 
-// resources adds what the container asks for to what an instance needs; its error
-// has all that is wrong with it. gpus are the resources that are GPUs.
+// resources adds the container's requests to need; its error covers all invalid ones. gpus are the GPU resources.
 func (c revisionContainer) resources(need *api.Memory, gpus []string) error {
 	var wrong problems
 	if memory := cmp.Or(c.Resources.Requests["memory"], c.Resources.Limits["memory"]); memory != "" {
@@ -222,8 +204,8 @@ func (c revisionContainer) resources(need *api.Memory, gpus []string) error {
 	return wrong.join()
 }
 
-// flagValue is the value of a flag on the function's command line, "" where it
-// is not given there. What stands after "--" is the runtime's.
+// flagValue returns the last value of a flag on the function's command line, or "". Arguments after "--" belong to
+// the runtime.
 func flagValue(args []string, flag string) (value string) {
 	for i, a := range args {
 		if a == "--" {
@@ -238,8 +220,7 @@ func flagValue(args []string, flag string) (value string) {
 	return value
 }
 
-// checkKind says what is wrong with the runtime's kind, and takes it away. It is
-// an annotation's, or else the container's own.
+// checkKind checks the runtime's kind, from an annotation or the container, and clears an invalid one.
 func checkKind(f *api.Function, annotated bool) error {
 	kind, place := f.Runtime.Kind, "the container's argument --runtime or environment variable "+api.EnvRuntime
 	if annotated {
@@ -256,7 +237,7 @@ func checkKind(f *api.Function, annotated bool) error {
 	return nil
 }
 
-// problems are errors that are told together.
+// problems are errors that are reported together.
 type problems []error
 
 func (p *problems) add(err error) {
@@ -265,7 +246,7 @@ func (p *problems) add(err error) {
 	}
 }
 
-// join makes one error of one line; nil where there is none.
+// join returns one error of one line; nil if there is none.
 func (p problems) join() error {
 	if len(p) < 2 {
 		return errors.Join(p...)
@@ -277,7 +258,7 @@ func (p problems) join() error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// of joins what is wrong with something.
+// of joins the errors of an object.
 func (p problems) of(object string) error {
 	if len(p) == 0 {
 		return nil

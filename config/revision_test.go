@@ -67,7 +67,8 @@ func TestRevisionReadsEveryField(t *testing.T) {
 	}
 }
 
-// TestConcurrency: how many requests an instance takes at once is declared, or said by its server's settings, in a cluster and in a manifest.
+// TestConcurrency checks that the concurrency comes from the declaration or the server's settings, in a cluster and
+// in a manifest.
 func TestConcurrency(t *testing.T) {
 	for _, tc := range []struct {
 		spec, runtime string
@@ -96,7 +97,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// TestTimeouts: those of a revision mean the same in a cluster and in a manifest; annotations go before them.
+// TestTimeouts checks that timeouts mean the same in a revision and in a manifest, and that annotations override
+// them.
 func TestTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		fields           string
@@ -135,7 +137,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestKnativesScaling: Knative's annotations say how long an instance stays without requests, and what can't be is refused.
+// TestKnativesScaling checks that Knative's annotations set the idle time, and that invalid ones are rejected.
 func TestKnativesScaling(t *testing.T) {
 	const prefix = "autoscaling.knative.dev/"
 	for _, tc := range []struct {
@@ -186,7 +188,8 @@ func TestRevisionThatSaysNothing(t *testing.T) {
 	}
 }
 
-// All that is wrong is told at once, always in the same words, and what is right stays.
+// TestRevisionTellsAllThatIsWrong checks that all errors come at once, in a fixed order, and that valid parts are
+// kept.
 func TestRevisionTellsAllThatIsWrong(t *testing.T) {
 	source := revision(`{"containers": [{"resources": {"requests": {"memory": "lots"}, "limits": {"nvidia.com/gpu": "all"}}}]}`, map[string]string{
 		"rouse.dev/sleep-afer":              "30s",
@@ -242,7 +245,7 @@ func TestRevisionOfABadSpec(t *testing.T) {
 	}
 }
 
-// FuzzRevision: whatever a cluster's objects hold, there is an answer.
+// FuzzRevision checks that any object of a cluster yields a result.
 func FuzzRevision(f *testing.F) {
 	f.Add(`{"containers":[{"ports":[{"containerPort":1}],"resources":{"limits":{"nvidia.com/gpu":1}}}]}`, "rouse.dev/handler", "[1]")
 	f.Add(`{"containers":null}`, "rouse.dev/adapters", "a=b")
@@ -254,7 +257,7 @@ func FuzzRevision(f *testing.F) {
 	})
 }
 
-// TestRevisionsOfAllMakers: GPUs are those of NVIDIA, AMD and Intel, and what the cluster's settings name.
+// TestRevisionsOfAllMakers checks the GPU resources of NVIDIA, AMD and Intel, and those in the cluster's settings.
 func TestRevisionsOfAllMakers(t *testing.T) {
 	for name, want := range map[string]int{"nvidia.com/gpu": 2, "nvidia.com/gpu.shared": 2, "amd.com/gpu": 2, "gpu.intel.com/i915": 2, "gpu.intel.com/xe": 2, "example.com/npu": 2, "example.com/nic": 0} {
 		source := revision(`{"containers": [{"resources": {"limits": {"`+name+`": "2"}}}]}`, nil)

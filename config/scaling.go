@@ -13,10 +13,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxCanary bounds the tokens of a canary: each wake waits for them.
+// maxCanary bounds the canary's tokens: each wake waits for them.
 const maxCanary = 64
 
-// idleKeys are Knative's times for which an instance stays without requests, with their bounds there.
+// idleKeys are Knative's idle times and delays, with Knative's bounds.
 var idleKeys = []struct {
 	key, older  string
 	least, most time.Duration
@@ -26,9 +26,9 @@ var idleKeys = []struct {
 	{"scale-to-zero-pod-retention-period", "scaleToZeroPodRetentionPeriod", 0, time.Hour},
 }
 
-// fromKnative reads those of Knative's scaling annotations that are one setting of ours together: an instance sleeps when the
-// window, or our default, and both delays have passed without a request, unless [api.AnnotationSleepAfter] says another time. A
-// metric that instances are not scaled by is an error.
+// fromKnative reads the scaling annotations of Knative that together are one setting of ours. An instance sleeps
+// after the window (or our default) plus both delays without a request, unless [api.AnnotationSleepAfter] is set. A
+// metric other than concurrency is an error.
 func fromKnative(f *api.Function, value func(key string) (string, bool)) error {
 	idle := api.DefaultSleepAfter
 	for _, k := range idleKeys {
@@ -83,7 +83,7 @@ func setVariantOf(f *api.Function, s string) error {
 	return nil
 }
 
-// setProviderPatch takes a JSON object. What may be in it is for who makes the pod to say.
+// setProviderPatch accepts a JSON object. The part that creates the pod checks its content.
 func setProviderPatch(f *api.Function, s string) error {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(s), &patch); err != nil || patch == nil {
@@ -93,7 +93,7 @@ func setProviderPatch(f *api.Function, s string) error {
 	return nil
 }
 
-// oneOf is a choice between two words, of which the second one is true.
+// oneOf returns a setter for a choice of two words; the second one means true.
 func oneOf(field func(*api.Function) *bool, off, on string) func(*api.Function, string) error {
 	return func(f *api.Function, s string) error {
 		if s != off && s != on {
@@ -104,7 +104,7 @@ func oneOf(field func(*api.Function) *bool, off, on string) func(*api.Function, 
 	}
 }
 
-// setCanaryTokens keeps "0" as -1: in the field, 0 is what suits the runtime.
+// setCanaryTokens stores "0" as -1: in the field, 0 means the runtime's default.
 func setCanaryTokens(f *api.Function, s string) error {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > maxCanary {
@@ -117,7 +117,7 @@ func setCanaryTokens(f *api.Function, s string) error {
 	return nil
 }
 
-// orNone keeps "0" as -1: in the field, 0 is the runtime's default.
+// orNone stores "0" as -1: in the field, 0 means the runtime's default.
 func orNone[T ~int64](set func(func(*api.Function) *T) func(*api.Function, string) error, field func(*api.Function) *T) func(*api.Function, string) error {
 	inner := set(field)
 	return func(f *api.Function, s string) error {
@@ -139,8 +139,7 @@ func setConversationFolder(f *api.Function, s string) error {
 	return nil
 }
 
-// checkTogether says what is wrong with fields that are right alone, and takes
-// away what is.
+// checkTogether checks combinations of fields and clears invalid ones.
 func checkTogether(f *api.Function) error {
 	var wrong problems
 	if f.DualPods && f.Memory.Devices < 1 {

@@ -14,7 +14,7 @@ import (
 
 const patch = `{"spec":{"containers":[{"name":"user-container"}]}}`
 
-// scaling are annotations of every key that says how a function scales.
+// scaling has annotations with every scaling key.
 var scaling = map[string]string{
 	api.AnnotationTargetTTFT:    "800ms",
 	api.AnnotationTargetKVUsage: "0.7",
@@ -31,17 +31,17 @@ var scalingWant = api.Function{
 	Cost:   2.5, VariantOf: "big", DualPods: true, ProviderPatch: patch, CanaryTokens: -1,
 }
 
-// scalingOf is the part of f that is in scalingWant.
+// scalingOf returns the fields of f that are set in scalingWant.
 func scalingOf(f api.Function) api.Function {
 	return api.Function{Target: f.Target, Cost: f.Cost, VariantOf: f.VariantOf, DualPods: f.DualPods, ProviderPatch: f.ProviderPatch, CanaryTokens: f.CanaryTokens}
 }
 
-// manifestWith is the full manifest with further annotations.
+// manifestWith returns the full manifest with further annotations.
 func manifestWith(annotations map[string]string) string {
 	var lines strings.Builder
 	base := full
 	for k, v := range annotations {
-		if _, after, found := strings.Cut(base, "        "+k+": "); found { // in its place
+		if _, after, found := strings.Cut(base, "        "+k+": "); found { // replace it
 			value, _, _ := strings.Cut(after, "\n")
 			base = strings.Replace(base, "        "+k+": "+value+"\n", "", 1)
 		}
@@ -67,7 +67,7 @@ func TestScalingKeys(t *testing.T) {
 	}
 }
 
-// TestScalingErrorsSayWhatToChange gives each key a bad value, in a manifest and at a revision.
+// TestScalingErrorsSayWhatToChange sets each key to a bad value, in a manifest and in a revision.
 func TestScalingErrorsSayWhatToChange(t *testing.T) {
 	for key, bad := range map[string]map[string]string{ // the value, and words of the error
 		api.AnnotationTargetTTFT:    {"fast": "30s", "-1s": "30s"},
@@ -123,7 +123,7 @@ func TestVariantsShareOneName(t *testing.T) {
 	}
 }
 
-// TestConversationKeys: 0 is none, which differs from nothing said; other runtimes keep no conversations.
+// TestConversationKeys checks that 0 means none, which differs from unset, and that other runtimes reject the keys.
 func TestConversationKeys(t *testing.T) {
 	keys := map[string]string{
 		api.AnnotationConversationMemory: "0", api.AnnotationConversationFolder: "/var/lib/kept", api.AnnotationConversationLimit: "2Gi", api.AnnotationConversationAge: "0",

@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestOlderSpelling is accepted, and loses to the newer one beside it.
+// TestOlderSpelling checks that older spellings are accepted, and that the newer one wins.
 func TestOlderSpelling(t *testing.T) {
 	for name, tt := range map[string]struct {
 		keys map[string]string

@@ -11,11 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// fields are the fields of the objects that a Service is made of down to its containers, as Knative
-// has them: a misspelt one would be left out without a word. A value that is nil is not looked into.
+// fields are the known fields of a Service down to its containers, as Knative defines them; without the check, a
+// misspelt one would be ignored silently. A nil value is not descended into.
 type fields map[string]fields
 
-// leaves are fields that are not looked into.
+// leaves returns fields that are not descended into.
 func leaves(names string) fields {
 	f := fields{}
 	for name := range strings.FieldsSeq(names) {
@@ -24,7 +24,7 @@ func leaves(names string) fields {
 	return f
 }
 
-// with adds fields that are looked into.
+// with adds fields that are descended into.
 func (f fields) with(name string, of fields) fields {
 	f[name] = of
 	return f
@@ -32,7 +32,7 @@ func (f fields) with(name string, of fields) fields {
 
 var (
 	metadataFields = leaves("name generateName namespace labels annotations finalizers ownerReferences uid resourceVersion generation creationTimestamp deletionTimestamp deletionGracePeriodSeconds selfLink managedFields")
-	// envFields and those below are of a list's entries.
+	// envFields and the following are fields of list entries.
 	envFields       = leaves("name value valueFrom")
 	portFields      = leaves("name containerPort protocol hostPort hostIP")
 	containerFields = leaves("name image args command workingDir envFrom volumeMounts volumeDevices livenessProbe readinessProbe startupProbe lifecycle securityContext imagePullPolicy terminationMessagePath terminationMessagePolicy stdin stdinOnce tty resizePolicy restartPolicy").
@@ -47,7 +47,7 @@ var (
 	})
 )
 
-// checkFields reports the first field of n that is not known.
+// checkFields returns an error for the first unknown field of n.
 func checkFields(n *yaml.Node, known fields, path string, src source) error {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -79,7 +79,7 @@ func checkFields(n *yaml.Node, known fields, path string, src source) error {
 	return nil
 }
 
-// nearestOf is the known name that is most like another.
+// nearestOf returns the known name most similar to name.
 func nearestOf[V any](name string, known map[string]V) string {
 	names := make([]string, 0, len(known))
 	for n := range known {
@@ -92,17 +92,15 @@ func nearestOf[V any](name string, known map[string]V) string {
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
 }
 
-// scalingPrefix is of the keys that Knative's autoscalers read.
 const scalingPrefix = "autoscaling.knative.dev/"
 
-// scalingKeys are Knative's own, in both spellings. One that is not here is not an error of the
-// declaration to Knative, but does nothing.
+// scalingKeys are Knative's keys, in both spellings. Knative ignores others without an error.
 var scalingKeys = leaves("class metric target window min-scale minScale max-scale maxScale initial-scale initialScale activation-scale activationScale " +
 	"scale-down-delay scaleDownDelay scale-to-zero-pod-retention-period scaleToZeroPodRetentionPeriod metric-aggregation-algorithm metricAggregationAlgorithm " +
 	"target-utilization-percentage targetUtilizationPercentage target-burst-capacity targetBurstCapacity " +
 	"panic-window-percentage panicWindowPercentage panic-threshold-percentage panicThresholdPercentage")
 
-// checkScaling reports a key of Knative's autoscalers that none of them has.
+// checkScaling returns an error for an unknown key of Knative's autoscalers.
 func checkScaling(key string) error {
 	name, scaling := strings.CutPrefix(key, scalingPrefix)
 	if !scaling {
@@ -114,10 +112,9 @@ func checkScaling(key string) error {
 	return fmt.Errorf("unknown annotation %.100s: did you mean %s?", key, scalingPrefix+nearestOf(name, scalingKeys))
 }
 
-// plainResources are what a container asks for under a name without a domain.
 var plainResources = leaves("cpu memory ephemeral-storage")
 
-// checkResource reports a resource that Kubernetes refuses as unknown; those with a domain are others' to name.
+// checkResource returns an error for a resource that Kubernetes rejects as unknown; names with a domain are accepted.
 func checkResource(name string) error {
 	if _, known := plainResources[name]; known || strings.Contains(name, "/") || strings.HasPrefix(name, "hugepages-") {
 		return nil

@@ -28,7 +28,7 @@ spec:
           livenessProbe: {whatever: 1}
 `
 
-// TestMisspeltFields: what Knative would drop, or nobody reads, is an error that says what was meant.
+// TestMisspeltFields checks that fields which Knative would drop, or nothing reads, are errors with a suggestion.
 func TestMisspeltFields(t *testing.T) {
 	if _, err := config.Parse(strings.NewReader(plain), "m.yaml", "."); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestMisspeltFields(t *testing.T) {
 	}
 }
 
-// TestArgsBehindDashes: they mean in a manifest what they mean to the function program.
+// TestArgsBehindDashes checks that args after "--" mean the same as for the function program.
 func TestArgsBehindDashes(t *testing.T) {
 	for _, tc := range []struct {
 		runtime, args string

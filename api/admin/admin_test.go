@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestWire: what clients of any age read is the same byte for byte.
+// TestWire checks that the wire format, which clients of any version read, stays the same byte for byte.
 func TestWire(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 	for _, tc := range []struct {
@@ -36,7 +36,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestFailed: a function that has no instance says why, one that can never have any before it was asked; one that serves has not failed.
+// TestFailed checks the reported reason for a function without an instance, also if it can never have one. A function
+// that serves has not failed.
 func TestFailed(t *testing.T) {
 	some := func(state api.State) []api.InstanceStatus { return []api.InstanceStatus{{State: state}} }
 	for name, tc := range map[string]struct {

@@ -9,57 +9,58 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PathClusters is the path of the clusters of a front door, GET: []Cluster. In a cluster it is an activator's too.
+// PathClusters lists the clusters of a front door, GET: []Cluster. In a cluster activators serve it too.
 const PathClusters = "/rouse/v1/clusters"
 
-// ClusterState says whether a front door has a cluster.
+// ClusterState is the connection state of a cluster.
 type ClusterState string
 
 // States of clusters.
 const (
 	ClusterJoined  ClusterState = "joined"
-	ClusterLeaving ClusterState = "leaving" // its agents finish what runs, and take nothing new
-	ClusterAway    ClusterState = "away"    // none of its agents is there
+	ClusterLeaving ClusterState = "leaving" // its agents finish their requests and accept nothing new
+	ClusterAway    ClusterState = "away"    // no agent is connected
 )
 
 // Cluster is a cluster that a front door declares.
 type Cluster struct {
 	Name  string       `json:"name"`
 	State ClusterState `json:"state"`
-	// Front says that it is another front door.
+	// Front means that it is another front door.
 	Front bool `json:"front,omitempty"`
-	// Since is when it came to that state; zero: it has not been seen.
+	// Since is when the state began; zero: the cluster was never seen.
 	Since time.Time `json:"since,omitzero"`
-	// Agents are those that are there.
+	// Agents are the connected agents.
 	Agents []ClusterAgent `json:"agents,omitempty"`
-	// Functions are those that it serves, Awake how many of these have an awake instance.
+	// Functions are the functions that it serves; Awake is how many of them have an awake instance.
 	Functions []string `json:"functions,omitempty"`
 	Awake     int      `json:"awake,omitempty"`
-	// Running are the requests there, of all who send some.
+	// Running is the number of requests there, from all senders.
 	Running int `json:"running"`
-	// Refused says what of the functions that it offers is not taken, and why: FUNCTION: REASON.
+	// Refused lists what is not accepted of its functions, as FUNCTION: REASON.
 	Refused []string `json:"refused,omitempty"`
-	// Rejected says why an agent of it was last shut out or sent away, while none of it has come since; RejectedAt is when.
+	// Rejected is why an agent was last rejected, if none has connected since; RejectedAt is when.
 	Rejected   string    `json:"rejected,omitempty"`
 	RejectedAt time.Time `json:"rejectedAt,omitzero"`
 }
 
-// PathFar is the path of what a front door knows of functions of clusters, GET: []Far; ?function=NAMESPACE/NAME: that
-// one in full. In a cluster it is an activator's.
+// PathFar lists a front door's view of its clusters' functions, GET: []Far; ?function=NAMESPACE/NAME: that function
+// in full. In a cluster an activator serves it.
 const PathFar = "/rouse/v1/clusters/functions"
 
-// Far is a function that clusters have, or that is to be created in one, as a front door knows it.
+// Far is a front door's view of a function that clusters have, or that is to be created in one.
 type Far struct {
 	Front    string   `json:"front"`
 	Function Function `json:"function"`
-	// Clusters are those that have it.
 	Clusters []string `json:"clusters,omitempty"`
-	// Why says what waits and which clusters were chosen for it; Wakes are the last wakes that this front door held requests for. Both in full only.
+	// Why explains what waits and which clusters were chosen; Wakes are the last wakes that this front door held
+	// requests for. Both are set in full views only.
 	Why   []api.Decision  `json:"why,omitempty"`
 	Wakes []api.WakeTrace `json:"wakes,omitempty"`
 }
 
-// MergeFar joins what several front doors say: instances, which each of them names the same, count once. The list is in the order of names.
+// MergeFar merges the views of several front doors, sorted by name. An instance has the same ID in every view and
+// counts once.
 func MergeFar(lists ...[]Far) []Far {
 	at := map[api.FunctionName]int{}
 	var all []Far
@@ -94,14 +95,13 @@ func MergeFar(lists ...[]Far) []Far {
 type ClusterAgent struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Way is the time of a message there and back; 0: none was measured yet.
+	// Way is the network round trip; 0: not measured yet.
 	Way   time.Duration `json:"way,omitempty"`
 	Since time.Time     `json:"since"`
 	Links int           `json:"links"`
 }
 
-// MergeClusters joins what several front doors say of the clusters that they declare: each has other agents. The list is in
-// the order of names.
+// MergeClusters merges the views of several front doors, each with agents of its own, sorted by name.
 func MergeClusters(lists ...[]Cluster) []Cluster {
 	merged := map[string]Cluster{}
 	for _, c := range slices.Concat(lists...) {
@@ -119,7 +119,7 @@ func MergeClusters(lists ...[]Cluster) []Cluster {
 	return all
 }
 
-// with is c with what another front door says of it.
+// with returns c merged with another front door's view of it.
 func (c Cluster) with(o Cluster) Cluster {
 	order := []ClusterState{ClusterJoined, ClusterLeaving, ClusterAway}
 	switch by := cmp.Compare(slices.Index(order, c.State), slices.Index(order, o.State)); {
@@ -138,7 +138,6 @@ func (c Cluster) with(o Cluster) Cluster {
 	return c
 }
 
-// union is what is in either, in order.
 func union(a, b []string) []string {
 	all := slices.Concat(a, b)
 	slices.Sort(all)

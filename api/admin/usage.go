@@ -7,18 +7,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PathUsage is where a GET finds the [Usage] that its [UsageQuery] asks for.
+// PathUsage returns the [Usage] selected by a [UsageQuery] (GET).
 const PathUsage = "/rouse/v1/usage"
 
-// UsageQuery says which [Usage], in the query of a URL.
+// UsageQuery selects a [Usage], in the query of a URL.
 type UsageQuery struct {
-	// From and To bound the time ("from", "to", RFC 3339); zero: there is no bound.
+	// From and To bound the time ("from", "to", RFC 3339); zero: no bound.
 	From, To time.Time
-	// Keys has a row for each key of a tenant ("keys=true").
+	// Keys adds a row for each key of a tenant ("keys=true").
 	Keys bool
 }
 
-// Values are the query's.
+// Values returns q as URL values.
 func (q UsageQuery) Values() url.Values {
 	v := url.Values{}
 	if !q.From.IsZero() {
@@ -33,7 +33,7 @@ func (q UsageQuery) Values() url.Values {
 	return v
 }
 
-// UsageQueryOf reads a query. The error is an *[api.Error].
+// UsageQueryOf parses a query. The error is an *[api.Error].
 func UsageQueryOf(v url.Values) (q UsageQuery, err error) {
 	if q.From, err = timeOf(v, "from"); err != nil {
 		return q, err
@@ -48,7 +48,7 @@ func UsageQueryOf(v url.Values) (q UsageQuery, err error) {
 	return q, nil
 }
 
-// timeOf is the time that a query names, zero where it names none.
+// timeOf parses the time in a query parameter; zero if there is none.
 func timeOf(v url.Values, name string) (time.Time, error) {
 	text := v.Get(name)
 	if text == "" {
@@ -61,21 +61,21 @@ func timeOf(v url.Values, name string) (time.Time, error) {
 	return t, nil
 }
 
-// Usage is who has used what between two times. The GPU-seconds of all rows are those of all GPUs between them.
+// Usage is the use by tenant between two times. The GPU-seconds of all rows add up to those of all GPUs in that time.
 type Usage struct {
 	Since time.Time  `json:"since"`
 	Until time.Time  `json:"until"`
 	Rows  []UsageRow `json:"rows"`
 }
 
-// What a function's GPU-seconds are of.
+// Classes of GPU-seconds.
 const (
-	UsageAwake  = "awake"  // instances that hold memory to serve
-	UsageAsleep = "asleep" // what sleepers keep
-	UsageIdle   = "idle"   // nobody's
+	UsageAwake  = "awake"  // held by instances to serve
+	UsageAsleep = "asleep" // held by sleepers
+	UsageIdle   = "idle"   // held by no instance
 )
 
-// UsageRow is what a tenant has used of a function, where that was asked for with one key, or what a function held that no tenant used.
+// UsageRow is a tenant's use of a function, by key if requested, or what a function held without use by a tenant.
 type UsageRow struct {
 	Function api.FunctionName `json:"function,omitempty"`
 	Tenant   string           `json:"tenant,omitempty"`
@@ -83,10 +83,10 @@ type UsageRow struct {
 	State    string           `json:"state"`
 	Requests int64            `json:"requests"`
 	Input    api.Tokens       `json:"inputTokens"`
-	// Cached are those of Input that instances had in their caches, as far as they say.
+	// Cached counts the tokens of Input that came from caches, if the instances report them.
 	Cached     api.Tokens `json:"cachedTokens"`
 	Output     api.Tokens `json:"outputTokens"`
 	GPUSeconds float64    `json:"gpuSeconds"`
-	// Cost is filled in by who has a price.
+	// Cost is filled in by readers that know a price.
 	Cost float64 `json:"cost,omitempty"`
 }

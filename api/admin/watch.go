@@ -7,12 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PathWatch is a stream of server-sent events (GET): what a page of a server shows, first all of it, then what changes. A reader
-// that is slow is told the last of several changes, never a list of all.
+// PathWatch is a stream of server-sent events (GET) for a server's page: first the full state, then changes. A slow
+// reader gets the last of several changes, never all of them.
 //
-// Events and their data: "server", what [PathInfo] says: all that there is follows, up to "ready", an empty object, and what a
-// reader knows besides is no more; "functions", []Summary; "gone", the names of functions that are no more; "devices",
-// []Device; "decisions", []api.Decision, the newest last.
+// Events and their data: "server" has what [PathInfo] returns and begins a full state, which ends with "ready", an
+// empty object; a reader drops everything that was not in it. "functions" has []Summary; "gone" the names of removed
+// functions; "devices" []Device; "decisions" []api.Decision, the newest last.
 const PathWatch = "/rouse/v1/watch"
 
 // Names of the events of [PathWatch].
@@ -25,16 +25,16 @@ const (
 	WatchReady     = "ready"
 )
 
-// Summary is what a list shows of a function. It is the autoscaler's view: activators are not asked.
+// Summary is a function as a list shows it, from the autoscaler alone: activators are not asked.
 type Summary struct {
 	Name    api.FunctionName `json:"name"`
 	Service api.FunctionName `json:"service,omitempty"`
 	Model   api.ModelName    `json:"model"`
 	Runtime string           `json:"runtime"`
-	// Source is the reference of its model.
+	// Source is the reference of the model.
 	Source string    `json:"source,omitempty"`
 	State  api.State `json:"state"`
-	// Waiting and Running are requests, Desired is how many instances are wanted awake, from Min to Max.
+	// Waiting and Running count requests. Desired is the number of instances wanted awake, from Min to Max.
 	Waiting     int          `json:"waiting,omitempty"`
 	Running     int          `json:"running,omitempty"`
 	Desired     int          `json:"desired,omitempty"`
@@ -50,11 +50,11 @@ type Summary struct {
 	LastRequest time.Time    `json:"lastRequest,omitzero"`
 	Need        api.Memory   `json:"need"`
 	Instances   []InstanceOf `json:"instances,omitempty"`
-	// Clusters are those that have a function that is not here.
+	// Clusters are the clusters that have a function which is not local.
 	Clusters []string `json:"clusters,omitempty"`
 }
 
-// InstanceOf is what a list shows of an instance; its fields are those of [api.InstanceStatus].
+// InstanceOf is an instance as a list shows it; its fields are those of [api.InstanceStatus].
 type InstanceOf struct {
 	Instance api.InstanceID `json:"instance"`
 	State    api.State      `json:"state"`
@@ -65,16 +65,15 @@ type InstanceOf struct {
 	Node     string         `json:"node,omitempty"`
 	Devices  []api.DeviceID `json:"devices,omitempty"`
 	Running  int            `json:"running,omitempty"`
-	// Memory is what it uses as measured.
+	// Memory is the measured use.
 	Memory  api.Memory `json:"memory"`
 	Granted bool       `json:"granted,omitempty"`
 	Message string     `json:"message,omitempty"`
 }
 
-// mostMessage bounds a message in a summary, in bytes.
 const mostMessage = 500
 
-// Summarize makes the summary of a function.
+// Summarize returns the summary of v.
 func Summarize(v Function) Summary {
 	f := v.Function
 	s := Summary{Name: f.Name, Service: f.Service, Model: f.Model, Runtime: f.Runtime.Kind, Source: f.Runtime.Model, State: v.State(),
@@ -91,7 +90,7 @@ func Summarize(v Function) Summary {
 	return s
 }
 
-// brief is the end of a message, which says why.
+// brief returns the end of a long message, which has the cause.
 func brief(message string) string {
 	if len(message) <= mostMessage {
 		return message
@@ -99,7 +98,7 @@ func brief(message string) string {
 	return "…" + strings.ToValidUTF8(message[len(message)-mostMessage:], "")
 }
 
-// State is one state for a whole function: the best that an instance has.
+// State returns the best state of the function's instances.
 func (f Function) State() api.State {
 	best, rank := api.Gone, 0
 	ranks := map[api.State]int{api.Gone: 0, api.Unhealthy: 1, api.Asleep: 2, api.Starting: 3, api.Draining: 4, api.Awake: 5}

@@ -8,14 +8,13 @@ import (
 
 // Paths between the parts of a cluster.
 //
-// An instance owns the credential for its control paths: it makes a random token
-// when it starts and sends it as a bearer token with everything that it posts to
-// the autoscaler ([PathRegister], [PathEvents]). The autoscaler takes the instance's
-// address from where the connection comes from and compares it with what
-// Kubernetes says of the pod; so a token is only ever tied to its own sender.
+// An instance owns the credential for its control paths: it makes a random token when it starts and sends it as a
+// bearer token with everything that it posts to the autoscaler ([PathRegister], [PathEvents]). The autoscaler takes
+// the instance's address from the connection and compares it with Kubernetes' address of the pod; so a token is only
+// ever tied to its own sender.
 //
-// Between autoscaler, activators and kn-rouse every call carries the cluster's
-// token, from the Secret [ControlSecret] in the system namespace.
+// Calls between autoscaler, activators and kn-rouse carry the cluster's token, from the Secret [ControlSecret] in the
+// system namespace.
 const (
 	PathRegister = "/rouse/v1/join"   // at the autoscaler, POST RegisterRequest: RegisterAnswer
 	PathReport   = "/rouse/v1/report" // at an instance, POST without a body or credential: send a report now; 202
@@ -28,47 +27,47 @@ const (
 	PathUsage     = "/rouse/v1/usage"     // at an activator, POST UsageMessage of another activator: UsageMessage
 )
 
-// Names in a cluster. All lie in the system namespace, knative-serving.
+// Names in a cluster. All are in the system namespace, knative-serving.
 const (
 	SystemNamespace     = "knative-serving"
 	ActivatorName       = "rouse-activator"  // Deployment; its pods have the label app=rouse-activator
-	AgentName           = "rouse-agent"      // Deployment of agents, activators for front doors elsewhere; its pods have the label app=rouse-agent
+	AgentName           = "rouse-agent"      // Deployment of agents, the activators that serve front doors elsewhere; its pods have the label app=rouse-agent
 	AutoscalerName      = "rouse-autoscaler" // Deployment, Service and Lease; its pods have the label app=rouse-autoscaler
 	ControlSecret       = "rouse-control"    // Secret with the key "token"
 	ControlSecretKey    = "token"
-	KeysSecret          = "rouse-keys" // Secret with the keys of clients (config/apikey), in the key "keys.yaml"
+	KeysSecret          = "rouse-keys" // Secret with the clients' keys (config/apikey), in the key "keys.yaml"
 	KeysSecretKey       = "keys.yaml"
-	LearnedConfigMap    = "rouse-learned" // ConfigMap with what leaders have learned of when functions are wanted, in the key "rhythms.json"; it may be emptied
+	LearnedConfigMap    = "rouse-learned" // ConfigMap with the times at which functions are usually wanted, as learned by leaders, in the key "rhythms.json"; it may be emptied
 	LearnedKey          = "rhythms.json"
 	FrontDoorName       = "rouse"                                       // Service of the front door
-	LabelLeader         = "rouse.dev/leader"                            // "true" on the pod of the autoscaler that decides; its Service selects it
+	LabelLeader         = "rouse.dev/leader"                            // "true" on the leading autoscaler's pod; its Service selects it
 	AutoscalerPort      = 8080                                          // events, joins and administration; Service port 80
 	ActivatorPort       = 8014                                          // the activator's control paths
 	MetricsPort         = 9091                                          // /metrics of activator and autoscaler, /healthz and /readyz of the autoscaler
-	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc" // where instances join
+	DefaultControlURL   = "http://rouse-autoscaler.knative-serving.svc" // where instances register
 	DefaultFunctionPort = 8080
-	FunctionMetricsPort = 9089 // /metrics of an instance, and nothing else: for Prometheus
+	FunctionMetricsPort = 9089 // /metrics of an instance and nothing else, for Prometheus
 )
 
-// RegisterRequest is how an instance introduces itself.
+// RegisterRequest registers an instance.
 type RegisterRequest struct {
 	// Instance is the pod's name, Namespace its namespace.
 	Instance  api.InstanceID `json:"instance"`
 	Namespace string         `json:"namespace"`
 	// Revision is the Knative revision (K_REVISION).
 	Revision string `json:"revision"`
-	// Port is where the instance takes requests; the address is that of the connection.
+	// Port accepts the instance's requests; the address is the connection's.
 	Port int `json:"port"`
-	// Role is what the pod was made for; empty for a pod of a Knative Deployment, which
-	// learns its role from the answer.
+	// Role is the role that the pod was created for; empty for a pod of a Knative Deployment, which learns its role
+	// from the answer.
 	Role Role `json:"role,omitempty"`
-	// Devices are the GPUs that it was given.
+	// Devices are the GPUs allocated to the pod.
 	Devices []api.DeviceID `json:"devices,omitempty"`
-	// Version is the function's program's.
+	// Version is the version of the function's program.
 	Version string `json:"version,omitempty"`
 }
 
-// Role is the part of a pod in how a function holds its GPUs.
+// Role is a pod's role in holding a function's GPUs.
 type Role string
 
 // Roles.
@@ -78,29 +77,28 @@ const (
 	RoleProvider  Role = "provider"  // runs the model on the GPUs that a requester claims
 )
 
-// RegisterAnswer tells an instance what it is. The function's Runtime.Env is empty:
-// the container has its environment already.
+// RegisterAnswer configures an instance. The function's Runtime.Env is empty: the container already has its
+// environment.
 type RegisterAnswer struct {
 	Function api.Function `json:"function"`
-	// Role is the part that the pod has to play.
+	// Role is the role assigned to the pod.
 	Role Role `json:"role,omitempty"`
 	// Endpoint is the instance's own address as others reach it.
 	Endpoint api.Endpoint `json:"endpoint"`
-	// Epoch is the highest that it was ordered or granted with, that of its start at first: a
-	// process that begins anew in its pod has forgotten what it had seen.
+	// Epoch is the highest epoch of an order or grant for the instance, at first its start's. A process that restarts
+	// in its pod has forgotten it.
 	Epoch uint64 `json:"epoch"`
-	// Seq is the number of the last report that is known of it: those of a process that begins
-	// anew are higher, though its clock may have been set back.
+	// Seq is the number of its last known report. A restarted process numbers its reports above it, even if its clock
+	// was set back.
 	Seq uint64 `json:"seq,omitempty"`
-	// Asleep says that it begins asleep, without a runtime: it was asleep when its process before
-	// ended, and what it would need awake may be another's by now.
+	// Asleep means that it starts asleep, without a runtime: its previous process was asleep, and the memory for
+	// being awake may have been given to another since.
 	Asleep bool `json:"asleep,omitempty"`
-	// Trace is the W3C traceparent of the wake that it was started for; empty: none is known.
+	// Trace is the W3C traceparent of the wake that caused the start; empty: none known.
 	Trace string `json:"trace,omitempty"`
 }
 
-// FailRequest has an activator answer all that waits for a function with an error. A
-// zero Status takes it back.
+// FailRequest has an activator answer all requests waiting for a function with an error. A zero Status revokes it.
 type FailRequest struct {
 	Function   api.FunctionName `json:"function"`
 	Status     int              `json:"status"`
@@ -109,8 +107,7 @@ type FailRequest struct {
 	RetryAfter time.Duration    `json:"retryAfter,omitempty"`
 }
 
-// InstanceReport passes an instance's status on to an activator, with the
-// credential for its control paths.
+// InstanceReport forwards an instance's status to an activator, with the credential for its control paths.
 type InstanceReport struct {
 	Status api.InstanceStatus `json:"status"`
 	Token  string             `json:"token,omitempty"`

@@ -1,10 +1,8 @@
-// Package control is the control plane's side of an instance: the paths of the
-// function's administrative interface and a client for them. Clients of a
-// function never reach these paths; the activator forwards client paths only.
+// Package control is the control plane's client for an instance, and the paths of the function's administrative
+// interface. Clients of a function never reach these paths; the activator forwards client paths only.
 //
-// Every call is safe for many goroutines and ends when its context ends; it carries
-// the trace of its context ([api.WithTrace]). A
-// refusal comes back as an *[api.Error] with one of the codes of package api.
+// Every call is safe for concurrent use and ends when its context ends; it carries the context's trace
+// ([api.WithTrace]). A refusal is an *[api.Error] with one of the codes of package api.
 package control
 
 import (
@@ -19,13 +17,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Paths of the function's administrative interface, and of the receiver of events.
+// Paths of the function's administrative interface and of the event receiver.
 const (
 	PathState = "/rouse/v1/state" // GET: InstanceStatus
 	PathWake  = "/rouse/v1/wake"  // POST Grant: blocks until awake, InstanceStatus
 	PathSleep = "/rouse/v1/sleep" // POST SleepRequest: blocks until asleep, InstanceStatus
 	PathFence = "/rouse/v1/fence" // POST FenceRequest: refuses older orders from now on, InstanceStatus
-	// PathAdapters: PUT AdaptersRequest: blocks until they are what is loaded, InstanceStatus
+	// PathAdapters: PUT AdaptersRequest: blocks until they are loaded, InstanceStatus
 	PathAdapters = "/rouse/v1/adapters"
 
 	PathStop   = "/rouse/v1/stop"   // POST StopRequest: drains, answers, then the process ends
@@ -33,67 +31,66 @@ const (
 	PathEvents = "/rouse/v1/events" // POST CloudEvent, to the autoscaler's side
 )
 
-// HeaderRefused marks an answer of an instance that has not given the request
-// to its runtime: the request may be sent elsewhere. Its value is the code.
+// HeaderRefused marks an answer of an instance that did not pass the request to its runtime, so that it may be sent
+// elsewhere. Its value is the code.
 const HeaderRefused = "X-Rouse-Refused"
 
-// HeaderFailed marks an answer of an instance, or of a cluster, to a request that a runtime there was given, and failed before
-// it answered: who holds the request decides whether it is tried again. The body need not say so: Ollama's errors have no codes.
+// HeaderFailed marks an answer of an instance or cluster whose runtime failed before it answered the request. The
+// holder of the request decides on a retry. A header is needed because Ollama's errors have no codes.
 const HeaderFailed = "X-Rouse-Failed"
 
-// HeaderWait marks a request that goes to an instance behind the call that wakes it: the
-// instance keeps it, or what its runtime answers, until it is awake, and for [MostWait] at most. Only the activator says so.
+// HeaderWait marks a request that is sent to an instance right after the call that wakes it. The instance holds the
+// request, or its runtime's answer, until it is awake, for at most [MostWait]. Only the activator sets it.
 const HeaderWait = "X-Rouse-Wait"
 
-// HeaderFunction is in the autoscaler's answer to a demand of requests that wait: the function. HeaderScaled beside it says who
-// keeps it at 0 until when, and is left out where nobody does.
+// HeaderFunction names the function in the autoscaler's answer to a demand with waiting requests. HeaderScaled says
+// who scaled the function to 0 and until when; it is absent if it is not scaled to 0.
 const (
 	HeaderFunction = "X-Rouse-Function"
 	HeaderScaled   = "X-Rouse-Scaled"
 )
 
-// MostWait is how long an instance that sleeps or wakes keeps such a request.
+// MostWait is how long a sleeping or waking instance holds a request with [HeaderWait].
 const MostWait = 10 * time.Second
 
 // SleepRequest puts an instance to sleep.
 type SleepRequest struct {
 	Level api.Level `json:"level"`
-	// Epoch fences: grants with a lower epoch are refused from now on.
+	// Epoch is the instance's new lower bound: grants with a lower epoch are refused from now on.
 	Epoch uint64 `json:"epoch"`
 	// Drain is how long running requests may take to finish; 0 means no bound.
 	Drain time.Duration `json:"drain"`
-	// Move ends running requests at once, where all of them can go on at another instance.
+	// Move ends running requests at once if all of them can continue at another instance.
 	Move bool `json:"move,omitempty"`
 }
 
-// FenceRequest changes nothing but what an instance obeys: orders and grants with a lower
-// epoch are refused from now on. What is under way goes on.
+// FenceRequest raises the epoch below which an instance refuses orders and grants. Running work continues.
 type FenceRequest struct {
 	Epoch uint64 `json:"epoch"`
 }
 
-// AdaptersRequest is the whole list of LoRA adapters that a function declares, where it has changed
-// since the instance was started.
+// AdaptersRequest is the complete list of LoRA adapters that a function declares, sent if it has changed since the
+// instance started.
 type AdaptersRequest struct {
 	Adapters []api.Adapter `json:"adapters"`
 }
 
 // StopRequest ends an instance.
 type StopRequest struct {
-	// Drain is how long running requests may take to finish; 0 means that they are cut at once.
+	// Drain is how long running requests may take to finish; 0 ends them at once.
 	Drain time.Duration `json:"drain"`
 	// Move is as in [SleepRequest].
 	Move bool `json:"move,omitempty"`
 }
 
-// Client calls instances. The zero value is not usable: see [New].
+// Client calls instances. The zero value is not usable: use [New] or [NewFor].
 type Client struct {
 	http  *http.Client
 	token func(api.Endpoint) string
 }
 
-// New makes a client. transport must reach endpoints as [api.NewTransport] does.
-// token, if not nil, is called for each request and sent as a bearer token.
+// New returns a client. transport must reach endpoints as [api.NewTransport] does. token, if not nil, is called for
+// each request and sent as a bearer token.
 func New(transport http.RoundTripper, token func() string) *Client {
 	if token == nil {
 		return NewFor(transport, nil)
@@ -101,51 +98,50 @@ func New(transport http.RoundTripper, token func() string) *Client {
 	return NewFor(transport, func(api.Endpoint) string { return token() })
 }
 
-// NewFor is [New] where each instance has a token of its own. An empty token is not sent.
+// NewFor is [New] with a separate token for each instance. An empty token is not sent.
 func NewFor(transport http.RoundTripper, token func(api.Endpoint) string) *Client {
-	// What an instance answers is the instance's to say, and not where its caller goes next.
+	// An instance must not redirect its caller elsewhere.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}, token: token}
 }
 
-// State asks an instance for its status.
+// State returns an instance's status.
 func (c *Client) State(ctx context.Context, e api.Endpoint) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodGet, e, PathState, nil)
 }
 
-// Wake wakes an instance under a grant. It returns once the instance has generated a token.
-// Waking one that is awake does nothing and succeeds.
+// Wake wakes an instance under a grant. It returns once the instance has generated a token. Waking an awake instance
+// succeeds and does nothing.
 func (c *Client) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathWake, g)
 }
 
-// Sleep drains an instance and puts it to sleep. It returns once it sleeps.
-// It also deepens a sleep; to sleep at the level it has does nothing and succeeds.
+// Sleep drains an instance and puts it to sleep, or deepens its sleep. It returns once the instance sleeps. It
+// succeeds and does nothing if the instance already sleeps at that level.
 func (c *Client) Sleep(ctx context.Context, e api.Endpoint, r SleepRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathSleep, r)
 }
 
-// Fence makes every order and grant of before epoch worthless at an instance. The status
-// that it returns is true after that: an instance that sleeps then does so until a later order.
+// Fence invalidates all orders and grants below an epoch at an instance. The returned status is from after that: an
+// instance that sleeps then does so until a later order.
 func (c *Client) Fence(ctx context.Context, e api.Endpoint, r FenceRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathFence, r)
 }
 
-// Adapters gives an instance the list of adapters that its function declares. What is new in it is
-// loaded, at the next wake where the instance sleeps, and what is gone from it unloaded. An error with
-// status 501 says that the runtime takes adapters at its start only; any other that one of them can't be
-// loaded, while the others are.
+// Adapters sends an instance the list of adapters that its function declares. New ones are loaded, at the next wake
+// if the instance sleeps, and missing ones unloaded. An error with status 501 means that the runtime takes adapters
+// only at its start; any other that one of them cannot be loaded, while the others are.
 func (c *Client) Adapters(ctx context.Context, e api.Endpoint, r AdaptersRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPut, e, PathAdapters, r)
 }
 
-// Stop drains an instance and ends it. It returns once the runtime is gone; the process ends right after.
+// Stop drains an instance and ends it. It returns once the runtime has ended; the process ends right after.
 func (c *Client) Stop(ctx context.Context, e api.Endpoint, r StopRequest) (api.InstanceStatus, error) {
 	return c.call(ctx, http.MethodPost, e, PathStop, r)
 }
 
-// Logs returns the runtime's output: the last tail lines, and with follow all
-// that come until ctx ends. The caller closes it.
+// Logs returns the last tail lines of the runtime's output and, with follow, later lines until ctx ends. The caller
+// closes it.
 func (c *Client) Logs(ctx context.Context, e api.Endpoint, tail int, follow bool) (io.ReadCloser, error) {
 	resp, err := c.send(ctx, http.MethodGet, e, fmt.Sprintf("%s?tail=%d&follow=%t", PathLogs, tail, follow), nil)
 	if err != nil {
@@ -162,8 +158,8 @@ func (c *Client) call(ctx context.Context, method string, e api.Endpoint, path s
 	return s, nil
 }
 
-// Call sends in, if not nil, as JSON to a path at e, and reads the answer into out, if not nil, where it is no longer than most bytes. A
-// refusal is an *[api.Error].
+// Call sends in, if not nil, as JSON to a path at e, and decodes the answer, of at most most bytes, into out, if not
+// nil. A refusal is an *[api.Error].
 func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path string, in, out any, most int64) error {
 	resp, err := c.send(ctx, method, e, path, in)
 	if err != nil {
@@ -176,11 +172,11 @@ func (c *Client) Call(ctx context.Context, method string, e api.Endpoint, path s
 			return fmt.Errorf("%s %s: read the answer, at most %d bytes: %w", method, path, most, err)
 		}
 	}
-	_, _ = io.Copy(io.Discard, answer) // so that the connection is used again
+	_, _ = io.Copy(io.Discard, answer) // drain the body so that the connection is reused
 	return nil
 }
 
-// maxStatus bounds what an instance answers: it may be anybody's.
+// maxStatus bounds the answer of an instance, which is not trusted.
 const maxStatus = 1 << 20
 
 func (c *Client) send(ctx context.Context, method string, e api.Endpoint, path string, in any) (*http.Response, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestAnInstanceThatIsNotOurs: it sends its caller nowhere else, and fills no memory.
+// TestAnInstanceThatIsNotOurs checks that a foreign instance can neither redirect its caller nor fill its memory.
 func TestAnInstanceThatIsNotOurs(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("asked elsewhere: %s %s", r.Method, r.URL)
@@ -50,7 +50,7 @@ func TestAnInstanceThatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: the error names the socket as people do, and is still the one that came.
+// TestNobodyThere checks that the error names the socket as people write it and wraps the original error.
 func TestNobodyThere(t *testing.T) {
 	at := api.Endpoint("unix:" + t.TempDir() + "/fn.sock")
 	_, err := New(api.NewTransport(1), nil).State(t.Context(), at)

@@ -6,58 +6,62 @@ import (
 	"strings"
 )
 
-// HeaderTenant says whose a request is. A client's own counts only from a peer that is
-// trusted with it; the activator tells the instance, and the instance a runtime of ours.
+// HeaderTenant is the tenant of a request. A value from a client counts only if the peer is trusted with it. The
+// activator sends it to the instance, and the instance to a runtime of ours.
 const HeaderTenant = "X-Rouse-Tenant"
 
-// HeaderTrusted says that the priority in a request's body counts: whoever sent it is
-// trusted with it. Only the activator says so.
+// HeaderTrusted means that the priority in a request's body counts because its sender is trusted. Only the activator
+// sets it.
 const HeaderTrusted = "X-Rouse-Trusted"
 
-// HeaderState asks a runtime that can go on with a stream of another instance for the stream's state, or
-// has it. Only the activator says so. Its value is [StateNew], or the pieces of a state in their order, with semicolons
-// between them. Of each event of such a stream the state is a comment in front of it, a line that begins with [StateComment].
-// An instance that gives way ends such a stream with [MovedComment]: the connection's end behind it is no failure.
-// [StateScores] in front of all has the state say the log probabilities of its tokens too, for events that come again with theirs.
-// Of a request that is no stream the header says that it can be tried again whole.
+// HeaderState asks a runtime for the state of a stream, from which another instance can continue it, or carries such
+// a state. Only the activator sets it. Its value is [StateNew] or the pieces of a state in order, separated by
+// semicolons.
+//
+// The runtime writes the state of each event as a comment before it, a line that begins with [StateComment]. A
+// draining instance ends such a stream with [MovedComment]; the end of the connection after it is no failure. A
+// leading [StateScores] asks for the tokens' log probabilities in the state, for events that are replayed with
+// theirs. On a request that does not stream, the header means that the whole request can be retried.
 const (
 	HeaderState  = "X-Rouse-Stream-State"
 	StateNew     = "new"
 	StateComment = ": rouse-state "
-	StateReplay  = "replay:" // before a state: the events that it stands for are to come again
+	StateReplay  = "replay:" // before a state: replay the events that it stands for
 	StateScores  = "scores:" // before these: with log probabilities
 	MovedComment = ": rouse-moved"
 )
 
-// KnownState says whether a value of [HeaderState] has a state to go on from: whoever can't must refuse, as the client has a part of the answer.
+// KnownState reports whether a value of [HeaderState] contains a state to continue from. A runtime that cannot
+// continue must refuse then, as the client has received a part of the answer.
 func KnownState(value string) bool {
 	return value != "" && strings.TrimPrefix(value, StateScores) != StateNew
 }
 
-// HeaderModels are the models and adapters that the requests in a call of /invocations may name, one a value, where its client may not
-// use all. Only the activator says so.
+// HeaderModels lists the models and adapters that requests in a call of /invocations may name, one per value, if its
+// client may not use all. Only the activator sets it.
 const HeaderModels = "X-Rouse-Models"
 
-// HeaderUsage asks an instance to say what an answer has used, whether its client has asked for that or not. Only the activator says so.
-// In a stream the instance says it in comments, lines that begin with [UsageComment], of an answer that is none in the same header. Both
-// have the tokens of the prompt, those of them that were in the cache, and those generated so far, with spaces between them.
+// HeaderUsage asks an instance to report what an answer used, even if its client did not ask. Only the activator sets
+// it. In a stream the instance reports it in comments, lines that begin with [UsageComment]; otherwise in the same
+// header. Both have three numbers separated by spaces: the tokens of the prompt, those of them from the cache, and
+// the tokens generated so far.
 const (
 	HeaderUsage  = "X-Rouse-Usage"
 	UsageComment = ": rouse-usage "
 )
 
-// HeaderResume is the client's: with the value "off" a stream ends with an error where its instance ends.
+// HeaderResume is set by clients: with the value "off", a stream ends with an error if its instance ends.
 const HeaderResume = "X-Rouse-Resume"
 
-// reservedPrefixes begin the names of headers by which Rouse, Knative and CloudEvents
-// speak for themselves, as they are written canonically.
+// reservedPrefixes are the prefixes, in canonical form, of headers that Rouse, Knative and CloudEvents set
+// themselves.
 var reservedPrefixes = [...]string{"X-Rouse-", "K-", "Knative-", "Ce-"}
 
-// headerTiming is what Rouse says of an answer's time, and nobody else.
+// headerTiming is a header that only Rouse sets in answers.
 const headerTiming = "Server-Timing"
 
-// Reserved says whether a header, its name written canonically, is ours to set: from
-// clients and from runtimes it is dropped.
+// Reserved reports whether only Rouse sets a header, given its canonical name: it is dropped from requests of clients
+// and answers of runtimes.
 func Reserved(name string) bool {
 	name = dashed(name)
 	switch name[:min(len(name), 1)] {
@@ -73,8 +77,8 @@ func Reserved(name string) bool {
 	return false
 }
 
-// Credential says whether a header, its name written canonically, proves to a server who
-// its client is, so that who reads it can act as the client.
+// Credential reports whether a header, given its canonical name, authenticates the client, so that its reader can act
+// as the client.
 func Credential(name string) bool {
 	switch dashed(name) {
 	case "Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key":
@@ -83,8 +87,8 @@ func Credential(name string) bool {
 	return false
 }
 
-// Forwarded says whether a header, its name written canonically, says by which way a request came and who its client is.
-// That is for proxies, and for servers of the user's own.
+// Forwarded reports whether a header, given its canonical name, describes a request's route and client, for proxies
+// and for the user's own servers.
 func Forwarded(name string) bool {
 	name = dashed(name)
 	switch name {
@@ -94,23 +98,23 @@ func Forwarded(name string) bool {
 	return strings.HasPrefix(name, "X-Forwarded-")
 }
 
-// answered are the headers of a model server's answer that its client gets.
+// answered are the headers of a model server's answer that reach the client.
 var answered = map[string]bool{
 	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Language": true, "Content-Length": true, "Content-Range": true, "Content-Type": true,
 	"Date": true, "Etag": true, "Last-Modified": true, "Retry-After": true, "Trailer": true, "Vary": true, "Request-Id": true,
 }
 
-// directing begin the names of headers that are none of the standard and that proxies or browsers obey.
+// directing are prefixes of nonstandard headers that proxies or browsers obey.
 var directing = [...]string{"X-Accel-", "X-Sendfile", "X-Lighttpd-", "X-Reproxy-", "X-Permitted-Cross-Domain-Policies"}
 
-// Answered says whether a header of a model server's answer, its name written canonically, is for its client. Others, such as
-// cookies, and what browsers take for the word of the host that they asked, would be the front door's own there.
+// Answered reports whether a header of a model server's answer, given its canonical name, may reach the client.
+// Others, such as cookies and headers that browsers attribute to the host, would appear as the front door's own.
 func Answered(name string) bool {
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	return answered[name] || begins("Openai-") || begins("Anthropic-") || begins("X-") && !slices.ContainsFunc(directing[:], begins)
 }
 
-// dashed is name as servers read it that know no difference between _ and -, as those behind CGI and WSGI.
+// dashed returns name as read by servers that do not distinguish _ and -, such as those behind CGI and WSGI.
 func dashed(name string) string {
 	if strings.IndexByte(name, '_') < 0 {
 		return name

@@ -10,7 +10,7 @@ func TestHeadersThatAreNotTheClients(t *testing.T) {
 	for name, want := range map[string]struct{ reserved, credential bool }{
 		"X-Rouse-Wait": {true, false}, "K-Revision": {true, false}, "Knative-Serving-Revision": {true, false}, "Ce-Id": {true, false}, "Server-Timing": {true, false},
 		"Authorization": {false, true}, "Cookie": {false, true}, "X-Api-Key": {false, true},
-		// What comes to one name behind CGI is one.
+		// Names that are equal behind CGI are equal.
 		"X_rouse_tenant": {true, false}, "X_rouse-Wait": {true, false}, "Knative_serving_revision": {true, false}, "Server_timing": {true, false}, "X_api_key": {false, true},
 		"X-Roused": {}, "Keep": {}, "Cent": {}, "X-Tag": {}, "": {}, "_": {}, "Content_type": {},
 	} {

@@ -9,12 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// dialTime bounds the making of a connection to the control plane.
 const dialTime = time.Second
 
-// NewTransport makes a transport for calls to the control plane, which keeps up to idle
-// connections. Behind one address there may be another leader in the next moment, and a
-// dead one answers nothing: a connection is made within a second, name and all, or not at all.
+// NewTransport returns a transport for calls to the control plane that keeps up to idle connections. An address may
+// move to another leader at any moment, and a dead one answers nothing: name resolution and dialing together take at
+// most a second.
 func NewTransport(idle int) *http.Transport {
 	t := api.NewTransport(idle)
 	dial := t.DialContext

@@ -1,23 +1,22 @@
-// Package exchange is what an agent and a front door say to one another on their
-// control stream: a gRPC bidirectional stream ([Method]) whose messages are JSON
-// (content-type application/grpc+json). The agent dials. Requests do not come this
-// way: they have links of their own (internal/link).
+// Package exchange is the protocol between an agent and a front door on their control stream: a gRPC bidirectional
+// stream ([Method]) with JSON messages (content-type application/grpc+json). The agent dials. Requests do not use
+// this stream: they have links of their own (internal/link).
 //
 // The life of a control stream:
 //
-//  1. The agent sends [Up] with Hello. The front door checks who it is, and answers [Down]
-//     with Welcome, or ends the stream with a status that says what is wrong.
-//  2. The agent sends every function that it may serve, then what changes. A function's
-//     message is its whole state: a later one replaces it, an empty one removes it.
-//  3. Each side sends a beat twice a second. The front door's answer to an agent's beat
-//     renews the agent's lease, from when the agent sent that beat.
-//  4. The front door sends demand, a level; the agent's places for it follow.
+//  1. The agent sends [Up] with Hello. The front door checks its identity and answers [Down] with Welcome, or ends
+//     the stream with a status that explains the error.
+//  2. The agent sends every function that it may serve, then changes. A function's message is its whole state: a
+//     later one replaces it, an empty one removes it.
+//  3. Each side sends a beat twice a second. The front door's answer to an agent's beat renews the agent's lease,
+//     counted from when the agent sent that beat.
+//  4. The front door sends demand, a level; the agent answers with its places for it.
 //  5. A function that no cluster has is created where the agent [Accepts] it: the front door sends a [Manifest], and
-//     the agent answers with [Applied]. It is the agent's to refuse. Remove takes away what this front door had applied.
-//  6. Who ends says so first: an agent with Leaving, a front door with GoAway.
+//     the agent answers with [Applied]; it may refuse. Remove deletes what this front door had applied.
+//  6. Either side announces its end: an agent with Leaving, a front door with GoAway.
 //
-// A field that a receiver does not know is ignored; what it must not ignore comes with a
-// higher [Hello].Protocol, which an older front door refuses.
+// A receiver ignores unknown fields. A change that must not be ignored comes with a higher [Hello].Protocol, which an
+// older front door refuses.
 package exchange
 
 import (
@@ -35,69 +34,69 @@ import (
 // Method is the gRPC method of the control stream.
 const Method = "/rouse.exchange.v1.Exchange/Control"
 
-// Protocol is the version of what is said.
+// Protocol is the version of the protocol.
 const Protocol = 2
 
 // Headers of requests on a link.
 const (
-	// HeaderCall names one client's request; the request's own id is the client's to choose, and may be that of others.
+	// HeaderCall identifies one client's request. The request's own ID is chosen by the client and may not be unique.
 	HeaderCall = "X-Rouse-Call"
 	// HeaderAttempt orders the attempts of a call: a higher number is later.
 	HeaderAttempt = "X-Rouse-Attempt"
-	// HeaderFunction names the function that a request is for.
+	// HeaderFunction names the request's function.
 	HeaderFunction = "X-Rouse-Function"
 )
 
 // Times of a control stream.
 const (
 	BeatEvery = 500 * time.Millisecond
-	// SilentAfter is the silence after which an agent dials anew, beside the connection that it has.
+	// SilentAfter is the silence after which an agent dials another connection beside the current one.
 	SilentAfter = time.Second
-	// Lease is how long after the sending of an answered beat an agent may begin attempts.
+	// Lease is how long an agent may begin attempts after it sent a beat that was answered.
 	Lease = 3 * time.Second
-	// DeadAfter is the silence after which either side ends the connection.
+	// DeadAfter is the silence after which either side closes the connection.
 	DeadAfter = 8 * time.Second
 )
 
-// Limits of what one agent may say.
+// Limits on one agent's messages.
 const (
 	MaxMessage   = 1 << 20 // bytes of one message
 	MaxFunctions = 10_000
 	MaxName      = 253
 	MaxLabels    = 64
-	MaxCount     = 1_000_000      // of requests or instances
+	MaxCount     = 1_000_000      // requests or instances
 	MaxExpected  = 24 * time.Hour // until an instance is awake
 	MaxManifest  = 128 << 10      // bytes of one manifest
 	MaxPatterns  = 256
-	MaxWakes     = 64   // records of wakes in one message
-	MaxSpans     = 256  // of one of them
-	MaxWord      = 1024 // bytes of one word of them
+	MaxWakes     = 64   // wake records in one message
+	MaxSpans     = 256  // spans in a record
+	MaxWord      = 1024 // bytes of one string in a record
 )
 
-// Up is a message of an agent. Any of its parts may be empty.
+// Up is a message of an agent. Any part may be empty.
 type Up struct {
 	Hello *Hello `json:"hello,omitempty"` // in the first message only
-	// Functions are those that changed.
+	// Functions are the changed functions.
 	Functions []Function `json:"functions,omitempty"`
-	// Complete says that the front door now knows all of them.
+	// Complete means that the front door now has all of them.
 	Complete bool `json:"complete,omitempty"`
 	// Beat is the number of a beat, from 1.
 	Beat uint64 `json:"beat,omitempty"`
-	// Leaving says that the agent takes nothing new and finishes what runs.
+	// Leaving means that the agent accepts nothing new and finishes its requests.
 	Leaving bool `json:"leaving,omitempty"`
-	// Way is how long a beat and its answer took, the median of the last ones.
+	// Way is the median round trip of the last beats.
 	Way time.Duration `json:"way,omitempty"`
-	// Accepts says which functions the cluster lets the front door create there; nil: as it was said before, at first none.
+	// Accepts says which functions the front door may create in the cluster; nil: unchanged, initially none.
 	Accepts *Accepts `json:"accepts,omitempty"`
-	// Applied answer manifests and removals.
+	// Applied answers manifests and removals.
 	Applied []Applied `json:"applied,omitempty"`
-	// Doubles is how many attempts the agent has ended because a later one of the same request came.
+	// Doubles counts the attempts that the agent ended because a later attempt of the same call came.
 	Doubles uint64 `json:"doubles,omitempty"`
-	// Wakes are the cluster's records of wakes for which the front door's demand carried the trace.
+	// Wakes are the cluster's records of wakes whose trace the front door's demand carried.
 	Wakes []Wake `json:"wakes,omitempty"`
 }
 
-// Wake is an [api.WakeTrace] on its way: without the time of day, which is of another clock.
+// Wake is the wire form of an [api.WakeTrace], without the time of day, as clocks differ.
 type Wake struct {
 	Function api.FunctionName `json:"function"`
 	Instance api.InstanceID   `json:"instance"`
@@ -111,78 +110,78 @@ type Wake struct {
 	Spans    []api.Span       `json:"spans,omitempty"`
 }
 
-// WakeOf is what is said of a record: as much as a message holds.
+// WakeOf returns the wire form of a record, truncated to the limits of a message.
 func WakeOf(o api.WakeTrace) Wake {
 	return Wake{Function: o.Function, Instance: o.Instance, Trace: o.Trace, Root: o.Root, Path: o.Path, By: o.By, Cluster: o.Cluster,
 		Reason: o.Reason[:min(len(o.Reason), MaxWord)], Total: o.Total, Spans: slices.Clone(o.Spans[:min(len(o.Spans), MaxSpans)])}
 }
 
-// AsTrace is the record for whoever receives it.
+// AsTrace returns the record at the receiver.
 func (o Wake) AsTrace() api.WakeTrace {
 	return api.WakeTrace{Function: o.Function, Instance: o.Instance, Trace: o.Trace, Root: o.Root, Path: o.Path, By: o.By, Cluster: o.Cluster,
 		Reason: o.Reason, Total: o.Total, Spans: o.Spans}
 }
 
-// Hello is how an agent introduces itself.
+// Hello introduces an agent.
 type Hello struct {
 	Protocol int `json:"protocol"`
-	// Cluster is the name that the front door's declarations know; Agent is this process of it.
+	// Cluster is its name in the front door's declarations; Agent identifies the agent within the cluster.
 	Cluster string `json:"cluster"`
 	Agent   string `json:"agent"`
 	Version string `json:"version,omitempty"`
-	// Run is of this process alone: an agent of the same name and another Run is another one.
+	// Run identifies the process: the same agent name with another Run is another process.
 	Run string `json:"run,omitempty"`
-	// Labels say where it is, as region=eu; those that the front door declares count instead.
+	// Labels describe the cluster, such as region=eu; labels declared at the front door win.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// Accepts is what a cluster takes of a front door. The zero value takes nothing.
+// Accepts says what a cluster accepts from a front door. The zero value accepts nothing.
 type Accepts struct {
-	// Functions are patterns of names, as "default/*"; none: nothing is taken.
+	// Functions are name patterns such as "default/*"; nil: nothing is accepted.
 	Functions []string `json:"functions,omitempty"`
-	// Memory is the most that one instance may have there; nil: nobody knows.
+	// Memory is the most that one instance may have there; nil: unknown.
 	Memory *api.Memory `json:"memory,omitempty"`
 }
 
-// Applied is the answer to the [Manifest] or [Removal] of that number.
+// Applied answers the [Manifest] or [Removal] with the same number.
 type Applied struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
-	// Failed says why nothing came of it; nil: it is so now.
+	// Failed is why it failed; nil: it was applied.
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// Function is what an agent serves: the whole state of one function.
+// Function is the whole state of one function that an agent serves.
 type Function struct {
 	Name api.FunctionName `json:"name"`
-	// Model and Aliases are the names that clients use. An empty Model: the function is there no more.
+	// Model and Aliases are the names used by clients. An empty Model removes the function.
 	Model   api.ModelName   `json:"model,omitempty"`
 	Aliases []api.ModelName `json:"aliases,omitempty"`
-	// Adapters are the names of those that are loaded, or are as soon as they are asked for.
+	// Adapters are the adapters that are loaded, or load on request.
 	Adapters []api.ModelName `json:"adapters,omitempty"`
-	// Kind is the kind of its runtime, which says what APIs it speaks.
+	// Kind is the kind of its runtime, which determines its APIs.
 	Kind string `json:"kind,omitempty"`
-	// Seq orders the states of one function: a lower one than was seen is old.
+	// Seq orders the states of one function: a lower one than was seen is outdated.
 	Seq uint64 `json:"seq"`
-	// State is that of the instance that takes a request soonest; [api.Gone] where there is none.
+	// State is the state of the instance that accepts a request soonest; [api.Gone] if there is none.
 	State api.State `json:"state"`
-	// Expected is the time until an instance is awake, as far as it is known; 0: it is, or nobody knows.
+	// Expected is the estimated time until an instance is awake; 0: one is, or the time is unknown.
 	Expected time.Duration `json:"expected,omitempty"`
 	// Places is how many requests this front door may have there at once.
 	Places int `json:"places"`
-	// Running and Waiting are the requests there, of all who send some.
+	// Running and Waiting count the requests there, from all senders.
 	Running int `json:"running,omitempty"`
 	Waiting int `json:"waiting,omitempty"`
-	// Concurrency is how many requests one instance takes, MaxScale how many instances there may be; 0: unbounded.
+	// Concurrency is how many requests one instance runs, MaxScale how many instances there may be; 0: unbounded.
 	Concurrency int `json:"concurrency,omitempty"`
 	MaxScale    int `json:"maxScale,omitempty"`
-	// Applied says that this front door had it created, and may have it removed.
+	// Applied means that this front door had it created and may have it removed.
 	Applied bool `json:"applied,omitempty"`
-	// Failed says why it can't start now, for clients; nil: nothing is known to keep it from starting.
+	// Failed is why it cannot start now, for clients; nil: no known obstacle.
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// Failure is an [api.Error] on its way.
+// Failure is the wire form of an [api.Error].
 type Failure struct {
 	Status     int           `json:"status"`
 	Code       string        `json:"code,omitempty"`
@@ -190,56 +189,56 @@ type Failure struct {
 	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 }
 
-// Down is a message of a front door. Any of its parts may be empty.
+// Down is a message of a front door. Any part may be empty.
 type Down struct {
 	Welcome *Welcome `json:"welcome,omitempty"` // in the first message only
-	// Beat answers the agent's beat of that number.
+	// Beat answers the agent's beat with that number.
 	Beat uint64 `json:"beat,omitempty"`
-	// Demand is what is wanted now, of the functions for which that changed.
+	// Demand is the current demand for functions whose demand changed.
 	Demand []api.Demand `json:"demand,omitempty"`
-	// Remove are functions that the cluster needn't have any more, Apply those that it is to have. They are carried out in the
-	// order of their numbers.
+	// Remove lists functions that the cluster no longer needs, Apply functions that it is to have. They are executed
+	// in the order of their numbers.
 	Remove []Removal  `json:"remove,omitempty"`
 	Apply  []Manifest `json:"apply,omitempty"`
-	// Refused says what of the agent's functions the front door does not take, and why; for people.
+	// Refused lists functions of the agent that the front door does not accept, with reasons, for people.
 	Refused []Refusal `json:"refused,omitempty"`
-	// GoAway says that the front door ends: the agent goes over to another, and finishes what runs here.
+	// GoAway means that the front door ends: the agent moves to another one and finishes its requests here.
 	GoAway bool `json:"goAway,omitempty"`
 }
 
-// Welcome is a front door's answer to a Hello.
+// Welcome answers a Hello.
 type Welcome struct {
-	Front string `json:"front"` // its name
-	// Owner is the name by which it owns the functions that it has created; front doors that share their declarations
-	// share it, and have certificates for the same names. Empty: Front.
+	Front string `json:"front"` // the front door's name
+	// Owner is the name under which it owns the functions that it created. Front doors that share their declarations
+	// share it and have certificates for the same names. Empty: Front.
 	Owner   string `json:"owner,omitempty"`
 	Session string `json:"session"`
-	// Secret opens links to this session ([link.Hello]).
+	// Secret authenticates links to this session ([link.Hello]).
 	Secret string `json:"secret"`
-	// Fronts are the addresses of all front doors, host:port, this one's included.
+	// Fronts are the addresses of all front doors, host:port, including this one.
 	Fronts []string `json:"fronts,omitempty"`
 }
 
-// Manifest is a function that a cluster is to have, as it was declared at the front door.
+// Manifest is a function that a cluster is to have, as declared at the front door.
 type Manifest struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
 	YAML   string           `json:"yaml"`
 }
 
-// Removal is a function that the front door had created, and wants no more.
+// Removal names a function that the front door had created and no longer wants.
 type Removal struct {
 	Name   api.FunctionName `json:"name"`
 	Number uint64           `json:"number"`
 }
 
-// Refusal says what is not taken.
+// Refusal says which function is not accepted, and why.
 type Refusal struct {
 	Function api.FunctionName `json:"function"`
 	Reason   string           `json:"reason"`
 }
 
-// Validate reports what of a message is wrong, whoever sent it. It bounds what a receiver keeps.
+// Validate checks a message from an untrusted sender. It bounds what a receiver stores.
 func (u *Up) Validate() error {
 	if len(u.Functions) > MaxFunctions {
 		return fmt.Errorf("exchange: %d functions in one message: want at most %d", len(u.Functions), MaxFunctions)
@@ -271,7 +270,6 @@ func (u *Up) Validate() error {
 	return nil
 }
 
-// validWake reports what of the record of a wake is wrong.
 func validWake(o *Wake) error {
 	words := []string{string(o.Function), string(o.Instance), o.Trace, o.Root, string(o.Path), string(o.By), o.Cluster, o.Reason}
 	wrong := len(o.Spans) > MaxSpans || o.Total < 0 || o.Total > MaxExpected
@@ -285,7 +283,7 @@ func validWake(o *Wake) error {
 	return nil
 }
 
-// Validate reports what of a message is wrong, whoever sent it. It bounds what a receiver keeps.
+// Validate checks a message from an untrusted sender. It bounds what a receiver stores.
 func (d *Down) Validate() error {
 	for _, m := range d.Apply {
 		switch {
@@ -303,16 +301,16 @@ func (d *Down) Validate() error {
 	return nil
 }
 
-// FailureOf is what is said of an error: an [api.Error], whatever wraps it.
+// FailureOf returns the wire form of an error.
 func FailureOf(err error) *Failure {
 	e := api.AsError(err)
 	return &Failure{Status: e.Status, Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter}
 }
 
-// AsError is the failure for whoever asked.
+// AsError returns the failure as an error.
 func (f *Failure) AsError() *api.Error {
 	status := f.Status
-	if status < http.StatusBadRequest || status > 599 { // the agent's to say, and a client's to see
+	if status < http.StatusBadRequest || status > 599 { // the agent chose the status, and a client will see it
 		status = http.StatusServiceUnavailable
 	}
 	e := api.Errorf(status, f.Code, "%s", f.Message)
@@ -320,7 +318,7 @@ func (f *Failure) AsError() *api.Error {
 	return e
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the expected value.
 func (h *Hello) Validate() error {
 	switch {
 	case h.Protocol != Protocol:
@@ -329,7 +327,7 @@ func (h *Hello) Validate() error {
 		return errors.New("exchange: the cluster has no name, or one of more than 253 bytes")
 	case h.Agent == "" || len(h.Agent) > MaxName:
 		return errors.New("exchange: the agent has no name, or one of more than 253 bytes")
-	case strings.ContainsFunc(h.Cluster+h.Agent, func(r rune) bool { return r <= ' ' || r > '~' }): // they go into headers
+	case strings.ContainsFunc(h.Cluster+h.Agent, func(r rune) bool { return r <= ' ' || r > '~' }): // the names go into headers
 		return fmt.Errorf("exchange: the cluster %q or the agent %q has a name with spaces, or with characters that are not ASCII", h.Cluster, h.Agent)
 	case len(h.Run) > MaxName || len(h.Version) > MaxName:
 		return errors.New("exchange: the agent has a version or a run of more than 253 bytes")
@@ -344,7 +342,7 @@ func (h *Hello) Validate() error {
 	return nil
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the expected value.
 func (f *Function) Validate() error {
 	if f.Name == "" || len(f.Name) > 2*MaxName+1 || strings.ContainsFunc(string(f.Name), unicode.IsControl) {
 		return errors.New("exchange: a function has no name, one that is too long, or one with control characters")

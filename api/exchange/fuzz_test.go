@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FuzzUp: what an agent says and Validate takes is within its bounds, and the same again after another trip.
+// FuzzUp checks that a message accepted by Validate is within the limits, and survives another round trip.
 func FuzzUp(f *testing.F) {
 	f.Add([]byte(`{"hello":{"protocol":1,"cluster":"c","agent":"a","labels":{"region":"eu"}},"beat":1,"way":5}`))
 	f.Add([]byte(`{"functions":[{"name":"default/x","model":"x","aliases":["y"],"seq":1,"state":"awake","places":3,"failed":{"status":200,"message":"m"}}],"complete":true}`))
@@ -45,7 +45,7 @@ func FuzzUp(f *testing.F) {
 	})
 }
 
-// TestNoTimeOfDay: an agent says no time of day, so that its clock is never compared with a front door's.
+// TestNoTimeOfDay checks that an agent sends no time of day, so that its clock is never compared with a front door's.
 func TestNoTimeOfDay(t *testing.T) {
 	seen := map[reflect.Type]bool{}
 	var look func(of reflect.Type, path string)

@@ -122,7 +122,7 @@ func TestNewKeysDiffer(t *testing.T) {
 	}
 }
 
-// TestEdit changes a file that people have written in.
+// TestEdit edits a file with people's comments.
 func TestEdit(t *testing.T) {
 	raw, err := Add(nil, Key{Name: "a", Hash: Hash("a"), Rights: Rights{Models: []string{"m*"}, Concurrent: 2}, Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)})
 	if err != nil {
@@ -170,7 +170,7 @@ issuers:
 	}
 }
 
-// FuzzFile reads any file; one that is accepted can be changed, and says the same afterwards.
+// FuzzFile checks that an accepted file can be edited and keeps its meaning.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte("keys:\n- {name: a, hash: " + Hash("k") + "}\nissuers:\n- {url: https://x.example, audience: a}\n"))
 	f.Add([]byte("{}"))

@@ -10,15 +10,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrUnknown is what [Remove] says of a key that is not declared.
+// ErrUnknown means that [Remove] found no key of that name.
 var ErrUnknown = errors.New("no key has that name")
 
-// header begins a file that [Add] makes.
+// header begins a file created by [Add].
 const header = `# Who may use the front door. Keys themselves are not kept: each is known by its hash.
 # rouse keys create, list and revoke change this file; a server reads it again on change.
 `
 
-// Add returns a file with another key. Comments and order stay. The file is valid before and after; nil is an empty one.
+// Add returns the file with a further key. It keeps comments and order. raw must be valid, and so is the result; nil
+// is an empty file.
 func Add(raw []byte, k Key) ([]byte, error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte(header + "keys: []\n")
@@ -36,7 +37,7 @@ func Add(raw []byte, k Key) ([]byte, error) {
 			return fmt.Errorf("write the key: %w", err)
 		}
 		entry := doc.Content[0]
-		entry.Style = 0 // a block, as list now is
+		entry.Style = 0 // block style, as the list now has
 		for _, n := range entry.Content {
 			if n.Kind == yaml.ScalarNode {
 				n.Style = 0
@@ -48,7 +49,7 @@ func Add(raw []byte, k Key) ([]byte, error) {
 	})
 }
 
-// Remove returns a file without a key, or [ErrUnknown].
+// Remove returns the file without the named key, or [ErrUnknown].
 func Remove(raw []byte, name string) ([]byte, error) {
 	return edit(raw, func(list *yaml.Node) error {
 		at := slices.IndexFunc(list.Content, func(n *yaml.Node) bool {
@@ -63,7 +64,7 @@ func Remove(raw []byte, name string) ([]byte, error) {
 	})
 }
 
-// edit changes the list of keys.
+// edit applies change to the list of keys and validates the file before and after.
 func edit(raw []byte, change func(list *yaml.Node) error) ([]byte, error) {
 	if _, err := Parse(raw); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
-// Package apikey is the file that declares the keys of a front door's clients: its format, its checks, and
-// changes to it that keep what people wrote beside. Keys themselves are in no file, only their SHA-256 sums.
+// Package apikey handles the file that declares the keys of a front door's clients: its format, its validation, and
+// edits that preserve comments. The file contains only SHA-256 sums, never keys.
 package apikey
 
 import (
@@ -25,76 +25,76 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// File declares who may use a front door.
+// File declares the clients of a front door.
 type File struct {
 	Keys    []Key    `json:"keys"`
 	Issuers []Issuer `json:"issuers,omitempty"`
-	// Objectives are names for priorities, which requests claim by the header x-llm-d-inference-objective.
+	// Objectives are names for priorities; requests select one with the header x-llm-d-inference-objective.
 	Objectives []Objective `json:"objectives,omitempty"`
 }
 
 // Objective is a name for a priority.
 type Objective struct {
 	Name string `json:"name"`
-	// Priority orders requests, higher first; below 0 they are sheddable.
+	// Priority orders requests, higher first; requests below 0 are sheddable.
 	Priority int `json:"priority"`
 }
 
 // Key is one API key.
 type Key struct {
-	// Name says which one it is, to people and in logs.
+	// Name identifies the key for people and in logs.
 	Name string `json:"name"`
-	// Hash is the SHA-256 sum of the key, in hexadecimal.
 	Hash string `json:"hash,omitempty"`
-	// Tenant is whose it is; default: Name. Keys may share a tenant.
+	// Tenant owns the key; default: Name. Keys may share a tenant.
 	Tenant string `json:"tenant,omitempty"`
-	// Expires is when it ends; zero: never.
+	// Expires is when the key expires; zero: never.
 	Expires time.Time `json:"expires,omitzero"`
 	Rights
 }
 
-// Rights are what a client may use, and how much. The zero value is everything, without limits, at
-// the usual priority.
+// Rights are the models and limits of a client. The zero value allows everything, without limits, at the default
+// priority.
 type Rights struct {
-	// Models are patterns of names, such as "qwen*"; none: all models. An adapter is a model of its own.
+	// Models are name patterns such as "qwen*"; nil: all models. An adapter counts as a model.
 	Models []string `json:"models,omitempty"`
-	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, input and output together; 0: no limit.
+	// RequestsPerMinute and TokensPerMinute bound what begins in a minute, where tokens are input plus output; 0: no
+	// limit.
 	RequestsPerMinute int64 `json:"requestsPerMinute,omitempty"`
 	TokensPerMinute   int64 `json:"tokensPerMinute,omitempty"`
 	// Concurrent bounds the requests that wait or run at once; 0: no limit.
 	Concurrent int `json:"concurrent,omitempty"`
-	// MaxPriority is the highest priority that a request may claim: minus the field "priority".
+	// MaxPriority is the highest priority that a request may claim; it is the negative of the field "priority".
 	MaxPriority int `json:"maxPriority,omitempty"`
-	// ServiceTiers are values of "service_tier" that it may claim besides auto, default and flex.
+	// ServiceTiers are the values of "service_tier" that a request may claim besides auto, default and flex.
 	ServiceTiers []string `json:"serviceTiers,omitempty"`
 }
 
-// Issuer is an issuer of OpenID Connect, whose tokens are accepted beside keys.
+// Issuer is an OpenID Connect issuer whose tokens are accepted besides keys.
 type Issuer struct {
-	// URL is where its description is found, below /.well-known/openid-configuration.
+	// URL is the base of its configuration, /.well-known/openid-configuration.
 	URL string `json:"url"`
-	// Audience is what its tokens must be for.
+	// Audience is the required audience of its tokens.
 	Audience string `json:"audience"`
 	// TenantClaim is the claim that names the tenant; default "sub".
 	TenantClaim string `json:"tenantClaim,omitempty"`
-	// Tenants are, by claim, those that have another name than [Issuer.Tenant] gives them: that of a key's tenant, or of another issuer's.
+	// Tenants maps claims to tenants that differ from [Issuer.Tenant]'s default, such as a tenant shared with a key
+	// or another issuer.
 	Tenants map[string]string `json:"tenants,omitempty"`
-	// Rights are those of each of its tenants.
+	// Rights apply to each of its tenants.
 	Rights
 }
 
-// maxName bounds a name, in bytes. A tenant of an issuer has up to twice as many: its URL and a claim.
+// maxName bounds a name, in bytes. A tenant of an issuer may have twice as many: its URL and a claim.
 const maxName = 128
 
-// Anonymous is the name of the entry for clients that show no key. It has no hash and no tenant: its
-// limits are those of all such clients together, and each address is a client of its own. Without
-// that entry they are refused.
+// Anonymous is the name of the entry for clients without a key. It has no hash and no tenant. All such clients share
+// its limits, and each address is a client of its own. Without that entry they are rejected.
 const Anonymous = "anonymous"
 
-// Parse reads a File in YAML or JSON. The error names the first key or field that is wrong, and what it should be.
+// Parse parses a File in YAML or JSON. The error names the first invalid key or field and the expected value.
 func Parse(raw []byte) (*File, error) {
 	doc, err := toJSON(raw)
-	if errors.Is(err, io.EOF) { // there are comments at most
+	if errors.Is(err, io.EOF) { // only comments, if anything
 		return nil, errors.New("the file of keys is empty: want keys: and a list, which may be []")
 	}
 	if err != nil {
@@ -109,12 +109,12 @@ func Parse(raw []byte) (*File, error) {
 	return &f, f.Validate()
 }
 
-// toJSON is the one document of a YAML text as JSON, which checks types and unknown fields.
+// toJSON converts YAML text with a single document to JSON. The JSON decoder then checks types and unknown fields.
 func toJSON(raw []byte) ([]byte, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc, second any
 	if err := dec.Decode(&doc); err != nil {
-		return nil, err // the caller says which file
+		return nil, err // the caller adds the file
 	}
 	if err := dec.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("it has a second document after ---: want one")
@@ -122,7 +122,7 @@ func toJSON(raw []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// Validate reports the first key or issuer that is wrong, and what it should be.
+// Validate returns an error for the first invalid key or issuer, with the expected value.
 func (f *File) Validate() error {
 	names, sums := map[string]bool{}, map[string]string{}
 	for i, k := range f.Keys {
@@ -190,7 +190,7 @@ func (k *Key) validate() error {
 
 func (i *Issuer) validate() error {
 	u, err := url.Parse(i.URL)
-	bad := ValidName(i.URL + "#") // half of what a tenant's name may have; the claim is the other
+	bad := ValidName(i.URL + "#") // half of a tenant's name; the claim is the other half
 	switch {
 	case bad != nil:
 		return fmt.Errorf("url: %w", bad)
@@ -226,12 +226,11 @@ func (r *Rights) validate() error {
 	return nil
 }
 
-// maxPriority is the highest priority that there is (package hold).
 const maxPriority = 8
 
-// ValidName says why a text can't be the name of a key or a tenant.
+// ValidName returns an error that says why s cannot be the name of a key or tenant, or nil.
 func ValidName(s string) error {
-	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // what isn't printed makes two names look like one
+	bad := func(c rune) bool { return c == ' ' || c == '"' || !unicode.IsPrint(c) } // unprintable characters make two names look alike
 	switch {
 	case s == "":
 		return errors.New("it has no name")
@@ -243,29 +242,29 @@ func ValidName(s string) error {
 	return nil
 }
 
-// Prefix begins every key that [New] makes, so that scanners for leaked secrets can find them.
+// Prefix begins every key made by [New], so that secret scanners can find leaked keys.
 const Prefix = "rouse-"
 
-// New makes a key. Only its hash is to be kept.
+// New generates a key. Only its hash may be stored.
 func New() (key, hash string) {
 	key = Prefix + strings.ToLower(rand.Text()+rand.Text()[:14])
 	return key, Hash(key)
 }
 
-// Hash is what is kept of a key. Keys are long and random, so a plain sum will do.
+// Hash returns the stored form of a key. Keys are long and random, so a plain sum suffices.
 func Hash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:])
 }
 
-// Tenant is the tenant that a claim names: URL#CLAIM, or what Tenants says. A URL has no "#", so no claim names the tenant of another issuer,
-// nor that of a key that does not say so itself.
+// Tenant returns the tenant of a claim: the entry in Tenants, else URL#CLAIM. URLs contain no "#", so a claim cannot
+// name the tenant of another issuer, nor of a key unless that key declares it.
 func (i *Issuer) Tenant(claim string) string { return cmp.Or(i.Tenants[claim], i.URL+"#"+claim) }
 
-// Owner is the tenant whose key it is.
+// Owner returns the key's tenant.
 func (k *Key) Owner() string { return cmp.Or(k.Tenant, k.Name) }
 
-// Allows says whether a model may be used by one of its names.
+// Allows reports whether a model with these names may be used.
 func (r *Rights) Allows(names ...string) bool {
 	if len(r.Models) == 0 {
 		return true
@@ -280,7 +279,7 @@ func (r *Rights) Allows(names ...string) bool {
 	return false
 }
 
-// matches says whether a name has the form of a pattern, in which * also stands for what has a slash.
+// matches reports whether a name matches a pattern. A single * also matches slashes.
 func matches(pattern, name string) bool {
 	if ok, err := path.Match(pattern, name); ok && err == nil {
 		return true
@@ -292,13 +291,14 @@ func matches(pattern, name string) bool {
 	return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
 }
 
-// Claim says why a request may not have a priority, which comes from a service tier if tier is not empty.
+// Claim returns an error if a request may not have a priority; tier, if not empty, is the service tier that it comes
+// from.
 func (r *Rights) Claim(priority int, tier string) *api.Error {
 	most := r.MaxPriority
 	switch {
 	case tier == "", tier == "auto", tier == "default", tier == "flex":
 	case slices.Contains(r.ServiceTiers, tier):
-		most = max(most, 1) // what the tier priority is worth
+		most = max(most, 1) // the value of the tier "priority"
 	default:
 		e := api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "this key may not claim the service tier %.40q", tier)
 		e.Param = "service_tier"

@@ -1,7 +1,9 @@
-// Package atomicfile writes small files so that their names mean all of the new content or all of the old, also after a crash.
+// Package atomicfile replaces small files atomically: after a crash, a file has either all of its old or all of its
+// new content.
 //
-// A write goes to a file beside the target that begins with a point, is synced, and is renamed to the target. It does not follow a
-// symbolic link at the target, and makes no folders. Any goroutine may call it; of writes at once one is the last.
+// A write goes to a file beside the target whose name begins with a dot, is synced, and is renamed to the target. It
+// does not follow a symbolic link at the target, and creates no folders. It is safe for concurrent use; the last of
+// several writes wins.
 package atomicfile
 
 import (
@@ -11,7 +13,7 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path, or makes it, with a mode. After an error the file is what it was.
+// Write creates or replaces the file at path, with a mode. After an error the file is unchanged.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-") // mode 0600
 	if err != nil {

@@ -1,15 +1,16 @@
-// Package bell wakes a goroutine that looks at shared state, however often it is asked to.
+// Package bell wakes a goroutine that polls shared state. Several rings may be merged into one.
 package bell
 
 import "context"
 
-// Bell holds one ring: who rings never waits, and a ring while another waits says nothing new. It is never closed.
+// Bell holds one pending ring: Ring never blocks, and further rings while one is pending have no effect. It is never
+// closed.
 type Bell chan struct{}
 
-// New makes a bell.
+// New returns a bell without a pending ring.
 func New() Bell { return make(Bell, 1) }
 
-// Ring wakes whoever receives from the bell, now or when it next does.
+// Ring wakes the goroutine that receives from the bell, now or at its next receive.
 func (b Bell) Ring() {
 	select {
 	case b <- struct{}{}:

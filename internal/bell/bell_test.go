@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// TestBell checks that rings while one waits are one, and that none is lost.
+// TestBell checks that pending rings are merged, and that none is lost.
 func TestBell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, n := New(), 0
@@ -19,7 +19,7 @@ func TestBell(t *testing.T) {
 			defer close(done)
 			b.Each(ctx, func() {
 				if n++; n == 1 {
-					b.Ring() // while it is being answered
+					b.Ring() // while the first is being handled
 				}
 			})
 		}()

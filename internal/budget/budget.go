@@ -29,36 +29,36 @@ import (
 
 // Errors of [Account.Take].
 var (
-	// ErrShare says that the client holds as much as one client may.
+	// ErrShare means that the client holds as much as one client may.
 	ErrShare = errors.New("this client holds as much memory as one client may")
-	// ErrFull says that all memory is in use, and no larger account can give way.
+	// ErrFull means that all memory is in use, and no larger account can give way.
 	ErrFull = errors.New("all memory is in use")
-	// ErrGaveWay says that the account was asked to give way.
+	// ErrGaveWay means that the account was asked to give way.
 	ErrGaveWay = errors.New("the memory was needed for others, who hold less")
 )
 
-// Budget is memory that is divided. See the package comment.
+// Budget divides memory. See the package comment.
 type Budget struct {
 	limit, share int64
 
-	mu      sync.Mutex // guards all that follows, and the accounts and clients
+	mu      sync.Mutex // guards the fields below, and the accounts and clients
 	used    int64
 	clients map[string]*client
-	yields  ranks[client] // clients with open accounts, by what these hold
+	yields  ranks[client] // clients with open accounts, by the size of these
 }
 
-// client is one client's part. It is forgotten with its last account.
+// client is one client's part. It is deleted with its last account.
 type client struct {
 	name     string
 	accounts int
 	used     int64
-	open     ranks[Account] // by what they hold
+	open     ranks[Account] // by size
 	opened   int            // accounts in open
-	openUsed int64          // what they hold
+	openUsed int64          // their total size
 	place    place[client]
 }
 
-// Account is what one request of a client holds.
+// Account is the memory held by one request of a client.
 type Account struct {
 	budget *Budget
 	client *client
@@ -66,26 +66,25 @@ type Account struct {
 	yield  func()
 	place  place[Account]
 
-	gaveWay bool          // it was asked to
-	asked   chan struct{} // closed then; made where it waits in Take
-	closed  chan struct{} // closed by Close; made where another waits for that
+	gaveWay bool          // it was asked to give way
+	asked   chan struct{} // closed when it gives way; made when it waits in Take
+	closed  chan struct{} // closed by Close; made when another account waits for that
 }
 
-// New makes a budget of limit bytes, of which one client gets share at most.
+// New returns a budget of limit bytes, of which one client may hold at most share.
 func New(limit, share int64) *Budget {
 	return &Budget{limit: limit, share: share, clients: make(map[string]*client)}
 }
 
-// Used is what all accounts hold.
+// Used returns the total held by all accounts.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// Open makes an account that holds nothing. yield is called, at most once, when the
-// account is asked to give way: from another goroutine, and it must not block nor
-// call the budget. The caller must then call [Account.Close] soon.
+// Open returns an empty account. yield is called, at most once, when the account is asked to give way. It runs in
+// another goroutine and must neither block nor call the budget. The caller must then call [Account.Close] soon.
 func (b *Budget) Open(name string, yield func()) *Account {
 	a := &Account{budget: b, yield: yield}
 	b.mu.Lock()
@@ -104,8 +103,8 @@ func (b *Budget) Open(name string, yield func()) *Account {
 	return a
 }
 
-// Take charges n bytes more. It blocks only while another gives way, or until ctx
-// ends. After an error the account holds what it held.
+// Take charges n more bytes. It blocks only while another account gives way, or until ctx ends. After an error the
+// account's size is unchanged.
 func (a *Account) Take(ctx context.Context, n int64) error {
 	for {
 		wait, err := a.budget.take(a, n)
@@ -122,7 +121,7 @@ func (a *Account) Take(ctx context.Context, n int64) error {
 	}
 }
 
-// take charges n bytes, or says what to wait for, or why it can't.
+// take charges n bytes, or returns a channel to wait for, or an error.
 func (b *Budget) take(a *Account, n int64) (wait <-chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +153,7 @@ func (b *Budget) take(a *Account, n int64) (wait <-chan struct{}, err error) {
 	return v.closed, nil
 }
 
-// victim is the open account that gives way to one that wants n bytes more, nil: none.
+// victim returns the open account that gives way to a, which wants n more bytes; nil: none.
 func (b *Budget) victim(a *Account, n int64) *Account {
 	c := b.yields.top()
 	switch {
@@ -166,7 +165,7 @@ func (b *Budget) victim(a *Account, n int64) *Account {
 	return c.victim(a, n)
 }
 
-// victim is the client's open account that gives way to its account a, nil: none.
+// victim returns the client's open account that gives way to its account a; nil: none.
 func (c *client) victim(a *Account, n int64) *Account {
 	v := c.open.top()
 	if v == nil || v == a || rank(v.held) < rank(a.held+n) {
@@ -175,7 +174,6 @@ func (c *client) victim(a *Account, n int64) *Account {
 	return v
 }
 
-// charge adds n to what a holds; n may be below 0.
 func (b *Budget) charge(a *Account, n int64) {
 	c := a.client
 	b.used += n
@@ -188,7 +186,7 @@ func (b *Budget) charge(a *Account, n int64) {
 	}
 }
 
-// Give takes n bytes off what the account holds.
+// Give returns n bytes.
 func (a *Account) Give(n int64) {
 	b := a.budget
 	b.mu.Lock()
@@ -196,7 +194,7 @@ func (a *Account) Give(n int64) {
 	b.charge(a, -n)
 }
 
-// Settle says that the account is not to be asked any more. It returns [ErrGaveWay] if it was.
+// Settle ends the open state: the account will not be asked to give way. It returns [ErrGaveWay] if it already was.
 func (a *Account) Settle() error {
 	b := a.budget
 	b.mu.Lock()
@@ -208,7 +206,6 @@ func (a *Account) Settle() error {
 	return nil
 }
 
-// settle takes a out of the open accounts.
 func (b *Budget) settle(a *Account) {
 	if !a.place.in {
 		return
@@ -223,7 +220,7 @@ func (b *Budget) settle(a *Account) {
 	}
 }
 
-// Close gives back all that the account holds. It is called once.
+// Close returns all bytes of the account. It must be called once.
 func (a *Account) Close() {
 	b := a.budget
 	b.mu.Lock()

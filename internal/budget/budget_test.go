@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/budget"
 )
 
-// open makes an account that holds n bytes and closes when it is asked to give way.
+// open returns an account of n bytes that closes when it is asked to give way.
 func open(t *testing.T, b *budget.Budget, client string, n int64) *budget.Account {
 	t.Helper()
 	var a *budget.Account
@@ -33,7 +33,7 @@ func TestWhoGivesWay(t *testing.T) {
 		holders []holder
 		client  string
 		wants   int64
-		loser   int // of holders; -1: nobody
+		loser   int // index in holders; -1: none
 		err     error
 	}{
 		"there is room":                      {[]holder{{"a", 40, false}}, "b", 60, -1, nil},
@@ -83,7 +83,7 @@ func TestWhoGivesWay(t *testing.T) {
 	}
 }
 
-// Who waits for another to give way may be asked itself, or leave.
+// TestWaiting checks that an account that waits for another may be asked to give way itself, or be cancelled.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := budget.New(100, 100)
@@ -113,7 +113,8 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// Whatever clients do, the budget is kept, and one who wants little always gets it.
+// TestManyClients checks that the budget holds for any behaviour of clients, and that a small request always
+// succeeds.
 func TestManyClients(t *testing.T) {
 	b := budget.New(1000, 500)
 	var all sync.WaitGroup
@@ -145,7 +146,7 @@ func TestManyClients(t *testing.T) {
 func TestALittleIsAlwaysThere(t *testing.T) {
 	b := budget.New(1000, 500)
 	for range 100 {
-		open(t, b, "greedy", 50) // its own older ones give way
+		open(t, b, "greedy", 50) // its own older accounts give way
 	}
 	for range 100 {
 		open(t, b, "another", 20)

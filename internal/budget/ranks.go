@@ -2,22 +2,21 @@ package budget
 
 import "math/bits"
 
-// maxRank is that of all that is a TiB or more.
+// maxRank is the rank of sizes of a TiB or more.
 const maxRank = 41
 
-// rank is a size in powers of two.
+// rank returns the number of bits of a size, at most maxRank.
 func rank(n int64) int { return min(bits.Len64(uint64(max(n, 0))), maxRank) }
 
-// ranks holds things by the rank of their size, in the order in which they came to
-// it. The zero value is empty. Every operation takes constant time.
+// ranks holds items by the rank of their size, in order of arrival at that rank. The zero value is empty. Every
+// operation takes constant time.
 type ranks[T any] struct {
 	lists [maxRank + 1]list[T]
-	most  int // no list above it has anything
+	most  int // all higher lists are empty
 }
 
 type list[T any] struct{ front, back *place[T] }
 
-// place is where a thing is in [ranks].
 type place[T any] struct {
 	thing      *T
 	rank       int
@@ -25,7 +24,7 @@ type place[T any] struct {
 	in         bool
 }
 
-// put adds a thing that is not in.
+// put adds an item that is not present.
 func (r *ranks[T]) put(t *T, p *place[T], size int64) {
 	*p = place[T]{thing: t, rank: rank(size), in: true}
 	r.most = max(r.most, p.rank)
@@ -38,7 +37,6 @@ func (r *ranks[T]) put(t *T, p *place[T], size int64) {
 	l.back = p
 }
 
-// remove takes out what is in.
 func (r *ranks[T]) remove(p *place[T]) {
 	l := &r.lists[p.rank]
 	if p.prev == nil {
@@ -54,7 +52,7 @@ func (r *ranks[T]) remove(p *place[T]) {
 	*p = place[T]{}
 }
 
-// move puts a thing that is in where its new size belongs.
+// move updates the position of a present item to a new size.
 func (r *ranks[T]) move(t *T, p *place[T], size int64) {
 	if rank(size) == p.rank {
 		return
@@ -63,7 +61,7 @@ func (r *ranks[T]) move(t *T, p *place[T], size int64) {
 	r.put(t, p, size)
 }
 
-// top is the largest; of equals the one that has been so for the longest; nil: there is none.
+// top returns the item of the highest rank, and of equals the one that reached it first; nil: none.
 func (r *ranks[T]) top() *T {
 	for ; r.most > 0; r.most-- {
 		if f := r.lists[r.most].front; f != nil {

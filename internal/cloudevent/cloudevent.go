@@ -1,15 +1,15 @@
-// Package cloudevent writes and reads [api.Event] as CloudEvents 1.0 in the HTTP binding. It is
-// the only package that imports the CloudEvents SDK.
+// Package cloudevent writes and reads [api.Event] as CloudEvents 1.0 in the HTTP binding. It is the only package that
+// imports the CloudEvents SDK.
 //
 // The life of an event that is sent:
 //
-//  1. [Sender.Emit] puts it into a bounded queue and returns. A full queue drops its oldest
-//     event: payloads are levels, of which the newest matters.
-//  2. [Sender.Run] takes the events in order and posts each in the binary content mode, with a
-//     bounded number of attempts.
-//  3. The receiver reads it with [Receive], whatever the content mode.
+//  1. [Sender.Emit] puts it into a bounded queue and returns. A full queue drops its oldest event: payloads are
+//     levels, of which the newest matters.
+//  2. [Sender.Run] takes the events in order and posts each in the binary content mode, with a bounded number of
+//     attempts.
+//  3. The receiver reads it with [Receive], in either content mode.
 //
-// Emit may be called from any goroutine; Run once.
+// Emit is safe for concurrent use; Run must be called once.
 package cloudevent
 
 import (
@@ -31,7 +31,7 @@ import (
 // MaxSize bounds a received event.
 const MaxSize = 1 << 20
 
-// Encode writes e in the structured JSON form.
+// Encode returns e in the structured JSON form.
 func Encode(e api.Event) ([]byte, error) {
 	sdk := toSDK(e)
 	raw, err := json.Marshal(sdk)
@@ -41,7 +41,7 @@ func Encode(e api.Event) ([]byte, error) {
 	return raw, nil
 }
 
-// Decode reads the structured JSON form.
+// Decode parses the structured JSON form.
 func Decode(raw []byte) (api.Event, error) {
 	var sdk event.Event
 	if err := json.Unmarshal(raw, &sdk); err != nil {
@@ -50,7 +50,7 @@ func Decode(raw []byte) (api.Event, error) {
 	return fromSDK(sdk)
 }
 
-// NewRequest makes a POST of e to url in the binary content mode, with the extensions of o.
+// NewRequest returns a POST of e to url in the binary content mode, with the extensions of o.
 func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*http.Request, error) {
 	sdk := toSDK(e)
 	o.apply(&sdk)
@@ -64,11 +64,10 @@ func NewRequest(ctx context.Context, url string, e api.Event, o Overrides) (*htt
 	return req, nil
 }
 
-// Receive reads the event in a request of either content mode. Its errors are
-// *[api.Error] with status 400 or 413 and say what is wrong with the event.
+// Receive reads the event in a request of either content mode. Errors are *[api.Error] with status 400 or 413.
 func Receive(r *http.Request) (api.Event, error) {
 	raw, err := io.ReadAll(io.LimitReader(r.Body, MaxSize+1))
-	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // the server's own bound
+	if tooLarge, is := errors.AsType[*http.MaxBytesError](err); is { // the server's own limit
 		return api.Event{}, api.Errorf(http.StatusRequestEntityTooLarge, api.CodeTooLarge, "the event is larger than %s", api.Bytes(tooLarge.Limit))
 	}
 	if err != nil {

@@ -127,7 +127,7 @@ func TestFullQueueDropsTheOldest(t *testing.T) {
 			want = append(want, e.ID)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel() // Run makes its last try with what is queued
+		cancel() // Run makes a last attempt for queued events
 		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// late is a receiver that is there from some time on.
+// late is a receiver that starts after some time.
 type late struct {
 	from time.Time
 	got  []string
@@ -26,7 +26,7 @@ func (l *late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusAccepted, Body: http.NoBody, Request: r}, nil
 }
 
-// TestLateReceiver: who comes long after the first event gets it, and all in order, where events are kept.
+// TestLateReceiver checks that with Keep a receiver that starts late gets all events in order.
 func TestLateReceiver(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

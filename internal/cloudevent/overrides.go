@@ -12,16 +12,14 @@ import (
 	"github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Overrides change events on their way to a sink, as Knative's SinkBinding asks
-// for in K_CE_OVERRIDES.
+// Overrides modify events on their way to a sink, as Knative's SinkBinding asks for in K_CE_OVERRIDES.
 type Overrides struct {
-	// Extensions are attributes that every event gets.
+	// Extensions are attributes added to every event.
 	Extensions map[string]string `json:"extensions"`
 }
 
-// ParseOverrides reads the JSON of K_CE_OVERRIDES, {"extensions":{"name":"value"}}.
-// Empty text changes nothing. Fields that are not known are passed over: Knative
-// may have more of them. The error says which extension is wrong.
+// ParseOverrides parses the JSON of K_CE_OVERRIDES, {"extensions":{"name":"value"}}. Empty text is the zero value.
+// Unknown fields are ignored: Knative may add some. The error names the invalid extension.
 func ParseOverrides(text string) (Overrides, error) {
 	var o Overrides
 	if strings.TrimSpace(text) == "" {
@@ -38,14 +36,14 @@ func ParseOverrides(text string) (Overrides, error) {
 		if err := extensionName(name); err != nil {
 			return Overrides{}, err
 		}
-		if strings.ContainsFunc(value, unicode.IsControl) { // no header may have them
+		if strings.ContainsFunc(value, unicode.IsControl) { // headers cannot contain them
 			return Overrides{}, fmt.Errorf("K_CE_OVERRIDES: the value of the extension %q is %q: want it without line breaks and other control characters", name, value)
 		}
 	}
 	return o, nil
 }
 
-// extensionName refuses names that would be no extension, or would replace what the event itself says.
+// extensionName rejects names that are not valid for an extension, or that would replace an attribute of the event.
 func extensionName(name string) error {
 	valid := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
 	switch name {
@@ -58,7 +56,6 @@ func extensionName(name string) error {
 	return nil
 }
 
-// apply adds the extensions to e.
 func (o Overrides) apply(e *event.Event) {
 	for name, value := range o.Extensions {
 		e.SetExtension(name, value)

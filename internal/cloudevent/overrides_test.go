@@ -24,7 +24,7 @@ func TestOverridesAreOnEveryEvent(t *testing.T) {
 	}
 	s.Emit(demand(1))
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // Run makes its last try with what is queued
+	cancel() // Run makes a last attempt for queued events
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -17,28 +17,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// MaxQueue is the number of events that may wait in a [Sender].
+// MaxQueue is the largest number of events queued in a [Sender].
 const MaxQueue = 1024
 
-// Tries of one event are 50 ms, then 100 ms, … apart.
+// Attempts to send one event are 50 ms, then 100 ms, … apart.
 const (
 	attempts     = 3
 	longestPause = 2 * time.Second
 	tryTimeout   = 5 * time.Second
 )
 
-// SenderConfig says where and how a [Sender] sends.
+// SenderConfig configures a [Sender].
 type SenderConfig struct {
 	// URL is where events are posted.
 	URL string
 	// Transport carries the requests; nil: [http.DefaultTransport].
 	Transport http.RoundTripper
-	// Overrides change every event that is sent; the zero value changes none.
+	// Overrides modify every event that is sent; the zero value changes none.
 	Overrides Overrides
-	// Keep has an event tried until it is accepted or refused for good, however often, at most 2 s
-	// apart: a receiver that starts late gets all that the queue holds. Without it an event is tried three times.
+	// Keep retries an event until it is accepted or refused for good, at most 2 s apart. A receiver that starts late
+	// then gets all queued events. Without Keep, an event is tried three times.
 	Keep bool
-	// Logger gets a warning when sending begins to fail and a line when it works again.
+	// Logger gets a warning when sending starts to fail, and a message when it works again.
 	Logger *slog.Logger
 }
 
@@ -53,10 +53,10 @@ type Sender struct {
 
 	dropped atomic.Int64
 
-	failing bool // the last event, or the tries of this one, did not arrive; of Run
+	failing bool // the last event, or the attempts so far, did not arrive; owned by Run
 }
 
-// NewSender makes a sender; it sends nothing until [Sender.Run] runs.
+// NewSender returns a sender; it sends nothing until [Sender.Run] runs.
 func NewSender(cfg SenderConfig) (*Sender, error) {
 	if cfg.URL == "" {
 		return nil, errors.New("event sender: no URL to send to")
@@ -81,10 +81,10 @@ func (s *Sender) Emit(e api.Event) {
 	s.wake.Ring()
 }
 
-// Dropped is the number of events lost to a full queue.
+// Dropped returns the number of events lost to a full queue.
 func (s *Sender) Dropped() int64 { return s.dropped.Load() }
 
-// Run sends until ctx ends, then makes one last try with what is queued, for at most a second.
+// Run sends until ctx ends, then makes one last attempt for the queued events, for at most a second.
 func (s *Sender) Run(ctx context.Context) error {
 	for {
 		e, found := s.next()
@@ -93,7 +93,7 @@ func (s *Sender) Run(ctx context.Context) error {
 			case <-s.wake:
 				continue
 			case <-ctx.Done():
-				if e, found = s.next(); !found { // one may have come in the same moment
+				if e, found = s.next(); !found { // one may have come at the same moment
 					return nil
 				}
 			}
@@ -103,7 +103,7 @@ func (s *Sender) Run(ctx context.Context) error {
 			return nil
 		}
 		err := s.try(ctx, e)
-		if err != nil && ctx.Err() != nil { // cut short by the end: it may not have arrived
+		if err != nil && ctx.Err() != nil { // cut short by ctx: it may not have arrived
 			s.flush(e)
 			return nil
 		}
@@ -111,7 +111,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-// tell logs that events begin to fail, or succeed again.
+// tell logs when sending starts to fail or succeeds again.
 func (s *Sender) tell(err error) {
 	switch {
 	case err != nil && !s.failing:
@@ -122,7 +122,7 @@ func (s *Sender) tell(err error) {
 	s.failing = err != nil
 }
 
-// flush tries first and all that is queued, once each, within a second.
+// flush tries first and all queued events, once each, within a second.
 func (s *Sender) flush(first api.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -164,7 +164,7 @@ func (s *Sender) try(ctx context.Context, e api.Event) error {
 	return err
 }
 
-// errRefused marks an answer that a further attempt won't change.
+// errRefused marks an answer that a retry would not change.
 var errRefused = errors.New("refused")
 
 func (s *Sender) post(ctx context.Context, e api.Event) error {

@@ -1,5 +1,5 @@
-// Package due keeps things in the order of the times at which they are due: what has to be inspected when its time comes,
-// though nothing happens to it. A thing is in a queue once at most; its time may be changed. It is for one goroutine.
+// Package due is a timer queue for one goroutine: it orders things by the time at which they must be looked at, even
+// if no event occurs. A thing is in a queue at most once; its time may change.
 package due
 
 import (
@@ -11,14 +11,14 @@ import (
 // Queue orders things by their times. The zero value is empty.
 type Queue[T any] struct{ items heap.Of[*Item[T]] }
 
-// Item is the place of one thing in a queue. The zero value is in none.
+// Item is the place of one thing in a queue. The zero value is in no queue.
 type Item[T any] struct {
 	thing T
 	at    time.Time
 	slot  int
 }
 
-// At is when the thing is due, zero if it is in no queue.
+// At returns when the thing is due; zero: it is in no queue.
 func (i *Item[T]) At() time.Time { return i.at }
 
 // Before implements [heap.Item].
@@ -27,7 +27,7 @@ func (i *Item[T]) Before(other *Item[T]) bool { return i.at.Before(other.at) }
 // Slot implements [heap.Item].
 func (i *Item[T]) Slot() *int { return &i.slot }
 
-// Set has a thing, whose place is i, be due at t. Zero takes it out.
+// Set sets the due time of a thing, whose place is i. A zero time removes it.
 func (q *Queue[T]) Set(i *Item[T], thing T, t time.Time) {
 	switch {
 	case t.IsZero():
@@ -43,7 +43,7 @@ func (q *Queue[T]) remove(i *Item[T]) {
 	*i = Item[T]{}
 }
 
-// First is when the first thing is due, zero if there is none.
+// First returns when the first thing is due; zero: the queue is empty.
 func (q *Queue[T]) First() time.Time {
 	if q.items.Len() == 0 {
 		return time.Time{}
@@ -51,7 +51,7 @@ func (q *Queue[T]) First() time.Time {
 	return q.items.First().at
 }
 
-// Pop takes out the first thing that is due at now; false says that there is none.
+// Pop removes and returns the first thing that is due at now, and reports whether there is one.
 func (q *Queue[T]) Pop(now time.Time) (thing T, found bool) {
 	if q.items.Len() == 0 {
 		return thing, false

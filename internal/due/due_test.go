@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestQueue sets and takes out things at random, beside a list of their times.
+// TestQueue sets and removes things at random and compares the queue with a list of their times.
 func TestQueue(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -44,7 +44,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// first is which of times comes first, -1 if none is set.
+// first returns the index of the earliest time, -1 if none is set.
 func first(times []time.Time) int {
 	set := slices.DeleteFunc(slices.Clone(times), time.Time.IsZero)
 	if len(set) == 0 {

@@ -43,7 +43,7 @@ func TestTheLastEventsAreKept(t *testing.T) {
 	}
 }
 
-// A follower that stops reading costs the emitter nothing.
+// TestFollowersNeverBlock checks that a follower that stops reading does not delay the emitter.
 func TestFollowersNeverBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.New()

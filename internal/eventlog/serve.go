@@ -8,13 +8,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Serve writes the events whose subjects are wanted, as lines of structured JSON, until
-// the client has those that it asked for (see [Parameters]), or leaves.
+// Serve writes the events with wanted subjects as lines of structured JSON. It returns when the client has the
+// requested events (see [Parameters]) or leaves.
 func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject string) bool) {
 	n, follow := Parameters(r, Kept)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	rc := http.NewResponseController(w)
-	_ = rc.Flush() // the header, before the first event comes
+	_ = rc.Flush() // send the header before the first event
 	_ = l.Follow(r.Context(), n, follow, func(e api.Event) error {
 		if !wanted(e.Subject) {
 			return nil
@@ -27,11 +27,11 @@ func (l *Log) Serve(w http.ResponseWriter, r *http.Request, wanted func(subject 
 			return err
 		}
 		return rc.Flush()
-	}) // only the client's own leaving ends it
+	}) // fails only if the client leaves
 }
 
-// Parameters reads what a client asks of something that grows: ?tail=N of its end,
-// usual without it, and with ?follow=true what comes after.
+// Parameters returns the parameters of a request for a log: ?tail=N lines of its end, default usual, and with
+// ?follow=true all that come later.
 func Parameters(r *http.Request, usual int) (n int, follow bool) {
 	q := r.URL.Query()
 	n = usual

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// TestLegible: what is said does not direct a terminal, and says the same otherwise.
+// TestLegible checks that messages cannot control a terminal and are otherwise unchanged.
 func TestLegible(t *testing.T) {
 	for raw, want := range map[string]string{
 		`plain ü 😀 \ud83d\ude00`: "plain ü 😀 😀",

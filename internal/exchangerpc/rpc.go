@@ -1,8 +1,8 @@
-// Package exchangerpc is the control stream of package api/exchange as gRPC has it:
-// one bidirectional stream, whose messages are JSON.
+// Package exchangerpc implements the control stream of package api/exchange in gRPC: one bidirectional stream with
+// JSON messages.
 //
-// It says nothing of what the messages mean. Each stream has one reader and one
-// writer: Send must not be called by two goroutines at once, nor Recv.
+// It does not interpret the messages. Each stream has one reader and one writer: neither Send nor Recv may be called
+// concurrently.
 package exchangerpc
 
 import (
@@ -27,7 +27,7 @@ type (
 	ClientStream = grpc.BidiStreamingClient[exchange.Up, exchange.Down]
 )
 
-// Server answers control streams: the stream ends when Control returns.
+// Server serves control streams: the stream ends when Control returns.
 type Server interface {
 	Control(stream ServerStream) error
 }
@@ -39,10 +39,9 @@ var stream = grpc.StreamDesc{
 	},
 }
 
-// service is the gRPC service of [exchange.Method].
 var service = grpc.ServiceDesc{ServiceName: "rouse.exchange.v1.Exchange", HandlerType: (*Server)(nil), Streams: []grpc.StreamDesc{stream}}
 
-// NewServer makes a gRPC server that has s alone, within the bounds of package exchange.
+// NewServer returns a gRPC server with only s, within the limits of package exchange.
 func NewServer(s Server, options ...grpc.ServerOption) *grpc.Server {
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(exchange.MaxMessage), grpc.MaxConcurrentStreams(16), grpc.MaxHeaderListSize(64 << 10),
@@ -61,7 +60,7 @@ func Open(ctx context.Context, conn *grpc.ClientConn) (ClientStream, error) {
 	return &grpc.GenericClientStream[exchange.Up, exchange.Down]{ClientStream: s}, nil
 }
 
-// codec is JSON: application/grpc+json.
+// codec encodes messages as JSON: application/grpc+json.
 type codec struct{}
 
 func init() { encoding.RegisterCodec(codec{}) }
@@ -74,12 +73,14 @@ func (codec) Marshal(v any) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// Unmarshal implements [encoding.Codec]. What the other side says comes to logs and terminals: characters that would direct these are replaced.
+// Unmarshal implements [encoding.Codec]. Messages get into logs and terminals, so it replaces characters that control
+// these.
 func (codec) Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(legible(data), v)
 }
 
-// legible is JSON with U+FFFD in the place of each control character but tabs and ends of lines, and of those that turn the direction of text.
+// legible returns JSON with U+FFFD for each control character except tabs and line ends, and for characters that
+// change the direction of text.
 func legible(data []byte) []byte {
 	directs := func(r rune) bool {
 		return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' || unicode.Is(unicode.Bidi_Control, r)

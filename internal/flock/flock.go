@@ -1,4 +1,4 @@
-// Package flock locks open files with flock(2): a lock is its process's, whatever ends it.
+// Package flock locks open files with flock(2): the kernel releases a lock when its process ends, in whatever way.
 package flock
 
 import (
@@ -14,17 +14,17 @@ const (
 	Unlock    = syscall.LOCK_UN
 )
 
-// ErrHeld is why [Try] has no lock: another open file of the same name has one.
+// ErrHeld is the error of [Try] if another open file of the same name holds the lock.
 var ErrHeld error = syscall.EWOULDBLOCK
 
-// Try locks f, or returns [ErrHeld] at once.
+// Try locks f, or returns [ErrHeld] without waiting.
 func Try(f *os.File, how int) error { return Wait(f, how|syscall.LOCK_NB) }
 
-// Wait locks f. It waits for whoever holds it, and for no context: its holder must be quick.
+// Wait locks f. It blocks until the lock is free and cannot be cancelled: holders must be quick.
 func Wait(f *os.File, how int) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
-			return err // the caller knows the file
+			return err // the caller adds the file's name
 		}
 	}
 }

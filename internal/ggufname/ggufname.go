@@ -1,5 +1,5 @@
-// Package ggufname says what the names of GGUF files say: which files are models, and which together are one. It reads no file's content.
-// All functions may be called by many goroutines.
+// Package ggufname interprets the names of GGUF files: which files are models, and which files form one model. It
+// reads no file's content. All functions are safe for concurrent use.
 package ggufname
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// part is a file of a model that llama-gguf-split has split.
+// part matches a file of a model split by llama-gguf-split.
 var part = lazyregexp.New(`^(.+)-(\d{5})-of-(\d{5})(\.(?i:gguf))$`)
 
-// other is a file that programs keep beside models: projectors of images, and matrices of importance.
+// other matches files that programs keep beside models: image projectors and importance matrices.
 var other = lazyregexp.New(`(?i)(^|[-._])(mmproj|imatrix)([-._]|$)`)
 
-// split takes the name of a part of a model apart; count is 0 where it is none.
+// split splits the name of a part of a model; count is 0 if it is none.
 func split(name string) (stem, end string, count int) {
 	m := part().FindStringSubmatch(name)
 	if m == nil {
@@ -33,7 +33,7 @@ func split(name string) (stem, end string, count int) {
 	return m[1] + "-", "-of-" + m[3] + m[4], count
 }
 
-// Parts are the names of all files of the model of which name is one, in order: name alone, unless it is of the form
+// Parts returns the names of all files of the model that name belongs to, in order: only name, unless it has the form
 // NAME-00002-of-00003.gguf.
 func Parts(name string) []string {
 	stem, end, count := split(name)
@@ -47,7 +47,7 @@ func Parts(name string) []string {
 	return parts
 }
 
-// Base is the name of a model's file without its folder, its extension and its number among several.
+// Base returns the name of a model's file without folder, extension and part number.
 func Base(name string) string {
 	name = path.Base(name)
 	if stem, _, count := split(name); count > 0 {
@@ -59,8 +59,8 @@ func Base(name string) string {
 	return name
 }
 
-// Models are the first files of the models among names, sorted. A first file that is not among names is there too, where another
-// part is; see [Missing].
+// Models returns the first file of each model among names, sorted. The first file is included if only another part is
+// among names; see [Missing].
 func Models(names []string) []string {
 	var models []string
 	for _, name := range names {
@@ -76,7 +76,7 @@ func Models(names []string) []string {
 	return slices.Compact(models)
 }
 
-// Missing is the error that a part of the model is not among names; nil if all are.
+// Missing returns an error if a part of the model is not among names.
 func Missing(model string, names []string) error {
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -90,7 +90,7 @@ func Missing(model string, names []string) error {
 	return nil
 }
 
-// Size is the size in bytes of all files of the model at path. The error names the file that can't be looked at.
+// Size returns the size in bytes of all files of the model at path. The error names the file that failed.
 func Size(path string) (size int64, err error) {
 	for _, p := range Parts(path) {
 		info, err := os.Stat(p)

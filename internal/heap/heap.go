@@ -1,27 +1,27 @@
-// Package heap is a priority queue of things that know their place in it, so that one can be moved or taken out when it
-// changes. It is for one goroutine.
+// Package heap is a priority queue, for one goroutine, of items that know their position in it. So an item can be
+// moved or removed when it changes.
 package heap
 
 import "container/heap"
 
-// Item is a thing that can lie in a heap.
+// Item is an item of a heap.
 type Item[T any] interface {
-	// Before says whether it comes before another.
+	// Before reports whether it comes before another item.
 	Before(T) bool
-	// Slot is where the heap notes its place: from 1, 0 if it is in none. Only the heap writes it.
+	// Slot points to its position, from 1; 0: it is in no heap. Only the heap writes it.
 	Slot() *int
 }
 
 // Of is a heap of items. The zero value is empty.
 type Of[T Item[T]] struct{ items items[T] }
 
-// Len is how many items there are.
+// Len returns the number of items.
 func (h *Of[T]) Len() int { return len(h.items) }
 
-// First is the item that no other comes before. The heap must not be empty.
+// First returns the first item. The heap must not be empty.
 func (h *Of[T]) First() T { return h.items[0] }
 
-// FirstOf is of some items the one that no other of them comes before; false: there is none. It looks at each item.
+// FirstOf returns the first of the items that some selects, and reports whether there is one. It looks at each item.
 func (h *Of[T]) FirstOf(some func(T) bool) (first T, found bool) {
 	for _, x := range h.items {
 		if some(x) && (!found || x.Before(first)) {
@@ -31,10 +31,10 @@ func (h *Of[T]) FirstOf(some func(T) bool) (first T, found bool) {
 	return first, found
 }
 
-// Last is an item far behind the first. The heap must not be empty.
+// Last returns an item far behind the first. The heap must not be empty.
 func (h *Of[T]) Last() T { return h.items[len(h.items)-1] }
 
-// Put adds an item, or moves one that is there to where it belongs now.
+// Put adds an item, or updates the position of a present one.
 func (h *Of[T]) Put(x T) {
 	if slot := *x.Slot(); slot > 0 {
 		heap.Fix(&h.items, slot-1)
@@ -43,14 +43,13 @@ func (h *Of[T]) Put(x T) {
 	heap.Push(&h.items, x)
 }
 
-// Remove takes an item out, if it is there.
+// Remove removes an item, if present.
 func (h *Of[T]) Remove(x T) {
 	if slot := *x.Slot(); slot > 0 {
 		heap.Remove(&h.items, slot-1)
 	}
 }
 
-// items is a [heap.Interface].
 type items[T Item[T]] []T
 
 func (s items[T]) Len() int           { return len(s) }

@@ -11,7 +11,7 @@ type thing struct{ key, slot int }
 func (t *thing) Before(other *thing) bool { return t.key < other.key }
 func (t *thing) Slot() *int               { return &t.slot }
 
-// TestAgainstASortedSlice does what a heap is for in random order, and compares its first with a slow twin's.
+// TestAgainstASortedSlice applies random operations and compares the heap with a sorted slice.
 func TestAgainstASortedSlice(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := make([]thing, 50)

@@ -15,29 +15,30 @@ import (
 	"time"
 )
 
-// Limits bound the connections of a [Listener] that wait: those that nobody has called Begin of.
+// Limits bound the waiting connections of a [Listener]: connections without a request between Begin and End.
 type Limits struct {
-	// All bounds them all. Default: a quarter of the files that the process may open, 4096 at most.
+	// All bounds all waiting connections. Default: a quarter of the process's file limit, at most 4096.
 	All int
-	// Address bounds those of one IP address, or of one IPv6 network of 64 bits. Connections without an IP address are counted in All only.
-	// Default: a quarter of All.
+	// Address bounds the waiting connections of one IP address, or of one IPv6 /64 network. Connections without an IP
+	// address count in All only. Default: a quarter of All.
 	Address int
-	// Wait bounds how long one waits. 0: it may wait for ever.
+	// Wait is how long a connection may wait; 0: no bound.
 	Wait time.Duration
 }
 
 const (
 	mostWaiting = 4096
-	// complainEvery is how often a listener logs that it closes connections, or accepts none: anybody may cause it.
+	// complainEvery is the shortest interval between log lines about closed or refused connections: anyone can cause
+	// them.
 	complainEvery = 10 * time.Second
 	firstPause    = 5 * time.Millisecond
 	lastPause     = time.Second
 )
 
-// Listener accepts connections whatever happens to them: an error that is not the listener's own, such as that the process has no
-// file left, is logged and Accept goes on after a pause. Its connections are of type [*Conn], and wait first. Where more wait
-// than may, the one that has waited longest is closed: of the address that has too many, or of the one with the most. So
-// who opens many and says nothing ends its own, and a connection that soon says what it wants is safe.
+// Listener accepts connections even under errors that are not its own, such as a lack of file descriptors: it logs
+// them, pauses and retries. Its connections have the type [*Conn] and wait at first. If too many wait, it closes the
+// one that has waited longest, of the address with too many, or of the address with the most. So a client that opens
+// many idle connections loses its own, and one that soon sends a request is safe.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -45,13 +46,13 @@ type Listener struct {
 	closed context.Context
 	close  context.CancelFunc
 
-	mu         sync.Mutex // guards what follows, and the Conns' places
+	mu         sync.Mutex // guards the fields below, and the Conns' places
 	waiting    int
-	by         map[netip.Prefix]*list.List // the waiting *Conns, the oldest first; no list is empty
+	by         map[netip.Prefix]*list.List // the waiting *Conns by address, the oldest first; no list is empty
 	complained time.Time
 }
 
-// NewListener makes a Listener of l, which it closes with itself.
+// NewListener returns a Listener for l and takes l over.
 func NewListener(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 	if limits.All == 0 {
 		limits.All = mostWaiting
@@ -68,8 +69,8 @@ func NewListener(l net.Listener, limits Limits, log *slog.Logger) *Listener {
 	return w
 }
 
-// Bound is a [Listener] for s, with the default limits: a connection waits while no request of it is served. How long it may wait s bounds by its
-// ReadHeaderTimeout and IdleTimeout. s must have its handler, and no ConnContext of its own.
+// Bound returns a [Listener] with the default limits for s: a connection waits while none of its requests is served.
+// The ReadHeaderTimeout and IdleTimeout of s bound the wait. s must have its handler, and no ConnContext of its own.
 func Bound(s *http.Server, l net.Listener, log *slog.Logger) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
@@ -83,14 +84,13 @@ func Bound(s *http.Server, l net.Listener, log *slog.Logger) net.Listener {
 	return NewListener(l, Limits{}, log)
 }
 
-// connKey is the connection's in a request's context.
 type connKey struct{}
 
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// bound is the Conn below a connection; nil: there is none.
+// bound returns the Conn beneath a connection; nil: none.
 func bound(c any) *Conn {
 	for {
 		switch over := c.(type) {
@@ -128,13 +128,13 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. Connections that were accepted stay open.
+// Close implements [net.Listener]. Accepted connections stay open.
 func (l *Listener) Close() error {
 	l.close()
 	return l.Listener.Close()
 }
 
-// take has a new connection wait.
+// take wraps a new connection and lets it wait.
 func (l *Listener) take(conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, l: l}
 	if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
@@ -150,7 +150,7 @@ func (l *Listener) take(conn net.Conn) *Conn {
 	return c
 }
 
-// wait has a connection wait, and closes one where too many do. The caller holds mu.
+// wait adds a connection to the waiting ones, and closes one if there are too many. The caller holds mu.
 func (l *Listener) wait(c *Conn) {
 	if c.gone {
 		return
@@ -176,7 +176,7 @@ func (l *Listener) wait(c *Conn) {
 	}
 }
 
-// leave takes a connection out of those that wait. The caller holds mu.
+// leave removes a connection from the waiting ones. The caller holds mu.
 func (l *Listener) leave(c *Conn) {
 	if c.place == nil {
 		return
@@ -193,7 +193,8 @@ func (l *Listener) leave(c *Conn) {
 	}
 }
 
-// evict closes the oldest connection of the address that has the most, if it has waited for that long, and logs why. The caller holds mu.
+// evict closes the oldest waiting connection of the address with the most, if it has waited at least least, and logs
+// why. The caller holds mu.
 func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	var most netip.Prefix
 	n := 0
@@ -209,7 +210,7 @@ func (l *Listener) evict(least time.Duration, why string, about ...any) {
 	l.complain(why, about...)
 }
 
-// errCrowd is why reads and writes of a connection fail that was closed for another one.
+// errCrowd is the error of reads on a connection that was closed to make room.
 var errCrowd = errors.New("closed: too many connections that ask nothing")
 
 func (l *Listener) endOldest(from netip.Prefix, why string, about ...any) {
@@ -235,22 +236,22 @@ func (l *Listener) complain(why string, about ...any) {
 	}
 }
 
-// Conn is a connection of a [Listener]. It waits until Begin is called, and while End was called as often.
+// Conn is a connection of a [Listener]. It waits while every call of Begin was followed by an End.
 type Conn struct {
 	net.Conn
 	l    *Listener
-	from netip.Prefix // invalid: it is of no IP address
+	from netip.Prefix // invalid: no IP address
 
 	// Guarded by the mutex of the Listener.
 	serves int           // calls of Begin without their End
-	place  *list.Element // among those that wait; nil: it does not
-	since  time.Time     // when it began to
-	late   *time.Timer   // ends it; nil: it may wait for ever
-	gone   bool          // it is closed
-	why    error         // the Listener closed it
+	place  *list.Element // in the list of waiting connections; nil: it does not wait
+	since  time.Time     // when the wait began
+	late   *time.Timer   // ends the wait; nil: no bound
+	gone   bool          // closed
+	why    error         // why the Listener closed it
 }
 
-// Begin says that the connection has asked for something, which is served until End.
+// Begin marks the start of a request on the connection, which is served until End.
 func (c *Conn) Begin() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
@@ -258,7 +259,7 @@ func (c *Conn) Begin() {
 	c.l.leave(c)
 }
 
-// End says that it is served. The connection waits again if it asks nothing else.
+// End marks the end of a request. The connection waits again if it serves no other one.
 func (c *Conn) End() {
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
@@ -267,10 +268,10 @@ func (c *Conn) End() {
 	}
 }
 
-// NetConn is the connection that was accepted.
+// NetConn returns the accepted connection.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Read implements [net.Conn]. Its error says so if the Listener has closed the connection.
+// Read implements [net.Conn]. If the Listener closed the connection, the error says so.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
@@ -292,10 +293,10 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// ReadFrom sends what is read from r, without copying it where the connection can.
+// ReadFrom implements [io.ReaderFrom], without copying if the connection supports it.
 func (c *Conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
-// CloseWrite ends what is sent, so that an answer is read before the connection ends.
+// CloseWrite closes the sending side, so that the answer is read before the connection ends.
 func (c *Conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -19,9 +19,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// dialled is a listener whose connections are in memory.
+// dialled is a listener with in-memory connections.
 type dialled struct {
-	conns chan any // a net.Conn or an error, which is what Accept returns; unbuffered
+	conns chan any // the results of Accept, each a net.Conn or an error; unbuffered
 	done  chan struct{}
 }
 
@@ -43,7 +43,7 @@ func (d *dialled) Close() error { close(d.done); return nil }
 
 func (*dialled) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
 
-// from is a connection of an address.
+// from is a connection with a remote address.
 type from struct {
 	net.Conn
 	address string
@@ -56,14 +56,14 @@ func (f from) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.ParseIP(f.address), Port: 1234}
 }
 
-// dial connects from an address, and returns the client's end.
+// dial connects from an address and returns the client's end.
 func (d *dialled) dial(address string) net.Conn {
 	client, server := net.Pipe()
 	d.conns <- from{server, address}
 	return client
 }
 
-// open says whether the other end of a connection is, when all is done that is to be.
+// open reports whether the other end of a connection is open after all goroutines have settled.
 func open(c net.Conn) bool {
 	synctest.Wait()
 	_ = c.SetReadDeadline(time.Now().Add(time.Nanosecond))
@@ -75,7 +75,7 @@ func noFiles() error {
 	return &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
 }
 
-// accepted accepts what comes until the listener ends.
+// accepted accepts connections until the listener ends.
 func accepted(l net.Listener) (conns chan *inbound.Conn, ended chan error) {
 	conns, ended = make(chan *inbound.Conn, 1000), make(chan error, 1)
 	go func() {
@@ -91,7 +91,8 @@ func accepted(l net.Listener) (conns chan *inbound.Conn, ended chan error) {
 	return conns, ended
 }
 
-// TestAcceptGoesOn: what is wrong with the process or one connection ends nothing, and its end is the listener's own.
+// TestAcceptGoesOn checks that errors of the process or of one connection do not end the listener, and that its own
+// error does.
 func TestAcceptGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestAcceptGoesOn(t *testing.T) {
 	})
 }
 
-// TestCrowd: connections that ask nothing are bounded, by address and in all, and those that were there first go.
+// TestCrowd checks that waiting connections are bounded, by address and in total, and that the oldest are closed.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,7 +200,8 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// TestBound: connections of a server without a request are bounded, and those whose requests are served are left alone.
+// TestBound checks that connections without a request are bounded, and that connections with a running request are
+// kept.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]func(*http.Protocols){"HTTP/1": func(p *http.Protocols) { p.SetHTTP1(true) }, "HTTP/2": func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }} {
@@ -260,7 +262,7 @@ func TestBound(t *testing.T) {
 				if got := get("/"); got != "here" || dials != 1 {
 					t.Errorf("the next one got %q, with %d connections", got, dials)
 				}
-				for range 1200 { // now the connection waits as they do
+				for range 1200 { // now the connection waits like the others
 					_ = d.dial("10.0.0.1")
 				}
 				if got := get("/"); got != "here" || dials != 2 {
@@ -282,7 +284,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestBoundSlowHeader: who has begun a request and does not end its header waits like who says nothing.
+// TestBoundSlowHeader checks that a client with an unfinished header counts as waiting.
 func TestBoundSlowHeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

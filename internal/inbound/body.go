@@ -13,32 +13,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Body is a request's whole body, owned by whoever read it, so that it can be sent
-// again and again while the client sees nothing. Its memory is pooled, and charged:
-// both are given back once [Body.Release] was called and every reader was closed.
+// Body is a request's whole body, owned by the reader, so that it can be sent again while the client sees nothing.
+// Its memory is pooled and charged; both end once [Body.Release] was called and every reader was closed.
 type Body struct {
 	door    *Door
 	data    []byte
-	whole   *[]byte // nil: there is none
+	whole   *[]byte // nil: none
 	account *budget.Account
 	refs    atomic.Int32
-	of      *Body             // whose bytes these are; nil: its own
-	object  *jsonfield.Object // nil: nobody has asked for it
+	of      *Body             // the owner of the bytes; nil: this body
+	object  *jsonfield.Object // nil: not requested yet
 }
 
-// Buffers are pooled by size, in powers of two; what is larger than the largest is left
-// to the garbage collector. So a body that grows leaves its smaller buffers to others,
-// and not to the collector, which takes its time.
+// Buffers are pooled by size, in powers of two; larger ones are left to the garbage collector. So a growing body
+// returns its smaller buffers for immediate reuse.
 const (
 	smallest = 10 // 1 KiB
 	largest  = 26 // 64 MiB
 )
 
-// pools are those of 1 << smallest, and so on.
+// pools[n] has buffers of 1 << (smallest + n) bytes.
 var pools [largest - smallest + 1]sync.Pool
 
-// fitting is the size of the buffer that a wish for so many bytes gets: the next power of two, as long as that
-// wastes little.
+// fitting returns the buffer size for want bytes: the next power of two, unless that wastes too much.
 func fitting(want int64) int64 {
 	if size := int64(1) << poolOf(want); want <= 1<<largest && (want <= 256<<10 || want > size*7/8) {
 		return size
@@ -46,7 +43,7 @@ func fitting(want int64) int64 {
 	return want
 }
 
-// poolOf is the power of two that so many bytes fit into, and no less than the smallest.
+// poolOf returns the exponent of the smallest power of two that holds size bytes, at least smallest.
 func poolOf(size int64) int { return max(bits.Len64(uint64(size-1)), smallest) }
 
 func grab(size int64) *[]byte {
@@ -65,11 +62,11 @@ func giveBack(b *[]byte) {
 	}
 }
 
-// Bytes returns the body. It must not be changed, nor used after [Body.Release].
+// Bytes returns the body. It must not be modified, nor used after [Body.Release].
 func (b *Body) Bytes() []byte { return b.data }
 
-// Object returns the body's fields. Its owner must ask first, before the body is read by others, and must not edit it; a body that was
-// read of another one in this process gets a copy.
+// Object returns the body's fields. The owner must call it first, before others read the body, and must not edit the
+// result. A body read from another one in this process gets a copy.
 func (b *Body) Object() *jsonfield.Object {
 	if b.object == nil {
 		b.object = jsonfield.Open(b.data)
@@ -77,10 +74,10 @@ func (b *Body) Object() *jsonfield.Object {
 	return b.object
 }
 
-// Len is its length.
+// Len returns the length of the body.
 func (b *Body) Len() int { return len(b.data) }
 
-// Release says that no further reader will be asked for. It must be called once.
+// Release ends the use of the body; no further readers may be opened. It must be called once.
 func (b *Body) Release() { b.unref() }
 
 func (b *Body) unref() {
@@ -97,8 +94,8 @@ func (b *Body) unref() {
 	}
 }
 
-// Drop gives the bytes back: they must not be used any more, nor may there be a reader. What is charged for them stays so
-// until [Body.Release], for what was made of them.
+// Drop releases the bytes: they must not be used afterwards, and there must be no reader. The charge stays until
+// [Body.Release], for data derived from them.
 func (b *Body) Drop() {
 	if b.whole != nil {
 		giveBack(b.whole)
@@ -106,8 +103,8 @@ func (b *Body) Drop() {
 	b.whole, b.data = nil, nil
 }
 
-// Take charges n bytes more to whoever pays for the body, until [Body.Give] or the end of the body, as
-// [budget.Account.Take] does. The errors are those of [Door.Read].
+// Take charges n more bytes to the body's account, until [Body.Give] or the end of the body, as [budget.Account.Take]
+// does. Errors are those of [Door.Read].
 func (b *Body) Take(ctx context.Context, n int64) error {
 	err := b.account.Take(ctx, n)
 	if known := b.door.refusal(err); known != nil {
@@ -116,11 +113,11 @@ func (b *Body) Take(ctx context.Context, n int64) error {
 	return err
 }
 
-// Give takes n bytes off what [Body.Take] charged.
+// Give returns n bytes charged by [Body.Take].
 func (b *Body) Give(n int64) { b.account.Give(n) }
 
-// Reader returns a reader of the whole body. It keeps the memory until it is
-// closed, which a [http.Transport] does even after it returned.
+// Reader returns a reader of the whole body. It keeps the memory until it is closed, which a [http.Transport] may do
+// after it has returned.
 func (b *Body) Reader() io.ReadCloser {
 	if b.Len() == 0 {
 		return http.NoBody
@@ -129,14 +126,14 @@ func (b *Body) Reader() io.ReadCloser {
 	return &reader{body: b}
 }
 
-// reader may be closed by one goroutine of a transport while another reads.
+// reader may be closed by one goroutine of a transport while another one reads.
 type reader struct {
-	mu   sync.Mutex // guards all
+	mu   sync.Mutex // guards all fields
 	body *Body      // nil once closed
 	at   int
 }
 
-// Read copies out of the body.
+// Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +148,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// share returns the body, with the reader's reference to it, if nothing was read and the reader is open; else nil.
+// share returns the body, with the reader's reference, if nothing was read and the reader is open; otherwise nil.
 func (r *reader) share() *Body {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +160,7 @@ func (r *reader) share() *Body {
 	return b
 }
 
-// Close gives the memory back. Further calls do nothing.
+// Close releases the reader's reference. Further calls do nothing.
 func (r *reader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

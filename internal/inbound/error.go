@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Error says why a request is refused. It is for the client; how it looks in an API is that API's to say.
+// Error is why a request is refused, for the client. Its wire form depends on the API.
 type Error struct {
 	Status  int
-	Code    string // a word that programs branch on; empty: there is none
+	Code    string // a code for programs; empty: none
 	Message string
 }
 
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// HTTP is what the answer says besides the message: its status, its code, and after what time the client may try again; 0: it is not told.
+// HTTP returns the answer's status, code and retry delay; 0: no delay is sent.
 func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	if e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests {
 		retryAfter = time.Second
@@ -26,7 +26,7 @@ func (e *Error) HTTP() (status int, code string, retryAfter time.Duration) {
 	return e.Status, e.Code, retryAfter
 }
 
-// The codes of package api for these cases.
+// The corresponding codes of package api.
 const (
 	codeFull     = "hold_full"
 	codeTooLarge = "body_too_large"
@@ -36,7 +36,7 @@ func refuse(status int, code, format string, args ...any) error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// size prints bytes in the largest binary unit that leaves at least 1.
+// size formats bytes in the largest binary unit that leaves at least 1.
 func size(bytes int64) string {
 	v, unit := float64(bytes), "B"
 	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {

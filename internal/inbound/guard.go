@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Protocols are what a door for clients speaks: HTTP/1.1, and HTTP/2 without TLS for who knows that it does. The
-// upgrade of one to the other, whose first body is read without a bound, is not taken.
+// Protocols returns the protocols of a server for clients: HTTP/1.1, and HTTP/2 without TLS for clients with prior
+// knowledge. It excludes the upgrade to HTTP/2, whose first body is read without a bound.
 func Protocols() *http.Protocols {
 	var p http.Protocols
 	p.SetHTTP1(true)
@@ -17,13 +17,13 @@ func Protocols() *http.Protocols {
 	return &p
 }
 
-// Guard has s refuse requests that say twice where they end, by Content-Length and by
-// Transfer-Encoding: a proxy in front may have believed the other one, and then what
-// is a body here was a request there (RFC 9112, 6.1). Package net/http believes the second
-// and hides the first, so the connections of the listener that is returned are inspected
-// as they are read. A Transfer-Encoding in HTTP/1.0, which has none, is refused too. s serves
-// on that listener, and must have no ConnContext of its own. TLS and HTTP/2 are not inspected;
-// HTTP/2 has no such thing. s waits for bodies that nobody reads as [Answered] does. answer writes the refusal, an *[Error].
+// Guard makes s reject requests with both a Content-Length and a Transfer-Encoding: a proxy in front may have used
+// the other one, so that a body here was a request there (RFC 9112, 6.1). Package net/http uses the second and hides
+// the first, so the returned listener inspects connections as they are read.
+//
+// It also rejects a Transfer-Encoding in HTTP/1.0, which has none. s must serve on that listener and have no
+// ConnContext of its own. TLS and HTTP/2 are not inspected; HTTP/2 does not have the problem. s waits for unread
+// bodies as [Answered] does. answer writes the rejection, an *[Error].
 func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *http.Request, error)) net.Listener {
 	s.ConnContext = withConn
 	next := s.Handler
@@ -40,11 +40,11 @@ func Guard(s *http.Server, l net.Listener, answer func(http.ResponseWriter, *htt
 	return guarded{l}
 }
 
-// unread is how long a client may go on sending a body that nobody reads.
+// unread is how long a client may continue sending a body that nobody reads.
 const unread = 5 * time.Second
 
-// Answered is next for a server that waits a while, and not for ever, for the bodies of requests that next
-// answered without reading them: package net/http reads what is left before it sends the answer.
+// Answered wraps next so that the server waits only a while for unread request bodies: package net/http reads the
+// rest of a body before it sends the answer.
 func Answered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -52,11 +52,11 @@ func Answered(next http.Handler) http.Handler {
 	})
 }
 
-// Unread says that nobody reads the body of r, or what is left of it. Whoever writes a long answer to such
-// a request says so before; at the end of a handler [Answered] does.
+// Unread declares that the body of r, or the rest of it, is not read. A handler that writes a long answer to such a
+// request calls it first; [Answered] calls it at the end.
 func Unread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 && r.Body != http.NoBody && r.ProtoMajor == 1 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // a connection without deadlines is a test's
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unread)) // an error means a test connection without deadlines
 	}
 }
 
@@ -71,21 +71,20 @@ func (l guarded) Accept() (net.Conn, error) {
 	return &watched{Conn: c}, nil
 }
 
-// watched is a connection whose lines are inspected. It does not know where a header ends
-// and a body begins: of both, lines between two empty ones belong together. So what is
-// taken for a header of both kinds may have been the text of one in a body, which
-// matters only to requests with a Transfer-Encoding, and to those of HTTP/1.0.
+// watched is a connection whose lines are inspected. It does not know where a header ends and a body begins: it
+// groups the lines between two empty ones. So text in a body may look like a header. That matters only for requests
+// with a Transfer-Encoding, and for HTTP/1.0.
 type watched struct {
 	net.Conn
-	line   [len(transferEncoding)]byte // the beginning of the line that is being read
-	n      int                         // bytes of the line, as many as matter
-	length bool                        // since the last empty line there was a Content-Length
-	chunks bool                        // and a Transfer-Encoding
-	both   atomic.Bool                 // there were both once
-	coded  atomic.Bool                 // there was a Transfer-Encoding once
+	line   [len(transferEncoding)]byte // the beginning of the current line
+	n      int                         // the number of bytes in line
+	length bool                        // a Content-Length came since the last empty line
+	chunks bool                        // a Transfer-Encoding came since the last empty line
+	both   atomic.Bool                 // both have come together once
+	coded  atomic.Bool                 // a Transfer-Encoding has come once
 }
 
-// ambiguous says why others may believe that r ends elsewhere; empty: they don't.
+// ambiguous returns why other parsers may see another end of r; empty: they do not.
 func (c *watched) ambiguous(r *http.Request) string {
 	switch {
 	case r.ProtoMinor == 0 && c.coded.Load():
@@ -101,17 +100,17 @@ const (
 	transferEncoding = "transfer-encoding:"
 )
 
-// Read reads, and inspects the lines.
+// Read reads and inspects the lines.
 func (c *watched) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.inspect(p[:n])
 	return n, err
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *watched) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends what is sent, so that an answer is read before the connection ends.
+// CloseWrite closes the sending side, so that the answer is read before the connection ends.
 func (c *watched) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -119,7 +118,6 @@ func (c *watched) CloseWrite() error {
 	return nil
 }
 
-// inspect takes the next bytes.
 func (c *watched) inspect(p []byte) {
 	for len(p) > 0 {
 		end := bytes.IndexByte(p, '\n')
@@ -138,7 +136,6 @@ func (c *watched) inspect(p []byte) {
 	}
 }
 
-// endLine takes the line for what it is.
 func (c *watched) endLine() {
 	line := c.line[:c.n]
 	c.n = 0

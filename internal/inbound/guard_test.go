@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// TestGuard sends requests on one connection, each after the answer to the one before, as they are or byte by byte.
+// TestGuard sends requests one after another on one connection, whole or byte by byte.
 func TestGuard(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: x\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
@@ -57,7 +57,7 @@ func TestGuard(t *testing.T) {
 						from = iotest.OneByteReader(from)
 					}
 					_, err := io.Copy(struct{ io.Writer }{conn}, from)
-					if refused := want == 400 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)); err != nil && !refused { // it is cut off before it has sent all
+					if refused := want == 400 && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)); err != nil && !refused { // it is disconnected before it has sent everything
 						t.Fatal(err)
 					}
 					resp, err := http.ReadResponse(in, nil)
@@ -74,8 +74,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestBodiesThatNobodyReads: a client that announces a body, and sends none of it or a little again and again, is
-// answered where its request needs none, and its connection ends.
+// TestBodiesThatNobodyReads checks that a client that announces a body, and sends none of it or a little at a time,
+// is answered if the request needs no body, and is then disconnected.
 func TestBodiesThatNobodyReads(t *testing.T) {
 	for name, tc := range map[string]struct {
 		head, drip string
@@ -102,7 +102,7 @@ func TestBodiesThatNobodyReads(t *testing.T) {
 				began := time.Now()
 				conn, server := net.Pipe()
 				p.conns <- server
-				defer time.Sleep(2 * time.Second) // until who drips has seen it
+				defer time.Sleep(2 * time.Second) // until the slow client has seen it
 				defer conn.Close()
 				go func() {
 					_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\n"+tc.head+"\r\n\r\n")

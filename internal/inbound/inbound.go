@@ -1,22 +1,18 @@
-// Package inbound reads the bodies of requests, whole, and bounds what a hostile client can take by
-// them: by a large Content-Length without bytes behind it, by sending slowly, by sending without end, and
-// by thousands of connections.
+// Package inbound reads whole request bodies and bounds the resources that a hostile client can use: with a large
+// Content-Length and no bytes, by sending slowly or endlessly, or with thousands of connections.
 //
 // It does not parse bodies, and everything that it holds has a bound.
 //
 // The life of one body:
 //
-//  1. [Door.Read] charges what a request costs besides its body, and a first small
-//     buffer: what a client promises costs nothing.
-//  2. Bytes come. Before the buffer grows, the larger one is charged too (package
-//     budget); the smaller is given back after the copy. Where memory is short, the
-//     body is refused where it is, or another one is that holds more.
-//  3. A client who sends nothing for [Config.Idle], or less than [Config.Rate], is
-//     told so and cut off.
-//  4. The body is whole: it stays charged, and is asked for by nobody, until
-//     [Body.Release].
+//  1. [Door.Read] charges the request's cost besides its body, and a small first buffer: a promised length costs
+//     nothing.
+//  2. Bytes arrive. Before the buffer grows, the larger one is charged too (package budget); the smaller one is
+//     released after the copy. If memory is short, this body is refused, or another one that holds more.
+//  3. A client that sends nothing for [Config.Idle], or less than [Config.Rate], gets an error and is disconnected.
+//  4. The body is complete: it stays charged and is not evicted, until [Body.Release].
 //
-// A Door is safe for many goroutines.
+// A Door is safe for concurrent use.
 package inbound
 
 import (
@@ -33,22 +29,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/budget"
 )
 
-// Config bounds bodies. Sizes are in bytes. The zero value of each field has the default that is named.
+// Config bounds bodies. Sizes are in bytes. Zero fields take their defaults.
 type Config struct {
 	// MaxBody bounds one body. Default 64 MiB.
 	MaxBody int64
-	// Memory bounds all bodies together, with what their requests cost besides. Default 1 GiB.
-	// One client gets half of it, but enough for one body.
+	// Memory bounds all bodies together, with the other costs of their requests. Default 1 GiB. One client gets half
+	// of it, but enough for one body.
 	Memory int64
 	// Idle is how long a client may send nothing. Default 10 s.
 	Idle time.Duration
-	// Rate is what a client has to send each second, on the mean since its request began and
-	// after Idle. Default 1 KiB.
+	// Rate is the number of bytes that a client must send per second, on average since its request began and after
+	// Idle. Default 1 KiB.
 	Rate int64
 }
 
-// Within is the configuration of a process that may use so much memory; 0: without a
-// bound. Bodies get half of it, by default no more than without a bound.
+// Within returns the configuration for a process with a memory limit; 0: none. Bodies get half of it, and no more
+// than the defaults.
 func Within(limit int64) Config {
 	c := Config{}.WithDefaults()
 	if limit > 0 {
@@ -58,7 +54,7 @@ func Within(limit int64) Config {
 	return c
 }
 
-// WithDefaults fills the zero fields.
+// WithDefaults returns c with zero fields set to their defaults.
 func (c Config) WithDefaults() Config {
 	if c.MaxBody == 0 {
 		c.MaxBody = 64 << 20
@@ -75,7 +71,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that can't be meant. Zero fields are right.
+// Validate returns an error for the first invalid field. Zero fields are valid.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	switch {
@@ -89,8 +85,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// requestCost is what a request with its connection takes, about, besides its body:
-// buffers, stacks, headers.
+// requestCost is the approximate memory of a request and its connection besides its body: buffers, stacks, headers.
 const requestCost = 32 << 10
 
 // Door reads bodies. See the package comment.
@@ -99,29 +94,32 @@ type Door struct {
 	memory *budget.Budget
 }
 
-// New makes a door. The configuration must be valid.
+// New returns a Door. The configuration must be valid.
 func New(cfg Config) *Door {
 	cfg = cfg.WithDefaults()
-	// A body that grows takes half as much again.
+	// a growing body takes up to half as much again
 	one := cfg.MaxBody*3/2 + requestCost + 256<<10
 	limit := max(cfg.Memory, one)
 	return &Door{cfg: cfg, memory: budget.New(limit, max(limit/2, one))}
 }
 
-// Memory is the budget that bodies are charged to; what else a request takes may be, too.
+// Memory returns the budget that bodies are charged to; other memory of requests may be charged to it too.
 func (d *Door) Memory() *budget.Budget { return d.memory }
 
-// Read reads the body of r to its end, and leaves r without one. client is who pays for it. It blocks as long
-// as the client sends fast enough. The error is an *[Error]: 413 past the limit,
-// 400 where the body ends before its Content-Length, 415 where it is compressed, 408 where it comes too slowly,
-// 429 where the client holds its share of the memory, 503 where there is none; or the
-// context's error if the client left. After an error what is left of the body is not worth
-// reading: the connection ends with the answer, in HTTP/2 the stream alone, for others are on the connection.
+// Read reads the body of r to its end and leaves r without one. client is charged for it. It blocks as long as the
+// client sends fast enough. The error is the context's if the client left, otherwise an *[Error]:
+//
+//   - 400: the body ends before its Content-Length; 413: it exceeds the limit; 415: it is compressed;
+//   - 408: it comes too slowly;
+//   - 429: the client's share of the memory is used; 503: all memory is used.
+//
+// After an error the connection ends with the answer, as the rest of the body is not read; in HTTP/2 only the stream
+// ends.
 func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Body, error) {
 	if err := uncompressed(w, r); err != nil {
 		return nil, err
 	}
-	if from, is := r.Body.(*reader); is && r.ContentLength <= d.cfg.MaxBody { // in this process, where it is charged
+	if from, is := r.Body.(*reader); is && r.ContentLength <= d.cfg.MaxBody { // from this process, which has charged it
 		if of := from.share(); of != nil {
 			r.Body = http.NoBody
 			return d.shared(of, client), nil
@@ -140,11 +138,11 @@ func (d *Door) Read(w http.ResponseWriter, r *http.Request, client string) (*Bod
 		}
 		return nil, in.explain(err)
 	}
-	r.Body = http.NoBody // nothing is left to be read
+	r.Body = http.NoBody
 	return body, nil
 }
 
-// shared returns a body whose bytes another one has. It takes over a reference to that.
+// shared returns a body that shares the bytes of another one. It takes over a reference to that.
 func (d *Door) shared(of *Body, client string) *Body {
 	b := &Body{door: d, data: of.data, account: d.memory.Open(client, func() {}), of: of}
 	b.refs.Store(1)
@@ -154,8 +152,8 @@ func (d *Door) shared(of *Body, client string) *Body {
 	return b
 }
 
-// uncompressed refuses a body that is compressed: model servers do not expand one,
-// and what a few bytes expand to is the sender's choice.
+// uncompressed rejects a compressed body: model servers do not expand one, and the sender would choose the expanded
+// size.
 func uncompressed(w http.ResponseWriter, r *http.Request) error {
 	for _, name := range r.Header["Content-Encoding"] {
 		if name != "" && !strings.EqualFold(name, "identity") {
@@ -169,19 +167,18 @@ func uncompressed(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// reading is one body while it comes.
 type reading struct {
 	door    *Door
 	r       *http.Request
 	control *http.ResponseController
 	account *budget.Account
 	began   time.Time
-	moved   time.Time // when the deadline was last set; zero: there is none
+	moved   time.Time // when the deadline was last set; zero: never
 	buf     *[]byte
-	n       int // bytes of buf that came
+	n       int // the number of bytes in buf
 
-	mu      sync.Mutex // guards what follows, and orders changes of the deadline
-	yielded bool       // the account was asked to give way: the deadline is over, and stays so
+	mu      sync.Mutex // guards the fields below, and orders changes of the deadline
+	yielded bool       // the account was asked to give way: the deadline has passed and stays so
 }
 
 // giveWay ends the reading from another goroutine.
@@ -189,10 +186,10 @@ func (in *reading) giveWay() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.yielded = true
-	_ = in.control.SetReadDeadline(time.Unix(1, 0)) // a connection without deadlines is a test's
+	_ = in.control.SetReadDeadline(time.Unix(1, 0)) // an error means a test connection without deadlines
 }
 
-// deadline sets the deadline of reads; zero: none.
+// deadline sets the read deadline; zero: none.
 func (in *reading) deadline(t time.Time) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -201,10 +198,8 @@ func (in *reading) deadline(t time.Time) {
 	}
 }
 
-// errTooLarge says that a body is larger than it may be.
 var errTooLarge = errors.New("too large")
 
-// read reads to the end.
 func (in *reading) read() (*Body, error) {
 	limit, want := in.door.cfg.MaxBody, in.r.ContentLength
 	if want > limit {
@@ -216,7 +211,7 @@ func (in *reading) read() (*Body, error) {
 	if want == 0 || in.r.Body == nil {
 		return in.whole()
 	}
-	most := limit + 1 // one more byte, so that the end is seen without growing
+	most := limit + 1 // one more byte, to see the end without growing
 	if want > 0 {
 		most = want + 1
 	}
@@ -240,7 +235,6 @@ func (in *reading) read() (*Body, error) {
 	}
 }
 
-// whole is the body once all of it is there.
 func (in *reading) whole() (*Body, error) {
 	if err := in.account.Settle(); err != nil {
 		return nil, err
@@ -256,13 +250,12 @@ func (in *reading) whole() (*Body, error) {
 	return b, nil
 }
 
-// grow makes the buffer larger: in steps at first, whatever was promised, and by no
-// more than there can come.
+// grow enlarges the buffer: stepwise at first, whatever length was promised, and never beyond most.
 func (in *reading) grow(most int64) error {
 	size := int64(1) << smallest
 	if in.buf != nil {
 		size = 2 * int64(len(*in.buf))
-		if most <= 2*size { // the promise is half kept
+		if most <= 2*size { // half of the promised length has come
 			size = most
 		}
 	}
@@ -281,7 +274,7 @@ func (in *reading) grow(most int64) error {
 	return nil
 }
 
-// expect moves the deadline of reads on, now and then: a timer for each piece would cost more than the piece.
+// expect extends the read deadline now and then: a timer per read would cost more than the read.
 func (in *reading) expect() {
 	now, idle := time.Now(), in.door.cfg.Idle
 	if !in.moved.IsZero() && now.Sub(in.moved) < idle/4 {
@@ -295,7 +288,7 @@ func (in *reading) expect() {
 	in.deadline(slowest)
 }
 
-// refusal is what a client hears of the budget's refusals; nil for other errors.
+// refusal converts the budget's refusals for the client; nil for other errors.
 func (d *Door) refusal(err error) error {
 	switch {
 	case errors.Is(err, budget.ErrGaveWay), errors.Is(err, budget.ErrFull):
@@ -306,7 +299,6 @@ func (d *Door) refusal(err error) error {
 	return nil
 }
 
-// explain puts an error into the client's words.
 func (in *reading) explain(err error) error {
 	in.mu.Lock()
 	gaveWay := in.yielded
@@ -325,7 +317,8 @@ func (in *reading) explain(err error) error {
 		return refuse(http.StatusRequestTimeout, "", "the body comes too slowly (%d bytes in %s): send at least %s a second, without pauses of %s",
 			in.n, time.Since(in.began).Round(time.Second), size(cfg.Rate), cfg.Idle)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		// Before the context: the end of what a client sends also ends the context, and it may still read.
+		// Check this before the context: the end of the client's sending side also ends the context, while the client
+		// may still read.
 		return refuse(http.StatusBadRequest, "", "the body ends after %d bytes, before its Content-Length or last chunk", in.n)
 	case in.r.Context().Err() != nil:
 		return in.r.Context().Err()

@@ -72,7 +72,7 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// TestKeptWhileATransportReads releases a body while a reader of it is open.
+// TestKeptWhileATransportReads releases a body while one of its readers is open.
 func TestKeptWhileATransportReads(t *testing.T) {
 	d := inbound.New(inbound.Config{})
 	read := func(s string) *inbound.Body {
@@ -85,7 +85,7 @@ func TestKeptWhileATransportReads(t *testing.T) {
 	b := read("first")
 	open := b.Reader()
 	b.Release()
-	other := read("other") // would be given the same memory
+	other := read("other") // would get the same memory
 	defer other.Release()
 	if got, err := io.ReadAll(open); string(got) != "first" || err != nil {
 		t.Errorf("got %q, %v", got, err)
@@ -97,9 +97,9 @@ func TestKeptWhileATransportReads(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections are in memory.
+// pipes is a listener with in-memory connections.
 type pipes struct {
-	conns chan net.Conn // sent to by dial, received by Accept
+	conns chan net.Conn // sent to by dial, received from by Accept
 	done  chan struct{}
 }
 
@@ -114,7 +114,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.done); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// client sends a header and then, after each pause, a piece; it returns the status of the answer and when it came.
+// client sends a header and then, after each pause, a piece; it returns the status of the answer and its time.
 func (p pipes) client(t *testing.T, header string, every time.Duration, pieces int, piece string) (status int, after time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -137,7 +137,7 @@ func (p pipes) client(t *testing.T, header string, every time.Duration, pieces i
 	return resp.StatusCode, time.Since(began)
 }
 
-// door serves requests whose bodies are read and forgotten.
+// door serves requests by reading and dropping their bodies.
 func door(t *testing.T, cfg inbound.Config) (*inbound.Door, pipes) {
 	d := inbound.New(cfg)
 	p := pipes{make(chan net.Conn), make(chan struct{})}
@@ -149,7 +149,7 @@ func door(t *testing.T, cfg inbound.Config) (*inbound.Door, pipes) {
 			return
 		}
 		defer b.Release()
-		time.Sleep(time.Minute) // a deadline of reads that is left behind would end the request
+		time.Sleep(time.Minute) // a leftover read deadline would end the request
 		if r.Context().Err() != nil {
 			t.Error("the client seems to have left")
 		}
@@ -190,7 +190,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestPromisesCostNothing has a thousand clients that promise 64 MiB each.
+// TestPromisesCostNothing runs a thousand clients that announce 64 MiB each.
 func TestPromisesCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, p := door(t, inbound.Config{})
@@ -208,7 +208,7 @@ func TestPromisesCostNothing(t *testing.T) {
 	})
 }
 
-// TestRefusedInMidBody: who has sent the most gives way to who comes with little, and is told.
+// TestRefusedInMidBody checks that the largest body gives way to a small one, and that its client gets an error.
 func TestRefusedInMidBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, p := door(t, inbound.Config{MaxBody: int64(api.MiB), Memory: 4 * int64(api.MiB), Rate: 1})
@@ -244,8 +244,8 @@ func TestRefusedInMidBody(t *testing.T) {
 	})
 }
 
-// TestRefusedOnASharedConnection: in HTTP/1.1 the connection ends with the answer to a body that nobody reads on; in HTTP/2
-// others are on it, and it stays.
+// TestRefusedOnASharedConnection checks that in HTTP/1.1 the connection ends with the answer to an unread body, and
+// that in HTTP/2 it stays open for other streams.
 func TestRefusedOnASharedConnection(t *testing.T) {
 	d := inbound.New(inbound.Config{MaxBody: 1000})
 	var opened atomic.Int32
@@ -286,8 +286,8 @@ func TestRefusedOnASharedConnection(t *testing.T) {
 	}
 }
 
-// TestSharedBody: a request that goes on within the process has its body read without a copy, and the memory is charged once, until the last
-// one has released it.
+// TestSharedBody checks that a request within the process shares the body without a copy, and that the memory is
+// charged until the last user has released it.
 func TestSharedBody(t *testing.T) {
 	door, inner := inbound.New(inbound.Config{}), inbound.New(inbound.Config{MaxBody: 100})
 	read := func(d *inbound.Door, body io.ReadCloser, size int) (*inbound.Body, *http.Request) {

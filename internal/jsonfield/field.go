@@ -1,16 +1,15 @@
-// Package jsonfield reads and edits the top-level fields of a JSON object without
-// decoding it: what an edit does not name keeps its bytes, white space and order
-// included. Syntax (RFC 8259) is jsontext's to know.
+// Package jsonfield reads and edits the top-level fields of a JSON object without decoding it: an edit keeps all
+// other bytes, including white space and order. Package jsontext handles the syntax (RFC 8259).
 //
-// [Open] reads a body once, and an [Object] is edited as often as wanted. A body that is
-// not exactly one JSON object (an array, a form, broken JSON, a second value behind it) has
-// no fields and is not changed: the model server refuses it. Who removes a field to protect
-// a server must look at [Object.Err] first: servers differ in what broken JSON they read.
+// [Open] parses a body once; the [Object] can then be edited repeatedly. A body that is not exactly one JSON object
+// (an array, a form, broken JSON, a second value after it) has no fields and is not changed: the model server rejects
+// it. Code that removes a field to protect a server must check [Object.Err] first, as servers differ in which broken
+// JSON they accept.
 //
-// Names are compared as text, however they are written: "\u006dodel" is model. A name may
-// occur several times. [Items] and [Text] read a value that was found: an array, and a string.
+// Names are compared after unescaping: "\u006dodel" is model. A name may occur several times. [Items] and [Text] read
+// arrays and strings.
 //
-// All functions are pure and safe for many goroutines; an Object belongs to one.
+// All functions are pure and safe for concurrent use; an Object belongs to one goroutine.
 package jsonfield
 
 import (
@@ -53,16 +52,15 @@ func Delete(body []byte, name string) []byte {
 	return o.Bytes()
 }
 
-// Each calls yield with every field of the object, in order, until it returns
-// false: its name as it is written, quotes included, and its value. It returns
-// what [Object.Err] does; on an error some fields may have been seen.
+// Each calls yield with every field of the object, in order, until it returns false: with the raw name, including
+// quotes, and the value. It returns the error of [Object.Err]; before an error, some fields may have been yielded.
 func Each(body []byte, yield func(name, value []byte) bool) error {
 	_, err := walk(body, func(f place) bool { return yield(body[f.name:f.nameEnd], body[f.value:f.valueEnd]) })
 	return err
 }
 
-// Items calls yield with every item of an array, in order, until it returns false.
-// The array is JSON, without white space around it; on an error some items may have been seen.
+// Items calls yield with every item of an array, in order, until it returns false. The array is JSON, without white
+// space around it; before an error, some items may have been yielded.
 func Items(array []byte, yield func(item []byte) bool) error {
 	r := open(array)
 	defer r.close()
@@ -72,9 +70,8 @@ func Items(array []byte, yield func(item []byte) bool) error {
 	return nil
 }
 
-// Text is the text of a name or a value that is a string of valid JSON, quotes
-// included. It is a part of the string where nothing in it is escaped. Halves of
-// surrogates become U+FFFD, and invalid UTF-8 where something is escaped by its number.
+// Text returns the text of a valid JSON string, given with its quotes. It is a part of the argument if nothing is
+// escaped. Unpaired surrogates become U+FFFD; invalid UTF-8 does too if the string has a \u escape.
 func Text(quoted []byte) []byte {
 	rest := quoted[1 : len(quoted)-1 : len(quoted)-1]
 	escape := bytes.IndexByte(rest, '\\')
@@ -84,8 +81,8 @@ func Text(quoted []byte) []byte {
 	text := make([]byte, 0, len(rest))
 	for ; escape >= 0; escape = bytes.IndexByte(rest, '\\') {
 		c := letters[rest[escape+1]]
-		if c == 0 { // by its number
-			text, _ = jsontext.AppendUnquote(text[:0], quoted) // the error is about what became U+FFFD
+		if c == 0 { // \u
+			text, _ = jsontext.AppendUnquote(text[:0], quoted) // the error is only about replaced characters
 			return text
 		}
 		text = append(append(text, rest[:escape]...), c)
@@ -94,29 +91,29 @@ func Text(quoted []byte) []byte {
 	return append(text, rest...)
 }
 
-// letters are the characters that a letter behind a backslash stands for.
+// letters maps the letter of an escape to its character.
 var letters = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// place says where a field lies: offsets in the body.
+// place is the position of a field: offsets in the body.
 type place struct {
-	begin, end      int // from the brace or comma before it to the one behind it
-	name, nameEnd   int // with the quotes
+	begin, end      int // from the preceding brace or comma to the following one
+	name, nameEnd   int // including the quotes
 	value, valueEnd int
 }
 
-// is says whether the field has the name.
+// is reports whether the field has the name.
 func (f place) is(body []byte, name string, fold bool) bool {
 	written := body[f.name+1 : f.nameEnd-1]
 	if bytes.IndexByte(written, '\\') >= 0 || (fold || strings.ContainsRune(name, utf8.RuneError)) && !utf8.Valid(written) {
-		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and halves of surrogates become U+FFFD, as in encoding/json
+		written, _ = jsontext.AppendUnquote(nil, body[f.name:f.nameEnd]) // invalid UTF-8 and unpaired surrogates become U+FFFD, as in encoding/json
 	}
 	return string(written) == name || fold && strings.EqualFold(string(written), name)
 }
 
-// braces says where an object begins and ends: the offset behind the first, and that of the second.
+// braces is the extent of an object: the offset after its opening brace, and of its closing one.
 type braces struct{ opened, closed int }
 
-// readers are decoders with what they read from.
+// readers pools decoders with their buffers.
 var readers = sync.Pool{New: func() any { return &reader{from: bytes.NewBuffer(nil), json: &jsontext.Decoder{}} }}
 
 type reader struct {
@@ -132,13 +129,12 @@ func open(body []byte) *reader {
 	return r
 }
 
-// close gives the body back to its owner.
 func (r *reader) close() {
 	*r.from = bytes.Buffer{}
 	readers.Put(r)
 }
 
-// walk reads body, and calls yield with each field until that returns false.
+// walk parses body and calls yield with each field until it returns false.
 func walk(body []byte, yield func(place) bool) (braces, error) {
 	r := open(body)
 	defer r.close()
@@ -149,7 +145,7 @@ func walk(body []byte, yield func(place) bool) (braces, error) {
 	return b, nil
 }
 
-// What a value is not.
+// Type errors of a value.
 var (
 	errNoObject = errors.New("want a JSON object, beginning with {")
 	errNoArray  = errors.New("want a JSON array, beginning with [")
@@ -188,7 +184,7 @@ func (r *reader) walk(body []byte, yield func(place) bool) (b braces, err error)
 	return b, nil
 }
 
-// items reads an array, and calls yield with each item until that returns false.
+// items parses an array and calls yield with each item until it returns false.
 func (r *reader) items(yield func(item []byte) bool) error {
 	if r.json.PeekKind() != '[' {
 		return errNoArray
@@ -208,17 +204,16 @@ func (r *reader) items(yield func(item []byte) bool) error {
 	return nil
 }
 
-// value reads a value, and says where it lies.
+// value reads a value and returns its position.
 func (r *reader) value() (from, to int, err error) {
 	v, err := r.json.ReadValue()
 	to = int(r.json.InputOffset())
 	return to - len(v), to, err
 }
 
-// spaces counts white space at the start of b.
 func spaces(b []byte) int { return len(b) - len(bytes.TrimLeft(b, " \t\r\n")) }
 
-// wrong says what is wrong with a body, and at which byte.
+// wrong describes a syntax error, with its byte offset.
 func wrong(body []byte, err error) error {
 	var syntax *jsontext.SyntacticError
 	at := 0

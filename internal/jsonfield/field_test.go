@@ -79,7 +79,7 @@ func TestEdits(t *testing.T) {
 	}
 }
 
-// TestManyEdits makes several edits of one object, and reads it between them.
+// TestManyEdits edits one object several times and reads it in between.
 func TestManyEdits(t *testing.T) {
 	o := jsonfield.Open([]byte(` { "a":1, "b" :2 } `))
 	o.Set("c", []byte("3"))
@@ -143,7 +143,7 @@ func TestCheckSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Fuzz compares with encoding/json: what is an object, and what each edit leaves.
+// Fuzz compares parsing and edits with encoding/json.
 func Fuzz(f *testing.F) {
 	for _, body := range []string{
 		`{}`, ` { "a" : 1 , "b" : [ { "a" : "}" } ] , "\u0061" : null } `, `{"a":1}{}`, `[{"a":1}]`, `{"a":1,"a":2,"A":3}`,
@@ -180,7 +180,7 @@ func Fuzz(f *testing.F) {
 		}
 		for name, got := range results {
 			if name == "rename" && (alike != 1 || !found) {
-				continue // which of several counts is for who reads them to say
+				continue // readers choose one of several
 			}
 			if !object {
 				if !bytes.Equal(got, body) {
@@ -274,7 +274,7 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// FuzzText compares with encoding/json.
+// FuzzText compares Text with encoding/json.
 func FuzzText(f *testing.F) {
 	for _, s := range []string{`""`, `"a"`, `"\u00e9\n"`, `"\ud83d\ude00"`, `"\ud83d"`, `"\ud83dx"`, `"\ud83d\u0041"`, `"\ude00\ud83d"`, `"\/\b\f\r\t\"\\"`, `"é😀\\u0041"`} {
 		f.Add([]byte(s))

@@ -5,36 +5,35 @@ import (
 	"encoding/json"
 )
 
-// Object is a JSON object whose fields were found in one walk, with the edits made since. Its zero value is an empty body.
+// Object is a JSON object with the edits made so far. The zero value is an empty body.
 type Object struct {
-	// Fold compares names without regard to case, as encoding/json does for the fields of a struct: a server written
-	// in Go takes "Model", "MODEL" and even "ſtream" (with a long s) for what they resemble.
+	// Fold compares names case-insensitively, as encoding/json does for struct fields: a server written in Go accepts
+	// "Model", "MODEL" and even "ſtream" (with a long s).
 	Fold bool
 
 	body   []byte
 	braces braces
 	fields []field
 	err    error
-	edited []byte    // the body with the edits; nil: one was made since, or none at all
+	edited []byte    // the body with the edits; nil: outdated, or no edits
 	dirty  bool      // an edit was made
 	few    [12]field // most bodies have fewer fields
 }
 
-// field is one field of an Object, with what became of it.
 type field struct {
 	place
-	name, value []byte // in place of what is written, encoded; nil: as it is written
-	added, gone bool   // added: it has no place
+	name, value []byte // the encoded replacements; nil: unchanged
+	added, gone bool   // added: it has no place in the body
 }
 
-// Open finds the fields of body, which must not change while the Object is used.
+// Open parses body, which must not change while the Object is used.
 func Open(body []byte) *Object {
 	o := &Object{}
 	o.open(body)
 	return o
 }
 
-// Replace puts another body in the place of what o has.
+// Replace replaces the whole body of o.
 func (o *Object) Replace(body []byte) {
 	o.open(body)
 	o.edited, o.dirty = body, true
@@ -51,20 +50,20 @@ func (o *Object) open(body []byte) {
 	}
 }
 
-// Clone returns a copy that can be edited apart from o.
+// Clone returns a copy that can be edited independently.
 func (o *Object) Clone() *Object {
 	c := *o
 	c.fields = append(c.few[:0], o.fields...)
 	return &c
 }
 
-// Err returns nil if the body is exactly one JSON object, and else what is wrong with it and at which byte.
+// Err returns nil if the body is exactly one JSON object, and otherwise the error with its byte offset.
 func (o *Object) Err() error { return o.err }
 
 // Changed reports whether an edit was made.
 func (o *Object) Changed() bool { return o.dirty }
 
-// Bytes returns the body itself if nothing was changed, and else a new slice.
+// Bytes returns the body itself if it was not edited, otherwise a new slice.
 func (o *Object) Bytes() []byte {
 	if !o.dirty {
 		return o.body
@@ -75,7 +74,7 @@ func (o *Object) Bytes() []byte {
 	return o.edited
 }
 
-// Fields calls yield with each field until it returns false: its name as it is written, quotes included, and its value.
+// Fields calls yield with each field until it returns false: with the raw name, including quotes, and the value.
 func (o *Object) Fields(yield func(name, value []byte) bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; !f.gone && !yield(o.name(f), o.value(f)) {
@@ -84,9 +83,8 @@ func (o *Object) Fields(yield func(name, value []byte) bool) {
 	}
 }
 
-// Find returns the value of the field as it is encoded, without white space
-// around it. Of a repeated field it is the last one, which counts for
-// encoding/json and most others. The value is a part of the body, not a copy.
+// Find returns the encoded value of the field, without white space around it. If the field is repeated, it returns
+// the last one, as encoding/json and most other parsers do. The value is a part of the body, not a copy.
 func (o *Object) Find(name string) (value []byte, found bool) {
 	for i := range o.fields {
 		if f := &o.fields[i]; o.is(f, name) {
@@ -96,8 +94,7 @@ func (o *Object) Find(name string) (value []byte, found bool) {
 	return value, found
 }
 
-// Set gives every field with the name the value, or adds the field at the end.
-// value is encoded JSON; that it is valid is the caller's promise.
+// Set sets every field with the name to value, or adds the field at the end. value must be valid JSON.
 func (o *Object) Set(name string, value []byte) {
 	if o.err != nil {
 		return
@@ -128,8 +125,7 @@ func (o *Object) Delete(name string) {
 	}
 }
 
-// Rename gives every field named from the name to. Where there is one, fields
-// that were named to before are removed: the renamed one counts.
+// Rename renames every field called from. If there is one, it removes fields already called to.
 func (o *Object) Rename(from, to string) {
 	if _, found := o.Find(from); !found || from == to {
 		return
@@ -171,7 +167,7 @@ func (o *Object) value(f *field) []byte {
 	return o.body[f.place.value:f.valueEnd]
 }
 
-// render writes the object anew. White space behind the last field stays behind a field that was added.
+// render writes the edited object. White space after the last field stays, after an added field.
 func (o *Object) render() []byte {
 	more := 0
 	for i := range o.fields {
@@ -204,7 +200,6 @@ func (o *Object) render() []byte {
 	return append(append(out, tail...), o.body[o.braces.closed:]...)
 }
 
-// quoted is a name with its quotes.
 func quoted(name string) []byte {
 	q, _ := json.Marshal(name) // strings always marshal
 	return q

@@ -1,4 +1,4 @@
-// Package jsonlog makes the loggers that write lines of JSON.
+// Package jsonlog creates JSON loggers.
 package jsonlog
 
 import (
@@ -6,8 +6,8 @@ import (
 	"log/slog"
 )
 
-// New makes a logger that writes a line of JSON for each event of a level, or above. Durations are written as Go writes them ("1.5s"), as in
-// lines of text: slog's own handler writes their nanoseconds.
+// New returns a logger that writes events of at least a level as lines of JSON. Durations are formatted as in text
+// logs ("1.5s"); slog's own handler writes nanoseconds.
 func New(w io.Writer, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {

@@ -1,9 +1,9 @@
-// Package kept writes values to files that a later process reads, as JSON with a version and a checksum. What was cut or changed, or is of another
-// version, is an error when it is read, and no other value.
+// Package kept encodes values for files that a later process reads: JSON with a version and a checksum. Truncated,
+// modified or differently versioned data is an error, never another value.
 //
-// It refuses to judge who wrote a file: whoever can write it can make a checksum.
+// It does not authenticate a file: anyone who can write it can compute the checksum.
 //
-// Its functions are safe for many goroutines.
+// Its functions are safe for concurrent use.
 package kept
 
 import (
@@ -14,14 +14,13 @@ import (
 	"hash/crc32"
 )
 
-// file is what is written.
 type file struct {
 	Version  int             `json:"version"`
 	Checksum string          `json:"checksum"`
 	Value    json.RawMessage `json:"value"`
 }
 
-// Text is v with a version.
+// Text encodes v with a version.
 func Text(version int, v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -30,7 +29,7 @@ func Text(version int, v any) ([]byte, error) {
 	return json.Marshal(file{version, checksum(raw), raw})
 }
 
-// Read reads into v, a pointer, what [Text] made, also where somebody has indented it. An error says what is wrong with it; v may then have a part of it.
+// Read decodes the output of [Text], possibly reindented, into v, a pointer. After an error, v may be partly set.
 func Read(text []byte, version int, v any) error {
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {

@@ -10,7 +10,8 @@ import (
 
 var value = map[string]int{"default/a": 1, "default/b": 20, "a <b> & \u2028": 300}
 
-// TestKept: what is written is read, indented or not; what is cut anywhere or has another bit anywhere is no other value.
+// TestKept checks that written values are read, indented or not, and that any truncation or flipped bit never yields
+// another value.
 func TestKept(t *testing.T) {
 	text, err := Text(2, value)
 	if err != nil {
@@ -47,7 +48,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// FuzzRead: what is read can be written, and is the same then.
+// FuzzRead checks that a value that was read can be written and read again unchanged.
 func FuzzRead(f *testing.F) {
 	text, _ := Text(2, value)
 	f.Add(text)

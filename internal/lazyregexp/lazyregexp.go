@@ -1,5 +1,6 @@
-// Package lazyregexp compiles regular expressions when they are first used: a program that serves a request at its start, as an
-// instance does, should not compile those of its other commands first (50 to 500 µs each, more where counts are bounded).
+// Package lazyregexp compiles regular expressions on first use. A program that serves a request right after its
+// start, as an instance does, should not first compile those of its other commands (50 to 500 µs each, more with
+// bounded counts).
 package lazyregexp
 
 import (
@@ -7,8 +8,8 @@ import (
 	"sync"
 )
 
-// New returns a function that compiles expr at its first call and returns the same value ever after. An expr that does not
-// compile panics there. It is safe for many goroutines.
+// New returns a function that compiles expr at its first call and always returns the same value. It panics if expr
+// does not compile. It is safe for concurrent use.
 func New(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

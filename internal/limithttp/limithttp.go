@@ -1,4 +1,4 @@
-// Package limithttp bounds what is read of answers from servers that are not trusted.
+// Package limithttp bounds the size of responses from untrusted servers.
 package limithttp
 
 import (
@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// Transport is a transport whose answers have at most Bytes bytes, after decompression: reading more is an error.
+// Transport is a transport whose responses have at most Bytes bytes, after decompression: reading more is an error.
 type Transport struct {
 	From  http.RoundTripper // nil: [http.DefaultTransport]
 	Bytes int64

@@ -1,23 +1,25 @@
-// Package link carries HTTP requests against the direction in which connections
-// were dialled: an agent behind NAT dials a front door, and then serves; the front
-// door accepts, and then sends. A connection carries one request at a time (HTTP/1.1).
+// Package link carries HTTP requests against the direction in which connections were dialled: an agent behind NAT
+// dials a front door and then serves; the front door accepts and then sends. A connection carries one request at a
+// time (HTTP/1.1).
 //
-// It knows nothing of TLS: who gives it a connection has made sure whose it is, as far as
-// the transport can tell. It sends nothing twice of which the agent may have seen a part.
+// It does not handle TLS: its callers authenticate the connections. It does not resend a request of which the agent
+// may have seen a part.
 //
 // The life of a link:
 //
-//  1. The agent dials, with [Protocol] as the ALPN protocol. The [Hello] goes first: two bytes of length, and JSON.
-//  2. The front door accepts, and calls [Accept], which reads the Hello, within bounds of size and time. The connection
-//     is then an idle one of a session's [Pool].
-//  3. The agent's [Server] keeps as many idle ones dialled as it has free places, at least two, so that each request finds one.
-//     If there is none, the request waits for one for a few seconds.
-//  4. The front door writes a request at once (package localhttp), and the agent answers it by net/http's server. Its answer names the
-//     request ([api.InTurn]); a connection from which anything else is read is closed. After the answer it is idle again. A body that
-//     is large or has no length, and what has trailers, gets a connection for itself.
-//  5. A request that is given up closes its connection. Who reads slowly stops nobody else.
-//  6. An agent that ends says so on its control stream. The front door then calls [Pool.Retire], which closes what is idle, and the agent
-//     [Server.Shutdown], which waits for what runs. Whether the other side is alive the control stream says, and the kernel ([Probe]).
+//  1. The agent dials, with [Protocol] as the ALPN protocol, and sends the [Hello]: two bytes of length, and JSON.
+//  2. The front door accepts and calls [Accept], which reads the Hello with limits on size and time. The connection
+//     is then idle in a session's [Pool].
+//  3. The agent's [Server] keeps as many idle connections as it has free places, at least two, so that each request
+//     finds one. If there is none, the request waits for one for a few seconds.
+//  4. The front door writes a request at once (package localhttp), and the agent answers it with net/http's server.
+//     The answer names the request ([api.InTurn]); if anything else arrives, the connection is closed. After the
+//     answer the connection is idle again. A request with a large body, a body of unknown length or trailers uses a
+//     connection of its own.
+//  5. An abandoned request closes its connection. A slow reader does not block others.
+//  6. An agent that ends announces it on its control stream. The front door then calls [Pool.Retire], which closes
+//     idle connections, and the agent [Server.Shutdown], which waits for running requests. The control stream and the
+//     kernel ([Probe]) detect a dead peer.
 package link
 
 import (
@@ -40,19 +42,20 @@ const MaxIdle = 256
 const (
 	maxHello     = 4 << 10
 	helloTimeout = 5 * time.Second
-	maxHeader    = 128 << 10 // of a request: what a front door takes of its clients, and adds
+	maxHeader    = 128 << 10 // of a request: the front door's limit for clients, plus what it adds
 )
 
 // Hello is the first message of a connection, from the agent.
 type Hello struct {
-	// Agent is the process that dialled, and Session the control stream of it that the connection belongs to.
+	// Agent is the dialling process, and Session its control stream that the connection belongs to.
 	Agent   string `json:"agent"`
 	Session string `json:"session"`
-	// Secret is what the control stream was given for its connections, so that nobody else's joins them.
+	// Secret is the session's secret, so that no other agent's connections can join it.
 	Secret string `json:"secret"`
 }
 
-// Accept reads the Hello of a connection that an agent dialled, and adds it to the pool that admit returns. With an error it is closed.
+// Accept reads the Hello of a connection that an agent dialled, and adds it to the pool that admit returns. After an
+// error the connection is closed.
 func Accept(ctx context.Context, nc net.Conn, admit func(Hello) (*Pool, error)) error {
 	hello, err := readHello(ctx, nc)
 	var p *Pool
@@ -60,13 +63,13 @@ func Accept(ctx context.Context, nc net.Conn, admit func(Hello) (*Pool, error)) 
 		p, err = admit(hello)
 	}
 	if err != nil {
-		_ = nc.Close() // nothing was promised on it
+		_ = nc.Close() // no request was accepted on it
 		return err
 	}
 	return p.add(nc)
 }
 
-// readHello reads the first message, and no byte behind it.
+// readHello reads the first message, and no byte after it.
 func readHello(ctx context.Context, nc net.Conn) (h Hello, err error) {
 	until := time.Now().Add(helloTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
@@ -96,7 +99,6 @@ func readHello(ctx context.Context, nc net.Conn) (h Hello, err error) {
 	return h, nc.SetReadDeadline(time.Time{})
 }
 
-// write sends h.
 func (h Hello) write(nc net.Conn) error {
 	line, err := json.Marshal(h)
 	if err == nil && len(line) > maxHello {
@@ -111,11 +113,12 @@ func (h Hello) write(nc net.Conn) error {
 	return nil
 }
 
-// conn is a connection of either side. Its Close does not wait for a peer that reads nothing, as TLS's does to take leave.
+// conn is a connection of either side. Its Close does not wait for a peer that reads nothing, as TLS's close does to
+// send its alert.
 type conn struct {
 	net.Conn
 	once   sync.Once
-	closed func() // called once; nil: nobody is told
+	closed func() // called once; may be nil
 }
 
 // Close implements [net.Conn].
@@ -131,10 +134,11 @@ func (c *conn) Close() error {
 	return err
 }
 
-// NetConn returns the connection below.
+// NetConn returns the underlying connection.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Probe has the kernel end a TCP connection whose other side answers nothing for as long as dead. It does nothing to others.
+// Probe makes the kernel close a TCP connection whose peer is silent for the duration dead. It ignores other
+// connections.
 func Probe(nc net.Conn, dead time.Duration) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {
@@ -144,7 +148,7 @@ func Probe(nc net.Conn, dead time.Duration) {
 	limitUnanswered(tcp, dead)
 }
 
-// Listener is a [net.Listener] of connections that somebody else has opened.
+// Listener is a [net.Listener] for connections opened elsewhere.
 type Listener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -152,12 +156,12 @@ type Listener struct {
 	addr  net.Addr
 }
 
-// NewListener makes a Listener whose address is addr.
+// NewListener returns a Listener with the address addr.
 func NewListener(addr net.Addr) *Listener {
 	return &Listener{conns: make(chan net.Conn), done: make(chan struct{}), addr: addr}
 }
 
-// Give has a connection accepted, or closes it if the Listener is closed.
+// Give passes a connection to Accept, or closes it if the Listener is closed.
 func (l *Listener) Give(nc net.Conn) {
 	select {
 	case l.conns <- nc:

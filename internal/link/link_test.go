@@ -19,14 +19,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// pair is a link over connections of TCP.
+// pair is a link over TCP connections.
 type pair struct {
 	pool   *link.Pool
 	server *link.Server
-	stop   context.CancelFunc // of what the server dials
+	stop   context.CancelFunc // ends the server's dialling
 
-	mu    sync.Mutex // guards what follows
-	front []net.Conn // the front door's ends, of those that have ended, too
+	mu    sync.Mutex // guards the fields below
+	front []net.Conn // the front door's ends of all connections, ended ones included
 	open  int
 }
 
@@ -42,7 +42,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// dialled is both ends of a connection.
+// dialled returns both ends of a connection.
 func dialled(t testing.TB) (agent, front net.Conn) {
 	t.Helper()
 	l := listen(t)
@@ -57,7 +57,7 @@ func dialled(t testing.TB) (agent, front net.Conn) {
 	return agent, front
 }
 
-// connect makes a link whose first connection is there.
+// connect returns a link with one connection.
 func connect(t testing.TB, h http.HandlerFunc) *pair {
 	t.Helper()
 	l := listen(t)
@@ -116,7 +116,7 @@ func (p *pair) do(ctx context.Context, path string, body io.Reader) (*http.Respo
 	return p.pool.RoundTrip(r)
 }
 
-// ask sends a request, and reads its answer whole.
+// ask sends a request and reads the whole answer.
 func (p *pair) ask(ctx context.Context, path string, body io.Reader) (string, error) {
 	resp, err := p.do(ctx, path, body)
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *pair) ask(ctx context.Context, path string, body io.Reader) (string, er
 	return string(got), err
 }
 
-// until waits until so many connections are open, and returns how many there have been.
+// until waits until the given number of connections is open, and returns how many there have been.
 func (p *pair) until(t *testing.T, open int) (all int) {
 	t.Helper()
 	for late := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // there is no event for it
@@ -143,7 +143,7 @@ func (p *pair) until(t *testing.T, open int) (all int) {
 	}
 }
 
-// TestAsItCame: bodies, headers and trailers of both directions arrive as they were sent.
+// TestAsItCame checks that bodies, headers and trailers arrive unchanged in both directions.
 func TestAsItCame(t *testing.T) {
 	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Got", r.Header.Get("X-Unknown")+" "+r.URL.String()+" "+r.Host)
@@ -171,7 +171,7 @@ func TestAsItCame(t *testing.T) {
 	}
 }
 
-// TestUnread: the answer to a large request that was not read arrives.
+// TestUnread checks that the answer to a large unread request arrives.
 func TestUnread(t *testing.T) {
 	p := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "no place is free", http.StatusServiceUnavailable)
@@ -184,7 +184,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TestCancel: who gives up ends the handler's context, and nobody else's request.
+// TestCancel checks that a cancelled request ends its handler's context, and no other request.
 func TestCancel(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +216,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestSlowReader: one who reads nothing has the writer wait, and loses nothing; others go on meanwhile.
+// TestSlowReader checks that a client that stops reading blocks only its own writer and loses nothing.
 func TestSlowReader(t *testing.T) {
 	const size = 32 << 20
 	wrote := make(chan int, 1)
@@ -252,7 +252,7 @@ func TestSlowReader(t *testing.T) {
 	<-wrote
 }
 
-// TestManyStreams: thousands are open at once, and each gets its own answer.
+// TestManyStreams opens thousands of streams at once and checks that each gets its own answer.
 func TestManyStreams(t *testing.T) {
 	const many = 2000
 	var all sync.WaitGroup
@@ -260,7 +260,7 @@ func TestManyStreams(t *testing.T) {
 	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		all.Done()
-		all.Wait() // every one of them is open
+		all.Wait() // all of them are open
 		fmt.Fprint(w, r.URL.Path)
 	})
 	p.server.Keep(many)
@@ -282,7 +282,7 @@ func TestManyStreams(t *testing.T) {
 	done.Wait()
 }
 
-// TestCut: a link that is cut in the middle of an answer never looks like its end.
+// TestCut checks that a link cut in the middle of an answer is never taken for its end.
 func TestCut(t *testing.T) {
 	t.Parallel() // it waits for a connection that does not come
 	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
@@ -299,7 +299,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.until(t, 3)
-	p.stop() // no other is dialled
+	p.stop() // no further dials
 	p.mu.Lock()
 	for _, front := range p.front {
 		_ = front.Close()
@@ -313,7 +313,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestShutdown: an agent that ends answers what runs, and takes nothing new.
+// TestShutdown checks that an ending agent answers running requests and accepts no new ones.
 func TestShutdown(t *testing.T) {
 	finish := make(chan struct{})
 	p := connect(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -328,7 +328,7 @@ func TestShutdown(t *testing.T) {
 	defer resp.Body.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- p.server.Shutdown(t.Context()) }()
-	p.pool.Retire() // as the front door does when the agent's control stream says so
+	p.pool.Retire() // as the front door does on the agent's announcement
 	if late, err := p.do(t.Context(), "/", http.NoBody); err == nil || !relay.Unreachable(err) {
 		t.Errorf("a request after that: %v, %v, want an error that says that nobody has seen it", late, err)
 	}
@@ -341,7 +341,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestDials: there are as many idle connections as free places, and two, within a bound; a connection is used again.
+// TestDials checks that the number of idle connections follows the free places, within limits, and that connections
+// are reused.
 func TestDials(t *testing.T) {
 	finish := make(chan struct{})
 	p := connect(t, func(w http.ResponseWriter, r *http.Request) {
@@ -360,7 +361,7 @@ func TestDials(t *testing.T) {
 		t.Errorf("50 requests, one after another, took %d connections, want 4 at most", all)
 	}
 	var running []*http.Response
-	for n, open := range []int{4, 4, 5, 6, 7} { // two are idle at least
+	for n, open := range []int{4, 4, 5, 6, 7} { // at least two are idle
 		resp, err := p.do(t.Context(), "/long", http.NoBody)
 		if err != nil {
 			t.Fatalf("request %d: %v", n, err)
@@ -380,7 +381,7 @@ func TestDials(t *testing.T) {
 	p.until(t, link.MaxIdle)
 }
 
-// TestTooMany: an agent that dials more than the bound gets the rest closed.
+// TestTooMany checks that connections beyond the limit are closed.
 func TestTooMany(t *testing.T) {
 	ended := make(chan struct{}, 2*link.MaxIdle)
 	p := link.NewPool(func(net.Conn) { ended <- struct{}{} })
@@ -404,7 +405,7 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestDied: of an agent that has died without a word one connection fails, and the others are not tried.
+// TestDied checks that after an agent died silently one connection fails and the others are not tried.
 func TestDied(t *testing.T) {
 	var frontEnds, agentEnds []net.Conn
 	p := link.NewPool(func(net.Conn) {})
@@ -432,7 +433,8 @@ func TestDied(t *testing.T) {
 	p.Retire()
 }
 
-// TestPause: connections that end before they carry a request are not dialled anew in a tight loop, and where nothing else is left the session is lost.
+// TestPause checks that failing connections are not redialled in a tight loop, and that the session is lost if no
+// other connection is left.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards dials
@@ -458,7 +460,7 @@ func TestPause(t *testing.T) {
 			t.Error("the session is lost though a connection is idle")
 		default:
 		}
-		_ = front.Close() // the one that was idle
+		_ = front.Close() // the idle one
 		<-lost
 		time.Sleep(5 * time.Second)
 		mu.Lock()
@@ -474,7 +476,7 @@ func TestPause(t *testing.T) {
 	})
 }
 
-// TestWaits: a request for which no connection is idle waits for one.
+// TestWaits checks that a request waits for an idle connection.
 func TestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := link.NewPool(func(net.Conn) {})
@@ -494,7 +496,7 @@ func TestWaits(t *testing.T) {
 				return
 			}
 			ctx, stop := context.WithCancel(t.Context())
-			stop() // no further one
+			stop() // no further dials
 			s.Serve(ctx, first)
 		}()
 		go func() { _ = link.Accept(t.Context(), front, func(link.Hello) (*link.Pool, error) { return p, nil }) }()
@@ -508,7 +510,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// TestBadHello: what does not begin as a link begins is closed, and says why.
+// TestBadHello checks that a connection with an invalid first message is closed with an error.
 func TestBadHello(t *testing.T) {
 	for name, c := range map[string]struct{ sent, want string }{
 		"nothing":       {"", "EOF"},

@@ -16,18 +16,18 @@ import (
 // wait bounds how long a request waits for an idle connection.
 const wait = 5 * time.Second
 
-// Pool is the front door's half: the connections of one session of an agent. It is safe for many goroutines.
+// Pool is the front door's side: the connections of one session of an agent. It is safe for concurrent use.
 type Pool struct {
 	closed func(net.Conn)
-	long   *http.Transport // for what is not simple; it uses a connection once, and does not say so: net/http's server would then end it while a body is sent
+	long   *http.Transport // for requests that are not simple. It uses a connection once but does not send Connection: close, with which net/http's server would close it while a body is sent
 
-	mu      sync.Mutex        // guards what follows
-	idle    []*localhttp.Conn // the one that was used last is the last
+	mu      sync.Mutex        // guards the fields below
+	idle    []*localhttp.Conn // the most recently used last
 	retired bool
-	more    chan struct{} // sent to where one is idle, or the pool is retired, and received from by who waits; one place: who receives sends again where there are more
+	more    chan struct{} // sent to when a connection is idle or the pool is retired; received from by waiters. Capacity one: a receiver sends again if there are more
 }
 
-// NewPool makes a pool without connections. closed is called once with each one that has ended.
+// NewPool returns an empty pool. closed is called once with each connection that has ended.
 func NewPool(closed func(net.Conn)) *Pool {
 	p := &Pool{closed: closed, more: make(chan struct{}, 1)}
 	p.long = &http.Transport{MaxIdleConnsPerHost: -1, DisableCompression: true, MaxResponseHeaderBytes: int64(api.MaxAnswerHeader),
@@ -51,7 +51,7 @@ func (p *Pool) add(nc net.Conn) error {
 	return nil
 }
 
-// put makes a connection idle. It returns false if it is not wanted.
+// put makes a connection idle. It returns false if the pool is retired or full.
 func (p *Pool) put(c *localhttp.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *Pool) put(c *localhttp.Conn) bool {
 	return true
 }
 
-// signal wakes one that waits. The caller holds mu.
+// signal wakes one waiter. The caller holds mu.
 func (p *Pool) signal() {
 	select {
 	case p.more <- struct{}{}:
@@ -71,7 +71,7 @@ func (p *Pool) signal() {
 	}
 }
 
-// next returns an idle connection; nil: there is none, and if the pool is retired there never will be.
+// next returns an idle connection, or nil, and reports whether the pool is retired.
 func (p *Pool) next() (c *localhttp.Conn, retired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,10 +85,10 @@ func (p *Pool) next() (c *localhttp.Conn, retired bool) {
 	return c, p.retired
 }
 
-// errNone is why there is no connection for a request: nobody has seen it.
+// errNone means that no connection was available and the agent has not seen the request.
 var errNone = &net.OpError{Op: "dial", Net: "link", Err: errors.New("the agent has no connection for a request")}
 
-// take returns an idle connection of which nothing can be read, and waits for one if there is none.
+// take returns an idle connection without pending input, and waits for one if there is none.
 func (p *Pool) take(ctx context.Context) (*localhttp.Conn, error) {
 	var late *time.Timer
 	for {
@@ -115,8 +115,8 @@ func (p *Pool) take(ctx context.Context) (*localhttp.Conn, error) {
 	}
 }
 
-// RoundTrip sends a request to the agent, and implements [http.RoundTripper]. The host of its URL is not looked at. Without a connection
-// the error is a [net.OpError] of "dial".
+// RoundTrip implements [http.RoundTripper]: it sends a request to the agent and ignores the URL's host. If no
+// connection is available, the error is a [net.OpError] with Op "dial".
 func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 	if localhttp.Simple(r) {
 		resp, err = localhttp.RoundTripOver(r, p.take)
@@ -124,15 +124,15 @@ func (p *Pool) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		resp, err = p.long.RoundTrip(r)
 	}
 	if err != nil && !errors.Is(err, errNone) && r.Context().Err() == nil {
-		p.closeIdle(false) // an agent that has died has ended them all, which may not have come here yet: one failure is enough
+		p.closeIdle(false) // a dead agent has lost all of them, which may not be visible here yet: one failure is enough
 	}
 	return resp, err
 }
 
-// Retire closes the idle connections, and each other one at the end of its answer. No further request is taken.
+// Retire closes idle connections now, and the others at the end of their answers. No further request is accepted.
 func (p *Pool) Retire() { p.closeIdle(true) }
 
-// closeIdle closes the idle connections; retire: no other is taken.
+// closeIdle closes the idle connections; with retire, no other is accepted.
 func (p *Pool) closeIdle(retire bool) {
 	p.mu.Lock()
 	idle := p.idle

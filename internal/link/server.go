@@ -13,56 +13,59 @@ import (
 const (
 	minIdle  = 2
 	maxDials = 16 // at once
-	// Pauses after a connection that could not be dialled, or ended before it carried a request.
+	// pauseFirst and pauseMost bound the pauses after a connection that could not be dialled, or ended before it
+	// carried a request.
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
-	// maxFailed is how many of them, one after another, end the session where no connection is idle: another front door may answer at its address.
+	// maxFailed is the number of consecutive failures after which the session ends if no connection is idle: another
+	// front door may have the address now.
 	maxFailed = 10
-	// leaveIdle is how long a Server that shuts down leaves it to the front door to close what is idle: a request may be on its way.
+	// leaveIdle is how long a Server that shuts down waits for the front door to close idle connections: a request may be on its way.
 	leaveIdle = time.Second
 )
 
-// Server is the agent's half: it dials the connections of one session, and answers their requests. It is safe for many goroutines.
+// Server is the agent's side: it dials the connections of one session and answers their requests. It is safe for
+// concurrent use.
 type Server struct {
 	hello    Hello
 	dial     func(context.Context) (net.Conn, error)
 	lost     func()
 	http     http.Server
 	listener *Listener
-	changed  chan struct{} // sent to where keep has something to do, which receives; one place
+	changed  chan struct{} // sent to when keep has work, received from by keep; capacity one
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]http.ConnState
-	busy     int // of them
-	dialling int // those that are dialled, or will be after a pause
+	busy     int // the number of busy conns
+	dialling int // connections being dialled, or to be dialled after a pause
 	places   int
 	pause    time.Duration
-	failed   int // since a request came
+	failed   int // consecutive failures since a request came
 	ending   bool
 	none     chan struct{} // closed when it is ending and has no connection
 }
 
-// NewServer makes the agent's half. dial opens a connection to the front door, and handler answers its requests.
-// lost, which must not block, is called when the front door takes no connection of the session any more.
+// NewServer returns the agent's side. dial opens a connection to the front door, and handler answers its requests.
+// lost is called when the front door no longer accepts connections of the session; it must not block.
 func NewServer(hello Hello, dial func(context.Context) (net.Conn, error), lost func(), handler http.Handler) *Server {
 	s := &Server{hello: hello, dial: dial, lost: lost, listener: NewListener(&net.TCPAddr{}), changed: make(chan struct{}, 1), conns: map[net.Conn]http.ConnState{}, pause: pauseFirst, none: make(chan struct{})}
 	s.http = http.Server{MaxHeaderBytes: maxHeader, ConnState: s.state, //nolint:gosec // no ReadHeaderTimeout: a connection is idle before its first request
 		Handler: api.InTurn(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.ContentLength < 0 {
-				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always can
+				_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 always supports it
 			}
 			handler.ServeHTTP(w, r)
 		}))}
 	return s
 }
 
-// Dial dials one connection, which is for [Server.Serve].
+// Dial dials one connection, for [Server.Serve].
 func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	nc, err := s.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: nc} // net/http would take a [tls.Conn] for one of its own protocols
+	c := &conn{Conn: nc} // net/http would use a protocol of its own on a [tls.Conn]
 	if err := s.hello.write(c); err != nil {
 		_ = c.Close()
 		return nil, err
@@ -70,18 +73,19 @@ func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// Serve answers requests on first, and on the connections that it dials besides, until Shutdown or Close is called. It dials none after ctx has ended.
+// Serve answers requests on first and on further connections, which it dials until ctx ends. It blocks until Shutdown
+// or Close is called.
 func (s *Server) Serve(ctx context.Context, first net.Conn) {
 	var dials sync.WaitGroup
 	dials.Go(func() {
 		s.add(first)
 		s.keep(ctx, &dials)
 	})
-	_ = s.http.Serve(s.listener) // it says that it was closed
+	_ = s.http.Serve(s.listener) // always the error of a closed server
 	dials.Wait()
 }
 
-// Keep says how many requests the front door may send at once. The server dials what is missing.
+// Keep sets how many requests the front door may send at once. The server dials missing connections.
 func (s *Server) Keep(places int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +93,7 @@ func (s *Server) Keep(places int) {
 	s.signal()
 }
 
-// signal has keep look if it has something to do. The caller holds mu.
+// signal wakes keep if it has work. The caller holds mu.
 func (s *Server) signal() {
 	if s.missing() > 0 || s.ending {
 		select {
@@ -99,13 +103,14 @@ func (s *Server) signal() {
 	}
 }
 
-// missing returns how many connections are to be dialled now: there are as many idle ones as there are free places, within bounds. The caller holds mu.
+// missing returns how many connections to dial now: as many should be idle as there are free places, within limits.
+// The caller holds mu.
 func (s *Server) missing() int {
 	idle := min(max(s.places-s.busy, minIdle), MaxIdle)
 	return min(idle-(len(s.conns)-s.busy), maxDials) - s.dialling
 }
 
-// keep dials what is missing until ctx ends or the server does.
+// keep dials missing connections until ctx or the server ends.
 func (s *Server) keep(ctx context.Context, dials *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		s.mu.Lock()
@@ -136,7 +141,7 @@ func (s *Server) keep(ctx context.Context, dials *sync.WaitGroup) {
 	}
 }
 
-// later has one connection dialled after a pause, so that no failure is repeated in a tight loop. The caller holds mu.
+// later schedules a dial after a pause, so that failures are not repeated in a tight loop. The caller holds mu.
 func (s *Server) later() {
 	s.dialling++
 	time.AfterFunc(s.pause, func() {
@@ -151,7 +156,7 @@ func (s *Server) later() {
 	}
 }
 
-// add serves a connection, or closes it.
+// add serves a connection, or closes it if the server is ending.
 func (s *Server) add(c net.Conn) {
 	s.mu.Lock()
 	ending := s.ending
@@ -166,7 +171,7 @@ func (s *Server) add(c net.Conn) {
 	s.listener.Give(c)
 }
 
-// state hears from net/http's server what its connections do.
+// state is the ConnState hook of the HTTP server.
 func (s *Server) state(c net.Conn, now http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +199,7 @@ func (s *Server) state(c net.Conn, now http.ConnState) {
 	s.signal()
 }
 
-// Shutdown dials nothing more, and returns when the last request is answered and no connection is left, or ctx ends.
+// Shutdown stops dialling and blocks until the last request is answered and no connection is left, or ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Retire()
 	late := time.NewTimer(leaveIdle)
@@ -207,7 +212,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.http.Shutdown(ctx)
 }
 
-// Retire has the server dial nothing more.
+// Retire stops dialling.
 func (s *Server) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// TestUnasked: an agent that answers what nobody asked gets its connection closed; a request is not answered with that, and another link goes on.
+// TestUnasked checks that an agent's unsolicited answer closes its connection, is not taken for the answer to a
+// request, and does not affect another link.
 func TestUnasked(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n"
 	for name, does := range map[string]func(agent net.Conn, turn string){
@@ -43,7 +44,7 @@ func TestUnasked(t *testing.T) {
 			if does == nil {
 				_, _ = io.WriteString(agent, answer+"\r\nunasked")
 			} else {
-				go func() { // an agent by hand, which ends with its connection
+				go func() { // a hand-written agent, which ends with its connection
 					if r, err := http.ReadRequest(bufio.NewReader(agent)); err == nil {
 						does(agent, r.Header.Get(api.HeaderTurn))
 					}
@@ -74,7 +75,7 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
-// FuzzHello: whatever a stranger sends first, Accept ends, and takes nothing for a Hello that is none.
+// FuzzHello checks that Accept ends on any first message, and accepts no invalid Hello.
 func FuzzHello(f *testing.F) {
 	f.Add([]byte("\x00\x2b" + `{"agent":"a","session":"s","secret":"long"}`))
 	f.Add([]byte("\xff\xff"))

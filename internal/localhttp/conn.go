@@ -21,18 +21,16 @@ type conn struct {
 	put       func(*conn) bool // makes it idle; false: it is not kept
 	host      string
 	net       io.ReadWriteCloser
-	raw       syscall.RawConn // nil: the kernel can't be asked
-	head      *header         // what in reads from
+	raw       syscall.RawConn // nil: the socket cannot be polled
+	head      *header         // the reader beneath in
 	in        *bufio.Reader
 	proven    bool      // an answer has named its request
 	echoes    bool      // an answer has repeated its request's X-Request-Id
 	idleSince time.Time // written before it becomes idle
 }
 
-// readers are what connections are read by.
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 8<<10) }}
 
-// secure is a connection over another one, as of TLS.
 type secure interface{ NetConn() net.Conn }
 
 func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
@@ -44,15 +42,15 @@ func newConn(put func(*conn) bool, host string, nc io.ReadWriteCloser) *conn {
 		below = over.NetConn()
 	}
 	if s, ok := below.(syscall.Conn); ok {
-		c.raw, _ = s.SyscallConn() // nil for a connection that is closed: the first write says so
+		c.raw, _ = s.SyscallConn() // nil for a closed connection: the first write fails
 	}
 	return c
 }
 
-func (c *conn) close() { _ = c.net.Close() } // there is nothing to save
+func (c *conn) close() { _ = c.net.Close() }
 
-// exchange sends a request and reads the header of its answer. After an error
-// the connection is closed; untouched says that the other side has seen nothing.
+// exchange sends a request and reads the header of its answer. After an error the connection is closed; untouched
+// means that the other side has received nothing.
 func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) (resp *http.Response, untouched bool, err error) {
 	ctx := r.Context()
 	stop := func() bool { return true }
@@ -62,7 +60,7 @@ func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) 
 	n, err := c.net.Write(out.bytes)
 	if err == nil {
 		resp, err = c.header(r, out.turn, charge)
-	} else if n > 0 { // it may have answered already, why it reads no further
+	} else if n > 0 { // the server may have answered early and stopped reading
 		if early, err2 := c.header(r, out.turn, charge); err2 == nil {
 			early.Close = true
 			resp, err = early, nil
@@ -85,10 +83,10 @@ func (c *conn) exchange(r *http.Request, out message, charge func(int64) error) 
 	return resp, false, nil
 }
 
-// maxInterim bounds the interim answers to one request.
+// maxInterim bounds the interim responses to one request.
 const maxInterim = 8
 
-// header reads the answer's header, which must be that of the request with the id turn.
+// header reads the answer's header and checks that it belongs to the request with the ID turn.
 func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*http.Response, error) {
 	c.head.begin(charge)
 	for range maxInterim {
@@ -110,14 +108,14 @@ func (c *conn) header(r *http.Request, turn string, charge func(int64) error) (*
 	return nil, fmt.Errorf("more than %d interim answers", maxInterim)
 }
 
-// errTurn is an answer that belongs to another request, as far as can be known.
+// errTurn means that an answer belongs to another request, as far as can be known.
 var errTurn = errors.New("the answer on the connection is another request's")
 
 // requestID is a header that some servers repeat, such as vLLM with --enable-request-id-headers.
 const requestID = "X-Request-Id"
 
-// inTurn compares the ids that an answer names, turn and that of [requestID], with those of its request, and takes turn out. The first
-// answer on a connection may name none: no other request was there that it could belong to.
+// inTurn compares the IDs in an answer, turn and [requestID], with the request's, and removes turn. The first answer
+// on a connection may have none: it cannot belong to another request.
 func (c *conn) inTurn(h http.Header, turn, id string) error {
 	named, found := h[api.HeaderTurn]
 	delete(h, api.HeaderTurn)
@@ -141,9 +139,9 @@ func (c *conn) inTurn(h http.Header, turn, id string) error {
 type body struct {
 	conn  *conn
 	ctx   context.Context
-	stop  func() bool // the context's end does nothing any more; false: it is too late
+	stop  func() bool // detaches the context; false: it has already ended
 	in    io.ReadCloser
-	keep  bool // the connection may be used again
+	keep  bool // the connection may be reused
 	state atomic.Int32
 }
 
@@ -151,10 +149,10 @@ type body struct {
 const (
 	underWay  int32 = iota
 	complete        // read to its end
-	abandoned       // closed before, or broken
+	abandoned       // closed early, or broken
 )
 
-// Read reads from the connection. At the end of the body the connection is given back.
+// Read reads from the connection. At the end of the body the connection is released.
 func (b *body) Read(p []byte) (int, error) {
 	switch b.state.Load() {
 	case complete:
@@ -175,13 +173,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection, unless the body was read to its end. Further calls do nothing.
+// Close closes the connection, unless the body was read to its end. Further calls do nothing.
 func (b *body) Close() error {
 	b.end(abandoned)
 	return nil
 }
 
-// end lets go of the connection, once.
+// end releases the connection, once.
 func (b *body) end(how int32) {
 	if !b.state.CompareAndSwap(underWay, how) {
 		return
@@ -191,7 +189,7 @@ func (b *body) end(how int32) {
 		return
 	}
 	b.conn.close()
-	if how == complete { // nobody reads any more
+	if how == complete { // no other goroutine reads now
 		b.conn.in.Reset(nil)
 		readers.Put(b.conn.in)
 		b.conn.in = nil

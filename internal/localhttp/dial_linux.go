@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// connectLoopback opens a TCP connection to an address of this machine, as host:port with a number for each. On the
-// loopback interface the handshake is over when connect returns, so that nothing has to be waited for: package net parks
-// the goroutine, starts another to watch the context, and sets options that matter on longer ways. A foreign runtime gets a
-// connection for each request. Nil: it is not known why not, [net.Dialer] may say.
+// connectLoopback opens a TCP connection to an address of this machine, a numeric host:port. On the loopback
+// interface the handshake is over when connect returns, so nothing has to wait. Package net parks the goroutine,
+// starts another to watch the context, and sets options for longer distances. This matters because a foreign runtime
+// gets a connection per request. If it returns nil, the caller uses [net.Dialer], which reports the error.
 func connectLoopback(address string) *os.File {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || !to.Addr().Is4() || !to.Addr().IsLoopback() {
@@ -21,7 +21,7 @@ func connectLoopback(address string) *os.File {
 	}
 	sa := &syscall.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	if err = syscall.Connect(fd, sa); err == syscall.EINPROGRESS {
-		err = syscall.Connect(fd, sa) // is it there by now?
+		err = syscall.Connect(fd, sa) // is it connected now?
 	}
 	if err == nil {
 		err = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
@@ -33,7 +33,8 @@ func connectLoopback(address string) *os.File {
 	return os.NewFile(uintptr(fd), "tcp "+address)
 }
 
-// own says whether a connection leads to itself, which happens where nobody listens at a port that the kernel gives away.
+// own reports whether a connection leads to itself. That happens if nobody listens on a port that the kernel also
+// assigns.
 func own(fd int, to *syscall.SockaddrInet4) bool {
 	from, err := syscall.Getsockname(fd)
 	at, is := from.(*syscall.SockaddrInet4)

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// A server on the loopback interface that names no request is reached by a connection for each, and what
-// it is sent and answers comes whole.
+// TestLoopback checks that a loopback server that does not name requests gets a connection per request, and that data
+// arrives whole in both directions.
 func TestLoopback(t *testing.T) {
 	opened := make(chan struct{}, 8)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -49,7 +49,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// Where nobody listens, that is told by an error of the dial, however often it is tried.
+// TestNobodyListens checks that a closed port is always reported as a dial error.
 func TestNobodyListens(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

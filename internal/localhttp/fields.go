@@ -11,12 +11,11 @@ var perConnection = []string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// PerConnection says whether a header, by its canonical name, belongs to one
-// connection: who passes a message on leaves it out.
+// PerConnection reports whether a header, by its canonical name, belongs to one connection: proxies do not forward
+// it.
 func PerConnection(name string) bool { return slices.Contains(perConnection, name) }
 
-// DropConnection removes what belongs to the connection that h came by: the
-// headers of every connection, and those that Connection names.
+// DropConnection removes the headers that belong to one connection: the known ones, and those that Connection names.
 func DropConnection(h http.Header) {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
@@ -30,8 +29,7 @@ func DropConnection(h http.Header) {
 	}
 }
 
-// ValidName says whether s is a token (RFC 9110, 5.6.2), as names of headers and
-// methods are.
+// ValidName reports whether s is a token (RFC 9110, 5.6.2), the form of header names and methods.
 func ValidName(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -44,7 +42,7 @@ func ValidName(s string) bool {
 	return s != ""
 }
 
-// ValidValue says whether s can be a header's value: it does not end its line.
+// ValidValue reports whether s may be a header value: it does not end its line.
 func ValidValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {

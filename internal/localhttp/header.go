@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// smallHeader is what the header of an answer may take without anybody being asked.
+	// smallHeader is the size of an answer's header that is not charged.
 	smallHeader = 16 << 10
-	// headerCost is what a larger one takes, about, while it is read and after.
+	// headerCost is the approximate memory of a larger header.
 	headerCost = 2 * int64(api.MaxAnswerHeader)
 )
 
@@ -20,15 +20,15 @@ const maxLines = 1000
 
 var errHeaderSize = fmt.Errorf("the header of the answer has more than %s or %d lines", api.MaxAnswerHeader, maxLines)
 
-// header reads from a connection. From begin to end it reads no more than one answer's header may
-// have, interim answers included.
+// header reads from a connection. Between begin and end it reads at most the allowed size of one answer's header,
+// interim responses included.
 type header struct {
 	from  io.Reader
-	under bool // the header is read
+	under bool // a header is being read
 	left  int  // bytes that may still come
-	lines int  // that have come, but for those of the last read: the header's end may be among them
+	lines int  // lines so far, without the last read: it may contain the header's end
 	last  int  // lines of the last read
-	// charge is asked before a header gets large; nil: nobody, or it was.
+	// charge is called once before a header gets large; nil: nothing is charged, or it already was.
 	charge func(int64) error
 }
 

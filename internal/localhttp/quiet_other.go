@@ -2,5 +2,5 @@
 
 package localhttp
 
-// quiet can't look at a connection here: the first write or read shows what it is worth.
+// quiet cannot poll the socket on this OS; a stale connection fails at its first read or write.
 func (*conn) quiet() bool { return true }

@@ -4,8 +4,7 @@ package localhttp
 
 import "syscall"
 
-// quiet says whether an idle connection is open and has nothing to be read: what
-// comes unasked is the other side's farewell.
+// quiet reports whether an idle connection is open and has nothing to read: unsolicited bytes announce its end.
 func (c *conn) quiet() bool {
 	if c.raw == nil {
 		return true
@@ -15,7 +14,7 @@ func (c *conn) quiet() bool {
 		var b [1]byte
 		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 		open = err == syscall.EAGAIN
-		return true // whatever it says: this is a poll, not a wait
+		return true // in any case: this is a poll, not a wait
 	})
 	return err == nil && open
 }

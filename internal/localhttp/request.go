@@ -13,37 +13,35 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// most is the largest body that is put together with its header in memory.
+// most is the largest body that is assembled with its header in memory.
 const most = 256 << 10
 
-// simple says whether the transport carries r itself.
+// simple reports whether the transport carries r itself.
 func simple(r *http.Request) bool {
 	return r.URL != nil && r.URL.Scheme == "http" && r.URL.Host != "" && r.Method != http.MethodConnect &&
 		(r.Body == nil || r.Body == http.NoBody || r.ContentLength > 0 && r.ContentLength <= most) &&
 		len(r.TransferEncoding) == 0 && len(r.Trailer) == 0 && r.Header["Upgrade"] == nil && r.Header["Expect"] == nil
 }
 
-// message is a request as it goes over the wire.
 type message struct {
 	bytes []byte
-	turn  string // the id that its answer names
+	turn  string // the ID that the answer must name
 	whole *[]byte
 }
 
-// messages are the buffers of messages.
 var messages = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
 
 func (m message) release() {
-	if cap(m.bytes) <= most/4 { // a rare large one is not kept
+	if cap(m.bytes) <= most/4 { // rare large ones are not kept
 		*m.whole = m.bytes[:0]
 		messages.Put(m.whole)
 	}
 }
 
-// errHeader is a header or address that can't be written without changing the request's meaning.
+// errHeader means that a header or address cannot be written without changing the request's meaning.
 var errHeader = errors.New("localhttp: a control character or separator where none may be")
 
-// whole writes r into memory and closes its body.
+// whole writes r to memory and closes its body.
 func whole(r *http.Request) (message, error) {
 	m := message{whole: messages.Get().(*[]byte), turn: newTurn()}
 	b, err := appendHead((*m.whole)[:0], r, m.turn)
@@ -65,10 +63,9 @@ func whole(r *http.Request) (message, error) {
 	return m, nil
 }
 
-// newTurn makes the id of a request: one that nobody who has seen others can guess.
+// newTurn returns a request ID that cannot be guessed from others.
 func newTurn() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// appendHead appends the request line and the header.
 func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	method, host, target := r.Method, r.Host, r.URL.RequestURI()
 	if method == "" {
@@ -86,7 +83,7 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 	for name, values := range r.Header {
 		switch name {
 		case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection", api.HeaderTurn:
-			continue // ours to say
+			continue // set by us
 		}
 		if !ValidName(name) {
 			return b, errHeader
@@ -96,7 +93,7 @@ func appendHead(b []byte, r *http.Request, turn string) ([]byte, error) {
 				return b, errHeader
 			}
 			if name == "User-Agent" && v == "" {
-				continue // net/http's way of saying that there is none
+				continue // net/http's way to send none
 			}
 			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
 		}

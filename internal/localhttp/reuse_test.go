@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// post sends a body and returns the answer's.
+// post sends a body and returns the answer's body.
 func post(t *testing.T, tr *localhttp.Transport, e api.Endpoint, path, body string) (string, error) {
 	t.Helper()
 	r := request(t, t.Context(), "POST", e, path, body)
@@ -31,7 +31,7 @@ func post(t *testing.T, tr *localhttp.Transport, e api.Endpoint, path, body stri
 	return string(raw), err
 }
 
-// Connections to a trusted server are reused, and to no other one.
+// TestReuse checks that only connections to a trusted server are reused.
 func TestReuse(t *testing.T) {
 	trusted, toTrusted := serveForeign(t, http.HandlerFunc(mirror))
 	other, toOther := serveForeign(t, http.HandlerFunc(mirror))
@@ -77,7 +77,7 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// scripted serves connections on loopback, each by its own function, the last one for all that follow.
+// scripted serves loopback connections, each with its own function; the last one serves all that follow.
 func scripted(t *testing.T, serve ...func(net.Conn, *bufio.Reader)) api.Endpoint {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -113,13 +113,14 @@ func say(c net.Conn, header, body string) {
 	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
 }
 
-// Bytes that nobody asked for end an idle connection; what they say is nobody's answer.
+// TestSurplusOnAnIdleConnection checks that unsolicited bytes end an idle connection and are never taken for an
+// answer.
 func TestSurplusOnAnIdleConnection(t *testing.T) {
-	said := make(chan bool, 1) // one place: the server does not wait
+	said := make(chan bool, 1) // capacity one: the server does not wait
 	e := scripted(t, func(c net.Conn, in *bufio.Reader) {
 		_, _ = read(in)
 		say(c, "", "first")
-		time.Sleep(time.Millisecond) // a packet of its own: what comes with the answer is seen without a look at the connection
+		time.Sleep(time.Millisecond) // a separate packet: surplus bytes that come with the answer are seen without a poll
 		say(c, "", "SURPLUS")
 		said <- true
 		_, _ = read(in)
@@ -138,7 +139,8 @@ func TestSurplusOnAnIdleConnection(t *testing.T) {
 	}
 }
 
-// Nothing is sent twice once a byte of it was written, also where a server closes a connection as it reads the request.
+// TestNothingIsSentTwice checks that a request is not resent once a byte was written, even if the server closes the
+// connection while reading.
 func TestNothingIsSentTwice(t *testing.T) {
 	asked := make(chan string, 4)
 	e := scripted(t, func(c net.Conn, in *bufio.Reader) {
@@ -165,7 +167,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-// A server that repeats X-Request-Id is held to it.
+// TestRequestIDs checks that X-Request-Id is compared for servers that repeat it.
 func TestRequestIDs(t *testing.T) {
 	e := scripted(t, func(c net.Conn, in *bufio.Reader) {
 		for {
@@ -175,7 +177,7 @@ func TestRequestIDs(t *testing.T) {
 			}
 			id := r.Header.Get("X-Request-Id")
 			switch id {
-			case "plain": // a refusal, say
+			case "plain": // a refusal, for example
 				say(c, "", "to "+id)
 				continue
 			case "three":
@@ -196,7 +198,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// Concurrent tells servers that need one connection after the other from those that do not.
+// TestConcurrent checks the detection of servers that serve one connection at a time.
 func TestConcurrent(t *testing.T) {
 	single := make(chan bool, 1) // holds the only thread
 	oneByOne := scripted(t, func(c net.Conn, in *bufio.Reader) {
@@ -232,7 +234,7 @@ func TestConcurrent(t *testing.T) {
 		"endless": {endless, false}, "nobody": {"http://127.0.0.1:1", false},
 	} {
 		limit, times := time.Minute, 1
-		if name == "one thread" { // the end of the try frees the thread for its second connection
+		if name == "one thread" { // the end of the attempt frees the thread for its second connection
 			limit, times = 5*time.Millisecond, 100
 		}
 		for range times {

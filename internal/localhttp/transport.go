@@ -1,44 +1,40 @@
-// Package localhttp carries HTTP requests between the processes of one machine, in a
-// fraction of the time that net/http's own client takes.
+// Package localhttp carries HTTP requests between the processes of one machine, in a fraction of the time of
+// net/http's client.
 //
-// A [http.Transport] keeps two goroutines per connection, and a request passes
-// through both: hand-overs between threads, which on a busy machine cost more
-// than everything else on the way. A [Transport] has none: the goroutine that asks
-// writes the request and reads the answer itself.
+// A [http.Transport] keeps two goroutines per connection, and a request passes through both. On a busy machine these
+// thread switches cost more than the rest of the way. A [Transport] has none: the calling goroutine writes the
+// request and reads the answer itself.
 //
 // The life of a request:
 //
-//  1. Is it simple: http, a body of known and moderate length, no upgrade? What is
-//     not goes to a [http.Transport], whole, which keeps no connection.
-//  2. Header and body are put together in memory, with an id of the request
-//     ([api.HeaderTurn]), and written at once to an idle connection, which was inspected
-//     first: one that the other side has closed, or from which something is to be
-//     read, is thrown away. If nothing at all could be written, another one is tried. A new
-//     connection on the loopback interface is made without waiting.
-//  3. The header of the answer is read, [api.MaxAnswerHeader] of it at most; interim
-//     answers (1xx) are skipped. The id that it names is compared before anybody sees
-//     a byte of it: an answer that names another one, or none where the connection has
-//     carried a request before, is an error, and the connection is closed.
-//  4. The caller reads the body from the connection. At its end the connection
-//     becomes idle if the answer has named its request; a body that is closed before
-//     ends the connection, by which the server knows that nobody listens any more.
-//  5. The end of the request's context, whenever it comes, ends the connection.
+//  1. A request is simple if it uses http, has a body of known and moderate length and no upgrade. Others go to a
+//     [http.Transport] that keeps no connections.
+//  2. Header and body are assembled in memory, with a request ID ([api.HeaderTurn]), and written at once to an idle
+//     connection. Before, the connection is polled: if the other side has closed it or sent bytes, it is dropped. If
+//     nothing could be written, another one is tried. A new connection on the loopback interface is made without
+//     waiting.
+//  3. The header of the answer is read, at most [api.MaxAnswerHeader] bytes; interim responses (1xx) are skipped. Its
+//     ID is compared before the caller sees a byte. It is an error if it names another request, or none on a reused
+//     connection; the connection is then closed.
+//  4. The caller reads the body from the connection. At its end the connection becomes idle if the answer has named
+//     its request. If the body is closed early, the connection is closed too; that tells the server that nobody
+//     listens.
+//  5. If the request's context ends, at any time, the connection is closed.
 //
-// HTTP/1.1 does not say which request a response is for: a surplus response that a server
-// writes late is read by the next request on that connection. So a connection carries a
-// second request only to a server that names what it answers, as our own processes do
-// ([api.InTurn]), or that the caller trusts ([Transport.Reuse]), as net/http, Envoy and nginx
-// trust every server. Every other server gets a connection for each request. On a trusted
-// connection an answer with a status of 400 or more is its last, because the server may not
-// have read the request's body, and from a server that repeats X-Request-Id another request's is refused.
+// HTTP/1.1 does not say which request a response is for: a surplus response that a server writes late is read by the
+// next request on that connection. So a connection is reused only if the server names the requests it answers, as our
+// own processes do ([api.InTurn]), or if the caller trusts it ([Transport.Reuse]), as net/http, Envoy and nginx trust
+// every server. Other servers get a connection per request. A trusted connection is closed after a status of 400 or
+// more, because the server may not have read the body. If the server repeats X-Request-Id, an answer with another
+// request's ID is refused.
 //
-// [RoundTripOver] does the same over connections that somebody else has opened.
+// [RoundTripOver] does the same over connections opened by the caller.
 //
-// Rules of headers are here too: which belong to one connection
-// ([DropConnection]), and which characters they may have ([ValidName], [ValidValue]).
+// The package also has rules for headers: which belong to one connection ([DropConnection]), and which characters are
+// valid ([ValidName], [ValidValue]).
 //
-// It refuses headers that can't be written, never sends a request twice, and
-// knows no proxies, no TLS, no cookies and no redirects.
+// It rejects headers that cannot be written, never sends a request twice, and does not support proxies, TLS, cookies
+// or redirects.
 package localhttp
 
 import (
@@ -53,31 +49,31 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for many
-// goroutines. Idle connections to servers that name what they answer are kept until they are old, see [New].
+// Transport is an [http.RoundTripper] for [api.Endpoint]s, safe for concurrent use. It keeps idle connections to
+// servers that name the requests they answer; see [New].
 type Transport struct {
-	general *http.Transport // for what is not simple; it dials for both
+	general *http.Transport // for requests that are not simple; it dials for both
 	perHost int
 	oldest  time.Duration
 
-	mu      sync.Mutex // guards what follows
-	trusted string     // the host whose connections are reused though it does not name what it answers
+	mu      sync.Mutex // guards the fields below
+	trusted string     // the host whose connections are reused although it does not name the requests it answers
 	idle    map[string][]*conn
 	count   int         // of idle connections
 	sweep   *time.Timer // closes old ones; armed while there are idle ones
 }
 
-// New makes a transport that keeps up to idlePerHost idle connections to each
-// endpoint, each for idleTime at most. idleTime must be positive.
+// New returns a transport that keeps up to idlePerHost idle connections to each endpoint, each for at most idleTime,
+// which must be positive.
 func New(idlePerHost int, idleTime time.Duration) *Transport {
 	t := &Transport{general: api.NewTransport(idlePerHost), perHost: idlePerHost, oldest: idleTime, idle: map[string][]*conn{}}
-	t.general.DisableKeepAlives = true // it knows nothing of turns
+	t.general.DisableKeepAlives = true // it does not know request IDs
 	t.sweep = time.AfterFunc(time.Hour, t.closeOld)
 	t.sweep.Stop()
 	return t
 }
 
-// Reuse has connections to e, and to no other server, carry further requests though e does not name what it answers.
+// Reuse allows reuse of connections to e, and to no other server, although e does not name the requests it answers.
 func (t *Transport) Reuse(e api.Endpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +87,6 @@ func (t *Transport) Reuses(e api.Endpoint) bool {
 	return t.trusted == hostOf(e)
 }
 
-// hostOf returns the host of requests to e.
 func hostOf(e api.Endpoint) string {
 	u, err := url.Parse(e.URL("/"))
 	if err != nil {
@@ -100,8 +95,9 @@ func hostOf(e api.Endpoint) string {
 	return u.Host
 }
 
-// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one, on which it has answered, is open and
-// idle. A server with a single thread does not, and one that closes each connection has nothing to reuse. It returns false when ctx ends.
+// Concurrent reports whether the server of r, a GET, answers on a second connection while a first one, on which it
+// has answered, is open and idle. A single-threaded server does not, and a server that closes each connection has
+// nothing to reuse. It returns false when ctx ends.
 func (t *Transport) Concurrent(r *http.Request) bool {
 	for range 2 {
 		out, err := whole(r)
@@ -127,25 +123,24 @@ func (t *Transport) Concurrent(r *http.Request) bool {
 			return false
 		}
 	}
-	return r.Context().Err() == nil // its end closes the first connection, and may let the second be answered
+	return r.Context().Err() == nil // its end closes the first connection, which may let the second be answered
 }
 
-// probeBody bounds the body of an answer that [Transport.Concurrent] reads.
+// probeBody bounds the answers that [Transport.Concurrent] reads.
 const probeBody = 1 << 20
 
-// RoundTrip sends a request and returns once the answer's header is there. As
-// [http.RoundTripper] says, it closes the request's body, and the caller closes
-// the answer's.
+// RoundTrip implements [http.RoundTripper]: it returns once the answer's header has arrived, and closes the request's
+// body. The caller closes the answer's body.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is RoundTrip that calls charge before it reads an answer's header that is
-// larger than most, with what that may take in bytes, once. An error of it ends the request, with that
-// error. The memory is free again when the answer is let go of. Nil: nobody counts, as nobody does for a request that is not simple.
+// RoundTripCharged is RoundTrip that calls charge once before it reads a large header, with the memory in bytes. An
+// error of charge ends the request with that error. The memory is free again when the answer is dropped. charge may
+// be nil; it is not called for requests that are not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !simple(r) {
-		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a thread of the server that this request needs
+		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread that this request needs
 			idle.close()
 		}
 		return t.general.RoundTrip(r)
@@ -169,13 +164,12 @@ func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) e
 		}
 		resp, untouched, err := c.exchange(r, out, charge)
 		if err != nil && reused && untouched && ctx.Err() == nil {
-			continue // the other side closed it a moment ago; it has seen nothing
+			continue // the other side has just closed it and received nothing
 		}
 		return resp, err
 	}
 }
 
-// dial opens a connection to where r goes.
 func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
 	address := r.URL.Host
 	if r.URL.Port() == "" {
@@ -191,7 +185,7 @@ func (t *Transport) dial(ctx context.Context, r *http.Request) (*conn, error) {
 	return newConn(t.put, r.URL.Host, nc), nil
 }
 
-// take returns an idle connection to host that still works, or nil.
+// take returns a working idle connection to host, or nil.
 func (t *Transport) take(host string) *conn {
 	now := time.Now()
 	for {
@@ -201,7 +195,7 @@ func (t *Transport) take(host string) *conn {
 			t.mu.Unlock()
 			return nil
 		}
-		c := list[len(list)-1] // the one used last: the others may grow old
+		c := list[len(list)-1] // the most recently used, so that the others expire
 		list[len(list)-1] = nil
 		t.idle[host] = list[:len(list)-1]
 		t.count--
@@ -213,7 +207,7 @@ func (t *Transport) take(host string) *conn {
 	}
 }
 
-// put makes c idle. It returns false where there are enough, or where c may not carry another request.
+// put makes c idle. It returns false if there are enough, or if c may not be reused.
 func (t *Transport) put(c *conn) bool {
 	c.idleSince = time.Now()
 	t.mu.Lock()
@@ -229,7 +223,6 @@ func (t *Transport) put(c *conn) bool {
 	return keep
 }
 
-// closeOld closes the connections that have been idle for too long.
 func (t *Transport) closeOld() {
 	limit := time.Now().Add(-t.oldest)
 	t.closeIdle(func(c *conn) bool { return c.idleSince.Before(limit) })
@@ -240,12 +233,11 @@ func (t *Transport) closeOld() {
 	}
 }
 
-// CloseIdleConnections closes all connections that carry no request.
+// CloseIdleConnections closes all idle connections.
 func (t *Transport) CloseIdleConnections() {
 	t.closeIdle(func(*conn) bool { return true })
 }
 
-// closeIdle closes the idle connections for which old holds.
 func (t *Transport) closeIdle(old func(*conn) bool) {
 	var left []*conn
 	t.mu.Lock()

@@ -26,7 +26,7 @@ func serve(t *testing.T, h http.HandlerFunc) (api.Endpoint, *atomic.Int64) {
 	return serveForeign(t, api.InTurn(h))
 }
 
-// serveForeign is serve by a server that does not name what it answers.
+// serveForeign is serve for a server that does not name the requests it answers.
 func serveForeign(t *testing.T, h http.Handler) (api.Endpoint, *atomic.Int64) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
@@ -68,7 +68,7 @@ func request(t *testing.T, ctx context.Context, method string, e api.Endpoint, p
 	return r
 }
 
-// mirror answers with what it was asked, in the way that the path says.
+// mirror answers with the request, in the way that the path says.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	w.Header().Set("X-Seen", fmt.Sprintf("%s %s %s %d %q", r.Method, r.RequestURI, r.Header.Get("X-A"), r.ContentLength, r.Header.Values("X-B")))
@@ -98,7 +98,7 @@ func mirror(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Whatever is asked, the answer is the one that net/http's client gets.
+// TestAnswersAreThoseOfNetHTTP compares answers with those of net/http's client.
 func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 	e, _ := serve(t, mirror)
 	fast, slow := newTransport(t), api.NewTransport(8)
@@ -126,7 +126,7 @@ func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 			resp.Header.Del("Date")
 			return fmt.Sprint(resp.Status, resp.Proto, resp.Header, resp.ContentLength, resp.TransferEncoding, resp.Close || len(c.body) > 256<<10, resp.Trailer, err, string(raw))
 		}
-		for range 2 { // over a new connection and over one that was used
+		for range 2 { // over a new and a reused connection
 			if got, want := ask(fast), ask(slow); got != want {
 				t.Errorf("%s %s:\n got %s\nwant %s", c.method, c.path, got, want)
 			}
@@ -152,7 +152,7 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A server that does not name what it answers gets a connection for each request.
+// TestConnectionsOfAForeignServer checks that a server that does not name requests gets a connection per request.
 func TestConnectionsOfAForeignServer(t *testing.T) {
 	e, connections := serveForeign(t, http.HandlerFunc(mirror))
 	tr := newTransport(t)
@@ -171,7 +171,7 @@ func TestConnectionsOfAForeignServer(t *testing.T) {
 	}
 }
 
-// A server that ended and came back costs no request, though a request is never sent twice.
+// TestAnotherServerAtTheSamePlace checks that a server's restart fails no request, though none is sent twice.
 func TestAnotherServerAtTheSamePlace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	tr := newTransport(t)
@@ -199,7 +199,7 @@ func TestAnotherServerAtTheSamePlace(t *testing.T) {
 	}
 }
 
-// The end of the context and the close of the body both tell the server.
+// TestLeaving checks that the server notices the end of the context and the close of the body.
 func TestLeaving(t *testing.T) {
 	left := make(chan string, 1)
 	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -219,7 +219,7 @@ func TestLeaving(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		if path == "/header" {
 			go func() {
-				<-left // it was asked
+				<-left // the request has arrived
 				cancel(cause)
 			}()
 		}
@@ -286,7 +286,7 @@ func TestAnswersThatAreCut(t *testing.T) {
 	}
 }
 
-// Nothing in a request can become another header or request.
+// TestRequestsThatCantBeWritten checks that no part of a request can become another header or request.
 func TestRequestsThatCantBeWritten(t *testing.T) {
 	e, connections := serve(t, mirror)
 	tr := newTransport(t)

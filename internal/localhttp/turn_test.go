@@ -14,11 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// evil is a server that answers one request with one answer too many.
+// evil is a server that answers one request with one surplus answer.
 type evil struct {
-	nodelay bool // what it writes goes on its way at once
-	names   bool // its answers name a request, as ours do
-	// extra writes an answer to the first request, and one more, when it likes.
+	nodelay bool // whether writes are sent at once
+	names   bool // whether answers name their request, as ours do
+	// extra writes an answer to the first request and a surplus one, at a time of its choice.
 	extra func(say func(string), next *bufio.Reader)
 }
 
@@ -30,7 +30,7 @@ func (e evil) listen(t *testing.T) api.Endpoint {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	first := make(chan bool, 1) // one place: the first request takes what is in it
+	first := make(chan bool, 1) // capacity one: the first request takes the value
 	first <- true
 	go func() {
 		for {
@@ -68,10 +68,10 @@ func (e evil) serve(c net.Conn, first <-chan bool) {
 	}
 }
 
-// Nobody gets an answer that is another's, whenever the server writes one too many. From a server
-// that names what it answers some may get an error.
+// TestAnAnswerTooMany checks that no client gets another's answer, whenever the server writes a surplus one. If the
+// server names requests, some clients may get an error.
 func TestAnAnswerTooMany(t *testing.T) {
-	later := make(chan bool) // sent to when a request has been answered that came after the first
+	later := make(chan bool) // sent to when a request after the first has been answered
 	extras := map[string]func(func(string), *bufio.Reader){
 		"at once": func(say func(string), _ *bufio.Reader) { say("first"); say("EXTRA") },
 		"later": func(say func(string), _ *bufio.Reader) {
@@ -127,7 +127,7 @@ func TestAnAnswerTooMany(t *testing.T) {
 	}
 }
 
-// endless writes p until it can't, and says how much that was.
+// endless writes p until it fails, and returns how many bytes that were.
 func endless(c net.Conn, p string) (n int) {
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	for {
@@ -139,10 +139,10 @@ func endless(c net.Conn, p string) (n int) {
 	}
 }
 
-// A header without an end costs a bounded amount of memory, whatever it consists of, and whichever
-// client reads it.
+// TestHeadersThatAreTooLarge checks that an endless header costs bounded memory, for any content and for either
+// client.
 func TestHeadersThatAreTooLarge(t *testing.T) {
-	wrote := make(chan int, 1) // by the server, once per request
+	wrote := make(chan int, 1) // sent to by the server, once per request
 	e, _ := serveForeign(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		c, _, _ := http.NewResponseController(w).Hijack()
@@ -169,14 +169,14 @@ func TestHeadersThatAreTooLarge(t *testing.T) {
 				resp.Body.Close()
 				t.Errorf("%s, a body of %d bytes: %s, want an error", path, size, resp.Status)
 			}
-			if n := <-wrote; n > 2<<20 { // what the kernel buffers comes on top
+			if n := <-wrote; n > 2<<20 { // including the kernel's buffers
 				t.Errorf("%s, a body of %d bytes: %d bytes were taken", path, size, n)
 			}
 		}
 	}
 }
 
-// A header of the size that is allowed, and several interim ones, are read.
+// TestHeadersThatAreLarge checks that headers up to the limit, interim ones included, are read.
 func TestHeadersThatAreLarge(t *testing.T) {
 	e, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -185,7 +185,7 @@ func TestHeadersThatAreLarge(t *testing.T) {
 		for i := range 500 {
 			w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("b", 50))
 		}
-		_, _ = io.WriteString(w, strings.Repeat("line\n", 1<<12)) // no lines of the header
+		_, _ = io.WriteString(w, strings.Repeat("line\n", 1<<12)) // not lines of the header
 	})
 	tr := newTransport(t)
 	for range 3 {
@@ -204,7 +204,7 @@ func TestHeadersThatAreLarge(t *testing.T) {
 	}
 }
 
-// An answer that names another request is no answer, and nobody's own word for the id counts.
+// TestWhoseTurnItIs checks that an answer that names another request is rejected, and that clients cannot set the ID.
 func TestWhoseTurnItIs(t *testing.T) {
 	for said, right := range map[string]bool{"": true, "other": false, "twice": false, "own": true} {
 		e, connections := serveForeign(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,8 +1,7 @@
-// Package memlimit keeps a process within its container's memory.
+// Package memlimit keeps a process within its container's memory limit.
 //
-// The kernel kills a container that exceeds its limit. Go's collector does not know that limit
-// and lets the heap grow to a multiple of what is in use. With a limit of its own it collects
-// earlier.
+// The kernel kills a container that exceeds its limit. Go's garbage collector does not know that limit and lets the
+// heap grow to a multiple of the memory in use. With GOMEMLIMIT set, it collects earlier.
 package memlimit
 
 import (
@@ -14,14 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// share is how much of the container's memory the heap may have; the rest is for what the runtime does not count.
+// share is the heap's share of the container's memory; the rest is for memory that the runtime does not count.
 const share = 0.9
 
-// Set gives Go's runtime the limit of the container that the process runs in, if it has
-// one. $GOMEMLIMIT wins. It returns what the process may use, 0 if that has no bound.
-// It is called once, before the process serves.
+// Set sets Go's memory limit from the container's limit, if there is one. $GOMEMLIMIT wins. It returns the limit in
+// effect; 0: none. It must be called once, before the process serves.
 func Set() api.Bytes {
-	// It fails where there is no control group and no limit in it: then there is none.
+	// It fails without a control group or a limit; then no limit is set.
 	_, _ = memlimit.SetGoMemLimitWithOpts(memlimit.WithRatio(share), memlimit.WithProvider(memlimit.FromCgroup))
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {

@@ -1,16 +1,15 @@
-// Package names decides which service has a name at the front door where several declare it. The
-// activator finds functions by the result, and the autoscaler reports the names that are lost.
+// Package names decides which service owns a name at the front door if several declare it. The activator finds
+// functions by the result, and the autoscaler reports lost names.
 //
 // The rules, in order:
 //
 //  1. NAMESPACE/NAME always means the service of that name, with or without a tag.
 //  2. A name with the prefix of another namespace is refused.
-//  3. The oldest service that declares a name has it, whatever the name is for. A service of
-//     unknown age is younger than all others. Among services of one age names are given in the
-//     order of [Kind], and then in the order of the declarations.
+//  3. The oldest service that declares a name owns it, for any [Kind]. A service of unknown age is younger than all
+//     others. Among services of equal age names are assigned in the order of [Kind], then in the order of the
+//     declarations.
 //
-// A name and the same name with Ollama's tag "latest" are one name. The package is pure and safe
-// for concurrent use.
+// A name and the same name with Ollama's tag "latest" are equal. The package is pure and safe for concurrent use.
 package names
 
 import (
@@ -23,37 +22,36 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Kind is what a service wants a name for.
+// Kind is the use for which a service declares a name.
 type Kind int
 
-// Kinds, in order of precedence among services of one age.
+// Kinds, in order of precedence among services of equal age.
 const (
 	Model   Kind = iota // the name of its model
-	Alias               // a further name of it
+	Alias               // another name of its model
 	Variant             // the model that functions of the service's namespace are variants of
 	Default             // its own name, in the default namespace
 	Own                 // its own name, in another one
 	Adapter             // an adapter of its model
 )
 
-// Declaration is one name that one service wants. That a service of the name exists
-// follows from any of its declarations but one of kind [Variant].
+// Declaration is one name that a service declares. Any kind but [Variant] implies that the service exists.
 type Declaration struct {
 	Service api.FunctionName
-	// Created is when the service was made; zero: unknown.
+	// Created is when the service was created; zero: unknown.
 	Created time.Time
 	Name    api.ModelName
 	Kind    Kind
 }
 
-// Loss is a name that a service was given and does not have.
+// Loss is a declared name that the service does not own.
 type Loss struct {
 	Declaration
-	// Holder is the service that has it; empty: the name is refused because of its prefix.
+	// Holder is the owner; empty: the name is refused because of its prefix.
 	Holder api.FunctionName
 }
 
-// String says what the name means instead, and what to do.
+// String explains what the name means instead, and what to do.
 func (l Loss) String() string {
 	what := fmt.Sprintf("the name %q of %s", l.Name, l.Service)
 	if l.Kind == Adapter {
@@ -70,10 +68,9 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s finds %s, which was there first: choose another name, or ask for %s", what, l.Holder, l.Service)
 }
 
-// Settle decides all declarations: has tells for each of them whether the service has the
-// name. losses are in the order of the declarations; of the kinds [Default] and [Own],
-// which are implied, there are none. namespace says whether there is a namespace of that name beside
-// those of the services.
+// Settle decides all declarations: has[i] reports whether the service of declared[i] owns the name. losses are in the
+// order of the declarations, without kinds [Default] and [Own], which are implied. namespace reports whether a
+// namespace exists besides those of the services.
 func Settle(declared []Declaration, namespace func(string) bool) (has []bool, losses []Loss) {
 	s := settling{namespaces: map[string]bool{}, services: map[string]bool{}, holders: map[string]holder{}}
 	order := make([]int, len(declared))
@@ -117,14 +114,13 @@ func older(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-// holder is the service that has a name, and what for.
 type holder struct {
 	service api.FunctionName
 	kind    Kind
 }
 
-// group tells apart what one service can't have one name for: the model itself, a model
-// with variants that is called like the service, and an adapter.
+// group separates uses for which one service cannot share a name: the model itself, a model with variants, and an
+// adapter.
 func (k Kind) group() Kind {
 	if k == Variant || k == Adapter {
 		return k
@@ -132,13 +128,12 @@ func (k Kind) group() Kind {
 	return Model
 }
 
-// settling is what is known while declarations are decided.
 type settling struct {
 	namespaces, services map[string]bool
 	holders              map[string]holder
 }
 
-// take gives c its name if it is free, and returns its holder.
+// take assigns c's name if it is free, and returns the owner.
 func (s *settling) take(c Declaration, namespace func(string) bool) (who holder, refused bool) {
 	name := untagged(c.Name)
 	if s.services[name] { // 1

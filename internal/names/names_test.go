@@ -82,8 +82,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestSettleAnyOrder: whoever hears of the same services in another order decides the same; nobody
-// has a name that is a service's own, and no name has two holders.
+// TestSettleAnyOrder checks that the result does not depend on the order of the services, that no service owns
+// another's own name, and that no name has two owners.
 func TestSettleAnyOrder(t *testing.T) {
 	draw := rand.New(rand.NewPCG(1, 2))
 	pool := []string{"m", "m:latest", "s0", "s1", "n0/s0", "n1/s1", "n1/s1:latest", "n2/free", "hf/Model", "n0/free"}

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// CheckFolder refuses a folder that another user could have made or can write to.
+// CheckFolder returns an error if another user could have created the folder or can write to it.
 func CheckFolder(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -25,8 +25,8 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// CheckPeer refuses a connection whose other end (of a dialled one: the listener) is run by
-// neither this user nor root. Where the system can't tell, it refuses none.
+// CheckPeer returns an error unless the peer, for a dialled connection the listener, runs as this user or root. If
+// the system does not support the check, it returns nil.
 func CheckPeer(conn *net.UnixConn) error {
 	uid, _, err := Peer(conn)
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the user and process at the other end of a connection. The error is
-// [errors.ErrUnsupported] where the system can't tell.
+// Peer returns the user and process at the other end of a connection. The error is [errors.ErrUnsupported] if the
+// system does not support it.
 func Peer(conn *net.UnixConn) (uid, pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"net"
 )
 
-// Peer can't tell whose the other side is.
+// Peer is not supported on this OS.
 func Peer(*net.UnixConn) (uid, pid int, err error) { return 0, 0, errors.ErrUnsupported }

@@ -38,50 +38,45 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// User is the account of every image, by number as runAsNonRoot wants it.
+// User is the account of every image, numeric as runAsNonRoot requires.
 const User = "65532:65532"
 
-// uid is the user's number.
 const uid = 65532
 
-// certificates is where the certificate authorities lie, on Debian and in the images.
+// certificates is the path of the certificate authorities, on Debian and in the images.
 const certificates = "/etc/ssl/certs/ca-certificates.crt"
 
-// epoch is the time of all files: the earliest that zip can say too.
+// epoch is the time of all files: the earliest that zip supports.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Image says what goes into one image.
+// Image describes one image.
 type Image struct {
-	// Name is the reference that it gets, such as dev.local/rouse-activator:v1.
-	// It needs a tag other than latest: Kubernetes asks a registry for latest,
-	// even where the image lies on the node.
+	// Name is its reference, such as dev.local/rouse-activator:v1. The tag must not be latest: Kubernetes always asks
+	// a registry for latest, even if the node has the image.
 	Name string
 	// Arch is the architecture of the programs as Go spells it (amd64). The operating system is linux.
 	Arch string
-	// Programs are the paths in the image and the files of this machine that they
-	// are copied from; data and libraries that they need may be among them.
+	// Programs maps paths in the image to local files; it may include data and libraries.
 	Programs map[string]string
-	// Entrypoint is the program to run, and what stands before the container's
-	// args. Empty: the only program.
+	// Entrypoint is the program to run and its leading args. Empty: the only program.
 	Entrypoint []string
-	// Env are variables as NAME=value.
+	// Env holds variables as NAME=value.
 	Env []string
-	// Labels are the image's, such as org.opencontainers.image.version.
+	// Labels are the image's labels, such as org.opencontainers.image.version.
 	Labels map[string]string
-	// Onto is an image in a registry that the programs are added to: its files,
-	// variables and account stay. Nil: the base of this package.
+	// Onto is an image in a registry that the programs are added to: its files, variables and account stay. nil: the
+	// base of this package.
 	Onto *Base
 }
 
-// Program is an image with a single static program, at the root under the last
-// part of the image's name.
+// Program returns an image with a single static program, in the root folder, named like the last part of the image's
+// name.
 func Program(ref, arch, file string) Image {
 	short := path.Base(ref)
 	short, _, _ = strings.Cut(short, ":")
 	return Image{Name: ref, Arch: arch, Programs: map[string]string{"/" + short: file}}
 }
 
-// check says what is wrong with the description, and completes it.
 func (i Image) check() (Image, error) {
 	tag, err := name.NewTag(i.Name, name.StrictValidation)
 	if err != nil {
@@ -110,7 +105,7 @@ func (i Image) check() (Image, error) {
 	return i, nil
 }
 
-// build makes the image: in memory, or as what is added to one in a registry.
+// build assembles the image, in memory or on top of one in a registry.
 func (i Image) build() (v1.Image, error) {
 	i, err := i.check()
 	if err != nil {
@@ -147,7 +142,6 @@ func (i Image) build() (v1.Image, error) {
 	return img, nil
 }
 
-// under is the image that the programs lie over.
 func (i Image) under() (v1.Image, error) {
 	if i.Onto != nil {
 		return i.Onto.image, nil
@@ -176,7 +170,6 @@ func history(what string) v1.History {
 	return v1.History{Created: v1.Time{Time: epoch}, CreatedBy: "rouse cmd/internal/image", Comment: what}
 }
 
-// base is the layer that all images share.
 func base() (v1.Layer, error) {
 	l := newLayer()
 	for _, dir := range []string{"etc", "etc/ssl", "etc/ssl/certs", "home"} {
@@ -189,7 +182,7 @@ func base() (v1.Layer, error) {
 	l.file("etc/nsswitch.conf", 0o644, []byte("hosts: files dns\n"))
 	authorities, err := os.ReadFile(certificates)
 	switch {
-	case errors.Is(err, os.ErrNotExist): // an image without: TLS to public servers fails there and says so
+	case errors.Is(err, os.ErrNotExist): // without them, TLS to public servers fails with an error
 	case err != nil:
 		return nil, err
 	default:
@@ -198,7 +191,6 @@ func base() (v1.Layer, error) {
 	return l.close()
 }
 
-// programs is the layer of the image's own.
 func (i Image) programs() (v1.Layer, error) {
 	l := newLayer()
 	made := map[string]bool{"": true}
@@ -223,7 +215,7 @@ func (i Image) programs() (v1.Layer, error) {
 	return l.close()
 }
 
-// layer is a tar that is being written; the first error stays.
+// layer is a tar being written; it keeps the first error.
 type layer struct {
 	buf bytes.Buffer
 	tar *tar.Writer

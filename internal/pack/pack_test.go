@@ -50,7 +50,7 @@ func write(t *testing.T, images ...Image) string {
 	return file
 }
 
-// TestImage reads an image back as docker load does.
+// TestImage reads an image as docker load does.
 func TestImage(t *testing.T) {
 	image := Program("dev.local/hello:v1", "amd64", program(t))
 	image.Labels = map[string]string{"org.opencontainers.image.version": "v1"}
@@ -103,7 +103,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// contents lists what the layers hold.
+// contents returns the files in the layers.
 func contents(t *testing.T, img v1.Image) map[string]*tar.Header {
 	t.Helper()
 	layers, err := img.Layers()
@@ -201,7 +201,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// TestPush sends an image for two architectures and asks for each.
+// TestPush pushes an image for two architectures and fetches each.
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -233,7 +233,7 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestOnto adds a program to an image that a registry has.
+// TestOnto adds a program to an image in a registry.
 func TestOnto(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -281,7 +281,7 @@ func TestOnto(t *testing.T) {
 	}
 }
 
-// TestRefusals are descriptions that would make an image that doesn't run.
+// TestRefusals checks that descriptions of images that could not run are rejected.
 func TestRefusals(t *testing.T) {
 	file := program(t)
 	text := filepath.Join(t.TempDir(), "script")
@@ -317,7 +317,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestDynamicProgram is about the commonest mistake with --add.
+// TestDynamicProgram checks the error for the most common mistake with --add.
 func TestDynamicProgram(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("looks for a dynamically linked program of Linux")

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// runnable says why a file can't run in an image that has these paths. What is no
-// program of Linux may be data, unless it is what the image runs.
+// runnable returns an error if a file cannot run in an image that has these paths. A file that is not a Linux program
+// may be data, unless it is the entrypoint.
 func runnable(content []byte, entrypoint bool, has func(path string) bool) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {

@@ -23,8 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Write writes the images into one tar at path, whole or not at all. Several
-// images may share programs; each name may be there once.
+// Write writes the images into one tar at path, atomically. Images may share programs; names must be unique.
 func Write(path string, images []Image) error {
 	a, err := newArchive(images)
 	if err != nil {
@@ -44,14 +43,13 @@ func Write(path string, images []Image) error {
 	return nil
 }
 
-// archive is a tar in which docker save's manifest and OCI's index name the same blobs.
+// archive is a tar in which docker save's manifest and OCI's index refer to the same blobs.
 type archive struct {
 	blobs  map[string]func() (io.ReadCloser, int64, error) // by path in the tar
 	index  v1.IndexManifest
 	legacy []legacy
 }
 
-// legacy is one image in docker save's manifest.json.
 type legacy struct {
 	Config   string
 	RepoTags []string
@@ -79,7 +77,7 @@ func newArchive(images []Image) (*archive, error) {
 	return a, nil
 }
 
-// add takes an image's blobs and names it in both lists.
+// add adds an image's blobs and its entries in both lists.
 func (a *archive) add(ref string, img v1.Image) error {
 	manifest, err := img.Manifest()
 	if err != nil {
@@ -132,7 +130,6 @@ func (a *archive) add(ref string, img v1.Image) error {
 	return nil
 }
 
-// bytes adds a small file.
 func (a *archive) bytes(at string, content []byte) {
 	a.blobs[at] = func() (io.ReadCloser, int64, error) {
 		return io.NopCloser(bytes.NewReader(content)), int64(len(content)), nil
@@ -141,7 +138,6 @@ func (a *archive) bytes(at string, content []byte) {
 
 func blob(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// write writes the tar, sorted by path.
 func (a *archive) write(w io.Writer) error {
 	index, err := json.Marshal(a.index)
 	if err != nil {
@@ -176,9 +172,8 @@ func copyBlob(tw *tar.Writer, at string, open func() (io.ReadCloser, int64, erro
 	return err
 }
 
-// Push sends the images to their registries. Those of one name become one
-// index, with one image for each architecture. Credentials are those of
-// "docker login". It returns the digest of each name.
+// Push pushes the images to their registries. Images with the same name become one index, with one image per
+// architecture. It uses the credentials of "docker login". It returns the digest of each name.
 func Push(ctx context.Context, images []Image) (map[string]string, error) {
 	byName := map[string][]Image{}
 	for _, i := range images {

@@ -14,7 +14,7 @@ type listener struct {
 	of *Identity
 }
 
-// Accept implements [net.Listener]. It waits for no byte.
+// Accept implements [net.Listener]. It does not wait for the first byte.
 func (l listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -23,17 +23,16 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{Conn: c, of: l.of}, nil
 }
 
-// conn is a connection that is TLS or not: its first byte says so, when it is first read or written.
+// conn is a connection with or without TLS: its first byte decides, at the first read or write.
 type conn struct {
 	net.Conn
 	of *Identity
 
 	once   sync.Once
 	chosen net.Conn // written once
-	err    error    // why there is none
+	err    error    // why choosing failed
 }
 
-// choose reads the first byte.
 func (c *conn) choose() (net.Conn, error) {
 	c.once.Do(func() {
 		first := make([]byte, 1)
@@ -67,7 +66,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	return in.Write(p)
 }
 
-// prefixed gives back the byte that was read.
+// prefixed replays the byte that was read.
 type prefixed struct {
 	net.Conn
 	prefix []byte

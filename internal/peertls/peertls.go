@@ -1,17 +1,17 @@
-// Package peertls is TLS between Rouse's own processes in the system namespace of a cluster, with
-// the certificate that Knative keeps there for its internal encryption. It knows nothing of
-// Kubernetes: its caller reads the Secret and gives its data to an [Identity].
+// Package peertls provides TLS between Rouse's processes in the system namespace of a cluster, with the certificate
+// of Knative's internal encryption. It does not use Kubernetes: its caller reads the Secret and passes its data to an
+// [Identity].
 //
-// There is no downgrade: a client with TLS switched on opens no other connection. A server
-// accepts TLS and plain text on one port, so that processes can be switched one after another.
+// There is no downgrade: a client with TLS enabled opens no plain connection. A server accepts TLS and plain text on
+// one port, so that processes can be switched one after another.
 //
 // The life of a connection between two processes:
 //
-//  1. The client dials, and checks the peer's certificate against the authority's, by the name of
-//     Knative's data path.
-//  2. The server reads the first byte: a TLS handshake, or a plain request, as functions send,
-//     which have no certificate of the authority.
-//  3. Requests follow as usual. A new certificate counts from the next connection on.
+//  1. The client dials and verifies the peer's certificate against the authority, with the name of Knative's data
+//     path.
+//  2. The server reads the first byte: a TLS handshake, or a plain request, as sent by functions, which have no
+//     certificate of the authority.
+//  3. Requests follow as usual. A new certificate applies from the next connection on.
 package peertls
 
 import (
@@ -26,28 +26,28 @@ import (
 	"time"
 )
 
-// Name is in the certificates of Knative's data path in the system namespace.
+// Name is a name in the certificates of Knative's data path in the system namespace.
 const Name = "kn-routing"
 
-// Keys of the Secret that has the certificate.
+// Keys of the certificate's Secret.
 const (
 	keyCertificate = "tls.crt"
 	keyPrivate     = "tls.key"
 	keyAuthority   = "ca.crt"
 )
 
-// handshake bounds the time of a client's.
+// handshake bounds a client's dial with its TLS handshake.
 const handshake = 5 * time.Second
 
-// Identity is what a process has of the certificate. The zero value has none. It is safe for many goroutines.
+// Identity holds a process's certificate and authorities. The zero value has none. It is safe for concurrent use.
 type Identity struct {
 	certificate atomic.Pointer[tls.Certificate]
 	roots       atomic.Pointer[x509.CertPool]
 	use         atomic.Bool
 }
 
-// Set takes in the data of the Secret, and bundles of authorities, as PEM, that are trusted besides. What
-// was there before stays where there is an error.
+// Set loads the data of the Secret and further trusted bundles of authorities (PEM). After an error the previous
+// state stays.
 func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
 	certificate, err := tls.X509KeyPair(secret[keyCertificate], secret[keyPrivate])
 	if err != nil {
@@ -66,13 +66,12 @@ func (i *Identity) Set(secret map[string][]byte, bundles ...string) error {
 	return nil
 }
 
-// Use says whether clients use TLS from their next connection on.
+// Use sets whether clients use TLS from their next connection on.
 func (i *Identity) Use(use bool) { i.use.Store(use) }
 
-// Listen makes of l a listener whose connections may be TLS. They are what they are from their first byte on.
+// Listen wraps l so that its connections may use TLS. The first byte of a connection decides.
 func (i *Identity) Listen(l net.Listener) net.Listener { return listener{l, i} }
 
-// server is the side of a connection that was dialled.
 func (i *Identity) server() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		if c := i.certificate.Load(); c != nil {
@@ -82,15 +81,14 @@ func (i *Identity) server() *tls.Config {
 	}}
 }
 
-// Transport makes requests to peers by base, or over TLS while that is used. Requests have the
-// scheme http and the same address either way.
+// Transport returns a transport to peers that uses TLS if enabled, otherwise base. Requests have the scheme http and
+// the same address in both cases.
 func (i *Identity) Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{of: i, plain: base, secure: &http.Transport{
 		DialTLSContext: i.dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: time.Minute,
 	}}
 }
 
-// dial opens a connection to a peer and authenticates it.
 func (i *Identity) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	roots := i.roots.Load()
 	if roots == nil {
@@ -102,7 +100,6 @@ func (i *Identity) dial(ctx context.Context, network, address string) (net.Conn,
 	return d.DialContext(ctx, network, address)
 }
 
-// transport is that of [Identity.Transport].
 type transport struct {
 	of            *Identity
 	plain, secure http.RoundTripper

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// secret is one of an authority of its own, with a certificate for the names.
+// secret returns a Secret with an authority of its own and a certificate for the names.
 func secret(t *testing.T, names ...string) map[string][]byte {
 	t.Helper()
 	key := func() *ecdsa.PrivateKey {
@@ -47,7 +47,7 @@ func secret(t *testing.T, names ...string) map[string][]byte {
 	return map[string][]byte{"tls.crt": encode("CERTIFICATE", leaf), "tls.key": encode("PRIVATE KEY", private), "ca.crt": encode("CERTIFICATE", rawCA)}
 }
 
-// serve runs a server whose connections are kept as they were on the wire.
+// serve runs a server and records the first bytes of its connections.
 func serve(t *testing.T, i *Identity) (url string, wire *tap) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,10 +65,10 @@ func serve(t *testing.T, i *Identity) (url string, wire *tap) {
 	return "http://" + l.Addr().String(), wire
 }
 
-// tap tells the first byte of each connection.
+// tap reports the first byte of each connection.
 type tap struct {
 	net.Listener
-	first chan byte // sent to by connections, once each; never closed; more places than there are connections
+	first chan byte // sent to by connections, once each; never closed; larger than the number of connections
 }
 
 func (l *tap) Accept() (net.Conn, error) {
@@ -108,7 +108,7 @@ func post(i *Identity, url string) (string, error) {
 	return string(body), err
 }
 
-// TestOnePortForBoth: with the setting on, what goes over the wire is TLS; without it it is what it was.
+// TestOnePortForBoth checks that one port serves TLS if enabled, and plain text otherwise.
 func TestOnePortForBoth(t *testing.T) {
 	server, client := &Identity{}, &Identity{}
 	url, wire := serve(t, server)
@@ -131,7 +131,7 @@ func TestOnePortForBoth(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotAPeer: a client that uses TLS speaks to nobody else, and never without it.
+// TestWhoIsNotAPeer checks that a client with TLS enabled connects to peers only, and never without TLS.
 func TestWhoIsNotAPeer(t *testing.T) {
 	ours := secret(t, Name)
 	for what, i := range map[string]map[string][]byte{"another authority": secret(t, Name), "another name": secret(t, "kn-user-default"), "no certificate": nil} {
@@ -165,7 +165,7 @@ func TestWhoIsNotAPeer(t *testing.T) {
 	}
 }
 
-// TestSecretsThatAreNone leave what was there.
+// TestSecretsThatAreNone checks that an invalid Secret leaves the previous state.
 func TestSecretsThatAreNone(t *testing.T) {
 	i := &Identity{}
 	good := secret(t, Name)

@@ -1,9 +1,9 @@
-// Package promtext reads metrics in Prometheus' text format from programs that Rouse does not
-// control: a runtime, an exporter, an external scaler. No text can end the program: the library's
-// parser panics at some malformed texts, such as "#TYPE a \n{}", and Parse returns an error then.
+// Package promtext parses metrics in Prometheus' text format from programs outside Rouse's control: a runtime, an
+// exporter, an external scaler. The library's parser panics on some malformed texts, such as "#TYPE a \n{}"; Parse
+// returns an error instead.
 //
-// It does not check values: they may be negative, not a number or infinite. It does not bound the
-// text either: its caller does. Parse is safe for concurrent use.
+// It does not check values: they may be negative, NaN or infinite. It does not bound the text; its caller must. Parse
+// is safe for concurrent use.
 package promtext
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Families are metrics by name.
+// Families maps names to metrics.
 type Families = map[string]*dto.MetricFamily
 
 // Parse reads a text to its end. It blocks as r does. The families are nil with an error.
@@ -32,7 +32,7 @@ func Parse(r io.Reader) (found Families, err error) {
 	return found, nil
 }
 
-// Label is the value of a metric's label; empty: it has none of that name.
+// Label returns the value of a metric's label; empty: it has no such label.
 func Label(m *dto.Metric, name string) string {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == name {

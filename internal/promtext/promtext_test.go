@@ -16,7 +16,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// panics are texts at which the library's parser panics.
+// panics are texts on which the library's parser panics.
 var panics = []string{"#TYPE a \n{}"}
 
 func TestBadTextIsAnError(t *testing.T) {
@@ -28,7 +28,7 @@ func TestBadTextIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing panics, and there is either an answer or an error.
+// FuzzParse checks that nothing panics, and that there is either a result or an error.
 func FuzzParse(f *testing.F) {
 	for _, text := range append([]string{"# TYPE a histogram\na_bucket{le=\"1\"} 1\na_sum NaN\na_count 1\n", "{\"a b\",c=\"d\"} 1\n"}, panics...) {
 		f.Add(text)

@@ -1,13 +1,14 @@
 package relay
 
-// Asked is what a runtime was asked to report in a stream beyond what the client has asked for. It is taken out again.
+// Asked says what a runtime was asked to report in a stream beyond the client's request; it is removed from the
+// answer.
 type Asked struct {
-	// Chunk says that a chunk at the end, without choices, has the usage.
+	// Chunk means that a chunk at the end, without choices, has the usage.
 	Chunk bool
-	// Field is what the chunks before it have; empty: nothing.
+	// Field is the field in the chunks before it; empty: none.
 	Field string
-	// Null says whether a chunk has Field with null where it was not asked for; nil: none has.
+	// Null reports whether a chunk would have Field with null if it had not been requested; nil: none would.
 	Null func(chunk []byte) bool
-	// Moves is a field that the chunk with the usage has in the place of those that finish a choice; empty: there is none.
+	// Moves is a field that the usage chunk has instead of the chunks that finish a choice; empty: none.
 	Moves string
 }

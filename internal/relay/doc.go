@@ -1,24 +1,25 @@
-// Package relay has the mechanism that every proxy of Rouse shares: the activator in front of instances, an
-// instance in front of its runtime, a worker in front of the leader.
+// Package relay is the common part of Rouse's proxies: the activator in front of instances, an instance in front of
+// its runtime, a worker in front of the leader.
 //
-// It makes the outbound request, reads the answer, and passes whole events on. It decides nothing:
-// where a request goes, whether it is retried, and what a client is told are for its callers to decide.
+// It makes the outbound request, reads the answer, and forwards whole events. Its callers decide where a request
+// goes, whether it is retried, and what a client is told.
 //
 // The life of one exchange:
 //
-//  1. The body was read whole (package inbound). [Request] makes the request that goes on, without the
-//     headers that belong to the client's connection. [Unreachable] tells an error that says that nobody has seen it.
-//  2. [Source] reads the answer's body: its first bytes, before the client sees any, and then what comes.
-//     It has a small pooled buffer; what it takes beyond that is charged to [Memory] and has a bound.
-//  3. [CopyHeader] takes the answer's header over.
-//  4. A stream is server-sent events (WHATWG HTML, 9.2) or lines of JSON, as in Ollama's own API. [Events.Next] returns
-//     whole events, as soon as they are there; a [Splitter] finds where they end. An event that is larger than may be
-//     kept back comes in parts.
-//  5. The stream ends. A [Judge] has watched for what makes it whole: client libraries take any end of a
-//     connection for success. Of a whole one the last events come with [io.EOF]. Where it is cut they come with [ErrCut]:
-//     a line without its end is dropped and the event that is open is closed, so that one of the caller's own may follow ([api.Stream.Error] with [Events.Number]).
-//  6. [Usage] counts the tokens of what passes, for metrics and for the limits of keys.
-//  7. [WriteDeadline] ends what is written to a client that does not read.
+//  1. The body was read whole (package inbound). [Request] makes the outbound request, without the headers of the
+//     client's connection. [Unreachable] recognizes errors after which no server has seen the request.
+//  2. [Source] reads the answer's body: its first bytes, before the client sees any, and then the rest. It has a
+//     small pooled buffer; growth is charged to [Memory] and bounded.
+//  3. [CopyHeader] copies the answer's header.
+//  4. A stream consists of server-sent events (WHATWG HTML, 9.2) or of lines of JSON, as in Ollama's API.
+//     [Events.Next] returns whole events as soon as they are complete; a [Splitter] finds their ends. An event that
+//     is too large to buffer is returned in parts.
+//  5. The stream ends. A [Judge] decides whether it is complete, as client libraries take any end of a connection for
+//     success. The last events of a complete stream come with [io.EOF]. Those of a cut stream come with [ErrCut]: an
+//     unfinished line is dropped and an open event is closed, so that the caller's own event may follow
+//     ([api.Stream.Error] with [Events.Number]).
+//  6. [Usage] counts the tokens that pass, for metrics and for the limits of keys.
+//  7. [WriteDeadline] ends writes to a client that does not read.
 //
-// Nothing here is safe for many goroutines; each exchange has its own.
+// Nothing here is safe for concurrent use; each exchange has its own objects.
 package relay

@@ -9,10 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// ErrCut marks an answer that ended before it was complete.
+// ErrCut means that an answer ended before it was complete.
 var ErrCut = errors.New("the answer was cut")
 
-// Events is a stream of events, or of lines, on its way.
+// Events reads a stream of events or lines.
 type Events struct {
 	from  *Source
 	split Splitter
@@ -20,27 +20,26 @@ type Events struct {
 	given int // bytes of the source that were returned
 	seen  int // bytes that the splitter has seen
 
-	// Rewrite returns what takes the place of events, before they are judged; nil: they stay.
+	// Rewrite returns a replacement for events, before the judge sees them; nil: none.
 	Rewrite func(events []byte) []byte
-	// AnyEnd says that a clean end of the connection is one of the stream.
+	// AnyEnd means that a clean end of the connection completes the stream.
 	AnyEnd bool
 }
 
-// NewEvents makes the Events of what a source has and reads. They keep back as much of an event as the source's
-// buffer may take.
+// NewEvents returns the Events of a source. Its buffer bounds how much of an incomplete event is held back.
 func NewEvents(from *Source, style api.Stream) *Events {
 	return &Events{from: from, split: Splitter{Lines: style == api.StreamLines}, judge: NewJudge(style)}
 }
 
-// Number is the number of an event that follows what was returned, where the stream's events have numbers.
+// Number returns the sequence number of an event after those returned, if events have numbers.
 func (e *Events) Number() int { return e.judge.Next() }
 
-// NumberAfter is [Events.Number] once p, whole events, is returned too.
+// NumberAfter is [Events.Number] after p, whole events, is returned too.
 func (e *Events) NumberAfter(p []byte) int { return e.judge.NextAfter(p) }
 
-// Next blocks until more of the stream may be passed on and returns that: whole events, or a part of one that is too large.
-// It is valid until the next call. What comes with an error, maybe nothing, is the last: the stream is whole with [io.EOF],
-// else the error is [ErrCut], and an event of the caller's own may follow.
+// Next blocks until more of the stream may be forwarded and returns it: whole events, or a part of one that is too
+// large. It is valid until the next call. Data returned with an error, possibly none, is the last: the error is
+// [io.EOF] if the stream is complete, otherwise [ErrCut], and an event of the caller's own may follow.
 func (e *Events) Next() ([]byte, error) {
 	s := e.from
 	s.Drop(e.given)
@@ -65,7 +64,7 @@ func (e *Events) Next() ([]byte, error) {
 	}
 }
 
-// see takes events for returned.
+// see passes returned events through Rewrite and the judge.
 func (e *Events) see(p []byte) []byte {
 	if e.Rewrite != nil && len(p) > 0 {
 		p = e.Rewrite(p)
@@ -74,8 +73,8 @@ func (e *Events) see(p []byte) []byte {
 	return p
 }
 
-// end ends the stream, of which whole bytes are whole events. Whole lines behind them are passed on, too: they may
-// be the last words. A line without an end is only where it completes the stream.
+// end ends the stream, whose first whole bytes are whole events. Whole lines after them are forwarded too, as they
+// may be the last ones. A line without an end is forwarded only if it completes the stream.
 func (e *Events) end(whole int) ([]byte, error) {
 	s := e.from
 	clean := s.Broken() == nil
@@ -99,7 +98,7 @@ func (e *Events) end(whole int) ([]byte, error) {
 
 func (e *Events) ends(clean bool) bool { return e.judge.Whole(clean) || clean && e.AnyEnd }
 
-// closed is p with the end of the event that is open.
+// closed returns p with the end of the open event.
 func (e *Events) closed(p []byte) []byte {
 	if rest := e.judge.Rest(); rest != nil {
 		return append(bytes.Clone(p), rest...)

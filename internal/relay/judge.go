@@ -8,11 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Judge watches a stream for what makes it whole.
+// Judge decides whether a stream is complete.
 type Judge struct {
 	style    api.Stream
 	finished bool // the answer has ended; a proper end of the stream must follow
-	done     bool // the stream has ended: its last event was seen
+	done     bool // the stream's last event was seen
 
 	open   bool   // the last line was not empty: an event is open
 	within bool   // the last line has not ended: it comes in parts
@@ -20,19 +20,18 @@ type Judge struct {
 	head   []byte // the beginning of a line that comes in parts
 	tail   []byte // the end of what was seen of it
 
-	next int // the number of the next event, of [api.StreamResponses]
+	next int // the number of the next event, for [api.StreamResponses]
 }
 
 const (
-	headSize = 256 // of a line that comes in parts: an event is known by its beginning
-	tailSize = 64  // longer than anything that is looked for inside a line
+	headSize = 256 // of a line that comes in parts: its beginning identifies an event
+	tailSize = 64  // longer than any text searched for within a line
 )
 
-// NewJudge makes a judge of one stream.
+// NewJudge returns a Judge of one stream.
 func NewJudge(style api.Stream) Judge { return Judge{style: style} }
 
-// Whole says whether the stream was whole if it ends here; proper says that its
-// connection, too, ended as it should.
+// Whole reports whether the stream is complete if it ends here; proper means that the connection also ended properly.
 func (j *Judge) Whole(proper bool) bool {
 	end := *j
 	if j.within { // a last line needs no end
@@ -41,18 +40,17 @@ func (j *Judge) Whole(proper bool) bool {
 	return end.done || (proper && (j.finished || j.style == api.StreamPlain || j.style == api.StreamAgent))
 }
 
-// Next is the number of an event of our own, in a stream whose events have numbers.
+// Next returns the sequence number for an event of our own, if events have numbers.
 func (j *Judge) Next() int { return j.next }
 
-// NextAfter is [Judge.Next] once p, whole events, is seen.
+// NextAfter is [Judge.Next] after p, whole events, is seen.
 func (j *Judge) NextAfter(p []byte) int {
 	end := Judge{next: j.next}
 	end.count(p)
 	return end.next
 }
 
-// Rest is what must be written before an event of our own, so that it is none of
-// the lines and fields of the event before.
+// Rest returns the bytes that must precede an event of our own, to separate it from an unfinished line or event.
 func (j *Judge) Rest() []byte {
 	switch {
 	case j.within && j.style != api.StreamLines:
@@ -63,8 +61,7 @@ func (j *Judge) Rest() []byte {
 	return nil
 }
 
-// See looks at the next bytes, which may be cut anywhere. It is fast where they
-// are whole lines.
+// See processes the next bytes, which may be cut anywhere. It is fast if they are whole lines.
 func (j *Judge) See(p []byte) {
 	if len(p) > 0 && j.cr && p[0] == '\n' {
 		p = p[1:]
@@ -96,7 +93,6 @@ func (j *Judge) See(p []byte) {
 	}
 }
 
-// line looks at a whole line.
 func (j *Judge) line(line []byte) {
 	j.open = len(line) > 0
 	switch {
@@ -109,7 +105,6 @@ func (j *Judge) line(line []byte) {
 	}
 }
 
-// part looks at a part of a line.
 func (j *Judge) part(p []byte) {
 	if !j.within {
 		j.within, j.head, j.tail = true, j.head[:0], j.tail[:0]
@@ -121,7 +116,7 @@ func (j *Judge) part(p []byte) {
 	j.head = append(j.head, p[:min(len(p), headSize-len(j.head))]...)
 	j.inside(p)
 	j.tail = append(j.tail, p[:min(len(p), tailSize)]...)
-	j.inside(j.tail) // what lies across the cut
+	j.inside(j.tail) // matches across the cut
 	if len(p) >= tailSize {
 		j.tail = append(j.tail[:0], p[len(p)-tailSize:]...)
 	} else if n := len(j.tail); n > tailSize {
@@ -129,7 +124,7 @@ func (j *Judge) part(p []byte) {
 	}
 }
 
-// inside looks for what may stand anywhere in a line.
+// inside looks for text that may be anywhere in a line.
 func (j *Judge) inside(p []byte) {
 	switch {
 	case j.style == api.StreamCompletion && !j.finished:
@@ -141,8 +136,8 @@ func (j *Judge) inside(p []byte) {
 	}
 }
 
-// count notes the number of an event. In a model's text the quotes would be escaped.
-// Of a number that comes in parts the larger one is the whole one.
+// count records the sequence number of an event. In a model's text the quotes would be escaped. If a number comes in
+// parts, the largest value is the whole one.
 func (j *Judge) count(p []byte) {
 	const key = `"sequence_number"`
 	at := bytes.LastIndex(p, []byte(key))
@@ -160,7 +155,6 @@ func (j *Judge) count(p []byte) {
 	j.next = max(j.next, n+1)
 }
 
-// begins looks at the beginning of a line.
 func (j *Judge) begins(line []byte) {
 	switch {
 	case j.done:
@@ -177,7 +171,7 @@ func (j *Judge) begins(line []byte) {
 	}
 }
 
-// last says whether name is that of the last event of the style.
+// last reports whether name is the style's last event.
 func (j *Judge) last(name []byte) bool {
 	switch string(name) {
 	case "response.completed", "response.failed", "response.incomplete":
@@ -190,7 +184,7 @@ func (j *Judge) last(name []byte) bool {
 	return false
 }
 
-// typeOf reads the type of data that begins with it: {"type":"NAME"….
+// typeOf returns the type of data that begins with {"type":"NAME"….
 func typeOf(data []byte) []byte {
 	rest, found := after(data, `{"type"`)
 	rest, quoted := bytes.CutPrefix(rest, []byte(`"`))
@@ -201,13 +195,12 @@ func typeOf(data []byte) []byte {
 	return name
 }
 
-// failed says whether data is an error: {"error":…, which is not null.
+// failed reports whether data is an error: {"error":…, not null.
 func failed(data []byte) bool {
 	rest, found := after(data, `{"error"`)
 	return found && len(rest) > 0 && rest[0] != 'n'
 }
 
-// after returns what stands behind key and a colon at the start of data.
 func after(data []byte, key string) (rest []byte, found bool) {
 	if len(data) < len(key) || string(data[:len(key)]) != key {
 		return nil, false
@@ -215,7 +208,7 @@ func after(data []byte, key string) (rest []byte, found bool) {
 	return colon(data[len(key):])
 }
 
-// colon skips a colon and white space around it, a little at most.
+// colon skips a colon and a little white space around it.
 func colon(b []byte) (rest []byte, found bool) {
 	b = blank(b)
 	if len(b) == 0 || b[0] != ':' {
@@ -233,8 +226,8 @@ func blank(b []byte) []byte {
 
 var finishName, stopName = []byte(`"finish_reason"`), []byte(`"stop":true`)
 
-// Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of
-// llama.cpp's own API. In a model's text the quotes would be escaped.
+// Finishes reports whether a line has a finish_reason that is not null, or the "stop":true of llama.cpp's API. In a
+// model's text the quotes would be escaped.
 func Finishes(line []byte) bool {
 	for rest := line; ; {
 		at := Index(rest, finishName)
@@ -248,8 +241,8 @@ func Finishes(line []byte) bool {
 	}
 }
 
-// lastLine says whether a line of JSON is the last: "done":true at its top level,
-// for a model may write anything below it, or an error.
+// lastLine reports whether a line of JSON is the last: an error, or "done":true at its top level, as a model may
+// write anything below.
 func lastLine(line []byte) bool {
 	if bytes.Contains(line, []byte("true")) && bytes.Contains(line, []byte(`"done"`)) {
 		if v, _ := jsonfield.Find(line, "done"); string(v) == "true" {

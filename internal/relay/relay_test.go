@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
 
-// eventsOf are the events of a stream that comes from a reader of pieces.
+// eventsOf returns the Events of a reader that returns the pieces.
 func eventsOf(style api.Stream, largest int, broken bool, pieces ...string) *relay.Events {
 	var from []io.Reader
 	for _, p := range pieces {
@@ -53,7 +53,7 @@ func TestStreamsEnd(t *testing.T) {
 	}}.Run(t)
 }
 
-// An event of which parts were passed on is closed before another may follow.
+// TestALargeEventIsClosed checks that an event forwarded in parts is closed before another may follow.
 func TestALargeEventIsClosed(t *testing.T) {
 	text := "data: " + strings.Repeat("x", 9<<10)
 	e := eventsOf(api.StreamCompletion, 8<<10, true, text)
@@ -66,7 +66,7 @@ func TestALargeEventIsClosed(t *testing.T) {
 	}
 }
 
-// Events of responses have numbers, and one that follows has the next.
+// TestNumbers checks that an event after those of a Responses stream has the next number.
 func TestNumbers(t *testing.T) {
 	const created = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":6}\n\n"
 	e := eventsOf(api.StreamResponses, 8<<10, true, created)
@@ -75,7 +75,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// The request that goes on has what the client asked, and nothing of its connection; its body can be sent again.
+// TestRequest checks that the outbound request has the client's content, nothing of its connection, and a body that
+// can be resent.
 func TestRequest(t *testing.T) {
 	in := httptest.NewRequest(http.MethodPost, "http://model.example/v1/a%2Fb?c=%zz", nil)
 	in.Header = http.Header{"Connection": {"X-Own"}, "X-Own": {"1"}, "X-Rouse-Tenant": {"mine"}, "Te": {"trailers"}, "Accept": {"*/*"}, "Expect": {"100-continue"}}
@@ -108,10 +109,10 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// deadlines is a client's connection that notes the deadline of its writes.
+// deadlines is a client's connection that records its write deadlines.
 type deadlines struct {
 	http.ResponseWriter
-	set []time.Duration // since the beginning; -1: none any more
+	set []time.Duration // since the beginning; -1: cleared
 	t0  time.Time
 }
 
@@ -124,8 +125,8 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Each write has a deadline, which is moved now and then; the first has none where it fits into buffers, as it does not for
-// a client of HTTP/2, who may take nothing at all.
+// TestWriteDeadline checks that writes have a deadline that is moved now and then. The first has none if it fits into
+// buffers, which is never so for an HTTP/2 client.
 func TestWriteDeadline(t *testing.T) {
 	const timeout, second = time.Minute, time.Second
 	for _, tc := range []struct {

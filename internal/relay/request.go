@@ -15,27 +15,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// Body is a request's whole body, which can be read again and again.
+// Body is a request's whole body, which can be read repeatedly.
 type Body interface {
 	Len() int
 	Reader() io.ReadCloser
 }
 
-// Bytes is a [Body] that nobody else writes to.
+// Bytes is a [Body] in a slice that nobody modifies.
 type Bytes []byte
 
-// Len is its length.
+// Len returns the length of b.
 func (b Bytes) Len() int { return len(b) }
 
-// Reader returns a reader of all of it.
+// Reader returns a reader of all bytes.
 func (b Bytes) Reader() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// Request makes the request that goes on to base, at the path and with the method of in, and with the header h, which it
-// takes over. A body that is sent can be sent again on another connection, where an idle one turns out to be closed.
+// Request returns the outbound request to base, with the path and method of in and the header h, which it takes over.
+// The body can be resent on another connection if an idle one turns out to be closed.
 func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header, body Body) *http.Request {
-	delete(h, "Expect") // the body is here already
+	delete(h, "Expect") // the body is already here
 	if _, found := h["User-Agent"]; !found {
-		h["User-Agent"] = []string{""} // keeps Go's own out
+		h["User-Agent"] = []string{""} // suppresses Go's own
 	}
 	out := (&http.Request{
 		Method: in.Method,
@@ -52,7 +52,8 @@ func Request(ctx context.Context, in *http.Request, base *url.URL, h http.Header
 	return out
 }
 
-// CopyHeader copies what may pass from one connection to the next, and is not ours to say. The values are shared.
+// CopyHeader copies the headers that may pass between connections and that Rouse does not set itself. It shares the
+// values.
 func CopyHeader(to, from http.Header) {
 	for name, values := range from {
 		if !localhttp.PerConnection(name) && !control.Reserved(name) {
@@ -66,7 +67,8 @@ func CopyHeader(to, from http.Header) {
 	}
 }
 
-// Unreachable says whether an error of a transport means that there was no connection: nobody has seen the request.
+// Unreachable reports whether a transport's error means that there was no connection, so that no server has seen the
+// request.
 func Unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, syscall.ECONNREFUSED)

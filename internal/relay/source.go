@@ -8,39 +8,38 @@ import (
 	"sync"
 )
 
-// Memory is an account of memory. Take charges bytes, or says why that many can't be had; Give takes
-// bytes off.
+// Memory is an account of memory. Take charges bytes or returns why it cannot; Give returns bytes.
 type Memory interface {
 	Take(ctx context.Context, bytes int64) error
 	Give(bytes int64)
 }
 
-// Source reads an answer's body into a buffer that it owns.
+// Source reads an answer's body into its own buffer.
 type Source struct {
 	from    io.Reader
 	ctx     context.Context
-	memory  Memory // nil: nobody counts
+	memory  Memory // nil: nothing is charged
 	largest int
-	charged int64 // of the buffer, where it has grown
+	charged int64 // of the buffer, if it has grown
 
 	buf []byte
-	n   int   // bytes of buf that came and were not dropped
+	n   int   // bytes in buf that were not dropped
 	err error // why reading ended; io.EOF for a clean end
 }
 
-// NewSource makes a Source with a buffer of size bytes, which grows to largest at most. What it takes beyond size is
-// charged to memory, in the exchange's context ctx; nil: nobody counts.
+// NewSource returns a Source with a buffer of size bytes, which may grow to largest. Growth is charged to memory,
+// with the exchange's context ctx; nil: nothing is charged.
 func NewSource(ctx context.Context, from io.Reader, size, largest int, memory Memory) *Source {
 	return &Source{from: from, ctx: ctx, memory: memory, largest: max(size, largest), buf: grab(size)}
 }
 
-// Bytes is what came and was not dropped. It is valid until the next call of another method.
+// Bytes returns the bytes that were read and not dropped. They are valid until the next call of another method.
 func (s *Source) Bytes() []byte { return s.buf[:s.n] }
 
-// Err is why reading ended: io.EOF for a clean end; nil: it has not.
+// Err returns why reading ended: io.EOF for a clean end; nil: it has not.
 func (s *Source) Err() error { return s.err }
 
-// Broken is Err without a clean end.
+// Broken returns Err, but nil for a clean end.
 func (s *Source) Broken() error {
 	if errors.Is(s.err, io.EOF) {
 		return nil
@@ -48,28 +47,28 @@ func (s *Source) Broken() error {
 	return s.err
 }
 
-// Drop forgets the first n bytes.
+// Drop removes the first n bytes.
 func (s *Source) Drop(n int) {
 	if n > 0 {
 		s.n = copy(s.buf, s.buf[n:s.n])
 	}
 }
 
-// Read reads once into the free part of the buffer, and blocks until something came.
+// Read reads once into the free part of the buffer, and blocks until something comes.
 func (s *Source) Read() {
 	k, err := s.from.Read(s.buf[s.n:])
 	s.n += k
 	s.err = err
 }
 
-// Fill reads until there are want bytes, the body ends, or the buffer can't grow.
+// Fill reads until there are want bytes, the body ends, or the buffer cannot grow.
 func (s *Source) Fill(want int) {
 	for s.n < want && s.err == nil && s.room() {
 		s.Read()
 	}
 }
 
-// room makes room for at least one byte, and says whether there is any.
+// room makes room for at least one byte and reports whether it could.
 func (s *Source) room() bool {
 	size := len(s.buf)
 	if s.n < size {
@@ -100,7 +99,7 @@ func (s *Source) give() {
 	s.charged = 0
 }
 
-// Close gives the buffer back. The body is its owner's to close.
+// Close releases the buffer. It does not close the body.
 func (s *Source) Close() {
 	if s.buf != nil {
 		giveBack(s.buf)
@@ -114,7 +113,7 @@ const smallest, largest = 12, 15
 
 var pools [largest - smallest + 1]sync.Pool
 
-// pool is the pool of buffers of a size; nil: there is none.
+// pool returns the pool for a buffer size; nil: none.
 func pool(size int) *sync.Pool {
 	if n := bits.Len(uint(size)) - 1; n >= smallest && n <= largest && size == 1<<n {
 		return &pools[n-smallest]

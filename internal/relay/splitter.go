@@ -2,19 +2,18 @@ package relay
 
 import "bytes"
 
-// Splitter finds the ends of events. Of server-sent events that is an empty line
-// (lines end with LF, CRLF or CR), of lines of JSON the end of a line. The zero
-// value is one for server-sent events at the beginning of a stream.
+// Splitter finds the ends of events: an empty line for server-sent events (lines end with LF, CRLF or CR), the end of
+// a line for lines of JSON. The zero value is ready for server-sent events.
 type Splitter struct {
-	// Lines says that the stream consists of lines of JSON.
+	// Lines means that the stream consists of lines of JSON.
 	Lines bool
 
 	within bool // the last line has begun and not ended
 	cr     bool // the last byte was a CR, to which an LF belongs
 }
 
-// Split goes on with p, the bytes that follow those it has seen, and returns how
-// many of them lie before the end of the last event that ends in p: 0 if none does.
+// Split processes p, the next bytes, and returns how many of them lie before the end of the last event that ends in
+// p; 0: none does.
 func (s *Splitter) Split(p []byte) int {
 	if len(p) == 0 {
 		return 0

@@ -7,56 +7,59 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// MaxState bounds what is kept of a stream so that it can go on elsewhere, in bytes: some 8,000 tokens.
+// MaxState bounds the stored state of a stream that can continue elsewhere, in bytes: some 8,000 tokens.
 const MaxState = 48 << 10
 
-// nearly is how much less a stream may have that is ended on purpose: it grows until it ends.
+// nearly is the bound for a stream that is ended on purpose: its state grows until it ends.
 const nearly = MaxState - 4<<10
 
-// State is what an instance has said of a stream that its client has got so far, so that another instance can go on with
-// it. It belongs to the goroutine that copies the answer. The zero value is that of a stream that begins.
+// State is the state of a stream up to what its client has received, as reported by the instance, so that another
+// instance can continue it. It belongs to the goroutine that copies the answer. The zero value is for a new stream.
 type State struct {
 	pieces []byte
-	piece  []byte // of the event that comes; nil: none has come
-	kept   []byte // memory of events without their comments
-	size   int    // of all pieces, where they are only counted
-	passed bool   // something was passed on, where the state is only counted
-	lost   bool   // the stream can't go on elsewhere
+	piece  []byte // for the event that comes next; nil: none has come
+	kept   []byte // memory for events without their comments
+	size   int    // of all pieces, if they are only counted
+	passed bool   // something was passed on, if pieces are only counted
+	lost   bool   // the stream cannot continue elsewhere
 	moved  bool   // the instance gives way
-	told   bool   // there was a piece, be it lost again
-	goesOn bool   // the answer that comes is to go on, and nothing of it has come
-	again  bool   // it has begun again instead
+	told   bool   // there was a piece, even if it is lost now
+	goesOn bool   // the answer that comes is to continue, and nothing of it has come
+	again  bool   // it has started over instead
 }
 
-// Header is the value of [control.HeaderState] for an instance whose answer comes next: that it is to tell the state, or the state to go on from.
+// Header returns the value of [control.HeaderState] for the instance that answers next: a request for the state, or
+// the state to continue from.
 func (s *State) Header() string {
-	s.goesOn, s.piece = len(s.pieces) > 0, nil // a piece whose event did not come is nobody's
+	s.goesOn, s.piece = len(s.pieces) > 0, nil // a piece whose event did not come does not count
 	if len(s.pieces) == 0 {
 		return control.StateNew
 	}
 	return string(s.pieces)
 }
 
-// Known says whether another instance can go on: all that the client has got is known, be it nothing but comments.
+// Known reports whether another instance can continue: the state covers all that the client has received, possibly
+// only comments.
 func (s *State) Known() bool { return !s.lost }
 
-// Told says whether an instance has told any of it.
+// Told reports whether an instance has reported any state.
 func (s *State) Told() bool { return s.told }
 
-// Again says whether the instance that was to go on has begun again, so that its client would get everything once more: it does not know what a
-// state is, or has taken the request for a new one. Nothing of its answer is passed on.
+// Again reports whether the instance that was to continue has started over, so that the client would receive
+// everything twice: it does not support states, or has taken the request for a new one. Nothing of its answer is
+// forwarded.
 func (s *State) Again() bool { return s.again }
 
-// Moved says whether the instance has ended the stream because it gives way, and forgets that.
+// Moved reports whether the instance has ended the stream because it gives way, and resets that.
 func (s *State) Moved() bool {
 	moved := s.moved
 	s.moved = false
 	return moved
 }
 
-// Take takes the comments with the state out of events, which the client gets then. An event and its state count together: a
-// comment without an event behind it, where the stream was cut between the two, does not count. An event without a state that
-// is more than an end, an error or a ping can't be had again from what is known: the stream stays where it is.
+// Take removes the state comments from events before the client receives them. A comment counts together with its
+// event; if the stream was cut between the two, it does not count. An event without a state cannot be reproduced
+// elsewhere, unless it is an end, an error or a ping: the stream must then stay.
 func (s *State) Take(p []byte) []byte {
 	if !bytes.HasSuffix(p, []byte("\n")) && len(p) > 0 {
 		s.lost = true // a part of an event that is too large
@@ -68,7 +71,7 @@ func (s *State) Take(p []byte) []byte {
 		return p
 	}
 	out := s.kept[:0]
-	told := len(out) // what stands before it is whole
+	told := len(out) // everything before it is whole
 	open := false    // the event has data
 	for line := range bytes.Lines(p) {
 		if bytes.HasPrefix(line, []byte(control.MovedComment)) {
@@ -77,7 +80,7 @@ func (s *State) Take(p []byte) []byte {
 		}
 		if text, found := bytes.CutPrefix(line, []byte(control.StateComment)); found {
 			text = bytes.TrimRight(text, "\r\n")
-			if at := bytes.IndexByte(text, '\r'); at >= 0 { // it ends there for who reads events, and more follows
+			if at := bytes.IndexByte(text, '\r'); at >= 0 { // a CR ends the comment for parsers of events, and more follows
 				if s.lost, s.again = true, s.goesOn; s.again {
 					break
 				}
@@ -102,7 +105,7 @@ func (s *State) Take(p []byte) []byte {
 	return out
 }
 
-// isData says whether a line is an event's data, or a whole event where events are lines.
+// isData reports whether a line is an event's data, or a whole event if events are lines.
 func isData(line []byte) bool {
 	for _, other := range []string{":", "event:", "id:", "retry:"} {
 		if bytes.HasPrefix(line, []byte(other)) {
@@ -112,11 +115,12 @@ func isData(line []byte) bool {
 	return len(bytes.TrimRight(line, "\r\n")) > 0
 }
 
-// follows takes in a line of data with the piece in front of it. It says false where the answer was to go on, and begins again.
+// follows records a line of data with the piece before it. It returns false if the answer was to continue and starts
+// over.
 func (s *State) follows(line []byte) bool {
 	piece := s.piece
 	s.piece = nil
-	begins := bytes.IndexByte(piece, ':') >= 0 // only the first piece of a stream has what is its own
+	begins := bytes.IndexByte(piece, ':') >= 0 // only the first piece of a stream has a colon
 	switch {
 	case piece == nil && bare(line):
 		return true
@@ -132,7 +136,7 @@ func (s *State) follows(line []byte) bool {
 	return true
 }
 
-// bare says whether a line of data needs no state: the end of a stream, an error, or what keeps a connection open.
+// bare reports whether a line of data needs no state: the end of a stream, an error, or a keep-alive.
 func bare(line []byte) bool {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	switch string(typeOf(data)) {
@@ -154,18 +158,19 @@ func (s *State) add(piece []byte) {
 	s.pieces = append(s.pieces, piece...)
 }
 
-// unsent says whether a character can't be a header's, or could be read as the end of one.
+// unsent reports whether a character is invalid in a header or could be read as its end.
 func unsent(r rune) bool { return r <= ' ' || r > '~' }
 
-// From begins to count the state of a stream that was asked for with header.
+// From starts counting the state of a stream that was requested with header.
 func (s *State) From(header string) {
 	header = strings.TrimPrefix(header, control.StateScores)
-	if header != control.StateNew && !strings.HasPrefix(header, control.StateReplay) { // of what comes again each is seen
+	if header != control.StateNew && !strings.HasPrefix(header, control.StateReplay) { // replayed pieces are all seen again
 		s.size = len(header)
 	}
 }
 
-// See counts the state in events that are passed on with it, and says whether who takes it out can have the stream go on elsewhere.
+// See counts the state in events that are forwarded with it, and reports whether the receiver can continue the stream
+// elsewhere.
 func (s *State) See(p []byte) bool {
 	s.lost = s.lost || len(p) > 0 && !bytes.HasSuffix(p, []byte("\n"))
 	for line := range bytes.Lines(p) {

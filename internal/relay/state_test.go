@@ -11,14 +11,14 @@ import (
 
 const stateLine = control.StateComment
 
-// TestStateOfStrangeAnswers: whatever an instance says, its client gets what came, and another instance is asked to go on only where each event has
-// its piece, and the pieces can be a header's.
+// TestStateOfStrangeAnswers checks that for any output of an instance the client gets its events. Another instance
+// may continue only if each event has its piece and the pieces are valid in a header.
 func TestStateOfStrangeAnswers(t *testing.T) {
 	const a, b = "data: {\"a\":1}\n\n", "data: {\"b\":1}\n\n"
 	for name, test := range map[string]struct {
 		takes  []string
 		got    string
-		header string // empty: it does not go on
+		header string // empty: it cannot continue
 	}{
 		"each event has its piece":           {[]string{stateLine + "i:1\n" + a, stateLine + "2\n" + b}, a + b, "i:1;2"},
 		"the end needs none":                 {[]string{stateLine + "i:1\n" + a, "data: [DONE]\n\n"}, a + "data: [DONE]\n\n", "i:1"},
@@ -62,7 +62,7 @@ func TestStateOfStrangeAnswers(t *testing.T) {
 	}
 }
 
-// TestStateOfWhoBeginsAgain: of an answer that was to go on and begins anew the client gets nothing.
+// TestStateOfWhoBeginsAgain checks that the client gets nothing of an answer that should continue and starts over.
 func TestStateOfWhoBeginsAgain(t *testing.T) {
 	const first = "data: {\"a\":1}\n\n"
 	for name, test := range map[string]struct {
@@ -98,8 +98,8 @@ func TestStateOfWhoBeginsAgain(t *testing.T) {
 	}
 }
 
-// FuzzState: whatever an instance sends, a state can be a header, is no longer than it may be, and has a piece for each event that its client has got;
-// and no comment of a state gets to a client.
+// FuzzState checks that for any output of an instance the state is valid in a header, within its limit, and has a
+// piece for each event that the client received. No state comment reaches the client.
 func FuzzState(f *testing.F) {
 	for _, s := range []string{
 		stateLine + "i:1\ndata: {}\n\n" + stateLine + "2\ndata: {}\n\ndata: [DONE]\n\n", "data: {}\n\n" + stateLine + "i:1\ndata: {}\n\n", stateLine + "1\r\ndata: x\r\n\r\n",

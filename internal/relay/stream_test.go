@@ -19,7 +19,7 @@ const (
 	failed   = "data: {\"error\":{\"message\":\"m\"}}\n\n"
 )
 
-// cut returns text in pieces of n bytes.
+// cut splits text into pieces of n bytes.
 func cut(text string, n int) (pieces []string) {
 	for text != "" {
 		k := min(n, len(text))
@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
 		name, text    string
 		style         api.Stream
-		proper, early bool // whole after a proper end, and after any
+		proper, early bool // complete after a proper end, and after any end
 	}{
 		{"[DONE]", word + done, api.StreamCompletion, true, true},
 		{"no space", "data:[DONE]\n\n", api.StreamCompletion, true, true},
@@ -80,7 +80,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A model that calls a tool with an argument named done is not done.
+// TestNestedDone checks that a tool call with an argument named done does not end the stream.
 func TestNestedDone(t *testing.T) {
 	j := relay.NewJudge(api.StreamLines)
 	j.See([]byte(`{"message":{"tool_calls":[{"function":{"arguments":{"done":true,"error":"x"}}}]},"done":false}` + "\n"))
@@ -110,7 +110,7 @@ func TestALineLongerThanABuffer(t *testing.T) {
 	}
 }
 
-// An event of ours stands alone, whatever the stream was cut in.
+// TestErrorStandsAlone checks that our own event is separate, wherever the stream was cut.
 func TestErrorStandsAlone(t *testing.T) {
 	cause := api.Errorf(502, api.CodeStreamCut, "the line\nbroke")
 	for _, tc := range []struct {
@@ -138,7 +138,7 @@ func TestErrorStandsAlone(t *testing.T) {
 	}
 }
 
-// The number of our own event is the one after those of the server, however it sends them.
+// TestErrorIsNumbered checks that our own event has the number after the server's, however these arrive.
 func TestErrorIsNumbered(t *testing.T) {
 	text := ""
 	for n := range 12 {
@@ -178,8 +178,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// events splits text that comes in pieces of n bytes. An LF that comes after its
-// CR has ended an event is counted to that event, to which it belongs.
+// events splits text that comes in pieces of n bytes. An LF after the CR that ended an event is counted to that
+// event.
 func events(lines bool, text string, n int) (out []string) {
 	s := relay.Splitter{Lines: lines}
 	var kept string
@@ -206,8 +206,7 @@ func events(lines bool, text string, n int) (out []string) {
 
 func equal(a, b []string) bool { return strings.Join(a, "\x00") == strings.Join(b, "\x00") }
 
-// Fuzz cuts a text anywhere: the events, and the verdict, are those of a twin
-// that reads line by line.
+// Fuzz cuts a text anywhere and compares events and verdict with a twin that reads line by line.
 func Fuzz(f *testing.F) {
 	for _, s := range []string{
 		word + finish + done, lookLike, "a\r\n\r\nb", "\r\r", "\n\n\n", failed, "data: [DONE]", "x\n\r\ny", "event: error\r\r", "a\r\r\nb\n",
@@ -225,7 +224,7 @@ func Fuzz(f *testing.F) {
 		if want := slowEvents(lines, text); !equal(one, want) {
 			t.Fatalf("%q: got %q, want %q", text, one, want)
 		}
-		// In larger pieces some events come together, but none in half.
+		// In larger pieces some events come together, but none is split.
 		at, ends := 0, map[int]bool{}
 		for _, e := range one {
 			at += len(e)
@@ -297,7 +296,7 @@ func Benchmark(b *testing.B) {
 	}
 }
 
-// A stream of AgentServer has an end of its own.
+// TestAgentEnds checks the end of AgentServer's streams.
 func TestAgentEnds(t *testing.T) {
 	broken := relay.NewJudge(api.StreamAgent)
 	broken.See([]byte("data: {}\n\n"))
@@ -306,7 +305,8 @@ func TestAgentEnds(t *testing.T) {
 	}
 }
 
-// TestUsageOfCaches: what a cache had is part of the prompt, whether an API counts it so or leaves it out.
+// TestUsageOfCaches checks that cached tokens count as part of the prompt, whether or not an API's count includes
+// them.
 func TestUsageOfCaches(t *testing.T) {
 	for _, c := range []struct {
 		style                     api.Stream

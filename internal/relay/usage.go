@@ -13,41 +13,41 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Usage counts the tokens of an answer as it passes: what the runtime says of its usage, and behind
-// that the events that carry text. It looks for the field names as they stand in JSON; in a
-// model's text their quotes would be escaped. The zero value is an answer that is no stream.
+// Usage counts the tokens of an answer as it passes: the usage reported by the runtime, and after that the events
+// that carry text. It looks for field names as they stand in JSON; in a model's text their quotes would be escaped.
+// The zero value is for an answer that is no stream.
 type Usage struct {
 	Style             api.Stream
-	Prompt, Generated int           // tokens, as the runtime has said last; 0: it has not
-	Cached            int           // those of Prompt that it had in its cache, as far as it says
-	Events            int           // that carry text
+	Prompt, Generated int           // tokens, as last reported by the runtime; 0: not reported
+	Cached            int           // the tokens of Prompt that came from the cache, if reported
+	Events            int           // events that carry text
 	First, Last       time.Duration // when the first and the last of them came, since the request's arrival
-	Decode            time.Duration // how long it generated, as the runtime says; 0: it does not
+	Decode            time.Duration // the generation time reported by the runtime; 0: not reported
 
-	since int    // events that carry text and came after Generated was said
-	told  bool   // [Usage.Tell] says what counts
-	kept  []byte // memory of events without comments
+	since int    // events that carry text and came after Generated was reported
+	told  bool   // the numbers of [Usage.Tell] count
+	kept  []byte // memory for events without comments
 	tail  []byte // the end of the parts that [Usage.Part] has seen
 }
 
-// field names of usage by style.
+// Field names of usage by style.
 var (
 	promptNames    = [][]byte{[]byte(`"prompt_tokens"`), []byte(`"input_tokens"`), []byte(`"prompt_eval_count"`), []byte(`"tokens_evaluated"`)}
 	generatedNames = [][]byte{[]byte(`"completion_tokens"`), []byte(`"output_tokens"`), []byte(`"eval_count"`), []byte(`"tokens_predicted"`), []byte(`"predicted_n"`)}
-	cachedNames    = [][]byte{[]byte(`"cached_tokens"`), []byte(`"cache_n"`)} // the second is llama-server's, of its times
-	freshNames     = [][]byte{[]byte(`"prompt_n"`)}                           // the rest of the prompt, of the same
+	cachedNames    = [][]byte{[]byte(`"cached_tokens"`), []byte(`"cache_n"`)} // the second is in llama-server's timings
+	freshNames     = [][]byte{[]byte(`"prompt_n"`)}                           // the uncached rest of the prompt, also in llama-server's timings
 	readNames      = [][]byte{[]byte(`"cache_read_input_tokens"`)}
 	createdNames   = [][]byte{[]byte(`"cache_creation_input_tokens"`)}
-	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is SGLang's, of its own API
+	usageNames     = [][]byte{[]byte(`"usage"`), []byte(`"meta_info"`)} // the second is in SGLang's own API
 	ownNames       = [][]byte{[]byte(`"tokens_predicted"`), []byte(`"timings"`)}
 	startName      = []byte(`"message_start"`)
 	millisName     = []byte(`"predicted_ms"`)  // llama-server's
-	nanosName      = []byte(`"eval_duration"`) // Ollama's, of its own API
+	nanosName      = []byte(`"eval_duration"`) // Ollama's own API
 	textNames      = [][]byte{[]byte(`"content"`), []byte(`"text"`), []byte(`"reasoning_content"`), []byte(`"reasoning"`), []byte(`"arguments"`)}
 	usageComment   = []byte(control.UsageComment)
 )
 
-// See looks at whole events, which came at now, and returns how many carry text.
+// See processes whole events, which came at now, and returns how many carry text.
 func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	for len(p) > 0 {
 		line := p
@@ -79,7 +79,7 @@ func (m *Usage) See(p []byte, now time.Duration) (events int) {
 	return events
 }
 
-// Take takes the comments of [control.UsageComment] out of events. What it returns is valid until the next call.
+// Take removes the comments of [control.UsageComment] from events. The result is valid until the next call.
 func (m *Usage) Take(p []byte) []byte {
 	if !bytes.Contains(p, usageComment) {
 		return p
@@ -93,7 +93,8 @@ func (m *Usage) Take(p []byte) []byte {
 	return m.kept
 }
 
-// Tell takes what an instance says of the whole answer so far, see [control.HeaderUsage]. From then on nothing else counts.
+// Tell sets the numbers that an instance reports for the whole answer so far, see [control.HeaderUsage]. From then on
+// nothing else counts.
 func (m *Usage) Tell(said string) {
 	var n [3]int
 	for i, word := range strings.Fields(said) {
@@ -107,15 +108,14 @@ func (m *Usage) Tell(said string) {
 	m.Prompt, m.Cached, m.Generated = n[0], min(n[1], n[0]), n[2]
 }
 
-// Told is what [Usage.Tell] takes.
+// Told formats the numbers for [Usage.Tell].
 func (m *Usage) Told() string { return fmt.Sprint(m.Prompt, m.Cached, m.Tokens()) }
 
-// text says whether a line carries text of the model's.
 func (m *Usage) text(line []byte) bool {
 	switch m.Style {
 	case api.StreamCompletion:
 		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) })
-	case api.StreamAgent: // of either API
+	case api.StreamAgent: // either API's events
 		return slices.ContainsFunc(textNames, func(name []byte) bool { return says(line, name) }) || bytes.Contains(line, []byte(`.delta"`))
 	case api.StreamResponses:
 		return bytes.Contains(line, []byte(`.delta"`)) && bytes.HasSuffix(eventType(line), []byte(`.delta"`))
@@ -127,7 +127,8 @@ func (m *Usage) text(line []byte) bool {
 	return false
 }
 
-// Index is [bytes.Index] for a quoted name. It is faster in JSON, which has quotes everywhere: it looks for the rest of the name.
+// Index is [bytes.Index] for a quoted name. It is faster in JSON, which is full of quotes: it looks for the rest of
+// the name.
 func Index(p, quoted []byte) int {
 	for from := 0; ; {
 		at := bytes.Index(p[from:], quoted[1:])
@@ -141,7 +142,7 @@ func Index(p, quoted []byte) int {
 	}
 }
 
-// says reports whether a field with the name has a text that is not empty.
+// says reports whether a field with the name has a string that is not empty.
 func says(line, name []byte) bool {
 	for at := Index(line, name); at >= 0; at = Index(line, name) {
 		line = line[at+len(name):]
@@ -152,16 +153,16 @@ func says(line, name []byte) bool {
 	return false
 }
 
-// eventType is the type of an event as its data says it, with quotes. It may stand anywhere in the data.
+// eventType returns the type in an event's data, with quotes. It may be anywhere in the data.
 func eventType(line []byte) []byte {
 	kind, _ := jsonfield.Find(bytes.TrimPrefix(line, []byte("data:")), "type")
 	return kind
 }
 
-// usageTail is how much of one part of an answer is seen again with the next: its usage may lie across.
+// usageTail is how much of one part of an answer is read again with the next: the usage may lie across the cut.
 const usageTail = 512
 
-// Part looks at the next part of an answer that is no stream.
+// Part processes the next part of an answer that is no stream.
 func (m *Usage) Part(p []byte) {
 	if len(p) == 0 {
 		return
@@ -178,10 +179,10 @@ func (m *Usage) Part(p []byte) {
 	m.tail = append(m.tail[:0], seen[max(0, len(seen)-usageTail):]...)
 }
 
-// Read reads the numbers of tokens that stand in p. The last ones count: they are totals.
+// Read reads the token numbers in p. The last ones count: they are totals.
 func (m *Usage) Read(p []byte) {
 	whole := p
-	if p = m.numbers(p); p == nil { // nearly all
+	if p = m.numbers(p); p == nil { // the common case
 		return
 	}
 	if d := duration(whole, millisName, time.Millisecond) + duration(whole, nanosName, time.Nanosecond); d > 0 {
@@ -190,7 +191,7 @@ func (m *Usage) Read(p []byte) {
 	if m.told {
 		return
 	}
-	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever it says
+	starts := m.Style == api.StreamMessages && bytes.Contains(whole, startName) // nothing is generated yet, whatever number it has
 	prompt, generated := number(p, promptNames, -1), number(p, generatedNames, -1)
 	if fresh := number(p, freshNames, -1); prompt < 0 && fresh >= 0 {
 		prompt = fresh + number(p, cachedNames, 0)
@@ -199,16 +200,16 @@ func (m *Usage) Read(p []byte) {
 		m.Generated, m.since = generated, 0
 	}
 	cached := number(p, cachedNames, m.Cached)
-	if m.Style == api.StreamMessages && prompt >= 0 { // Anthropic leaves what the cache has to do with out of it
+	if m.Style == api.StreamMessages && prompt >= 0 { // Anthropic's count excludes cached tokens
 		cached = number(p, readNames, 0)
 		prompt += cached + number(p, createdNames, 0)
 	}
-	if prompt > 0 { // else it is not known yet
+	if prompt > 0 { // otherwise it is not known yet
 		m.Prompt, m.Cached = prompt, min(cached, prompt)
 	}
 }
 
-// numbers is the part of p where its numbers stand; nil: it has none.
+// numbers returns the part of p that has its numbers; nil: none.
 func (m *Usage) numbers(p []byte) []byte {
 	if m.Style == api.StreamLines {
 		if !bytes.Contains(p, []byte(`eval_count"`)) || bytes.Contains(p, []byte(`"done":false`)) {
@@ -227,7 +228,7 @@ func (m *Usage) numbers(p []byte) []byte {
 	return nil
 }
 
-// duration is the number of units behind a name, 0 where there is none.
+// duration returns the value after a name, in units; 0: none.
 func duration(p, name []byte, unit time.Duration) time.Duration {
 	at := Index(p, name)
 	if at < 0 {
@@ -245,7 +246,7 @@ func duration(p, name []byte, unit time.Duration) time.Duration {
 	return time.Duration(n * float64(unit))
 }
 
-// number is the number behind one of the names, or otherwise.
+// number returns the number after the first of the names found, or otherwise.
 func number(p []byte, names [][]byte, otherwise int) int {
 	for _, name := range names {
 		at := Index(p, name)
@@ -267,7 +268,8 @@ func number(p []byte, names [][]byte, otherwise int) int {
 	return otherwise
 }
 
-// Tokens is how many were generated, as well as is known: what the runtime has said, and one for each event behind that.
+// Tokens returns the best estimate of generated tokens: the number reported by the runtime, plus one for each event
+// since.
 func (m *Usage) Tokens() int {
 	if m.told {
 		return m.Generated

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Bucket is one of a service.
+// Bucket is a bucket of a service.
 type Bucket struct {
 	name    string
 	service Service
@@ -26,10 +26,10 @@ type Bucket struct {
 	region  atomic.Pointer[string]
 }
 
-// NewBucket makes one. It asks nothing.
+// NewBucket returns a Bucket. It sends no request.
 func NewBucket(service Service, name string) *Bucket {
 	b := &Bucket{name: name, service: service, client: &http.Client{
-		// A signature is for one host: redirects can't be followed.
+		// A signature is valid for one host: redirects cannot be followed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
 			MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute, DisableCompression: true, ForceAttemptHTTP2: true},
@@ -39,21 +39,21 @@ func NewBucket(service Service, name string) *Bucket {
 	return b
 }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (b *Bucket) Close() { b.client.CloseIdleConnections() }
 
-// What callers tell apart.
+// Errors that callers can distinguish.
 var (
-	// ErrNotFound is the error of an object that is not there. That there is no bucket is a StatusError.
+	// ErrNotFound means that the object does not exist. A missing bucket is a StatusError.
 	ErrNotFound = errors.New("there is no such object")
-	// ErrCondition is the error of a write whose condition does not hold.
+	// ErrCondition means that the condition of a write does not hold.
 	ErrCondition = errors.New("the object is not what it was")
 )
 
-// StatusError is an answer that is none of these.
+// StatusError is any other error response.
 type StatusError struct {
 	Status  int
-	Code    string // the service's
+	Code    string // the service's error code
 	Message string
 }
 
@@ -62,16 +62,16 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the S3 service answered %d %s %.200s", e.Status, e.Code, e.Message)
 }
 
-// Condition is when an object is written.
+// Condition restricts a write.
 type Condition struct {
-	// None wants that there is no such object.
+	// None requires that the object does not exist.
 	None bool
-	// ETag, if not empty, is that of what is replaced.
+	// ETag, if not empty, must match the replaced object.
 	ETag string
 }
 
-// Put writes an object, and returns its entity tag. The error is ErrCondition where the condition does not hold: an object that was to be replaced
-// and is not there is that, too.
+// Put writes an object and returns its entity tag. The error is ErrCondition if the condition does not hold, also if
+// the object to be replaced does not exist.
 func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Condition) (etag string, err error) {
 	h := http.Header{"Content-Type": {"application/octet-stream"}}
 	switch {
@@ -91,7 +91,7 @@ func (b *Bucket) Put(ctx context.Context, key string, body []byte, when Conditio
 	return resp.Header.Get("ETag"), nil
 }
 
-// Get opens n bytes of an object from one on, which the caller closes; n 0: up to its end.
+// Get opens n bytes of an object from an offset, or all of the rest if n is 0. The caller closes the body.
 func (b *Bucket) Get(ctx context.Context, key string, from, n int64) (body io.ReadCloser, etag string, err error) {
 	h := http.Header{}
 	if from > 0 || n > 0 {
@@ -112,7 +112,7 @@ func (b *Bucket) Get(ctx context.Context, key string, from, n int64) (body io.Re
 	return resp.Body, resp.Header.Get("ETag"), nil
 }
 
-// Delete deletes an object. That there is none is no error.
+// Delete deletes an object. A missing object is no error.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
 	resp, err := b.do(ctx, http.MethodDelete, key, nil, nil, nil)
 	if errors.Is(err, ErrNotFound) {
@@ -131,11 +131,11 @@ type Entry struct {
 	Modified time.Time `xml:"LastModified"`
 }
 
-// maxList bounds an answer that lists 1,000 objects.
+// maxList bounds a response that lists 1,000 objects.
 const maxList = 8 << 20
 
-// List lists up to 1,000 objects below a prefix, in the order of their keys. next goes on behind them; empty: these were all. token is
-// that of the list before, empty at the beginning.
+// List lists up to 1,000 objects below a prefix, sorted by key. token is the next of the previous call, empty at
+// first. An empty next means that the list is complete.
 func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, next string, err error) {
 	q := url.Values{"list-type": {"2"}, "prefix": {prefix}, "encoding-type": {"url"}}
 	if token != "" {
@@ -169,7 +169,8 @@ func (b *Bucket) List(ctx context.Context, prefix, token string) (all []Entry, n
 	return l.Contents, l.Next, nil
 }
 
-// do sends a request, again where the bucket turns out to be in another region. The caller closes the answer, whose status is 2xx.
+// do sends a request, and again if the bucket turns out to be in another region. The status is 2xx. The caller closes
+// the response's body.
 func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h http.Header, body []byte) (*http.Response, error) {
 	region := *b.region.Load()
 	resp, err := b.send(ctx, region, method, key, query, h, body)
@@ -185,7 +186,7 @@ func (b *Bucket) do(ctx context.Context, method, key string, query url.Values, h
 	}
 	defer resp.Body.Close()
 	var said struct{ Code, Message string }
-	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // an answer that is no XML has a status all the same
+	_ = xml.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&said) // a response that is not XML still has a status
 	switch {
 	case resp.StatusCode == http.StatusPreconditionFailed:
 		return nil, ErrCondition
@@ -218,7 +219,7 @@ func (b *Bucket) send(ctx context.Context, region, method, key string, query url
 	}
 	resp, err := b.client.Do(req)
 	if err != nil {
-		var u *url.Error // it shows the address, in which there may be a password
+		var u *url.Error // it shows the URL, which may contain a password
 		if errors.As(err, &u) {
 			err = u.Err
 		}

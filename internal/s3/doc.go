@@ -1,11 +1,13 @@
-// Package s3 speaks to Amazon S3 and to services that speak like it: what Rouse needs of it, signed by AWS's own library. [Service] is where
-// a service is and whose credentials are used; [Bucket] writes under conditions, reads, lists and deletes.
+// Package s3 is a client for Amazon S3 and compatible services, reduced to Rouse's needs; AWS's library signs the
+// requests. [Service] has a service's address and credentials; [Bucket] writes conditionally, reads, lists and
+// deletes.
 //
-// It keeps nothing, starts nothing, and tries each request once: whoever asks knows whether it may be asked again. It logs nothing; errors name no
-// secret. An answer whose meaning is known is [ErrNotFound] or [ErrCondition]; all others are a *[StatusError], or what the connection failed with.
+// It keeps no data, starts no goroutine, and tries each request once: callers know whether a retry is safe. It logs
+// nothing; errors contain no secret. Errors are [ErrNotFound], [ErrCondition], a *[StatusError] for other responses,
+// or the error of the connection.
 //
-// The life of one request: its body is hashed, it is signed with the credentials that are valid now (a file with them is read again), and sent; an answer
-// that is not the expected one is read up to 64 KiB for the service's own code.
+// The life of one request: its body is hashed. It is signed with the current credentials (a credentials file is read
+// each time) and sent. Of an error response up to 64 KiB are read for the service's own code.
 //
-// All of it is safe for many goroutines.
+// The package is safe for concurrent use.
 package s3

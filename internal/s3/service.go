@@ -18,22 +18,22 @@ import (
 	signer "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// Service is how buckets are looked up.
+// Service is the address of a service, with credentials.
 type Service struct {
-	// Endpoint of a service other than Amazon's, with the bucket in the path; "": Amazon's.
+	// Endpoint of a service other than Amazon's, with the bucket in the path; empty: Amazon's.
 	Endpoint string
-	// Region; "": us-east-1, or the one that the service answers with.
+	// Region; empty: us-east-1, or the one that the service answers with.
 	Region string
 	// AccessKey, SecretKey and Token are credentials; empty: CredentialsFile is used.
 	AccessKey, SecretKey, Token string
-	// CredentialsFile is an AWS shared credentials file, read at each use. A file
-	// that does not exist is no error: buckets are asked anonymously.
+	// CredentialsFile is an AWS shared credentials file, read at each use. If it does not exist, requests are
+	// anonymous.
 	CredentialsFile string
-	// Profile is the file's section; "": default.
+	// Profile is the file's section; empty: default.
 	Profile string
 }
 
-// Environment is the service that the environment's variables ask for, by the names that AWS's tools know. getenv is os.Getenv, or a test's.
+// Environment returns the service configured by AWS's environment variables. getenv is os.Getenv, or a test's.
 func Environment(getenv func(string) string) Service {
 	file := getenv("AWS_SHARED_CREDENTIALS_FILE")
 	if home := getenv("HOME"); file == "" && home != "" {
@@ -50,13 +50,13 @@ func Environment(getenv func(string) string) Service {
 	}
 }
 
-// NoProfileError is the error of credentials whose file does not have the profile that was asked for.
+// NoProfileError means that the credentials file does not have the requested profile.
 type NoProfileError struct{ File, Profile string }
 
 // Error implements error.
 func (e *NoProfileError) Error() string { return e.File + " has no profile " + e.Profile }
 
-// Credentials are those that are valid now; empty ones mean none.
+// Credentials returns the current credentials; empty ones mean none.
 func (s *Service) Credentials() (aws.Credentials, error) {
 	if s.AccessKey != "" {
 		return aws.Credentials{AccessKeyID: s.AccessKey, SecretAccessKey: s.SecretKey, SessionToken: s.Token}, nil
@@ -105,7 +105,8 @@ func (s *Service) Credentials() (aws.Credentials, error) {
 	return c, nil
 }
 
-// Sign signs a request (Signature Version 4) whose body has a SHA-256, in hexadecimal, unless there are no credentials.
+// Sign signs a request (Signature Version 4) whose body has the hexadecimal SHA-256 sum; without credentials it does
+// nothing.
 func (s *Service) Sign(ctx context.Context, req *http.Request, sum, region string) error {
 	c, err := s.Credentials()
 	if err != nil || c.AccessKeyID == "" {
@@ -115,19 +116,19 @@ func (s *Service) Sign(ctx context.Context, req *http.Request, sum, region strin
 	return signer.NewSigner().SignHTTP(ctx, c, req, sum, "s3", region, time.Now(), func(o *signer.SignerOptions) { o.DisableURIPathEscaping = true })
 }
 
-// EmptySum is the SHA-256 of no content.
+// EmptySum is the SHA-256 of an empty body.
 const EmptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// errAddress says that an endpoint is no URL. It does not show it: there may be a password in it.
+// errAddress means that an endpoint is not a valid URL. It omits the URL, which may contain a password.
 var errAddress = errors.New("the address of the S3 service is malformed")
 
-// URL is the address of a key of a bucket, or with key "" of the bucket.
+// URL returns the address of a key of a bucket, or with key "" of the bucket.
 func (s *Service) URL(bucket, key, region string, query url.Values) (*url.URL, error) {
 	base, where := s.Endpoint, "/"+key
 	switch {
 	case base != "":
 		where = "/" + bucket + where
-	case strings.Contains(bucket, "."): // no certificate is good for such a host
+	case strings.Contains(bucket, "."): // no certificate is valid for such a host
 		base, where = "https://s3."+region+".amazonaws.com", "/"+bucket+where
 	default:
 		base = "https://" + bucket + ".s3." + region + ".amazonaws.com"
@@ -142,7 +143,7 @@ func (s *Service) URL(bucket, key, region string, query url.Values) (*url.URL, e
 	return u, nil
 }
 
-// escapeKey escapes a key as signatures want it: all but unreserved characters and slashes.
+// escapeKey escapes a key as signatures require: all but unreserved characters and slashes.
 func escapeKey(key string) string {
 	var s strings.Builder
 	for i := range len(key) {

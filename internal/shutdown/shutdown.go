@@ -1,8 +1,7 @@
-// Package shutdown ends an HTTP server as soon as its last request is answered.
+// Package shutdown stops an HTTP server as soon as its last request is answered.
 //
-// [http.Server.Shutdown] alone waits up to five seconds for a connection that was opened and has
-// not carried a request yet, such as one that a client's transport dialled and did not need.
-// This package closes such connections at once.
+// [http.Server.Shutdown] alone waits up to five seconds for a connection that has not carried a request yet, such as
+// one that a client's transport dialled and did not need. This package closes such connections at once.
 package shutdown
 
 import (
@@ -12,8 +11,7 @@ import (
 	"sync"
 )
 
-// Server is a server whose unused connections are known. Its methods are those
-// of [http.Server], but for Shutdown.
+// Server is an [http.Server] that tracks its unused connections and has its own Shutdown.
 type Server struct {
 	*http.Server
 
@@ -36,15 +34,15 @@ func (s *Server) changed(conn net.Conn, state http.ConnState) {
 		delete(s.unused, conn)
 		return
 	}
-	if s.ending { // accepted in the moment of the end
+	if s.ending { // accepted at the moment of the shutdown
 		_ = conn.Close()
 		return
 	}
 	s.unused[conn] = true
 }
 
-// Shutdown takes no new connections, waits until all requests are answered or
-// ctx ends, and returns ctx's error in that case; the rest is still open then.
+// Shutdown accepts no new connections and blocks until all requests are answered or ctx ends. In the latter case it
+// returns ctx's error and leaves the rest open.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true

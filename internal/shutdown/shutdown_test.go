@@ -13,9 +13,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
-// pipes is a listener whose connections are in memory.
+// pipes is a listener with in-memory connections.
 type pipes struct {
-	conns chan net.Conn // sent to by dial, received by Accept; unbuffered: a dial is an accept
+	conns chan net.Conn // sent to by dial, received from by Accept; unbuffered: a dial is an accept
 	done  chan struct{}
 }
 
@@ -36,8 +36,8 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-// TestAnUnusedConnectionDelaysNothing has one connection that never carried a
-// request and one request under way: the end waits for the request only.
+// TestAnUnusedConnectionDelaysNothing checks that Shutdown waits for a running request, but not for a connection that
+// never carried one.
 func TestAnUnusedConnectionDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		listener := pipes{make(chan net.Conn), make(chan struct{})}

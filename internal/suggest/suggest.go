@@ -2,8 +2,8 @@
 // probably meant. It is pure, and safe for concurrent use.
 package suggest
 
-// Distance is the number of bytes to insert, delete or change to turn a into b
-// (Levenshtein), or some number above limit if it is more than that.
+// Distance returns the number of bytes to insert, delete or change to turn a into b (Levenshtein), or some number
+// above limit if it is larger than limit.
 func Distance(a, b string, limit int) int {
 	if d := len(a) - len(b); d > limit || -d > limit {
 		return limit + 1

@@ -1,5 +1,5 @@
-// Package tombstone remembers instances that ended, so that a late report of one doesn't bring it back. It is for one
-// goroutine, or for those who hold its owner's mutex.
+// Package tombstone remembers instances that ended, so that a late report does not bring one back. It is for one
+// goroutine, or for callers that hold its owner's mutex.
 package tombstone
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Final is the last report there can be: whatever an instance says later, it has ended.
+// Final is the highest report number: no later report of the instance counts.
 const Final = math.MaxUint64
 
-// most is how many tombstones there are before the older ones are forgotten: between most and twice as many are kept.
+// most is the size of a generation: between most and twice as many tombstones are kept.
 const most = 4096
 
 // Set is a set of tombstones. The zero value is empty.
@@ -25,7 +25,8 @@ type stone struct {
 	until time.Time
 }
 
-// Add has the instance dead as of its report seq. The tombstone counts until a time; zero: for as long as it is remembered.
+// Add records that the instance ended as of its report seq. The tombstone expires at until; zero: it does not expire
+// while it is kept.
 func (s *Set) Add(id api.InstanceID, seq uint64, until time.Time) {
 	if len(s.now) == most {
 		s.now, s.before = nil, s.now
@@ -36,7 +37,7 @@ func (s *Set) Add(id api.InstanceID, seq uint64, until time.Time) {
 	s.now[id] = stone{seq, until}
 }
 
-// Holds says whether the instance was dead by its report seq, at the time now.
+// Holds reports whether the instance had ended by its report seq, at the time now.
 func (s *Set) Holds(id api.InstanceID, seq uint64, now time.Time) bool {
 	g, found := s.now[id]
 	if !found {
@@ -45,15 +46,15 @@ func (s *Set) Holds(id api.InstanceID, seq uint64, now time.Time) bool {
 	return found && seq <= g.seq && (g.until.IsZero() || now.Before(g.until))
 }
 
-// Stone is one of a set, as it is written down.
+// Stone is a tombstone in serialized form.
 type Stone struct {
 	ID     api.InstanceID
 	Seq    uint64
 	Until  time.Time
-	Before bool // of the older ones, which are forgotten first
+	Before bool // of the older generation, which is dropped first
 }
 
-// All are those of the set, by ID.
+// All returns the tombstones of the set, sorted by ID.
 func (s *Set) All() []Stone {
 	all := make([]Stone, 0, len(s.now)+len(s.before))
 	for id, g := range s.before {
@@ -66,7 +67,7 @@ func (s *Set) All() []Stone {
 	return all
 }
 
-// SetOf is the set that has these.
+// SetOf returns the set of these tombstones.
 func SetOf(all []Stone) (s Set) {
 	for _, g := range all {
 		of := &s.now

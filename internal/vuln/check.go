@@ -17,23 +17,21 @@ import (
 	"time"
 )
 
-// online is Go's database, brought is the archive that lies in the repository.
+// online is Go's database; brought is the archive in the repository.
 const (
 	online  = "https://vuln.go.dev"
 	brought = "internal/vuln/db.zip"
 )
 
-// old is the age from which a database is not to be relied on.
+// old is the age from which a database is unreliable.
 const old = 90 * 24 * time.Hour
 
-// check is one run of govulncheck.
 type check struct {
 	db, tool       string
 	packages       []string
 	stdout, stderr io.Writer
 }
 
-// meta is index/db.json.
 type meta struct {
 	Modified time.Time `json:"modified"`
 }
@@ -68,7 +66,6 @@ func (c *check) run(ctx context.Context) error {
 	return nil
 }
 
-// reachable says whether Go's database answers.
 func reachable(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -98,7 +95,7 @@ func (c *check) local(db string) (folder string, done func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("the database %s: %w", db, err)
 	}
-	defer func() { _ = archive.Close() }() // it was only read
+	defer func() { _ = archive.Close() }() // opened for reading only
 	if folder, err = os.MkdirTemp("", "vulndb-"); err != nil {
 		return "", nil, err
 	}
@@ -110,7 +107,6 @@ func (c *check) local(db string) (folder string, done func(), err error) {
 	return folder, done, nil
 }
 
-// age says how old the database is.
 func (c *check) age(folder, name string) error {
 	var m meta
 	if err := readJSON(filepath.Join(folder, "index", "db.json"), &m); err != nil {
@@ -124,12 +120,12 @@ func (c *check) age(folder, name string) error {
 	return nil
 }
 
-// uncovered names the modules of this build that a packed database was not made for.
+// uncovered prints the modules of this build that a packed database does not cover.
 func (c *check) uncovered(ctx context.Context, folder string) error {
 	var covered []string
 	if err := readJSON(filepath.Join(folder, "covered.json"), &covered); err != nil {
 		if os.IsNotExist(err) {
-			return nil // it has everything
+			return nil // it covers everything
 		}
 		return err
 	}
@@ -157,7 +153,6 @@ func readJSON(file string, into any) error {
 	return nil
 }
 
-// entries are the paths of the OSV entries below a folder.
 func entries(folder string) ([]string, error) {
 	var all []string
 	err := filepath.WalkDir(folder, func(p string, e fs.DirEntry, err error) error {

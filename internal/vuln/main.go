@@ -16,7 +16,7 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() > 0 {
-		os.Exit(exit.ExitCode()) // govulncheck has said why
+		os.Exit(exit.ExitCode()) // govulncheck has printed the reason
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vuln:", err)
@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// run is the command; an *exec.ExitError is govulncheck's.
+// run runs the command; an *exec.ExitError is govulncheck's.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	verb := ""
 	if len(args) > 0 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// entry is the part of an OSV entry that the index is made of.
+// entry is the part of an OSV entry that is indexed.
 type entry struct {
 	ID       string    `json:"id"`
 	Modified time.Time `json:"modified"`
@@ -26,7 +26,6 @@ type entry struct {
 	} `json:"affected"`
 }
 
-// module is an element of index/modules.json.
 type module struct {
 	Path  string     `json:"path"`
 	Vulns []affected `json:"vulns"`
@@ -37,7 +36,7 @@ type affected struct {
 	Modified time.Time `json:"modified"`
 }
 
-// pack writes those entries below a folder that are about the standard library or a module of go.sum.
+// pack archives the entries below a folder for the standard library and the modules of go.sum.
 func pack(from, date, to, sums string) error {
 	day, err := time.Parse(time.DateOnly, date)
 	if err != nil {
@@ -84,7 +83,7 @@ func pack(from, date, to, sums string) error {
 	return os.WriteFile(to, archive, 0o644)
 }
 
-// index adds the entry to its modules that are covered, and reports whether there are any.
+// index adds the entry to its covered modules, and reports whether there are any.
 func (e *entry) index(byModule map[string]*module, covered map[string]bool, day time.Time) (ours bool) {
 	for _, a := range e.Affected {
 		name := a.Package.Name
@@ -104,7 +103,7 @@ func (e *entry) index(byModule map[string]*module, covered map[string]bool, day 
 	return ours
 }
 
-// shorten takes out of an entry what govulncheck does not need.
+// shorten removes the parts of an entry that govulncheck does not need.
 func shorten(raw []byte) ([]byte, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &all); err != nil {
@@ -116,7 +115,7 @@ func shorten(raw []byte) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// modulesOf are the modules of a go.sum, and Go's own.
+// modulesOf returns the modules of a go.sum, and Go's own.
 func modulesOf(sums string) (map[string]bool, error) {
 	raw, err := os.ReadFile(sums)
 	if err != nil {
@@ -131,7 +130,7 @@ func modulesOf(sums string) (map[string]bool, error) {
 	return all, nil
 }
 
-// archive makes the same bytes of the same files.
+// archive returns a reproducible zip of the files.
 func archive(files map[string][]byte) ([]byte, error) {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMain is the program govulncheck where a test says so: it prints its arguments and what its database has.
+// TestMain acts as govulncheck if a test asks for it: it prints its arguments and the database's entries.
 func TestMain(m *testing.M) {
 	if os.Getenv("VULN_TEST_TOOL") == "" {
 		os.Exit(m.Run())
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	fmt.Println("looks at", os.Args[3:])
-	os.Exit(3) // as govulncheck does where it has found something
+	os.Exit(3) // govulncheck's status for findings
 }
 
 // osv writes an entry of a module.
@@ -45,7 +45,8 @@ func osv(t *testing.T, folder, id, of string) {
 	}
 }
 
-// TestACheckWithoutANetwork packs a database and has it asked: its age is said, and what it finds is our status.
+// TestACheckWithoutANetwork checks with a packed database that its age is printed and that findings set the exit
+// status.
 func TestACheckWithoutANetwork(t *testing.T) {
 	t.Chdir("../..")
 	self, err := os.Executable()
@@ -84,7 +85,7 @@ func TestACheckWithoutANetwork(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseInTheRepository is whole, and made for the modules that there are.
+// TestTheDatabaseInTheRepository checks that the packed database is valid and covers the current modules.
 func TestTheDatabaseInTheRepository(t *testing.T) {
 	t.Chdir("../..")
 	c := &check{stdout: &bytes.Buffer{}}

@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// BenchmarkWake is what a wake pays for its trace before the call to the instance, and for all of it.
+// BenchmarkWake measures the cost of a wake's trace before the call to the instance, and in total.
 func BenchmarkWake(b *testing.B) {
 	tracer := NewTracer(nil)
 	began := func() (root, call *Span) {

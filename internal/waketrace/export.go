@@ -21,26 +21,25 @@ import (
 )
 
 const (
-	together  = 200 * time.Millisecond // for more spans to come
-	farewell  = 2 * time.Second        // for the last post
+	together  = 200 * time.Millisecond // the wait for more spans
+	farewell  = 2 * time.Second        // the limit of the last post
 	saidAgain = time.Minute
 )
 
-// Exporter exports the spans of tracers; nil: of none. What is more than its queue is dropped.
+// Exporter exports the spans of tracers; nil exports nothing. Spans beyond its queue are dropped.
 type Exporter struct{ batches sdktrace.SpanProcessor }
 
-// FromEnvironment makes an exporter as these variables of OpenTelemetry say, of which those for traces count before
-// those for all signals; nil where they name no endpoint.
+// FromEnvironment returns an exporter configured by OpenTelemetry's variables, or nil if they name no endpoint.
+// Variables for traces override those for all signals.
 //
-//	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT   where to
+//	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT   the endpoint
 //	OTEL_EXPORTER_OTLP_TRACES_HEADERS, OTEL_EXPORTER_OTLP_HEADERS     credentials
 //	OTEL_EXPORTER_OTLP_TRACES_TIMEOUT, OTEL_EXPORTER_OTLP_TIMEOUT     in milliseconds
-//	OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, OTEL_EXPORTER_OTLP_PROTOCOL   grpc is refused
-//	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                       what the service is called
+//	OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, OTEL_EXPORTER_OTLP_PROTOCOL   grpc is rejected
+//	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES                       the service's name and attributes
 //	OTEL_TRACES_EXPORTER=none, OTEL_SDK_DISABLED=true                 no traces
 //
-// An error says what is wrong with them; the caller can go on without traces. An exporter works from now on,
-// until [Exporter.Run] ends it.
+// After an error the caller can continue without traces. The exporter runs until [Exporter.Run] ends it.
 func FromEnvironment(env func(string) string, version string, log *slog.Logger) (*Exporter, error) {
 	return fromEnvironment(env, version, log, http.DefaultTransport.(*http.Transport).Clone())
 }
@@ -50,7 +49,7 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 		return cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_"+name), env("OTEL_EXPORTER_OTLP_"+name))
 	}
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") || env("OTEL_TRACES_EXPORTER") == "none" || of("ENDPOINT") == "" {
-		return nil, nil // a nil exporter is one that exports nothing
+		return nil, nil // a nil exporter exports nothing
 	}
 	if p := of("PROTOCOL"); p == "grpc" {
 		return nil, fmt.Errorf("traces: the protocol %s is not spoken: set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://HOST:4318/v1/traces", p)
@@ -100,10 +99,9 @@ func fromEnvironment(env func(string) string, version string, log *slog.Logger, 
 	return ExportTo(sdktrace.NewBatchSpanProcessor(parts, sdktrace.WithBatchTimeout(together))), nil
 }
 
-// ExportTo makes an exporter of another kind.
+// ExportTo returns an exporter to another processor.
 func ExportTo(p sdktrace.SpanProcessor) *Exporter { return &Exporter{p} }
 
-// services are the names that parts have as services.
 var services = map[api.Part]string{
 	api.PartActivator: "rouse-activator", api.PartAutoscaler: "rouse-autoscaler", api.PartInstance: "rouse-function", api.PartKubernetes: "kubernetes",
 }
@@ -118,10 +116,9 @@ func described(by map[string]string) *resource.Resource {
 	return resource.NewSchemaless(all...)
 }
 
-// mostTimeout is in milliseconds.
 const mostTimeout = 3_600_000
 
-// endpoint is where traces are posted: one for traces is taken as it is, one for all signals is a base.
+// endpoint returns the URL for traces: the traces endpoint as it is, or a path below the general endpoint.
 func endpoint(env func(string) string) (*url.URL, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	base := text == ""
@@ -131,7 +128,7 @@ func endpoint(env func(string) string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		if strings.Contains(text, "@") {
-			text = "…" // it may have a password
+			text = "…" // it may contain a password
 		}
 		return nil, fmt.Errorf("traces: %s is %q: want a URL such as http://collector:4318", name, text)
 	}
@@ -141,7 +138,7 @@ func endpoint(env func(string) string) (*url.URL, error) {
 	return u, nil
 }
 
-// pairs reads KEY=VALUE,KEY=VALUE, percent-encoded (W3C Baggage).
+// pairs parses KEY=VALUE,KEY=VALUE, percent-encoded (W3C Baggage).
 func pairs(name, text string) (map[string]string, error) {
 	all := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -158,7 +155,7 @@ func pairs(name, text string) (map[string]string, error) {
 	return all, nil
 }
 
-// Run waits for the end of ctx, and ends the exporter once what has come until then is exported. It returns nil.
+// Run blocks until ctx ends, then exports the remaining spans and ends the exporter. It returns nil.
 func (e *Exporter) Run(ctx context.Context) error {
 	<-ctx.Done()
 	if e == nil {
@@ -166,21 +163,20 @@ func (e *Exporter) Run(ctx context.Context) error {
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()
-	_ = e.batches.Shutdown(last) // the log was told of what is lost
+	_ = e.batches.Shutdown(last) // the losses were logged
 	return nil
 }
 
-// byPart exports each span as one of the service that its part is. Its methods are called by one goroutine.
+// byPart exports each span under its part's service. Its methods are called by one goroutine.
 type byPart struct {
 	sdktrace.SpanExporter
 	resources map[api.Part]*resource.Resource
 	to        string
 	log       *slog.Logger
 	lost      int
-	said      time.Time // when the log was last told of a failure
+	said      time.Time // when a failure was last logged
 }
 
-// ofPart is a span with the resource of its part.
 type ofPart struct {
 	sdktrace.ReadOnlySpan
 	resource *resource.Resource
@@ -188,7 +184,7 @@ type ofPart struct {
 
 func (s ofPart) Resource() *resource.Resource { return s.resource }
 
-// ExportSpans says in the log, once a minute at most, that spans are lost.
+// ExportSpans logs lost spans, at most once a minute.
 func (e *byPart) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	all := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, s := range spans {

@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// environment is one by hand.
+// environment returns a getenv function for the pairs.
 func environment(pairs ...string) func(string) string {
 	return func(name string) string {
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -107,7 +107,7 @@ func end(t *testing.T, e *Exporter) {
 	}
 }
 
-// receiver answers with the statuses in their order, then with success.
+// receiver answers with the statuses in order, then with success.
 type receiver struct {
 	mu       sync.Mutex
 	statuses []int
@@ -137,7 +137,7 @@ func (r *receiver) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// exporter makes one that posts to r.
+// exporter returns an Exporter that posts to r.
 func exporter(t *testing.T, r *receiver, log *slog.Logger) *Exporter {
 	e, err := fromEnvironment(environment("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:s3cret@c:4318", "OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20x, k=v",
 		"OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test"), "v1", log, r)
@@ -147,7 +147,7 @@ func exporter(t *testing.T, r *receiver, log *slog.Logger) *Exporter {
 	return e
 }
 
-// TestExport: each part is a service, and what is refused for now is sent again.
+// TestExport checks that each part is a service, and that temporarily refused spans are resent.
 func TestExport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{statuses: []int{503, 429}}
@@ -169,7 +169,7 @@ func TestExport(t *testing.T) {
 		if h := r.headers[0]; h.Get("Authorization") != "Bearer x" || h.Get("K") != "v" || h.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("got the header %v", h)
 		}
-		got := map[string]string{} // the parent of each service's span, by their names
+		got := map[string]string{} // the parent of each service's span, by name
 		for _, post := range r.got[2:] {
 			for _, rs := range post.GetResourceSpans() {
 				about := map[string]string{}
@@ -201,7 +201,7 @@ func TestExport(t *testing.T) {
 	})
 }
 
-// TestTheUserOfAnEndpoint is told to the receiver, unless there is another credential.
+// TestTheUserOfAnEndpoint checks that the user in the URL is sent, unless there is another credential.
 func TestTheUserOfAnEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
@@ -217,7 +217,7 @@ func TestTheUserOfAnEndpoint(t *testing.T) {
 	})
 }
 
-// TestExportFails: nobody waits, and the log says what is lost once a minute.
+// TestExportFails checks that nothing waits, and that lost spans are logged at most once a minute.
 func TestExportFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}

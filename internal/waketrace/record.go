@@ -12,20 +12,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// mostSpans is how many spans of a wake are recorded.
 const mostSpans = 64
 
-// Wake keeps the spans below one root.
+// Wake records the spans below one root.
 type Wake struct {
 	tracer trace.Tracer
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	spans  []sdktrace.ReadOnlySpan
 }
 
 func newWake(t trace.Tracer) *Wake {
-	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // as many as most have
+	return &Wake{tracer: t, spans: make([]sdktrace.ReadOnlySpan, 0, 8)} // enough for most wakes
 }
 
 func (w *Wake) add(made trace.Span) {
@@ -37,16 +36,16 @@ func (w *Wake) add(made trace.Span) {
 	}
 }
 
-// Close keeps no spans that begin from now on: they are no part of the wake any more.
+// Close stops recording: spans that begin later do not belong to the wake.
 func (w *Wake) Close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true
 }
 
-// Spans are those of the wake, parents first, relative to zero. Each is clipped to its parent, and those
-// without a parent here to within, a span of the record. A span that has not ended ends with its parent.
-// The field Who is the instance that a span is about.
+// Spans returns the spans of the wake, parents first, relative to zero. Each is clipped to its parent, or to within,
+// a span of the record, if its parent is not recorded. A span that has not ended ends with its parent. The field Who
+// is the instance that a span is about.
 func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 	w.mu.Lock()
 	all := slices.Clone(w.spans)
@@ -72,7 +71,7 @@ func (w *Wake) Spans(zero time.Time, within api.Span) []api.Span {
 		outer := within
 		if k := slices.IndexFunc(spans, func(p api.Span) bool { return p.ID == s.Parent }); k >= 0 && s.Name != api.SpanVictimEnd {
 			outer = spans[k]
-		} // the call to a victim is over when its end begins
+		} // the call to a victim has ended when the victim's end begins
 		s.Parent = outer.ID
 		end := within.End()
 		if ended := made.EndTime(); !ended.IsZero() {

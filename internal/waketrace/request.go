@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Attributes of OpenTelemetry's conventions for generative AI (semantic conventions 1.37), and of those for HTTP and errors.
+// Attributes of OpenTelemetry's semantic conventions 1.37 for generative AI, HTTP and errors.
 const (
 	keyOperation = attribute.Key("gen_ai.operation.name")
 	keyProvider  = attribute.Key("gen_ai.provider.name")
@@ -29,26 +29,26 @@ const (
 	keyError     = attribute.Key("error.type")
 )
 
-// Request is a client's request to a model, which has ended. It has nothing of the prompt or of the answer.
+// Request is a finished request of a client to a model, without the prompt and the answer.
 type Request struct {
 	Operation string // chat, text_completion or embeddings
-	Provider  string // what runs the model, such as vllm
-	Model     string // as the client calls it
-	Served    string // as the function does
-	Server    string // the host that the client asked
+	Provider  string // the server of the model, such as vllm
+	Model     string // the name used by the client
+	Served    string // the name used by the function
+	Server    string // the host requested by the client
 	Function  api.FunctionName
 	Instance  api.InstanceID
 	Status    int
-	Code      string // of the error; empty: none
+	Code      string // the error's code; empty: none
 
-	Input, Output api.Tokens // 0 where they are not known
-	Cached        api.Tokens // those of Input that were in the cache
-	Resumed       int        // times that its stream went on at another instance
-	Moved         int        // times that its instance gave way
+	Input, Output api.Tokens // 0: unknown
+	Cached        api.Tokens // the part of Input that came from the cache
+	Resumed       int        // how often its stream continued at another instance
+	Moved         int        // how often its instance gave way
 	Began, Ended  time.Time
 }
 
-// Request exports a span of a request below that of parent.
+// Request exports a span of a request below parent.
 func (t *Tracer) Request(parent api.Trace, r Request) {
 	ctx := trace.ContextWithRemoteSpanContext(context.Background(), spanContext(parent))
 	_, span := t.tracer.Start(ctx, r.Operation+" "+Clip(r.Model), trace.WithTimestamp(r.Began), asServer,
@@ -76,7 +76,7 @@ func (t *Tracer) Request(parent api.Trace, r Request) {
 			kind = strconv.Itoa(r.Status)
 		}
 		span.SetAttributes(keyError.String(Clip(kind)))
-		if r.Status >= http.StatusInternalServerError { // a client's fault is none of the server's span
+		if r.Status >= http.StatusInternalServerError { // the server's span has no error status for a client's error
 			span.SetStatus(codes.Error, Clip(kind))
 		}
 	}

@@ -40,37 +40,36 @@ const (
 	keyNote     = attribute.Key("rouse.note")
 )
 
-// Step is a span to be made.
+// Step describes a span to start.
 type Step struct {
 	Name string
 	Part api.Part
-	// Instance is the one that it is about; Note says more. Empty: none.
+	// Instance is the instance concerned, and Note a detail. Empty: none.
 	Instance api.InstanceID
 	Note     string
 	// Began and Ended are its times; zero: it begins now, and ends with [Span.Done].
 	Began, Ended time.Time
 }
 
-// Options that need not be made for each span.
+// Options shared by all spans.
 var (
 	asInternal = trace.WithSpanKind(trace.SpanKindInternal)
 	asServer   = trace.WithSpanKind(trace.SpanKindServer)
 	asClient   = trace.WithSpanKind(trace.SpanKindClient)
 )
 
-// attributes leaves out what is empty.
 func attributes(all ...attribute.KeyValue) trace.SpanStartEventOption {
 	return trace.WithAttributes(slices.DeleteFunc(all, func(a attribute.KeyValue) bool { return a.Value.AsString() == "" })...)
 }
 
-// Tracer begins wakes.
+// Tracer starts wakes.
 type Tracer struct{ tracer trace.Tracer }
 
-// NewTracer makes a tracer whose spans go to e too, unless it is nil.
+// NewTracer returns a tracer whose spans are also exported to e, if not nil.
 func NewTracer(e *Exporter) *Tracer {
 	opts := []sdktrace.TracerProviderOption{
 		sdktrace.WithSampler(recordAll{}),
-		// The exporter knows what the parts are called; looking at the machine would take time.
+		// The exporter has the parts' names; detecting resources would take time.
 		sdktrace.WithResource(resource.Empty()), sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{
 			AttributeValueLengthLimit: -1, AttributeCountLimit: -1, EventCountLimit: -1, LinkCountLimit: -1, AttributePerEventCountLimit: -1, AttributePerLinkCountLimit: -1}),
 	}
@@ -80,13 +79,13 @@ func NewTracer(e *Exporter) *Tracer {
 	return &Tracer{sdktrace.NewTracerProvider(opts...).Tracer("github.com/rouse-dev/rouse")}
 }
 
-// Span is a span of a wake. A nil one is none: what begins below it is not recorded.
+// Span is a span of a wake. Children of a nil Span are not recorded.
 type Span struct {
 	trace.Span
 	wake *Wake
 }
 
-// Root begins the span that is the whole of a wake of f: below that of parent, unless that is zero.
+// Root starts the root span of a wake of f, as a child of parent unless that is zero.
 func (t *Tracer) Root(f api.FunctionName, parent api.Trace, part api.Part, began time.Time) *Span {
 	ctx, kind := context.Background(), asServer
 	if !parent.Zero() {
@@ -99,12 +98,12 @@ func (t *Tracer) Root(f api.FunctionName, parent api.Trace, part api.Part, began
 	return &Span{span, newWake(t.tracer)}
 }
 
-// Join is the root of a wake that another process has begun.
+// Join returns the root of a wake that another process has started.
 func (t *Tracer) Join(root api.Trace) *Span {
 	return &Span{trace.SpanFromContext(trace.ContextWithSpanContext(context.Background(), spanContext(root))), newWake(t.tracer)}
 }
 
-// Start begins a span below p.
+// Start starts a child span of p.
 func (p *Span) Start(s Step) *Span {
 	if p == nil {
 		return nil
@@ -125,13 +124,13 @@ func (p *Span) Start(s Step) *Span {
 	return &Span{made, p.wake}
 }
 
-// Start begins a span below the one that ctx carries, and returns it and a context that carries it.
+// Start starts a child of the span in ctx, and returns it with a context that carries it.
 func Start(ctx context.Context, s Step) (context.Context, *Span) {
 	made := From(ctx).Start(s)
 	return With(ctx, made), made
 }
 
-// With is a context that carries p, and whose calls to other parts carry its traceparent.
+// With returns a context that carries p, and whose calls to other parts carry its traceparent.
 func With(ctx context.Context, p *Span) context.Context {
 	if p == nil {
 		return ctx
@@ -139,16 +138,16 @@ func With(ctx context.Context, p *Span) context.Context {
 	return api.WithTrace(trace.ContextWithSpan(ctx, p), p.Trace())
 }
 
-// From is the span that ctx carries; nil: none that is recorded.
+// From returns the span that ctx carries; nil: none is recorded.
 func From(ctx context.Context) *Span {
 	p, _ := trace.SpanFromContext(ctx).(*Span)
 	return p
 }
 
-// Wake is the wake that p is of. p is not nil.
+// Wake returns the wake of p, which must not be nil.
 func (p *Span) Wake() *Wake { return p.wake }
 
-// Trace is where p is in its trace; the zero value for nil.
+// Trace returns the trace context of p; the zero value for nil.
 func (p *Span) Trace() api.Trace {
 	if p == nil {
 		return api.Trace{}
@@ -157,7 +156,7 @@ func (p *Span) Trace() api.Trace {
 	return api.Trace{ID: c.TraceID().String(), Span: c.SpanID().String(), Unsampled: !c.IsSampled()}
 }
 
-// Done ends p now, with what went wrong unless err is nil.
+// Done ends p now, with err if it is not nil.
 func (p *Span) Done(err error) { p.DoneAt(time.Now(), err) }
 
 // DoneAt ends p at a time.
@@ -171,10 +170,9 @@ func (p *Span) DoneAt(at time.Time, err error) {
 	p.End(trace.WithTimestamp(at))
 }
 
-// mostWord bounds names and notes.
 const mostWord = 300
 
-// Clip bounds a text that others wrote, and makes it UTF-8: the exporter loses all that it sends with another.
+// Clip truncates a text from outside and makes it valid UTF-8: the exporter loses a whole batch otherwise.
 func Clip(s string) string {
 	if len(s) > mostWord {
 		s = s[:mostWord] + "…"
@@ -182,7 +180,7 @@ func Clip(s string) string {
 	return strings.ToValidUTF8(s, "")
 }
 
-// spanContext is t in OpenTelemetry's words; what is no trace is not valid.
+// spanContext converts t; the result is invalid if t is.
 func spanContext(t api.Trace) trace.SpanContext {
 	cfg := trace.SpanContextConfig{Remote: true}
 	cfg.TraceID, _ = trace.TraceIDFromHex(t.ID)
@@ -193,10 +191,9 @@ func spanContext(t api.Trace) trace.SpanContext {
 	return trace.NewSpanContext(cfg)
 }
 
-// Steps makes spans of the steps that an instance reports of the call p, below it. They are the
-// instance's own durations, by its own clock, so that they are laid into the call's: before what they
-// leave of it where late is set (a process has to begin before it has a clock), else in its middle, as far
-// from the call as from the answer.
+// Steps adds the steps that an instance reported of the call p as child spans. Their times are by the instance's
+// clock, so they are placed within the call. With late, they end with it (a process must start before it has a
+// clock); otherwise they are centered in it.
 func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	if p == nil || len(steps) == 0 {
 		return
@@ -223,7 +220,7 @@ func (p *Span) Steps(id api.InstanceID, steps []api.Step, late bool) {
 	}
 }
 
-// times are those of a span; zero where it has none, or goes on.
+// times returns the times of a span; zero if unknown or not ended.
 func times(s trace.Span) (began, ended time.Time) {
 	if made, is := s.(sdktrace.ReadOnlySpan); is {
 		return made.StartTime(), made.EndTime()
@@ -231,7 +228,7 @@ func times(s trace.Span) (began, ended time.Time) {
 	return began, ended
 }
 
-// recordAll records every span, and exports those whose client has not said otherwise.
+// recordAll records every span, and exports those whose client has not opted out.
 type recordAll struct{}
 
 func (recordAll) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {

@@ -19,13 +19,13 @@ const (
 	ms       = time.Millisecond
 )
 
-// row is what tests look at of a span.
+// row is the tested part of a span.
 type row struct {
 	name, in    string
 	after, took time.Duration
 }
 
-// rows are the spans of a wake that took a second.
+// rows returns the spans of a wake that took a second.
 func rows(w *Wake, zero time.Time) []row {
 	names := map[string]string{"root": "root"}
 	var all []row
@@ -36,7 +36,8 @@ func rows(w *Wake, zero time.Time) []row {
 	return all
 }
 
-// TestSpansLieInTheirParents, whatever the clocks say: those that go on end with what they lie in.
+// TestSpansLieInTheirParents checks that spans are clipped to their parents for any clocks, and that unfinished ones
+// end with their parent.
 func TestSpansLieInTheirParents(t *testing.T) {
 	zero := time.Now()
 	at := func(d time.Duration) time.Time { return zero.Add(d) }
@@ -59,7 +60,7 @@ func TestSpansLieInTheirParents(t *testing.T) {
 	}
 }
 
-// TestSteps are laid into their call, and cut to it.
+// TestSteps checks that steps are placed within their call and clipped to it.
 func TestSteps(t *testing.T) {
 	zero := time.Now()
 	for _, c := range []struct {
@@ -85,7 +86,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestContexts carry spans, to calls to other parts too, and nothing where there is none.
+// TestContexts checks that contexts carry spans, also to calls to other parts, and that nil spans are safe.
 func TestContexts(t *testing.T) {
 	ctx, span := Start(t.Context(), Step{Name: api.SpanWrite})
 	if span != nil || ctx != t.Context() || From(ctx) != nil {

@@ -1,4 +1,4 @@
-// Package walk looks through folders as people arrange them: with links to files and to other folders.
+// Package walk walks folders, following links to files and folders.
 package walk
 
 import (
@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Files calls see with root and with each file and folder below it, by the path that leads there from root. Links are followed: info
-// is of what they name. A folder is seen once, by its own path where that is below root, so loops end. see has the error, and no info,
-// where something can't be looked at, and may return [fs.SkipDir] and [fs.SkipAll] as with [filepath.WalkDir]. Within a folder names
-// come in order; linked folders come last.
+// Files calls see with root and each file and folder below it, by their path from root. Links are followed: info
+// describes the target. A folder is seen once, by its own path if that is below root, so loops end. If an entry
+// cannot be read, see gets the error and no info. see may return [fs.SkipDir] and [fs.SkipAll] as in
+// [filepath.WalkDir]. The entries of a folder are sorted by name; linked folders come last.
 func Files(root string, see func(path string, info fs.FileInfo, err error) error) error {
 	seen := map[string]bool{}
 	folders := []string{root}
@@ -56,7 +56,7 @@ func Files(root string, see func(path string, info fs.FileInfo, err error) error
 	return nil
 }
 
-// ignore returns nil if err is understood, else err.
+// ignore returns nil if err is understood, otherwise err.
 func ignore(err, understood error) error {
 	if errors.Is(err, understood) {
 		return nil

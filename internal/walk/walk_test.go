@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/walk"
 )
 
-// tree makes files, whose names end in no slash, and links, from their names to what they name.
+// tree creates files, whose names do not end in a slash, and links, mapped to their targets.
 func tree(t *testing.T, files []string, links map[string]string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "root")
@@ -60,7 +60,7 @@ func TestFiles(t *testing.T) {
 	if diff := cmp.Diff(want, seen(t, root, root, nil)); diff != "" {
 		t.Error(diff)
 	}
-	// A folder that only links lead to is seen by the first of them; so is a root that is a link.
+	// A folder reached only by links is seen under the first of them; the root may be a link.
 	outside := tree(t, []string{"x/y", "z"}, nil)
 	for from, to := range map[string]string{"in": outside, "in2": outside, "deep": filepath.Join(outside, "x")} {
 		if err := os.Symlink(to, filepath.Join(root, "b", from)); err != nil {

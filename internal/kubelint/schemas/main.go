@@ -1,9 +1,9 @@
-// Command schemas writes the JSON schemas that kubeconform checks manifests by: those of Kubernetes' own kinds, from its
-// OpenAPI description, and those of custom resources, from their definitions. It asks no network.
+// Command schemas writes the JSON schemas with which kubeconform checks manifests: for Kubernetes' own kinds from its
+// OpenAPI description, and for custom resources from their definitions. It uses no network.
 //
 //	schemas FOLDER SWAGGER.JSON [CRD.YAML …]
 //
-// Each kind gets a file GROUP-VERSION-KIND.json, in which fields that the kind does not have are refused.
+// Each kind gets a file GROUP-VERSION-KIND.json that rejects unknown fields.
 package main
 
 import (
@@ -42,10 +42,9 @@ func run(args []string) error {
 	return nil
 }
 
-// definitionsFile has all types of Kubernetes; the kinds' own files point into it.
+// definitionsFile has all types of Kubernetes; the files of kinds refer to it.
 const definitionsFile = "definitions.json"
 
-// builtin writes the schemas of Kubernetes' kinds.
 func builtin(folder, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -85,7 +84,6 @@ func builtin(folder, path string) error {
 	return os.WriteFile(filepath.Join(folder, definitionsFile), raw, 0o644)
 }
 
-// custom writes the schemas of a CustomResourceDefinition.
 func custom(folder, path string) error {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -124,7 +122,7 @@ func custom(folder, path string) error {
 	return nil
 }
 
-// strict refuses fields that an object does not name, in a schema and all below it, unless it says that it has others.
+// strict rejects unknown fields in a schema and below it, unless the schema permits others.
 func strict(schema any) {
 	n, is := schema.(map[string]any)
 	if !is {
@@ -134,7 +132,7 @@ func strict(schema any) {
 		n["type"] = []string{"string", "number"}
 		delete(n, "anyOf")
 	}
-	delete(n, "format") // formats of OpenAPI are not those of JSON schemas
+	delete(n, "format") // OpenAPI formats are not JSON schema formats
 	fields, named := n["properties"].(map[string]any)
 	for _, f := range fields {
 		strict(f)
@@ -151,7 +149,7 @@ func write(folder, group, version, kind string, schema any) error {
 	if err != nil {
 		return err
 	}
-	if group == "" { // kubeconform's word for the group of the first kinds is their version
+	if group == "" { // for the core group, kubeconform uses the version instead
 		group = version
 	}
 	name := strings.ToLower(fmt.Sprintf("%s-%s-%s.json", group, version, kind))

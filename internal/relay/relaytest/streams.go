@@ -1,5 +1,5 @@
-// Package relaytest is the suite for whoever passes streams on by package relay: what a client sees of
-// a stream that ends well, that ends too early, or that breaks, however it comes in pieces.
+// Package relaytest tests proxies that forward streams with package relay. It compares what a client sees of a stream
+// that ends well, ends too early or breaks, in pieces of several sizes.
 package relaytest
 
 import (
@@ -10,16 +10,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Stream is an answer as it comes.
+// Stream is an answer in pieces.
 type Stream struct {
 	Path, ContentType string
 	Pieces            []string
-	// Broken says that the connection breaks behind them; else the stream ends as it should.
+	// Broken means that the connection breaks after the pieces; otherwise the stream ends properly.
 	Broken bool
 }
 
-// Ends passes streams through and compares what the client sees. AnyEnd says that who is tested leaves a clean end to who
-// reads on to judge.
+// Ends passes streams through a proxy and compares what the client sees. AnyEnd means that the proxy leaves the
+// judgment of clean ends to the next reader.
 type Ends struct {
 	Through func(t *testing.T, s Stream) (seen string)
 	AnyEnd  bool
@@ -37,7 +37,7 @@ const (
 	chat, responses, messages, speech, ollama = "/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/audio/speech", "/api/chat"
 )
 
-// end is how one stream ends: text comes, and want is what of it the client sees, before the error event where it is cut.
+// end is one case: the text that comes, and the part of it that the client sees, before the error event if it is cut.
 type end struct {
 	name, path, text string
 	broken           bool
@@ -45,7 +45,6 @@ type end struct {
 	cut              bool
 }
 
-// whole is a stream that the client sees as it came.
 func whole(name, path, text string, broken bool) end {
 	return end{name, path, text, broken, text, false}
 }
@@ -91,7 +90,7 @@ func (e Ends) Run(t *testing.T) {
 		}
 		for _, size := range []int{1, 3, 7, 1000} {
 			if len(c.text)/size > 10_000 {
-				continue // one piece each would only take long
+				continue // single bytes would only take long
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, size), func(t *testing.T) {
 				s := Stream{Path: c.path, ContentType: "text/event-stream; charset=utf-8", Broken: c.broken}
@@ -118,7 +117,7 @@ func (c end) compare(t *testing.T, seen string) {
 	}
 }
 
-// isError says whether text is one error event as clients of a path know it.
+// isError reports whether text is one error event in the format for clients of path.
 func isError(path, text string) bool {
 	if path == ollama {
 		return strings.HasPrefix(text, `{"error":"`) && strings.Count(text, "\n") == 1 && strings.HasSuffix(text, "\n")

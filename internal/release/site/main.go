@@ -1,10 +1,11 @@
-// Command site makes a documentation site of the documents of this repository: plain pages that need no server and no script.
+// Command site converts this repository's documents to a documentation site of plain pages, without server or
+// scripts.
 //
 //	go run ./site ../.. ../../dist/site     from internal/release
 //
-// Every document is a page, and the list of the README's section Documentation is the menu of all of them. Links between documents lead to
-// pages, to headings as GitHub names them; those to other files lead to the repository. A link to what is not there is an
-// error. The same documents make the same bytes.
+// Every document is a page; the list in the README's section Documentation is the menu. Links between documents lead
+// to pages, with GitHub's heading anchors; links to other files lead to the repository. A broken link is an error.
+// The output is reproducible.
 package main
 
 import (
@@ -28,7 +29,7 @@ import (
 	"github.com/yuin/goldmark/text"
 )
 
-// repository is where files that are no pages are read.
+// repository is the URL prefix for files that are not pages.
 const repository = "https://github.com/rouse-dev/rouse/blob/main/"
 
 //go:embed page.html
@@ -45,7 +46,6 @@ func main() {
 	}
 }
 
-// document is a document and the page that it becomes.
 type document struct {
 	path    string // in the repository
 	source  []byte
@@ -54,7 +54,6 @@ type document struct {
 	anchors map[string]bool
 }
 
-// page is where it lies in the site.
 func page(p string) string {
 	if p == "README.md" {
 		return "index.html"
@@ -62,7 +61,7 @@ func page(p string) string {
 	return strings.TrimSuffix(p, ".md") + ".html"
 }
 
-// documents are those that users read.
+// documents returns the paths of the documents for users.
 func documents(root string) ([]string, error) {
 	all := []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}
 	err := filepath.WalkDir(filepath.Join(root, "docs"), func(p string, d fs.DirEntry, err error) error {
@@ -134,7 +133,6 @@ func build(root, out string) error {
 	return errors.Join(wrong...)
 }
 
-// render is the page of d.
 func (d *document) render(markdown goldmark.Markdown, layout *template.Template, menu []group) ([]byte, error) {
 	var body, whole bytes.Buffer
 	if err := markdown.Renderer().Render(&body, d.source, d.node); err != nil {
@@ -152,10 +150,10 @@ func write(name string, content []byte) error {
 	return os.WriteFile(name, content, 0o644)
 }
 
-// notAnchor is what headings' names leave out.
+// notAnchor matches the characters dropped from headings' anchors.
 var notAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-// Generate names a heading as GitHub does. It implements [parser.IDs].
+// Generate implements [parser.IDs] with GitHub's anchors.
 func (d *document) Generate(value []byte, _ ast.NodeKind) []byte {
 	plain := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(strings.TrimSpace(string(value)), "$1")
 	base := strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(plain), ""), " ", "-")
@@ -170,7 +168,6 @@ func (d *document) Generate(value []byte, _ ast.NodeKind) []byte {
 // Put implements [parser.IDs].
 func (d *document) Put(value []byte) { d.anchors[string(value)] = true }
 
-// title is the first heading.
 func title(node ast.Node, source []byte) string {
 	for n := node.FirstChild(); n != nil; n = n.NextSibling() {
 		if h, is := n.(*ast.Heading); is {
@@ -180,7 +177,7 @@ func title(node ast.Node, source []byte) string {
 	return "Rouse"
 }
 
-// links are the targets of a document's links and images, to be changed.
+// links returns pointers to the targets of a document's links and images.
 func links(node ast.Node) (all []*[]byte) {
 	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if entering {
@@ -196,7 +193,7 @@ func links(node ast.Node) (all []*[]byte) {
 	return all
 }
 
-// target is what a link of d leads to in the site, and the file that has to be there for it, if it is no page.
+// target resolves a link of d to its target in the site, and returns the file that must be copied for it, if any.
 func (d *document) target(root, link string, all map[string]*document) (to, file string, err error) {
 	if strings.Contains(link, "://") || strings.HasPrefix(link, "mailto:") {
 		return link, "", nil
@@ -226,22 +223,19 @@ func (d *document) target(root, link string, all map[string]*document) (to, file
 	return link, "", nil
 }
 
-// group is a part of the menu.
 type group struct {
 	Name  string
 	Pages []entry
 }
 
-// entry is a page in the menu.
 type entry struct{ Page, Name string }
 
-// item matches an item of the README's list of documents, and entryOf a document in it.
+// item matches an item of the README's list of documents; entryOf matches a document in it.
 var (
 	item    = regexp.MustCompile(`(?m)^- \*\*([^*]+)\*\*:((?:.*\n)(?:  .*\n)*)`)
 	entryOf = regexp.MustCompile(`\[([^\]]+)\]\(([^)#]+\.md)\)`)
 )
 
-// menuOf reads the menu from the README.
 func menuOf(readme *document) (menu []group, err error) {
 	_, list, found := bytes.Cut(readme.source, []byte("\n## Documentation\n"))
 	if !found {

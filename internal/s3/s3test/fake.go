@@ -1,4 +1,5 @@
-// Package s3test has S3 services for tests: a [Fake] in memory, a real one ([Gateway]), and a proxy that fails ([Faulty]).
+// Package s3test provides S3 services for tests: an in-memory [Fake], a real one ([Gateway]), and a failing proxy
+// ([Faulty]).
 package s3test
 
 import (
@@ -19,12 +20,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Fake is a service in memory, with one bucket that is there from the beginning: "bucket". It checks no signatures.
+// Fake is an in-memory service with one existing bucket, "bucket". It checks no signatures.
 type Fake struct {
-	// IgnoreConditions has it write whatever the conditions say, as old services do; RefuseConditions has it say that it has no such thing.
+	// IgnoreConditions makes it ignore conditions of writes, as old services do; RefuseConditions makes it answer
+	// that they are not implemented.
 	IgnoreConditions, RefuseConditions bool
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	objects map[string]object
 	asked   map[string]int // requests, by method
 }
@@ -35,17 +37,17 @@ type object struct {
 	modified time.Time
 }
 
-// NewFake makes one.
+// NewFake returns a Fake with an empty bucket.
 func NewFake() *Fake { return &Fake{objects: map[string]object{}, asked: map[string]int{}} }
 
-// Serve serves a handler until the test ends, as a service.
+// Serve serves a handler until the test ends and returns it as a service.
 func Serve(t testing.TB, h http.Handler) s3.Service {
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	return s3.Service{Endpoint: srv.URL, AccessKey: "key", SecretKey: "secret"}
 }
 
-// Keys are those of all objects, in order.
+// Keys returns the keys of all objects, sorted.
 func (f *Fake) Keys() (keys []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +58,7 @@ func (f *Fake) Keys() (keys []string) {
 	return keys
 }
 
-// Asked is how many requests there were with a method, since it was asked last.
+// Asked returns the number of requests with a method since the previous call.
 func (f *Fake) Asked(method string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +115,7 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// perList is how many objects are in a list: fewer than those of a real service, so that lists have parts.
+// perList is the number of objects in a list: fewer than in a real service, so that lists are split.
 const perList = 7
 
 func (f *Fake) list(w http.ResponseWriter, q url.Values) {

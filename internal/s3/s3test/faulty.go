@@ -13,12 +13,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Faulty is a proxy in front of a service, which fails now and then: before a request, or after it, when it has happened.
+// Faulty is a proxy in front of a service that fails some requests, before or after the service has executed them.
 type Faulty struct {
 	proxy  *httputil.ReverseProxy
-	rate   atomic.Uint32 // of a thousand requests
+	rate   atomic.Uint32 // per thousand requests
 	down   atomic.Bool
-	Faults atomic.Int64 // that there were
+	Faults atomic.Int64 // the number of failed requests
 }
 
 // NewFaulty serves a proxy until the test ends. It fails nothing yet.
@@ -35,10 +35,10 @@ func NewFaulty(t testing.TB, service s3.Service) (*Faulty, s3.Service) {
 	return f, service
 }
 
-// Fail has so many of a thousand requests fail.
+// Fail sets how many of a thousand requests fail.
 func (f *Faulty) Fail(rate int) { f.rate.Store(uint32(rate)) } //nolint:gosec // it is up to 1000
 
-// Down has all of them fail, as those to a machine that is not there.
+// Down makes all requests fail, as if the machine were gone.
 func (f *Faulty) Down(down bool) { f.down.Store(down) }
 
 // ServeHTTP implements [http.Handler].
@@ -57,15 +57,15 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, "InternalError")
 	case 1:
 		fail(w, http.StatusServiceUnavailable, "SlowDown")
-	case 2: // nothing has happened
+	case 2: // nothing was executed
 		panic(http.ErrAbortHandler)
-	case 3: // it has, and nobody is told
+	case 3: // it was executed, but the client gets no answer
 		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
 		panic(http.ErrAbortHandler)
 	case 4: // the answer is cut
 		f.proxy.ServeHTTP(&cut{ResponseWriter: w, left: rand.N(64)}, r)
 		panic(http.ErrAbortHandler)
-	default: // it takes longer than anybody waits
+	default: // it takes longer than any client waits
 		f.proxy.ServeHTTP(&swallowed{header: http.Header{}}, r)
 		select {
 		case <-r.Context().Done():
@@ -74,14 +74,12 @@ func (f *Faulty) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// swallowed is an answer that nobody gets.
 type swallowed struct{ header http.Header }
 
 func (s *swallowed) Header() http.Header         { return s.header }
 func (s *swallowed) Write(p []byte) (int, error) { return len(p), nil }
 func (s *swallowed) WriteHeader(int)             {}
 
-// cut is an answer whose body ends early.
 type cut struct {
 	http.ResponseWriter
 	left int

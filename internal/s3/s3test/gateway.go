@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// GatewayProgram is the program of a real service: Versity's gateway (github.com/versity/versitygw), which keeps objects in a folder and does
-// conditional writes. "make s3-gateway" builds it. Empty: it is not there.
+// GatewayProgram returns the path of a real service's program: Versity's gateway (github.com/versity/versitygw),
+// which keeps objects in a folder and supports conditional writes. "make s3-gateway" builds it. Empty: not found.
 func GatewayProgram() string {
 	if p := os.Getenv("ROUSE_S3_GATEWAY"); p != "" {
 		return p
@@ -29,7 +29,8 @@ func GatewayProgram() string {
 	return ""
 }
 
-// Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test where there is none.
+// Gateway starts a real service with the bucket "bucket" until the test ends. It skips the test if the program is
+// missing.
 func Gateway(t testing.TB) s3.Service {
 	t.Helper()
 	return GatewayAt(t, "127.0.0.1")
@@ -58,7 +59,7 @@ func GatewayAt(t testing.TB, host string) s3.Service {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var end error // of the process; set before ended is closed
+	var end error // the process's error; set before ended is closed
 	ended := make(chan struct{})
 	go func() { end = cmd.Wait(); close(ended) }()
 	t.Cleanup(func() {
