@@ -12,19 +12,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// AccessLog makes the log of requests that a setting names: "json" writes a line of JSON for each to w, "off" is nil.
+// AccessLog returns the access log for a setting: "json" logs one line of JSON per request to w, "off" returns nil.
 func AccessLog(setting string, w io.Writer) (*slog.Logger, error) {
 	switch setting {
 	case "off":
-		return nil, nil // off is no log
+		return nil, nil // nil: no access log
 	case "json":
 		return jsonlog.New(w, slog.LevelInfo), nil
 	}
 	return nil, fmt.Errorf("%q: want json or off", setting)
 }
 
-// logAccess writes the line of a request that has ended to the access log. It has nothing of the request's body but
-// the model's name, and nothing of the answer's.
+// logAccess logs a request that has ended. Of the bodies of the request and its answer, only the model's name is
+// logged.
 func (c *call) logAccess() {
 	log := c.a.deps.Access
 	if log == nil {
@@ -38,7 +38,7 @@ func (c *call) logAccess() {
 		}
 	}
 	millis := func(key string, d time.Duration) {
-		if d == 0 { // the same text, and far cheaper than a fraction
+		if d == 0 { // a whole number has the same text, and is far cheaper than a fraction
 			attrs = append(attrs, slog.Int64(key, 0))
 			return
 		}
@@ -88,7 +88,7 @@ func (c *call) logAccess() {
 	c.writeAccess(log, ended, attrs)
 }
 
-// writeAccess writes a line of the access log: the logger's own methods look up who calls them.
+// writeAccess builds the record itself: the logger's own methods would look up their caller.
 func (c *call) writeAccess(log *slog.Logger, ended time.Time, attrs []slog.Attr) {
 	ctx, level := context.WithoutCancel(c.req.in.Context()), level(c.reply.status)
 	if !log.Enabled(ctx, level) {
@@ -96,10 +96,10 @@ func (c *call) writeAccess(log *slog.Logger, ended time.Time, attrs []slog.Attr)
 	}
 	line := slog.NewRecord(ended, level, "request", 0)
 	line.AddAttrs(attrs...)
-	_ = log.Handler().Handle(ctx, line) // there is nobody to tell, as with the logger
+	_ = log.Handler().Handle(ctx, line) // the log is the only place to report an error
 }
 
-// level is how serious a line is: what is the server's fault is an error, what is the client's is none.
+// level returns Error for a failure of the server (5xx), and Info otherwise.
 func level(status int) slog.Level {
 	if status >= http.StatusInternalServerError {
 		return slog.LevelError
@@ -107,7 +107,7 @@ func level(status int) slog.Level {
 	return slog.LevelInfo
 }
 
-// mostClip bounds what a client writes into a field of the log.
+// mostClip bounds the length of a client's value in a field of the log, in bytes.
 const mostClip = 256
 
 func clip(s string) string {

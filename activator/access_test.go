@@ -36,7 +36,7 @@ func (l *logText) String() string {
 	return l.text.String()
 }
 
-// TestAccessLog: one line a request, whatever becomes of it, with nothing of what was asked and answered, and without the key.
+// TestAccessLog: one line per request, whatever its outcome, without its content, its answer or the key.
 func TestAccessLog(t *testing.T) {
 	out := &logText{}
 	log, err := AccessLog("json", out)
@@ -112,7 +112,7 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// BenchmarkAccessLog is what the line of a request costs.
+// BenchmarkAccessLog measures the line of a request.
 func BenchmarkAccessLog(b *testing.B) {
 	log, _ := AccessLog("json", io.Discard)
 	r, _ := http.NewRequest(http.MethodPost, "http://x"+chatPath, nil)

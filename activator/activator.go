@@ -1,36 +1,32 @@
-// Package activator is the front door and the data path. Clients send it requests in the
-// OpenAI API, or in Ollama's own where a function runs on Ollama. It answers them through the
-// instances of functions and wakes an instance first where all of them sleep. A request never
-// fails because a model is asleep.
+// Package activator is the front door and the data path. Clients send it requests in the OpenAI API, or in Ollama's
+// own API if a function runs on Ollama. It forwards them to the instances of functions. If all instances of a
+// function are asleep, it wakes one first: a request never fails because a model is asleep.
 //
-// It makes no decision about memory: it wakes an instance only under a grant, and otherwise
-// reports its demand to the autoscaler (package demand). It does not change bodies.
+// The activator does not decide about memory: it wakes an instance only under a grant, and otherwise reports its
+// demand to the autoscaler (package demand). It does not change bodies.
 //
 // The life of one request:
 //
-//  1. The router ([Activator.Handler]) tells the front door, where the field "model" names the
-//     function or an adapter of it, from a function's own host, where all paths are the
-//     function's. A caller that has found the function itself calls [Activator.ServeFunction].
-//     In a cluster the name may be that of a service whose revisions share its requests
-//     ([Activator.PutTraffic]).
-//  2. Package peer identifies the client. The body is read whole, within the client's limits
-//     (internal/inbound), before anything else: the request can then wait, and be sent again,
-//     without its client. Package parse extracts the fields that the activator needs.
-//  3. An instance is awake and has a free slot (package route): the request is sent there.
-//  4. None is: the request waits in the function's queue (package hold), or is refused at once
-//     with a Retry-After. A sleeping instance with a grant is woken (package wake), once,
-//     however many requests wait. The first request is sent speculatively, right behind the
-//     call that wakes the instance. A streaming client that waits longer than
-//     [Config.CommentAfter] gets server-sent comments that tell the stage.
-//  5. The instance answers (package forward). If it refuses, or fails before the first byte,
-//     the request goes to another instance or back to its place in the queue: its client has
-//     seen nothing yet.
-//  6. After the first byte the answer is passed on as it arrives. An answer that is cut ends
-//     with an error that the client can tell from a complete answer.
+//  1. The router ([Activator.Handler]) separates the front door, where the field "model" names the function or one of
+//     its adapters, from a function's own host, where every path is the function's. A caller that already knows the
+//     function calls [Activator.ServeFunction]. In a cluster the name may be a service, whose revisions share its
+//     requests ([Activator.PutTraffic]).
+//  2. Package peer identifies the client. The body is read whole, within the client's limits (internal/inbound),
+//     before anything else: the request can then wait, and be sent again, without its client. Package parse extracts
+//     the fields that the activator needs.
+//  3. If an instance is awake and has a free slot (package route), the request is sent there.
+//  4. Otherwise the request waits in the function's queue (package hold), or is refused at once with a Retry-After.
+//     A sleeping instance with a grant is woken (package wake), once, however many requests wait. The first request
+//     is sent speculatively, right behind the call that wakes the instance. A streaming client that waits longer
+//     than [Config.CommentAfter] gets server-sent comments that report the stage.
+//  5. The instance answers (package forward). If it refuses, or fails before the first byte, the request goes to
+//     another instance or back to its place in the queue: its client has seen nothing yet.
+//  6. After the first byte the answer is passed on as it arrives. If it is cut, it ends with an error that the
+//     client can tell from a complete answer.
 //  7. The slot goes to the next request in the queue.
 //
-// A request is a call, which has four parts: what the client asks (request), its place in a
-// queue (waiting), what went to instances (delivery), and what the client gets (reply).
+// A request is a call, which has four parts: the client's request (request), its place in a queue (waiting), the
+// attempts at instances (delivery), and the client's answer (reply).
 //
 // Goroutines: each request runs on its own, from the router to the last byte, and so does each
 // wake (package wake). Demand and timers run on timer goroutines. The methods of [Activator] are
@@ -63,9 +59,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Deps are what the activator needs of others. Emitter, Waker and Transport must be given.
+// Deps are the activator's dependencies. Emitter, Waker and Transport are required.
 type Deps struct {
-	// Emitter takes the demand events. Emit must not call the activator.
+	// Emitter sends the demand events. Emit must not call the activator.
 	Emitter api.Emitter
 	// Waker wakes instances; a *control.Client is one.
 	Waker wake.Waker
@@ -73,70 +69,72 @@ type Deps struct {
 	Transport http.RoundTripper
 	// Peers identifies clients; nil: by their addresses, and none is trusted.
 	Peers *peer.Addresses
-	// Keys says which clients may send requests; nil: all may.
+	// Keys decides which clients may send requests; nil: all may.
 	Keys *keys.Store
-	// Page answers who asks the front door for a web page; nil: there is none.
+	// Page is the web page that browsers get at the front door; nil: none.
 	Page http.Handler
-	// Lists says whether a request may see the names of functions, and the metrics; nil: all may.
+	// Lists reports whether a request may see the names of functions, and the metrics; nil: all may.
 	Lists func(*http.Request) bool
-	// Waits says what keeps a function from waking, for its clients, empty if nothing does or it is
-	// not known; it must not block for long. Nil: it is never known.
+	// Waits returns, for clients, what keeps a function from waking; "" if nothing does or it is unknown. It must not
+	// block for long. Nil: always unknown.
 	Waits func(api.FunctionName) string
-	// LastError says why a function's last start failed to a caller who may administer it, and is empty to others; nil: to all.
+	// LastError returns why a function's last start failed, or "" for a caller who may not administer it. Nil: no one
+	// learns it.
 	LastError func(*http.Request, api.FunctionName) string
-	// Sight says which instances may see which clients' requests; nil: all may see all.
+	// Sight limits which instances may see which clients' requests; nil: all may see all.
 	Sight Sight
-	// Traces exports the spans of wakes; nil: they are not exported.
+	// Traces exports the spans of wakes; nil: none are exported.
 	Traces *waketrace.Exporter
-	// Others are told what clients' requests have cost here, as other activators tell [Activator.ServedElsewhere]; nil: there are none.
+	// Others tells the other activators what clients' requests have cost here; they pass it to
+	// [Activator.ServedElsewhere]. Nil: no others.
 	Others interface{ Served(u control.ClientUse) }
-	// Access gets a line for each request to a model; nil: none are written.
+	// Access logs each request to a model; nil: none.
 	Access *slog.Logger
-	// Logger; nil: nothing is logged.
+	// Logger is the log; nil: nothing is logged.
 	Logger *slog.Logger
-	// Registry takes the metrics and is served at /metrics; nil: a new one.
+	// Registry holds the metrics, which are served at /metrics; nil: a new one.
 	Registry *prometheus.Registry
 }
 
-// Activator holds, routes and wakes. See the package comment.
+// Activator holds and routes requests and wakes instances. See the package comment.
 type Activator struct {
 	cfg      Config
 	deps     Deps
 	log      *slog.Logger
 	metrics  *metrics.Metrics
-	unrouted *metrics.Function // of requests that found no function
+	unrouted *metrics.Function // for requests that found no function
 	door     *inbound.Door
 	client   *forward.Client
-	streams  streamTransports // for what is passed on while it comes
+	streams  streamTransports // for requests that are forwarded while they arrive
 	wakes    *wake.Once
 	handler  http.Handler
 	picks    picks
 
-	names    atomic.Pointer[directory] // what requests look names up in; replaced as a whole
-	calls    atomic.Uint64             // that have come
+	names    atomic.Pointer[directory] // how requests find functions; replaced as a whole
+	calls    atomic.Uint64             // the number of calls so far
 	inFlight atomic.Int64              // requests between their first line and last byte
 	draining atomic.Bool
 	tracer   *waketrace.Tracer
 	spent    *spent.Counter
-	woken    chan *wakeTrace // for Run to report; sent to by requests and calls, which drop a trace where it is full; never closed
+	woken    chan *wakeTrace // for Run to report; requests and calls send, and drop the trace if it is full; never closed
 	// idle is closed, once, when the activator drains and no request is in flight.
 	idle     chan struct{}
 	idleOnce sync.Once
 
-	mu        sync.Mutex // guards what follows and orders changes of names; taken before a function's mu
+	mu        sync.Mutex // guards the fields below and orders changes of names; locked before a function's mu
 	functions map[api.FunctionName]*function
 	cluster   cluster
-	lost      []string // names that were logged
+	lost      []string // lost names that were already logged
 }
 
-// cluster is what is known of services, by their names, and of namespaces.
+// cluster holds what the activator knows of services, by name, and of namespaces.
 type cluster struct {
 	traffic    map[api.FunctionName][]api.Share
 	created    map[api.FunctionName]time.Time
 	namespaces map[string]bool
 }
 
-// New makes an activator. It starts nothing.
+// New returns an activator. It starts no goroutine.
 func New(cfg Config, deps Deps) (*Activator, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -176,11 +174,11 @@ func New(cfg Config, deps Deps) (*Activator, error) {
 	return a, nil
 }
 
-// Handler serves clients.
+// Handler returns the handler for clients' requests.
 func (a *Activator) Handler() http.Handler { return a.handler }
 
-// Run reports wakes, and what clients use, until ctx ends, then ends the wakes under way and sends each
-// function's last level. Call [Activator.Drain] before ctx ends to lose no request.
+// Run reports wakes and clients' use until ctx ends. Then it ends the wakes in progress and sends each function's
+// last demand. Call [Activator.Drain] before ctx ends to lose no request.
 func (a *Activator) Run(ctx context.Context) error {
 	tell := time.NewTicker(spent.Every)
 	defer tell.Stop()
@@ -203,8 +201,8 @@ func (a *Activator) Run(ctx context.Context) error {
 	return nil
 }
 
-// function returns the record of a function, and makes one where there is none:
-// reports and grants may come before the declaration.
+// function returns the record of a function and creates it if needed: reports and grants may arrive before the
+// declaration.
 func (a *Activator) function(name api.FunctionName) *function {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,19 +214,19 @@ func (a *Activator) function(name api.FunctionName) *function {
 	return f
 }
 
-// known is the record of a function, nil where there is none.
+// known returns the record of a function, or nil.
 func (a *Activator) known(name api.FunctionName) *function {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.functions[name]
 }
 
-// PutFunction declares a function, or changes it. Requests that wait go on waiting, under the new bounds.
+// PutFunction declares a function, or changes it. Waiting requests keep waiting, under the new limits.
 func (a *Activator) PutFunction(spec api.Function) {
 	kind := spec.Runtime.Kind
 	spec = spec.WithDefaults()
 	if spec.Service != "" {
-		spec.Runtime.Kind = kind // what a revision does not say, its image may know
+		spec.Runtime.Kind = kind // for a revision without a kind, the image may decide
 	}
 	f := a.function(spec.Name)
 	f.mu.Lock()
@@ -246,8 +244,8 @@ func (a *Activator) PutFunction(spec api.Function) {
 	a.index()
 }
 
-// Expect tells how long a start and a wake of a function took before this process began, until it sees one: what clients are told
-// while they wait. 0 is unknown.
+// Expect sets how long a start and a wake of a function took before this process began; 0: unknown. Waiting clients
+// are told these times until this process has measured its own.
 func (a *Activator) Expect(name api.FunctionName, load, wake time.Duration) {
 	f := a.function(name)
 	f.mu.Lock()
@@ -255,8 +253,8 @@ func (a *Activator) Expect(name api.FunctionName, load, wake time.Duration) {
 	f.loadTime, f.wakeTime = cmp.Or(f.loadTime, load), cmp.Or(f.wakeTime, wake)
 }
 
-// Retire has the instances of a function take no further requests, whatever they report: the function is about to be
-// declared anew, and others take their place. It does nothing for a function that is not declared.
+// Retire stops sending requests to the present instances of a function, whatever they report: the function is about
+// to be redeclared, and new instances replace them. It does nothing if the function is not declared.
 func (a *Activator) Retire(name api.FunctionName) {
 	f := a.known(name)
 	if f == nil {
@@ -267,8 +265,8 @@ func (a *Activator) Retire(name api.FunctionName) {
 	f.set.Retire()
 }
 
-// Brings sets the adapters that the runtime of a function has of itself, before an instance has reported them: their
-// names are models of it. A report of an instance replaces them. It does nothing for a function that is not declared.
+// Brings sets the adapters that are built into a function's runtime, until an instance reports its own. Their names
+// become models of the function. It does nothing if the function is not declared.
 func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {
 	f := a.known(name)
 	if f == nil {
@@ -282,7 +280,7 @@ func (a *Activator) Brings(name api.FunctionName, adapters []api.ModelName) {
 	a.index()
 }
 
-// RemoveFunction forgets a function. Requests that wait for it are refused; running ones finish.
+// RemoveFunction removes a function. Requests that wait for it are refused; running ones finish.
 func (a *Activator) RemoveFunction(name api.FunctionName) {
 	a.mu.Lock()
 	f := a.functions[name]
@@ -300,10 +298,10 @@ func (a *Activator) RemoveFunction(name api.FunctionName) {
 	f.metrics.Remove()
 }
 
-// Declared says whether a function is declared.
+// Declared reports whether a function is declared.
 func (a *Activator) Declared(name api.FunctionName) bool { return a.names.Load().byName[name] != nil }
 
-// index makes a new directory of the functions that are declared.
+// index rebuilds the directory from the declared functions.
 func (a *Activator) index() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -326,7 +324,7 @@ func (a *Activator) index() {
 	a.lost = lost
 }
 
-// ObserveInstance takes in a report of an instance. Reports that are out of date do nothing.
+// ObserveInstance applies an instance's report. Outdated reports are ignored.
 func (a *Activator) ObserveInstance(st api.InstanceStatus) {
 	a.function(st.Function).observe(st)
 	if st.State == api.Gone {
@@ -334,7 +332,7 @@ func (a *Activator) ObserveInstance(st api.InstanceStatus) {
 	}
 }
 
-// Grant takes in a grant. If requests wait, the wake begins at once.
+// Grant stores a grant. If requests wait, the wake begins at once.
 func (a *Activator) Grant(g api.Grant) {
 	if !a.wakes.Grant(g) {
 		return
@@ -349,13 +347,12 @@ func (a *Activator) Grant(g api.Grant) {
 	}
 }
 
-// Revoke takes back the grants of g's instance up to g's epoch, and returns nil
-// when no wake under them is under way or can begin.
+// Revoke revokes the grants of g's instance up to g's epoch. It blocks until no wake under them is in progress or can
+// begin, and then returns nil.
 func (a *Activator) Revoke(ctx context.Context, g api.Grant) error { return a.wakes.Revoke(ctx, g) }
 
-// Fail notes that a function can't start now: waiting requests are refused with
-// err, and so are new ones until an instance is awake or err's RetryAfter, if it
-// has one, is over. A nil err ends that.
+// Fail records that a function can't start now. Waiting requests are refused with err. New ones are refused too,
+// until an instance is awake or err's RetryAfter, if it has one, has passed. A nil err ends this.
 func (a *Activator) Fail(name api.FunctionName, err *api.Error) {
 	f := a.function(name)
 	f.mu.Lock()
@@ -369,7 +366,7 @@ func (a *Activator) Fail(name api.FunctionName, err *api.Error) {
 	}
 }
 
-// close stops the timers of f, and sends its last level.
+// close stops f's timers and sends its last demand.
 func (f *function) close() {
 	f.mu.Lock()
 	f.retry.Stop()

@@ -66,7 +66,7 @@ func TestManyAtZeroWakeOnce(t *testing.T) {
 	}
 }
 
-// TestWithoutAGrant leaves the wake to the autoscaler: the demand is all that the activator does.
+// TestWithoutAGrant: without a grant the activator only reports its demand, and leaves the wake to the autoscaler.
 func TestWithoutAGrant(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -92,7 +92,7 @@ func TestRefusalPutsBack(t *testing.T) {
 	name := b.function("m", nil)
 	i := b.instance(name, "m-0001", api.Awake)
 	b.grant(i, 1)
-	i.set(api.Asleep) // and nobody reports it
+	i.set(api.Asleep) // unreported
 	resp, got := b.post(chatPath, `{"model":"m"}`)
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("got %s %s", resp.Status, got)
@@ -121,7 +121,7 @@ func TestFail(t *testing.T) {
 		b.eventually("a demand", func() bool { return len(b.demands()) > 0 })
 		b.a.Fail(name, api.Errorf(503, api.CodeStartFailed, "the model file is missing"))
 	}()
-	for range 2 { // held, and new
+	for range 2 { // one held, one new
 		resp, got := b.post(chatPath, `{"model":"m"}`)
 		if resp.StatusCode != 503 || !strings.Contains(got, "the model file is missing") || !strings.Contains(got, api.CodeStartFailed) {
 			t.Errorf("got %s %s", resp.Status, got)
@@ -239,7 +239,8 @@ func TestRemoveFunction(t *testing.T) {
 	}
 }
 
-// TestRetire: who comes once a function is declared anew waits for a new instance, though the old one is awake.
+// TestRetire: a request that comes once a function is redeclared waits for a new instance, though the old one is
+// awake.
 func TestRetire(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)

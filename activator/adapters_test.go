@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// adapters reports that an instance has loaded them.
+// adapters reports that an instance has loaded these adapters.
 func (b *bench) adapters(f *fakeInstance, names ...api.ModelName) {
 	f.mu.Lock()
 	f.status.Adapters = names
@@ -56,7 +56,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// An adapter on standby is a name as well, and whoever has it loaded goes first.
+// TestStandbyAdapters: an adapter on standby has a name too, and an instance that has loaded it is preferred.
 func TestStandbyAdapters(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -83,7 +83,8 @@ func TestStandbyAdapters(t *testing.T) {
 	}
 }
 
-// What the last instance had is a name while there is none, unless its declaration is taken back.
+// TestAdaptersOfNobody: the adapters in the last report keep their names without an instance, unless they are no
+// longer declared.
 func TestAdaptersOfNobody(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", func(f *api.Function) { f.Runtime.Adapters = []api.Adapter{{Name: "declared"}} })
@@ -113,7 +114,8 @@ func TestAdaptersOfNobody(t *testing.T) {
 	known("m")
 }
 
-// TestClashingAdapters: an adapter never takes a function's name, of two adapters the first function's counts, and each is said once.
+// TestClashingAdapters: an adapter never takes a function's name; of two adapters the first function's counts; each
+// is listed once.
 func TestClashingAdapters(t *testing.T) {
 	var log bytes.Buffer
 	b := &bench{t: t}

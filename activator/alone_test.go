@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestTheOnlyFunction: a client need not name what it can't choose; with two it must.
+// TestTheOnlyFunction: a client need not name the only function; with two it must.
 func TestTheOnlyFunction(t *testing.T) {
 	b := startBench(t, nil)
 	b.instance(b.function("only", nil), "only-0001", api.Awake)
@@ -24,7 +24,7 @@ func TestTheOnlyFunction(t *testing.T) {
 	}
 }
 
-// TestNoOllamaHere: who looks for an Ollama sees one only where a function has its API.
+// TestNoOllamaHere: a client that looks for Ollama finds it only if a function has its API.
 func TestNoOllamaHere(t *testing.T) {
 	b := startBench(t, nil)
 	b.function("e", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM })

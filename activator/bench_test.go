@@ -14,9 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// BenchmarkWarm measures the hop: a client and an instance on Unix sockets,
-// with the activator between them (hop) and without it (direct). The difference
-// of the two is what the activator costs.
+// BenchmarkWarm measures the hop: a client and an instance on Unix sockets, with the activator between them (hop) and
+// without it (direct). The difference is the activator's cost.
 func BenchmarkWarm(b *testing.B) {
 	bench := startBench(b, nil)
 	name := bench.function("m", func(f *api.Function) { f.Concurrency = 1000 })

@@ -12,27 +12,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// maxGiven is how many runtimes one request may see fail before its first byte:
-// a request that kills runtimes must not kill them all.
+// maxGiven bounds how many runtimes may fail on one request before its first byte: a request that kills runtimes must
+// not kill them all.
 const maxGiven = 3
 
-// call is one client's request from its first line to its last byte: what the client asks, where the
-// request waits, what is sent to instances, and what the client gets. All of it belongs to the
-// request's goroutine, but for what a part says is guarded otherwise.
+// call is one client's request from its first line to its last byte: the request, its wait, its attempts at
+// instances, and the reply. It belongs to the request's goroutine, except for what its parts say is guarded
+// otherwise.
 type call struct {
 	a      *Activator
 	ctx    context.Context // ends with the client, the deadline, or cancel
 	cancel context.CancelCauseFunc
 
-	f *function // that serves it; nil: not known yet
-	// group is what has f as one of its variants, where the client named the model of
-	// all of them; nil: it named f.
+	f *function // the function that serves it; nil: not known yet
+	// group is the model with variants that the client named, of which f is one; nil: the client named f.
 	group      *target
-	atOnce     bool       // it is refused where it would have to wait
-	background bool       // it takes only what is left over, and is no demand
-	refusals   int        // times that it went from one of them to another that was not refused
-	trace      *wakeTrace // that its answer ends; nil: none
-	woken      api.Trace  // of the wake that it waited for; zero: it waited for none
+	atOnce     bool       // refuse it rather than wait
+	background bool       // it uses only spare capacity, and is no demand
+	refusals   int        // the number of moves to another variant after a refusal
+	trace      *wakeTrace // the trace that its answer ends; nil: none
+	woken      api.Trace  // the trace of the wake that it waited for; zero: none
 
 	req    request
 	holder holder
@@ -41,8 +40,8 @@ type call struct {
 	reply  reply
 }
 
-// serve serves one request for f, or where f is nil for the function that the body names. One that is to be served at
-// once does not wait for a slot. Held requests wait in what it calls: see [call.end].
+// serve serves one request for f, or for the function that the body names if f is nil. With atOnce, it does not wait
+// for a slot. A held request blocks in here: see [call.end].
 func (a *Activator) serve(w http.ResponseWriter, r *http.Request, f *function, atOnce bool) {
 	c := a.newCall(w, r, f, atOnce)
 	defer c.end()
@@ -67,7 +66,7 @@ func (a *Activator) newCall(w http.ResponseWriter, r *http.Request, f *function,
 	return c
 }
 
-// begin does what comes before the request may wait for a slot. After an error nothing but [call.end] is left to do.
+// begin does everything that comes before waiting for a slot. After an error only [call.end] is left to do.
 func (c *call) begin() error {
 	if !c.a.arrive() {
 		c.reply.w.Header().Set("Connection", "close")
@@ -84,13 +83,13 @@ func (c *call) begin() error {
 	return nil
 }
 
-// end gives back all that the call has taken, as far as it came. It is one function, and not a defer for each: those
-// would lie on the stack for as long as the request waits, and a stack is the most of what a held request takes.
+// end releases everything that the call has acquired so far. It is one function rather than many defers: those would
+// stay on the stack while the request waits, and the stack is most of a held request's memory.
 func (c *call) end() {
 	c.reply.comment.stop()
 	c.reply.unread.Clear(c.reply.out)
 	c.sent.cutOff()
-	if c.f != nil { // the variant where it ended
+	if c.f != nil { // the last variant
 		c.f.forget(c)
 	}
 	if c.req.body != nil {
@@ -105,7 +104,7 @@ func (c *call) end() {
 	c.a.leave()
 }
 
-// read reads the request whole. After nil its body is to be released.
+// read reads the whole request. If it returns nil, the caller must release the body.
 func (c *call) read() (err error) {
 	limit, err := c.req.timeLimit()
 	if err != nil {
@@ -129,7 +128,7 @@ func (c *call) read() (err error) {
 	return err // an *api.Error
 }
 
-// find reads what must be known of the body and finds the function.
+// find parses the body and finds the function.
 func (c *call) find() *api.Error {
 	if c.req.plain {
 		return nil
@@ -164,8 +163,8 @@ func (c *call) find() *api.Error {
 	return t.lacks(f, path)
 }
 
-// run gets the request answered: it waits for a slot, sends, and where the
-// instance did not take it, does so again.
+// run gets the request answered: it waits for a slot and sends, and repeats both if the instance did not accept the
+// request.
 func (c *call) run() {
 	for {
 		s, err := c.f.acquire(c)
@@ -177,7 +176,7 @@ func (c *call) run() {
 			return
 		}
 		begun := c.reply.answered != 0 || c.atOnce && control.KnownState(c.req.in.Header.Get(control.HeaderState))
-		if begun && !s.limits.resumes { // the function was changed, or it is another variant: the client would get the whole answer again
+		if begun && !s.limits.resumes { // the function was changed, or this is another variant: the client would get the whole answer again
 			c.f.finish(s, false, c.req.Input, 0)
 			c.refuse(api.Errorf(http.StatusBadGateway, api.CodeStreamCut, "%s (request %s)", api.NotGoneOn("the function that is there now"), c.req.id))
 			return
@@ -197,8 +196,8 @@ func (c *call) run() {
 	}
 }
 
-// send gives the request to the instance of s, and the answer to the client; done: there is one. An error is what the
-// client is to be told, nil that the request goes elsewhere.
+// send sends the request to the instance of s, and the answer to the client; done reports that there was an answer.
+// An error is for the client; nil without done means that the request goes elsewhere.
 func (c *call) send(s *slot) (done bool, err error) {
 	stop := c.limit(s.limits.last, tookTooLong)
 	defer stop()
@@ -212,8 +211,8 @@ func (c *call) send(s *slot) (done bool, err error) {
 	return c.answer(s, answer), nil
 }
 
-// failed gives the slot of an attempt back that has failed with err. It returns what the client is to be
-// told, nil where the request goes elsewhere.
+// failed gives back the slot of an attempt that failed with err. It returns the error for the client, or nil if the
+// request goes elsewhere.
 func (c *call) failed(s *slot, err error) error {
 	var failed *forward.Failure
 	if !errors.As(err, &failed) { // the client left, or its time is up
@@ -231,7 +230,7 @@ func (c *call) failed(s *slot, err error) error {
 	if failed.Given {
 		c.sent.given++
 	}
-	if failed.Given && c.atOnce { // who holds the request decides whether and where it is tried again
+	if failed.Given && c.atOnce { // the front door that holds the request decides whether and where to retry
 		return failed.Err
 	}
 	if c.sent.given >= maxGiven {
@@ -245,8 +244,8 @@ func (c *call) failed(s *slot, err error) error {
 	return nil
 }
 
-// abandon estimates what the instance of s has done for a request whose answer is not waited for, or not to its end. Of a stream it is
-// known, as far as it came.
+// abandon estimates the work that the instance of s did for a request whose answer is not read to its end. For a
+// stream the work is known, as far as the stream came.
 func (c *call) abandon(s *slot) {
 	c.reply.instance, c.reply.estimate.input = s.instance.ID, c.req.Input
 	if (c.req.prompts || c.req.style != api.StreamPlain) && !c.streamed() {
@@ -254,8 +253,8 @@ func (c *call) abandon(s *slot) {
 	}
 }
 
-// answer hands the instance's answer to the client and gives the slot back. done is false where the answer
-// was cut, and the request goes to another instance that goes on with it.
+// answer copies the instance's answer to the client and gives the slot back. done is false if the answer was cut and
+// another instance resumes it.
 func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	if t := c.reply.timing; c.reply.answered == 0 {
 		c.f.metrics.Timing(t)
@@ -267,7 +266,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	c.reply.ends, c.trace = c.trace, nil
 	c.reply.resumes = c.sent.resumed < maxResumed
 	err := c.reply.copy(c.ctx, s.instance.ID, answer, started)
-	if c.reply.answered/100 != 2 { // else the client has a part of an answer, whatever came of the rest
+	if c.reply.answered/100 != 2 { // otherwise the client has part of an answer, whatever happened to the rest
 		c.reply.answered, c.reply.instance = status, s.instance.ID
 	}
 	if errors.Is(err, errGoesOn) || errors.Is(err, errMoved) {
@@ -275,7 +274,7 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 		c.elsewhere(s, err)
 		return false
 	}
-	// Before the slot goes to the next: a runtime that still generates has none free.
+	// Close before the slot is reused: a runtime that still generates has no free slot.
 	if err != nil {
 		c.cancel(err)
 	}
@@ -297,14 +296,14 @@ func (c *call) answer(s *slot, answer *forward.Answer) (done bool) {
 	c.reply.status = status
 	c.f.metrics.Done(status, time.Since(c.req.begun))
 	if errors.Is(err, errAbort) || status == api.StatusClientClosed {
-		// The only way to tell the client of a body without events. A client that
-		// seems to have left may only have closed its sending side, and still read.
+		// Without events, aborting the connection is the only way to tell the client. A client that seems to have
+		// left may only have closed its sending side, and still read.
 		panic(http.ErrAbortHandler)
 	}
 	return true
 }
 
-// refuse answers with an error of Rouse's own.
+// refuse answers with one of Rouse's own errors.
 func (c *call) refuse(err error) {
 	e, m := api.AsError(err), c.a.unrouted
 	if c.f != nil {
@@ -312,7 +311,7 @@ func (c *call) refuse(err error) {
 	}
 	e = withID(e, c.req.id)
 	c.reply.status, c.reply.code = e.Status, e.Code
-	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or of a stream that was to go on
+	c.spend(c.reply.instance, c.reply.used(c.req.Input)) // for a client that has left, or a stream that should have been resumed
 	m.Refused(e.Code)
 	m.Done(e.Status, time.Since(c.req.begun))
 	started, h := c.reply.comment.stop(), c.reply.w.Header()

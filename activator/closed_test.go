@@ -14,13 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// ours are headers by which only we speak to instances, as a client may write them.
+// ours are headers that only we may send to instances, as a client may write them.
 var ours = []string{
 	control.HeaderState, "x-rouse-stream-state", "X_Rouse_Stream_State", "X-ROUSE_Stream-State", control.HeaderTenant, "X_Rouse_Tenant", control.HeaderTrusted, control.HeaderWait,
 	control.HeaderRefused, control.HeaderFailed, control.HeaderUsage, "X_Rouse_Usage", "Ce-Id", "K-Network-Hash",
 }
 
-// said are the headers of ours that an instance was told.
+// said returns the headers of ours that an instance got.
 func said(r *http.Request) (names []string) {
 	for name, values := range r.Header {
 		if control.Reserved(name) {
@@ -31,8 +31,7 @@ func said(r *http.Request) (names []string) {
 	return names
 }
 
-// TestClientsDoNotSpeakForUs: whatever a client writes into the headers by which we speak to instances, and whatever it asks for, the instance is told what
-// we say, and nothing else.
+// TestClientsDoNotSpeakForUs: whatever a client writes into our headers, the instance gets only our values.
 func TestClientsDoNotSpeakForUs(t *testing.T) {
 	const forged = "id:1::0:11;12"
 	asksNew := fmt.Sprint(control.HeaderState, []string{control.StateNew})
@@ -72,7 +71,7 @@ func TestClientsDoNotSpeakForUs(t *testing.T) {
 	}
 }
 
-// TestClientsDoNotSpeakForUsAsTheyStream is the same for what is passed on while it comes: connections that are upgraded, and HTTP/2.
+// TestClientsDoNotSpeakForUsAsTheyStream is the same for streamed requests: upgraded connections, and HTTP/2.
 func TestClientsDoNotSpeakForUsAsTheyStream(t *testing.T) {
 	told := make(chan string, 1) // of each request
 	_, door := plainBench(t, func(w http.ResponseWriter, r *http.Request) {

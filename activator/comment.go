@@ -8,18 +8,17 @@ import (
 	"time"
 )
 
-// comments keeps a streaming client informed while its request is held:
-// server-sent comments, which every client of such streams ignores. The first
-// one sends the header: from then on a failure can only be an event.
+// comments sends server-sent comments, which clients ignore, to a streaming client while its request is held. The
+// first one sends the header: from then on a failure can only be reported as an event.
 //
-// It writes from a timer's goroutine, so that the request's own goroutine does
-// nothing but wait for its slot; after stop the connection is the request's alone.
+// A timer's goroutine writes them, so that the request's own goroutine only waits for its slot. After stop, the
+// connection belongs to the request alone.
 type comments struct {
 	reply *reply
 	a     *Activator
 
 	mu      sync.Mutex // guards all below, and the connection until stop
-	f       *function  // that the request waits for
+	f       *function  // the function that the request waits for
 	since   time.Time  // when it first waited
 	timer   *time.Timer
 	state   commentState
@@ -35,7 +34,7 @@ const (
 	commentStopped
 )
 
-// begin says that the request waits for f. It starts the timer, if that does not run yet.
+// begin starts the comments, if they are not running: the request waits for f.
 func (m *comments) begin(f *function, since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,8 +46,8 @@ func (m *comments) begin(f *function, since time.Time) {
 	m.timer = time.AfterFunc(max(m.a.cfg.CommentAfter-m.reply.timing.Hold, 0), m.tick)
 }
 
-// dispatched says that the request is on its way. A client that has no header
-// yet gets no comment now, so that it can still get an honest status.
+// dispatched records that the request was sent to an instance. A client without a header then gets no comment, so
+// that it can still get an honest status.
 func (m *comments) dispatched() {
 	if m.timer == nil {
 		return
@@ -62,7 +61,7 @@ func (m *comments) dispatched() {
 	}
 }
 
-// stop ends the comments and says whether the header is sent. It waits for one that is being written.
+// stop ends the comments and reports whether the header was sent. It waits for a comment that is being written.
 func (m *comments) stop() (started bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,23 +72,23 @@ func (m *comments) stop() (started bool) {
 	return m.started
 }
 
-// again says that the header is sent, and that the request may wait once more.
+// again lets the comments begin once more, for a request whose header was sent.
 func (m *comments) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.started, m.state = true, commentIdle
 }
 
-// leastExpected is the shortest time that a comment tells: a shorter one was wrong, and the true one is unknown.
+// leastExpected is the shortest expected time that a comment mentions: a shorter estimate was wrong, and the true
+// time is unknown.
 const leastExpected = 50 * time.Millisecond
 
-// tick writes one comment.
 func (m *comments) tick() {
 	m.mu.Lock()
 	f := m.f
 	m.mu.Unlock()
 	now := time.Now()
-	stage, why, expected := f.stage(now) // without the lock: it may ask others
+	stage, why, expected := f.stage(now) // unlocked: it may ask others
 	share := f.startShare()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,17 +118,17 @@ func (m *comments) tick() {
 	m.timer.Reset(m.a.cfg.CommentEvery)
 }
 
-// streamHeader sends the header of a stream whose answer is not there yet.
+// streamHeader sends the header of a stream before its answer has come.
 func (r *reply) streamHeader() {
 	h := r.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would keep the comments back
+	h.Set("X-Accel-Buffering", "no") // or nginx would buffer the comments
 	h.Set("Trailer", "Server-Timing")
 	r.w.WriteHeader(http.StatusOK)
 }
 
-// word makes a stage one printable word: it comes from an instance.
+// word replaces the unprintable characters and spaces of a stage, which comes from an instance.
 func word(stage string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r == 0x7f {

@@ -14,10 +14,10 @@ import (
 type Config struct {
 	// Name is the sender's name in events, unique among activators.
 	Name string
-	// Bodies bounds the bodies of requests, one and all together: those that arrive, wait or run.
+	// Bodies bounds request bodies, each and in total: those that arrive, wait or run.
 	Bodies inbound.Config
-	// MaxEvent bounds an event of an answer that is kept back until it is whole; of a longer one the
-	// pieces are passed on. Default 1 MiB. What an answer takes is counted with its request's body.
+	// MaxEvent bounds an event of an answer that is buffered until it is whole; a longer event is passed on in
+	// pieces. Default 1 MiB. The buffer counts toward the memory of its request's body.
 	MaxEvent api.Bytes
 	// CommentAfter is how long a streaming client is held before it gets its header and the first comment. Default 1 s.
 	CommentAfter time.Duration
@@ -28,10 +28,10 @@ type Config struct {
 	// Domain is the suffix of functions' own hosts, NAME.NAMESPACE.Domain. Default "localhost";
 	// [NoDomain]: functions have no own hosts, and every host is the front door's.
 	Domain string
-	// Stored says to clients how a response could be stored, which the activator does not do: what does it takes the fields that ask for it
-	// out of a request. Empty: it can't.
+	// Stored tells clients how a response can be stored. The activator itself stores none: the server in front that
+	// does removes the fields that ask for it. Empty: responses can't be stored.
 	Stored string
-	// Version is the text of /version.
+	// Version is the response body of /version.
 	Version string
 	// PrivateMetrics keeps /metrics off the front door: the caller serves [Deps.Registry] elsewhere.
 	PrivateMetrics bool
@@ -40,7 +40,6 @@ type Config struct {
 // NoDomain is the [Config.Domain] of an activator whose functions have no own hosts.
 const NoDomain = "-"
 
-// withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
 	c.Bodies = c.Bodies.WithDefaults()
 	c.CommentAfter = cmp.Or(c.CommentAfter, time.Second)
@@ -52,7 +51,7 @@ func (c Config) withDefaults() Config {
 
 var domain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// Validate reports the first field that is wrong, and what it should be. Zero fields have defaults and are right.
+// Validate returns an error for the first invalid field, with the valid values. Zero fields take their defaults.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	if err := c.Bodies.Validate(); err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestWhoLeavesIsCharged: a client that leaves is charged what its instance has done: what is known of a stream, and the estimate of an answer that is
-// none. It is in the meter, in the metric, which its account is charged with too, and in the access log.
+// TestWhoLeavesIsCharged: a client that leaves is charged for its instance's work: the known part of a stream, and an
+// estimate for an answer that is no stream. It is in the meter, in the metric, which its account is charged with too,
+// and in the access log.
 func TestWhoLeavesIsCharged(t *testing.T) {
 	const (
 		responses = "event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":\"hello hello hello hello hello hello hello hello hello hello\",\"item_id\":\"msg_1_0\",\"logprobs\":[],\"output_index\":0,\"sequence_number\":4,\"type\":\"response.output_text.delta\"}\n\n"
@@ -28,7 +29,7 @@ func TestWhoLeavesIsCharged(t *testing.T) {
 	)
 	for name, test := range map[string]struct {
 		path, more string
-		sends      []string // nothing: no answer begins
+		sends      []string // empty: no answer begins
 		input      int      // negative: estimated
 		output     int
 	}{
@@ -102,7 +103,8 @@ func TestWhoLeavesIsCharged(t *testing.T) {
 	}
 }
 
-// TestEstimateOfWhatWasMade: of an answer that did not come as much was made as others have in that time, and not more than was asked for.
+// TestEstimateOfWhatWasMade: an unfinished answer is estimated at the output of others in that time, and at most the
+// requested tokens.
 func TestEstimateOfWhatWasMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &function{output: 30}

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestCutInEveryShape: whichever API a client speaks, a stream that its instance leaves unfinished, or that
-// takes too long, ends with an error in the shape of that API.
+// TestCutInEveryShape: in every API, a stream that its instance leaves unfinished, or that takes too long, ends with
+// an error in the API's format.
 func TestCutInEveryShape(t *testing.T) {
 	b := startBench(t, nil)
 	i := b.instance(b.ollama("m", nil), "m-0001", api.Awake)
@@ -31,7 +31,7 @@ func TestCutInEveryShape(t *testing.T) {
 		} {
 			t.Run(strings.ReplaceAll(tc.path[1:], "/", "-")+" "+what, func(t *testing.T) {
 				i.chat = func(w http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body) // else nobody sees that the caller leaves
+					_, _ = io.Copy(io.Discard, r.Body) // otherwise the caller's leaving goes unnoticed
 					w.Header().Set("Content-Type", tc.kind)
 					_, _ = io.WriteString(w, tc.first)
 					w.(http.Flusher).Flush()

@@ -14,14 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// delivery is what went to instances for one request.
+// delivery records the attempts to send one request to instances.
 type delivery struct {
-	attempts    int            // times that it was sent
-	given       int            // of these, times that a runtime may have seen it
-	resumed     int            // of these, times that the answer went on where that of another instance was cut
-	moved       int            // of these, times that its instance gave way
-	before      forward.Timing // when the last answer was cut that goes on
-	last        string         // the code of the last attempt that did not answer it; empty: none
+	attempts    int            // the number of attempts
+	given       int            // of these, the attempts that a runtime may have seen
+	resumed     int            // of these, the attempts that resumed an answer that was cut
+	moved       int            // of these, the attempts whose instance gave way
+	before      forward.Timing // the timing when the answer that is being resumed was last cut
+	last        string         // the error code of the last failed attempt; empty: none
 	speculative *speculative   // nil: nothing was sent to an instance that is being woken
 }
 
@@ -45,10 +45,10 @@ func (c *call) try(s *slot) (*forward.Answer, error) {
 	return answer, err
 }
 
-// mostNext is how many instances a gateway is told besides the one that was chosen.
+// mostNext is how many alternative instances a gateway is told.
 const mostNext = 2
 
-// nameNext tells the gateway that passes c on where it may go instead of the instance of s.
+// nameNext tells the gateway that forwards c which instances it may use instead of the instance of s.
 func (f *function) nameNext(c *call, s *slot) {
 	if c.req.via == nil {
 		return
@@ -61,7 +61,7 @@ func (f *function) nameNext(c *call, s *slot) {
 	}
 }
 
-// moveSlot moves s to the instance that has answered c, where the gateway that passes it on says which.
+// moveSlot moves s to the instance that answered c, if the forwarding gateway named it.
 func (f *function) moveSlot(c *call, s *slot) {
 	if c.req.via == nil || c.req.via.Served == "" || c.req.via.Served == s.base.Host {
 		return
@@ -84,10 +84,10 @@ func (f *function) moveSlot(c *call, s *slot) {
 	f.dispatch()
 }
 
-// attempt is what is sent to the instance at base.
+// attempt returns the call to the instance at base.
 func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 	attempt := &forward.Call{In: c.req.in, Body: c.req.body, ID: c.req.id, Base: base, Kind: c.req.style, Usage: &c.reply.usage, MaxEvent: c.a.cfg.MaxEvent, Memory: c.req.body,
-		Asks:   !c.req.plain && c.req.via == nil, // else its answer is passed on as it comes
+		Asks:   !c.req.plain && c.req.via == nil, // otherwise its answer is passed on as it comes
 		Counts: c.atOnce && c.req.in.Header[control.HeaderUsage] != nil,
 		Plain:  c.req.plain, Tenant: c.req.peer.Tenant(), Models: c.models(), Trusted: c.req.peer.Trusted, Credentials: l.credentials && !c.holder.keyed()}
 	switch {
@@ -110,34 +110,32 @@ func (c *call) attempt(base *url.URL, l limits) *forward.Call {
 	return attempt
 }
 
-// speculative is a request that went to an instance right behind the call that wakes it, so
-// that the instance takes it in the moment that it is awake: the answer to the wake and the request
-// after it need not cross first. The request waits in its queue all the same, and
-// nothing else changes:
+// speculative is a request that was sent to an instance right behind the call that wakes it. The instance handles it
+// as soon as it is awake, without a round trip in between. Meanwhile the request waits in its queue as usual:
 //
-//  1. The instance keeps it until its runtime takes requests, and keeps what that answers back until the
-//     canary has been answered as before; or it refuses it.
-//  2. Where it begins to answer, the request gets a slot of this instance there and then, in whatever
-//     state we think that it is: it may be on its way to sleep again, and waits for the end of this request.
-//  3. A refusal counts for nothing once the request has got a slot: it is sent, as if it had not been before.
-//  4. Where it gets a slot of another instance, is refused, or its client leaves, what
-//     was sent is cut off, which ends it there too.
+//  1. The instance holds it until its runtime accepts requests, and holds the answer until the canary has passed; or
+//     it refuses it.
+//  2. When it begins to answer, the request gets a slot of this instance immediately, in whatever state we believe
+//     the instance to be. It may be about to sleep again, and then waits for the end of this request.
+//  3. If it refuses after the request got a slot, the request is sent as if for the first time.
+//  4. If the request gets a slot of another instance, is refused, or its client leaves, the speculative call is
+//     cancelled, which ends it at the instance too.
 type speculative struct {
 	instance api.InstanceID
 	cut      context.CancelFunc
-	// done is closed by the sending goroutine, once, when what follows is written.
+	// done is closed by the sending goroutine, once, after the fields below are set.
 	done   chan struct{}
 	answer *forward.Answer
 	err    error
 }
 
-// speculate sends c, which waits as e, behind the wake of an instance, which has begun.
+// speculate sends c, which waits as e, right behind the call that wakes an instance.
 func (c *call) speculate(to *route.Instance, e *hold.Entry[*slot], attempt *forward.Call) {
 	ctx, cut := context.WithCancel(c.ctx)
 	s := &speculative{instance: to.ID, cut: cut, done: make(chan struct{})}
 	attempt.Wait = true
 	c.sent.speculative = s
-	client, f := c.a.client, c.f // it changes only after cutOff
+	client, f := c.a.client, c.f // c.f changes only after cutOff
 	go func() {
 		defer close(s.done)
 		if s.answer, s.err = client.Send(ctx, *attempt); s.err == nil {
@@ -146,12 +144,12 @@ func (c *call) speculate(to *route.Instance, e *hold.Entry[*slot], attempt *forw
 	}()
 }
 
-// answered gives e, where it waits, a slot of the instance that answers what was sent to it.
+// answered gives e, if it still waits, a slot of the instance that answers its speculative call.
 func (f *function) answered(e *hold.Entry[*slot], i *route.Instance) {
 	f.mu.Lock()
 	waits := f.queue.Leave(e)
 	var s *slot
-	if waits { // else it has a slot, or has left
+	if waits { // otherwise it has a slot, or has left
 		f.set.Reserve(i, e.Want.Adapter)
 		f.set.Sent(i, e.Want, time.Now())
 		s = f.hand(i, api.Choice{By: api.ByWake, Running: i.Running() - 1}, e)
@@ -163,7 +161,7 @@ func (f *function) answered(e *hold.Entry[*slot], i *route.Instance) {
 	}
 }
 
-// cutOff ends what was sent speculatively, where there is anything, and waits until it has ended.
+// cutOff cancels the speculative call, if there is one, and waits until it has ended.
 func (d *delivery) cutOff() {
 	s := d.speculative
 	if s == nil {
@@ -176,8 +174,8 @@ func (d *delivery) cutOff() {
 	}
 }
 
-// speculated is the answer to what was sent speculatively to an instance; done is false if the
-// request is still to be sent.
+// speculated returns the answer to the speculative call to an instance; done is false if the request still has to be
+// sent.
 func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done bool, err error) {
 	s := d.speculative
 	if s == nil || s.instance != to {
@@ -187,7 +185,7 @@ func (d *delivery) speculated(to api.InstanceID) (answer *forward.Answer, done b
 	<-s.done // it ends with the context of the call at the latest
 	d.speculative = nil
 	if s.err == nil {
-		return s.answer, true, nil // the end of the call's context ends its own
+		return s.answer, true, nil // the end of the call's context ends ctx too
 	}
 	s.cut()
 	var failed *forward.Failure

@@ -8,30 +8,29 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// retryElsewhere is what a client is asked to wait when the activator shuts down: another takes over.
+// retryElsewhere is the Retry-After during shutdown: another activator takes over.
 const retryElsewhere = time.Second
 
 func shuttingDown() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeShutdown, "the server is shutting down: try again").WithRetryAfter(retryElsewhere)
 }
 
-// arrive counts a request in; it returns false where the activator takes no more. Each call needs a [Activator.leave].
+// arrive counts a request in, and returns false if the activator is draining. Each call needs a matching
+// [Activator.leave].
 func (a *Activator) arrive() bool {
 	a.inFlight.Add(1)
 	return !a.draining.Load()
 }
 
-// leave counts a request out.
 func (a *Activator) leave() {
 	if a.inFlight.Add(-1) == 0 && a.draining.Load() {
 		a.idleOnce.Do(func() { close(a.idle) })
 	}
 }
 
-// Drain refuses new requests with 503 from now on and blocks until those that
-// wait or run have finished. If ctx ends first it refuses the requests that still wait,
-// ends those that still run with an error, waits until their clients have been told,
-// and returns ctx's cause. Draining can't be undone.
+// Drain refuses new requests with 503 from now on and blocks until the waiting and running ones have finished. If ctx
+// ends first, it refuses the waiting requests and ends the running ones with an error. It then waits until their
+// clients have been told, and returns ctx's cause. Draining can't be undone.
 func (a *Activator) Drain(ctx context.Context) error {
 	a.inFlight.Add(1)
 	a.draining.Store(true)
@@ -55,10 +54,10 @@ func (a *Activator) Drain(ctx context.Context) error {
 	defer grace.Stop()
 	select {
 	case <-a.idle:
-	case <-grace.C: // a client that does not read
+	case <-grace.C: // for a client that does not read
 	}
 	return context.Cause(ctx)
 }
 
-// cutGrace is how long telling the clients of cut requests may take.
+// cutGrace bounds the time for telling the clients of cut requests.
 const cutGrace = time.Second

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// dying is a client's connection to a cluster that ends behind so many bytes, where the cluster dies; -1: it lives.
+// dying is a client's connection to a cluster that dies after so many bytes; -1: it lives.
 type dying struct {
 	http.ResponseWriter
 	left int
@@ -33,18 +33,19 @@ func (d *dying) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// FlushError is for [http.ResponseController].
+// FlushError supports [http.ResponseController].
 func (d *dying) FlushError() error { return http.NewResponseController(d.ResponseWriter).Flush() }
 
 func (d *dying) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestStreamsGoOnInAnotherCluster: behind a front door a stream goes on where an instance of a cluster dies, gives way, or the cluster dies, at
-// each byte. The client gets each event once, and a front door that does not ask gets the error event of before.
+// TestStreamsGoOnInAnotherCluster: behind a front door a stream is resumed if, at any byte, its instance dies or
+// gives way, or its cluster dies. The client gets each event once. A front door that does not ask for resumption gets
+// the error event as before.
 func TestStreamsGoOnInAnotherCluster(t *testing.T) {
 	front := startBench(t, nil)
 	fn := front.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 2 })
 	var mu sync.Mutex
-	dies := -1        // behind so many bytes does the next cluster that is asked
+	dies := -1        // the next cluster dies after so many bytes
 	f := &resumable{} // the instances of both clusters
 	for i := range 2 {
 		cluster := startBench(t, nil)
@@ -63,7 +64,7 @@ func TestStreamsGoOnInAnotherCluster(t *testing.T) {
 			cluster.a.ServeAtOnce(out, r, "default/m")
 		}
 	}
-	cut := func(text string) { // of the next attempt, wherever it goes
+	cut := func(text string) { // sets the cut of the next attempt, wherever it goes
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.cuts = []string{text}

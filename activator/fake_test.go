@@ -22,23 +22,24 @@ import (
 
 const chatPath = "/v1/chat/completions"
 
-// fakeInstance is an instance by hand, on a Unix socket: the client path of
-// chat, and the control path that wakes it. What it answers is the test's to choose.
+// fakeInstance is a fake instance on a Unix socket: the client path of chat, and the control path that wakes it. The
+// test chooses its answers.
 type fakeInstance struct {
 	t        testing.TB
 	id       api.InstanceID
 	function api.FunctionName
 	endpoint api.Endpoint
-	report   func(api.InstanceStatus) // what the node agent would pass on
+	report   func(api.InstanceStatus) // for reports that the node agent would pass on
 
-	// oldSteps says that the steps in its status are of before the next wake.
+	// oldSteps means that the steps in its status are from before the next wake.
 	oldSteps bool
-	// wakeTakes and wakeFails say what the next wakes do.
+	// wakeTakes and wakeFails determine the next wakes.
 	wakeTakes time.Duration
-	// before and after are called in a wake before the instance is awake, and before it says so; nil: nothing.
+	// before and after are called in a wake before the instance is awake, and before it reports that; nil: not
+	// called.
 	before, after func()
 	wakeFails     atomic.Int32
-	// chat answers a request that the instance took; nil: one word.
+	// chat answers a request that the instance accepted; nil: one word.
 	chat http.HandlerFunc
 
 	mu     sync.Mutex // guards all below
@@ -46,7 +47,7 @@ type fakeInstance struct {
 	turned chan struct{} // closed when the state is next set, or a wake fails
 
 	wakes, served, refused atomic.Int32
-	kept                   atomic.Int32 // requests that waited for a wake
+	kept                   atomic.Int32 // requests held for a wake
 	most, running          atomic.Int32
 }
 
@@ -76,7 +77,7 @@ func (f *fakeInstance) set(s api.State) api.InstanceStatus {
 	return f.status
 }
 
-// turn lets go of the requests that wait for the wake. f.mu is held.
+// turn releases the requests that wait for the wake. f.mu is held.
 func (f *fakeInstance) turn() {
 	if f.turned != nil {
 		close(f.turned)
@@ -84,7 +85,7 @@ func (f *fakeInstance) turn() {
 	f.turned = nil
 }
 
-// await keeps a request that came behind a wake, as instances do.
+// await holds a request that came behind a wake, as instances do.
 func (f *fakeInstance) await(r *http.Request) {
 	f.mu.Lock()
 	if r.Header.Get(control.HeaderWait) == "" || f.status.State != api.Asleep {
@@ -96,7 +97,7 @@ func (f *fakeInstance) await(r *http.Request) {
 	}
 	turned := f.turned
 	f.mu.Unlock()
-	body, _ := io.ReadAll(r.Body) // else nobody sees that the client leaves
+	body, _ := io.ReadAll(r.Body) // otherwise the client's leaving goes unnoticed
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	f.kept.Add(1)
 	select {
@@ -164,7 +165,7 @@ func (f *fakeInstance) wake(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(st)
 }
 
-// answerOnce answers with the request's own body in it, so that a test sees who was answered with what.
+// answerOnce answers with the request's own body, so that a test can match answers to requests.
 func answerOnce(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	if strings.Contains(string(body), `"stream":true`) {

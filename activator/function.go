@@ -14,14 +14,12 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// function is one function as this activator sees it: its instances, the
-// requests that wait and run, and what it tells the autoscaler. One mutex
-// guards the queue and the instances together, so that "no slot is free" and
-// "then wait" are one step.
+// function is this activator's state of one function: its instances, its waiting and running requests, and its
+// demand. One mutex guards the queue and the instances together, so that "no slot is free" and "then wait" are one
+// step.
 //
-// Whatever may free a slot or make an instance awake then calls [function.dispatch],
-// which returns only when no request waits or no slot is free. So a request that
-// has entered the queue need not try again.
+// Whatever may free a slot or wake an instance calls [function.dispatch] afterwards, which returns only when no
+// request waits or no slot is free. So a request in the queue need not try again.
 type function struct {
 	name    api.FunctionName
 	created time.Time
@@ -29,21 +27,22 @@ type function struct {
 	metrics *metrics.Function
 	meter   *demand.Meter
 
-	mu         sync.Mutex // guards all below; never held while something blocks
+	mu         sync.Mutex // guards all below; never held while blocking
 	spec       api.Function
 	declared   bool // by PutFunction; reports and grants may come before it
 	queue      hold.Queue[*slot]
 	set        route.Set
 	calls      map[*call]struct{} // all that wait or run
-	sheds      map[*call]struct{} // those that run and may be ended for others
+	sheds      map[*call]struct{} // running calls that may be ended for others
 	slots      int                // in use
-	background int                // of these, those of requests in the background
-	known      []api.ModelName    // adapters that the directory has
-	seen       []api.ModelName    // adapters that the instances had by their last reports
+	background int                // of these, slots of background requests
+	known      []api.ModelName    // the adapters in the directory
+	seen       []api.ModelName    // the adapters in the instances' last reports
 	last       time.Time          // when the last request arrived
-	output     api.Tokens         // that an answer has, in the mean of the last ones; 0: not known
-	pace       time.Duration      // that a token of one takes, in the same mean; 0: not known
-	// The autoscaler's reason why the function can't start, nil: it can; and until when (zero: until it is awake).
+	output     api.Tokens         // the mean output of the last answers; 0: unknown
+	pace       time.Duration      // the mean time of an output token, likewise; 0: unknown
+	// Why the function can't start, from the autoscaler; nil: it can. And until when; zero: until an instance is
+	// awake.
 	failed      *api.Error
 	failedUntil time.Time
 	waking      underway
@@ -52,30 +51,30 @@ type function struct {
 	// The last known durations of a wake and a start; 0 while unknown.
 	wakeTime, loadTime time.Duration
 	unavailable        clock       // no instance is awake
-	paused             clock       // a node is being provisioned or the model fetched: the limits of waiting requests stand still
-	retry              *time.Timer // calls again, when an instance is avoided or a wake is paused
+	paused             clock       // waiting for a node or for the model to be fetched: the limits of waiting requests stand still
+	retry              *time.Timer // dispatches again when an instance is avoided or a wake is paused
 	retryAt            time.Time   // zero: not armed
 }
 
-// slot is what a waiting request gets: an instance, or the reason why there is none.
+// slot is the result of a wait: an instance, or the reason for refusal.
 type slot struct {
 	instance   *route.Instance
 	why        api.Choice
-	adapter    api.ModelName // for which it is reserved
+	adapter    api.ModelName // the adapter that it is reserved for
 	base       *url.URL
 	limits     limits
 	refused    *api.Error
-	trace      *wakeTrace // that the request ends; nil: none
+	trace      *wakeTrace // the trace that the request ends; nil: none
 	charge     hold.Charge[*slot]
 	client     string
 	priority   int
-	cost       float64 // that is charged
+	cost       float64 // the cost charged so far
 	taken      time.Time
-	call       *call // whose request may be ended for another; nil: it may not
-	background bool  // its request is one in the background
+	call       *call // the call if it may be ended for another; otherwise nil
+	background bool  // its request runs in the background
 }
 
-// clock adds up the time in which a condition held.
+// clock adds up the time during which a condition held.
 type clock struct {
 	since time.Time // zero: it does not hold
 	total time.Duration
@@ -108,7 +107,7 @@ func newFunction(a *Activator, name api.FunctionName) *function {
 	return f
 }
 
-// level is the demand that the autoscaler gets.
+// level returns the demand to report to the autoscaler.
 func (f *function) level() api.Demand {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +135,7 @@ func (f *function) level() api.Demand {
 	return d
 }
 
-// take makes a slot of i that was just picked, for which a client is charged. The caller holds mu.
+// take returns a slot of i, which was just picked, and charges the client. The caller holds mu.
 func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName, client string, priority int, cost float64) *slot {
 	f.slots++
 	f.metrics.Running(1)
@@ -144,11 +143,11 @@ func (f *function) take(i *route.Instance, why api.Choice, adapter api.ModelName
 	return &slot{instance: i, why: why, adapter: adapter, taken: time.Now(), base: i.Base(), limits: f.limits(), charge: f.queue.Charge(client, priority, cost), client: client, priority: priority, cost: cost}
 }
 
-// usualOutput is how many tokens an answer is taken to have where none has been seen.
+// usualOutput is the assumed number of output tokens before any answer was seen.
 const usualOutput api.Tokens = 256
 
-// cost is what a request is expected to cost. Many ask for far more than they use, so the usual
-// length of answers bounds what they ask for. The caller holds mu.
+// cost estimates the cost of a request. Many clients ask for far more output than they use, so the usual output
+// bounds it. The caller holds mu.
 func (f *function) cost(r *request) float64 {
 	output := cmp.Or(f.output, usualOutput)
 	if asked := r.Tokens - r.Input; asked > 0 {
@@ -157,7 +156,7 @@ func (f *function) cost(r *request) float64 {
 	return hold.Cost(r.Input, output)
 }
 
-// made estimates how many tokens were generated for a request of whose answer, which is no stream, nothing has come.
+// made estimates the tokens generated for a request that is not a stream and whose answer has not begun.
 func (f *function) made(s *slot, r *request) api.Tokens {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,13 +170,13 @@ func (f *function) made(s *slot, r *request) api.Tokens {
 	return output
 }
 
-// limits are those of a request that is sent now. The caller holds mu.
+// limits returns the limits of a request that is sent now. The caller holds mu.
 func (f *function) limits() limits {
 	return limits{last: f.spec.RequestTimeout, first: f.spec.FirstByteTimeout, idle: f.spec.IdleTimeout, credentials: f.spec.PassCredentials,
 		resumes: f.spec.Resumes(), moves: f.spec.Moves(), handled: f.spec.TellsState() && len(f.spec.Handler) > 0}
 }
 
-// release gives a slot back, whose request has cost so much. The caller holds mu.
+// release gives a slot back and corrects its charge to the actual cost. The caller holds mu.
 func (f *function) release(s *slot, cost float64) {
 	f.queue.Settle(s.charge, cost)
 	f.served(s.client, s.priority, cost-s.cost)
@@ -190,28 +189,28 @@ func (f *function) release(s *slot, cost float64) {
 	f.set.Release(s.instance, s.adapter)
 }
 
-// served tells the other activators what a client's requests have cost. It does not block.
+// served tells the other activators the cost of a client's requests. It does not block.
 func (f *function) served(client string, priority int, cost float64) {
 	if others := f.a.deps.Others; others != nil {
 		others.Served(control.ClientUse{Function: f.name, Priority: priority, Client: client, Cost: cost})
 	}
 }
 
-// servedElsewhere takes what they tell.
+// servedElsewhere charges the cost that another activator reported.
 func (f *function) servedElsewhere(u control.ClientUse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue.Elsewhere(u.Client, u.Priority, u.Cost)
 }
 
-// forget drops a call that has ended. It holds no slot any more.
+// forget removes a call that has ended and holds no slot.
 func (f *function) forget(c *call) {
 	f.mu.Lock()
 	delete(f.calls, c)
 	f.mu.Unlock()
 }
 
-// finish gives a slot back after the last byte, or when the client left. The request has used so many tokens.
+// finish gives a slot back after the last byte, or after the client left. input and output are the tokens used.
 func (f *function) finish(s *slot, served bool, input, output api.Tokens) {
 	now := time.Now()
 	f.mu.Lock()
@@ -220,7 +219,7 @@ func (f *function) finish(s *slot, served bool, input, output api.Tokens) {
 		pace := now.Sub(s.taken) / time.Duration(output)
 		f.pace += (pace - cmp.Or(f.pace, pace)) / 8
 		f.pace = cmp.Or(f.pace, pace)
-		f.output += (output - cmp.Or(f.output, output)) / 8 // an exponential mean of about the last eight
+		f.output += (output - cmp.Or(f.output, output)) / 8 // an exponential mean over about the last eight
 		f.output = cmp.Or(f.output, output)
 	}
 	if served {
@@ -236,7 +235,7 @@ func (f *function) finish(s *slot, served bool, input, output api.Tokens) {
 	f.gather()
 }
 
-// giveBack gives a slot back because the instance refused the request or failed.
+// giveBack gives back the slot of an instance that refused the request or failed.
 func (f *function) giveBack(s *slot, code string) {
 	now := time.Now()
 	f.mu.Lock()
@@ -248,7 +247,7 @@ func (f *function) giveBack(s *slot, code string) {
 	f.meter.Changed()
 }
 
-// callAgain makes f try again at the given time. The caller holds mu.
+// callAgain schedules another dispatch at the given time. The caller holds mu.
 func (f *function) callAgain(at, now time.Time) {
 	if !f.retryAt.IsZero() && !at.Before(f.retryAt) {
 		return
@@ -257,7 +256,7 @@ func (f *function) callAgain(at, now time.Time) {
 	f.retry.Reset(max(at.Sub(now), 0))
 }
 
-// again is the timer's: an instance may be tried again, or a wake begun.
+// again runs on the timer: an instance may be retried, or a wake begun.
 func (f *function) again() {
 	now := time.Now()
 	f.mu.Lock()
@@ -271,7 +270,7 @@ func (f *function) again() {
 	f.dispatch()
 }
 
-// cut ends all requests that still wait or run, with err.
+// cut ends all waiting and running requests with err.
 func (f *function) cut(err *api.Error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

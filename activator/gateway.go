@@ -8,18 +8,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Headers of inference gateways: those of the llm-d router, and the names that the Gateway API inference extension had for
-// them. That of the tenant is package peer's.
+// Headers of inference gateways: first the llm-d router's names, then the earlier ones of the Gateway API inference
+// extension. Package peer has the header of the tenant.
 var (
 	headersObjective = [...]string{"X-Llm-D-Inference-Objective", "X-Gateway-Inference-Objective"}
 	headersTTFT      = [...]string{"X-Llm-D-Slo-Ttft-Ms", "X-Gateway-Slo-Ttft-Ms", "X-Slo-Ttft-Ms"}
 	headersTPOT      = [...]string{"X-Llm-D-Slo-Tpot-Ms", "X-Gateway-Slo-Tpot-Ms", "X-Slo-Tpot-Ms"}
 )
 
-// headerDropped says why a request was not served, in the words of the llm-d router.
+// headerDropped is the llm-d router's header for the reason of a refusal.
 const headerDropped = "X-Llm-D-Request-Dropped-Reason"
 
-// dropped are its values.
+// dropped maps error codes to values of headerDropped.
 var dropped = map[string]string{
 	api.CodeHoldFull:    "rejected-saturated",
 	api.CodeBusy:        "rejected-saturated",
@@ -31,7 +31,7 @@ var dropped = map[string]string{
 	api.CodeEvicted:     "evicted-priority",
 }
 
-// first is the first of some headers that a request has; empty: it has none.
+// first returns the first nonempty value among some headers, or "".
 func first(h http.Header, names []string) string {
 	for _, name := range names {
 		if v := h.Get(name); v != "" {
@@ -41,8 +41,8 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// objectives reads what the request asks of its times. The time to the first token orders the requests of one client. The
-// time of a token is for whoever decides by it behind us: it is only looked at.
+// objectives reads the request's latency objectives. The time to the first token orders one client's requests. The
+// time per output token is only checked: a scheduler behind us may use it.
 func (r *request) objectives() *api.Error {
 	for _, names := range [][]string{headersTTFT[:], headersTPOT[:]} {
 		v := first(r.in.Header, names)
@@ -60,7 +60,7 @@ func (r *request) objectives() *api.Error {
 	return nil
 }
 
-// objective gives the request the priority of the objective that it names, where objectives are declared.
+// objective sets the priority from the objective that the request names, if objectives are declared.
 func (c *call) objective() *api.Error {
 	name := first(c.req.in.Header, headersObjective[:])
 	if name == "" || c.a.deps.Keys == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// atOnceTransport answers each request itself: what is measured is the activator's own work.
+// atOnceTransport answers each request itself, so that only the activator's own work is measured.
 type atOnceTransport struct{}
 
 func (atOnceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -28,8 +28,8 @@ func (atOnceTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// BenchmarkGateway is what keys, limits, order and the access log cost a request together: the same request with and
-// without them, in turn. The difference of the medians is their cost.
+// BenchmarkGateway measures the cost of keys, limits, order and the access log: the same request with and without
+// them, in turn. The difference of the medians is their cost.
 func BenchmarkGateway(b *testing.B) {
 	store := keys.NewStore(nil)
 	store.Load(&apikey.File{Keys: []apikey.Key{{

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// gatewayBench trusts 192.0.2.9, and knows two objectives. The function has one slot unless it is declared otherwise, and sleeps.
+// gatewayBench trusts 192.0.2.9, and has two objectives. By default the function has one slot and sleeps.
 func gatewayBench(t *testing.T, declare func(*api.Function), declared ...apikey.Key) (*bench, *fakeInstance) {
 	t.Helper()
 	s := keys.NewStore(nil)
@@ -42,7 +42,7 @@ func gatewayBench(t *testing.T, declare func(*api.Function), declared ...apikey.
 	return b, i
 }
 
-// TestGatewaysHeaders: a gateway that is trusted says by the field's headers how urgent its requests are, and whose.
+// TestGatewaysHeaders: a trusted gateway sets its requests' urgency and clients with the usual headers.
 func TestGatewaysHeaders(t *testing.T) {
 	b, i := gatewayBench(t, nil)
 	order := make(chan string, 8)
@@ -102,7 +102,7 @@ func TestGatewaysHeadersOfOthers(t *testing.T) {
 	}
 }
 
-// TestWhyARequestWasDropped: gateways read it in a header.
+// TestWhyARequestWasDropped: gateways read the reason in a header.
 func TestWhyARequestWasDropped(t *testing.T) {
 	b, _ := gatewayBench(t, func(f *api.Function) { f.Hold.Capacity = 1 })
 	held := make(chan *httptest.ResponseRecorder, 1)
@@ -118,8 +118,8 @@ func TestWhyARequestWasDropped(t *testing.T) {
 	<-held
 }
 
-// TestEviction ends a sheddable request that runs for one that is not, where the function says so: one for each, the one
-// that is worth the least. Its client can tell, and send it again.
+// TestEviction: a running sheddable request is ended for one that is not sheddable, if the function allows it: one
+// for each, the least valuable. Its client can recognize that, and send it again.
 func TestEviction(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		b, i := gatewayBench(t, func(f *api.Function) { f.Hold.EvictSheddable, f.Concurrency = on, 2 })

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// pipes is a listener whose connections are in memory: as many as a test wants, without file descriptors.
+// pipes is a listener of in-memory connections, any number without file descriptors.
 type pipes struct {
 	accept chan net.Conn
 	closed chan struct{}
@@ -43,20 +43,20 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// memory is what is in use of the heap and of stacks.
+// memory returns the memory of the heap and of stacks in use.
 func memory() uint64 {
 	runtime.GC()
-	runtime.GC() // the first leaves what pools hold
+	runtime.GC() // the first leaves the contents of pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse
 }
 
-// heldBody is how large the body of a held request is.
+// heldBody is the size of a held request's body.
 const heldBody = 1 << 10
 
-// heldMany has n requests wait for a function that is asleep, wakes it, and wants them all answered. It returns what
-// an idle connection takes, and what each request took more than that and its body while it waited: buffers,
+// heldMany lets n requests wait for a function that is asleep, wakes it, and checks that all are answered. It returns
+// the memory of an idle connection, and how much more each waiting request takes besides its body: buffers,
 // goroutines and a place in the queue.
 func heldMany(tb testing.TB, n int) (connection, request float64) {
 	b := startBench(tb, func(c *Config) { c.Bodies.Memory = 8 << 30 })
@@ -121,7 +121,7 @@ func answered(tb testing.TB, c *bufio.ReadWriter) {
 	}
 }
 
-// TestManyHeld holds more requests than a client usually has, and wants what each takes bounded.
+// TestManyHeld holds more requests than a client usually has, and checks the memory of each.
 func TestManyHeld(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector's own memory would count")

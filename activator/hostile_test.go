@@ -17,22 +17,22 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// hostile is what an instance may do with a stream that it is to go on with.
+// hostile is an instance's misbehaviour with a stream that it should resume.
 type hostile struct {
 	does  func(w http.ResponseWriter, r *http.Request)
-	whole bool   // the stream is whole where it does so once
-	why   string // of the error where it does so always; empty: it has no words of its own
-	at    int    // the number of events behind which the stream must have been cut for that; 0: any
+	whole bool   // the stream completes if this happens once
+	why   string // the error if this always happens; empty: no particular text
+	at    int    // the number of events after which the stream must have been cut for it; 0: any
 }
 
-// events flushes events as those of a stream.
+// events flushes a stream's events.
 func events(w http.ResponseWriter, text string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = io.WriteString(w, text)
 	w.(http.Flusher).Flush()
 }
 
-// raw answers with bytes that are the whole of what its connection has.
+// raw answers with the raw bytes of the whole connection.
 func raw(text string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		c, _, err := w.(http.Hijacker).Hijack()
@@ -56,7 +56,7 @@ func answers(status int, kind, body string, header ...string) func(http.Response
 	}
 }
 
-// cuts sends what follows of the stream, and something else, and ends the connection.
+// cuts sends the rest of the stream, then text, and closes the connection.
 func cuts(text string) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		events(w, text)
@@ -100,7 +100,7 @@ func hostileTargets() map[string]hostile {
 	}
 }
 
-// left waits until nothing of a function is taken, and nobody serves a request any more.
+// left waits until a function has no reserved slots, and no request is being served.
 func (b *bench) left(fakes ...*fakeInstance) {
 	b.t.Helper()
 	b.eventually("nothing is taken, and nobody works for it", func() bool {
@@ -116,7 +116,8 @@ func (b *bench) left(fakes ...*fakeInstance) {
 	})
 }
 
-// rightly checks what the client of a stream got: its beginning, each event once and in order, and then the end or one error.
+// rightly checks what the client of a stream got: its beginning, each event once and in order, then the end or one
+// error.
 func rightly(got string, whole bool, why string) error {
 	at := 0
 	for event := range strings.SplitSeq(strings.TrimSuffix(got, "\n\n"), "\n\n") {
@@ -140,8 +141,9 @@ func rightly(got string, whole bool, why string) error {
 	return nil
 }
 
-// TestHostileTargets: an instance that is to go on with a stream refuses, lies, hangs or dies, once and always, wherever the stream was cut. The client has
-// each event once and then the rest of the stream, or one error; the request counts once; and nothing of it is left anywhere.
+// TestHostileTargets: an instance that should resume a stream refuses, lies, hangs or dies, once or always, wherever
+// the stream was cut. The client gets each event once and then the rest of the stream, or one error; the request
+// counts once; and nothing of it remains.
 func TestHostileTargets(t *testing.T) {
 	for name, test := range hostileTargets() {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +162,8 @@ func TestHostileTargets(t *testing.T) {
 						test.does(w, r)
 						return true
 					}
-					header := []string{headerTimeout, "20"}  // what hangs fails
-					if always && test.why == "took longer" { // it would go on for ever
+					header := []string{headerTimeout, "20"}  // a hanging one fails
+					if always && test.why == "took longer" { // it would never end
 						header = []string{headerTimeout, "0.4"}
 					}
 					_, got := m.post(chatPath, `{"model":"m","stream":true}`, append(header, "Authorization", "Bearer k-a")...)
@@ -175,8 +177,8 @@ func TestHostileTargets(t *testing.T) {
 	}
 }
 
-// TestTargetsThatHang: an instance that is to go on with a stream says nothing, or nothing more. The function's limits end the request as they end
-// others, with one error, and the instance hears of it.
+// TestTargetsThatHang: an instance that should resume a stream sends nothing, or nothing more. The function's limits
+// end the request like any other, with one error, and the instance notices.
 func TestTargetsThatHang(t *testing.T) {
 	waits := func(before string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -187,7 +189,7 @@ func TestTargetsThatHang(t *testing.T) {
 			return true
 		}
 	}
-	const limit = 600 * time.Millisecond // what an instance does before it hangs takes less, however busy the machine is
+	const limit = 600 * time.Millisecond // an instance's work before it hangs takes less, however busy the machine is
 	for name, test := range map[string]struct {
 		does func(http.ResponseWriter, *http.Request) bool
 		set  func(*api.Function)
@@ -219,7 +221,7 @@ func TestTargetsThatHang(t *testing.T) {
 	}
 }
 
-// TestClientLeavesInAMove: wherever a stream is on its way to another instance, its client leaves, and all of it ends.
+// TestClientLeavesInAMove: at whatever point of a move a stream's client leaves, everything ends.
 func TestClientLeavesInAMove(t *testing.T) {
 	for name, does := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"while it waits for an instance": answers(http.StatusServiceUnavailable, "application/json", `{"error":{"message":"full"}}`, control.HeaderRefused, api.CodeBusy),
@@ -236,7 +238,7 @@ func TestClientLeavesInAMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, cut := range []string{sent(0, 2), moves(0, 2)} {
 				m := newMetered(t)
-				asked := make(chan struct{}) // closed when an instance is to go on
+				asked := make(chan struct{}) // closed when an instance is asked to resume
 				var once sync.Once
 				m.instances.cuts = []string{cut}
 				m.instances.goesOn = func(w http.ResponseWriter, r *http.Request) bool {

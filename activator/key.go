@@ -15,19 +15,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// holder is who pays for a request: the account of the key that its client has shown, and what the request is
-// charged. It is empty where no key is needed.
+// holder is the account that pays for a request, and its charge. It is empty if no key is needed.
 type holder struct {
-	account *keys.Account // nil: there is none
-	charge  *keys.Charge  // nil: nothing is charged yet
-	watch   func() bool   // ends the watch for the key's end; nil: there is none
+	account *keys.Account // nil: none
+	charge  *keys.Charge  // nil: nothing charged yet
+	watch   func() bool   // ends the watch for the key's end; nil: none
 }
 
-// keyed says whether the client has shown a key, which is nobody else's to see.
+// keyed reports whether the client presented a key, which must not be passed on.
 func (h *holder) keyed() bool { return h.account != nil && h.account.Tenant != "" }
 
-// clientOf finds out who sends a request: by its key where keys are on, else by its address. A peer that the
-// operator trusts needs no key, nor a front door that passes a request on: they have asked their own clients for theirs.
+// clientOf identifies a request's client: by its key if keys are on, otherwise by its address. Trusted peers need no
+// key, nor does a front door that forwards a request: they authenticated their own clients.
 func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) {
 	if l := laterOf(r.Context()); l != nil {
 		return a.whose(l.caller)
@@ -43,7 +42,7 @@ func (a *Activator) clientOf(r *http.Request) (peer.Peer, *keys.Account, error) 
 	return clientFor(account, p), account, nil
 }
 
-// clientFor is the client that an account makes of one: its tenant, where it has one.
+// clientFor returns the client for an account: its tenant if it has one, otherwise p.
 func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	if account.Tenant != "" {
 		p = peer.Peer{Client: peer.Named(account.Tenant)}
@@ -51,7 +50,7 @@ func clientFor(account *keys.Account, p peer.Peer) peer.Peer {
 	return p
 }
 
-// authenticate finds out who the client is, before its body is read.
+// authenticate identifies the client, before the body is read.
 func (c *call) authenticate() (err error) {
 	c.req.peer, c.holder.account, err = c.a.clientOf(c.req.in)
 	if err != nil {
@@ -67,7 +66,7 @@ func (c *call) authenticate() (err error) {
 	return nil
 }
 
-// permit says why the client may not have what it asks for, and bounds the priority of what is served in the background.
+// permit returns an error if the client may not make this request, and bounds the priority of background requests.
 func (c *call) permit(found *api.Error) *api.Error {
 	err := c.allow(found)
 	if c.background {
@@ -76,8 +75,8 @@ func (c *call) permit(found *api.Error) *api.Error {
 	return err
 }
 
-// allow says why the client may not have what it asks for. The function is found, or the error is why it was not: a
-// client that may not use all models does not learn which of the others there are.
+// allow returns an error if the client may not make this request. found is the error of the lookup, if it failed: a
+// restricted client must not learn which other models exist.
 func (c *call) allow(found *api.Error) *api.Error {
 	account := c.holder.account
 	if account == nil {
@@ -89,7 +88,7 @@ func (c *call) allow(found *api.Error) *api.Error {
 		}
 		return found
 	}
-	switch { // nothing of a function is said to who may not use it, not even what its runtime lacks
+	switch { // a client that may not use a function learns nothing of it, not even what its runtime lacks
 	case c.f != nil && !account.Allows(c.f.namesFor(c.req.Model, c.req.adapter)...),
 		c.f == nil && found != nil && found.Code == api.CodeModelNotFound && !account.Allows(c.req.Model):
 		return notAllowed(account, c.req.Model)
@@ -123,8 +122,8 @@ func notAllowed(account *keys.Account, model string) *api.Error {
 	return e
 }
 
-// namesFor are the names by which a client may have been allowed f: those of its model, or where the request names an
-// adapter that one alone.
+// namesFor returns the names under which a client may be allowed to use f: those of its model, or only the adapter's
+// if the request names one.
 func (f *function) namesFor(asked string, adapter api.ModelName) []string {
 	if adapter != "" {
 		return []string{asked, string(adapter)}
@@ -142,11 +141,12 @@ func (f *function) namesFor(asked string, adapter api.ModelName) []string {
 	return names
 }
 
-// models are those that the requests inside of a call of /invocations may name: those of its function that the key may use. nil: all.
+// models returns the models that the requests within a call of /invocations may name: those of the function that the
+// key allows. nil: all.
 func (c *call) models() (list []string) {
 	account := c.holder.account
 	switch {
-	case c.atOnce && account == nil: // another front door says it
+	case c.atOnce && account == nil: // the other front door says which
 		return c.req.in.Header[control.HeaderModels]
 	case account == nil, account.Unrestricted(), !strings.HasSuffix(c.req.in.URL.Path, pathInvocations):
 		return nil
@@ -162,7 +162,6 @@ func (c *call) models() (list []string) {
 	return list
 }
 
-// settle ends what the request is charged.
 func (c *call) settle() {
 	h := &c.holder
 	if h.watch != nil {
@@ -179,7 +178,7 @@ func (c *call) settle() {
 	c.a.metrics.Tenant(h.tenant(), c.reply.status, used.input, used.output)
 }
 
-// tenant is whose key the client has shown: the tenant's, or of a key without one its own name. Empty: it has shown none.
+// tenant returns the tenant of the client's key, or the key's name if it has no tenant; "" without a key.
 func (h *holder) tenant() string {
 	if h.account == nil {
 		return ""
@@ -187,9 +186,9 @@ func (h *holder) tenant() string {
 	return cmp.Or(h.account.Tenant, h.account.Name)
 }
 
-// spend counts what a request has used of an instance.
+// spend records what a request used of an instance.
 func (c *call) spend(id api.InstanceID, used tokens) {
-	if used.input+used.output == 0 { // the instance has refused it
+	if used.input+used.output == 0 { // the instance refused it
 		return
 	}
 	u := api.Use{Instance: id, Tenant: c.holder.tenant(), Requests: 1, Input: used.input, Cached: used.cached, Output: used.output, Cost: hold.Cost(used.input, used.output)}
@@ -199,7 +198,7 @@ func (c *call) spend(id api.InstanceID, used tokens) {
 	c.a.spent.Add(time.Now(), c.f.name, u)
 }
 
-// mayList says whether the client may see the names of all functions.
+// mayList reports whether the client may see the names of all functions.
 func (c *call) mayList() bool {
 	if account := c.holder.account; account != nil {
 		return account.Unrestricted()
@@ -207,7 +206,8 @@ func (c *call) mayList() bool {
 	return c.a.mayList(c.req.in)
 }
 
-// mayUse says which names a client sees in lists: nil where it sees all of them. The error is that of a client who may see none.
+// mayUse returns a filter of the names that a client may see in lists; nil: all. The error is for a client that may
+// see none.
 func (a *Activator) mayUse(r *http.Request) (func(names ...string) bool, error) {
 	if a.deps.Keys == nil {
 		if a.mayList(r) {

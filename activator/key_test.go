@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// withKeys is a bench that wants keys: each key's text is "k-" and its name.
+// withKeys returns a bench that requires keys: each key's text is "k-" and its name.
 func withKeys(t *testing.T, declared ...apikey.Key) (*bench, *keys.Store) {
 	t.Helper()
 	s := keys.NewStore(nil)
@@ -57,7 +57,7 @@ func (b *bench) get(path string, header ...string) (*http.Response, string) {
 	return resp, string(raw)
 }
 
-// TestWithoutAKey asks at every kind of path, in each API's own shape.
+// TestWithoutAKey sends requests to every kind of path, in each API's own format.
 func TestWithoutAKey(t *testing.T) {
 	b, _ := withKeys(t, apikey.Key{Name: "a"})
 	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
@@ -150,7 +150,7 @@ func TestWhatAKeyMayUse(t *testing.T) {
 	}{
 		{"all", "m", 200}, {"all", "n", 200}, {"all", "x", 404},
 		{"some", "alias-m", 200}, {"some", "m", 200}, {"some", "default/m", 200}, // the same model by its other names
-		{"some", "n", 403}, {"some", "x", 403}, {"some", "lora-2", 403}, // whether it is there or not
+		{"some", "n", 403}, {"some", "x", 403}, {"some", "lora-2", 403}, // whether it exists or not
 		{"some", "alias-x", 404},
 	} {
 		resp, got := b.post(chatPath, fmt.Sprintf(`{"model":%q}`, tc.model), "Authorization", "Bearer k-"+tc.key)
@@ -197,8 +197,8 @@ func TestWhatAKeyMayUse(t *testing.T) {
 	}
 }
 
-// TestAnonymous lets clients in that show no key, with what is declared for them: their priority does not count, and
-// what they send instead of a key is none of ours.
+// TestAnonymous admits clients without a key, with the rights declared for them: their priority does not count, and a
+// text that is no key is ignored.
 func TestAnonymous(t *testing.T) {
 	b, store := withKeys(t, apikey.Key{Name: "a"}, apikey.Key{Name: apikey.Anonymous, Rights: apikey.Rights{Models: []string{"m"}, RequestsPerMinute: 3}})
 	i := b.instance(b.function("m", func(f *api.Function) { f.PassCredentials = true }), "m-0001", api.Awake)
@@ -241,7 +241,7 @@ func TestAnonymous(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAKey spends what a key has: the answer says how many tokens it was.
+// TestLimitsOfAKey uses up a key's limits: the answer tells how many tokens it took.
 func TestLimitsOfAKey(t *testing.T) {
 	b, _ := withKeys(t, apikey.Key{Name: "a", Tenant: "acme", Rights: apikey.Rights{RequestsPerMinute: 3, TokensPerMinute: 1000}})
 	i := b.instance(b.function("m", func(f *api.Function) { f.Runtime.Kind = api.RuntimeVLLM }), "m-0001", api.Awake)
@@ -283,7 +283,7 @@ rouse_activator_tenant_tokens_total{direction="output",tenant="acme"} 120
 	}
 }
 
-// TestARevokedKey takes a key away while one of its requests waits and another is answered.
+// TestARevokedKey revokes a key while one of its requests waits and another is answered.
 func TestARevokedKey(t *testing.T) {
 	b, store := withKeys(t, apikey.Key{Name: "a"}, apikey.Key{Name: "b"})
 	i := b.instance(b.function("m", func(f *api.Function) { f.Concurrency = 1 }), "m-0001", api.Awake)
@@ -325,7 +325,7 @@ func TestARevokedKey(t *testing.T) {
 	}
 }
 
-// TestATrustedPeerNeedsNoKey lets a gateway in that the operator trusts, which names its clients itself.
+// TestATrustedPeerNeedsNoKey: a gateway that the operator trusts names its clients itself.
 func TestATrustedPeerNeedsNoKey(t *testing.T) {
 	list, err := peer.ParseList("127.0.0.1")
 	if err != nil {
@@ -338,7 +338,7 @@ func TestATrustedPeerNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestAFrontDoorNeedsNoKey: a request that another front door passes on to this cluster has been asked for its key there.
+// TestAFrontDoorNeedsNoKey: a request that another front door forwards to this cluster was authenticated there.
 func TestAFrontDoorNeedsNoKey(t *testing.T) {
 	b := startBench(t, nil, func(d *Deps) { d.Keys = keys.NewStore(nil) })
 	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
@@ -358,7 +358,7 @@ func TestAFrontDoorNeedsNoKey(t *testing.T) {
 	}
 }
 
-// BenchmarkKey is what a key costs a request.
+// BenchmarkKey measures the cost of a key for a request.
 func BenchmarkKey(b *testing.B) {
 	s := keys.NewStore(nil)
 	s.Load(&apikey.File{Keys: []apikey.Key{{Name: "a", Hash: apikey.Hash("k-a"), Rights: apikey.Rights{Models: []string{"x*", "m"}, RequestsPerMinute: 1 << 40, TokensPerMinute: 1 << 40, Concurrent: 10}}}})

@@ -11,22 +11,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Caller is who has sent a request that is served later, when its client is not connected any more. It holds no key: what
-// the caller may is looked up anew when the request is served, so a key that was revoked meanwhile counts no more. It can be stored as JSON.
+// Caller identifies the sender of a request that is served later, after its client has disconnected. It holds no key:
+// permissions are looked up when the request is served, so a key that was revoked meanwhile no longer counts. It can
+// be stored as JSON.
 type Caller struct {
 	// Client is as in [peer.Peer].
 	Client string `json:"client"`
-	// Trusted says that it is a peer that the operator trusts, and Local that it is on this machine.
+	// Trusted: a peer that the operator trusts. Local: it is on this machine.
 	Trusted bool `json:"trusted,omitempty"`
 	Local   bool `json:"local,omitempty"`
-	// Account is the account of its key; empty: it has shown none, because none is needed.
+	// Account is the account of its key; empty: no key was needed.
 	Account string `json:"account,omitempty"`
 }
 
-// Anonymous is the owner of what clients leave that need no key.
+// Anonymous owns what is left by clients that need no key.
 const Anonymous = "anonymous"
 
-// Owner is whose things a caller's are: those of its tenant, or where no keys are needed everybody's. It is never empty.
+// Owner returns the owner of a caller's data: its tenant, or Anonymous, which all clients without a key share. It is
+// never empty.
 func (c Caller) Owner() string {
 	if peer.Tenant(c.Client) != "" {
 		return c.Client
@@ -34,8 +36,8 @@ func (c Caller) Owner() string {
 	return Anonymous
 }
 
-// Caller finds out who sends a request that is to be served later. The error is an *[api.Error]: a 401 where the request has no
-// valid key. Where keys are on, a client that needs none because everybody is let in has nothing of its own: it gets a 401 too.
+// Caller identifies the sender of a request that is to be served later. The error is an *[api.Error]: a 401 without a
+// valid key. If keys are on, a client that is let in without one owns nothing, and gets a 401 too.
 func (a *Activator) Caller(r *http.Request) (Caller, error) {
 	p, account, err := a.clientOf(r)
 	if err != nil {
@@ -52,17 +54,17 @@ func (a *Activator) Caller(r *http.Request) (Caller, error) {
 	return c, nil
 }
 
-// Terms say how a request is served later.
+// Terms are the conditions under which a request is served later.
 type Terms struct {
-	// Background says that it takes only what is left over: it has a priority below 0, is refused where no instance is awake with a free slot,
-	// wakes nothing, and is no demand: the autoscaler learns nothing of it. Otherwise it is served as if its client had just sent it.
+	// Background limits it to spare capacity: its priority is below 0, it is refused if no awake instance has a free
+	// slot, wakes nothing, and is not reported as demand. Otherwise it is served as if its client had just sent it.
 	Background bool
 }
 
-// background is the highest priority of requests in the background.
+// background is the highest priority of background requests.
 const background = -4
 
-// later is what the context of such a request has.
+// later is the context value of a request that is served later.
 type later struct {
 	caller Caller
 	terms  Terms
@@ -70,14 +72,14 @@ type later struct {
 
 type laterKey struct{}
 
-// laterOf is nil for a request that a client has just sent.
+// laterOf returns nil for a request straight from a client.
 func laterOf(ctx context.Context) *later {
 	l, _ := ctx.Value(laterKey{}).(*later)
 	return l
 }
 
-// ServeLater serves a request at the front door for a caller, by all the rules that hold for it when it asks itself: keys, limits,
-// order, charges, access log. Its path is one of those whose body names the model.
+// ServeLater serves a request at the front door for a caller, by the rules of a direct request: keys, limits, order,
+// charges, access log. Its path must be one whose body names the model.
 func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller, t Terms) {
 	if p, _ := api.NamedPath(r.URL.Path); p.Model == api.ModelNowhere {
 		a.notFound(w, r)
@@ -87,7 +89,7 @@ func (a *Activator) ServeLater(w http.ResponseWriter, r *http.Request, c Caller,
 	a.serve(w, r, nil, t.Background)
 }
 
-// whose is who such a request comes from, as [Activator.clientOf] says it of others.
+// whose identifies the client of such a request, like [Activator.clientOf].
 func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 	p := peer.Peer{Client: c.Client, Trusted: c.Trusted, Local: c.Local}
 	if a.deps.Keys == nil || c.Trusted {
@@ -100,8 +102,8 @@ func (a *Activator) whose(c Caller) (peer.Peer, *keys.Account, error) {
 	return clientFor(account, p), account, nil
 }
 
-// ReadBody reads the body of a request that is to be served later, as those of others are read. The error is an *[api.Error].
-// The caller releases it.
+// ReadBody reads the body of a request that is to be served later, within the usual limits. The error is an
+// *[api.Error]. The caller releases the body.
 func (a *Activator) ReadBody(w http.ResponseWriter, r *http.Request, c Caller) (*inbound.Body, error) {
 	body, err := a.door.Read(w, r, c.Client)
 	if err != nil {
@@ -110,22 +112,23 @@ func (a *Activator) ReadBody(w http.ResponseWriter, r *http.Request, c Caller) (
 	return body, nil
 }
 
-// OwnHost says whether a host is that of a function, where all paths are the function's.
+// OwnHost reports whether a host is a function's own, where every path is the function's.
 func (a *Activator) OwnHost(host string) bool {
 	_, own := a.names.Load().ownHost(host)
 	return own
 }
 
-// Room is what instances of a model can take now.
+// Room is the free capacity of a model's instances.
 type Room struct {
-	// Slots is how many requests the instances that take requests serve at once, or where there are none one of them does. Free is how many
-	// of these are free and nobody waits for.
+	// Slots is how many requests the available instances serve at once, or one instance if none is available. Free is
+	// how many of these slots are free and not waited for.
 	Slots, Free int
-	// Wake is how long it takes until requests are taken; 0: they are, or it is not known.
+	// Wake is how long it takes until requests are accepted; 0: no time, or unknown.
 	Wake time.Duration
 }
 
-// Room says what instances of a model can take now. The error says why the caller may not use it, or that there is none.
+// Room returns the free capacity of a model's instances. The error: the caller may not use the model, or there is
+// none.
 func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 	_, account, bad := a.whose(c)
 	if bad != nil {
@@ -153,7 +156,6 @@ func (a *Activator) Room(c Caller, model string) (Room, *api.Error) {
 	return all, nil
 }
 
-// room is what f can take.
 func (f *function) room(now time.Time) (r Room) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

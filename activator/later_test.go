@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// later serves a chat for a caller whose client is not there.
+// later serves a chat for a caller whose client has disconnected.
 func (b *bench) later(c Caller, t Terms, body string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	r := httptest.NewRequest(http.MethodPost, chatPath, strings.NewReader(body))
@@ -23,7 +23,7 @@ func (b *bench) later(c Caller, t Terms, body string) *httptest.ResponseRecorder
 	return w
 }
 
-// caller is who shows a key, as it is stored.
+// caller returns a key's caller, as it is stored.
 func (b *bench) caller(key string) (c Caller) {
 	b.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -47,7 +47,8 @@ func (b *bench) caller(key string) (c Caller) {
 	return c
 }
 
-// TestInTheBackground: such a request takes a free slot, wakes nothing, is refused where it would wait, and is no demand.
+// TestInTheBackground: a background request uses a free slot, wakes nothing, is refused rather than wait, and is no
+// demand.
 func TestInTheBackground(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -101,7 +102,7 @@ func TestInTheBackground(t *testing.T) {
 	}
 }
 
-// TestInTheBackgroundIsEvicted: its priority is below 0, whatever it says, so that others may have its slot.
+// TestInTheBackgroundIsEvicted: its priority is below 0, whatever it claims, so that others can have its slot.
 func TestInTheBackgroundIsEvicted(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", func(f *api.Function) { f.Concurrency, f.Hold.EvictSheddable = 1, true })
@@ -136,7 +137,7 @@ func TestInTheBackgroundIsEvicted(t *testing.T) {
 	}
 }
 
-// TestServedForAKey: the rules of a caller's key hold for what is served later, as they are then.
+// TestServedForAKey: a later request is subject to its key's rules at the time of serving.
 func TestServedForAKey(t *testing.T) {
 	b, store := withKeys(t, apikey.Key{Name: "a", Tenant: "acme", Rights: apikey.Rights{Models: []string{"m"}, RequestsPerMinute: 2}}, apikey.Key{Name: "b", Tenant: "acme"}, apikey.Key{Name: "c"})
 	b.instance(b.function("m", nil), "m-0001", api.Awake)
@@ -175,7 +176,7 @@ func TestServedForAKey(t *testing.T) {
 	}
 }
 
-// TestAnonymousOwnsNothing: where some have keys, who has none can leave nothing.
+// TestAnonymousOwnsNothing: if some clients have keys, one without a key can store nothing.
 func TestAnonymousOwnsNothing(t *testing.T) {
 	b, _ := withKeys(t, apikey.Key{Name: apikey.Anonymous}, apikey.Key{Name: "a"})
 	if _, err := b.a.Caller(httptest.NewRequest(http.MethodGet, "/", nil)); err == nil || api.AsError(err).Status != http.StatusUnauthorized {

@@ -22,11 +22,11 @@ import (
 // leaver is a client that leaves at some stage of a request.
 type leaver struct {
 	name string
-	// sends is how much of the request is sent, from its beginning, of all of it.
+	// sends returns the part of the request that is sent.
 	sends func(request string) string
-	// until waits for the stage, with what comes back.
+	// until waits for the stage, by reading the answer.
 	until func(answer *bufio.Reader)
-	// model is what it asks for.
+	// model is the requested model.
 	model string
 }
 
@@ -55,8 +55,9 @@ func leavers() []leaver {
 	}
 }
 
-// TestLeaveAtEveryStage: clients leave at every stage, some with a reset, and the key of half of them is revoked meanwhile. Nothing stays behind: no slot and no place in a queue, no
-// memory of a body, no request that counts against the key, and no tokens that were not used.
+// TestLeaveAtEveryStage: clients leave at every stage, some with a reset, and the key of half of them is revoked
+// meanwhile. Nothing remains: no slot and no place in a queue, no memory of a body, no request that counts against
+// the key, and no unused tokens.
 func TestLeaveAtEveryStage(t *testing.T) {
 	const each, tokens = 24, 1_000_000
 	declared := []apikey.Key{{Name: "stays", Rights: apikey.Rights{Concurrent: 1000, TokensPerMinute: tokens}}, {Name: "goes", Rights: apikey.Rights{Concurrent: 1000, TokensPerMinute: tokens}}}
@@ -106,7 +107,7 @@ func TestLeaveAtEveryStage(t *testing.T) {
 	checkAccount(t, store, tokens)
 }
 
-// leave sends as much as the client does, waits for its stage, and leaves.
+// leave sends the client's part of the request, waits for its stage, and leaves.
 func (l leaver) leave(t *testing.T, address, key string, reset bool) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -127,7 +128,7 @@ func (l leaver) leave(t *testing.T, address, key string, reset bool) {
 	l.until(bufio.NewReader(conn))
 }
 
-// checkAccount wants the whole of a key's places, and of its tokens all but what was used.
+// checkAccount checks that a key has all its slots back, and all tokens but the used ones.
 func checkAccount(t *testing.T, store *keys.Store, tokens int) {
 	t.Helper()
 	r, _ := http.NewRequest(http.MethodPost, "http://localhost"+chatPath, nil)

@@ -17,14 +17,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// wakerFunc wakes by a function.
+// wakerFunc is a function as a waker.
 type wakerFunc func(ctx context.Context) (api.InstanceStatus, error)
 
 func (f wakerFunc) Wake(ctx context.Context, _ api.Endpoint, _ api.Grant) (api.InstanceStatus, error) {
 	return f(ctx)
 }
 
-// transportFunc answers requests by a function.
+// transportFunc is a function as a transport.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -99,7 +99,7 @@ func TestLifeOfAHeldStream(t *testing.T) {
 	})
 }
 
-// TestQueueIsNotWake: an instance is awake and full, so the time in the queue is queue.
+// TestQueueIsNotWake: an instance is awake and full, so the whole wait counts as queue.
 func TestQueueIsNotWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
@@ -137,7 +137,7 @@ func TestQueueIsNotWake(t *testing.T) {
 	})
 }
 
-// TestAWakeThatHasToLoad: where a sleeper has no process, its wake may take as long as a start.
+// TestAWakeThatHasToLoad: if a sleeping instance has no process, its wake may take as long as a start.
 func TestAWakeThatHasToLoad(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -167,7 +167,7 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 			transport := transportFunc(func(r *http.Request) (*http.Response, error) {
 				_ = r.Body.Close()
 				answer := &http.Response{StatusCode: 200, ContentLength: 2, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}
-				if r.Header.Get(control.HeaderWait) != "" { // it sleeps for longer than it keeps a request
+				if r.Header.Get(control.HeaderWait) != "" { // it sleeps for longer than it holds a request
 					select {
 					case <-time.After(control.MostWait):
 						answer.StatusCode = http.StatusServiceUnavailable
@@ -197,8 +197,8 @@ func TestAWakeThatHasToLoad(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAllBodies: a body is held; another of the same client would be more than its
-// share, and a third of another client more than there is.
+// TestMemoryOfAllBodies: a body is held; another of the same client would exceed its share, and a third, of another
+// client, the total.
 func TestMemoryOfAllBodies(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.Bodies.MaxBody, c.Bodies.Memory = 512<<10, 1400<<10 })
 	name := b.function("m", nil)

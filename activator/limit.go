@@ -7,16 +7,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// limits bound one attempt, from its dispatch; 0: no limit.
+// limits bound one attempt, counted from its dispatch; 0: no limit.
 type limits struct {
-	last  time.Duration // to the last byte
-	first time.Duration // to the first one
-	idle  time.Duration // of a pause after it
+	last  time.Duration // until the last byte
+	first time.Duration // until the first byte
+	idle  time.Duration // of a pause after the first byte
 
-	credentials bool // whether the client's are passed on
-	resumes     bool // whether instances go on with a stream of another one
-	moves       bool // whether they end requests to give way
-	handled     bool // whether their runtime tells its streams' state, and a program before it keeps them from going on
+	credentials bool // pass the client's credentials on
+	resumes     bool // instances can resume another's stream
+	moves       bool // instances end requests to give way
+	handled     bool // the runtime reports its streams' state, but a handler in front of it prevents resuming
 }
 
 // Messages to a client whose request was ended; %s is the limit.
@@ -27,7 +27,6 @@ const (
 	clientsLimit  = "the answer took longer than the client's " + headerTimeout + " of %s"
 )
 
-// limit ends the call after d; 0 means no limit.
 func (c *call) limit(d time.Duration, message string) (stop func() bool) {
 	if d <= 0 {
 		return func() bool { return false }
@@ -35,7 +34,7 @@ func (c *call) limit(d time.Duration, message string) (stop func() bool) {
 	return time.AfterFunc(d, func() { c.tooLate(d, message) }).Stop
 }
 
-// tooLate ends the call with a 504, or where the answer has begun with an error at the end of it.
+// tooLate ends the call with a 504, or with an error at its end if the answer has begun.
 func (c *call) tooLate(limit time.Duration, message string) {
 	c.cancel(api.Errorf(http.StatusGatewayTimeout, api.CodeRequestTimeout, message, limit))
 }

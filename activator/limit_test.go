@@ -93,7 +93,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestIdleEndsWhatIsNoStream: a body without events that pauses is cut, which its client sees.
+// TestIdleEndsWhatIsNoStream: a body without events that pauses is cut, and its client notices.
 func TestIdleEndsWhatIsNoStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := transportFunc(func(r *http.Request) (*http.Response, error) {

@@ -10,13 +10,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// MLflow's clients at the front door. Its scoring server has one model, so there the body's field "model" names the function, which
-// MLflow's server ignores; what mlflow.deployments and Databricks' clients call names it in the path. Functions get all calls at
-// /invocations, as an MLflow server does.
+// MLflow's clients at the front door. MLflow's scoring server has one model, so the field "model" of the body, which
+// MLflow's server ignores, names the function. mlflow.deployments and Databricks' clients name it in the path
+// instead. Functions get all calls at /invocations, as an MLflow server does.
 
 const pathInvocations = "/invocations"
 
-// routeMLflow adds the paths to the front door.
 func (a *Activator) routeMLflow(r *mux.Router) {
 	r.Path(pathInvocations).Methods(http.MethodPost).HandlerFunc(a.serveModel)
 	reads := []string{http.MethodGet, http.MethodHead}
@@ -30,7 +29,7 @@ func (a *Activator) routeMLflow(r *mux.Router) {
 	}
 }
 
-// ifTaken answers with a text where new requests are taken.
+// ifTaken answers with a text unless the activator is draining.
 func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if a.draining.Load() {
@@ -42,7 +41,7 @@ func (a *Activator) ifTaken(contentType, text string) http.HandlerFunc {
 	}
 }
 
-// serveEndpoint serves a call of a function whose path names it.
+// serveEndpoint serves a call to a function that the path names.
 func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	name, names := mux.Vars(r)["model"], a.names.Load()
 	f, err := names.model(name, a.mayList(r))
@@ -59,16 +58,16 @@ func (a *Activator) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, in, f, false)
 }
 
-// endpoint describes a model as both mlflow.deployments and Databricks do, whose clients ignore the other's fields.
+// endpoint describes a model for both mlflow.deployments and Databricks' clients, which ignore each other's fields.
 type endpoint struct {
 	Name api.ModelName `json:"name"`
-	// Type and Task are the kind of request that clients make of a text; empty: it is not known what the function takes. A function
-	// that takes chats takes completions and embeddings at the same path, as far as its model can.
+	// Type and Task are the kind of request for a text; empty: unknown. A function that accepts chats also accepts
+	// completions and embeddings at the same path, if its model can.
 	Type  string        `json:"endpoint_type"`
 	Task  string        `json:"task,omitempty"`
 	Model endpointModel `json:"model"`
 	URL   string        `json:"endpoint_url"`
-	// Limit is always null, which mlflow.deployments wants.
+	// Limit is always null; mlflow.deployments requires it.
 	Limit   *struct{}         `json:"limit"`
 	State   map[string]string `json:"state"`
 	Created int64             `json:"creation_timestamp"` // in ms
@@ -88,7 +87,7 @@ func (m listed) endpoint() endpoint {
 	return e
 }
 
-// listEndpoints lists what listModels does, without adapters.
+// listEndpoints lists the same models as listModels, without adapters.
 func (a *Activator) listEndpoints(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []endpoint{}
 	for _, m := range a.names.Load().models {
@@ -99,7 +98,6 @@ func (a *Activator) listEndpoints(w http.ResponseWriter, r *http.Request, has fu
 	writeJSON(w, r, map[string]any{"endpoints": list})
 }
 
-// showEndpoint shows one of them.
 func (a *Activator) showEndpoint(w http.ResponseWriter, r *http.Request) {
 	if m, ok := a.find(w, r); ok {
 		writeJSON(w, r, m.endpoint())

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// echoing has an instance answer with the path, the Content-Type and the body that it got.
+// echoing makes an instance answer with the path, the Content-Type and the body that it got.
 func echoing(i *fakeInstance) {
 	i.chat = func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -24,7 +24,7 @@ func echoing(i *fakeInstance) {
 	}
 }
 
-// isMLflow says whether a body is an error as MLflow writes it, with that code, and says want.
+// isMLflow reports whether a body is an error in MLflow's format, with that code and text.
 func isMLflow(body, code, want string) bool {
 	var e struct {
 		Code    string `json:"error_code"`
@@ -79,7 +79,8 @@ func TestInvocations(t *testing.T) {
 	}
 }
 
-// TestInvocationsOfAnyServer passes on to a server that may be MLflow's own, and back, whatever it is.
+// TestInvocationsOfAnyServer passes requests on to a server that may be MLflow's own, and its answers back,
+// unchanged.
 func TestInvocationsOfAnyServer(t *testing.T) {
 	b := startBench(t, nil)
 	i := b.instance(b.function("any", func(f *api.Function) { f.Runtime.Kind = api.RuntimeHTTP }), "any-0001", api.Awake)
@@ -165,7 +166,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestScoringServer asks what clients of a scoring server ask before they call it. It needs no key.
+// TestScoringServer sends the requests that a scoring server's clients make before they call it. They need no key.
 func TestScoringServer(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.Version = "1.2.3" }, func(d *Deps) { d.Keys = keys.NewStore(nil) })
 	for path, want := range map[string]string{"/ping": "\n", "/version": "1.2.3"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// model is OpenAI's model object, with the fields of Anthropic's, and what Rouse knows of it besides.
+// model is OpenAI's model object, with Anthropic's fields and Rouse's own.
 type model struct {
 	ID      api.ModelName `json:"id"`
 	Object  string        `json:"object"`
@@ -22,7 +22,7 @@ type model struct {
 	Display   api.ModelName `json:"display_name"`
 	CreatedAt time.Time     `json:"created_at"`
 
-	// Parent is the model that an adapter belongs to.
+	// Parent is the model of an adapter.
 	Parent api.ModelName `json:"parent,omitempty"`
 	Rouse  modelState    `json:"rouse"`
 }
@@ -30,7 +30,7 @@ type model struct {
 type modelState struct {
 	// Function is the function, or the service whose functions have the model.
 	Function api.FunctionName `json:"function"`
-	// State is that of the instance that takes a request soonest; "gone" where there is none.
+	// State is the state of the instance that can accept a request soonest; "gone" without one.
 	State api.State `json:"state"`
 }
 
@@ -48,7 +48,7 @@ func (m listed) object() model {
 	return model{ID: m.name, Object: "model", Created: created.Unix(), OwnedBy: "rouse", Type: "model", Display: m.name, CreatedAt: created, Parent: m.parent, Rouse: modelState{Function: m.t.service, State: state}}
 }
 
-// visible says whether a client sees the name, of those that has says; nil: all.
+// visible reports whether has accepts the name; a nil has accepts all.
 func (m listed) visible(has func(names ...string) bool) bool {
 	var adapter api.ModelName
 	if m.parent != "" {
@@ -72,14 +72,14 @@ func (a *Activator) listModels(w http.ResponseWriter, r *http.Request, has func(
 	writeJSON(w, r, list)
 }
 
-// showModel shows one model.
 func (a *Activator) showModel(w http.ResponseWriter, r *http.Request) {
 	if m, ok := a.find(w, r); ok {
 		writeJSON(w, r, m.object())
 	}
 }
 
-// find finds the model that the path of a request names. ok is false where the client may not see it or it is not there, and was told so.
+// find returns the model that a request's path names. If there is none or the client may not see it, find answers the
+// request and returns false.
 func (a *Activator) find(w http.ResponseWriter, r *http.Request) (m listed, ok bool) {
 	name := mux.Vars(r)["model"]
 	names := a.names.Load()
@@ -111,7 +111,7 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 	api.WriteJSON(w, http.StatusOK, v)
 }
 
-// Stats returns what is known of a function; ok is false if it is not declared.
+// Stats returns a function's activity; ok is false if it is not declared.
 func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	names := a.names.Load()
 	f := names.byName[name]
@@ -130,16 +130,16 @@ func (a *Activator) Stats(name api.FunctionName) (s api.Activity, ok bool) {
 	return s, true
 }
 
-// Report sends the demand of a function now, whatever is due later: a command of a
-// person is judged by the present demand, not by an earlier one. It does nothing for
-// a function that is not declared.
+// Report sends a function's demand now rather than when it is due: an operator's command must be judged by the
+// present demand. It does nothing if the function is not declared.
 func (a *Activator) Report(name api.FunctionName) {
 	if f := a.names.Load().byName[name]; f != nil {
 		f.meter.Urgent()
 	}
 }
 
-// ServedElsewhere takes what another activator has let a client's requests cost a function, so that the client has no turn for it here.
+// ServedElsewhere charges a client for what its requests cost at another activator, which counts against its turns
+// here.
 func (a *Activator) ServedElsewhere(u control.ClientUse) {
 	if f := a.names.Load().byName[u.Function]; f != nil {
 		f.servedElsewhere(u)

@@ -14,29 +14,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// directory finds functions by what clients write. It is immutable, so that
-// requests share it without a lock.
+// directory finds functions by the names that clients send. It is immutable, so requests share it without a lock.
 type directory struct {
-	domain string // of functions' own hosts; empty: they have none
+	domain string // suffix of functions' own hosts; empty: none
 	// list is all functions, by name.
 	list []*function
-	// byModel has the names that package names gives to services, and those of models with variants.
+	// byModel maps the names that package names assigns to services, and those of models with variants.
 	byModel map[string]*target
 	byName  map[api.FunctionName]*function
-	// models is what a list of models shows: model names, aliases and adapters, in order.
+	// models are the entries of a list of models, sorted: model names, aliases and adapters.
 	models []listed
-	// adapters are the names by which each function's adapters are found.
+	// adapters are the names under which each function's adapters are found.
 	adapters map[adapterOf]bool
-	// groups are the models with variants that a function is one of.
+	// groups maps a function to the model with variants that it belongs to.
 	groups map[*function]*target
-	// services are those that have functions, prefixes what stands before a slash in a name.
+	// services are those that have functions; prefixes are the parts before a slash in names.
 	services map[api.FunctionName]bool
 	prefixes map[string]bool
-	// lost are the names that a service was given and does not have.
+	// lost are the names that services asked for and did not get.
 	lost []names.Loss
 }
 
-// adapterOf is an adapter's name at one function.
 type adapterOf struct {
 	f    *function
 	name string
@@ -46,7 +44,7 @@ type adapterOf struct {
 type listed struct {
 	name api.ModelName
 	t    *target
-	// parent is the model that an adapter belongs to; empty for a model.
+	// parent is the model of an adapter; empty for a model.
 	parent api.ModelName
 }
 
@@ -78,14 +76,14 @@ func newDirectory(list []*function, known *cluster, domain string) *directory {
 	}
 	has, lost := names.Settle(declared, func(namespace string) bool { return known.namespaces[namespace] })
 	d.lost = lost
-	named := make(map[api.FunctionName]bool) // services that have a name that is listed
+	named := make(map[api.FunctionName]bool) // services with a listed name
 	for i, w := range wanted {
 		if has[i] && d.add(w) && w.parent == "" {
 			named[w.name.Service] = true
 		}
 	}
 	for _, s := range services {
-		if !named[s.name] { // it serves all the same, by its full name
+		if !named[s.name] { // still reachable by its full name
 			d.models = append(d.models, listed{name: api.ModelName(s.name), t: s.all})
 		}
 	}
@@ -93,15 +91,15 @@ func newDirectory(list []*function, known *cluster, domain string) *directory {
 	return d
 }
 
-// wish is a name that a service declared, and the target that it would have.
+// wish is a name that a service declared, and its target.
 type wish struct {
 	name names.Declaration
 	t    *target
-	// parent is the model that an adapter belongs to; empty for a model.
+	// parent is the model of an adapter; empty for a model.
 	parent api.ModelName
 }
 
-// wanted is all that the services want to be called.
+// wanted returns all names that the services ask for.
 func (d *directory) wanted(services []service, created map[api.FunctionName]time.Time) (all []wish) {
 	for _, s := range services {
 		want := func(kind names.Kind, name api.ModelName, t *target, parent api.ModelName) {
@@ -135,10 +133,10 @@ func (d *directory) wanted(services []service, created map[api.FunctionName]time
 	return append(all, d.variants(services, created)...)
 }
 
-// add makes a name lead where its service wants it to, and says whether it is listed: those that people chose are.
+// add maps a name to its target, and reports whether lists show it: only names that people chose.
 func (d *directory) add(w wish) bool {
 	name := string(w.name.Name)
-	if d.byModel[name] != nil { // the service has it for something else
+	if d.byModel[name] != nil { // the service uses the name for something else
 		return false
 	}
 	d.byModel[name] = w.t
@@ -149,8 +147,8 @@ func (d *directory) add(w wish) bool {
 	return true
 }
 
-// lostBy are the names that a function's service, or the model that it is a variant of, was given and
-// does not have, for people.
+// lostBy describes the names that a function's service, or the model that it is a variant of, asked for and did not
+// get.
 func (d *directory) lostBy(spec api.Function) (lost []string) {
 	service := spec.ServiceName()
 	group := api.NewFunctionName(service.Namespace(), string(spec.VariantOf))
@@ -162,7 +160,7 @@ func (d *directory) lostBy(spec api.Function) (lost []string) {
 	return lost
 }
 
-// model finds the function that serves a request which names a model, as find does.
+// model is like find, and returns the function that serves the request.
 func (d *directory) model(name string, list bool) (*function, *api.Error) {
 	t, err := d.find(name, list)
 	if err != nil {
@@ -171,8 +169,8 @@ func (d *directory) model(name string, list bool) (*function, *api.Error) {
 	return t.pick(), nil
 }
 
-// find finds what a name that a client wrote in "model" leads to. With list, for callers that may see all names, its
-// error names what is like it.
+// find returns the target of the name in a client's field "model". With list, for callers that may see all names, the
+// error suggests similar ones.
 func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.byModel[name]; t != nil {
 		return t, nil
@@ -180,7 +178,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	if t := d.untagged(name); t != nil && t.first().runtime() == api.RuntimeOllama {
 		return t, nil
 	}
-	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 { // there is nothing to choose
+	if (name == "" || name == api.DefaultModel) && len(d.services) == 1 { // there is only one choice
 		return d.byModel[string(d.list[0].service())], nil
 	}
 	if name == "" {
@@ -202,7 +200,7 @@ func (d *directory) find(name string, list bool) (*target, *api.Error) {
 	return nil, e
 }
 
-// untagged finds what a name leads to, to which a client of Ollama added the tag "latest".
+// untagged finds a name after removing the tag "latest", which Ollama's clients add.
 func (d *directory) untagged(name string) *target {
 	if short, found := strings.CutSuffix(name, names.Latest); found {
 		return d.byModel[short]
@@ -210,7 +208,7 @@ func (d *directory) untagged(name string) *target {
 	return nil
 }
 
-// adapter is the adapter of f that a client names, "" for the model itself.
+// adapter returns the adapter of f that a client named, "" for the model itself.
 func (d *directory) adapter(name string, f *function) api.ModelName {
 	if len(d.adapters) == 0 {
 		return ""
@@ -223,7 +221,7 @@ func (d *directory) adapter(name string, f *function) api.ModelName {
 	return ""
 }
 
-// quoteName quotes a name that a client wrote, cut to a length that fits a message.
+// quoteName quotes a client's name, cut to a length that fits a message.
 func quoteName(name string) string {
 	const most = 100
 	if len(name) > most {
@@ -232,7 +230,7 @@ func quoteName(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// ownHost says whether host is one of functions' own, NAME.NAMESPACE.DOMAIN, and not the front door.
+// ownHost reports whether host is a function's own, NAME.NAMESPACE.DOMAIN, rather than the front door.
 func (d *directory) ownHost(host string) (rest string, own bool) {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -246,7 +244,7 @@ func (d *directory) ownHost(host string) (rest string, own bool) {
 	return rest, strings.Contains(rest, ".")
 }
 
-// host finds a function by its own host. With list its error names those that there are.
+// host finds a function by its own host. With list the error names the existing ones.
 func (d *directory) host(host string, list bool) (*function, *api.Error) {
 	rest, _ := d.ownHost(host)
 	name, namespace, _ := strings.Cut(strings.ToLower(rest), ".")
@@ -273,7 +271,7 @@ func (d *directory) host(host string, list bool) (*function, *api.Error) {
 	return nil, e
 }
 
-// nearest returns up to most of names that are like name, the nearest first.
+// nearest returns up to most names that are similar to name, the nearest first.
 func nearest(name string, names []string, most int) []string {
 	type match struct {
 		name     string
@@ -299,7 +297,6 @@ func nearest(name string, names []string, most int) []string {
 	return out
 }
 
-// service is the service that f belongs to.
 func (f *function) service() api.FunctionName {
 	f.mu.Lock()
 	defer f.mu.Unlock()

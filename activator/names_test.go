@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// tenant declares a service with one revision, made so many hours after the first.
+// tenant declares a service with one revision, created so many hours after the first.
 func (b *bench) tenant(service api.FunctionName, hour int, model api.ModelName, change func(*api.Function)) {
 	f := api.Function{Name: service + "-00001", Service: service, Model: model, Runtime: api.Runtime{Kind: api.RuntimeVLLM}}
 	if change != nil {
@@ -20,7 +20,7 @@ func (b *bench) tenant(service api.FunctionName, hour int, model api.ModelName, 
 	b.a.PutTraffic(api.Traffic{Service: service, Shares: []api.Share{{Function: f.Name, Percent: 100}}})
 }
 
-// finds compares what names lead to; "" is a name that nobody has.
+// finds compares the functions that names lead to; "" is a name without a function.
 func (b *bench) finds(want map[string]api.FunctionName) {
 	b.t.Helper()
 	for name, service := range want {
@@ -34,8 +34,7 @@ func (b *bench) finds(want map[string]api.FunctionName) {
 	}
 }
 
-// TestAnothersNames: a tenant who wants every name of the others gets none of them, in any order
-// of what the activator hears.
+// TestAnothersNames: a tenant that wants every name of the others gets none, in any order of events.
 func TestAnothersNames(t *testing.T) {
 	victims := func(b *bench) {
 		b.tenant("victim/chat", 1, "chat", func(f *api.Function) { f.Runtime.Adapters = []api.Adapter{{Name: "fr"}} })
@@ -80,7 +79,8 @@ func TestAnothersNames(t *testing.T) {
 	}
 }
 
-// TestNamesComeBack: who was refused gets a name when it is free, and keeps one when another's age becomes known.
+// TestNamesComeBack: a service that was refused a name gets it when it is free, and keeps one when another's age
+// becomes known.
 func TestNamesComeBack(t *testing.T) {
 	b := startBench(t, nil)
 	b.tenant("a/chat", 1, "chat", nil)
@@ -96,7 +96,7 @@ func TestNamesComeBack(t *testing.T) {
 	b.a.RemoveFunction("a/chat-00001")
 	b.a.RemoveService("a/chat")
 	b.finds(map[string]api.FunctionName{"chat": "b/chat", "a/chat": ""})
-	b.function("late", func(f *api.Function) { f.Model = "chat" }) // nobody knows how old
+	b.function("late", func(f *api.Function) { f.Model = "chat" }) // of unknown age
 	b.finds(map[string]api.FunctionName{"chat": "b/chat"})
 	b.a.PutService("default/late", time.Unix(1, 0))
 	b.finds(map[string]api.FunctionName{"chat": "default/late"})

@@ -17,49 +17,44 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Ollama's own client API at the front door: clients that speak it see all
-// functions that have it as the models of one Ollama server. What names a
-// model is held, routed and woken as any other request; what asks for all models
-// is answered here, without waking an instance; what would change the models is
-// refused, because a manifest declares them. Errors have Ollama's shape.
+// Ollama's own client API at the front door: its clients see all functions that have this API as the models of one
+// Ollama server. Requests that name a model are held, routed and woken like others. Requests about all models are
+// answered here, without waking an instance. Requests that would change the models are refused, because a manifest
+// declares them. Errors have Ollama's shape.
 //
-// Functions on Ollama have this API, and those for whose runtime it is translated in the
-// function. A request for a model on another runtime is refused with the path to use
-// instead. Whether a function with a command of its own, or an image that chooses the
-// runtime, has this API is not known here: it gets the request.
+// Functions on Ollama have this API, and so do those whose runtime's API is translated within the function. A request
+// for a model on another runtime is refused with the path to use instead. For a function with its own command, or an
+// image that chooses the runtime, the API is unknown here: it gets the request.
 
-// ollamaVersion is the version of Ollama whose API this is. Clients ask before they use what came later.
+// ollamaVersion is the version of Ollama that this API implements. Clients check it before they use newer calls.
 const ollamaVersion = "0.17.4"
 
-// ollamaChanges are the paths that change which models there are.
 var ollamaChanges = []string{"/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs/{digest}"}
 
-// isOllama says whether a request at the front door (f is nil) or at f's own host is one in Ollama's own API.
+// isOllama reports whether a request at the front door (f is nil) or at f's own host is in Ollama's own API.
 func isOllama(path string, f *function) bool {
 	return strings.HasPrefix(path, "/api/") && (f == nil || f.likeOllama())
 }
 
-// likeOllama says whether f certainly has Ollama's own API.
+// likeOllama reports whether f certainly has Ollama's own API.
 func (f *function) likeOllama() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return isLikeOllama(f.spec)
 }
 
-// isLikeOllama says it of what is declared. A handler of the function's own gets requests as they are.
+// isLikeOllama is likeOllama for a spec. A function's own handler gets requests unchanged.
 func isLikeOllama(spec api.Function) bool {
 	chat, _ := api.NamedPath("/api/chat")
 	return slices.Contains(chat.Runtimes, spec.Runtime.Kind) && (spec.Runtime.Kind == api.RuntimeOllama || len(spec.Handler) == 0)
 }
 
-// runtime is the kind of f's runtime.
 func (f *function) runtime() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.spec.Runtime.Kind
 }
 
-// routeOllama adds the paths to the front door.
 func (a *Activator) routeOllama(r *mux.Router) {
 	reads := []string{http.MethodGet, http.MethodHead}
 	r.Path("/api/tags").Methods(reads...).HandlerFunc(a.ifOllama(a.listed(a.listOllama)))
@@ -74,7 +69,7 @@ func (a *Activator) routeOllama(r *mux.Router) {
 	r.Path("/").Methods(reads...).HandlerFunc(a.home)
 }
 
-// home answers a browser with the page, and all others as Ollama does: its clients look here first.
+// home sends the page to a browser, and Ollama's greeting to others: its clients look here first.
 func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	if a.deps.Page == nil {
 		_, _ = w.Write([]byte("Rouse is running\n"))
@@ -88,8 +83,8 @@ func (a *Activator) home(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte("Rouse is running\n"))
 }
 
-// ifOllama is next where a function has Ollama's own API. Elsewhere there is no such server: a client
-// that looks for one is to see that, and not one without models.
+// ifOllama calls next if any function has Ollama's own API. Otherwise it answers as if there were no such server, so
+// that clients don't find one without models.
 func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(a.names.Load().list, (*function).likeOllama) {
@@ -101,7 +96,8 @@ func (a *Activator) ifOllama(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// pull answers that a model which is here already has been pulled. One that the client may not see is refused as one that is not here.
+// pull answers that an existing model has been pulled. A model that the client may not see is refused like one that
+// does not exist.
 func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	_, account, bad := a.clientOf(r)
 	if bad != nil {
@@ -119,13 +115,13 @@ func (a *Activator) pull(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, r, map[string]string{"status": "success"})
 }
 
-// refuseChange answers what only a manifest can do.
+// refuseChange refuses a change that only a manifest can make.
 func (a *Activator) refuseChange(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusNotFound, api.CodeUnknownPath,
 		"%s %s: clients can't change the models here; each is declared in the manifest of a function", quoteMethod(r.Method), r.URL.Path))
 }
 
-// oldName is the field "name", which Ollama's command line still sends instead of "model"; empty where there is none.
+// oldName returns the field "name", which Ollama's command line still sends instead of "model"; empty if missing.
 func oldName(body []byte) string {
 	var old struct{ Name string }
 	if json.Unmarshal(body, &old) != nil {
@@ -134,7 +130,7 @@ func oldName(body []byte) string {
 	return old.Name
 }
 
-// tagged is a name as Ollama writes it: with a tag.
+// tagged adds the tag "latest" to a name without a tag, as Ollama does.
 func tagged(name api.ModelName) string {
 	if strings.Contains(string(name), ":") {
 		return string(name)
@@ -142,18 +138,17 @@ func tagged(name api.ModelName) string {
 	return string(name) + names.Latest
 }
 
-// ollamaModel is a model in the lists of Ollama's API. Its clients expect every field.
+// ollamaModel is an entry in Ollama's list of models. Its clients expect every field.
 type ollamaModel struct {
 	Name       string    `json:"name"`
 	Model      string    `json:"model"`
 	ModifiedAt time.Time `json:"modified_at"`
-	// Size is the model's size on disk, which is not known here: 0.
+	// Size is the model's size on disk; unknown here, so 0.
 	Size    int64         `json:"size"`
 	Digest  string        `json:"digest"`
 	Details ollamaDetails `json:"details"`
 }
 
-// runningModel is a model in memory.
 type runningModel struct {
 	Name          string        `json:"name"`
 	Model         string        `json:"model"`
@@ -165,7 +160,7 @@ type runningModel struct {
 	ContextLength int           `json:"context_length"`
 }
 
-// ollamaDetails are empty where nothing is known: the model lies with the function.
+// ollamaDetails are mostly empty: only the function has the model's files.
 type ollamaDetails struct {
 	ParentModel       string   `json:"parent_model"`
 	Format            string   `json:"format"`
@@ -175,16 +170,15 @@ type ollamaDetails struct {
 	QuantizationLevel string   `json:"quantization_level"`
 }
 
-// noDetails has a list where clients want one.
+// noDetails has a non-nil list, which clients expect.
 var noDetails = ollamaDetails{Families: []string{}}
 
-// digest identifies what is declared, not the bytes of the model: clients show it, and tell models apart by it.
+// digest identifies the declaration, not the bytes of the model: clients show it and tell models apart by it.
 func digest(spec api.Function) string {
 	sum := sha256.Sum256([]byte(string(spec.Name) + "\x00" + spec.Runtime.Model))
 	return hex.EncodeToString(sum[:])
 }
 
-// listOllama lists the models that speak Ollama's API, with their aliases.
 func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []ollamaModel{}
 	for _, m := range a.names.Load().models {
@@ -199,7 +193,7 @@ func (a *Activator) listOllama(w http.ResponseWriter, r *http.Request, has func(
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// listRunning lists the models that are in memory, as one where several instances have it.
+// listRunning lists the models in memory, with one entry for all instances of a model.
 func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func(...string) bool) {
 	list := []runningModel{}
 	now := time.Now()
@@ -210,20 +204,20 @@ func (a *Activator) listRunning(w http.ResponseWriter, r *http.Request, has func
 			list = append(list, m)
 		}
 	}
-	// As Ollama does: what stays longest comes first.
+	// Like Ollama, list the model that stays longest first.
 	slices.SortStableFunc(list, func(x, y runningModel) int { return y.ExpiresAt.Compare(x.ExpiresAt) })
 	writeJSON(w, r, map[string]any{"models": list})
 }
 
-// lines says whether an answer is a stream of JSON lines that can be read.
+// lines reports whether an answer is a readable stream of JSON lines.
 func lines(h http.Header) bool {
 	return strings.HasPrefix(h.Get("Content-Type"), "application/x-ndjson") && h.Get("Content-Encoding") == ""
 }
 
-// forever is what Ollama's clients show as "Forever".
+// forever is a duration that Ollama's clients show as "Forever".
 const forever = 100 * 365 * 24 * time.Hour
 
-// running describes the instances of f that are awake; awake is false where none is, or where f does not speak Ollama's API.
+// running describes f's awake instances; awake is false if there is none or f lacks Ollama's API.
 func (f *function) running(now time.Time) (m runningModel, awake bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,7 +231,7 @@ func (f *function) running(now time.Time) (m runningModel, awake bool) {
 		}
 		awake = true
 		if st.Since.After(idle) {
-			idle = st.Since // no request has come since then
+			idle = st.Since // no request has come since
 		}
 		devices := st.Memory.PerDevice * api.Bytes(max(st.Memory.Devices, len(st.Devices)))
 		m.Size += st.Memory.Host + devices

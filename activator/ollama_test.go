@@ -42,7 +42,7 @@ func (b *bench) send(method, path string) (*http.Response, string) {
 	return resp, string(raw)
 }
 
-// isPlain says whether a body is an error as Ollama writes it, and holds want.
+// isPlain reports whether a body is an error in Ollama's format, and contains want.
 func isPlain(body, want string) bool {
 	var e map[string]string
 	return json.Unmarshal([]byte(body), &e) == nil && len(e) == 1 && strings.Contains(e["error"], want)
@@ -79,14 +79,14 @@ func TestOllamaRoutesByModel(t *testing.T) {
 	}
 }
 
-// TestOllamaStreams: a client that waits gets no comments, and a stream that is cut ends in a line with the error.
+// TestOllamaStreams: a waiting client gets no comments, and a stream that is cut ends with a line with the error.
 func TestOllamaStreams(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.CommentAfter, c.CommentEvery = time.Millisecond, time.Millisecond })
 	i := b.instance(b.ollama("m", nil), "m-0001", api.Asleep)
 	i.wakeTakes = 30 * time.Millisecond
 	b.grant(i, 1)
 	lines := "{\"message\":{\"content\":\"hi\"},\"done\":false}\n{\"done\":true,\"done_reason\":\"stop\"}\n"
-	var cut string // what is sent before the connection breaks; empty: all is
+	var cut string // the part sent before the connection breaks; empty: everything
 	i.chat = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		if cut == "" {
@@ -109,7 +109,8 @@ func TestOllamaStreams(t *testing.T) {
 	}
 }
 
-// TestOllamaRuntimeFailsBeforeTheFirstByte: errors in Ollama's words have no code, and the request goes to another instance all the same.
+// TestOllamaRuntimeFailsBeforeTheFirstByte: errors in Ollama's format have no code, and the request still goes to
+// another instance.
 func TestOllamaRuntimeFailsBeforeTheFirstByte(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.ollama("m", nil)

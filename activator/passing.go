@@ -15,25 +15,25 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Requests to a function that is no model server are held and sent as all others are, but for two kinds: connections that
-// are to be upgraded (WebSockets), and what comes over HTTP/2 without TLS (gRPC). These stream both ways, so they are not
-// read before they are sent, and are not sent again once a part of their body was.
+// Requests to a function that is no model server are held and sent like others, with two exceptions: connections to
+// be upgraded (WebSockets), and requests over HTTP/2 without TLS (gRPC). These stream both ways, so they are not read
+// in advance, and not sent again once a part of their body was.
 
-// plain says that the function is no model server: what its clients send is not looked into.
+// plain reports whether the function is no model server: its clients' requests are not parsed.
 func (f *function) plain() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.spec.Runtime.Kind == api.RuntimeHTTP
 }
 
-// streams says whether a request is passed on while it comes.
+// streams reports whether a request is forwarded while it arrives.
 func (r *request) streams() bool {
 	return r.plain && r.via == nil && (r.in.ProtoMajor == 2 || upgrades(r.in))
 }
 
 func upgrades(r *http.Request) bool { return r.Header.Get("Upgrade") != "" && r.ProtoMajor == 1 }
 
-// bodiless is a request with the same head and no body, for what reads bodies.
+// bodiless returns a copy of r without its body, for code that reads bodies.
 func bodiless(r *http.Request) *http.Request {
 	out := new(http.Request)
 	*out = *r
@@ -41,7 +41,7 @@ func bodiless(r *http.Request) *http.Request {
 	return out
 }
 
-// streamTransports reach instances by the protocol of the client.
+// streamTransports hold a transport for each protocol of the client.
 type streamTransports struct{ http1, http2 http.RoundTripper }
 
 func newStreamTransports() streamTransports {
@@ -52,14 +52,14 @@ func newStreamTransports() streamTransports {
 	return streamTransports{http1, http2}
 }
 
-// pass sends c to the instance of s while it comes, and its answer to the client. again says that nothing of it was
-// used up where err says that the instance did not take it, and cut that the answer has ended too early.
+// pass forwards c to the instance of s while it arrives, and the answer to the client. again reports that the
+// instance did not accept it and nothing of it was consumed; cut, that the answer ended too early.
 func (c *call) pass(s *slot) (again, cut bool, err error) {
 	sent := time.Now()
 	var untouched atomic.Bool
 	untouched.Store(true)
 	c.sent.attempts++
-	_ = c.reply.out.SetReadDeadline(time.Time{}) // a body may stream for as long as it likes
+	_ = c.reply.out.SetReadDeadline(time.Time{}) // a body may stream for any length of time
 	stop := c.limit(s.limits.first, beganTooLate)
 	defer stop()
 	attempt := c.attempt(s.base, s.limits)
@@ -71,7 +71,7 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 					pr.Out.Header[name] = v
 				}
 			}
-			for name := range pr.Out.Header { // what a client says for us, it says for nobody
+			for name := range pr.Out.Header { // a client can't set our control headers
 				if control.Reserved(name) {
 					delete(pr.Out.Header, name)
 				}
@@ -119,19 +119,19 @@ func (c *call) pass(s *slot) (again, cut bool, err error) {
 	return untouched.Load() && !failed.Given, false, failed
 }
 
-// touched is a body, and notes that somebody has read of it.
+// touched is a body that records whether any of it was read.
 type touched struct {
 	io.ReadCloser
 	untouched *atomic.Bool
 }
 
-// Read reads of it.
+// Read implements [io.Reader].
 func (t touched) Read(p []byte) (int, error) {
 	t.untouched.Store(false)
 	return t.ReadCloser.Read(p)
 }
 
-// stream sends c to the instance of s while it comes. done and err are those of [call.send].
+// stream forwards c to the instance of s while it arrives. The results are those of [call.send].
 func (c *call) stream(s *slot) (done bool, err error) {
 	again, cut, err := c.pass(s)
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *call) stream(s *slot) (done bool, err error) {
 	return true, nil
 }
 
-// passed serves by a proxy, and says whether the answer was cut.
+// passed serves through a proxy, and reports whether the answer was cut.
 func passed(through *httputil.ReverseProxy, w http.ResponseWriter, r *http.Request) (cut bool) {
 	defer func() {
 		if v := recover(); v != nil {

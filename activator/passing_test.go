@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// plainBench is a function that is no model server, asleep, and a server at whose door every request is the function's.
+// plainBench starts a sleeping function that is no model server, and a server that sends all requests to it.
 func plainBench(t *testing.T, serve http.HandlerFunc) (*fakeInstance, string) {
 	b := startBench(t, nil)
 	name := b.function("any", func(f *api.Function) { f.Runtime.Kind = api.RuntimeHTTP })

@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// patience is a context below ctx that ends at limit, with a refusal as its cause. The time in which the function's
-// instance waits for a node to be provisioned, or for its model to be fetched, does not count. The caller holds mu.
+// patience returns a context that ends at limit, with a refusal as its cause. Time that the function's instance
+// spends waiting for a node or for its model to be fetched does not count. The caller holds mu.
 func (f *function) patience(ctx context.Context, limit, now time.Time) (_ context.Context, done context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	paused := f.paused.at(now)
@@ -24,7 +24,7 @@ func (f *function) patience(ctx context.Context, limit, now time.Time) (_ contex
 			cancel(f.timedOut(now, why))
 		case f.paused.since.IsZero():
 			timer.Reset(left)
-		default: // how much longer is not known
+		default: // the remaining time is unknown
 			timer.Reset(max(left, time.Second))
 		}
 	})
@@ -34,7 +34,7 @@ func (f *function) patience(ctx context.Context, limit, now time.Time) (_ contex
 	}
 }
 
-// onItsWay says whether f waits only for a node to be provisioned or its model to be fetched. The caller holds mu.
+// onItsWay reports whether f waits only for a node, or for its model to be fetched. The caller holds mu.
 func (f *function) onItsWay(now time.Time) bool {
 	if f.set.Awake(now) {
 		return false
@@ -47,7 +47,7 @@ func (f *function) onItsWay(now time.Time) bool {
 	return false
 }
 
-// obstacle is the instance that no node has taken yet, where f waits for that. The caller holds mu.
+// obstacle returns the instance that waits for a node, if that is what f waits for. The caller holds mu.
 func (f *function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false

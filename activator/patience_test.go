@@ -13,15 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestHeldWhileANodeIsProvisioned: a request whose pod finds no node is held for its own budget, which stands still
-// while a node is being provisioned; the comments of its stream, and its refusal, say why.
+// TestHeldWhileANodeIsProvisioned: a request whose pod has no node is held for its own time limit, which stands still
+// while a node is being provisioned. The comments of its stream, and its refusal, give the reason.
 func TestHeldWhileANodeIsProvisioned(t *testing.T) {
 	for name, tt := range map[string]struct {
 		provisioned time.Duration // 0: never
 		header      string
 		answered    time.Duration
 		comment     string
-		stage       string // "": a node is provisioned
+		stage       string // empty: a node is provisioned
 	}{
 		"no node, and none is added":     {answered: 5 * time.Minute, comment: `: rouse stage=unschedulable waited=1.0s why="0/1 nodes: Insufficient cpu"`},
 		"a node comes after an hour":     {provisioned: time.Hour, answered: time.Hour + 2*time.Second, comment: `: rouse stage=provisioning-node waited=6.0s why="gpu-pool 0->1"`},

@@ -10,15 +10,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// These headers name the conversation or user with whose instance a request should stay, before what its body says. The second is what
-// OpenCode sends, and Fireworks documents.
+// These headers name the conversation or user whose instance a request should return to, and take precedence over the
+// body. OpenCode sends the second, and Fireworks documents it.
 const (
 	headerSession  = "X-Session-Id"
 	headerAffinity = "X-Session-Affinity"
 )
 
-// looksAt finds out what r wants of an instance, where f has a choice: what its prompt begins with is not worth
-// a look where there is one instance. It is called without the lock: hashing a long prompt takes its time.
+// looksAt determines what r wants of an instance. It skips the prefix of the prompt if there is only one instance. It
+// is called without the lock: hashing a long prompt takes time.
 func (f *function) looksAt(r *request) {
 	if r.want != nil {
 		return
@@ -40,7 +40,7 @@ func (f *function) looksAt(r *request) {
 	}
 }
 
-// countPrompt takes in how many tokens a prompt had that f has looked at, as its model server says; 0: it does not.
+// countPrompt records the model server's count of the tokens of a prompt that looksAt has hashed; 0: unknown.
 func (f *function) countPrompt(r *request, tokens api.Tokens) {
 	if r.want == nil || r.want.Prefix.Len() == 0 || tokens == 0 {
 		return
@@ -50,7 +50,7 @@ func (f *function) countPrompt(r *request, tokens api.Tokens) {
 	f.set.Count(len(r.Prompt.System)+len(r.Prompt.Tools)+len(r.Prompt.Messages), tokens)
 }
 
-// wants is what r wants of an instance, as far as anybody has looked.
+// wants returns what r wants of an instance, as far as looksAt has determined it.
 func (r *request) wants() route.Want {
 	if r.want != nil {
 		return *r.want
@@ -62,17 +62,17 @@ func (r *request) wants() route.Want {
 	return want
 }
 
-// maxPicks is how many choices are kept.
 const maxPicks = 4096
 
-// picks are the last choices of instances, for people who ask why. There is nothing of a request in them but its id.
+// picks are the last choices of instances, for operators who ask why. The request's id is all that they hold of a
+// request.
 type picks struct {
 	mu   sync.Mutex // guards all below
 	ring []api.Pick
 	next int
 }
 
-// add keeps the choice of s for c.
+// add records that c got s.
 func (p *picks) add(c *call, s *slot) {
 	one := api.Pick{Request: c.req.id, Function: c.f.name, Instance: s.instance.ID, Activator: c.a.cfg.Name, At: time.Now(), After: c.sent.last, Choice: s.why}
 	p.mu.Lock()
@@ -85,8 +85,8 @@ func (p *picks) add(c *call, s *slot) {
 	p.next = (p.next + 1) % maxPicks
 }
 
-// Picks says which instances were chosen for a request, in order, and why: as far as that was among the last choices. A request has
-// several where an instance gave it back, or where clients give several the same id.
+// Picks returns the instances that were chosen for a request, in order, with reasons, as far as the last choices are
+// kept. A request has several picks if an instance gave it back, or if clients reuse its id.
 func (a *Activator) Picks(request string) []api.Pick {
 	p, found := &a.picks, []api.Pick{}
 	p.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// chatOf is a chat of so many turns, the first of them long.
+// chatOf returns a chat of so many turns, the first of them long.
 func chatOf(model, name string, turns int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"model":%q,"messages":[{"role":"system","content":"%s %s"}`, model, name, strings.Repeat("be kind ", 200))
@@ -20,7 +20,7 @@ func chatOf(model, name string, turns int) string {
 	return b.String()
 }
 
-// A conversation stays with the instance that has its prompt, and the activator says why.
+// TestConversationStays: a conversation stays with the instance that has its prompt, and the activator explains why.
 func TestConversationStays(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -55,8 +55,8 @@ func TestConversationStays(t *testing.T) {
 	}
 }
 
-// A client's session stays with an instance, whatever it asks, by the header before the body; one instance is no choice, and what
-// has no prompt in a cache goes by load.
+// TestSession: a client's session stays with an instance, whatever it requests, and the header goes before the body.
+// With one instance there is no choice, and requests without a cached prompt go by load.
 func TestSession(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -95,7 +95,7 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// Only the last choices are kept.
+// TestPicksAreBounded: only the last choices are kept.
 func TestPicksAreBounded(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -115,7 +115,7 @@ func TestPicksAreBounded(t *testing.T) {
 	}
 }
 
-// Tenants share no prompt: what one has sent counts for nothing for another, nor for the same one under another salt.
+// TestTenantsShareNoPrompt: one tenant's prompts have no effect for another, nor for the same one with another salt.
 func TestTenantsShareNoPrompt(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -147,7 +147,8 @@ func TestTenantsShareNoPrompt(t *testing.T) {
 	}
 }
 
-// A request that was held goes by its prompt too, and one that an instance gave back has a choice for each attempt.
+// TestHeldAndGivenBack: a held request is routed by its prompt too, and one that an instance gave back has a choice
+// for each attempt.
 func TestHeldAndGivenBack(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -157,7 +158,7 @@ func TestHeldAndGivenBack(t *testing.T) {
 	if first == one.id {
 		one, two = two, one // two has it
 	}
-	// Neither takes requests; one only drains, and keeps its cache.
+	// Neither accepts requests; one only drains, and keeps its cache.
 	b.a.ObserveInstance(one.set(api.Asleep))
 	b.a.ObserveInstance(two.set(api.Draining))
 	done := make(chan *http.Response)
@@ -174,7 +175,7 @@ func TestHeldAndGivenBack(t *testing.T) {
 		t.Errorf("held: got %+v, want %s by its prompt", picks, two.id)
 	}
 	b.a.ObserveInstance(one.set(api.Awake))
-	two.set(api.Asleep) // and nobody has been told
+	two.set(api.Asleep) // unreported
 	resp, _ = b.post(chatPath, chatOf("m", "x", 3), "X-Request-Id", "back")
 	picks := b.a.Picks("back")
 	if resp.StatusCode != http.StatusOK || len(picks) != 2 || picks[0].Instance != two.id || picks[1].Instance != one.id {

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// asleepWith is a bench with two instances that sleep, each with a conversation, and a grant for the second alone. It returns them with the name of
-// the conversation that the first one has kept.
+// asleepWith returns a bench with two sleeping instances, each with a conversation, and a grant for the second alone.
+// name is the conversation that the first one has kept.
 func asleepWith(t *testing.T) (b *bench, first, granted *fakeInstance, name string) {
 	t.Helper()
 	b = startBench(t, nil)
@@ -37,7 +37,7 @@ func asleepWith(t *testing.T) (b *bench, first, granted *fakeInstance, name stri
 	return b, first, granted, name
 }
 
-// prefers is what the last demand with a request that waits prefers.
+// prefers returns the preferred instance in the last demand with a waiting request.
 func (b *bench) prefers() (id api.InstanceID) {
 	for _, d := range b.demands() {
 		if d.Waiting > 0 {
@@ -47,7 +47,8 @@ func (b *bench) prefers() (id api.InstanceID) {
 	return id
 }
 
-// TestPrefersTheConversation: of two sleepers the one is asked for that has kept the conversation, though only the other may be woken without asking.
+// TestPrefersTheConversation: the autoscaler is asked for the sleeper that has kept the conversation, though only the
+// other may be woken without asking.
 func TestPrefersTheConversation(t *testing.T) {
 	b, first, granted, name := asleepWith(t)
 	done := make(chan string, 1)
@@ -66,13 +67,14 @@ func TestPrefersTheConversation(t *testing.T) {
 		done <- resp.Header.Get(headerInstance)
 	}()
 	b.eventually("the autoscaler is asked for the first", func() bool { return b.prefers() == first.id })
-	b.a.ObserveInstance(first.set(api.Awake)) // as it does
+	b.a.ObserveInstance(first.set(api.Awake)) // the autoscaler wakes it
 	if at := <-done; at != string(first.id) || granted.wakes.Load() != 0 {
 		t.Errorf("it went to %s, and the other was woken %d times", at, granted.wakes.Load())
 	}
 }
 
-// TestPrefersInVain: where the autoscaler says nothing, the one is woken that may be. Where nothing of the conversation is known, it is at once.
+// TestPrefersInVain: if the autoscaler does not answer, the sleeper with a grant is woken. If no sleeper has kept the
+// conversation, it is woken at once.
 func TestPrefersInVain(t *testing.T) {
 	b, first, granted, name := asleepWith(t)
 	resp, _ := b.post(chatPath, chatOf("m", name, 13))

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// refusal says why f takes no requests at all; nil if it does. The caller holds mu.
+// refusal returns why f accepts no requests at all; nil if it does. The caller holds mu.
 func (f *function) refusal(now time.Time) *api.Error {
 	switch {
 	case !f.declared:
@@ -17,13 +17,14 @@ func (f *function) refusal(now time.Time) *api.Error {
 	case f.failed == nil:
 		return nil
 	case !f.failedUntil.IsZero() && !now.Before(f.failedUntil):
-		f.failed = nil // let one try again: demand makes the autoscaler try too
+		f.failed = nil // let one request try again: its demand makes the autoscaler try too
 		return nil
 	}
 	return f.failed
 }
 
-// explain says in e, where it is about a start that failed, why that was, if the caller may know. It is called without a lock.
+// explain adds to e, if it reports a failed start, the reason, if the caller may know it. It is called without a
+// lock.
 func (f *function) explain(e *api.Error, r *http.Request) *api.Error {
 	if f.a.deps.LastError == nil || e.Code != api.CodeStartFailed && e.Code != api.CodeUnhealthy {
 		return e
@@ -35,7 +36,8 @@ func (f *function) explain(e *api.Error, r *http.Request) *api.Error {
 	return &t
 }
 
-// timedOut is the error of a request that waited too long; why is what f waits for, empty if unknown. The caller holds mu.
+// timedOut returns the error for a request that waited too long. why is what f waits for, empty if unknown. The
+// caller holds mu.
 func (f *function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,
 		"no instance of %s took the request within %s (rouse.dev/hold-timeout)", f.name, f.spec.Hold.Timeout)
@@ -48,7 +50,7 @@ func (f *function) timedOut(now time.Time, why string) *api.Error {
 	return err.WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// full is the error of a request that can't enter the queue. The caller holds mu.
+// full returns the error for a request that can't enter the queue. The caller holds mu.
 func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 	expected := f.expected(now)
 	after := f.queue.RetryAfter(expected)
@@ -70,14 +72,13 @@ func (f *function) full(r *request, why hold.Full, now time.Time) *api.Error {
 		"%d requests wait for %s already, which is the limit (rouse.dev/hold-capacity)", f.queue.Len(), f.name).WithRetryAfter(after)
 }
 
-// crowdedOut is the error of requests that another has displaced. The caller holds mu.
+// crowdedOut returns the error for requests that another one displaced. The caller holds mu.
 func (f *function) crowdedOut(now time.Time) *api.Error {
 	return api.Errorf(http.StatusTooManyRequests, api.CodeHoldFull,
 		"%d requests wait for %s, which is the limit (rouse.dev/hold-capacity, rouse.dev/hold-memory), and this client has more than its share of them", f.queue.Len(), f.name).
 		WithRetryAfter(f.queue.RetryAfter(f.expected(now)))
 }
 
-// refuseHeld refuses all requests that wait.
 func (f *function) refuseHeld(err *api.Error) {
 	for e := f.evict(); e != nil; e = f.evict() {
 		e.Offer(&slot{refused: err}) // a client that left needs no refusal
@@ -85,7 +86,7 @@ func (f *function) refuseHeld(err *api.Error) {
 	f.meter.Changed()
 }
 
-// evict takes the first request out of the queue, nil if none waits.
+// evict removes the first request from the queue and returns it, or nil.
 func (f *function) evict() *hold.Entry[*slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +95,8 @@ func (f *function) evict() *hold.Entry[*slot] {
 	return e
 }
 
-// runs notes that c has a slot, and so may be ended for others, where the function says so, or is no demand. The caller holds mu.
+// runs records that c has a slot, and returns s. If the function evicts sheddable requests and c is one, c may be ended
+// for others. The caller holds mu.
 func (f *function) runs(c *call, s *slot) *slot {
 	if f.spec.Hold.EvictSheddable && c.req.Priority < 0 {
 		s.call = c
@@ -107,8 +109,8 @@ func (f *function) runs(c *call, s *slot) *slot {
 	return s
 }
 
-// shed ends a request that runs, where c waits and is worth more: of the lowest priority the one that came last. Its slot
-// is free when it has ended. The caller holds mu.
+// shed ends a running request so that c, which waits and is not sheddable itself, gets its slot. The victim is the
+// latest request of the lowest priority. Its slot is free once it has ended. The caller holds mu.
 func (f *function) shed(c *call) {
 	if !f.spec.Hold.EvictSheddable || c.req.Priority < 0 {
 		return
@@ -127,7 +129,7 @@ func (f *function) shed(c *call) {
 		WithRetryAfter(f.queue.RetryAfter(0)))
 }
 
-// notStored refuses a request that asks for something of a store of responses: it has reached the activator because nothing has taken that out.
+// notStored refuses a request that uses a store of responses: in front of this activator nothing handles the field.
 func (a *Activator) notStored(field string) *api.Error {
 	how := a.cfg.Stored
 	if how == "" {

@@ -14,45 +14,47 @@ import (
 
 const (
 	headerTiming = "Server-Timing"
-	// headerInstance names the instance that answers; in a cluster that is a pod, whose name begins with its revision's.
+	// headerInstance names the instance that answers; in a cluster a pod, whose name begins with its revision's.
 	headerInstance = "X-Rouse-Instance"
 )
 
-// reply is what one client gets: comments while its request waits, then the answer or an error. It belongs
-// to the request's goroutine; until comment.stop the connection is under the mutex of the comments.
+// reply is what one client gets: comments while its request waits, then the answer or an error. It belongs to the
+// request's goroutine; until comment.stop the mutex of the comments guards the connection.
 type reply struct {
 	w       http.ResponseWriter
 	out     *http.ResponseController
-	id      string     // the request's
-	style   api.Stream // of an error event
+	id      string     // of the request
+	style   api.Stream // the format of an error event
 	ollama  bool       // the client speaks Ollama's own API
 	timing  forward.Timing
 	comment comments
-	ends    *wakeTrace // whose request ends with the next write; nil: none
+	ends    *wakeTrace // its request ends with the next write; nil: none
 
 	limits   *keys.Charge // of the client's key; nil: none
 	usage    relay.Usage  // of the answer
-	estimate tokens       // of what an instance has done for a client that has left
-	answered int          // the status of an instance's answer; 0: none has answered
+	estimate tokens       // of an instance's work for a client that has left
+	answered int          // the status of an instance's answer; 0: none yet
 	instance api.InstanceID
-	status   int    // what became of it; 0: nothing yet
-	code     string // of the error; empty: there is none
+	status   int    // the final status; 0: none yet
+	code     string // of the error; empty: none
 
-	// state is what is known of the stream that the client gets; nil: it can't go on elsewhere. resumes says that it has not gone on too often.
+	// state is the state of the client's stream; nil: it can't be resumed. resumes is false once it was resumed too
+	// often.
 	state   *relay.State
 	resumes bool
-	handled bool // it can't, as a program of the function's is before its runtime
-	passes  bool // the front door that holds the request has asked for the state: it has the stream go on
-	next    int  // the number of the event that comes, where a stream has gone on
+	handled bool // it can't be resumed: a handler of the function is in front of its runtime
+	passes  bool // the front door that holds the request asked for the state, and resumes the stream itself
+	next    int  // the number of the next event, in a resumed stream
 
 	unread relay.WriteDeadline
 }
 
-// tokens are what a request has used. Those of its input that its instance had in the cache are in both.
+// tokens are the tokens that a request used. Input tokens that the instance had cached count in both input and
+// cached.
 type tokens struct{ input, cached, output api.Tokens }
 
-// used is what the request has used, as well as is known: nothing where no instance has begun with it, or one has refused it.
-// estimated is what its input was taken to be.
+// used returns the tokens that the request used, as far as known: none if no instance began it, or one refused it.
+// estimated is the estimate of its input.
 func (r *reply) used(estimated api.Tokens) tokens {
 	if r.answered/100 != 2 {
 		return r.estimate
@@ -61,18 +63,18 @@ func (r *reply) used(estimated api.Tokens) tokens {
 	return tokens{input: cmp.Or(api.Tokens(r.usage.Prompt), estimated), cached: api.Tokens(r.usage.Cached), output: cmp.Or(output, r.estimate.output)}
 }
 
-// errAbort marks a cut answer whose end the client can only see by its connection's.
+// errAbort marks a cut answer that the client can only recognize by an aborted connection.
 var errAbort = errors.New("abort the client's connection")
 
-// errGoesOn marks an answer that was cut, and that another instance can go on with.
+// errGoesOn marks a cut answer that another instance can resume.
 var errGoesOn = errors.New("the stream goes on elsewhere")
 
-// errMoved marks an answer that its instance has ended to give way, and that another one can go on with.
+// errMoved marks an answer that its instance ended to give way, and that another instance can resume.
 var errMoved = errors.New("the stream is moved")
 
-// copy writes the answer of an instance; started says that the header is sent. The error wraps an
-// *[api.Error] if the answer was cut, [errAbort] too if the client does not know yet, and is another if
-// the client left. ctx is the call's.
+// copy writes an instance's answer; started: the header was sent. The error wraps an *[api.Error] if the answer was
+// cut, and [errAbort] too if the client does not know yet. Any other error means that the client left. ctx is the
+// call's.
 func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.Answer, started bool) error {
 	if started {
 		return r.copyLate(ctx, answer)
@@ -82,14 +84,14 @@ func (r *reply) copy(ctx context.Context, from api.InstanceID, answer *forward.A
 	if answer.Events() {
 		h.Del("Content-Length") // an error event may have to follow
 	}
-	r.limits.Describe(h) // whatever the instance says of its own
+	r.limits.Describe(h) // overrides the instance's own
 	h[headerTiming] = []string{r.timing.String()}
 	h[headerInstance] = []string{string(from)}
 	r.w.WriteHeader(answer.Status())
 	return r.end(ctx, answer, answer.Copy(r))
 }
 
-// copyLate writes the answer where the header is sent: the client expects events, whatever came.
+// copyLate writes the answer after the header was sent: the client expects events, whatever the status.
 func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	defer r.w.Header().Set(headerTiming, r.timing.String())
 	var e *api.Error
@@ -98,7 +100,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 		e = answer.Error()
 	case !answer.Events() && !(r.answered != 0 && lines(r.w.Header()) && answer.Lines()):
 		e = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime answered a stream with something that is no event stream")
-	case r.answered != 0: // it goes on
+	case r.answered != 0: // it is resumed
 		return r.end(ctx, answer, answer.Copy(r))
 	default:
 		if _, err := r.Write([]byte(": server-timing " + r.timing.String() + "\n\n")); err != nil {
@@ -110,7 +112,7 @@ func (r *reply) copyLate(ctx context.Context, answer *forward.Answer) error {
 	return r.event(e, r.next)
 }
 
-// end turns the end of a copied answer into an error, and sends it to a client that reads events.
+// end turns the end of a copied answer into an error, and sends the error to a client that reads events.
 func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) error {
 	if err == nil || errors.Is(err, forward.ErrClient) {
 		return err
@@ -145,7 +147,7 @@ func (r *reply) end(ctx context.Context, answer *forward.Answer, err error) erro
 	return errors.Join(e, err, r.event(e, max(r.next, answer.Next())))
 }
 
-// stays says why a stream that was cut does not go on elsewhere; empty where nobody has expected that it does.
+// stays returns why a cut stream is not resumed elsewhere; empty if nobody expected that.
 func (r *reply) stays(answer *forward.Answer) string {
 	switch {
 	case r.handled:
@@ -162,7 +164,7 @@ func (r *reply) stays(answer *forward.Answer) string {
 	return ", and its instance has not told how another could go on"
 }
 
-// event writes an error as the last event of a stream, with the number next.
+// event writes an error as the last event of a stream, numbered next.
 func (r *reply) event(e *api.Error, next int) error {
 	if _, err := r.Write(r.style.Error(e, next)); err != nil {
 		return err
@@ -170,7 +172,8 @@ func (r *reply) event(e *api.Error, next int) error {
 	return r.Flush()
 }
 
-// withID is e with the request's id where the reason is only in the log: the operator finds it by the id.
+// withID adds the request's id to an error whose details are only in the log, where the operator finds them by the
+// id.
 func withID(e *api.Error, id string) *api.Error {
 	switch e.Code {
 	case api.CodeStartFailed, api.CodeRuntimeFailed, api.CodeUnhealthy:
@@ -181,16 +184,16 @@ func withID(e *api.Error, id string) *api.Error {
 	return e
 }
 
-// Write writes to the client. A client that does not read for too long has left.
+// Write writes to the client. A client that does not read for too long counts as gone.
 func (r *reply) Write(p []byte) (int, error) {
 	r.unread.Move(r.out, len(p))
 	n, err := r.w.Write(p)
-	if r.ends != nil { // what follows is not the wake's work
+	if r.ends != nil { // what follows is not part of the wake
 		r.ends.firstByte()
 		r.ends = nil
 	}
 	return n, err
 }
 
-// Flush sends what was written.
+// Flush sends the buffered output.
 func (r *reply) Flush() error { return r.out.Flush() }

@@ -14,27 +14,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// request is what one client asks. Once its function is found it does not change.
+// request is one client's request. It does not change once its function is found.
 type request struct {
 	in   *http.Request
 	id   string
 	peer peer.Peer
 	body *inbound.Body
 	parse.Request
-	style    api.Stream    // of the stream that answers
+	style    api.Stream    // the format of the streamed answer
 	plain    bool          // its function is no model server
 	ollama   bool          // it is in Ollama's own API
-	adapter  api.ModelName // that the instance should have loaded; empty for the model itself
-	prompts  bool          // its prompt stays in a cache
-	via      *forward.Via  // how it goes to instances; nil: as most do
-	want     *route.Want   // what it wants of an instance; nil: nobody has asked
-	arrived  time.Time     // when its first line had come
+	adapter  api.ModelName // the adapter to load; empty: the model itself
+	prompts  bool          // its prompt can be cached
+	via      *forward.Via  // how it reaches instances; nil: directly
+	want     *route.Want   // its wishes for an instance; nil: not determined
+	arrived  time.Time     // when its header arrived
 	begun    time.Time     // when the body was complete
-	deadline time.Time     // the client's own; zero: none
-	due      time.Time     // when its first token should be there; zero: it does not say
+	deadline time.Time     // set by the client; zero: none
+	due      time.Time     // when its first token is due; zero: unspecified
 }
 
-// parse reads what must be known of the body. Where it must name the model, a body that can't is an error.
+// parse extracts the needed fields of the body. With mustName, a body of a kind that can't name a model is an error.
 func (r *request) parse(mustName bool) *api.Error {
 	path, media := r.in.URL.Path, r.in.Header.Get("Content-Type")
 	known, _ := api.NamedPath(path)
@@ -46,7 +46,7 @@ func (r *request) parse(mustName bool) *api.Error {
 	case isJSON && r.in.Method == http.MethodPost:
 		r.Request, bad = parse.JSON(r.body.Object())
 	case path == pathInvocations:
-		if named, err := parse.JSON(r.body.Object()); err == nil { // what it can't read may be CSV, and is MLflow's to refuse
+		if named, err := parse.JSON(r.body.Object()); err == nil { // a body that it can't read may be CSV, which MLflow must refuse
 			r.Model = named.Model
 		}
 	case strings.HasPrefix(media, "multipart/form-data"):
@@ -66,13 +66,13 @@ func (r *request) parse(mustName bool) *api.Error {
 	return nil
 }
 
-// commented says whether the client reads server-sent comments.
+// commented reports whether the client reads server-sent comments.
 func (r *request) commented() bool { return r.Stream && r.style != api.StreamPlain && r.via == nil }
 
-// headerTimeout is how long the client waits for the whole answer: seconds, or a Go duration.
+// headerTimeout limits the time until the answer is complete: seconds, or a Go duration.
 const headerTimeout = "X-Request-Timeout"
 
-// timeLimit reads the client's time limit, and sets the deadline; 0: it has none.
+// timeLimit returns the client's time limit, 0 without one, and sets the deadline.
 func (r *request) timeLimit() (time.Duration, error) {
 	v := r.in.Header.Get(headerTimeout)
 	if v == "" {

@@ -8,14 +8,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// operations are the names that OpenTelemetry has for what is asked at a path. Requests at others have no span.
+// operations maps paths to OpenTelemetry's names of operations. Requests to other paths have no span.
 var operations = map[string]string{
 	"/v1/chat/completions": "chat", "/v1/messages": "chat", "/v1/responses": "chat", "/api/chat": "chat",
 	"/v1/completions": "text_completion", "/api/generate": "text_completion",
 	"/v1/embeddings": "embeddings", "/api/embed": "embeddings", "/api/embeddings": "embeddings",
 }
 
-// traceRequest exports the span of a request that has ended, where its client traces it, or it waited for a wake.
+// traceRequest exports the span of a finished request, if its client traces it or it waited for a wake.
 func (c *call) traceRequest() {
 	if c.a.deps.Traces == nil {
 		return
@@ -42,7 +42,7 @@ func (c *call) traceRequest() {
 		case api.RuntimeEngine:
 			span.Provider = "rouse"
 		case api.RuntimeCommand, api.RuntimeHTTP:
-			span.Provider = "" // nobody knows
+			span.Provider = "" // unknown
 		}
 	}
 	span.Resumed, span.Moved = c.sent.resumed, c.sent.moved

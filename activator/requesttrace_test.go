@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// TestSpansOfRequests: a request whose client traces it, and one that waited for a wake, has a span with OpenTelemetry's
-// attributes; others have none, and none has words of the prompt.
+// TestSpansOfRequests: a request whose client traces it, and one that waited for a wake, has a span with
+// OpenTelemetry's attributes; others have none, and none contains text of the prompt.
 func TestSpansOfRequests(t *testing.T) {
 	exported := tracetest.NewSpanRecorder()
 	b := startBench(t, nil, func(d *Deps) { d.Traces = waketrace.ExportTo(exported) })
@@ -43,7 +43,7 @@ func TestSpansOfRequests(t *testing.T) {
 		exported.Reset()
 		return got
 	}
-	for _, path := range []string{chatPath, "/v1/models/m"} { // nobody traces them
+	for _, path := range []string{chatPath, "/v1/models/m"} { // not traced
 		b.post(path, secret)
 	}
 	if n := len(exported.Ended()); n > 0 {

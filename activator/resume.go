@@ -8,21 +8,22 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxResumed is how often one stream may go on at another instance: a request that ends instances must not end them all.
+// maxResumed is how often one stream may be resumed at another instance: a request that kills instances must not kill
+// them all.
 const maxResumed = 3
 
-// streams are the paths whose streams can go on at another instance.
+// streams are the paths whose streams can be resumed at another instance.
 var streams = map[string]bool{
 	"/v1/chat/completions": true, "/v1/completions": true, "/v1/messages": true, "/v1/responses": true, "/api/chat": true, "/api/generate": true,
 }
 
-// resumable says whether a stream that is cut may go on at another instance, which generates what is left of it:
+// resumable reports whether a stream that is cut may be resumed at another instance, which generates the rest:
 //
-//  1. Its client has not refused that.
-//  2. It is a stream of an API whose state the instance tells.
-//  3. Nobody before us decides where the request goes.
+//  1. Its client has not opted out.
+//  2. It is a stream of an API whose state the instance reports.
+//  3. No gateway or front door before us decides where the request goes.
 //
-// That the instances can do it is for the function's runtime to say.
+// Whether the instances can do it depends on the function's runtime.
 func (c *call) resumable() bool {
 	switch {
 	case c.req.in.Header.Get(control.HeaderResume) == "off": // 1
@@ -33,7 +34,7 @@ func (c *call) resumable() bool {
 	return c.req.via == nil && !c.atOnce // 3
 }
 
-// streamed says whether the client wants a stream. In Ollama's API it does unless it says otherwise.
+// streamed reports whether the client wants a stream. In Ollama's API that is the default.
 func (c *call) streamed() bool {
 	if c.req.Stream || !c.req.ollama {
 		return c.req.Stream
@@ -42,19 +43,20 @@ func (c *call) streamed() bool {
 	return !found || string(said) != "false"
 }
 
-// mostRestarted is how often a request that is no stream may be tried again whole because its instance gives way: what it had computed is lost.
+// mostRestarted is how often a request that is no stream may be restarted because its instance gives way: the
+// computed part is lost.
 const mostRestarted = 2
 
-// restartable says whether a request can be tried again whole, if its instance gives way before it has answered: its client has not refused
-// that, it asks for something that a model computes and that changes nothing, nobody before us decides where it goes, and it has not been
-// tried again too often.
+// restartable reports whether a request can be restarted if its instance gives way before it answers. Its client must
+// not have opted out, it must only compute something with a model, without side effects, and nobody before us may
+// decide where it goes. The number of restarts is limited.
 func (c *call) restartable() bool {
 	return c.req.in.Header.Get(control.HeaderResume) != "off" && !c.streamed() && operations[c.req.in.URL.Path] != "" &&
 		c.req.via == nil && !c.atOnce && c.sent.moved < mostRestarted
 }
 
-// elsewhere has a stream go on that its instance has cut, or that gives way: the slot is given back, and the request waits for another. It may
-// wait as long as one that has just come.
+// elsewhere prepares to resume a stream that was cut or whose instance gives way: the slot is given back, and the
+// request waits for another. It may wait as long as a new request.
 func (c *call) elsewhere(s *slot, err error) {
 	c.sent.before = c.reply.timing
 	c.wait.since, c.wait.paused, c.wait.entry = time.Time{}, 0, nil
@@ -71,7 +73,7 @@ func (c *call) elsewhere(s *slot, err error) {
 	c.a.log.Warn("answer cut, and goes on elsewhere", "request", c.req.id, "function", c.f.name, "instance", s.instance.ID, "times", c.sent.resumed, "error", err)
 }
 
-// gaveWay counts that the instance of s has given way, and the request with it.
+// gaveWay records that the instance of s gave way.
 func (c *call) gaveWay(s *slot) {
 	c.sent.moved++
 	c.sent.last = api.CodeMoved

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// words are the events of a whole stream, and their state.
+// words are the events of a whole stream, and their states.
 var (
 	words = []string{
 		`{"choices":[{"delta":{"role":"assistant","content":"one"},"finish_reason":null}]}`,
@@ -27,22 +27,22 @@ var (
 	wordStates = []string{"id:1::0:11", "12", "13,14", "15", "u", ""}
 )
 
-// whole is what a client gets of them.
+// whole returns the stream that a client gets.
 func whole() string { return "data: " + strings.Join(words, "\n\ndata: ") + "\n\n" }
 
-// resumable is an instance that goes on with streams, and cuts its own in a place, as it is told to.
+// resumable is an instance that resumes streams, and cuts its own as configured.
 type resumable struct {
-	mu     sync.Mutex // guards what follows
-	cuts   []string   // of the next answers: what is sent before the end of the connection, "" for a whole one
-	states []string   // the headers that came
+	mu     sync.Mutex // guards the fields below
+	cuts   []string   // of the next answers: the part sent before the connection ends, "" for a whole answer
+	states []string   // the received headers
 
-	before   func()                                        // is called before an answer is cut; nil: nobody
-	goesOn   func(http.ResponseWriter, *http.Request) bool // answers what goes on, unless it says false; nil: nobody
-	encoding string                                        // that answers are said to have
+	before   func()                                        // called before an answer is cut; nil: not called
+	goesOn   func(http.ResponseWriter, *http.Request) bool // answers a resumption, unless it returns false; nil: not called
+	encoding string                                        // the Content-Encoding of answers
 	fakes    []*fakeInstance
 }
 
-// sent is the first n events as an instance sends them.
+// sent returns the events [from, n) as an instance sends them.
 func sent(from, n int) string {
 	var b strings.Builder
 	for i := from; i < n; i++ {
@@ -107,8 +107,8 @@ func streamed(b *bench, name, kind string, change func(*api.Function)) *resumabl
 	return f
 }
 
-// TestStreamsGoOnElsewhere cuts a stream at each of its bytes: the client gets each event once, whole and in order, and
-// nothing of the state.
+// TestStreamsGoOnElsewhere cuts a stream at each of its bytes: the client gets each event once, whole and in order,
+// without the state.
 func TestStreamsGoOnElsewhere(t *testing.T) {
 	b := startBench(t, nil)
 	f := streamed(b, "m", api.RuntimeEngine, nil)
@@ -129,7 +129,8 @@ func TestStreamsGoOnElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamsThatDoNotGoOn: by the client's word, of other runtimes, too often, without a state: the error event that there was before.
+// TestStreamsThatDoNotGoOn: a stream is not resumed if the client opts out, with other runtimes, too often, or
+// without a state. It then ends with the usual error event.
 func TestStreamsThatDoNotGoOn(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -140,8 +141,8 @@ func TestStreamsThatDoNotGoOn(t *testing.T) {
 		change     func(*api.Function)
 		header     []string
 		cuts       []string
-		states     []string // that instances are told
-		why        string   // it does not go on; empty: the client knows, or it never does
+		states     []string // sent to instances
+		why        string   // why it is not resumed; empty: the client knows, or it never is
 	}{
 		"off":       {kind: api.RuntimeEngine, header: []string{control.HeaderResume, "off"}, cuts: []string{two}, states: []string{""}},
 		"sglang":    {kind: api.RuntimeSGLang, cuts: []string{two}, states: []string{""}},
@@ -172,7 +173,7 @@ func TestStreamsThatDoNotGoOn(t *testing.T) {
 	}
 }
 
-// lockedWriter is a writer of several goroutines.
+// lockedWriter is a writer for several goroutines.
 type lockedWriter struct {
 	mu *sync.Mutex
 	w  io.Writer
@@ -184,11 +185,11 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// moves is what an instance that gives way sends behind the first n events.
+// moves returns the output of an instance that gives way after the first n events.
 func moves(from, n int) string { return sent(from, n) + control.MovedComment + "\n\n" }
 
-// TestStreamsMove: an instance gives way behind each event, more often than a stream may be cut, and the client gets each event once. The
-// instance's part in it is known to who asks.
+// TestStreamsMove: an instance gives way after each event, more often than a stream may be cut, and the client gets
+// each event once. The moves are in the record of picks.
 func TestStreamsMove(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
@@ -220,8 +221,8 @@ func TestStreamsMove(t *testing.T) {
 	}
 }
 
-// TestWholeRequestsMove: a request that is no stream is tried again whole where its instance gives way, unless its client has refused
-// that, and not too often: then its instance is told that it must answer.
+// TestWholeRequestsMove: a request that is no stream is restarted if its instance gives way, unless its client opts
+// out, and not too often: then its instance is told that it must answer.
 func TestWholeRequestsMove(t *testing.T) {
 	b := startBench(t, nil)
 	fn := b.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 2 })
@@ -257,7 +258,7 @@ func TestWholeRequestsMove(t *testing.T) {
 	}
 }
 
-// TestWaitsOfResumptionsCount: what a stream waits for another instance is in the histogram of holds, each time.
+// TestWaitsOfResumptionsCount: a stream's waits for other instances are in the histogram of holds, each time.
 func TestWaitsOfResumptionsCount(t *testing.T) {
 	b := startBench(t, nil)
 	fn := b.function("m", func(s *api.Function) { s.Runtime.Kind, s.MaxScale = api.RuntimeEngine, 1 })

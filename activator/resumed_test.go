@@ -23,11 +23,11 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// uses keeps what an activator has told last of a function's use.
+// uses holds an activator's last report of a function's use.
 type uses struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	last api.Usage
-	cost float64 // that clients' turns were charged
+	cost float64 // charged to clients' turns
 }
 
 func (u *uses) Served(c control.ClientUse) {
@@ -44,7 +44,7 @@ func (u *uses) Emit(e api.Event) {
 	}
 }
 
-// metered is a bench with one key, whose streams go on.
+// metered is a bench with one key, whose streams can be resumed.
 type metered struct {
 	*bench
 	instances *resumable
@@ -66,7 +66,7 @@ func newMetered(t *testing.T) *metered {
 	return m
 }
 
-// want waits until the request has ended, and checks what it has used, as its line in the access log, the tenant's metric and the meter have it.
+// want waits until the request has ended, and checks its use in the access log, the tenant's metric and the meter.
 func (m *metered) want(input, output int, line string) {
 	m.t.Helper()
 	m.once()
@@ -94,7 +94,8 @@ rouse_activator_tenant_tokens_total{direction="output",tenant="acme"} %d
 	}
 }
 
-// once waits until the request has ended: it has one line in the access log, it is one for the meter, and nothing of it is left.
+// once waits until the request has ended: it has one line in the access log, counts once in the meter, and nothing of
+// it remains.
 func (m *metered) once() {
 	m.t.Helper()
 	m.eventually("the request's line is there", func() bool { return strings.Contains(m.log.String(), "\n") })
@@ -116,8 +117,8 @@ func (m *metered) once() {
 	}
 }
 
-// TestResumedStreamsCountOnce: a stream that was cut twice is one request, one line of the access log, and its tokens count once, whether it
-// ends well, its client leaves, or nobody goes on with it.
+// TestResumedStreamsCountOnce: a stream that was cut twice is one request, one line of the access log, and its tokens
+// count once, whether it ends well, its client leaves, or no instance resumes it.
 func TestResumedStreamsCountOnce(t *testing.T) {
 	const body = `{"model":"m","stream":true}`
 	key := []string{"Authorization", "Bearer k-a"}
@@ -186,7 +187,7 @@ func TestResumedStreamsCountOnce(t *testing.T) {
 		defer resp.Body.Close()
 		<-asked
 		leave()
-		<-gone // the instance that goes on with it hears of it
+		<-gone // the instance that resumes it notices
 		m.want(6, 2, `"status":499`)
 		if s, _ := m.a.Stats("default/m"); s.Waiting != 0 || s.Running != 0 {
 			t.Errorf("a slot is taken: %+v", s)
@@ -194,7 +195,8 @@ func TestResumedStreamsCountOnce(t *testing.T) {
 	})
 }
 
-// TestAClusterDoesNotBeginAgain: a cluster whose function has a runtime that can't go on refuses what a front door has begun elsewhere.
+// TestAClusterDoesNotBeginAgain: a cluster whose function has a runtime that can't resume refuses a request that a
+// front door has begun elsewhere.
 func TestAClusterDoesNotBeginAgain(t *testing.T) {
 	b := startBench(t, nil)
 	f := streamed(b, "m", api.RuntimeSGLang, nil)
@@ -213,7 +215,7 @@ func TestAClusterDoesNotBeginAgain(t *testing.T) {
 	}
 }
 
-// TestClientsOfResumedStreams: whatever a client speaks, it gets the stream whole.
+// TestClientsOfResumedStreams: in each API, the client gets the stream whole.
 func TestClientsOfResumedStreams(t *testing.T) {
 	b := startBench(t, nil)
 	f := streamed(b, "m", api.RuntimeEngine, nil)
@@ -261,7 +263,7 @@ func TestClientsOfResumedStreams(t *testing.T) {
 	if resp.Body.Close(); err != nil || resp.ProtoMajor != 2 || string(raw) != whole() {
 		t.Errorf("a client of %s got %q, %v", resp.Proto, raw, err)
 	}
-	// An instance that answers in a form that nobody reads here can't be gone on with, and the client sees that it was cut.
+	// An answer in an encoding that can't be read here can't be resumed, and the client notices the cut.
 	f.mu.Lock()
 	f.cuts, f.encoding = []string{sent(0, 2)}, "gzip"
 	f.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Routes are the front door's own paths, with nothing behind them: for lists of what there is. Those whose body names a model are in
-// [api.ClientPaths].
+// Routes returns the front door's own paths, without working handlers, for listings. The paths whose body names a
+// model are in [api.ClientPaths].
 func Routes() *mux.Router {
 	return (&Activator{deps: Deps{Registry: prometheus.NewRegistry()}}).router()
 }
 
-// router builds the handler. The chain of a client's request is: host, path,
-// [Activator.serve]. The busiest paths come first, and with one look: the router tries its routes in order.
+// router builds the handler: it matches the host, then the path, then calls [Activator.serve]. The busiest paths come
+// first and share one matcher: the router tries its routes in order.
 func (a *Activator) router() *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MatcherFunc(a.isOwnHost).HandlerFunc(a.serveHost)
@@ -36,7 +36,7 @@ func (a *Activator) router() *mux.Router {
 	r.Path(api.PathTokenizerInfo).Methods(reads...).HandlerFunc(a.serveOnly)
 	r.Path("/v1/responses/compact").Methods(http.MethodPost).HandlerFunc(a.refuseCompact)
 	r.Path("/healthz").Methods(reads...).HandlerFunc(a.healthz)
-	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers' own, which guidellm asks for
+	r.Path("/health").Methods(reads...).HandlerFunc(a.healthz) // model servers have it, and guidellm requests it
 	r.Path("/readyz").Methods(reads...).HandlerFunc(a.ifTaken("text/plain; charset=utf-8", "ok\n"))
 	if !a.cfg.PrivateMetrics {
 		r.Path("/metrics").Methods(reads...).HandlerFunc(a.operators(promhttp.HandlerFor(a.deps.Registry, promhttp.HandlerOpts{}).ServeHTTP))
@@ -46,7 +46,7 @@ func (a *Activator) router() *mux.Router {
 	return r
 }
 
-// mayList says whether a request may see which functions there are.
+// mayList reports whether a request may see the names of functions.
 func (a *Activator) mayList(r *http.Request) bool { return a.deps.Lists == nil || a.deps.Lists(r) }
 
 // operators passes only requests that may see everything to next.
@@ -61,10 +61,10 @@ func (a *Activator) operators(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// list answers with what there is of the names that has says: nil is all.
+// list answers with a list of the names that has accepts; a nil has accepts all.
 type list func(w http.ResponseWriter, r *http.Request, has func(names ...string) bool)
 
-// listed passes only requests that may see which models there are to next, and which ones.
+// listed calls next with the filter of the names that the client may see, and refuses clients that may see none.
 func (a *Activator) listed(next list) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		inbound.Unread(w, r)
@@ -77,7 +77,7 @@ func (a *Activator) listed(next list) http.HandlerFunc {
 	}
 }
 
-// unauthorized refuses a request for want of a credential.
+// unauthorized refuses a request without a valid credential.
 func (a *Activator) unauthorized(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	if err.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -95,10 +95,9 @@ func (a *Activator) isOwnHost(r *http.Request, _ *mux.RouteMatch) bool {
 	return own
 }
 
-// serveModel serves a request at the front door, whose body names the model.
+// serveModel serves a request at the front door whose body names the model.
 func (a *Activator) serveModel(w http.ResponseWriter, r *http.Request) { a.serve(w, r, nil, false) }
 
-// serveHost serves a request at a function's own host.
 func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	f, err := a.names.Load().host(r.Host, a.mayList(r))
 	if err != nil {
@@ -108,7 +107,8 @@ func (a *Activator) serveHost(w http.ResponseWriter, r *http.Request) {
 	a.serveOwn(w, r, f, false)
 }
 
-// missing refuses a request for something that is not there. Who may not use it does not learn that.
+// missing refuses a request for something that does not exist. A client without access does not learn that it does
+// not exist.
 func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string, err *api.Error) {
 	inbound.Unread(w, r)
 	_, account, bad := a.clientOf(r)
@@ -122,15 +122,14 @@ func (a *Activator) missing(w http.ResponseWriter, r *http.Request, name string,
 	}
 }
 
-// ServeFunction serves a request for a function that the caller has found, by
-// other means than what [Activator.Handler] looks at. As at a function's own host
-// all paths are the function's, but for its control paths, which are closed.
+// ServeFunction serves a request for a function that the caller has found by other means than [Activator.Handler]. As
+// at a function's own host, all paths are the function's except its control paths, which are closed.
 func (a *Activator) ServeFunction(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, false)
 }
 
-// ServeAtOnce is [Activator.ServeFunction] for a request that another front door holds: where no slot is free it
-// is refused, and the header [control.HeaderRefused] says that no runtime has seen it.
+// ServeAtOnce is like [Activator.ServeFunction], for a request that another front door holds. Without a free slot it
+// is refused, and the header [control.HeaderRefused] tells that no runtime has seen it.
 func (a *Activator) ServeAtOnce(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	a.serveNamed(w, r, name, true)
 }
@@ -169,7 +168,7 @@ func (a *Activator) refuseCompact(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusNotImplemented, api.CodeUnknownPath, "conversations are not compacted here: send what is to be kept of one as the input of POST /v1/responses"))
 }
 
-// serveOnly serves a request that has no field for a model, for the one that its query names or the only one.
+// serveOnly serves a request without a model field. Its query names the model, or there is only one.
 func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("model")
 	f, err := a.names.Load().model(name, a.mayList(r))
@@ -180,8 +179,8 @@ func (a *Activator) serveOnly(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, f, false)
 }
 
-// isControl says whether a path is one of an instance's administrative ones, which
-// clients never reach. What adapters there are, they may read.
+// isControl reports whether a path is one of an instance's control paths, which are closed to clients. Clients may
+// read the list of adapters.
 func isControl(method, p string) bool {
 	p = strings.ToLower(path.Clean(p))
 	switch {
@@ -193,7 +192,8 @@ func isControl(method, p string) bool {
 	return false
 }
 
-// unknownPath refuses a path, and names the one that was meant where a client's base URL has a slash too many, no /v1 or two.
+// unknownPath refuses a path. It suggests the intended one if the client's base URL has an extra slash, no /v1 or two
+// of them.
 func unknownPath(r *http.Request) *api.Error {
 	meant := ""
 	clean := path.Clean("/" + r.URL.Path)
@@ -214,7 +214,8 @@ func (a *Activator) refuse(w http.ResponseWriter, r *http.Request, err *api.Erro
 	api.WriteErrorTo(w, r, err)
 }
 
-// WriteError answers a request that is refused before an activator sees it, as one would: with an ID, in the shape of the API that it is of.
+// WriteError answers a request that is refused before it reaches an activator, as an activator would: with an ID, in
+// the format of the request's API.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	identify(w, r, requestID(r))
 	api.WriteErrorTo(w, r, err)
@@ -233,13 +234,12 @@ func (a *Activator) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 	a.refuse(w, r, api.Errorf(http.StatusMethodNotAllowed, "", "%s %s: want %s", quoteMethod(r.Method), r.URL.Path, allow))
 }
 
-// quoteMethod cuts a method, which a client may make as long as it likes.
+// quoteMethod truncates a method, whose length the client controls.
 func quoteMethod(m string) string { return m[:min(len(m), 20)] }
 
-// healthz says that the process works.
 func (a *Activator) healthz(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// identify tells the id of a request. Anthropic's clients look for it by another name.
+// identify sets the header with the request's id. Anthropic's clients read it from another header.
 func identify(w http.ResponseWriter, r *http.Request, id string) {
 	w.Header()[forward.HeaderID] = []string{id}
 	if api.ShapeOf(r.URL.Path) == api.ShapeMessages {
@@ -247,7 +247,7 @@ func identify(w http.ResponseWriter, r *http.Request, id string) {
 	}
 }
 
-// requestID returns the client's id of the request if it is fit for a log line, else a new one.
+// requestID returns the client's id of the request if it is fit for a log line, otherwise a new one.
 func requestID(r *http.Request) string {
 	const most = 128
 	id := r.Header.Get(forward.HeaderID)

@@ -83,7 +83,7 @@ func TestHosts(t *testing.T) {
 		status                   int
 		want                     string
 	}{
-		// The function's own host: every client path is its.
+		// At the function's own host every client path is the function's.
 		{"POST", "m.default.localhost:8080", chatPath, `{"model":"anything"}`, 200, `{"model":"anything"}`},
 		{"POST", "M.Default.LOCALHOST.", chatPath, `{}`, 200, `{}`},
 		{"POST", "m.default.localhost", chatPath, `{"mod`, 400, "ends too early"},
@@ -91,7 +91,7 @@ func TestHosts(t *testing.T) {
 		{"POST", "m.default.localhost", "/generate", "not JSON", 404, "runs on engine, which has no /generate"},
 		{"GET", "m.default.localhost", "/v1/models?x=1", "", 200, ""},
 		{"DELETE", "m.default.localhost", "/a%2Fb//c", "", 200, ""},
-		// But not the control paths, however they are written.
+		// But not the control paths, in any spelling.
 		{"POST", "m.default.localhost", "/rouse/v1/sleep", "{}", 404, "unknown_path"},
 		{"GET", "m.default.localhost", "/metrics", "", 404, "unknown_path"},
 		{"POST", "m.default.localhost", "/adapters/a", "{}", 404, "unknown_path"},
@@ -274,7 +274,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestCompressedBodies: nobody expands a compressed body, and its client is told so in the API's own shape.
+// TestCompressedBodies: a compressed body is refused, in the API's own format.
 func TestCompressedBodies(t *testing.T) {
 	b := startBench(t, nil)
 	b.instance(b.function("m", nil), "m-0001", api.Awake)
@@ -303,8 +303,8 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// TestOnlyModel: a request that has no field for a model is for the only one, or for the one that its query names; one for a
-// WebSocket is refused in words.
+// TestOnlyModel: a request without a model field is for the only model, or for the one in its query; one for a
+// WebSocket is refused with an explanation.
 func TestOnlyModel(t *testing.T) {
 	b := startBench(t, nil)
 	b.instance(b.function("m", nil), "m-0001", api.Awake)

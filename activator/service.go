@@ -8,30 +8,28 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// service is one service while a directory is made: the functions that take its
-// traffic, and those that do not. A function without an [api.Function.Service] is
-// its own service and takes all of its traffic.
+// service is one service while a directory is built: the functions with a share of its traffic, and those without. A
+// function without an [api.Function.Service] is its own service and takes all of its traffic.
 type service struct {
 	name     api.FunctionName
-	backends []backend // those that take traffic
+	backends []backend // those with a share of the traffic
 	everyone []backend
-	all      *target // of all backends
+	all      *target // has all backends
 }
 
-// backend is a function of a service, as it was when the directory was made. It does not change.
+// backend is an immutable snapshot of a function of a service.
 type backend struct {
 	f        *function
 	names    []api.ModelName // the model, then its aliases
 	adapters []api.ModelName
 	percent  int // its share of the requests
-	// variantOf is the model that it is one of several ways to run; empty: none.
-	variantOf api.ModelName
-	// fullNameOnly is [api.Function.FullNameOnly].
+	// variantOf is the model that the function is a variant of; empty: none.
+	variantOf    api.ModelName
 	fullNameOnly bool
 }
 
-// servicesOf groups functions by service. Those that have traffic come first, so that
-// one that is just made takes no name away from them, and then they are ordered by their names.
+// servicesOf groups functions by service. Services with traffic come first, so that a new one takes no name from
+// them; then they are sorted by name.
 func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []service {
 	byName := make(map[api.FunctionName]*service)
 	var order []api.FunctionName
@@ -71,9 +69,8 @@ func servicesOf(list []*function, traffic map[api.FunctionName][]api.Share) []se
 	return out
 }
 
-// newest takes all requests for a service none of whose functions has traffic: it
-// was just made, or it is faulty, and then the function knows why. Knative numbers
-// revisions so that their names grow.
+// newest returns the backend that takes all requests of a service without traffic. Such a service was just created,
+// or is faulty, and then the function knows why. Knative numbers revisions so that their names sort by age.
 func (s service) newest() backend {
 	m := slices.MaxFunc(s.everyone, func(a, b backend) int { return cmp.Compare(a.f.name, b.f.name) })
 	m.percent = 100
@@ -89,7 +86,7 @@ func percentOf(shares []api.Share, name api.FunctionName) int {
 	return 0
 }
 
-// each returns the names of all backends, each once.
+// each returns the names of all backends, without duplicates.
 func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	var out []api.ModelName
 	for _, m := range s.backends {
@@ -102,7 +99,7 @@ func (s service) each(names func(backend) []api.ModelName) []api.ModelName {
 	return out
 }
 
-// target makes a target of the backends for which has holds: at least one.
+// target returns a target of the backends for which has returns true; there must be at least one.
 func (s service) target(has func(backend) bool) *target {
 	t := &target{service: s.name}
 	for _, m := range s.backends {
@@ -115,18 +112,17 @@ func (s service) target(has func(backend) bool) *target {
 	return t
 }
 
-// target is what a name leads to: those of a service's functions that take traffic
-// and have the name. It is immutable.
+// target is what a name refers to: a service's functions that have traffic and the name. It is immutable.
 type target struct {
 	service api.FunctionName
-	shares  []backend // at least one; the one with the greatest share first
+	shares  []backend // at least one; the greatest share first
 	total   int
-	// variants, where there are any, are the ways to run the model of that name; shares
-	// are then those of all of them. See [target.choose].
+	// variants are the ways to run the model of that name, if it has several; shares then holds the shares of all of
+	// them. See [target.choose].
 	variants []*target
 }
 
-// pick chooses a function at random, by the shares, or the best of variants; nil where t is nil.
+// pick chooses a function at random, weighted by share, or the best variant; nil if t is nil.
 func (t *target) pick() *function {
 	switch {
 	case t == nil:
@@ -145,5 +141,5 @@ func (t *target) pick() *function {
 	panic("activator: the shares of a target add up to less than their total")
 }
 
-// first is the function with the greatest share.
+// first returns the function with the greatest share.
 func (t *target) first() *function { return t.shares[0].f }

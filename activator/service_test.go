@@ -23,7 +23,7 @@ func (b *bench) revision(name string, change func(*api.Function)) api.FunctionNa
 	})
 }
 
-// share asks often and returns the part of the requests for name that each revision got.
+// share sends many requests for name and returns the fraction that each revision got.
 func (b *bench) share(name string) map[api.FunctionName]float64 {
 	b.t.Helper()
 	const n = 20000
@@ -56,7 +56,7 @@ func TestTraffic(t *testing.T) {
 	})
 	all := []string{"tiny", "default/tiny"}
 
-	// Nothing is ready yet: the newest revision is asked, and no revision's name is a name of the model.
+	// Nothing is ready yet: requests go to the newest revision, and no revision's name is a name of the model.
 	for _, name := range all {
 		b.expectShares(name, map[api.FunctionName]float64{two: 1})
 	}
@@ -67,7 +67,7 @@ func TestTraffic(t *testing.T) {
 		t.Errorf("a revision's name: got %s %s", resp.Status, got)
 	}
 
-	// All to the first revision: the second one's own names are not there yet.
+	// All to the first revision: the second one's own names do not exist yet.
 	b.a.PutTraffic(api.Traffic{Service: "default/tiny", Shares: []api.Share{{Function: one, Percent: 100}}})
 	for _, name := range append(all, "old") {
 		b.expectShares(name, map[api.FunctionName]float64{one: 1})
@@ -91,14 +91,14 @@ func TestTraffic(t *testing.T) {
 	}
 	b.expectModels("fr tiny new old tiny", "default/tiny")
 
-	// A revision is deleted before the traffic follows: the other one takes it all.
+	// If a revision is deleted before the traffic changes, the other one takes it all.
 	b.a.RemoveFunction(one)
 	b.expectShares("tiny", map[api.FunctionName]float64{two: 1})
 	b.a.RemoveTraffic("default/tiny")
 	b.expectShares("tiny", map[api.FunctionName]float64{two: 1}) // without a route: the newest
 }
 
-// expectModels compares the list of models, each with its parent before it if it has one.
+// expectModels compares the list of models, each prefixed by its parent if it has one.
 func (b *bench) expectModels(want string, function api.FunctionName) {
 	b.t.Helper()
 	var list struct{ Data []model }
@@ -137,7 +137,7 @@ func TestServicesClash(t *testing.T) {
 	}
 }
 
-// TestServeFunction: found by other means than a host, with the same rules.
+// TestServeFunction: the same rules apply to a function that is found by other means than a host.
 func TestServeFunction(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.Domain, c.PrivateMetrics = NoDomain, true })
 	name := b.revision("tiny-00001", nil)

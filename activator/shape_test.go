@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Errors at Anthropic's paths are Anthropic's, whoever makes them.
+// TestErrorsOfMessages: errors at Anthropic's paths have Anthropic's format, whatever their origin.
 func TestErrorsOfMessages(t *testing.T) {
 	b := startBench(t, nil)
 	for path, body := range map[string]string{
@@ -19,7 +19,8 @@ func TestErrorsOfMessages(t *testing.T) {
 	}
 }
 
-// Every path whose body names a model is served at the front door, as at a function's own host.
+// TestPathsThatNameAModel: every path whose body names a model is served at the front door, as at a function's own
+// host.
 func TestPathsThatNameAModel(t *testing.T) {
 	b := startBench(t, nil)
 	for _, path := range []string{

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// slowBody is a stream whose first event is there at once and whose end comes later.
+// slowBody is a stream whose first event comes at once and whose end comes later.
 type slowBody struct {
 	parts []string
 	pause time.Duration
@@ -38,7 +38,7 @@ func (b *slowBody) Read(p []byte) (int, error) {
 
 func (b *slowBody) Close() error { return nil }
 
-// firstEvent notes when the first event comes.
+// firstEvent records when the first event comes.
 type firstEvent struct {
 	*httptest.ResponseRecorder
 	at time.Time
@@ -51,9 +51,10 @@ func (w *firstEvent) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestHonestFirstToken: in virtual time a client asks once a second for a minute, alone and beside one that asks a hundred times as much and has done so before. An instance
-// of 64 slots gives its first token after 400 ms, and ends a second or three later. The honest client's first token comes at most 1.5 times as late, in 95 of
-// 100 requests, and none of them is refused.
+// TestHonestFirstToken: in virtual time a client sends a request every second for a minute, alone and beside a client
+// that sends a hundred times as much and began earlier. An instance of 64 slots gives its first token after 400 ms,
+// and ends a second or three later. The honest client's first token comes at most 1.5 times as late, in 95 of 100
+// requests, and none of them is refused.
 func TestHonestFirstToken(t *testing.T) {
 	const slots, toFirst = 64, 400 * time.Millisecond
 	p95 := func(greedy bool) (late time.Duration) {

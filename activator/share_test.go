@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// from asks as a client at an address.
+// from sends a request as a client at an address.
 func (b *bench) from(address, path, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.RemoteAddr = address + ":1"
@@ -28,8 +28,8 @@ func (b *bench) from(address, path, body string, header ...string) *httptest.Res
 	return w
 }
 
-// TestOneClientFillsTheRoom: all places are one client's. Another comes: it is let in, and as
-// many of the first are told to come again. Then both are answered in turn.
+// TestOneClientFillsTheRoom: one client has all places. Another comes: it is admitted, and as many requests of the
+// first are refused with a time to retry. Then both are answered in turn.
 func TestOneClientFillsTheRoom(t *testing.T) {
 	const places = 6
 	b := startBench(t, nil)
@@ -64,8 +64,8 @@ func TestOneClientFillsTheRoom(t *testing.T) {
 	}
 }
 
-// TestWhoMaySayHowUrgentItIs: the priority, the tier and the tenant in a request count only from
-// peers that are trusted; the instance is told whose it is.
+// TestWhoMaySayHowUrgentItIs: the priority, the tier and the tenant in a request count only from trusted peers; the
+// instance is told the tenant.
 func TestWhoMaySayHowUrgentItIs(t *testing.T) {
 	b := startBench(t, nil)
 	b.a.deps.Peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}
@@ -96,7 +96,8 @@ func TestWhoMaySayHowUrgentItIs(t *testing.T) {
 	}
 }
 
-// TestTurnsByTokens: of two clients that ask alike, one gets long answers. While both wait the other gets as many more.
+// TestTurnsByTokens: of two clients with equal requests, one gets long answers. While both wait the other gets
+// proportionally more turns.
 func TestTurnsByTokens(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", func(f *api.Function) { f.Concurrency = 1 })
@@ -125,14 +126,15 @@ func TestTurnsByTokens(t *testing.T) {
 	for range 8 {
 		got = append(got, <-order)
 	}
-	// The first answer of each tells how long they are: 1,000 tokens are worth four of 200, and a part of a fifth.
+	// The first answer of each shows the length of its answers: 1,000 tokens are worth four of 200, and part of a
+	// fifth.
 	want := []string{"long", "short", "short", "short", "short", "long", "long", "long"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
 
-// TestSheddableGoesFirst: where there is no room, a request that said that it can wait goes for one that did not.
+// TestSheddableGoesFirst: in a full queue, a sheddable request is displaced by one that is not.
 func TestSheddableGoesFirst(t *testing.T) {
 	b := startBench(t, nil)
 	b.a.deps.Peers = &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.9/32")}}

@@ -7,12 +7,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Sight says which instances may see which clients' requests. It is called while a function is locked: it must not block, and
-// not call the activator. A client is called as [peer.Peer] calls it.
+// Sight decides which instances may see which clients' requests. It is called while a function is locked: it must not
+// block or call the activator. Clients are identified as in [peer.Peer].
 type Sight interface {
-	// Sees returns what says whether an instance of the function may see a client's requests; nil: each may see all.
+	// Sees returns a function that reports whether an instance of f may see a client's requests; nil: each may see
+	// all.
 	Sees(f api.FunctionName) func(client string, i api.InstanceID) bool
-	// Bars says why no instance that there is or can be may see a client's requests; nil: one may.
+	// Bars returns why no instance, present or future, may see a client's requests; nil: one may.
 	Bars(f api.FunctionName, client string) *api.Error
 }
 
@@ -24,7 +25,7 @@ func (f *function) sees() func(client string, i api.InstanceID) bool {
 	return f.a.deps.Sight.Sees(f.name)
 }
 
-// of is what a client's requests may be sent to; nil: anything.
+// of returns a filter of the instances that a client's requests may go to; nil: any.
 func of(sees func(client string, i api.InstanceID) bool, client string) func(api.InstanceID) bool {
 	if sees == nil {
 		return nil
@@ -32,8 +33,8 @@ func of(sees func(client string, i api.InstanceID) bool, client string) func(api
 	return func(i api.InstanceID) bool { return sees(client, i) }
 }
 
-// first is the entry that gets the next slot, or a refusal. Where not each instance may see each request, it is the first that may have a free slot.
-// The caller holds mu.
+// first returns the entry that gets the next slot, or a refusal. If not every instance may see every request, it is
+// the first entry that may use a free slot. The caller holds mu.
 func (f *function) first(sees func(client string, i api.InstanceID) bool, now time.Time) *hold.Entry[*slot] {
 	if sees == nil && f.queue.Picky() == 0 {
 		return f.queue.First()
@@ -43,7 +44,7 @@ func (f *function) first(sees func(client string, i api.InstanceID) bool, now ti
 	})
 }
 
-// barred says why c may not be sent to any instance. The caller holds mu.
+// barred returns why c may not be sent to any instance. The caller holds mu.
 func (f *function) barred(c *call) error {
 	if f.a.deps.Sight == nil {
 		return nil

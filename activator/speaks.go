@@ -8,12 +8,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A request for an API that a runtime certainly lacks is refused before it wakes an instance. Whether a
-// runtime has an API that depends on its version, its options or its model, only the runtime can say. The
-// same holds for functions whose runtime is unknown here: commands, applications of Ray Serve, images that
-// choose their runtime, and handlers, which requests pass first.
+// A request for an API that a runtime certainly lacks is refused before it wakes an instance. If the API depends on
+// the runtime's version, options or model, only the runtime can decide. The same holds for functions whose runtime is
+// unknown here: commands, Ray Serve applications, images that choose their runtime, and handlers, which see requests
+// first.
 
-// certain are the kinds of runtimes of which it is known what they have.
+// certain are the kinds of runtimes whose APIs are known.
 var certain = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeOllama}
 
 // speaks refuses a request for a path that f's runtime certainly lacks.
@@ -34,8 +34,8 @@ func (f *function) speaks(path string) *api.Error {
 		Message: "the model runs on " + kind + ", which has no " + path + ": only " + strings.Join(kinds, ", ") + " may have it"}
 }
 
-// lacks is what a request for a model is refused with: nothing, where the function that was picked
-// for it, or any other variant of the model, may have the path.
+// lacks returns the refusal of a request for a model; nil if the picked function, or another variant of the model,
+// may have the path.
 func (t *target) lacks(picked *function, path string) *api.Error {
 	refused := picked.speaks(path)
 	if refused != nil && slices.ContainsFunc(t.variants, func(v *target) bool { return v.first().speaks(path) == nil }) {

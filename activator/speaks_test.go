@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestLackingAPI: a request that the runtime would answer with 404 wakes nobody and counts as no demand.
+// TestLackingAPI: a request that the runtime would answer with 404 wakes nothing and counts as no demand.
 func TestLackingAPI(t *testing.T) {
 	for _, tc := range []struct {
 		kind, path string
@@ -30,7 +30,7 @@ func TestLackingAPI(t *testing.T) {
 		{api.RuntimeVLLM, "/v1/rerank", false, 200, ""},
 		{api.RuntimeEngine, "/v1/embeddings", false, 200, ""},
 		{api.RuntimeEngine, "/v1/rerank", true, 200, ""},
-		{api.RuntimeEngine, "/v1/responses", false, 200, ""}, // which the function translates
+		{api.RuntimeEngine, "/v1/responses", false, 200, ""}, // translated by the function
 		{api.RuntimeEngine, "/v1/messages", false, 200, ""},
 		{api.RuntimeCommand, "/v1/rerank", false, 200, ""},
 		{api.RuntimeRayServe, "/v1/score", false, 200, ""},

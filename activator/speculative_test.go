@@ -31,14 +31,14 @@ func TestSpeculativeSend(t *testing.T) {
 		t.Errorf("the first demand is %+v: want it waiting, whatever was sent speculatively", d)
 	}
 	b.eventually("nothing waits or runs", func() bool { s, _ := b.a.Stats(name); return s.Waiting+s.Running == 0 })
-	// Awake, nothing is sent speculatively, and clients can't have their requests kept.
+	// While it is awake, nothing is sent speculatively, and clients can't have their requests held.
 	i.set(api.Asleep)
 	if resp, _ := b.post(chatPath, `{"model":"m"}`, control.HeaderWait, "true"); resp.StatusCode != http.StatusOK || i.refused.Load() == 0 {
 		t.Errorf("got %s and %d refusals; want one of the instance that is thought awake", resp.Status, i.refused.Load())
 	}
 }
 
-// TestSpeculativeSendIsRefused: a wake that fails loses nothing, and what was sent speculatively is sent again.
+// TestSpeculativeSendIsRefused: a failed wake loses nothing, and a refused speculative request is sent again.
 func TestSpeculativeSendIsRefused(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -54,8 +54,8 @@ func TestSpeculativeSendIsRefused(t *testing.T) {
 	}
 }
 
-// TestSpeculativeSendIsAnsweredWhileDraining: an instance that is told to sleep in the moment in which it wakes lets what
-// was sent speculatively end first, and the activator, which thinks it asleep, hears the answer.
+// TestSpeculativeSendIsAnsweredWhileDraining: an instance that is told to sleep just as it wakes finishes the
+// speculative request first, and the activator, which believes it asleep, gets the answer.
 func TestSpeculativeSendIsAnsweredWhileDraining(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -77,8 +77,8 @@ func TestSpeculativeSendIsAnsweredWhileDraining(t *testing.T) {
 	b.eventually("nothing waits or runs", func() bool { s, _ := b.a.Stats(name); return s.Waiting+s.Running == 0 })
 }
 
-// TestSpeculativeSendIsCutOff: another instance takes the request first, so the one that is
-// still being woken never gets it.
+// TestSpeculativeSendIsCutOff: another instance takes the request first, so the one that is still being woken never
+// gets it.
 func TestSpeculativeSendIsCutOff(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -98,7 +98,7 @@ func TestSpeculativeSendIsCutOff(t *testing.T) {
 	}
 }
 
-// TestSpeculativeSendWhoseClientLeaves: nothing of it is left at the instance.
+// TestSpeculativeSendWhoseClientLeaves: nothing of it remains at the instance.
 func TestSpeculativeSendWhoseClientLeaves(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -122,7 +122,7 @@ func TestSpeculativeSendWhoseClientLeaves(t *testing.T) {
 	}
 }
 
-// TestRuntimeDiesOfSpeculativeSend: it counts as any attempt does, so that a request does not kill them all.
+// TestRuntimeDiesOfSpeculativeSend: it counts like any attempt, so that a request does not kill all instances.
 func TestRuntimeDiesOfSpeculativeSend(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)

@@ -21,7 +21,7 @@ import (
 
 func soon(c *Config) { c.CommentAfter, c.CommentEvery = 10*time.Millisecond, 10*time.Millisecond }
 
-// commented waits until a client of the function reads comments.
+// commented waits until a client of the function has received comments.
 func (b *bench) commented(name api.FunctionName) {
 	f := b.a.function(name)
 	b.eventually("the client reads comments", func() bool {
@@ -118,7 +118,7 @@ func TestRuntimeFailsBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// TestAnInstanceThatIsGone: its socket is closed and nobody says so. The request waits for another.
+// TestAnInstanceThatIsGone: its socket is closed and that is not reported. The request waits for another instance.
 func TestAnInstanceThatIsGone(t *testing.T) {
 	b := startBench(t, nil)
 	name := b.function("m", nil)
@@ -236,7 +236,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	b.eventually("the slot is free", func() bool { s, _ := b.a.Stats(name); return s.Running == 0 })
 }
 
-// TestAPausedStreamIsNoClientThatDoesNotRead: the deadline is the client's, not the runtime's.
+// TestAPausedStreamIsNoClientThatDoesNotRead: the write deadline applies to the client, not to the runtime's pauses.
 func TestAPausedStreamIsNoClientThatDoesNotRead(t *testing.T) {
 	b := startBench(t, func(c *Config) { c.WriteTimeout = 300 * time.Millisecond })
 	i := b.instance(b.function("m", nil), "m-0001", api.Awake)
@@ -328,7 +328,7 @@ func TestDrainThatRunsOutOfTime(t *testing.T) {
 	}
 }
 
-// TestOpenAIClient: the official Go client reads past comments, sees errors as errors, and never takes a cut for an end.
+// TestOpenAIClient: the official Go client ignores comments, recognizes errors, and never takes a cut for an end.
 func TestOpenAIClient(t *testing.T) {
 	b := startBench(t, soon)
 	name := b.function("m", nil)

@@ -15,9 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestStress lets two instances fall asleep, wake, refuse and be reported late,
-// while many clients come and some leave. Each client that stays must get its
-// own answer, and a runtime must have been given each request once.
+// TestStress lets two instances fall asleep, wake, refuse and be reported late, while many clients come and some
+// leave. Each client that stays must get its own answer, and a runtime must have been given each request once.
 func TestStress(t *testing.T) {
 	const clients, requests = 32, 40
 	b := startBench(t, func(c *Config) { c.CommentAfter, c.CommentEvery = time.Millisecond, time.Millisecond })
@@ -80,7 +79,7 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// disturb puts i to sleep again and again; its report comes late, or only after the next wake.
+// disturb puts i to sleep repeatedly; its report comes late, or only after the next wake.
 func disturb(b *bench, i *fakeInstance, r *rand.Rand, stop chan struct{}) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()

@@ -7,13 +7,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// PutTraffic says how the requests that name a service, a model of it or an
-// adapter are divided among its functions: by the shares of those that have the
-// name. It replaces what was said before. Functions that are not declared (yet)
-// get nothing. What waits already stays with its function.
+// PutTraffic sets how the functions of a service share the requests that name it, one of its models or an adapter.
+// Each request is divided among the functions that have the name, by their shares. It replaces the previous traffic.
+// Undeclared functions get nothing. Waiting requests stay with their function.
 //
-// It matters only to functions with an [api.Function.Service]: one without is
-// its own service and needs none.
+// It matters only for functions with an [api.Function.Service]: one without is its own service.
 func (a *Activator) PutTraffic(t api.Traffic) {
 	var shares []api.Share
 	for _, s := range t.Shares {
@@ -31,41 +29,41 @@ func (a *Activator) PutTraffic(t api.Traffic) {
 	}
 }
 
-// RemoveTraffic forgets a service: its functions are then reached by [Activator.ServeFunction] only.
+// RemoveTraffic removes a service: its functions are then reached by [Activator.ServeFunction] only.
 func (a *Activator) RemoveTraffic(service api.FunctionName) {
 	if remove(a, a.cluster.traffic, service) {
 		a.index()
 	}
 }
 
-// PutService says when a service was made. Of several that want one name the oldest has it; one of
-// unknown age is younger than all others.
+// PutService sets when a service was created. If several want a name, the oldest gets it; one of unknown age counts
+// as the youngest.
 func (a *Activator) PutService(service api.FunctionName, created time.Time) {
-	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // else it has no function, yet
+	if put(a, a.cluster.created, service, created, time.Time.Equal) && a.names.Load().services[service] { // otherwise it has no functions yet
 		a.index()
 	}
 }
 
-// RemoveService forgets the age of a service that is gone.
+// RemoveService removes the age of a deleted service.
 func (a *Activator) RemoveService(service api.FunctionName) {
 	if remove(a, a.cluster.created, service) && a.names.Load().services[service] {
 		a.index()
 	}
 }
 
-// SetNamespace says whether there is a namespace of that name: models of others can't be called as
-// if they were in it. Those of functions are known without.
+// SetNamespace sets whether a namespace exists: models can be named by namespace only if it does. The namespaces of
+// functions are known anyway.
 func (a *Activator) SetNamespace(name string, there bool) {
 	changed := !there && remove(a, a.cluster.namespaces, name)
 	if there {
 		changed = put(a, a.cluster.namespaces, name, true, func(x, y bool) bool { return x == y })
 	}
-	if changed && a.names.Load().prefixes[name] { // else no name has that prefix yet
+	if changed && a.names.Load().prefixes[name] { // otherwise no name has that prefix yet
 		a.index()
 	}
 }
 
-// put sets a key of a map of the cluster, and says whether that changes it.
+// put sets a key of a map of the cluster, and reports whether its value changed.
 func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func(V, V) bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,7 +72,7 @@ func put[K comparable, V any](a *Activator, m map[K]V, key K, value V, same func
 	return !same(old, value)
 }
 
-// remove deletes a key of a map of the cluster, and says whether it was there.
+// remove deletes a key of a map of the cluster, and reports whether it existed.
 func remove[K comparable, V any](a *Activator, m map[K]V, key K) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

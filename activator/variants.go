@@ -13,23 +13,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// A model with variants is several functions under one name, each its own way to
-// run it: other GPUs, other weights, another runtime. The client names the model,
-// and each request goes to the variant that serves it best now:
+// A model with variants is several functions under one name, each a way to run it: on other GPUs, with other weights
+// or another runtime. The client names the model, and each request goes to the best variant now:
 //
 //  1. one that is awake and has a free slot
 //  2. one that is awake
 //  3. one that is being woken
 //  4. one that sleeps and may be woken without asking
-//  5. one for which requests wait already, or that starts
-//  6. any, and the autoscaler decides which of them comes up
+//  5. one with waiting requests, or that starts
+//  6. any: the autoscaler decides which one to start
 //  7. one that is refused, if all are
-//
-// Of those that are equal the cheapest, and then the first by name. A request that
-// waits at one variant moves to another as soon as that one has a free slot, or
-// where its own is refused, to any that is not.
 
-// Places of variants in that order.
+// Among equals the cheapest is chosen, then the first by name. A request that waits at one variant moves to another as
+// soon as that one has a free slot, or, if its own variant is refused, to any that is not.
+
+// The ranks of variants, in that order.
 const (
 	hasSlot = iota
 	isAwake
@@ -40,11 +38,11 @@ const (
 	isRefused
 )
 
-// errElsewhere is handed to a request that waits, where another variant takes it.
+// errElsewhere is handed to a waiting request that another variant serves.
 var errElsewhere = api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "another variant of the model has a free slot")
 
-// variants are the models that have variants: the functions of one namespace that say so. Such a
-// model is as old as the first of these.
+// variants returns the models with variants: functions of one namespace that declare it. Such a model is as old as
+// the oldest of their services.
 func (d *directory) variants(services []service, created map[api.FunctionName]time.Time) []wish {
 	type model struct {
 		namespace string
@@ -97,7 +95,7 @@ func (d *directory) variants(services []service, created map[api.FunctionName]ti
 	return wishes
 }
 
-// choose picks the variant that serves a request best now.
+// choose returns the variant that can serve a request best now.
 func (t *target) choose() *function {
 	var best *function
 	var place int
@@ -113,7 +111,7 @@ func (t *target) choose() *function {
 	return best
 }
 
-// place is f's place among the variants of a model, and its price.
+// place returns f's rank among a model's variants, and its price.
 func (f *function) place(now time.Time) (place int, price float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,8 +138,8 @@ func (f *function) place(now time.Time) (place int, price float64) {
 	return isAny, price
 }
 
-// move takes c to another variant of the model that its client named, after its own
-// refused it with err. false: there is none, or the client's time is up.
+// move moves c to another variant of the model that its client named, after its own variant refused it with err. It
+// returns false if there is none, or the client's time is up.
 func (c *call) move(err error) bool {
 	var refused *api.Error
 	if c.group == nil || c.ctx.Err() != nil || !errors.As(err, &refused) || refused.Code == api.CodeHoldTimeout {
@@ -153,7 +151,7 @@ func (c *call) move(err error) bool {
 	}
 	group := c.group
 	if g := c.a.names.Load().byModel[c.req.Model]; g != nil && len(g.variants) > 0 {
-		group = g // one may have come or gone
+		group = g // the variants may have changed
 	}
 	next := group.choose()
 	if next == c.f && !sent {
@@ -170,8 +168,7 @@ func (c *call) move(err error) bool {
 	return true
 }
 
-// gather has requests that wait at other variants of f's model move to f, as many as
-// it has free slots.
+// gather moves requests that wait at other variants of f's model to f, as many as it has free slots.
 func (f *function) gather() {
 	g := f.a.names.Load().groups[f]
 	if g == nil {
@@ -193,8 +190,8 @@ func (f *function) gather() {
 	}
 }
 
-// sendAway has up to most of the requests that wait for f, but named the group,
-// look for another variant, those that wait for longest first.
+// sendAway makes up to most requests that wait for f, but named the group, look for another variant, in order of
+// their wait, the longest first.
 func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
 	for _, e := range f.waitingFor(group) {
 		if sent == most {
@@ -210,14 +207,14 @@ func (f *function) sendAway(group api.FunctionName, most int) (sent int) {
 	return sent
 }
 
-// waitingFor are the requests that wait for f, but named the group, those that wait for longest first.
+// waitingFor returns the requests that wait for f, but named the group, the longest wait first.
 func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[*slot] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.queue.Len() == 0 {
 		return nil
 	}
-	var waiting []*hold.Entry[*slot] // not the calls: their fields are their own once they have left
+	var waiting []*hold.Entry[*slot] // not the calls: their fields are no longer ours once they have left
 	for c := range f.calls {
 		if c.group != nil && c.group.service == group && c.wait.entry != nil {
 			waiting = append(waiting, c.wait.entry)
@@ -229,7 +226,7 @@ func (f *function) waitingFor(group api.FunctionName) []*hold.Entry[*slot] {
 	return waiting
 }
 
-// takeOut takes e out of the queue; false: it was not in.
+// takeOut removes e from the queue; false: it was not in it.
 func (f *function) takeOut(e *hold.Entry[*slot]) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// variant declares a way to run the model "big" at a price.
+// variant declares a variant of the model "big" at a price.
 func (b *bench) variant(name string, cost float64) api.FunctionName {
 	return b.function(name, func(f *api.Function) { f.VariantOf, f.Cost = "big", cost })
 }
 
 const bigBody = `{"model":"big"}`
 
-// answers wants a request for the model to be answered by one of its variants.
+// answers checks that one of the variants answers a request for the model.
 func (b *bench) answers(what string, by *fakeInstance) {
 	b.t.Helper()
 	before := by.served.Load()
@@ -44,7 +44,7 @@ func TestVariantsByWhatTheyCanDoNow(t *testing.T) {
 	if n := d.wakes.Load(); n != 1 {
 		t.Errorf("%d wakes, want 1", n)
 	}
-	// Its own name is one function's.
+	// A variant's own name is one function's.
 	b.a.ObserveInstance(c.set(api.Awake))
 	if resp, _ := b.post(chatPath, `{"model":"cheap"}`); resp.StatusCode != 200 || c.served.Load() != 2 {
 		t.Errorf("by its own name: %s, the cheap one served %d, want 2", resp.Status, c.served.Load())
@@ -78,7 +78,8 @@ func TestVariantsAreListedOnce(t *testing.T) {
 	}
 }
 
-// Requests that come while none is awake wait at one variant, so that one is brought up.
+// TestVariantsAreNotAskedForTwice: requests that come while none is awake wait at one variant, so that only one is
+// started.
 func TestVariantsAreNotAskedForTwice(t *testing.T) {
 	b := startBench(t, nil)
 	dear, cheap := b.variant("dear", 4), b.variant("cheap", 1)
@@ -92,7 +93,7 @@ func TestVariantsAreNotAskedForTwice(t *testing.T) {
 	}
 	waiting := func(name api.FunctionName) int { s, _ := b.a.Stats(name); return s.Waiting }
 	b.eventually("all wait at the cheap one", func() bool { return waiting(cheap) == 5 && waiting(dear) == 0 })
-	// The autoscaler brings up the other: they go there, four at once.
+	// The autoscaler starts the other one: the requests go there, four at once.
 	i := b.instance(dear, "dear-0001", api.Awake)
 	all.Wait()
 	if n := i.served.Load(); n != 5 || i.most.Load() > 4 {
@@ -117,7 +118,7 @@ func TestVariantThatIsRefusedHandsItsRequestsOn(t *testing.T) {
 	b.eventually("it waits at the cheap one", waits(cheap))
 	b.a.Fail(cheap, api.Errorf(503, api.CodeStartFailed, "it does not start"))
 	b.eventually("it waits at the dear one", waits(dear))
-	// That one can't come up either: the client is told.
+	// That one can't start either: the client is told.
 	b.a.Fail(dear, api.Errorf(503, api.CodeNoCapacity, "no memory for the dear one"))
 	all.Wait()
 	if got.StatusCode != 503 {

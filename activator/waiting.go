@@ -14,27 +14,26 @@ import (
 
 // waiting is a request's place in the queue of its function.
 type waiting struct {
-	ticket uint64             // its place among those that wait; 0: it has none yet
+	ticket uint64             // its place in the queue; 0: none yet
 	entry  *hold.Entry[*slot] // nil: it has not waited for this function
-	since  time.Time          // when it first waited, for whatever function; zero: it never did
-	paused time.Duration      // for how long its limit has stood still while it waited
+	since  time.Time          // when it first waited, for any function; zero: never
+	paused time.Duration      // how long its limit stood still during the wait
 	ctx    context.Context    // ends the wait
-	done   context.CancelFunc // releases ctx; the wait's end calls it
+	done   context.CancelFunc // releases ctx; called at the end of the wait
 }
 
-// queued is what is left to do, without the function's lock, for a request that has entered the queue.
+// queued is the work left to do, without the function's lock, for a request that has entered the queue.
 type queued struct {
 	unavailable, paused time.Duration // the clocks when it entered
 	displaced           []*hold.Entry[*slot]
-	crowded             *api.Error      // for the displaced
+	crowded             *api.Error      // the refusal of the displaced
 	alone               bool            // no other request waits, and no instance is awake
-	waking              *route.Instance // whose wake has begun with it; nil: none has
-	attempt             *forward.Call   // to be sent behind that wake; nil: nothing is
+	waking              *route.Instance // its wake began with this request; nil: none
+	attempt             *forward.Call   // the speculative call behind that wake; nil: none
 }
 
-// acquire gets a slot for c, waiting in the queue where there is none. The error
-// is the refusal, or the cause of the context's end. The times of c's reply
-// grow by the time in the queue.
+// acquire gets a slot for c and blocks in the queue if none is free. The error is the refusal, or the cause of the
+// context's end. The time in the queue is added to the timing of c's reply.
 func (f *function) acquire(c *call) (*slot, error) {
 	f.looksAt(&c.req)
 	now := time.Now()
@@ -51,7 +50,7 @@ func (f *function) acquire(c *call) (*slot, error) {
 		e.Offer(&slot{refused: q.crowded}) // a client that left needs no refusal
 	}
 	if q.waking != nil {
-		runtime.Gosched() // the wake's goroutine goes first: the rest can do with a thread that wakes up for it
+		runtime.Gosched() // let the wake's goroutine start first: the rest can wait for another thread
 	}
 	if q.attempt != nil {
 		c.speculate(q.waking, c.wait.entry, q.attempt)
@@ -64,7 +63,7 @@ func (f *function) acquire(c *call) (*slot, error) {
 	return f.wait(c, now, q)
 }
 
-// admit gives c a free slot, or a place in the queue, or says why it gets neither.
+// admit gives c a free slot or a place in the queue, or refuses it.
 func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +83,8 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 		f.calls[c] = struct{}{}
 		c.wait.ticket = f.queue.Ticket()
 	}
-	// A request that was given back goes before all that wait; where not each may have each free slot, one that is free is nobody else's.
+	// A request that was given back goes before all that wait. If not every request may use every slot, a free slot
+	// may be one that no waiting request can use.
 	sees := f.sees()
 	if again || f.queue.Len() == 0 || sees != nil || f.queue.Picky() > 0 {
 		if i, why := f.set.PickFor(now, c.req.wants(), of(sees, c.req.peer.Client)); i != nil {
@@ -117,7 +117,7 @@ func (f *function) admit(c *call, now time.Time) (s *slot, q *queued, err error)
 	return s, q, nil
 }
 
-// asked notes that a request has come, unless it is none of which the autoscaler should know. The caller holds mu.
+// asked records a request's arrival, unless it is a background request. The caller holds mu.
 func (f *function) asked(c *call, now time.Time) {
 	if !c.background {
 		f.last = now
@@ -156,7 +156,7 @@ func (f *function) enter(c *call, again bool, now time.Time) (displaced []*hold.
 	return displaced, nil
 }
 
-// wait blocks until c, which entered the queue at a time, gets a slot, is refused, or gives up.
+// wait blocks until c, which entered the queue at since, gets a slot, is refused, or gives up.
 func (f *function) wait(c *call, since time.Time, q *queued) (*slot, error) {
 	if c.req.commented() {
 		c.reply.comment.begin(f, c.wait.since)
@@ -170,7 +170,7 @@ func (f *function) wait(c *call, since time.Time, q *queued) (*slot, error) {
 		f.trace = nil
 	}
 	if ok && s.refused == nil && s.trace == nil {
-		c.trace.goesTo(s.instance.ID, now) // it brings its trace along
+		c.trace.goesTo(s.instance.ID, now) // the slot carries its trace
 	}
 	if ok && s.refused == nil {
 		s = f.runs(c, s)
@@ -196,8 +196,7 @@ func (f *function) wait(c *call, since time.Time, q *queued) (*slot, error) {
 	return s, nil
 }
 
-// dispatch hands free slots to waiting requests, in order, until no slot is free
-// or no request waits.
+// dispatch hands free slots to waiting requests, in order, until no slot is free or no request waits.
 func (f *function) dispatch() {
 	changed := false
 	for {
@@ -213,7 +212,7 @@ func (f *function) dispatch() {
 	}
 }
 
-// next takes the request whose turn it is out of the queue, with a slot for it; false: none waits, or no slot is free.
+// next takes the next request out of the queue, with a slot for it; false: none waits, or no slot is free.
 func (f *function) next() (e *hold.Entry[*slot], s *slot, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,8 +232,8 @@ func (f *function) next() (e *hold.Entry[*slot], s *slot, ok bool) {
 	return e, f.hand(i, why, e), true
 }
 
-// strays says whether a request may go to none of the instances that there are, or to none that is awake while others are, so that nobody wakes one.
-// The caller holds mu.
+// strays reports whether a request may use none of the present instances, or only sleeping ones while others are
+// awake, so that nobody wakes one. The caller holds mu.
 func (f *function) strays(w route.Want, now time.Time) bool {
 	if w.Only == nil {
 		return false
@@ -243,21 +242,21 @@ func (f *function) strays(w route.Want, now time.Time) bool {
 	return !some || f.set.Awake(now) && !f.set.AwakeFor(now, w)
 }
 
-// notAmong refuses a request that strays.
+// notAmong is the refusal of a request that strays.
 func notAmong() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "none of the endpoints that the gateway allows takes requests now: try again").WithRetryAfter(time.Second)
 }
 
-// hand makes a slot of i, which was reserved for e, that has just left the queue. The caller holds mu.
+// hand returns a slot of i, which was reserved for e; e has just left the queue. The caller holds mu.
 func (f *function) hand(i *route.Instance, why api.Choice, e *hold.Entry[*slot]) *slot {
 	s := f.take(i, why, e.Want.Adapter, e.Client, e.Priority, e.Cost)
-	s.trace, f.trace = f.trace, nil // the first that gets a slot has the trace
+	s.trace, f.trace = f.trace, nil // the first request with a slot gets the trace
 	s.trace.goesTo(i.ID, time.Now())
 	f.metrics.Held(f.queue.Len(), f.queue.Bytes())
 	return s
 }
 
-// offer hands a slot over; if the request has left, the slot is free again.
+// offer hands a slot over; if the request has left, the slot is freed.
 func (f *function) offer(e *hold.Entry[*slot], s *slot) {
 	if e.Offer(s) || s.refused != nil {
 		return

@@ -10,34 +10,34 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// wakeTrace is what this activator traces of one wake. It begins with the request that
-// finds no instance awake. It is its function's, under mu, until a request that waited for it gets a slot,
-// and that request's from then on. It is reported when the first byte of the answer has gone out and
-// the calls to instances have ended: one may end last of all, where the instance answers what was sent speculatively first.
+// wakeTrace is this activator's trace of one wake. It begins with the request that finds no instance awake. It
+// belongs to its function, under mu, until a request that waited for it gets a slot, and from then on to that
+// request. It is reported when the first byte of the answer was sent and the calls to instances have ended. A call
+// may end last, if the instance answers the speculative request first.
 //
-// A request that finds an instance awake has nothing to do with any of this.
+// Requests that find an instance awake have no such trace.
 type wakeTrace struct {
 	f      *function
-	parent string // the client's span; empty: it sent none
+	parent string // the client's span; empty: none
 	began  time.Time
 	root   *waketrace.Span
-	open   atomic.Int32 // the request, and the calls that have not ended
+	open   atomic.Int32 // counts the request, and the calls that have not ended
 
-	woke     api.InstanceID // the one that a call of ours woke
-	awake    time.Time      // when the activator knew it; zero: an instance was awake already, and was avoided
-	instance api.InstanceID // the one that got the request
+	woke     api.InstanceID // the instance that one of our calls woke
+	awake    time.Time      // when the activator learned it; zero: an instance was awake already, and was avoided
+	instance api.InstanceID // the instance that got the request
 	picked   time.Time      // when the request got its slot
 	sent     time.Time      // when it was last sent to an instance
 	answered time.Time      // when the first byte of the answer was there
-	ended    time.Time      // when it had gone out
+	ended    time.Time      // when that byte had been sent
 }
 
-// traceWake notes that c waits for an instance to be awake. The caller holds mu.
+// traceWake records that c waits for an instance to be awake. The caller holds mu.
 func (f *function) traceWake(c *call) {
 	switch {
 	case f.trace != nil:
 	case c.trace != nil:
-		f.trace, c.trace = c.trace, nil // the instance that had it is none any more
+		f.trace, c.trace = c.trace, nil // the instance that had it is gone
 	default:
 		client := api.TraceFrom(c.req.in.Header)
 		t := &wakeTrace{f: f, parent: client.Span, began: c.req.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.req.begun)}
@@ -46,7 +46,7 @@ func (f *function) traceWake(c *call) {
 	}
 }
 
-// calls is the span below which calls to instances are traced. The caller holds mu.
+// calls returns the parent span of calls to instances. The caller holds mu.
 func (t *wakeTrace) calls() *waketrace.Span {
 	if t == nil {
 		return nil
@@ -54,14 +54,14 @@ func (t *wakeTrace) calls() *waketrace.Span {
 	return t.root
 }
 
-// begun notes that a call has begun. The caller holds mu.
+// begun counts a call that begins. The caller holds mu.
 func (t *wakeTrace) begun() {
 	if t != nil {
 		t.open.Add(1)
 	}
 }
 
-// called ends the span of a call: after the requests that wait for its end have gone on.
+// called ends the span of a call, after the requests that wait for its end have continued.
 func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
 	if t == nil {
 		return
@@ -71,32 +71,32 @@ func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err erro
 	t.done()
 }
 
-// done ends the request or a call. The last one has the trace reported.
+// done ends the request or a call, and sends the trace to be reported after the last one.
 func (t *wakeTrace) done() {
 	if t.open.Add(-1) > 0 {
 		return
 	}
 	select {
 	case t.f.a.woken <- t:
-	default: // a record is for people: a request does not wait for it
+	default: // drop the record rather than block a request
 	}
 }
 
-// wokenBy notes that a call of ours has woken an instance. The caller holds mu.
+// wokenBy records that one of our calls woke an instance. The caller holds mu.
 func (t *wakeTrace) wokenBy(id api.InstanceID) {
 	if t != nil {
 		t.woke = id
 	}
 }
 
-// sawAwake notes that an instance is awake. The caller holds mu.
+// sawAwake records that an instance is awake. The caller holds mu.
 func (t *wakeTrace) sawAwake(now time.Time) {
 	if t != nil && t.awake.IsZero() {
 		t.awake = now
 	}
 }
 
-// abandon ends it where no request waits any more. The caller holds mu.
+// abandon ends the trace when no request waits any more. The caller holds mu.
 func (t *wakeTrace) abandon() {
 	if t != nil {
 		t.root.Done(errLeft)
@@ -105,20 +105,19 @@ func (t *wakeTrace) abandon() {
 
 var errLeft = errors.New("no request waits for it any more")
 
-// goesTo notes which instance gets the request.
 func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {
 	if t != nil {
 		t.instance, t.picked = id, now
 	}
 }
 
-// firstByte ends the request when the first byte of its answer has gone out.
+// firstByte ends the request when the first byte of its answer was sent.
 func (t *wakeTrace) firstByte() {
 	t.ended = time.Now()
 	t.done()
 }
 
-// maxWoken is how many traces wait to be reported.
+// maxWoken is the number of traces that may wait to be reported.
 const maxWoken = 64
 
 // reportWake ends the spans of the request, and emits the record of the wake.

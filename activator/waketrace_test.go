@@ -20,9 +20,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// wakeTraces takes what an activator tells of wakes.
+// wakeTraces collects an activator's reports of wakes.
 type wakeTraces struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	demands []api.Demand
 	told    []api.WakeTrace
 
@@ -50,7 +50,7 @@ func (l *wakeTraces) count() int {
 	return len(l.told)
 }
 
-// traceBench is a bench whose wake traces are kept.
+// traceBench returns a bench that collects its wake traces.
 func traceBench(t *testing.T) (*bench, *wakeTraces, *http.Header) {
 	b, l, carried := startBench(t, nil), &wakeTraces{exported: tracetest.NewSpanRecorder()}, &http.Header{}
 	b.a.tracer = waketrace.NewTracer(waketrace.ExportTo(l.exported))
@@ -74,9 +74,8 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 const theClient = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-// TestTraceOfAWake: what the activator tells of one that it makes itself, in the
-// client's own trace. What the instance says of its wake may come before the answer to the
-// request that was sent speculatively, or after it.
+// TestTraceOfAWake: the activator's record of its own wake, in the client's trace. The instance's report of its wake
+// may come before the answer to the speculative request, or after it.
 func TestTraceOfAWake(t *testing.T) {
 	t.Run("the wake ends first", func(t *testing.T) { traceOfAWake(t, false) })
 	t.Run("the request is answered first", func(t *testing.T) { traceOfAWake(t, true) })
@@ -88,7 +87,7 @@ func traceOfAWake(t *testing.T, answeredFirst bool) {
 	i := b.instance(name, "m-0001", api.Asleep)
 	i.wakeTakes = 20 * time.Millisecond
 	i.status.Steps = []api.Step{{Name: api.StepWaking, Took: 15 * time.Millisecond}, {Name: api.StepProbing, After: 15 * time.Millisecond, Took: 4 * time.Millisecond}}
-	i.before = func() { // a wake that is over before the demand is told has no event
+	i.before = func() { // a wake that ends before the demand is sent has no event
 		b.eventually("the demand is told", func() bool { l.mu.Lock(); defer l.mu.Unlock(); return len(l.demands) > 0 })
 	}
 	answered := make(chan struct{})
@@ -157,8 +156,8 @@ func traceOfAWake(t *testing.T, answeredFirst bool) {
 	}
 }
 
-// TestTraceWithoutOldSteps: an instance that has not reported the steps of this wake yet
-// lends its record none of those before.
+// TestTraceWithoutOldSteps: if an instance has not yet reported the steps of this wake, its record contains none of
+// the earlier wake's.
 func TestTraceWithoutOldSteps(t *testing.T) {
 	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
@@ -184,7 +183,7 @@ func sorted(list string) string {
 	return strings.Join(words, ", ")
 }
 
-// TestNoTrace where somebody is awake, and where whoever waited has left.
+// TestNoTrace: there is no trace if an instance is awake, or if the waiting clients have left.
 func TestNoTrace(t *testing.T) {
 	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
@@ -220,7 +219,7 @@ func TestNoTrace(t *testing.T) {
 	}
 }
 
-// TestTraceOfManyWhoWait is one: that of the first who is answered.
+// TestTraceOfManyWhoWait: several waiting requests make one trace, of the first one answered.
 func TestTraceOfManyWhoWait(t *testing.T) {
 	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
@@ -240,8 +239,7 @@ func TestTraceOfManyWhoWait(t *testing.T) {
 	}
 }
 
-// TestTraceGoesOnWithItsRequest: the first instance dies before its first byte, and the
-// next one answers.
+// TestTraceGoesOnWithItsRequest: the first instance dies before its first byte, and the next one answers.
 func TestTraceGoesOnWithItsRequest(t *testing.T) {
 	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
@@ -261,12 +259,12 @@ func TestTraceGoesOnWithItsRequest(t *testing.T) {
 	}
 }
 
-// TestTraceFollowsItsRequest: the first instance dies before its first byte, the next one
-// is full, and the request waits for a slot there.
+// TestTraceFollowsItsRequest: the first instance dies before its first byte, the next one is full, and the request
+// waits for a slot there.
 func TestTraceFollowsItsRequest(t *testing.T) {
 	b, l, _ := traceBench(t)
 	name := b.function("m", nil)
-	one := func(id string, s api.State) *fakeInstance { // with one slot
+	one := func(id string, s api.State) *fakeInstance { // one slot
 		i := b.instance(name, id, api.Asleep)
 		i.status.Concurrency = 1
 		b.a.ObserveInstance(i.set(s))
@@ -277,7 +275,7 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 	other.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		select {
-		case <-busy: // it is the second request
+		case <-busy: // the second request
 		default:
 			close(busy)
 			<-free
@@ -288,7 +286,7 @@ func TestTraceFollowsItsRequest(t *testing.T) {
 	f := b.a.function(name)
 	dies.chat = func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		if other.state() == api.Awake { // it is tried again meanwhile
+		if other.state() == api.Awake { // it is retried meanwhile
 			w.Header().Set(control.HeaderRefused, api.CodeUnhealthy)
 			api.WriteError(w, api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it died"))
 			return

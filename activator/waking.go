@@ -11,16 +11,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// beginWake begins a wake where requests wait, no instance is awake or being woken,
-// and a grant allows it; it returns the instance, nil for none. Of several whose wakes take as long it is the one that has kept the conversation of
-// the request that waits first. The caller holds mu.
+// beginWake begins a wake if requests wait, no instance is awake or being woken, and a grant allows it. It returns
+// the instance, or nil. Among instances that wake equally fast it prefers the one that kept the conversation of the
+// first waiting request. The caller holds mu.
 func (f *function) beginWake(now time.Time) *route.Instance {
 	if f.queue.Len() == 0 || f.waking.instance != "" || f.set.Awake(now) || slices.ContainsFunc(f.set.All(), wokenByOthers) {
 		f.preferred = preferred{}
 		return nil
 	}
 	want := f.queue.First().Want
-	if f.queue.Picky() < f.queue.Len() { // any may be woken, for another one that waits
+	if f.queue.Picky() < f.queue.Len() { // wake any, for another waiting request
 		want.Only = nil
 	}
 	sleepers, kept := f.set.Asleep(now, want)
@@ -50,22 +50,24 @@ func (f *function) beginWake(now time.Time) *route.Instance {
 	return nil
 }
 
-// preferred is a sleeper that has kept the conversation of the request that waits first, which the autoscaler is asked to wake. The zero value: none.
+// preferred is a sleeping instance that kept the conversation of the first waiting request, and which the autoscaler
+// is asked to wake. The zero value: none.
 type preferred struct {
 	instance api.InstanceID
-	until    time.Time // another one that we may wake is left asleep
+	until    time.Time // until then no other instance is woken
 }
 
 const (
-	// mostAsked is how long a wake that a grant allows waits for the autoscaler to wake a sleeper that is worth more: it has free memory for it, or says no by
-	// waking another.
+	// mostAsked is how long a granted wake waits for the autoscaler to wake a better instance instead. The autoscaler
+	// has free memory for it, or declines by waking another.
 	mostAsked = 250 * time.Millisecond
-	// leastKept is how many tokens must be there for that: to compute fewer takes no longer than to ask.
+	// leastKept is how many kept tokens justify this: computing fewer takes no longer than asking.
 	leastKept api.Tokens = 256
 )
 
-// asksFor says whether a wake that a grant allows has to wait, for the autoscaler is asked for the first of the sleepers, which has kept so much more of the
-// conversation than others and has no grant: it gives one to one sleeper of a function. The caller holds mu.
+// asksFor reports whether a granted wake has to wait because the autoscaler is asked for the first sleeper. That one
+// kept much more of the conversation than others and has no grant: the autoscaler grants one sleeper per function.
+// The caller holds mu.
 func (f *function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time.Time) bool {
 	if kept < leastKept || f.sees() != nil || f.a.wakes.Granted(sleepers[0].ID) {
 		f.preferred = preferred{}
@@ -82,21 +84,21 @@ func (f *function) asksFor(sleepers []*route.Instance, kept api.Tokens, now time
 	return true
 }
 
-// underway is the wake of an instance of a function that this activator began and that has not ended. There is one
-// at a time; package wake knows of it only what a revocation has to wait for. The zero value: none.
+// underway is the wake of an instance that this activator began and that has not ended. A function has at most one;
+// package wake only knows what a revocation must wait for. The zero value: none.
 type underway struct {
 	instance api.InstanceID
 	began    time.Time
-	takes    time.Duration // as expected; 0: unknown
+	takes    time.Duration // expected duration; 0: unknown
 }
 
-// wokenByOthers says whether i reports that it is being woken: by the autoscaler, if not by us.
+// wokenByOthers reports whether i reports that it is being woken: by the autoscaler, if not by us.
 func wokenByOthers(i *route.Instance) bool {
 	st := i.Status()
 	return st.State == api.Starting && st.Stage == api.StageWaking
 }
 
-// woke takes in the end of a call to wake an instance, which trace is of; nil: none.
+// woke records the end of a call to wake an instance; trace is nil if the call is not traced.
 func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, trace *wakeTrace) {
 	f.metrics.Woke("direct", err)
 	if err != nil {
@@ -112,11 +114,11 @@ func (f *function) woke(id api.InstanceID, st api.InstanceStatus, err error, tra
 	if err == nil {
 		f.gather()
 	} else {
-		f.meter.Urgent() // it is the autoscaler's turn now
+		f.meter.Urgent() // the autoscaler has to act now
 	}
 }
 
-// observe takes in a report of an instance.
+// observe applies an instance's report.
 func (f *function) observe(st api.InstanceStatus) {
 	f.update(func(now time.Time) { f.learn(st, now) })
 	if st.Ready() {
@@ -124,7 +126,7 @@ func (f *function) observe(st api.InstanceStatus) {
 	}
 }
 
-// update changes, under mu, what f knows of its instances, and does what follows from that.
+// update changes f's instances under mu, and then acts on the change.
 func (f *function) update(change func(now time.Time)) {
 	now := time.Now()
 	f.mu.Lock()
@@ -138,7 +140,7 @@ func (f *function) update(change func(now time.Time)) {
 	}
 }
 
-// renamed says whether the adapters have changed since it was called last. The caller holds mu.
+// renamed reports whether the adapters have changed since its last call. The caller holds mu.
 func (f *function) renamed() bool {
 	names := f.adapters()
 	if slices.Equal(names, f.known) {
@@ -148,8 +150,8 @@ func (f *function) renamed() bool {
 	return true
 }
 
-// adapters are the names of the adapters that are declared, or that any instance has, in order. Without an instance
-// that can report, the last reports count: a runtime may have adapters of its own. The caller holds mu.
+// adapters returns the sorted names of the adapters that are declared, or that any instance has. If no instance can
+// report, the last reports count: a runtime may have built-in adapters. The caller holds mu.
 func (f *function) adapters() []api.ModelName {
 	var names []api.ModelName
 	for _, a := range f.spec.Runtime.Adapters {
@@ -189,7 +191,7 @@ func (f *function) learn(st api.InstanceStatus, now time.Time) {
 	f.paused.set(f.onItsWay(now), now)
 }
 
-// expected is how long it takes until an instance takes requests; 0 means now or unknown. The caller holds mu.
+// expected returns the time until an instance accepts requests; 0: now, or unknown. The caller holds mu.
 func (f *function) expected(now time.Time) time.Duration {
 	if f.set.Awake(now) {
 		return 0
@@ -213,7 +215,7 @@ func (f *function) expected(now time.Time) time.Duration {
 	return f.loadTime
 }
 
-// expectedWake is how long it takes to wake a sleeping instance; 0: unknown. The caller holds mu.
+// expectedWake returns the time to wake a sleeping instance; 0: unknown. The caller holds mu.
 func (f *function) expectedWake(st api.InstanceStatus) time.Duration {
 	if f.spec.Unloaded(st) {
 		return cmp.Or(f.loadTime, f.wakeTime)
@@ -221,7 +223,8 @@ func (f *function) expectedWake(st api.InstanceStatus) time.Duration {
 	return f.wakeTime
 }
 
-// stage is what a waiting request waits for, in a word, the obstacle, if there is one, and the expected time; 0: unknown.
+// stage returns, for a waiting request, the current stage as one word, the obstacle, if any, and the expected time;
+// 0: unknown.
 func (f *function) stage(now time.Time) (word, why string, expected time.Duration) {
 	word, why, expected = f.ownStage(now)
 	if why == "" {
@@ -232,7 +235,7 @@ func (f *function) stage(now time.Time) (word, why string, expected time.Duratio
 	return word, why, expected
 }
 
-// startShare is the share of its stage that the start has done which the next request waits for; 0: nobody knows.
+// startShare returns the done share of the current stage of the start that the next request waits for; 0: unknown.
 func (f *function) startShare() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -242,7 +245,7 @@ func (f *function) startShare() float64 {
 	return 0
 }
 
-// waitsFor is what f waits for outside of this process, empty if unknown. It is called without a lock.
+// waitsFor returns what f waits for outside of this process, empty if unknown. It is called without a lock.
 func (f *function) waitsFor() string {
 	if waits := f.a.deps.Waits; waits != nil {
 		return waits(f.name)
@@ -250,7 +253,7 @@ func (f *function) waitsFor() string {
 	return ""
 }
 
-// ownStage is [function.stage] by what this activator knows.
+// ownStage is [function.stage] by this activator's own knowledge.
 func (f *function) ownStage(now time.Time) (word, why string, expected time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

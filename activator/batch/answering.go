@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// startLater starts the requests that may be served now: of each owner in the order in which they came.
+// startLater starts the requests that may be served now, in order of arrival for each owner.
 func (s *Server) startLater(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 	claim, body, err := s.store.ClaimLater(owner, id, false)
 	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrState) || errors.Is(err, store.ErrHeld) {
 		return
-	} else if err != nil { // the store tells of it again
+	} else if err != nil { // the store will report it again
 		s.log.Error("a request can't be answered later", "request", id, "error", err)
 		return
 	}
@@ -66,7 +66,7 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 		return
 	case errors.Is(err, errLost):
 		return
-	case err != nil: // the next server takes it up
+	case err != nil: // the next server takes it over
 		s.store.LeaveLater(claim)
 		return
 	}
@@ -95,8 +95,8 @@ func (s *Server) serveLater(ctx context.Context, owner, id string) {
 	}
 }
 
-// untilAnswered is the answer of a request, whatever it says. The error is the cause of ctx's end, without an answer, or [errExpired] with one
-// that says so.
+// untilAnswered returns the answer to a request, whatever its status. The error is the cause of ctx's end, without an
+// answer, or [errExpired], with an answer that reports it.
 func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.ReaderAt) (answer, error) {
 	var c activator.Caller
 	if err := json.Unmarshal(l.Caller, &c); err != nil {
@@ -130,7 +130,7 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 		case f == refused || s.unknownYet(code):
 			s.memory.give(a.charged)
 			refusals++
-			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // its end is seen above
+			_ = sleep(mine, min(pause(refusals, after), 5*time.Second)) // the end of mine is checked above
 		case f == failed && failures+1 < s.cfg.Attempts:
 			s.memory.give(a.charged)
 			failures++
@@ -144,7 +144,7 @@ func (s *Server) untilAnswered(ctx context.Context, l store.Later, body io.Reade
 	}
 }
 
-// watched is the body of a request, which may turn out not to be there now.
+// watched is the body of a request, and records an error of a store that is unavailable for now.
 type watched struct {
 	in io.Reader
 
@@ -166,14 +166,13 @@ func (w *watched) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (w *watched) Close() error { return nil }
 
-// unavailable says whether the body could not be read to its end.
+// unavailable reports whether reading the body failed for now.
 func (w *watched) unavailable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err != nil
 }
 
-// answerOf is an error as an answer.
 func answerOf(e *api.Error) answer {
 	k := &kept{limit: 64 << 10}
 	k.header = http.Header{}
@@ -182,7 +181,7 @@ func answerOf(e *api.Error) answer {
 	return k.answer
 }
 
-// keptHeader is the header of an answer that is kept: without that of its connection, and what was so only then.
+// keptHeader returns the header of an answer to keep: without fields of its connection or of that moment.
 func keptHeader(h http.Header) http.Header {
 	out := http.Header{}
 	for name, v := range h {

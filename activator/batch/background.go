@@ -10,13 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A response in the background is a request that is answered later, under the id of the response. Until it has ended it is among these
-// requests; from then on it is a response that is kept, whatever became of it.
+// A background response is a request that is answered later, with the response's id. Until it ends it is stored as
+// such a request, and then as a kept response, whatever its outcome.
 
-// prefixResponse is that of ids of responses.
 const prefixResponse = "resp_"
 
-// takeBackground takes in a request whose response is looked for later.
 func (s *Server) takeBackground(w http.ResponseWriter, r *http.Request, c activator.Caller, q responses.Request, body []byte) error {
 	if q.Stream {
 		return api.BadRequest("stream", "a response in the background can't be streamed: ask for it by its id, or leave background out")
@@ -62,7 +60,7 @@ func (s *Server) showBackground(w http.ResponseWriter, owner, id string) error {
 	return nil
 }
 
-// background finds the request of a response that has not ended, and its body.
+// background returns the request of a response that has not ended, and its body.
 func (s *Server) background(owner, id string) (store.Later, []byte, error) {
 	l, err := s.store.Later(owner, id)
 	if err != nil {
@@ -72,7 +70,7 @@ func (s *Server) background(owner, id string) (store.Later, []byte, error) {
 	return l, body, err
 }
 
-// endBackground keeps what became of a response that is not there: its request was answered with an error.
+// endBackground stores the end of a response whose request was answered with an error.
 func (s *Server) endBackground(claim store.Later, a answer) error {
 	if a.status/100 == 2 { // it is kept
 		return nil
@@ -80,7 +78,7 @@ func (s *Server) endBackground(claim store.Later, a answer) error {
 	return s.keepEnd(claim, "failed", api.ParseError(&http.Response{StatusCode: a.status, Status: http.StatusText(a.status)}, a.body))
 }
 
-// keepEnd keeps a response without an answer.
+// keepEnd stores a response without an answer.
 func (s *Server) keepEnd(claim store.Later, status string, why *api.Error) error {
 	body, err := s.store.Asked(claim)
 	if errors.Is(err, store.ErrNotFound) {
@@ -91,7 +89,7 @@ func (s *Server) keepEnd(claim store.Later, status string, why *api.Error) error
 	return s.keeper.KeepUnfinished(claim, body, status, why)
 }
 
-// cancelResponse ends a response in the background. One that has ended stays as it is.
+// cancelResponse cancels a background response. One that has ended is unchanged.
 func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	owner, id := c.Owner(), r.PathValue("id")
 	claim, body, err := s.store.ClaimLater(owner, id, true)
@@ -103,7 +101,7 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activa
 	}
 	_ = body.Close() // it was only read
 	defer s.endLater(owner, id)
-	if err := s.keepEnd(claim, "cancelled", nil); errors.Is(err, store.ErrFenced) { // it was deleted just now
+	if err := s.keepEnd(claim, "cancelled", nil); errors.Is(err, store.ErrFenced) { // it was just deleted
 		return responses.Missing(store.ErrNotFound, id)
 	} else if err != nil {
 		return err
@@ -111,7 +109,7 @@ func (s *Server) cancelResponse(w http.ResponseWriter, r *http.Request, c activa
 	return responses.Missing(s.keeper.Show(w, r, owner, id), id)
 }
 
-// showCancelled answers with a response that had ended before it was cancelled.
+// showCancelled answers with a response that had ended before the cancellation.
 func (s *Server) showCancelled(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	background, err := s.keeper.Background(owner, id)
 	if err != nil {
@@ -123,9 +121,9 @@ func (s *Server) showCancelled(w http.ResponseWriter, r *http.Request, owner, id
 	return s.keeper.Show(w, r, owner, id)
 }
 
-// forgetBackground forgets a response that has not ended.
+// forgetBackground deletes a response that has not ended.
 func (s *Server) forgetBackground(owner, id string) error {
-	if len(id) < len(prefixResponse) || id[:len(prefixResponse)] != prefixResponse { // another request that is answered later
+	if len(id) < len(prefixResponse) || id[:len(prefixResponse)] != prefixResponse { // another kind of request
 		return store.ErrNotFound
 	}
 	if err := s.store.DeleteLater(owner, id); err != nil {

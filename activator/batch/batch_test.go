@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestCompletes: each line has its answer, or the error that it got; what they took is summed up.
+// TestCompletes: each line gets its answer, or its error; their tokens are summed.
 func TestCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -55,7 +55,8 @@ func TestCompletes(t *testing.T) {
 	})
 }
 
-// TestWaitsUntilDue: while no instance is awake nothing is sent, until the time that is left is what the lines take; then it is ordinary demand.
+// TestWaitsUntilDue: while no instance is awake nothing is sent, until the lines need the remaining time; then they
+// are ordinary demand.
 func TestWaitsUntilDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -69,7 +70,7 @@ func TestWaitsUntilDue(t *testing.T) {
 		}
 		o = b.ended("a", o.ID)
 		seen := b.front.requests()
-		// two rounds of what lines take where nothing is known, twice, a wake, and a tenth of the window
+		// two rounds of the usual time of a line, twice, a wake, and a tenth of the window
 		want := 10*time.Hour - 2*2*usualLine - time.Minute - time.Hour
 		if first := seen[0].at.Sub(began); first < want-time.Second || first > want+time.Second {
 			t.Errorf("the first line was sent after %s, want %s", first, want)
@@ -85,7 +86,8 @@ func TestWaitsUntilDue(t *testing.T) {
 	})
 }
 
-// TestFillsWhatIsAwake: lines go in the background, as many as slots are free but for one, and stop when the instances sleep.
+// TestFillsWhatIsAwake: lines are sent in the background, to all free slots but one, and stop when the instances
+// sleep.
 func TestFillsWhatIsAwake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -113,7 +115,7 @@ func TestFillsWhatIsAwake(t *testing.T) {
 	})
 }
 
-// TestShare: two batches for one model have the same, though one came first.
+// TestShare: two batches for one model get equal shares, though one came first.
 func TestShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -132,7 +134,7 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestExpires: what is not answered in time has that as its error.
+// TestExpires: a line that is not answered in time has that as its error.
 func TestExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -165,7 +167,7 @@ func TestExpires(t *testing.T) {
 	})
 }
 
-// TestCancel ends what runs, and keeps what is done.
+// TestCancel: a cancellation ends running lines, and keeps finished ones.
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -202,7 +204,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestGoesOn: a server ends in the middle, and the next one does the rest: no line is answered twice, none is lost.
+// TestGoesOn: if a server ends in the middle, the next one does the rest: no line is answered twice or lost.
 func TestGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -228,7 +230,7 @@ func TestGoesOn(t *testing.T) {
 	})
 }
 
-// TestSentAgain: what the server refuses is sent again as often as there is time, what an instance fails at three times.
+// TestSentAgain: a refused line is sent again while there is time; one that an instance fails at, three times.
 func TestSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -267,7 +269,7 @@ func TestSentAgain(t *testing.T) {
 	})
 }
 
-// TestRevoked: the rest of a batch whose key is gone fails with that error, at once.
+// TestRevoked: the rest of a batch with a revoked key fails with that error, at once.
 func TestRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -287,7 +289,7 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
-// TestTenants: what is another's is not there.
+// TestTenants: other tenants' data does not exist for a tenant.
 func TestTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -320,7 +322,7 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// TestLittleMemory: bodies and answers take no more than they may, and all lines are answered.
+// TestLittleMemory: bodies and answers stay within the memory, and all lines are answered.
 func TestLittleMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{MaxLine: 200, MaxAnswer: 1000, Memory: 1})
@@ -345,7 +347,7 @@ func TestLittleMemory(t *testing.T) {
 	})
 }
 
-// TestManyBatches: batches that wait for a model keep nobody else's from running, and those that wait are cancelled at once.
+// TestManyBatches: batches that wait for a model don't block others, and are cancelled at once.
 func TestManyBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Active: 8})
@@ -367,13 +369,13 @@ func TestManyBatches(t *testing.T) {
 	})
 }
 
-// TestDueTogether: several batches for one model begin as early as all of their lines need.
+// TestDueTogether: several batches for one model begin early enough for all of their lines.
 func TestDueTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{Poll: time.Second})
 		b.front.set("m", activator.Room{Slots: 4})
 		first, second := b.create("a", chats("m", 40), "10h"), b.create("b", chats("m", 400), "10h")
-		b.create("b", chats("m", 400), "20h") // which is to be done later
+		b.create("b", chats("m", 400), "20h") // due later
 		began := time.Now()
 		time.Sleep(8 * time.Hour)
 		o, p := b.ended("a", first.ID), b.ended("b", second.ID)

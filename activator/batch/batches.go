@@ -17,10 +17,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Endpoints are the paths that lines of a batch may ask.
+// Endpoints are the paths that a batch's lines may request.
 var Endpoints = []string{"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"}
 
-// batchObject is OpenAI's batch.
 type batchObject struct {
 	ID         string            `json:"id"`
 	Object     string            `json:"object"`
@@ -46,14 +45,12 @@ type batchObject struct {
 	Metadata   map[string]string `json:"metadata"`
 }
 
-// counts are those of a batch's lines.
 type counts struct {
 	Total     int `json:"total"`
 	Completed int `json:"completed"`
 	Failed    int `json:"failed"`
 }
 
-// usage is what the answers of a batch took.
 type usage struct {
 	Input   int64 `json:"input_tokens"`
 	Details struct {
@@ -66,7 +63,7 @@ type usage struct {
 	Total int64 `json:"total_tokens"`
 }
 
-// faults are what is wrong with an input.
+// faults are the errors in an input.
 type faults struct {
 	Object string  `json:"object"`
 	Data   []fault `json:"data"`
@@ -124,7 +121,6 @@ func batchOf(b store.Batch) batchObject {
 	return o
 }
 
-// wanted is what a client asks for.
 type wanted struct {
 	Input    string            `json:"input_file_id"`
 	Endpoint string            `json:"endpoint"`
@@ -163,7 +159,7 @@ func (s *Server) createBatch(w http.ResponseWriter, r *http.Request, c activator
 	return nil
 }
 
-// newBatch puts a caller's batch into the store, if it may have one more there, and has it run.
+// newBatch stores a caller's batch and schedules it, unless the caller has too many.
 func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duration) (store.Batch, error) {
 	b.Owner = c.Owner()
 	if n := s.unfinished(b.Owner); n >= s.cfg.MaxBatches {
@@ -183,7 +179,7 @@ func (s *Server) newBatch(c activator.Caller, b store.Batch, window time.Duratio
 	return b, nil
 }
 
-// unfinished is how many of an owner's batches have not ended.
+// unfinished returns the number of an owner's batches that have not ended.
 func (s *Server) unfinished(owner string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -196,7 +192,6 @@ func (s *Server) unfinished(owner string) (n int) {
 	return n
 }
 
-// missing says which field a client has left out.
 func missing(param string) *api.Error {
 	return &api.Error{Status: http.StatusBadRequest, Param: param, Code: "missing_required_parameter", Message: "the field " + param + " is missing"}
 }
@@ -208,7 +203,6 @@ const (
 	maxValue = 512
 )
 
-// check says what is wrong with what is asked for.
 func (q *wanted) check() (window, keep time.Duration, err error) {
 	switch {
 	case q.Input == "":
@@ -242,7 +236,7 @@ const (
 	mostWindow  = 30 * 24 * time.Hour
 )
 
-// parseWindow reads a completion window: 24h as OpenAI has it, any other duration, or days as 7d.
+// parseWindow parses a completion window: a duration, such as OpenAI's 24h, or days, such as 7d.
 func parseWindow(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if days, found := strings.CutSuffix(text, "d"); err != nil && found {
@@ -257,7 +251,7 @@ func parseWindow(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// noBatch says which batch is not there.
+// noBatch turns ErrNotFound into an error that names the batch.
 func noBatch(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusNotFound, Param: "batch_id", Message: fmt.Sprintf("there is no batch %.80q", id)}
@@ -298,7 +292,7 @@ func (s *Server) cancelBatch(w http.ResponseWriter, r *http.Request, c activator
 	return nil
 }
 
-// find finds a batch: one of messages, or another.
+// find returns a batch of messages, or another batch.
 func (s *Server) find(owner, id string, messages bool) (store.Batch, error) {
 	b, err := s.store.Batch(owner, id)
 	if err == nil && b.Messages != messages {
@@ -307,7 +301,6 @@ func (s *Server) find(owner, id string, messages bool) (store.Batch, error) {
 	return b, err
 }
 
-// cancel ends a batch.
 func (s *Server) cancel(owner, id string, messages bool) (store.Batch, error) {
 	b, err := s.find(owner, id, messages)
 	if err == nil {

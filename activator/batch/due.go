@@ -5,14 +5,15 @@ import (
 	"time"
 )
 
-// Estimates of what lines take, where nothing was seen.
+// Estimates before anything was measured.
 const (
 	usualLine = 10 * time.Second
 	mostSpare = time.Hour
 )
 
-// due is when what is left of a batch becomes ordinary demand: so early that it is done at its deadline, though its lines take twice as long
-// as they did, with a tenth of the window to spare, an hour at most. Lines run as many at once as there are slots, after a wake.
+// due returns when the rest of a batch becomes ordinary demand. It is early enough to meet the deadline even if lines
+// take twice as long as before, with a tenth of the window to spare, an hour at most. After a wake, as many lines run
+// at once as there are slots.
 func due(deadline time.Time, window time.Duration, left, slots int, each, wake time.Duration) time.Time {
 	if each <= 0 {
 		each = usualLine
@@ -21,16 +22,16 @@ func due(deadline time.Time, window time.Duration, left, slots int, each, wake t
 	return deadline.Add(-wake - 2*time.Duration(rounds)*each - min(window/10, mostSpare))
 }
 
-// pace remembers how long lines of each model take. It is safe for many goroutines.
+// pace remembers how long lines of each model take. It is safe for concurrent use.
 type pace struct {
 	mu   sync.Mutex // guards each
 	each map[string]time.Duration
 }
 
-// maxPaces bounds the models that are remembered: past it, all are forgotten.
+// maxPaces bounds the remembered models: beyond it, all are forgotten.
 const maxPaces = 1000
 
-// saw takes in how long a line took.
+// saw records how long a line took.
 func (p *pace) saw(model string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,7 +45,7 @@ func (p *pace) saw(model string, took time.Duration) {
 	p.each[model] = took
 }
 
-// of is how long a line of a model takes; 0: not known.
+// of returns how long a line of a model takes; 0: unknown.
 func (p *pace) of(model string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

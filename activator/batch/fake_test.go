@@ -25,21 +25,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// fakeFront is a front door by hand. The header X-Tenant says who a caller is.
+// fakeFront is a fake front door. The header X-Tenant names the caller.
 type fakeFront struct {
 	door *inbound.Door
 	// answer answers a request; it may block until the request's context ends.
 	answer func(w http.ResponseWriter, r *http.Request, body string)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	rooms   map[string]activator.Room
-	bad     map[string]*api.Error // of models that may not be used
+	bad     map[string]*api.Error // of models that the caller may not use
 	seen    []seen
 	running int
 	most    int
 }
 
-// seen is one request that came through.
+// seen is one received request.
 type seen struct {
 	at     time.Time
 	caller activator.Caller
@@ -76,7 +76,7 @@ func (f *fakeFront) Room(_ activator.Caller, model string) (activator.Room, *api
 	return room, nil
 }
 
-// set says what instances of a model take.
+// set sets the capacity of a model's instances.
 func (f *fakeFront) set(model string, room activator.Room) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,14 +105,14 @@ func (f *fakeFront) ServeLater(w http.ResponseWriter, r *http.Request, c activat
 	f.answer(w, r, string(raw))
 }
 
-// requests are those that came through, in order.
+// requests returns the received requests, in order.
 func (f *fakeFront) requests() []seen {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]seen(nil), f.seen...)
 }
 
-// echo answers with the body, after a while.
+// echo answers with the body, after a delay.
 func echo(after time.Duration) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, body string) {
 		select {
@@ -127,7 +127,7 @@ func echo(after time.Duration) func(http.ResponseWriter, *http.Request, string) 
 	}
 }
 
-// bench is a server with a store of its own. It lives in a bubble of synctest.
+// bench is a server with its own store. It runs in a synctest bubble.
 type bench struct {
 	t     *testing.T
 	front *fakeFront
@@ -181,7 +181,7 @@ func (b *bench) start(cfg Config) {
 	}
 }
 
-// unanswered are the requests without an answer.
+// unanswered returns the requests without an answer.
 func (b *bench) unanswered() (all []store.Later) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -214,7 +214,7 @@ func (b *bench) do(method, path, tenant string, body io.Reader, header ...string
 	return w
 }
 
-// want reads the answer of a request that has a status.
+// want decodes the answer of a request, which must have a status.
 func want[T any](b *bench, status int, w *httptest.ResponseRecorder) (v T) {
 	b.t.Helper()
 	if w.Code != status {
@@ -226,7 +226,7 @@ func want[T any](b *bench, status int, w *httptest.ResponseRecorder) (v T) {
 	return v
 }
 
-// formOf is a form with those parts; a name with a dot is a file's.
+// formOf returns a form with those parts; a name with a dot is a file's.
 func formOf(parts ...string) (body *bytes.Buffer, media string) {
 	body = &bytes.Buffer{}
 	form := multipart.NewWriter(body)
@@ -249,7 +249,7 @@ func (b *bench) file(tenant, text string) string {
 	return want[fileObject](b, http.StatusOK, b.do(http.MethodPost, pathFiles, tenant, body, "Content-Type", media)).ID
 }
 
-// chats are n lines of chats with a model.
+// chats returns n lines of chats with a model.
 func chats(model string, n int) string {
 	var text strings.Builder
 	for k := range n {
@@ -258,7 +258,7 @@ func chats(model string, n int) string {
 	return text.String()
 }
 
-// create makes a batch of lines.
+// create creates a batch of lines.
 func (b *bench) create(tenant, lines, window string) batchObject {
 	b.t.Helper()
 	body := fmt.Sprintf(`{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":%q,"metadata":{"k":"v"}}`, b.file(tenant, lines), window)
@@ -286,7 +286,7 @@ func (b *bench) ended(tenant, id string) batchObject {
 	return batchObject{}
 }
 
-// output is the lines of a file by their custom_id.
+// output returns the lines of a file by their custom_id.
 func (b *bench) output(tenant string, id *string) map[string]resultLine {
 	b.t.Helper()
 	out := map[string]resultLine{}

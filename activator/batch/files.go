@@ -15,10 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// purposeBatch is the purpose of an input; the store makes files of the purpose batch_output.
+// purposeBatch is the purpose of an input; the store's output files have the purpose batch_output.
 const purposeBatch = "batch"
 
-// fileObject is OpenAI's file.
 type fileObject struct {
 	ID       string `json:"id"`
 	Object   string `json:"object"`
@@ -34,7 +33,7 @@ func fileOf(f store.File) fileObject {
 	return fileObject{ID: f.ID, Object: "file", Bytes: f.Bytes, Created: f.Created.Unix(), Expires: f.Expires.Unix(), Filename: f.Name, Purpose: f.Purpose, Status: "processed"}
 }
 
-// page is a part of a list, as OpenAI's clients read it.
+// page is a part of a list, in the format of OpenAI's clients.
 type page[T any] struct {
 	Object string  `json:"object"`
 	Data   []T     `json:"data"`
@@ -55,7 +54,6 @@ func pageOf[T, R any](records []R, more bool, object func(R) T, id func(R) strin
 	return p
 }
 
-// query reads the parameters of a list.
 func query(v url.Values, usual, most int) (q store.Query, err error) {
 	q.After, q.Limit = v.Get("after"), usual
 	if text := v.Get("limit"); text != "" {
@@ -89,7 +87,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// noFile says which file is not there.
+// noFile turns ErrNotFound into an error that names the file.
 func noFile(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusNotFound, Param: "id", Message: fmt.Sprintf("there is no file %.80q", id)}
@@ -106,7 +104,7 @@ func (s *Server) showFile(w http.ResponseWriter, r *http.Request, c activator.Ca
 	return nil
 }
 
-// fileContent sends the body of a file, or the range of it that is asked for.
+// fileContent sends the body of a file, or the requested range of it.
 func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	body, f, err := s.store.OpenFile(c.Owner(), r.PathValue("id"))
 	if err != nil {
@@ -114,7 +112,7 @@ func (s *Server) fileContent(w http.ResponseWriter, r *http.Request, c activator
 	}
 	defer body.Close()
 	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream") // a browser shows none of it
+	h.Set("Content-Type", "application/octet-stream") // so that browsers don't render it
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Name}))
 	http.ServeContent(w, r, "", f.Created, body)
 	return nil
@@ -132,7 +130,6 @@ func (s *Server) deleteFile(w http.ResponseWriter, r *http.Request, c activator.
 	return nil
 }
 
-// deleted says that something is not there any more.
 type deleted struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -142,7 +139,6 @@ type deleted struct {
 // maxJSON bounds the body of a request about batches.
 const maxJSON = 64 << 10
 
-// readJSON reads such a body.
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	in := newPaced(w, r, maxJSON)
 	defer in.end()

@@ -7,22 +7,22 @@ import (
 	"github.com/rouse-dev/rouse/activator"
 )
 
-// gate divides what is left over of a model among the batches that have lines for it: evenly, so that one that came first does not
-// keep all of it. It is safe for many goroutines. The zero value is empty.
+// gate divides a model's spare slots evenly among the batches with lines for it, so that the first one does not take
+// them all. It is safe for concurrent use. The zero value is empty.
 type gate struct {
 	mu     sync.Mutex // guards models, and what the members have
 	models map[string]map[*member]struct{}
 }
 
-// member is the lines that a batch has for a model.
+// member is a batch's lines for one model.
 type member struct {
 	model    string
 	deadline time.Time // of the batch
-	left     int       // without a result
-	behind   int       // of these, those that were sent in the background
+	left     int       // lines without a result
+	behind   int       // of these, lines sent in the background
 }
 
-// join counts the lines of a batch in.
+// join adds a batch's lines.
 func (g *gate) join(model string, deadline time.Time, left int) *member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,7 +37,7 @@ func (g *gate) join(model string, deadline time.Time, left int) *member {
 	return m
 }
 
-// leave takes them out. Nothing of m is in the background any more.
+// leave removes m, which has no more lines in the background.
 func (g *gate) leave(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -47,14 +47,15 @@ func (g *gate) leave(m *member) {
 	}
 }
 
-// settled notes that a line of m has its result.
+// settled records that a line of m has its result.
 func (g *gate) settled(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.left--
 }
 
-// before is how many lines of the model have to be answered for all of m's to be: those of batches that are to be done no later.
+// before returns how many lines of the model must be answered for all of m's to be: those of batches with no later
+// deadline.
 func (g *gate) before(m *member) (n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -66,7 +67,7 @@ func (g *gate) before(m *member) (n int) {
 	return n
 }
 
-// enter lets as many more lines of m in as may go in the background, up to want.
+// enter admits up to want more lines of m to the background, and returns how many.
 func (g *gate) enter(m *member, room activator.Room, want int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -74,7 +75,7 @@ func (g *gate) enter(m *member, room activator.Room, want int) int {
 	for other := range all {
 		behind += other.behind
 	}
-	// What was let in just now may not have its slot yet.
+	// Lines that were just admitted may not have their slots yet.
 	free := min(room.Free, room.Slots-behind) - reserved(room.Slots)
 	share := (max(free, 0) + behind + len(all) - 1) / len(all)
 	n := max(0, min(want, free, share-m.behind))
@@ -82,14 +83,14 @@ func (g *gate) enter(m *member, room activator.Room, want int) int {
 	return n
 }
 
-// left takes a line of m out of the background.
+// left removes a line of m from the background.
 func (g *gate) left(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m.behind--
 }
 
-// reserved is how many slots stay free for those who wait for their answers.
+// reserved returns how many slots stay free for clients that wait for their answers.
 func reserved(slots int) int {
 	if slots <= 1 {
 		return 0

@@ -14,20 +14,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// line is where a line of an input is, and whom it asks.
+// line is the position and the model of a line of an input.
 type line struct {
 	at    int64
 	size  int32
-	model int32 // in input.models
+	model int32 // index in input.models
 }
 
-// input is an input that is right.
+// input is a valid input.
 type input struct {
 	lines  []line
 	models []string
 }
 
-// maxFaults is how many faults of an input are told.
+// maxFaults bounds the reported errors of an input.
 const maxFaults = 100
 
 // request is a line of an input.
@@ -41,7 +41,6 @@ type request struct {
 // maxID bounds a custom_id.
 const maxID = 512
 
-// checker reads an input.
 type checker struct {
 	cfg      Config
 	endpoint string
@@ -56,7 +55,7 @@ func newChecker(endpoint string, cfg Config) *checker {
 	return &checker{cfg: cfg, endpoint: endpoint, models: map[string]int32{}, seed: maphash.MakeSeed(), ids: map[uint64]int{}}
 }
 
-// check reads an input whole and says what is wrong with it, line by line. It keeps no text of it.
+// check reads a whole input and returns its errors, by line. It keeps none of its text.
 func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, error) {
 	c := newChecker(endpoint, cfg)
 	var at, next int64
@@ -74,7 +73,7 @@ func check(r io.Reader, endpoint string, cfg Config) (input, []store.Fault, erro
 	for lines.Scan() && len(c.faults) < maxFaults {
 		number++
 		text := lines.Bytes()
-		if mark := []byte("\ufeff"); number == 1 && bytes.HasPrefix(text, mark) { // which editors put before UTF-8
+		if mark := []byte("\ufeff"); number == 1 && bytes.HasPrefix(text, mark) { // a byte order mark, which some editors write
 			text, at = text[len(mark):], at+int64(len(mark))
 		}
 		if len(bytes.TrimSpace(text)) == 0 {
@@ -101,7 +100,7 @@ func (c *checker) fault(code string, line int, param, format string, args ...any
 	c.faults = append(c.faults, store.Fault{Code: code, Line: line, Param: param, Message: fmt.Sprintf(format, args...)})
 }
 
-// line takes in one line that has something in it.
+// line checks a line that is not blank.
 func (c *checker) line(number int, at int64, text []byte) {
 	var q request
 	if err := json.Unmarshal(text, &q); err != nil {
@@ -124,7 +123,7 @@ func (c *checker) line(number int, at int64, text []byte) {
 	}
 }
 
-// body looks at the request of a line, by the rules of the front door.
+// body checks the request of a line, by the front door's rules.
 func (c *checker) body(number int, at int64, text []byte, q *request) {
 	asked, bad := parse.JSON(jsonfield.Open(q.Body))
 	switch {

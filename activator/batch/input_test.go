@@ -20,7 +20,7 @@ import (
 
 const good = `{"custom_id":"good","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}`
 
-// TestFaults: each line that is wrong is told by its number.
+// TestFaults: each invalid line is reported by its number.
 func TestFaults(t *testing.T) {
 	small := Config{MaxLines: 3, MaxLine: 400, MaxModels: 2}.withDefaults()
 	other := func(from, to string) string { return strings.Replace(good, from, to, 1) }
@@ -78,7 +78,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// FuzzCheck: whatever comes, what counts as a line is one, at its place, and a file of faults is told.
+// FuzzCheck: for any input, each accepted line is valid and at its offset, and other inputs report errors.
 func FuzzCheck(f *testing.F) {
 	f.Add(good)
 	f.Add(good + "\n\n\r\n" + strings.Replace(good, "good", "b", 1) + "\r\n")
@@ -117,8 +117,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestFails: a batch of a file with faults fails, and says where they are.
-// TestByteOrderMark: a mark before the first line is no part of it, and lines are read where they are.
+// TestByteOrderMark: a mark before the first line is not part of it, and lines are read at their offsets.
 func TestByteOrderMark(t *testing.T) {
 	line := `{"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"model":"m","input":"x"}}` + "\n"
 	for text, want := range map[string]int{"\ufeff" + line: 1, "\ufeff" + line + strings.Replace(line, `"a"`, `"b"`, 1): 2, "\ufeff\n" + line: 1} {
@@ -137,6 +136,7 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
+// TestFails: a batch of a file with errors fails, and reports their lines.
 func TestFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -150,7 +150,7 @@ func TestFails(t *testing.T) {
 	})
 }
 
-// TestWrongRequests: what can't be meant is refused, and says what is wrong.
+// TestWrongRequests: an invalid request is refused with an explanation.
 func TestWrongRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{MaxFile: 5000, MaxBatches: 1})
@@ -208,7 +208,7 @@ func TestWrongRequests(t *testing.T) {
 	})
 }
 
-// TestUploads: what is no upload is refused and leaves nothing.
+// TestUploads: an invalid upload is refused and leaves nothing.
 func TestUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{MaxFile: 100_000})
@@ -256,7 +256,7 @@ func TestUploads(t *testing.T) {
 	})
 }
 
-// FuzzUpload: whatever is sent as a form, it is refused or kept as a whole.
+// FuzzUpload: any form is refused or stored as a whole.
 func FuzzUpload(f *testing.F) {
 	body, media := formOf("purpose", "batch", "file", good)
 	f.Add(media, body.Bytes())

@@ -22,7 +22,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// preferences reads Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait for one now.
+// preferences parses Prefer (RFC 7240): whether an answer later is preferred, and how long the client would wait
+// first.
 func preferences(h http.Header) (async bool, wait time.Duration) {
 	for part := range strings.SplitSeq(strings.Join(h.Values("Prefer"), ","), ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -46,18 +47,18 @@ func asksLater(h http.Header) bool {
 	return async
 }
 
-// laterObject is what a client sees of a request that is answered later.
+// laterObject is a client's view of a request that is answered later.
 type laterObject struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Status  string `json:"status"`
 	Created int64  `json:"created_at"`
-	Expires int64  `json:"expires_at"` // when it is given up
+	Expires int64  `json:"expires_at"` // when the server gives up
 	URL     string `json:"url"`
 }
 
-// askLater takes in a request whose client does not wait. next gets what has no other path, or that is refused at once anyway: its
-// answer then says why.
+// askLater accepts a request whose client does not wait. next serves requests to other paths, and those that would be
+// refused at once anyway: its answer then gives the reason.
 func (s *Server) askLater(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	path, _ := api.NamedPath(r.URL.Path)
 	if path.Model == api.ModelNowhere {
@@ -87,7 +88,7 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 		return err
 	}
 	defer body.Release()
-	again := func() { // it is refused, for a reason that next knows how to say
+	again := func() { // refuses it, with next's reason
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body.Bytes())), int64(body.Len())
 		r.Header.Del("Prefer")
 		next.ServeHTTP(w, r)
@@ -122,8 +123,8 @@ func (s *Server) takeLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return nil
 }
 
-// keepLater puts a request into the store, if its owner may have one more there, and has it served. id is that of the response that it asks for; empty: it
-// gets one. done is closed once it is answered.
+// keepLater stores a request and schedules it, unless its owner has too many. id is the id of the response that it
+// asks for; empty: a new id. done is closed once it is answered.
 func (s *Server) keepLater(r *http.Request, c activator.Caller, id string, body []byte, patience time.Duration) (l store.Later, done chan struct{}, err error) {
 	owner := c.Owner()
 	if n := s.unanswered(owner); n >= s.cfg.MaxLater {
@@ -149,7 +150,7 @@ func (s *Server) keepLater(r *http.Request, c activator.Caller, id string, body 
 	return l, done, nil
 }
 
-// ask reads what must be known of a body: the model. A stream can't be answered later.
+// ask extracts the model from a body. A stream can't be answered later.
 func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *api.Error) {
 	var asked parse.Request
 	if path.Model == api.ModelInForm {
@@ -167,7 +168,7 @@ func ask(r *http.Request, path api.ClientPath, body []byte) (model string, bad *
 	return asked.Model, bad
 }
 
-// patience is how long a request may go without an answer.
+// patience returns how long a request may go without an answer.
 func patience(h http.Header, usual time.Duration) (time.Duration, error) {
 	v := h.Get(headerTimeout)
 	if v == "" {
@@ -183,14 +184,15 @@ func patience(h http.Header, usual time.Duration) (time.Duration, error) {
 	return min(d, mostWindow), nil
 }
 
-// headerTimeout is the activator's: how long a client waits for the whole answer.
+// headerTimeout is the activator's header for how long a client waits for the whole answer.
 const headerTimeout = "X-Request-Timeout"
 
-// dropped are headers that a request does not keep: those of its connection, what it is answered by, and what nobody may read on a disk.
+// dropped are headers that are not stored: those of the connection or the answer's transport, and secrets that must
+// not be on disk.
 var dropped = []string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "Proxy-Authorization", "Prefer", headerTimeout, "Connection", "Keep-Alive",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Accept-Encoding", "Expect", "X-Forwarded-For", "X-Request-Id"}
 
-// ownHeader is the header of a request that is served later.
+// ownHeader returns the header to store with a request.
 func ownHeader(h http.Header) http.Header {
 	h = h.Clone()
 	for _, name := range dropped {
@@ -199,7 +201,7 @@ func ownHeader(h http.Header) http.Header {
 	return h
 }
 
-// maxHeader bounds the header that is kept.
+// maxHeader bounds the stored header.
 const maxHeader = 8 << 10
 
 func sizeOf(h http.Header) (n int) {
@@ -211,7 +213,7 @@ func sizeOf(h http.Header) (n int) {
 	return n
 }
 
-// unanswered is how many of an owner's requests have no answer.
+// unanswered returns the number of an owner's requests without an answer.
 func (s *Server) unanswered(owner string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,10 +226,10 @@ func (s *Server) unanswered(owner string) (n int) {
 	return n
 }
 
-// comeBack is when a client is asked to look again.
+// comeBack is the Retry-After while there is no answer.
 const comeBack = time.Second
 
-// writePending says that there is no answer yet.
+// writePending answers that there is no answer yet.
 func writePending(w http.ResponseWriter, l store.Later) {
 	url := pathAsync + "/" + l.ID
 	h := w.Header()
@@ -237,7 +239,7 @@ func writePending(w http.ResponseWriter, l store.Later) {
 	api.WriteJSON(w, http.StatusAccepted, laterObject{ID: l.ID, Object: "async", Status: "in_progress", Created: l.Created.Unix(), Expires: l.Deadline.Unix(), URL: url})
 }
 
-// noLater says which request is not there.
+// noLater turns ErrNotFound into an error that names the request.
 func noLater(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusNotFound, Param: "id", Message: fmt.Sprintf("there is no request %.80q", id)}
@@ -257,7 +259,7 @@ func (s *Server) showLater(w http.ResponseWriter, r *http.Request, c activator.C
 	return s.writeAnswer(w, r, l)
 }
 
-// writeAnswer sends the answer that is kept: its status, its header and its body.
+// writeAnswer sends the stored answer: its status, header and body.
 func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Later) error {
 	body, err := s.store.Answer(l)
 	if err != nil {
@@ -274,7 +276,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, r *http.Request, l store.Lat
 	return nil
 }
 
-// deleteLater forgets a request and its answer. One that runs is ended.
+// deleteLater deletes a request and its answer. A running one is ended.
 func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	id := r.PathValue("id")
 	if err := s.store.DeleteLater(c.Owner(), id); err != nil {
@@ -285,7 +287,7 @@ func (s *Server) deleteLater(w http.ResponseWriter, r *http.Request, c activator
 	return nil
 }
 
-// endLater ends a request that has no claim any more that counts.
+// endLater ends a running request whose claim no longer counts.
 func (s *Server) endLater(owner, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

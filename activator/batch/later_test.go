@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// later asks for an answer later.
+// later requests an answer later.
 func (b *bench) later(tenant, body string, header ...string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	return b.do(http.MethodPost, "/v1/chat/completions", tenant, strings.NewReader(body), append([]string{"Prefer", "respond-async", "Content-Type", "application/json"}, header...)...)
@@ -40,7 +40,8 @@ func (b *bench) answered(tenant, url string) *httptest.ResponseRecorder {
 	return nil
 }
 
-// TestLater: a request is on disk before the 202, is served as its client would have asked, though its model sleeps, and its answer is kept.
+// TestLater: a request is on disk before the 202, is served as if its client had just sent it, though its model
+// sleeps, and its answer is stored.
 func TestLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -76,7 +77,7 @@ func TestLater(t *testing.T) {
 	})
 }
 
-// TestLaterRefused: what would be refused anyway is, at once.
+// TestLaterRefused: a request that would be refused anyway is refused at once.
 func TestLaterRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{MaxLater: 1})
@@ -117,7 +118,7 @@ func TestLaterRefused(t *testing.T) {
 	})
 }
 
-// TestLaterWaits: with wait a client gets an answer that comes in time.
+// TestLaterWaits: with wait, a client gets an answer that comes in time.
 func TestLaterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -132,7 +133,8 @@ func TestLaterWaits(t *testing.T) {
 	})
 }
 
-// TestLaterAgain: a request that was refused is sent again, also by the next server; an error of an instance is its answer in the end.
+// TestLaterAgain: a refused request is sent again, also by the next server; an instance's error is its answer in the
+// end.
 func TestLaterAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -167,7 +169,7 @@ func TestLaterAgain(t *testing.T) {
 	})
 }
 
-// TestLaterEnds: one that is deleted is ended, and one without an answer in time has that as its answer.
+// TestLaterEnds: a deleted request is ended; one without an answer in time has that as its answer.
 func TestLaterEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -195,7 +197,7 @@ func TestLaterEnds(t *testing.T) {
 	})
 }
 
-// TestWithout: without a store its paths say how to have one.
+// TestWithout: without a store, its paths explain how to configure one.
 func TestWithout(t *testing.T) {
 	h := Without(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "next") }), func(host string) bool { return host == "own" }, "give --store")
 	for _, tc := range []struct{ host, path, want string }{

@@ -14,7 +14,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// send sends as many lines as may be sent now.
 func (r *run) send(ctx context.Context) {
 	now := time.Now()
 	for _, w := range r.models {
@@ -32,7 +31,7 @@ func (r *run) send(ctx context.Context) {
 	}
 }
 
-// room takes a place among the lines that fly, and the memory, for the next one of a model, if there are.
+// room reserves a place among the lines in flight, and memory, for a model's next line, if available.
 func (r *run) room(w *work) bool {
 	if !r.s.memory.take(r.cost(w.pending[0])) {
 		return false
@@ -46,19 +45,20 @@ func (r *run) room(w *work) bool {
 	}
 }
 
-// usualAnswer is what is set aside for an answer before it comes, so that answers don't keep each other from their ends.
+// usualAnswer is the memory reserved for an answer in advance, so that answers don't block each other from
+// completing.
 const usualAnswer = 64 << 10
 
 func (s *Server) aside() int64 { return min(usualAnswer, int64(s.cfg.MaxAnswer)) }
 
-// cost is what a line takes of the memory while it flies: its text, its body, what is sent, and most answers.
+// cost returns the memory for a line in flight: its text, its body, the sent request, and the usual answer.
 func (r *run) cost(n int) int64 { return 3*int64(r.places[n].size) + r.s.aside() }
 
-// may says how many lines of a model may be sent now, and whether in the background.
+// may returns how many lines of a model may be sent now, and whether in the background.
 //
-//  1. A model that the caller may not use, or that there is none of: some, whose answers say so.
-//  2. The batch is due: as many as the instances take, as ordinary demand.
-//  3. What is left over, of instances that are awake.
+//  1. The model does not exist or the caller may not use it: a few, whose answers report that.
+//  2. The batch is due: as many as the instances have slots, as ordinary demand.
+//  3. Otherwise the spare slots of awake instances.
 func (r *run) may(w *work, now time.Time) (n int, background bool) {
 	room, bad := r.s.front.Room(r.caller, w.model)
 	switch {
@@ -75,14 +75,14 @@ func (r *run) may(w *work, now time.Time) (n int, background bool) {
 	return r.s.gate.enter(w.member, room, len(w.pending)), true // 3
 }
 
-// launch sends the next line of a model. The caller has room for it.
+// launch sends the next line of a model. The caller has reserved room for it.
 func (r *run) launch(ctx context.Context, w *work, background bool) {
 	n := w.pending[0]
 	w.pending = w.pending[1:]
 	w.flying++
 	r.flying++
 	at := r.places[n]
-	go func() { // ends when its outcome is taken, and all are: see land
+	go func() { // ends when its outcome is received, and all are: see land
 		o := outcome{work: w, line: n, background: background}
 		began := time.Now()
 		r.s.attempt(ctx, r, at, &o)
@@ -92,7 +92,6 @@ func (r *run) launch(ctx context.Context, w *work, background bool) {
 	}()
 }
 
-// attempt reads a line and sends it.
 func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
 	text := make([]byte, at.size)
 	if _, err := r.input.ReadAt(text, at.at); store.Passing(err) {
@@ -112,7 +111,7 @@ func (s *Server) attempt(ctx context.Context, r *run, at line, o *outcome) {
 		header: http.Header{"Content-Type": {"application/json"}}, body: io.NopCloser(bytes.NewReader(q.Body)), size: int64(len(q.Body)), paid: s.aside()})
 }
 
-// take takes in what became of an attempt: a result, or the line waits again.
+// take handles the outcome of an attempt: a result, or the line waits again.
 func (r *run) take(o outcome) {
 	w := o.work
 	w.flying--
@@ -150,7 +149,7 @@ func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration
 	w.pending = append([]int{o.line}, w.pending...)
 	wait := pause(w.refusals, after)
 	w.refusals++
-	if o.background { // somebody else was faster
+	if o.background { // another request was faster
 		wait = max(after, min(wait/5, time.Second))
 	}
 	if f == failed {
@@ -166,7 +165,7 @@ func (r *run) again(w *work, o outcome, f fate, code string, after time.Duration
 	}
 }
 
-// settle notes the result of a line.
+// settle stores the result of a line.
 func (r *run) settle(w *work, res store.Result) {
 	w.left--
 	r.left--

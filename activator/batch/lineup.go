@@ -6,10 +6,10 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// lineup is ids that wait for their turn, by owner. The zero value is empty. Its owner guards it.
+// lineup holds waiting ids by owner. The zero value is empty. The owner of the lineup guards it.
 type lineup struct{ of map[string][]string }
 
-// add puts ids at the end of their owner's.
+// add appends ids to their owner's.
 func (l *lineup) add(owner string, ids ...string) {
 	if l.of == nil {
 		l.of = map[string][]string{}
@@ -17,10 +17,9 @@ func (l *lineup) add(owner string, ids ...string) {
 	l.of[owner] = append(l.of[owner], ids...)
 }
 
-// has says whether an id is among those of its owner.
 func (l *lineup) has(r store.Ref) bool { return slices.Contains(l.of[r.Owner], r.ID) }
 
-// remove says whether an id was there.
+// remove removes an id, and reports whether it was there.
 func (l *lineup) remove(owner, id string) bool {
 	k := slices.Index(l.of[owner], id)
 	if k < 0 {
@@ -32,8 +31,8 @@ func (l *lineup) remove(owner, id string) bool {
 	return true
 }
 
-// next takes out the first one of the owner of whom the fewest run, and no more than most; of such owners it is the one that came first, for ids
-// grow. False: there is none.
+// next removes and returns the first id of the owner with the fewest running, if fewer than most. Among such owners
+// the oldest id wins: ids grow with time. False: none.
 func (l *lineup) next(running map[string]*running, most int) (owner, id string, ok bool) {
 	busy := map[string]int{}
 	for _, r := range running {

@@ -2,14 +2,14 @@ package batch
 
 import "sync"
 
-// memory bounds the bodies and answers of what runs, all together. It is safe for many goroutines.
+// memory bounds the total of bodies and answers in progress. It is safe for concurrent use.
 type memory struct {
 	limit int64
 	mu    sync.Mutex // guards used
 	used  int64
 }
 
-// take takes n bytes, or says that there are none left.
+// take takes n bytes, and reports whether they were available.
 func (m *memory) take(n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -20,10 +20,9 @@ func (m *memory) take(n int64) bool {
 	return true
 }
 
-// force takes n bytes, whether there are any left or not: what is done has to be kept until it is recorded.
+// force takes n bytes even if none are left: a result has to be kept until it is recorded.
 func (m *memory) force(n int64) { m.give(-n) }
 
-// give gives n bytes back.
 func (m *memory) give(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

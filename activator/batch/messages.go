@@ -13,13 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// endpointMessages is what lines of Anthropic's batches ask.
 const endpointMessages = "/v1/messages"
 
-// usualWindow is how long such a batch may take, as Anthropic's.
+// usualWindow is the completion window of such a batch, as at Anthropic.
 const usualWindow = 24 * time.Hour
 
-// messagesObject is Anthropic's batch.
 type messagesObject struct {
 	ID       string         `json:"id"`
 	Type     string         `json:"type"`
@@ -33,7 +31,7 @@ type messagesObject struct {
 	Results  *string        `json:"results_url"`
 }
 
-// messagesCounts are those of its lines. Until it has ended, all are being processed, as Anthropic counts.
+// messagesCounts are the counts of its lines. Until it has ended, all count as processing, as at Anthropic.
 type messagesCounts struct {
 	Processing int `json:"processing"`
 	Succeeded  int `json:"succeeded"`
@@ -73,7 +71,7 @@ func messagesOf(r *http.Request, b store.Batch) messagesObject {
 	return o
 }
 
-// createMessages takes in a batch. Its requests go straight to disk, as the lines that others upload.
+// createMessages creates a batch. Its requests go straight to disk, as lines like uploaded ones.
 func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	select {
 	case s.uploads <- struct{}{}:
@@ -111,7 +109,7 @@ func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activa
 	return nil
 }
 
-// noMessages says which batch is not there.
+// noMessages turns ErrNotFound into an error that names the batch.
 func noMessages(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return api.Errorf(http.StatusNotFound, "", "there is no message batch %.80q", id)
@@ -128,7 +126,7 @@ func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activato
 	return nil
 }
 
-// messagesPage is a part of a list, as Anthropic's clients read it: the newest first.
+// messagesPage is a part of a list, in the format of Anthropic's clients: the newest first.
 type messagesPage struct {
 	Data  []messagesObject `json:"data"`
 	More  bool             `json:"has_more"`
@@ -177,7 +175,7 @@ func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activato
 	return nil
 }
 
-// messageResults sends what became of the requests: those that were answered first.
+// messageResults sends the results of the requests, in the order of their answers.
 func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	b, err := s.find(c.Owner(), r.PathValue("id"), true)
 	switch {
@@ -231,7 +229,7 @@ func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activa
 	return nil
 }
 
-// dropInput forgets the requests of a message batch that has ended: nobody else has them.
+// dropInput deletes the requests of a message batch that has ended: nothing else uses them.
 func (s *Server) dropInput(b store.Batch) {
 	if !b.Messages {
 		return
@@ -241,13 +239,12 @@ func (s *Server) dropInput(b store.Batch) {
 	}
 }
 
-// messageResult is Anthropic's line of the results.
 type messageResult struct {
 	ID     string `json:"custom_id"`
 	Result any    `json:"result"`
 }
 
-// messageText is the line of a request that was answered: with a message, or with an error.
+// messageText returns the line of an answered request: with a message, or with an error.
 func messageText(id string, ok bool, body []byte) []byte {
 	if ok {
 		return text(messageResult{id, struct {
@@ -269,7 +266,7 @@ func errored(id string, body []byte) []byte {
 	}{"errored", raw(body)}})
 }
 
-// messageFailure is the line of a request that was not answered.
+// messageFailure returns the line of a request that was not answered.
 func messageFailure(id, code, message string) []byte {
 	switch code {
 	case "batch_cancelled":

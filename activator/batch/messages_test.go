@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// speak answers as a model server with Anthropic's API; a message that asks for an error gets one.
+// speak answers like a model server with Anthropic's API; a message that asks for an error gets one.
 func speak(after time.Duration) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, body string) {
 		if strings.Contains(body, "fail") {
@@ -33,7 +33,7 @@ func speak(after time.Duration) func(http.ResponseWriter, *http.Request, string)
 	}
 }
 
-// asksFor is a batch of messages of m with these texts.
+// asksFor returns a batch of messages to m with these texts.
 func asksFor(texts ...string) string {
 	var all []string
 	for k, text := range texts {
@@ -61,7 +61,7 @@ func (b *bench) messagesEnded(tenant, id string) messagesObject {
 	return messagesObject{}
 }
 
-// kinds are the types of the results of a batch, by custom_id.
+// kinds returns the types of a batch's results, by custom_id.
 func (b *bench) kinds(tenant, id string) map[string]string {
 	b.t.Helper()
 	w := b.do(http.MethodGet, pathMessages+"/"+id+"/results", tenant, nil)
@@ -94,7 +94,7 @@ func (b *bench) kinds(tenant, id string) map[string]string {
 	return out
 }
 
-// TestMessages: Anthropic's batches run as others do, and are apart from these.
+// TestMessages: Anthropic's batches run like others, and are listed separately.
 func TestMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -154,14 +154,15 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestMessagesEnd: cancelled and expired, each request says so; a server that ends in between loses none.
+// TestMessagesEnd: each request of a cancelled or expired batch reports that; a server that ends in between loses
+// none.
 func TestMessagesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
 		b.front.answer = speak(time.Minute)
 		texts := make([]string, 20)
 		made := b.messages("a", asksFor(texts...))
-		time.Sleep(90 * time.Second) // three slots but for the reserve
+		time.Sleep(90 * time.Second) // three slots less the reserve
 		if w := b.do(http.MethodDelete, pathMessages+"/"+made.ID, "a", nil); w.Code != http.StatusConflict {
 			t.Errorf("deleted while it runs: %d %s", w.Code, w.Body)
 		}
@@ -213,7 +214,7 @@ func TestMessagesEnd(t *testing.T) {
 	})
 }
 
-// TestMessagesRefused: what is wrong with a batch is said before any of it is kept.
+// TestMessagesRefused: an invalid batch is refused before any of it is stored.
 func TestMessagesRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{MaxLines: 3, MaxLine: 2000, MaxFile: 20_000, MaxBatches: 1})
@@ -265,7 +266,7 @@ func TestMessagesRefused(t *testing.T) {
 	})
 }
 
-// FuzzMessages: whatever is sent, what is taken is right when the batch runs.
+// FuzzMessages: any accepted request is valid when the batch runs.
 func FuzzMessages(f *testing.F) {
 	f.Add(asksFor("a", "b"))
 	f.Add(`{"requests":[{"custom_id":"a","params":{"model":"m","x":"\ud800\n"}}]} x`)

@@ -12,7 +12,6 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// messageRequest is a request of such a batch.
 type messageRequest struct {
 	ID     *string         `json:"custom_id"`
 	Params json.RawMessage `json:"params"`
@@ -20,7 +19,8 @@ type messageRequest struct {
 
 var messageID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// readMessages reads the requests of a batch and writes them as lines. It returns how many there are. It keeps one of them at a time.
+// readMessages reads the requests of a batch and writes them as lines. It returns their number. It holds one of them
+// in memory at a time.
 func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	limited := &limited{in: in, most: int64(s.cfg.MaxLine), left: int64(s.cfg.MaxLine)}
 	dec := json.NewDecoder(limited)
@@ -73,7 +73,7 @@ func (s *Server) readMessages(in io.Reader, out io.Writer) (int, error) {
 	return n, nil
 }
 
-// message reads one request, checks it by the rules of the front door, and writes it as a line.
+// message reads one request, checks it by the front door's rules, and writes it as a line.
 func (c *checker) message(dec *json.Decoder, n int, out io.Writer) error {
 	var q messageRequest
 	where := fmt.Sprintf("requests.%d", n)
@@ -100,7 +100,7 @@ func (c *checker) message(dec *json.Decoder, n int, out io.Writer) error {
 	if c.body(n+1, 0, line.Body, &line); len(c.faults) > 0 {
 		return api.BadRequest(where, "%s: %s", where, c.faults[0].Message)
 	}
-	c.in.lines = c.in.lines[:0] // what is kept of them is on disk
+	c.in.lines = c.in.lines[:0] // the lines are on disk
 	written := text(line)
 	if len(written) > c.cfg.MaxLine {
 		return api.BadRequest(where, "%s has %d bytes: want %d at most", where, len(written), c.cfg.MaxLine)
@@ -109,13 +109,13 @@ func (c *checker) message(dec *json.Decoder, n int, out io.Writer) error {
 	return err
 }
 
-// limited is a body of which one request may be so long. What the decoder has read ahead counts for the next one.
+// limited is a body that bounds the length of each request in it. The decoder's read-ahead counts for the next
+// request.
 type limited struct {
 	in         io.Reader
 	most, left int64
 }
 
-// errLong is the error of a request that is too long.
 var errLong = errors.New("a request is too long")
 
 // Read implements [io.Reader].
@@ -128,7 +128,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wrongBatch puts what is wrong with the syntax of a body into words.
+// wrongBatch explains a syntax error of a body.
 func wrongBatch(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError

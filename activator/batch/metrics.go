@@ -6,19 +6,19 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// metrics are those of batches and later answers. Their labels are words of this package.
+// metrics are the metrics of batches and later answers. Their labels have constant values.
 type metrics struct {
 	lines, ended, later, responses *prometheus.CounterVec
 	running, waiting               prometheus.Gauge
 }
 
-// DescribeMetrics registers the metrics of a [Server] with reg, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers the metrics of a [Server] with reg, without values, for listings.
 func DescribeMetrics(reg prometheus.Registerer) error {
 	_, err := newMetrics(reg, func() int64 { return 0 })
 	return err
 }
 
-// newMetrics registers them. bytes is what the store takes.
+// newMetrics registers the metrics. bytes returns the size of the store.
 func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error) {
 	counter := func(subsystem, name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "rouse", Subsystem: subsystem, Name: name, Help: help}, []string{label})
@@ -33,7 +33,7 @@ func newMetrics(reg prometheus.Registerer, bytes func() int64) (*metrics, error)
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "later", Name: "waiting_requests",
 			Help: "Requests with Prefer: respond-async that are being served."}),
 	}
-	for _, status := range []string{store.Failed, store.Expired} { // they are there from the beginning, so that the first one is an increase
+	for _, status := range []string{store.Failed, store.Expired} { // these exist from the start, so that the first one counts as an increase
 		m.ended.WithLabelValues(status)
 	}
 	stored := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "store", Name: "bytes",

@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// resultLine is OpenAI's line of an output.
 type resultLine struct {
 	ID       string      `json:"id"`
 	CustomID string      `json:"custom_id"`
@@ -17,7 +16,7 @@ type resultLine struct {
 	Error    *lineFailed `json:"error"`
 }
 
-// response is what a line was answered with, whatever its status.
+// response is the answer to a line, whatever its status.
 type response struct {
 	Status  int             `json:"status_code"`
 	Request string          `json:"request_id"`
@@ -30,12 +29,11 @@ type lineFailed struct {
 	Message string `json:"message"`
 }
 
-// requestID is the id of a line's request: in its result, and in the access log.
+// requestID returns the id of a line's request, for its result and the access log.
 func (r *run) requestID(n int) string {
 	return fmt.Sprintf("batch_req_%s_%d", strings.TrimPrefix(r.id, "batch_"), n+1)
 }
 
-// result is that of a line that was answered.
 func (o *outcome) result(r *run) store.Result {
 	id := r.requestID(o.line)
 	if o.answer.status == 0 {
@@ -53,7 +51,7 @@ func (o *outcome) result(r *run) store.Result {
 	return res
 }
 
-// failure is the result of a line that has no answer.
+// failure returns the result of a line that has no answer.
 func (o *outcome) failure(r *run, code, message string) store.Result {
 	if r.messages {
 		return store.Result{Line: o.line, Text: messageFailure(o.id, code, message)}
@@ -61,13 +59,13 @@ func (o *outcome) failure(r *run, code, message string) store.Result {
 	return store.Result{Line: o.line, Text: text(resultLine{ID: r.requestID(o.line), CustomID: o.id, Error: &lineFailed{Code: code, Message: message}})}
 }
 
-// raw is a body as it stands in a line: itself on one line, or where it is no JSON a text.
+// raw returns a body for use within a line: as compact JSON, or as a string if it is no JSON.
 func raw(body []byte) json.RawMessage {
 	var one bytes.Buffer
 	if json.Compact(&one, body) == nil && one.Len() > 0 {
 		return one.Bytes()
 	}
-	quoted, _ := json.Marshal(string(body)) // texts always marshal
+	quoted, _ := json.Marshal(string(body)) // strings always marshal
 	return quoted
 }
 
@@ -75,6 +73,6 @@ func text(l any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(l) // what is in it is JSON
+	_ = enc.Encode(l) // its fields are valid JSON
 	return b.Bytes()
 }

@@ -12,49 +12,48 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// retryStore is the time between two attempts to record something where the store has no room, or does not answer.
+// retryStore is the interval of attempts to record results while the store is full or unavailable.
 const retryStore = 5 * time.Second
 
-// run is one batch while it runs. All of it belongs to the batch's goroutine.
+// run is a running batch. It belongs to the batch's goroutine.
 type run struct {
 	s        *Server
 	claim    store.Claim
 	caller   activator.Caller
 	input    store.Body
-	places   []line // of all lines
+	places   []line // positions of all lines
 	models   []*work
-	results  chan outcome // from the goroutines of lines, one for each that flies; the run receives all of them
+	results  chan outcome // from the goroutines of lines in flight, one each; the run receives all of them
 	flying   int
 	left     int // lines without a result
 	deadline time.Time
 	window   time.Duration
-	id, path string // of the batch, and what its lines ask
+	id, path string // of the batch; the path that its lines request
 	messages bool   // it is one of Anthropic's
 	log      *slog.Logger
 
 	unsaved []store.Result
-	saving  []store.Result // what a goroutine records now, which alone uses the claim meanwhile
-	saved   chan error     // its outcome: sent to once for each; received by the run before it uses the claim
-	last    time.Time      // when results were recorded last
-	full    time.Time      // when the store had no room, or did not answer; zero: it took what was recorded last
+	saving  []store.Result // being recorded by a goroutine, which alone uses the claim meanwhile
+	saved   chan error     // its result: sent once for each; received by the run before it uses the claim
+	last    time.Time      // when results were last recorded
+	full    time.Time      // when the store was full or unavailable; zero: the last attempt succeeded
 }
 
-// mostUnsaved is how many results may wait to be recorded before nothing more is sent.
+// mostUnsaved is how many unrecorded results stop the sending of lines.
 const mostUnsaved = 2000
 
-// work is what a batch has to ask one model.
+// work is a batch's lines for one model.
 type work struct {
 	model    string
-	member   *member // in the gate; nil: it is not
-	pending  []int   // lines that wait
+	member   *member // in the gate; nil: not in it
+	pending  []int   // waiting lines
 	tries    map[int]int
 	left     int       // lines without a result
-	flying   int       // of these, those that were sent
+	flying   int       // of these, lines in flight
 	after    time.Time // when the next may be sent
-	refusals int       // in a row
+	refusals int       // consecutive ones
 }
 
-// outcome is what became of one attempt at a line.
 type outcome struct {
 	work       *work
 	line       int
@@ -62,16 +61,16 @@ type outcome struct {
 	background bool
 	took       time.Duration
 	answer     answer
-	ended      bool  // its context had: what was not answered by then has no result
+	ended      bool  // its context has ended: a line without an answer by then has no result
 	err        error // the line can't be read
 }
 
-// runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier where the batch is cancelled.
+// runBatch runs a batch to its end, or until ctx ends. mine ends with ctx, or earlier if the batch is cancelled.
 func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	claim, done, err := s.store.Claim(owner, id)
 	if errors.Is(err, store.ErrState) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrHeld) {
 		return
-	} else if err != nil { // the store tells of it again
+	} else if err != nil { // the store will report it again
 		s.log.Error("a batch can't be run", "batch", id, "error", err)
 		return
 	}
@@ -101,7 +100,7 @@ func (s *Server) runBatch(ctx, mine context.Context, owner, id string) {
 	}
 }
 
-// sleep waits, unless ctx ends; then it returns its cause.
+// sleep waits for d. If ctx ends first it returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -113,13 +112,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// do runs the lines, and says how the batch ends. The error says that it goes on another time.
+// do runs the lines, and returns the batch's final status. After an error the batch continues another time.
 func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, faults []store.Fault, err error) {
 	b := r.claim.Batch()
 	if err := json.Unmarshal(b.Caller, &r.caller); err != nil {
 		return "", nil, fmt.Errorf("read its caller: %w", err)
 	}
-	if b.Status == store.Cancelling && b.Total == 0 { // before it was read
+	if b.Status == store.Cancelling && b.Total == 0 { // cancelled before it was read
 		return store.Cancelled, nil, nil
 	}
 	faults, err = r.open(done)
@@ -144,7 +143,7 @@ func (r *run) do(ctx, mine context.Context, done map[int]bool) (status string, f
 	return store.Completed, nil, err
 }
 
-// open opens the input and checks it. faults are what is wrong with it.
+// open opens and checks the input. faults are its errors.
 func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
 	s, c, b := r.s, r.claim, r.claim.Batch()
 	file, _, err := s.store.OpenFile(b.Owner, b.Input)
@@ -183,7 +182,7 @@ func (r *run) open(done map[int]bool) (faults []store.Fault, err error) {
 	})
 }
 
-// errExpired says that a batch's time is up.
+// errExpired is the cause when a batch's time is up.
 var errExpired = errors.New("its completion window is over")
 
 // lines sends lines and records their results until none is left, or ctx or the batch's time ends.
@@ -221,8 +220,8 @@ func (r *run) lines(ctx context.Context) error {
 	return r.land(context.Cause(ctx))
 }
 
-// land waits for the lines that fly, whose context has ended or who are none, and for what is being recorded. It returns err, or why that could not
-// be recorded.
+// land waits for the lines in flight, if any, whose context has ended, and for the recording in progress. It returns
+// err, or the error of recording.
 func (r *run) land(err error) error {
 	for r.flying > 0 {
 		r.take(<-r.results)
@@ -232,7 +231,7 @@ func (r *run) land(err error) error {
 			return failed
 		}
 	}
-	if errors.Is(err, errClosing) { // one attempt: these lines are sent again otherwise
+	if errors.Is(err, errClosing) { // one attempt: otherwise these lines are sent again
 		if failed := r.record(); failed != nil {
 			r.log.Warn("the last results of a batch are lost: these lines are sent again", "error", failed)
 		}
@@ -240,7 +239,7 @@ func (r *run) land(err error) error {
 	return err
 }
 
-// takeAll takes the outcomes that are there without waiting, so that many are recorded at once.
+// takeAll handles the available outcomes without waiting, so that many are recorded at once.
 func (r *run) takeAll() {
 	for r.flying > 0 {
 		select {
@@ -252,10 +251,11 @@ func (r *run) takeAll() {
 	}
 }
 
-// enough is how many results wait no longer for others.
+// enough is how many results are recorded without waiting for others.
 const enough = 500
 
-// save begins to record the results that are there, unless that is being done: many at once, while others are answered.
+// save starts recording the available results, unless that is in progress: many at once, while other lines are
+// answered.
 func (r *run) save() {
 	switch {
 	case r.saving != nil, len(r.unsaved) == 0, !r.full.IsZero() && time.Since(r.full) < retryStore, len(r.unsaved) < enough && time.Since(r.last) < r.s.cfg.Gather:
@@ -265,7 +265,8 @@ func (r *run) save() {
 	go func(results []store.Result) { r.saved <- r.claim.Record(results) }(r.saving) // ends when the run receives
 }
 
-// wrote takes in whether they were recorded. Where the store has no room they wait for a while, and nothing is sent meanwhile.
+// wrote handles the result of recording. If the store is full, the results wait for a while, and nothing is sent
+// meanwhile.
 func (r *run) wrote(err error) error {
 	if err == nil {
 		r.s.forget(r.saving)
@@ -283,14 +284,14 @@ func (r *run) wrote(err error) error {
 	return nil
 }
 
-// forget gives the memory of results back.
+// forget releases the memory of results.
 func (s *Server) forget(results []store.Result) {
 	for _, res := range results {
 		s.memory.give(int64(len(res.Text)))
 	}
 }
 
-// record records the results that are there, now. After an error they are still there.
+// record records the available results now, and keeps them after an error.
 func (r *run) record() error {
 	if len(r.unsaved) == 0 {
 		return nil
@@ -303,7 +304,7 @@ func (r *run) record() error {
 	return err
 }
 
-// recordAll records all results, as soon as there is room for them, or returns the cause of ctx's end.
+// recordAll records all results as soon as there is room for them, or returns the cause of ctx's end.
 func (r *run) recordAll(ctx context.Context) error {
 	for {
 		err := r.record()
@@ -320,7 +321,6 @@ func (r *run) recordAll(ctx context.Context) error {
 	}
 }
 
-// leaveAll leaves the gate.
 func (r *run) leaveAll() {
 	for _, w := range r.models {
 		if w.member != nil {
@@ -330,10 +330,10 @@ func (r *run) leaveAll() {
 	}
 }
 
-// abandonAtOnce is how many lines are recorded at once.
+// abandonAtOnce is how many abandoned lines are recorded at once.
 const abandonAtOnce = 1000
 
-// abandon gives the lines that are left an error as their result.
+// abandon gives the remaining lines an error as their result.
 func (r *run) abandon(ctx context.Context, code, message string) error {
 	for _, w := range r.models {
 		for _, n := range w.pending {
@@ -360,7 +360,7 @@ func (r *run) abandon(ctx context.Context, code, message string) error {
 	return r.recordAll(ctx)
 }
 
-// read reads a part of the input, as soon as the store answers. An error that passes says that ctx has ended.
+// read reads a part of the input, and waits while the store is unavailable. A passing error means that ctx has ended.
 func (r *run) read(ctx context.Context, p []byte, at int64) error {
 	for {
 		_, err := r.input.ReadAt(p, at)
@@ -370,7 +370,7 @@ func (r *run) read(ctx context.Context, p []byte, at int64) error {
 	}
 }
 
-// finish makes the files of a batch that has ended.
+// finish creates the files of a batch that has ended.
 func (r *run) finish(ctx context.Context, status string, faults []store.Fault) error {
 	if err := r.recordAll(ctx); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"sync"
 )
 
-// startBatches starts those that may run now.
 func (s *Server) startBatches(ctx context.Context, all *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

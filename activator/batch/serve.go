@@ -18,27 +18,27 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// answer is what became of one attempt.
+// answer is the answer of one attempt.
 type answer struct {
-	status int // 0: there is none: it was cut
+	status int // 0: none, it was cut
 	header http.Header
 	body   []byte
-	large  bool // it was larger than it may be
-	short  bool // there was no memory left for it, or its request could not be read now
-	// charged is what it takes of the memory: whoever has it gives that back.
+	large  bool // it exceeded the limit
+	short  bool // no memory was left for it, or its request could not be read now
+	// charged is its memory, which its holder must release.
 	charged int64
 }
 
-// kept is where an answer is written. It belongs to the goroutine that serves it.
+// kept stores an answer. It belongs to the goroutine that serves the request.
 type kept struct {
 	answer
 	limit  int
-	memory *memory // nil: it is not charged
-	paid   int64   // of the answer, before it came
+	memory *memory // nil: not charged
+	paid   int64   // the memory reserved before the answer came
 	buf    bytes.Buffer
 }
 
-// errTooMuch ends an answer that is larger than what may be kept, or than what can be now.
+// errTooMuch ends an answer that exceeds the limit or the available memory.
 var errTooMuch = errors.New("the answer is larger than what is kept")
 
 // Header implements [http.ResponseWriter].
@@ -68,12 +68,12 @@ func (k *kept) Write(p []byte) (int, error) {
 	return k.buf.Write(p)
 }
 
-// FlushError, SetReadDeadline and SetWriteDeadline are for a [http.ResponseController]: there is nobody who is slow.
+// FlushError, SetReadDeadline and SetWriteDeadline support [http.ResponseController]: there is no slow client.
 func (k *kept) FlushError() error                { return nil }
 func (k *kept) SetReadDeadline(time.Time) error  { return nil }
 func (k *kept) SetWriteDeadline(time.Time) error { return nil }
 
-// sent is what is sent for a caller.
+// sent is a request to be sent for a caller.
 type sent struct {
 	caller activator.Caller
 	terms  activator.Terms
@@ -82,14 +82,14 @@ type sent struct {
 	header http.Header
 	body   io.ReadCloser
 	size   int64
-	paid   int64        // of the answer's memory
-	claim  *store.Later // whose id the response gets that is kept; nil: it gets its own
+	paid   int64        // the memory reserved for the answer
+	claim  *store.Later // its id becomes the stored response's; nil: a new id
 }
 
-// serve sends a request and keeps its answer. It blocks until the answer has ended, or ctx has.
+// serve sends a request and stores its answer. It blocks until the answer or ctx has ended.
 func (s *Server) serve(ctx context.Context, q sent) (a answer) {
 	at, err := url.ParseRequestURI(q.uri)
-	if err != nil { // it came with a request that was read
+	if err != nil { // it was valid when it was read
 		return answer{status: http.StatusBadRequest}
 	}
 	at.Scheme, at.Host = "http", "localhost"
@@ -117,20 +117,20 @@ func (s *Server) serve(ctx context.Context, q sent) (a answer) {
 	return k.answer
 }
 
-// fate is what is done after an attempt.
+// fate is what follows an attempt.
 type fate int
 
 const (
-	final   fate = iota // it is the result
-	refused             // no instance has seen it: it is sent again, for as long as there is time
-	failed              // an instance failed at it: it is sent again, some times
+	final   fate = iota // the answer is the result
+	refused             // no instance has seen it: it is sent again while there is time
+	failed              // an instance failed at it: it is sent again a limited number of times
 )
 
-// refusals are the codes of requests that no instance has seen and that may be taken later.
+// refusals are the codes of requests that no instance has seen and that may be accepted later.
 var refusals = []string{api.CodeBusy, api.CodeHoldFull, api.CodeHoldTimeout, api.CodeRateLimit, api.CodeAsleep, api.CodeLoading, api.CodeDraining,
 	api.CodeShutdown, api.CodeNoCapacity, api.CodeNoIssuer}
 
-// judge says what is done after an attempt, and how long to wait before it is sent again, if the answer says so.
+// judge returns what follows an attempt, and how long to wait before the next one, if the answer specifies it.
 func judge(a answer) (f fate, code string, after time.Duration) {
 	switch {
 	case a.large:
@@ -159,18 +159,18 @@ func judge(a answer) (f fate, code string, after time.Duration) {
 	if a.header.Get("X-Rouse-Instance") == "" && slices.Contains(refusals, code) {
 		return refused, code, after
 	}
-	if code == api.CodeEvicted { // for the sake of another: it is not its fault
+	if code == api.CodeEvicted { // ended for another request: not its own failure
 		return refused, code, after
 	}
 	return failed, code, after
 }
 
-// pause is how long to wait before the nth attempt, where the answer said after.
+// pause returns the wait before the nth attempt, at least after.
 func pause(n int, after time.Duration) time.Duration {
 	return min(max(after, 250*time.Millisecond<<min(n, 7)), time.Minute)
 }
 
-// tokensOf is what an answer says that it took.
+// tokensOf returns the tokens reported in an answer.
 func tokensOf(body []byte) store.Tokens {
 	type details struct {
 		Cached    int64 `json:"cached_tokens"`
@@ -196,7 +196,7 @@ func tokensOf(body []byte) store.Tokens {
 		Cached: u.PromptDetails.Cached + u.InputDetails.Cached, Reasoning: u.CompletionDetails.Reasoning + u.OutputDetails.Reasoning}
 }
 
-// held is how long a request has waited before it was sent, as its Server-Timing says.
+// held returns how long a request was held before it was sent, from its Server-Timing.
 func held(h http.Header) time.Duration {
 	rest, found := strings.CutPrefix(h.Get("Server-Timing"), "hold;dur=")
 	if !found {

@@ -21,36 +21,37 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Config bounds what clients leave. The zero value of each field has the default that is named.
+// Config sets limits. Zero fields have the defaults that they name.
 type Config struct {
-	// MaxFile bounds a file. Default 200 MiB, as OpenAI's.
+	// MaxFile bounds a file, in bytes. Default 200 MiB, as at OpenAI.
 	MaxFile int64
-	// MaxLines bounds the lines of a batch. Default 50,000, as OpenAI's.
+	// MaxLines bounds the lines of a batch. Default 50,000, as at OpenAI.
 	MaxLines int
-	// MaxLine bounds a line. Default 8 MiB.
+	// MaxLine bounds a line, in bytes. Default 8 MiB.
 	MaxLine int
-	// MaxModels bounds the models that a batch asks. Default 100.
+	// MaxModels bounds the models in a batch. Default 100.
 	MaxModels int
-	// MaxAnswer bounds an answer that is kept. Default 32 MiB.
+	// MaxAnswer bounds a stored answer, in bytes. Default 32 MiB.
 	MaxAnswer int
-	// MaxBatches bounds an owner's batches that have not ended, and MaxLater its requests without an answer. Default 200 and 10,000.
+	// MaxBatches bounds an owner's unfinished batches, and MaxLater its unanswered requests. Default 200 and 10,000.
 	MaxBatches, MaxLater int
-	// Uploads is how many files are uploaded at once. Default 64.
+	// Uploads bounds the concurrent uploads. Default 64.
 	Uploads int
-	// Active is how many batches run or wait for instances at once, Lines how many of their lines are sent, and Later how many requests. Default 128, 1,000
-	// and 1,000. One owner has an eighth of the first.
+	// Active bounds the batches that run or wait for instances at once, Lines their lines in flight, and Later the
+	// later requests in progress. Default 128, 1,000 and 1,000. One owner may have an eighth of Active.
 	Active, Lines, Later int
-	// Memory is what the bodies and the answers of these take, all together; what one takes at least. Default 256 MiB.
+	// Memory bounds the total bodies and answers in progress, in bytes; it must suffice for one. Default 256 MiB.
 	Memory int64
-	// Attempts is how often a line or a request is tried that an instance fails at. Default 3.
+	// Attempts is how often a line or a request is tried if instances fail at it. Default 3.
 	Attempts int
-	// Patience is how long a request may go without an answer. Default 1 h.
+	// Patience is how long a later request may go without an answer. Default 1 h.
 	Patience time.Duration
-	// Gathering is how long after its begin the server may not know yet which models there are: those of other clusters come with them. 0: it knows.
+	// Gathering is how long after the start models of other clusters may still be unknown. 0: all are known.
 	Gathering time.Duration
-	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default 0: they don't.
+	// Gather is how long results of a batch wait for others before they are recorded, unless there are many. Default
+	// 0: they don't wait.
 	Gather time.Duration
-	// Poll is the time between two looks at what is awake, while lines wait for it. Default 250 ms.
+	// Poll is the interval of checking which instances are awake while lines wait. Default 250 ms.
 	Poll time.Duration
 }
 
@@ -73,15 +74,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Front is the front door that requests go through; an *[activator.Activator] is one.
+// Front is the front door for the requests; an *[activator.Activator] is one.
 type Front interface {
-	// Caller finds out who sends a request; the error is an *[api.Error].
+	// Caller identifies a request's sender; the error is an *[api.Error].
 	Caller(r *http.Request) (activator.Caller, error)
-	// ReadBody reads the body of a request whole.
+	// ReadBody reads the whole body of a request.
 	ReadBody(w http.ResponseWriter, r *http.Request, c activator.Caller) (*inbound.Body, error)
-	// OwnHost says whether a host is a function's own.
+	// OwnHost reports whether a host is a function's own.
 	OwnHost(host string) bool
-	// Room says what instances of a model can take now, or why the caller may not use it.
+	// Room returns the free capacity of a model's instances, or why the caller may not use it.
 	Room(c activator.Caller, model string) (activator.Room, *api.Error)
 	// ServeLater serves a request for a caller.
 	ServeLater(w http.ResponseWriter, r *http.Request, c activator.Caller, t activator.Terms)
@@ -98,35 +99,35 @@ type Server struct {
 	gate    gate
 	pace    pace
 	memory  memory
-	uploads chan struct{} // a place for each upload; taken and given back by requests; as large as Config.Uploads
-	lines   chan struct{} // the same for lines, and Config.Lines
-	work    chan struct{} // there may be something to start; sent to by requests and by what ends, received by Run; one place is enough; never closed
+	uploads chan struct{} // a place for each upload; taken and given back by requests; Config.Uploads places
+	lines   chan struct{} // likewise for lines; Config.Lines places
+	work    chan struct{} // signals that there may be something to start; requests and ended work send, and Run receives; one place suffices; never closed
 
 	began time.Time // when Run began; set before it starts anything
 
-	mu      sync.Mutex          // guards what follows
+	mu      sync.Mutex          // guards the fields below
 	waiting lineup              // batches
-	hurry   lineup              // those that were cancelled before they ran
+	hurry   lineup              // batches cancelled before they ran
 	running map[string]*running // batches, by id
-	asked   lineup              // requests that wait to be served
+	asked   lineup              // waiting requests
 	served  map[string]*running // requests, by id
 	done    map[string]chan struct{}
 }
 
-// running is one batch or request while it runs.
+// running is a batch or request in progress.
 type running struct {
 	owner  string
 	cancel context.CancelCauseFunc
 }
 
-// Why what runs is ended.
+// The causes for ending work in progress.
 var (
 	errCancelled = errors.New("its client has cancelled it")
 	errClosing   = errors.New("the server ends")
 	errLost      = errors.New("its claim does not count any more")
 )
 
-// New makes a server. It starts nothing. log may be nil.
+// New returns a server. It starts no goroutine. log may be nil.
 func New(cfg Config, s store.Store, front Front, log *slog.Logger, registry prometheus.Registerer) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if log == nil {
@@ -143,19 +144,19 @@ func New(cfg Config, s store.Store, front Front, log *slog.Logger, registry prom
 	return b, nil
 }
 
-// Prefixes of the paths that are served here.
+// Prefixes of the paths served here.
 const (
 	pathFiles    = "/v1/files"
 	pathBatches  = "/v1/batches"
 	pathAsync    = "/v1/async"
 	pathMessages = "/v1/messages/batches" // Anthropic's
-	pathStored   = responses.Path + "/"   // of one response
+	pathStored   = responses.Path + "/"   // of a single response
 )
 
-// isOurs says whether a path is one of files, batches, later answers or responses that are kept.
+// isOurs reports whether a path belongs to files, batches, later answers or stored responses.
 func isOurs(path string) bool {
 	if strings.HasPrefix(path, pathStored) {
-		return path != pathStored+"compact" // which is no response
+		return path != pathStored+"compact" // not a response
 	}
 	for _, p := range []string{pathFiles, pathBatches, pathAsync, pathMessages} {
 		if rest, found := strings.CutPrefix(path, p); found && (rest == "" || rest[0] == '/') {
@@ -165,7 +166,8 @@ func isOurs(path string) bool {
 	return false
 }
 
-// Handler serves the paths of files and batches, requests that are to be answered later, and responses that are to be kept; next gets all others.
+// Handler serves the paths of files and batches, requests for later answers, and responses to be stored; next gets
+// all others.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	ours, next := s.routes(), s.storing(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +182,8 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Without answers, on the paths of files, batches and stored responses, that there is no store, and how to have one; next gets all others.
+// Without answers, on the paths of files, batches and stored responses, that there is no store and how to configure
+// one; next gets all others.
 func Without(next http.Handler, own func(host string) bool, how string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isOurs(r.URL.Path) || own(r.Host) {
@@ -192,10 +195,10 @@ func Without(next http.Handler, own func(host string) bool, how string) http.Han
 	})
 }
 
-// handler answers a caller's request; what it returns is written by the error table.
+// handler answers a caller's request; the error that it returns is written to the client.
 type handler func(w http.ResponseWriter, r *http.Request, c activator.Caller) error
 
-// Paths are all that a [Server] answers at, as "METHOD PATH" with names in braces.
+// Paths returns all paths of a [Server], as "METHOD PATH" with names in braces.
 func Paths() (all []string) {
 	(&Server{}).each(func(pattern string, _ handler) { all = append(all, pattern) })
 	return all
@@ -211,7 +214,7 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// each gives add each path with its handler.
+// each calls add with each path and its handler.
 func (s *Server) each(add func(pattern string, h handler)) {
 	add("POST "+pathFiles, s.upload)
 	add("GET "+pathFiles, s.listFiles)
@@ -236,7 +239,7 @@ func (s *Server) each(add func(pattern string, h handler)) {
 	add("POST "+pathStored+"{id}/cancel", s.cancelResponse)
 }
 
-// known finds out who asks before h answers.
+// known identifies the caller before h answers.
 func (s *Server) known(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, err := s.front.Caller(r)
@@ -253,13 +256,13 @@ func (s *Server) known(h handler) http.Handler {
 	})
 }
 
-// refuse writes an error, with an id for those who ask about it.
+// refuse writes an error, with an id for inquiries.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header()["X-Request-Id"] = []string{"req_" + rand.Text()}
 	api.WriteErrorTo(w, r, explain(err))
 }
 
-// explain is the table of the store's errors.
+// explain maps the store's errors to errors for clients.
 func explain(err error) error {
 	var e *api.Error
 	switch {
@@ -285,8 +288,8 @@ func explain(err error) error {
 	return err
 }
 
-// Run runs batches and serves requests until ctx ends and all that it has begun is stopped: what has no result then is
-// taken up by the next server of the store. The error says why the store can't be read.
+// Run runs batches and serves requests until ctx ends and everything it started has stopped. Work without a result is
+// taken over by the store's next server. The error is why the store can't be read.
 func (s *Server) Run(ctx context.Context) error {
 	s.began = time.Now()
 	closing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -294,7 +297,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer all.Wait()
 	defer stop(errClosing)
 	watching, unwatch := context.WithCancel(closing)
-	watched := make(chan error) // the end of what tells of the store: received at the end of Run, which is after all else has ended
+	watched := make(chan error) // the result of watching the store: received at the end of Run, after all else has ended
 	go func() { watched <- s.store.Watch(watching, s.hear) }()
 	sweep := time.NewTicker(time.Minute)
 	defer sweep.Stop()
@@ -312,13 +315,13 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			stop(errClosing)
 			all.Wait()
-			unwatch() // what ran here is told to be alive until then
+			unwatch() // until then this member's work here counts as alive
 			return <-watched
 		}
 	}
 }
 
-// hear takes in what there is to do in the store, and what is not any more.
+// hear handles the store's news: new work, and work that is no longer ours.
 func (s *Server) hear(n store.News) {
 	s.mu.Lock()
 	for _, b := range n.Batches {
@@ -342,30 +345,31 @@ func (s *Server) hear(n store.News) {
 	s.stir()
 }
 
-// waits puts a batch among those that wait, unless it is known: the store may tell of it before who has put it there does, or after. The caller holds mu.
+// waits adds a batch to the waiting ones, unless it is known: the store may report it before or after its creator
+// does. The caller holds mu.
 func (s *Server) waits(b store.Ref) {
 	if s.running[b.ID] == nil && !s.hurry.has(b) && !s.waiting.has(b) {
 		s.waiting.add(b.Owner, b.ID)
 	}
 }
 
-// asks does the same for a request that is answered later. The caller holds mu.
+// asks does the same for a later request. The caller holds mu.
 func (s *Server) asks(l store.Ref) {
 	if s.served[l.ID] == nil && !s.asked.has(l) {
 		s.asked.add(l.Owner, l.ID)
 	}
 }
 
-// unknownYet says whether there is no such model, as far as is known, and it may still come.
+// unknownYet reports whether a model is unknown but may still appear.
 func (s *Server) unknownYet(code string) bool {
 	return code == api.CodeModelNotFound && time.Since(s.began) < s.cfg.Gathering
 }
 
-// stir says that there may be something to start.
+// stir signals that there may be something to start.
 func (s *Server) stir() {
 	select {
 	case s.work <- struct{}{}:
-	default: // Run has not looked since the last time
+	default: // Run has not looked since the last signal
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// several are servers of one bucket, whose service fails when it is told to. They live in real time.
+// several returns servers of one bucket, whose service fails on demand. They run in real time.
 func several(t *testing.T, n int) (all []*bench, service *s3test.Faulty) {
 	t.Helper()
 	service, at := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
@@ -41,7 +41,7 @@ func several(t *testing.T, n int) (all []*bench, service *s3test.Faulty) {
 	return all, service
 }
 
-// comes waits until something is so.
+// comes waits until is returns true.
 func comes(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !is(); {
@@ -52,7 +52,7 @@ func comes(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestSeveral: batches that are made at one server are run by all of them, and read at each; no line is asked twice, or lost.
+// TestSeveral: batches created at one server are run by all, and readable at each; no line is sent twice, or lost.
 func TestSeveral(t *testing.T) {
 	servers, _ := several(t, 3)
 	var made []batchObject
@@ -90,7 +90,7 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestSeveralWithFaults: while the service fails, each line has one result all the same.
+// TestSeveralWithFaults: while the service fails, each line still gets one result.
 func TestSeveralWithFaults(t *testing.T) {
 	servers, service := several(t, 2)
 	o := servers[0].create("a", chats("m", 300), "24h")
@@ -107,7 +107,7 @@ func TestSeveralWithFaults(t *testing.T) {
 	}
 }
 
-// TestElsewhere: what is asked for at one server ends what runs at another, and what one has kept the other finds.
+// TestElsewhere: a cancellation at one server ends work at another, and each finds what another has stored.
 func TestElsewhere(t *testing.T) {
 	servers, _ := several(t, 2)
 	one, two := servers[0], servers[1]
@@ -148,7 +148,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestStoredElsewhere: a response is found, gone on from, and cancelled at another server than its own.
+// TestStoredElsewhere: a response is found, continued, and cancelled at another server than its own.
 func TestStoredElsewhere(t *testing.T) {
 	servers, _ := several(t, 2)
 	answer := func(w http.ResponseWriter, _ *http.Request, body string) {
@@ -183,7 +183,7 @@ func TestStoredElsewhere(t *testing.T) {
 	comes(t, "the response in the background", func() bool {
 		return want[stored](two, http.StatusOK, two.do(http.MethodGet, pathStored+runs.ID, "a", nil)).Status == "in_progress"
 	})
-	<-begun // a response that is cancelled before is never asked for
+	<-begun // a response cancelled earlier is never requested
 	if r := want[stored](two, http.StatusOK, two.do(http.MethodPost, pathStored+runs.ID+"/cancel", "a", nil)); r.Status != "cancelled" {
 		t.Errorf("cancelled elsewhere: %+v", r)
 	}
@@ -193,7 +193,8 @@ func TestStoredElsewhere(t *testing.T) {
 	}
 }
 
-// TestStoreDown: while the store does not answer, what needs it is told to come back, in its API's shape; all else goes on.
+// TestStoreDown: while the store is unavailable, requests that need it get an error to retry, in their API's format;
+// all others work.
 func TestStoreDown(t *testing.T) {
 	servers, service := several(t, 1)
 	b := servers[0]

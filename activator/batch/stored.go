@@ -13,10 +13,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// NeedsKey says to a client that owns nothing why its responses are not stored.
+// NeedsKey tells a client that owns nothing why its responses are not stored.
 const NeedsKey = "what a client without a key stores would be everybody's: use a key"
 
-// storing is next with responses that are kept, and those that go on from them.
+// storing returns next extended by stored responses, and by requests that continue from them.
 func (s *Server) storing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != responses.Path || s.front.OwnHost(r.Host) {
@@ -24,7 +24,7 @@ func (s *Server) storing(next http.Handler) http.Handler {
 			return
 		}
 		c, err := s.front.Caller(r)
-		if err != nil { // next refuses it, or it is a client that owns nothing
+		if err != nil { // next refuses it, or the client owns nothing
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -35,7 +35,7 @@ func (s *Server) storing(next http.Handler) http.Handler {
 	})
 }
 
-// serveResponse serves one request of a caller. An error is what to answer.
+// serveResponse serves one request of a caller. If it returns an error, it has written nothing.
 func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activator.Caller, next http.Handler) error {
 	body, err := s.front.ReadBody(w, r, c)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	case err != nil:
 		body.Release()
 		return err
-	case !asks: // it is read again
+	case !asks: // next reads the body again
 		r.Body, r.ContentLength, r.TransferEncoding = body.Reader(), int64(body.Len()), nil
 		defer r.Body.Close()
 		body.Release()
@@ -60,7 +60,7 @@ func (s *Server) serveResponse(w http.ResponseWriter, r *http.Request, c activat
 	return s.keeper.Serve(w, r, responses.Turn{Request: q, Owner: c.Owner(), Take: func(n int64) error { return body.Take(r.Context(), n) }}, next)
 }
 
-// serveStored serves a line of a batch, or a request that is answered later. Its body is whole.
+// serveStored serves a line of a batch, or a later request. Its body is complete.
 func (s *Server) serveStored(w http.ResponseWriter, r *http.Request, q sent) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.front.ServeLater(w, r, q.caller, q.terms) })
 	if r.URL.Path != responses.Path {
@@ -95,7 +95,7 @@ func (s *Server) showResponse(w http.ResponseWriter, r *http.Request, c activato
 	if errors.Is(err, store.ErrNotFound) {
 		err = s.showBackground(w, c.Owner(), id)
 	}
-	if errors.Is(err, store.ErrNotFound) { // it may have ended just now
+	if errors.Is(err, store.ErrNotFound) { // it may have just ended
 		err = s.keeper.Show(w, r, c.Owner(), id)
 	}
 	return responses.Missing(err, id)

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// respond answers with a response, after a while.
+// respond answers with a response, after a delay.
 func respond(after time.Duration) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, r *http.Request, body string) {
 		select {
@@ -29,7 +29,7 @@ func respond(after time.Duration) func(http.ResponseWriter, *http.Request, strin
 	}
 }
 
-// stored is what matters of a response.
+// stored holds the tested fields of a response.
 type stored struct {
 	ID, Status        string
 	Store, Background bool
@@ -57,7 +57,7 @@ func (b *bench) ends(tenant, id string) stored {
 	return stored{}
 }
 
-// answers has the front door's handler answer requests for responses.
+// answers sets the front door's handler of requests for responses.
 func (b *bench) answers(answer func(http.ResponseWriter, *http.Request, string)) {
 	b.front.answer = answer
 	b.handler = b.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +66,7 @@ func (b *bench) answers(answer func(http.ResponseWriter, *http.Request, string))
 	}))
 }
 
-// TestStored: a response is kept where that is asked for, for its tenant; what asks for nothing goes on as it came.
+// TestStored: a response is stored on request, for its tenant; other requests are passed through.
 func TestStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -118,7 +118,8 @@ func TestStored(t *testing.T) {
 	})
 }
 
-// TestBackground: a response in the background is served without its client, also by the next server, and is found by its id.
+// TestBackground: a background response is served without its client, also by the next server, and is found by its
+// id.
 func TestBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -159,7 +160,7 @@ func TestBackground(t *testing.T) {
 	})
 }
 
-// hasty is a store that tells of what is new before who puts it there has an answer.
+// hasty is a store that reports new work before its creator has an answer.
 type hasty struct {
 	store.Store
 	tell func(store.News)
@@ -181,7 +182,7 @@ func (h *hasty) NewBatch(b store.Batch, window time.Duration) (store.Batch, erro
 	return b, err
 }
 
-// TestToldBefore: what the store tells of before its client's call has ended is done once, and can be cancelled.
+// TestToldBefore: work that the store reports before its creator's call has ended is done once, and can be cancelled.
 func TestToldBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -211,7 +212,7 @@ func TestToldBefore(t *testing.T) {
 	})
 }
 
-// TestBackgroundEnds: cancelled, deleted, failed and given up, a response in the background says so or is gone.
+// TestBackgroundEnds: a cancelled, failed or expired background response reports that; a deleted one is gone.
 func TestBackgroundEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})
@@ -254,7 +255,7 @@ func TestBackgroundEnds(t *testing.T) {
 	})
 }
 
-// TestStoredLines: a line of a batch, and an answer later, are kept as well.
+// TestStoredLines: responses of batch lines and of later requests are stored too.
 func TestStoredLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Config{})

@@ -22,17 +22,15 @@ import (
 const (
 	maxParts = 16
 	maxField = 1 << 10
-	formCost = 64 << 10 // what the form may take besides its file
+	formCost = 64 << 10 // bytes of the form besides its file
 )
 
-// form is what a client uploads.
 type form struct {
 	purpose, name string
 	keep          time.Duration
 	file          store.Upload
 }
 
-// upload takes in a file.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
 	select {
 	case s.uploads <- struct{}{}:
@@ -116,7 +114,7 @@ func field(p *multipart.Part, name string) (string, error) {
 	return string(raw), err
 }
 
-// clipName is the name of a file, as long as it may be.
+// clipName returns the name of a file, cut to the allowed length.
 func clipName(name string) string {
 	name = strings.ToValidUTF8(name, "�")
 	for len(name) > 255 {
@@ -135,7 +133,6 @@ const (
 	mostKeep  = 30 * 24 * time.Hour
 )
 
-// check says what is wrong with a form whose parts were read.
 func (f *form) check(fields map[string]string, got bool) error {
 	f.purpose = fields["purpose"]
 	switch {
@@ -153,7 +150,7 @@ func (f *form) check(fields map[string]string, got bool) error {
 	return err
 }
 
-// keepFor reads how long a file is kept; 0: the client does not say.
+// keepFor parses how long a file is kept; 0: unspecified.
 func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	if anchor == "" && seconds == "" {
 		return 0, nil
@@ -168,13 +165,13 @@ func keepFor(anchor, seconds, param string) (time.Duration, error) {
 	return time.Duration(math.Round(n)) * time.Second, nil
 }
 
-// Pace that a client keeps while it sends.
+// The required pace of a client's upload.
 const (
 	idle = 10 * time.Second
-	rate = 1 << 10 // bytes a second, on the mean, after the first idle
+	rate = 1 << 10 // bytes per second, on average, after the first idle
 )
 
-// paced is a body that a client sends fast enough, and of which it sends no more than it may.
+// paced is a body that the client must send fast enough, of bounded size.
 type paced struct {
 	in      io.Reader
 	body    io.Closer
@@ -184,7 +181,6 @@ type paced struct {
 	n       int64
 }
 
-// newPaced puts itself in the place of the body.
 func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
 	limited := http.MaxBytesReader(w, r.Body, limit)
 	p := &paced{in: limited, body: limited, control: http.NewResponseController(w), began: time.Now()}
@@ -192,7 +188,7 @@ func newPaced(w http.ResponseWriter, r *http.Request, limit int64) *paced {
 	return p
 }
 
-// Read moves the deadline on, now and then.
+// Read extends the deadline, now and then.
 func (p *paced) Read(b []byte) (int, error) {
 	if now := time.Now(); p.moved.IsZero() || now.Sub(p.moved) > idle/4 {
 		p.moved = now
@@ -200,7 +196,7 @@ func (p *paced) Read(b []byte) (int, error) {
 		if next := now.Add(idle); next.Before(slowest) {
 			slowest = next
 		}
-		_ = p.control.SetReadDeadline(slowest) // a connection without deadlines is a test's
+		_ = p.control.SetReadDeadline(slowest) // only a test's connection has no deadlines
 	}
 	n, err := p.in.Read(b)
 	p.n += int64(n)
@@ -210,10 +206,10 @@ func (p *paced) Read(b []byte) (int, error) {
 // Close implements [io.Closer].
 func (p *paced) Close() error { return p.body.Close() }
 
-// end takes the deadline back.
+// end removes the deadline.
 func (p *paced) end() { _ = p.control.SetReadDeadline(time.Time{}) }
 
-// explain puts an error of reading into the client's words.
+// explain turns an error of reading into one for the client.
 func (p *paced) explain(err error, tooLarge *api.Error) error {
 	var large *http.MaxBytesError
 	var known *api.Error

@@ -20,28 +20,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// Config is an agent's configuration. Fronts, Cluster, Agent and TLS must be given.
+// Config is an agent's configuration. Fronts, Cluster, Agent and TLS are required.
 type Config struct {
-	// Fronts are the addresses of front doors, host:port. They may name others.
+	// Fronts are the addresses of front doors, host:port. Front doors may name further ones.
 	Fronts []string
-	// Cluster is the name that the front doors declare, Agent this process of it.
+	// Cluster is the cluster's name as the front doors declare it; Agent is this process's name within it.
 	Cluster, Agent string
 	Version        string
 	Labels         map[string]string
-	// TLS says whom to trust, and may have a certificate to show.
+	// TLS configures trust, and may hold a client certificate.
 	TLS *tls.Config
-	// Token is read at each dial, so that it may be replaced; nil: none is shown.
+	// Token returns the token; it is called at each dial, so that the token can be replaced. Nil: no token.
 	Token func() (string, error)
-	// MaxFronts bounds the front doors at once that others name. Default 4.
+	// MaxFronts bounds the connected front doors that others named. Default 4.
 	MaxFronts int
-	// Accept says which functions front doors may have created here. Default: none.
+	// Accept bounds the functions that front doors may create here. Default: none.
 	Accept Accept
-	// Find, if not nil, says which front doors there are besides Fronts, and is asked again and again; what others
-	// name does not count then.
+	// Find, if not nil, returns the front doors besides Fronts, and is polled; the front doors that others name are
+	// then ignored.
 	Find func(ctx context.Context) ([]string, error)
-	// Self is the name of the front door that this process is itself, and so serves not; empty: it is none.
+	// Self is the name of the front door that is this process itself, which is not served; empty: none.
 	Self string
-	// Dial reaches an address; nil: TCP, through the proxy that the environment names for it.
+	// Dial connects to an address; nil: TCP, through the proxy from the environment.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
@@ -78,21 +78,21 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Deps are what an agent needs of its cluster. All but Wakes, Applier, Tell and Logger must be given.
+// Deps are an agent's connections to its cluster. All but Wakes, Applier, Tell and Logger are required.
 type Deps struct {
-	// Serve answers a request for a function, or refuses it where it would have to wait.
+	// Serve answers a request for a function, or refuses it rather than wait.
 	Serve func(w http.ResponseWriter, r *http.Request, name api.FunctionName)
-	// Functions are those that the cluster serves, Stats what the activator knows of one.
+	// Functions returns the functions that the cluster serves; Stats returns the activator's statistics of one.
 	Functions func() []api.Function
 	Stats     func(name api.FunctionName) (api.Activity, bool)
-	// Wakes are the records of the last wakes of a function; nil: nobody has them.
+	// Wakes returns the records of a function's last wakes; nil: unavailable.
 	Wakes func(name api.FunctionName) []api.WakeTrace
-	// Emitter takes the front doors' demand.
+	// Emitter receives the front doors' demand.
 	Emitter api.Emitter
-	// Applier creates functions for front doors; nil: nobody does.
+	// Applier creates functions for front doors; nil: none are created.
 	Applier Applier
-	// Tell is told in a line for people which front doors are served, are ending and have ended; what is wrong is a warning in the
-	// log. nil: nobody is.
+	// Tell receives a line of text when a front door becomes served, is ending or has ended; faults go to the log as
+	// warnings. Nil: not told.
 	Tell   func(line string)
 	Logger *slog.Logger
 }
@@ -102,24 +102,24 @@ type Agent struct {
 	cfg  Config
 	deps Deps
 	log  *slog.Logger
-	run  string // of this process, so that another one of its name is not taken for it
+	run  string // identifies this process, to tell it from a later one of the same name
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	fronts   map[string]*front
-	servers  map[*link.Server]bool // of all sessions, those that have ended and still answer included
+	servers  map[*link.Server]bool // of all sessions, including ended ones that still answer
 	attempts map[string]*attempt   // by the request's id
 	doubles  uint64
 	seq      uint64
 	leaving  bool
-	found    chan string // front doors that others name; one place for each
+	found    chan string // front doors that others named; one place for each
 	running  sync.WaitGroup
 
-	noting sync.Mutex // guards noted; nothing else is taken while it is held
+	noting sync.Mutex // guards noted; no other lock is taken while it is held
 	noted  map[api.FunctionName]bool
-	note   chan struct{} // something was noted; one place
+	note   chan struct{} // signals that noted has entries; one place
 }
 
-// New makes an agent. It starts nothing.
+// New returns an agent. It starts no goroutine.
 func New(cfg Config, deps Deps) (*Agent, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -138,7 +138,8 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 		noted: map[api.FunctionName]bool{}, note: make(chan struct{}, 1)}, nil
 }
 
-// Run holds sessions with the front doors until ctx ends, then says that it leaves, lets what runs finish within drain, and ends.
+// Run keeps sessions with the front doors until ctx ends. Then it announces that it leaves, gives running requests
+// the time drain to finish, and returns.
 func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -163,7 +164,7 @@ func (a *Agent) Run(ctx context.Context, drain time.Duration) error {
 	return nil
 }
 
-// add holds a session with one more front door, where there are not too many; found: [Config.Find] named it.
+// add keeps a session with another front door, unless there are too many; found: [Config.Find] named it.
 func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -176,7 +177,7 @@ func (a *Agent) add(ctx context.Context, at string, found bool) {
 	a.running.Go(func() { f.hold(ctx) })
 }
 
-// Watch takes the events of the cluster's own activator and instances: what they are about has changed.
+// Watch handles the events of the cluster's own activator and instances: the functions in them have changed.
 func (a *Agent) Watch(e api.Event) {
 	switch e.Type {
 	case api.EventDemand, api.EventInstanceState, api.EventFunction, api.EventFunctionGone:
@@ -184,7 +185,7 @@ func (a *Agent) Watch(e api.Event) {
 	}
 }
 
-// Changed has every front door told of a function anew. It never blocks, whatever its caller holds.
+// Changed reports a function to every front door again. It never blocks, whatever locks its caller holds.
 func (a *Agent) Changed(name api.FunctionName) {
 	a.noting.Lock()
 	a.noted[name] = true
@@ -195,7 +196,7 @@ func (a *Agent) Changed(name api.FunctionName) {
 	}
 }
 
-// passOn has the sessions say what was noted.
+// passOn marks the noted functions as changed in all sessions.
 func (a *Agent) passOn() {
 	a.noting.Lock()
 	names := a.noted
@@ -208,7 +209,7 @@ func (a *Agent) passOn() {
 	}
 }
 
-// changed has every front door told of a function anew. The caller holds mu.
+// changed marks a function to be reported to every front door again. The caller holds mu.
 func (a *Agent) changed(name api.FunctionName) {
 	for _, f := range a.fronts {
 		if s := f.session; s != nil {
@@ -218,7 +219,7 @@ func (a *Agent) changed(name api.FunctionName) {
 	}
 }
 
-// state is what a front door is told of a function. The caller holds mu.
+// state returns the report of a function to a front door. The caller holds mu.
 func (a *Agent) state(f *front, spec api.Function) exchange.Function {
 	a.seq++
 	out := exchange.Function{
@@ -250,7 +251,7 @@ func (a *Agent) state(f *front, spec api.Function) exchange.Function {
 	return out
 }
 
-// adapters are those that a request may name: declared, or loaded by an instance.
+// adapters returns the adapters that a request may name: declared, or loaded by an instance.
 func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	for _, a := range spec.Runtime.Adapters {
 		names = append(names, a.Name)
@@ -262,8 +263,8 @@ func adapters(spec api.Function, stats api.Activity) (names []api.ModelName) {
 	return slices.Compact(names)
 }
 
-// share is the part of the free places that a front door gets: those that want some share all; where none wants any, all share
-// them. What can't be divided goes to those whose address comes first.
+// share returns the part of the free slots that a front door gets. The front doors with waiting requests divide them
+// equally; if none has any, all front doors do. The remainder goes to those whose addresses sort first.
 func (a *Agent) share(f *front, name api.FunctionName, free int) int {
 	var who []string
 	for _, wants := range []bool{true, false} {

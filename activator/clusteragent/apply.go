@@ -12,33 +12,33 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// Applier creates functions in the cluster for front doors. Its methods are safe for many goroutines.
+// Applier creates functions in the cluster for front doors. Its methods are safe for concurrent use.
 type Applier interface {
-	// Apply has the cluster have the function of a manifest, for a front door. It changes nothing of a function that is there
-	// for others or was not made by Apply, and an [api.Error] says so; for the same manifest it does nothing.
+	// Apply creates or updates a manifest's function, on behalf of a front door. It refuses, with an [api.Error], to
+	// change a function that has other owners or was not made by Apply. For an unchanged manifest it does nothing.
 	Apply(ctx context.Context, m exchange.Manifest, front string) error
-	// Remove ends that the function is there for a front door. It is removed where it is there for nobody else, and
-	// was made by Apply; one that is not there is no error.
+	// Remove removes a front door from a function's owners. Without further owners the function is removed, if it was
+	// made by Apply. A missing function is no error.
 	Remove(ctx context.Context, name api.FunctionName, front string) error
-	// Owners are the front doors that a function is there for; none: somebody else declared it, or it is not there. It
-	// does not block.
+	// Owners returns the front doors that own a function. It returns none if the function was declared otherwise or
+	// does not exist. It does not block.
 	Owners(name api.FunctionName) []string
 }
 
-// Accept says which functions front doors may have created. A function is code that runs in the cluster.
-// The zero value accepts none.
+// Accept bounds the functions that front doors may create. A function is code that runs in the cluster. The zero
+// value accepts none.
 type Accept struct {
-	// Functions are patterns of names, as "default/*".
+	// Functions are patterns of names, such as "default/*".
 	Functions []string
-	// Models are references of models that they may have, as in [config.Accept].
+	// Models are the allowed model references, as in [config.Accept].
 	Models []string
-	// Max bounds how many there are at once. Default 16.
+	// Max bounds the number of such functions. Default 16.
 	Max int
-	// Memory is the most that one instance may have; nil: nobody knows.
+	// Memory is the most memory for one instance; nil: unknown.
 	Memory *api.Memory
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (a Accept) Validate() error {
 	if a.Max < 0 {
 		return fmt.Errorf("at most %d functions of front doors: want 0 or more", a.Max)
@@ -54,7 +54,7 @@ func (a Accept) Validate() error {
 	return nil
 }
 
-// takes says whether a function of that name may be created.
+// takes reports whether a function of that name may be created.
 func (a Accept) takes(name api.FunctionName) bool {
 	return slices.ContainsFunc(a.Functions, func(p string) bool {
 		ok, err := path.Match(p, string(name))
@@ -62,16 +62,16 @@ func (a Accept) takes(name api.FunctionName) bool {
 	})
 }
 
-// maxOrders bounds what one front door may want at once that is not done yet.
+// maxOrders bounds one front door's pending orders.
 const maxOrders = 64
 
-// ordered is a manifest or a removal of a front door.
+// ordered is a front door's manifest or removal.
 type ordered struct {
-	manifest *exchange.Manifest // nil: it is a removal
+	manifest *exchange.Manifest // nil: a removal
 	removal  exchange.Removal
 }
 
-// order takes in what a front door wants created and removed. The caller holds the agent's mutex.
+// order queues the manifests and removals of a front door. The caller holds the agent's mutex.
 func (s *session) order(down *exchange.Down) {
 	put := func(o ordered, name api.FunctionName, number uint64) {
 		select {
@@ -91,7 +91,7 @@ func (s *session) order(down *exchange.Down) {
 	}
 }
 
-// carryOut does what the front door wants, one thing after another, until ctx ends or the session does.
+// carryOut executes the front door's orders one by one, until ctx or the session ends.
 func (s *session) carryOut(ctx context.Context) {
 	for {
 		select {
@@ -121,7 +121,7 @@ func (s *session) carryOut(ctx context.Context) {
 	}
 }
 
-// apply creates a function for a front door, or says why not.
+// apply creates a function for a front door, or returns why not.
 func (a *Agent) apply(ctx context.Context, m exchange.Manifest, front string) error {
 	if a.deps.Applier == nil || !a.cfg.Accept.takes(m.Name) {
 		return api.Errorf(http.StatusForbidden, api.CodeNoCapacity, "this cluster accepts no function %s from a front door", m.Name)
@@ -144,10 +144,10 @@ func (a *Agent) apply(ctx context.Context, m exchange.Manifest, front string) er
 	return nil
 }
 
-// remove removes a function of a front door, where nothing of it is in use.
+// remove removes a front door's function, unless it has requests.
 func (a *Agent) remove(ctx context.Context, name api.FunctionName, front string) error {
 	if a.deps.Applier == nil || !slices.Contains(a.deps.Applier.Owners(name), front) {
-		return nil // it is not there for this front door
+		return nil // this front door does not own it
 	}
 	if now, ok := a.deps.Stats(name); ok && now.Running+now.Waiting > 0 {
 		return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has requests", name)
@@ -159,7 +159,7 @@ func (a *Agent) remove(ctx context.Context, name api.FunctionName, front string)
 	return nil
 }
 
-// plain is err for whoever asked at the front door: what is no [api.Error] is told in its own words.
+// plain returns err as an error for the front door's client: an error that is no [api.Error] keeps its own text.
 func plain(err error) error {
 	var e *api.Error
 	if errors.As(err, &e) {

@@ -19,14 +19,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// dialTimeout bounds the tries to reach a front door. While none has succeeded, one more is begun every tryEvery: a packet
-// that is lost at the beginning of a connection is sent again by TCP only after a second, and then after two.
+// dialTimeout bounds the attempts to dial a front door. Until one succeeds, another is begun every tryEvery: TCP
+// resends a lost first packet only after one second, and then after two.
 const (
 	dialTimeout = 2 * time.Second
 	tryEvery    = 300 * time.Millisecond
 )
 
-// eagerly tries until one of the tries succeeds, or all that were begun have failed, or dialTimeout has passed.
+// eagerly runs attempts in parallel until one succeeds, all begun ones have failed, or dialTimeout has passed.
 func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (
 			begin()
 		}
 	}
-	cancel() // the others are too late
+	cancel() // cancel the other attempts
 	for ; running > 0; running-- {
 		if late := <-ends; late.conn != nil {
 			_ = late.conn.Close()
@@ -64,7 +64,7 @@ func eagerly(ctx context.Context, try func(context.Context) (net.Conn, error)) (
 	return end.conn, end.err
 }
 
-// dialer dials as the environment says: through HTTPS_PROXY, but for NO_PROXY.
+// dialer dials as configured in the environment: through HTTPS_PROXY, except for NO_PROXY.
 type dialer struct{}
 
 func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -99,7 +99,7 @@ func (dialer) dial(ctx context.Context, address string) (net.Conn, error) {
 	return through, nil
 }
 
-// dialTCP dials a connection that ends when its other side answers nothing any more.
+// dialTCP dials a connection that ends when its peer stops answering.
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err == nil {
@@ -130,7 +130,7 @@ func connect(conn net.Conn, address string, user *url.Userinfo) (net.Conn, error
 	return &tunnel{conn, in}, nil
 }
 
-// tunnel is a connection of which something was read already.
+// tunnel is a connection with a buffer of what was already read.
 type tunnel struct {
 	net.Conn
 	in *bufio.Reader
@@ -141,15 +141,15 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return t.in.Read(p)
 }
 
-// secure dials the front door with TLS, and anew beside it where that takes long.
+// secure dials the front door with TLS, with parallel attempts if that takes long.
 func (f *front) secure(ctx context.Context, protocol string) (net.Conn, error) {
 	return eagerly(ctx, func(ctx context.Context) (net.Conn, error) { return f.try(ctx, protocol) })
 }
 
-// otherPort is what to do where somebody else listens at an address.
+// otherPort is the advice if another server listens at an address.
 const otherPort = ": give the address that the front door names for clusters (listen in its clusters.yaml)"
 
-// advice is what to do about an error of a handshake; empty: nothing is known.
+// advice returns advice about a handshake's error; empty: none.
 func advice(err error) string {
 	var stranger x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -165,7 +165,6 @@ func advice(err error) string {
 	return ""
 }
 
-// try dials the front door with TLS once.
 func (f *front) try(ctx context.Context, protocol string) (net.Conn, error) {
 	raw, err := f.a.cfg.Dial(ctx, f.at)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A front door that is out of reach when it is dialled is reached soon after it is back, whatever became of the first packet.
+// TestEagerly: a front door that is unreachable when it is dialled is reached soon after it is back, even if the
+// first packet was lost.
 func TestEagerly(t *testing.T) {
 	errNo := errors.New("refused")
 	lost := func(ctx context.Context) (net.Conn, error) { // its first packet was lost
@@ -18,7 +19,7 @@ func TestEagerly(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		back  time.Duration // when it is back; 0: it refuses
-		after time.Duration // when the tries end
+		after time.Duration // when the attempts end
 		err   error
 	}{
 		"at once":  {back: time.Nanosecond, after: time.Nanosecond},

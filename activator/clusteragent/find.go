@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Lookups of front doors: how often, and how long one may take.
+// The interval of lookups of front doors, and the timeout of one.
 const (
 	findEvery   = 2 * time.Second
 	findTimeout = 5 * time.Second
 )
 
-// Lookup finds the front doors that a name of DNS stands for, each at an address of its own: those of a headless Service. It is for [Config.Find].
+// Lookup returns a function for [Config.Find] that looks up a DNS name and returns each address as a front door. It
+// suits a headless Service.
 func Lookup(name, port string) func(context.Context) ([]string, error) {
 	return func(ctx context.Context) ([]string, error) {
 		hosts, err := net.DefaultResolver.LookupHost(ctx, name)
@@ -24,8 +25,8 @@ func Lookup(name, port string) func(context.Context) ([]string, error) {
 	}
 }
 
-// follow serves the front doors that Find names, until ctx ends. One that is not named any more is left; where
-// nobody can say which there are, all stay.
+// follow serves the front doors that Find returns, until ctx ends. It leaves a front door that is no longer returned.
+// If Find fails, all stay.
 func (a *Agent) follow(ctx context.Context) {
 	logged := ""
 	for ctx.Err() == nil {
@@ -50,7 +51,7 @@ func (a *Agent) follow(ctx context.Context) {
 	}
 }
 
-// leaveAllBut ends the sessions with front doors that Find named and does not name any more.
+// leaveAllBut ends the sessions with front doors that Find no longer returns.
 func (a *Agent) leaveAllBut(list []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// ending says whether the agent leaves.
 func (a *Agent) ending() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.leaving
 }
 
-// leave says to all front doors that the agent ends, and lets what runs finish within drain.
+// leave tells all front doors that the agent ends, and gives running requests the time drain to finish.
 func (a *Agent) leave(drain time.Duration) {
 	a.mu.Lock()
 	a.leaving = true

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// proxy accepts one connection after another and answers what asks it for a tunnel. It returns its address.
+// proxy accepts connections one by one and answers requests for a tunnel. It returns its address.
 func proxy(t *testing.T, answer func(r *http.Request) string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,15 +32,15 @@ func proxy(t *testing.T, answer func(r *http.Request) string) string {
 					return
 				}
 				_, _ = io.WriteString(conn, answer(r))
-				_, _ = io.Copy(conn, in) // an echo is whom it leads to
+				_, _ = io.Copy(conn, in) // the tunnel leads to an echo
 			}()
 		}
 	}()
 	return l.Addr().String()
 }
 
-// TestProxy: a front door is reached through the proxy that the environment names, by CONNECT, with its user and password; what the other side has
-// said with the proxy's answer is not lost. Who NO_PROXY names is dialled directly.
+// TestProxy: a front door is reached through the environment's proxy, by CONNECT, with its user and password. Data
+// that arrives with the proxy's answer is not lost. Hosts in NO_PROXY are dialled directly.
 func TestProxy(t *testing.T) {
 	at := proxy(t, func(r *http.Request) string {
 		if user, password, ok := (&http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}).BasicAuth(); !ok || user != "me" || password != "se:cret" {
@@ -79,7 +79,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestProxyThatIsSilent: a proxy that takes connections and never answers holds nobody for longer than the dialling may take.
+// TestProxyThatIsSilent: a proxy that accepts connections and never answers blocks no longer than the dial timeout.
 func TestProxyThatIsSilent(t *testing.T) {
 	at := proxy(t, func(*http.Request) string { <-t.Context().Done(); return "" })
 	t.Setenv("HTTPS_PROXY", "http://"+at)

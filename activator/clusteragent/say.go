@@ -10,10 +10,10 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// maxSaid bounds the functions of one message.
+// maxSaid bounds the functions in one message.
 const maxSaid = 500
 
-// say sends what has changed, and with a beat a beat.
+// say sends the changes, and a beat if beat is true.
 func (s *session) say(beat bool) error {
 	for {
 		up, more := s.next(beat)
@@ -30,7 +30,7 @@ func (s *session) say(beat bool) error {
 	}
 }
 
-// next is the next message; nil: there is nothing to say.
+// next returns the next message; nil: nothing to send.
 func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
 	a := s.f.a
 	functions, wakes := a.deps.Functions(), s.woken(beat)
@@ -66,7 +66,7 @@ func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
 			if slices.ContainsFunc(functions, func(f api.Function) bool { return f.Name == name }) {
 				continue
 			}
-			delete(s.dirty, name) // it is not served any more
+			delete(s.dirty, name) // it is no longer served
 			if _, said := s.said[name]; said {
 				delete(s.said, name)
 				a.seq++
@@ -85,7 +85,7 @@ func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
 		s.beat++
 		up.Beat, up.Way, up.Doubles = s.beat, s.way, a.doubles
 		s.sent[s.beat] = time.Now()
-		delete(s.sent, s.beat-64) // it will not be answered
+		delete(s.sent, s.beat-64) // too old to be answered
 	}
 	if !beat && len(up.Functions)+len(up.Applied) == 0 && !up.Complete && !up.Leaving {
 		return nil, false
@@ -93,7 +93,8 @@ func (s *session) next(beat bool) (_ *exchange.Up, more bool) {
 	return up, s.all || len(up.Functions) == maxSaid
 }
 
-// woken are the records of wakes that the front door's demand was for, as far as they are there. They are said once, with a beat.
+// woken returns the records of wakes caused by the front door's demand, as far as available. Each is sent once, with
+// a beat.
 func (s *session) woken(beat bool) (list []exchange.Wake) {
 	if !beat {
 		return nil
@@ -121,10 +122,10 @@ func (s *session) woken(beat bool) (list []exchange.Wake) {
 	return list
 }
 
-// maxWakes bounds the records of one message.
+// maxWakes bounds the records in one message.
 const maxWakes = 8
 
-// onlyLoad says whether nothing but the load of a function is another: beats say that.
+// onlyLoad reports whether two states of a function differ only in their load, which beats carry.
 func onlyLoad(a, b exchange.Function) bool {
 	a.Seq, a.Running, a.Waiting, a.Expected = b.Seq, b.Running, b.Waiting, b.Expected
 	return reflect.DeepEqual(a, b)

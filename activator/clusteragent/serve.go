@@ -12,13 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// attempt is a request of a front door while it is served.
 type attempt struct {
 	number uint64
 	cancel context.CancelCauseFunc
 }
 
-// ServeHTTP implements [http.Handler]: the front door's requests, on a session's link.
+// ServeHTTP implements [http.Handler] for the front door's requests on a session's link.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := s.f.a
 	name := api.FunctionName(r.Header.Get(exchange.HeaderFunction))
@@ -43,16 +42,16 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.deps.Serve(first, peer.As(r.WithContext(ctx), client(r)), name)
 }
 
-// client is whose request it is: the front door says.
+// client returns the client of a request, as named by the front door.
 func client(r *http.Request) peer.Peer {
 	tenant := r.Header.Get(control.HeaderTenant)
-	if tenant == "" { // it is the front door's own machine
+	if tenant == "" { // a client on the front door's own machine
 		return peer.Peer{Client: "front", Trusted: r.Header.Get(control.HeaderTrusted) != "", Local: true}
 	}
 	return peer.Peer{Client: peer.Passed(tenant), Trusted: r.Header.Get(control.HeaderTrusted) != ""}
 }
 
-// enter takes a place for an attempt, or says why there is none.
+// enter admits an attempt, or returns why there is no slot for it.
 func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -79,7 +78,7 @@ func (a *Agent) enter(f *front, name api.FunctionName, id string, at *attempt) *
 	return nil
 }
 
-// Free is how many slots of awake instances no request has.
+// Free returns the number of unused slots of awake instances.
 func Free(a api.Activity) int {
 	slots := 0
 	for _, st := range a.Instances {
@@ -90,7 +89,7 @@ func Free(a api.Activity) int {
 	return slots - a.Running
 }
 
-// exit gives the place back.
+// exit removes an attempt.
 func (a *Agent) exit(f *front, name api.FunctionName, id string, at *attempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +102,7 @@ func (a *Agent) exit(f *front, name api.FunctionName, id string, at *attempt) {
 	a.changed(name)
 }
 
-// whileLeased ends an attempt that has no first byte when the lease does.
+// whileLeased cancels an attempt if the lease ends before its first byte.
 func (a *Agent) whileLeased(ctx context.Context, f *front, w *watching, cancel context.CancelCauseFunc) (stop func()) {
 	left := func() time.Duration {
 		a.mu.Lock()

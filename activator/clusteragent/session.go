@@ -28,47 +28,47 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// front is one front door as the agent sees it. The mutex of the Agent guards what is not constant.
+// front is one front door as the agent sees it. The Agent's mutex guards the fields that change.
 type front struct {
 	a     *Agent
 	at    string
 	found bool // by [Config.Find]
 	stop  context.CancelFunc
 
-	session *session // the newest that was welcomed and has not ended; nil: none
+	session *session // the newest session with a Welcome that has not ended; nil: none
 	lease   time.Time
 	demand  map[api.FunctionName]api.Demand
-	served  map[api.FunctionName]int // its requests here
+	served  map[api.FunctionName]int // its requests running here
 }
 
-// session is one control stream with the connections that bring requests.
+// session is one control stream, with the connections for its requests.
 type session struct {
 	f       *front
 	stream  exchangerpc.ClientStream
 	welcome exchange.Welcome
 	server  *link.Server
 	end     context.CancelFunc // ends the control stream and its connection
-	wake    chan struct{}      // something is to be said; one place
+	wake    chan struct{}      // signals that there is something to send; one place
 	done    chan struct{}      // closed when the control stream has ended
-	silent  chan struct{}      // closed when nothing was heard for a second
+	silent  chan struct{}      // closed after a second of silence
 	mute    sync.Once
-	orders  chan ordered // from listen to carryOut; as many places as a front door may want at once
+	orders  chan ordered // from listen to carryOut; with room for the allowed number of orders
 
-	// Guarded by the mutex of the Agent.
+	// Guarded by the Agent's mutex.
 	dirty  map[api.FunctionName]bool
-	said   map[api.FunctionName]exchange.Function // as it was said last
-	all    bool                                   // every function is to be said
+	said   map[api.FunctionName]exchange.Function // the last reported state
+	all    bool                                   // report every function
 	sent   map[uint64]time.Time
 	beat   uint64
 	heard  time.Time
 	way    time.Duration
-	goAway bool                        // the front door has said that it ends
-	traces map[api.FunctionName]string // of wakes that its demand was for, and whose records are to be said
-	// applied are answers to orders, to be said.
+	goAway bool                        // the front door has announced its end
+	traces map[api.FunctionName]string // the traces of wakes caused by its demand, whose records are to be sent
+	// applied are answers to orders, to be sent.
 	applied []exchange.Applied
 }
 
-// called is the front door for people.
+// called returns the front door's name for messages.
 func (s *session) called() string { return s.welcome.Front + " at " + s.f.at }
 
 func (s *session) nudge() {
@@ -78,13 +78,14 @@ func (s *session) nudge() {
 	}
 }
 
-// Pauses between tries to reach a front door.
+// Pauses between attempts to reach a front door.
 const (
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = time.Second
 )
 
-// hold has a session with the front door, one after another, and where one is silent one beside the other, until ctx ends.
+// hold keeps a session with the front door until ctx ends: one after another, and a second one in parallel if the
+// first is silent.
 func (f *front) hold(ctx context.Context) {
 	pause, logged := pauseFirst, ""
 	for ctx.Err() == nil && !f.a.ending() {
@@ -117,14 +118,14 @@ func (f *front) hold(ctx context.Context) {
 	}
 }
 
-// errSelf is why a front door is not served: it is this process.
+// errSelf is the reason for not serving a front door that is this process.
 var errSelf = errors.New("the front door is this process itself")
 
-// open dials, says hello and dials the first connection for requests.
+// open dials, sends the Hello and dials the first connection for requests.
 func (f *front) open(ctx context.Context) (_ *session, err error) {
 	a := f.a
-	var failed atomic.Pointer[error]  // the last try to dial, which gRPC wraps in its own words
-	var proved atomic.Pointer[string] // whose the last connection is
+	var failed atomic.Pointer[error]  // the last error of dialling, which gRPC rewrites
+	var proved atomic.Pointer[string] // the certificate's identity on the last connection
 	defer func() {
 		if why := failed.Load(); err != nil && why != nil && status.Code(err) == codes.Unavailable {
 			err = *why
@@ -169,7 +170,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	welcome.Owner += "@" + *proved.Load() // what it says of itself alone, another front door may say too
+	welcome.Owner += "@" + *proved.Load() // its own claim alone could be another front door's
 	s := &session{f: f, stream: stream, welcome: *welcome, wake: make(chan struct{}, 1), done: make(chan struct{}), silent: make(chan struct{}),
 		dirty: map[api.FunctionName]bool{}, said: map[api.FunctionName]exchange.Function{}, all: true, sent: map[uint64]time.Time{}, heard: time.Now(),
 		orders: make(chan ordered, maxOrders), end: cancel}
@@ -194,7 +195,7 @@ func (f *front) open(ctx context.Context) (_ *session, err error) {
 	return s, nil
 }
 
-// identity is a short form of the names that a certificate is for, which stay when it is renewed.
+// identity returns a short form of a certificate's names, which are kept when it is renewed.
 func identity(c *x509.Certificate) string {
 	names := slices.Clone(c.DNSNames)
 	for _, ip := range c.IPAddresses {
@@ -205,7 +206,7 @@ func identity(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// greet says hello, and returns what the front door says to it.
+// greet sends the Hello and returns the answer.
 func (a *Agent) greet(stream exchangerpc.ClientStream) (*exchange.Welcome, error) {
 	if err := stream.Send(&exchange.Up{Hello: &exchange.Hello{Protocol: exchange.Protocol, Cluster: a.cfg.Cluster, Agent: a.cfg.Agent, Version: a.cfg.Version, Run: a.run, Labels: a.cfg.Labels}}); err != nil {
 		if _, why := stream.Recv(); why != nil {
@@ -226,16 +227,16 @@ func (a *Agent) greet(stream exchangerpc.ClientStream) (*exchange.Welcome, error
 	return down.Welcome, nil
 }
 
-// welcomed makes s the newest session of its front door, and hears of other front doors.
+// welcomed makes s the newest session of its front door, and adds the front doors named in the Welcome.
 func (a *Agent) welcomed(s *session) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s.f.session != nil {
-		s.f.session.server.Retire() // the front door takes none of its connections any more
+		s.f.session.server.Retire() // the front door no longer uses its connections
 	}
 	s.f.session = s
 	s.f.lease = time.Now().Add(exchange.Lease)
-	for name := range s.f.demand { // a new session is told anew what is wanted
+	for name := range s.f.demand { // a new session gets all demand again
 		delete(s.f.demand, name)
 	}
 	for _, at := range s.welcome.Fronts {
@@ -249,7 +250,7 @@ func (a *Agent) welcomed(s *session) {
 	s.nudge()
 }
 
-// run says and hears until the control stream ends, and then waits for the requests that run.
+// run sends and receives until the control stream ends, and then waits for the running requests.
 func (s *session) run(ctx context.Context) {
 	a := s.f.a
 	ended := make(chan error, 1)
@@ -258,14 +259,14 @@ func (s *session) run(ctx context.Context) {
 	beat := time.NewTicker(exchange.BeatEvery)
 	defer beat.Stop()
 	var err error
-	dead := false // the front door is
+	dead := false // the front door is dead
 	for err == nil {
 		select {
 		case <-beat.C:
 			err = s.say(true)
 			a.mu.Lock()
 			quiet := time.Since(s.heard)
-			dead = quiet > exchange.DeadAfter && (s.f.session == s || s.f.session == nil) // else it is heard by another session
+			dead = quiet > exchange.DeadAfter && (s.f.session == s || s.f.session == nil) // otherwise another session hears from it
 			a.mu.Unlock()
 			if quiet > exchange.SilentAfter {
 				s.mute.Do(func() { close(s.silent) })
@@ -282,7 +283,7 @@ func (s *session) run(ctx context.Context) {
 	}
 	_ = s.stream.CloseSend()
 	close(s.done)
-	line := "" // told when mu is let go of: people may read slowly
+	line := "" // told after mu is unlocked: the reader may be slow
 	a.mu.Lock()
 	if s.f.session == s {
 		s.f.session = nil
@@ -308,7 +309,7 @@ func (s *session) run(ctx context.Context) {
 	a.mu.Unlock()
 }
 
-// listen takes in what the front door says, until the stream ends.
+// listen handles the front door's messages until the stream ends.
 func (s *session) listen() error {
 	for {
 		down, err := s.stream.Recv()
@@ -324,7 +325,7 @@ func (s *session) listen() error {
 	}
 }
 
-// hear takes in a message, and returns the demands of it.
+// hear applies a message, and returns its demands.
 func (s *session) hear(down *exchange.Down) []api.Demand {
 	a, now := s.f.a, time.Now()
 	ending := false
@@ -372,7 +373,7 @@ func (s *session) hear(down *exchange.Down) []api.Demand {
 	return slices.Clone(down.Demand)
 }
 
-// here is a demand by this machine's clock, whatever the front door's says.
+// here converts a demand to this machine's clock.
 func here(d api.Demand, now time.Time) api.Demand {
 	if !d.LastRequest.IsZero() {
 		d.LastRequest = now.Add(-max(d.At.Sub(d.LastRequest), 0))
@@ -381,7 +382,7 @@ func here(d api.Demand, now time.Time) api.Demand {
 	return d
 }
 
-// Serving says whether a front door knows this agent now.
+// Serving reports whether any front door has a session with this agent.
 func (a *Agent) Serving() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

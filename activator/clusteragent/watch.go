@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// watching knows whether an answer has begun.
+// watching records whether an answer has begun.
 type watching struct {
 	http.ResponseWriter
 	begun atomic.Bool
@@ -25,5 +25,5 @@ func (w *watching) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (w *watching) Unwrap() http.ResponseWriter { return w.ResponseWriter }

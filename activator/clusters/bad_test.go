@@ -30,13 +30,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// rogue is a program that speaks as an agent does, and says what it likes.
+// rogue is a program that speaks the agents' protocol, and sends anything.
 type rogue struct {
 	stream  exchangerpc.ClientStream
 	welcome exchange.Welcome
 }
 
-// newRogue says hello, and returns what the front door answers to that.
+// newRogue sends a Hello, and returns the front door's answer.
 func newRogue(t *testing.T, f *front, cfg *tls.Config, token string, hello exchange.Hello) (*rogue, error) {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+f.at, grpc.WithTransportCredentials(credentials.NewTLS(cfg)), grpc.WithNoProxy())
@@ -90,7 +90,7 @@ func hello(cluster, agent string) exchange.Hello {
 	return exchange.Hello{Protocol: exchange.Protocol, Cluster: cluster, Agent: agent, Run: cluster + agent}
 }
 
-// badFront is a front door with a cluster, west, that does all right, and what checks that it goes on to.
+// badFront returns a front door with a well-behaved cluster, west, and a check that this cluster is undisturbed.
 func badFront(t *testing.T, more ...string) (f *front, pool *x509.CertPool, undisturbed func()) {
 	t.Helper()
 	server, pool := authority(t)
@@ -108,7 +108,7 @@ func badFront(t *testing.T, more ...string) (f *front, pool *x509.CertPool, undi
 	}
 }
 
-// TestBadHello: who may not come is told why, which is logged, and nobody else is disturbed.
+// TestBadHello: a refused agent learns why, which is logged, and others are undisturbed.
 func TestBadHello(t *testing.T) {
 	t.Parallel()
 	later := hello("east", "a")
@@ -141,7 +141,7 @@ func TestBadHello(t *testing.T) {
 	}
 }
 
-// TestBadWords: an agent that says what it may not is shut out, and others go on.
+// TestBadWords: an agent that violates the protocol is shut out, and others continue.
 func TestBadWords(t *testing.T) {
 	t.Parallel()
 	state := exchange.Function{Name: "east/x", Model: "x", Seq: 1, State: api.Awake, Places: 1}
@@ -187,7 +187,7 @@ func TestBadWords(t *testing.T) {
 	}
 }
 
-// TestClaims: a cluster gets no request for a function, or a name of a model, that is another's, however it says so.
+// TestClaims: a cluster never gets a request for another's function or model name, whatever it sends.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	for name, state := range map[string]exchange.Function{
@@ -220,7 +220,7 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestTakesNothing: an agent that grants places and gives back every request is shut out; requests go to others.
+// TestTakesNothing: an agent that grants slots and gives back every request is shut out; requests go to others.
 func TestTakesNothing(t *testing.T) {
 	t.Parallel()
 	f, pool, undisturbed := badFront(t, "default/chat")
@@ -240,7 +240,7 @@ func TestTakesNothing(t *testing.T) {
 	go func() {
 		defer close(stop)
 		for beat := uint64(1); r.stream.Send(&exchange.Up{Beat: beat}) == nil; beat++ {
-			time.Sleep(exchange.BeatEvery) // it goes on to live
+			time.Sleep(exchange.BeatEvery) // it stays alive
 		}
 	}()
 	for ended := false; !ended; {
@@ -279,7 +279,7 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// TestGarbage: who says no word of TLS is sent away, which is logged, but not each time.
+// TestGarbage: a connection without TLS is closed, and some of these are logged.
 func TestGarbage(t *testing.T) {
 	t.Parallel()
 	f, _, undisturbed := badFront(t)
@@ -330,7 +330,7 @@ func clientAuthority(t *testing.T) (pool *x509.CertPool, sign func(name string, 
 	}
 }
 
-// TestSentAwayAgain: an agent that is sent away comes again and again, which is logged once, and shown with the last time.
+// TestSentAwayAgain: a refused agent that keeps coming back is logged once, and listed with its last attempt.
 func TestSentAwayAgain(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// BenchmarkExchange compares requests that a front door sends to a cluster with the same ones at the cluster's own front door.
+// BenchmarkExchange compares a front door's requests to a cluster with the same requests at the cluster's own front
+// door.
 func BenchmarkExchange(b *testing.B) {
 	server, pool := authority(b)
 	f := newFront(b, server, declared("west", "w", "default/chat"))
@@ -55,7 +56,8 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// BenchmarkStateChange is how long it takes until the front door's activator knows that an instance in a cluster has another state.
+// BenchmarkStateChange measures how long a state change of an instance in a cluster takes to reach the front door's
+// activator.
 func BenchmarkStateChange(b *testing.B) {
 	server, pool := authority(b)
 	f := newFront(b, server, declared("west", "w", "default/chat"))

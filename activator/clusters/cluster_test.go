@@ -37,7 +37,7 @@ import (
 
 const chatPath = "/v1/chat/completions"
 
-// authority signs itself: a certificate for 127.0.0.1.
+// authority returns a self-signed certificate for 127.0.0.1.
 func authority(t testing.TB) (server *tls.Config, pool *x509.CertPool) {
 	t.Helper()
 	server, c := authorityOf(t)
@@ -66,7 +66,7 @@ func authorityOf(t testing.TB, names ...string) (server *tls.Config, c *x509.Cer
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, c
 }
 
-// wakerOf is never asked: nothing is granted in these tests.
+// wakerOf is never called: nothing is granted in these tests.
 type wakerOf struct{}
 
 func (wakerOf) Wake(context.Context, api.Endpoint, api.Grant) (api.InstanceStatus, error) {
@@ -81,7 +81,7 @@ func logger(t testing.TB) *slog.Logger {
 func newActivator(t testing.TB, name string, emit api.Emitter, transport http.RoundTripper, sight ...activator.Sight) *activator.Activator {
 	t.Helper()
 	deps := activator.Deps{Emitter: emit, Waker: wakerOf{}, Transport: transport, Logger: logger(t)}
-	if len(sight) > 0 { // a front door believes its clients who they are
+	if len(sight) > 0 { // a front door trusts its clients' identities
 		deps.Sight, deps.Peers = sight[0], &peer.Addresses{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	}
 	a, err := activator.New(activator.Config{Name: name}, deps)
@@ -103,7 +103,7 @@ type front struct {
 	at        string
 	logged    logged
 	registry  *prometheus.Registry
-	watch     atomic.Pointer[clusteragent.Agent] // that makes it an agent of another one
+	watch     atomic.Pointer[clusteragent.Agent] // makes it an agent of another front door
 }
 
 // logged keeps what a front door logs.
@@ -133,7 +133,7 @@ func (l *logged) has(t *testing.T, words ...string) {
 				return
 			}
 		}
-		time.Sleep(time.Millisecond) // there is no event for it
+		time.Sleep(time.Millisecond) // there is no event to wait for
 	}
 	t.Errorf("it does not log a line with %q", words)
 }
@@ -148,7 +148,7 @@ func newFrontNamed(t testing.TB, name string, tlsConfig *tls.Config, declared ..
 	return newFrontWith(t, name, nil, tlsConfig, declared...)
 }
 
-// newFrontWith is newFrontNamed on a machine that may have functions of its own, whose autoscaler is near.
+// newFrontWith is newFrontNamed on a machine that may have its own functions, whose autoscaler is near.
 func newFrontWith(t testing.TB, name string, near api.Emitter, tlsConfig *tls.Config, declared ...clusters.Declaration) *front {
 	t.Helper()
 	f := &front{registry: prometheus.NewRegistry()}
@@ -156,7 +156,7 @@ func newFrontWith(t testing.TB, name string, near api.Emitter, tlsConfig *tls.Co
 	f.activator = newActivator(t, "front", later, later, later)
 	var err error
 	owner := ""
-	if group, _, shared := strings.Cut(name, "/"); shared { // as the activators of one cluster
+	if group, _, shared := strings.Cut(name, "/"); shared { // like the activators of one cluster
 		owner = group
 	}
 	if f.Front, err = clusters.New(clusters.Config{Name: name, Owner: owner}, clusters.Deps{Activator: f.activator, Near: near, Transport: api.NewTransport(64), Logger: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &f.logged), &slog.HandlerOptions{Level: slog.LevelDebug})), Changed: later.changed, Registry: f.registry}); err != nil {
@@ -185,7 +185,7 @@ func newFrontWith(t testing.TB, name string, near api.Emitter, tlsConfig *tls.Co
 	return f
 }
 
-// relayed is the front door before it is there.
+// relayed stands in for the front door before it exists.
 type relayed struct {
 	of    *front
 	front atomic.Pointer[clusters.Front]
@@ -262,7 +262,7 @@ func (f *front) send(t *testing.T, path, tenant, model string) (int, string) {
 	return resp.StatusCode, string(got)
 }
 
-// cluster is a far cluster: an activator, an agent, one instance that a brain wakes when it is wanted.
+// cluster is a remote cluster: an activator, an agent, and one instance that a brain wakes on demand.
 type cluster struct {
 	name      string
 	activator *activator.Activator
@@ -271,7 +271,7 @@ type cluster struct {
 	answer    http.HandlerFunc
 	stop      func()
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	status api.InstanceStatus
 	wakes  int
 	trace  string // of the last demand
@@ -310,7 +310,7 @@ func newCluster(t testing.TB, name, token string, pool *x509.CertPool, spec api.
 	return c
 }
 
-// brain wakes the instance as soon as somebody waits.
+// brain wakes the instance as soon as a request waits.
 func (c *cluster) brain(e api.Event) {
 	if c.agent != nil {
 		c.agent.Watch(e)
@@ -325,7 +325,7 @@ func (c *cluster) brain(e api.Event) {
 	go c.set(api.Awake)
 }
 
-// woken is the record of the last wake, of a clock that is an hour wrong.
+// woken returns the record of the last wake, by a clock that is an hour wrong.
 func (c *cluster) woken(name api.FunctionName) []api.WakeTrace {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -354,7 +354,7 @@ func declared(name, token string, functions ...string) clusters.Declaration {
 	return clusters.Declaration{Name: name, TokenHashes: []string{clusters.HashToken(token)}, Functions: functions}
 }
 
-// declaredBy is a cluster that shows a certificate.
+// declaredBy declares a cluster with a certificate.
 func declaredBy(name, certificate string) clusters.Declaration {
 	return clusters.Declaration{Name: name, Certificate: certificate, Functions: []string{"*/*"}}
 }
@@ -363,11 +363,12 @@ func declaredBy(name, certificate string) clusters.Declaration {
 func (f *front) known(t testing.TB, name api.FunctionName) {
 	t.Helper()
 	for !f.activator.Declared(name) {
-		time.Sleep(time.Millisecond) // there is no event for it
+		time.Sleep(time.Millisecond) // there is no event to wait for
 	}
 }
 
-// TestHeldAtTheFrontDoor: a request for what sleeps in a cluster is held, wakes it there, and is answered.
+// TestHeldAtTheFrontDoor: a request for an instance that sleeps in a cluster is held, wakes it there, and is
+// answered.
 func TestHeldAtTheFrontDoor(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -388,7 +389,7 @@ func TestHeldAtTheFrontDoor(t *testing.T) {
 	}
 }
 
-// TestAwakeFirst: where one cluster is awake and another asleep, nothing wakes.
+// TestAwakeFirst: if one cluster is awake and another asleep, nothing is woken.
 func TestAwakeFirst(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -410,7 +411,7 @@ func TestAwakeFirst(t *testing.T) {
 	}
 }
 
-// TestClusterLeaves: an agent that ends finishes what runs; what waits goes to another cluster.
+// TestClusterLeaves: an agent that ends finishes its running requests; waiting ones go to another cluster.
 func TestClusterLeaves(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -442,7 +443,8 @@ func TestClusterLeaves(t *testing.T) {
 	<-left
 }
 
-// TestNotAllowed: who has another token, or offers what it may not serve, gets nothing, and disturbs nobody.
+// TestNotAllowed: an agent with a wrong token, or with a function that it may not serve, gets nothing, and disturbs
+// no one.
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestPushed: what changes in a cluster is said at once, and not with the next beat: with beats alone so many changes, each after
-// the one before was known, take 100 s.
+// TestPushed: changes in a cluster are sent at once, not with the next beat. With beats alone this many sequential
+// changes would take 100 s.
 func TestPushed(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -33,13 +33,13 @@ func TestPushed(t *testing.T) {
 			case <-late:
 				t.Fatalf("a minute after the first change the front door knows %d", n)
 			default:
-				time.Sleep(100 * time.Microsecond) // there is no event for it
+				time.Sleep(100 * time.Microsecond) // there is no event to wait for
 			}
 		}
 	}
 }
 
-// TestComeAndGo: clusters join and leave while requests are chosen for them, sent and answered: all are answered.
+// TestComeAndGo: clusters join and leave while requests are sent to them: all are answered.
 func TestComeAndGo(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -67,7 +67,7 @@ func TestComeAndGo(t *testing.T) {
 	for n := range 12 {
 		k := n % 2
 		for before := answered.Load(); answered.Load() < before+20; {
-			time.Sleep(time.Millisecond) // there is no event for it
+			time.Sleep(time.Millisecond) // there is no event to wait for
 		}
 		at[k].stop()
 		at[k] = newCluster(t, []string{"west", "east"}[k], []string{"w", "e"}[k], pool, chat, f.at)
@@ -77,8 +77,8 @@ func TestComeAndGo(t *testing.T) {
 	clients.Wait()
 }
 
-// TestPlacesOfTwoFronts: two front doors that know nothing of one another send a cluster no more at once than it takes, and nothing
-// waits there: it is the cluster that grants the places.
+// TestPlacesOfTwoFronts: two front doors that know nothing of each other never exceed a cluster's slots, and nothing
+// waits there: the cluster grants the slots.
 func TestPlacesOfTwoFronts(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

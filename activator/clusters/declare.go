@@ -13,30 +13,32 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Declaration is what the front door's operator says of one cluster.
+// Declaration is the front door operator's configuration of one cluster.
 type Declaration struct {
-	// Name is what its agents call themselves.
+	// Name is the name that its agents send.
 	Name string `json:"name"`
-	// TokenHashes are the SHA-256 sums, in hexadecimal, of tokens that its agents may show: two, while one is replaced.
+	// TokenHashes are the SHA-256 sums, in hexadecimal, of its agents' valid tokens: two while one is being replaced.
 	TokenHashes []string `json:"tokenHashes,omitempty"`
-	// Certificate is a name that the certificate of its agents must have, signed by the front door's authority.
+	// Certificate is the name required in its agents' certificates, which the front door's authority must have
+	// signed.
 	Certificate string `json:"certificate,omitempty"`
-	// Functions are the functions that it may serve, as patterns: "default/chat", "default/*". None: nothing.
+	// Functions are patterns of the functions that it may serve: "default/chat", "default/*". Empty: none.
 	Functions []string `json:"functions"`
-	// Names are what clients may call its functions, their aliases and adapters, as patterns, beside NAMESPACE/NAME and the names of the
-	// functions that it may serve in the namespace default.
+	// Names are patterns of further names for its functions, their aliases and adapters. NAMESPACE/NAME and the names
+	// of its functions in the namespace default are always allowed.
 	Names []string `json:"names,omitempty"`
-	// Front says that it is another front door, whose agents have what it offers: nothing of it is offered to further ones.
+	// Front means that it is another front door, whose agents serve its offers: they are not offered to further front
+	// doors.
 	Front bool `json:"front,omitempty"`
-	// Tenants are those whose requests it may see; none named: everybody's.
+	// Tenants are the tenants whose requests it may see; empty: all.
 	Tenants []string `json:"tenants,omitempty"`
-	// Labels say where it is, and count before what its agents say.
+	// Labels are its labels; they override those of its agents.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Cost is the price of an awake instance there for an hour, in the same unit for all clusters.
+	// Cost is the hourly price of an awake instance there, in the same unit for all clusters.
 	Cost float64 `json:"cost,omitempty"`
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (d Declaration) Validate() error {
 	switch {
 	case d.Name == "":
@@ -61,10 +63,9 @@ func (d Declaration) Validate() error {
 	return nil
 }
 
-// allows says whether agents of the cluster may serve a function.
+// allows reports whether agents of the cluster may serve a function.
 func (d Declaration) allows(name api.FunctionName) bool { return matches(d.Functions, string(name)) }
 
-// matches says whether a name has the form of one of the patterns.
 func matches(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		ok, err := path.Match(p, name)
@@ -72,13 +73,13 @@ func matches(patterns []string, name string) bool {
 	})
 }
 
-// HashToken is what is kept of a token. Tokens are long and random, so a plain sum will do.
+// HashToken returns the hash of a token. Tokens are long and random, so a plain sum is enough.
 func HashToken(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
 
-// proves says whether a token or a verified certificate is the declared one.
+// proves reports whether a token or a verified certificate matches the declaration.
 func (d Declaration) proves(token string, certificate *x509.Certificate) bool {
 	if d.Certificate != "" && certificate != nil && (certificate.Subject.CommonName == d.Certificate || slices.Contains(certificate.DNSNames, d.Certificate)) {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestFind: front doors that are found come and go; the one that the process is itself is not served.
+// TestFind: front doors come and go by Find's results; this process's own front door is not served.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -52,7 +52,7 @@ func TestFind(t *testing.T) {
 			there.Store(&[]string{})
 			until(false)
 		} else {
-			<-asked // in between it has dialled
+			<-asked // it has dialled in between
 			if a.Serving() {
 				t.Error("it serves itself")
 			}

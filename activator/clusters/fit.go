@@ -18,7 +18,7 @@ import (
 // LabelCluster is a label that each cluster has: its declared name.
 const LabelCluster = "rouse.dev/cluster"
 
-// candidates are the agents where a function fits, and for the others why it does not.
+// candidates returns the agents that a function fits, and why it does not fit the others.
 func (f *Front) candidates(fn *function, tenant string, now time.Time) (list []choose.Cluster, why []string) {
 	created := map[string]int{} // functions at an agent
 	for _, other := range f.functions {
@@ -40,7 +40,7 @@ func (f *Front) candidates(fn *function, tenant string, now time.Time) (list []c
 	return list, why
 }
 
-// unfit says why a function is not created at an agent; empty: it may be.
+// unfit returns why a function can't be created at an agent, or "".
 func (fn *function) unfit(s *session, now time.Time) string {
 	p := fn.placed
 	refused, offered := p.refused[s.agent()], fn.offers[s.agent()]
@@ -65,7 +65,7 @@ func (fn *function) unfit(s *session, now time.Time) string {
 	return tooSmall(s.accepts.Memory, p.spec.Memory)
 }
 
-// tooSmall says why an instance does not fit into the memory of a cluster; empty: it does, or nobody knows.
+// tooSmall returns why an instance does not fit into the memory of a cluster; empty: it fits, or that is unknown.
 func tooSmall(has *api.Memory, needs api.Memory) string {
 	switch {
 	case has == nil:
@@ -79,7 +79,6 @@ func tooSmall(has *api.Memory, needs api.Memory) string {
 	return ""
 }
 
-// accepts says whether a cluster lets a function of that name be created.
 func accepts(a exchange.Accepts, name api.FunctionName) bool {
 	return slices.ContainsFunc(a.Functions, func(p string) bool {
 		ok, err := path.Match(p, string(name))
@@ -87,7 +86,7 @@ func accepts(a exchange.Accepts, name api.FunctionName) bool {
 	})
 }
 
-// labels are those of the session's cluster: what is declared counts before what its agent says.
+// labels returns the labels of the session's cluster: declared ones override its agent's.
 func (s *session) labels() map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, s.hello.Labels)
@@ -96,8 +95,8 @@ func (s *session) labels() map[string]string {
 	return all
 }
 
-// mayCome is until when a cluster that was there a moment ago is waited for, or one that has come and not yet said what it
-// has and accepts; zero: none is.
+// mayCome returns until when to wait for a cluster that has just gone, or that has come and not yet reported what it
+// has and accepts; zero: no such cluster.
 func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.Time) {
 	here := map[string]bool{}
 	for _, s := range f.sessions {
@@ -120,7 +119,7 @@ func (f *Front) mayCome(fn *function, tenant string, now time.Time) (until time.
 	return until
 }
 
-// nowhere is the error of requests for a function that fits nowhere.
+// nowhere returns the error for requests for a function that fits nowhere.
 func (fn *function) nowhere(why []string) *api.Error {
 	if failed := fn.failure(); failed != nil && len(why) <= 1 {
 		return failed

@@ -25,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Activator is what is told of far functions.
+// Activator is told of functions at agents.
 type Activator interface {
 	PutFunction(spec api.Function)
 	RemoveFunction(name api.FunctionName)
@@ -35,18 +35,18 @@ type Activator interface {
 
 // Config is a front door's configuration. The zero value is usable once it has a Name.
 type Config struct {
-	// Name is this front door's, unique among front doors.
+	// Name is this front door's name, unique among front doors.
 	Name string
-	// Owner is the name by which it owns what it has created in clusters; front doors that declare the same functions, and whose
-	// certificates are for the same names, may share it. Default: Name.
+	// Owner is the owner name of the functions that it creates in clusters. Front doors with the same functions, and
+	// certificates for the same names, may share it. Default: Name.
 	Owner string
-	// SharesNear says that the other front doors have the functions of this machine themselves, as the activators of one cluster
-	// do: what waits at those is not for them.
+	// SharesNear means that the other front doors also have this machine's functions themselves, like the activators
+	// of one cluster: requests that wait at those are never for this machine's own instances.
 	SharesNear bool
 	// Fronts are the addresses of all front doors, host:port, as agents reach them.
 	Fronts []string
-	// Keep is how long the requests of a function wait for the last agent that served it to come again after it was lost: an agent dials each
-	// second. Then they are refused. Default 10 s.
+	// Keep is how long a function's requests wait for its last agent to return after it was lost; an agent dials
+	// every second. Then they are refused. Default 10 s.
 	Keep time.Duration
 }
 
@@ -57,7 +57,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	switch {
@@ -69,16 +69,18 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Deps are what a front door needs of others. Activator must be given.
+// Deps are a front door's dependencies. Activator is required.
 type Deps struct {
 	Activator Activator
-	// Near takes the events of functions that this machine has; nil: it has none.
+	// Near receives the events of this machine's own functions; nil: it has none.
 	Near api.Emitter
-	// Transport reaches what is no agent; nil: there is nothing else.
+	// Transport reaches instances that are not at agents; nil: there are none.
 	Transport http.RoundTripper
-	// Changed is told of each function of which an agent says something else than before, or that has another name here; nil: nobody is.
+	// Changed is called for each function whose report from an agent, or whose name here, has changed; nil: not
+	// called.
 	Changed func(name api.FunctionName)
-	// Tell is told in a line for people who has come, is leaving and has gone; what is wrong is a warning in the log. nil: nobody is.
+	// Tell receives a line of text when an agent comes, leaves or is gone; faults go to the log as warnings. Nil: not
+	// told.
 	Tell     func(line string)
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
@@ -90,31 +92,31 @@ type Front struct {
 	deps    Deps
 	log     *slog.Logger
 	metrics *metrics
-	run     string // of this process, so that its calls are nobody else's
+	run     string // identifies this process, so that its calls are not taken for another's
 
-	telling sync.Mutex // held while the activator is told what has changed, so that it hears it in order; taken before mu
+	telling sync.Mutex // held while the activator is told of changes, to keep them in order; locked before mu
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	declared   map[string]Declaration
-	namespaces map[string]bool     // that declarations name
-	byTenant   bool                // some cluster may not see each tenant's requests
+	namespaces map[string]bool     // those in declarations
+	byTenant   bool                // some cluster may not see every tenant's requests
 	sessions   map[string]*session // by agent
 	functions  map[api.FunctionName]*function
-	near       map[api.FunctionName]*near // those of this machine
-	out        []api.Event                // for this machine's parts
-	passing    bool                       // somebody passes out on
-	links      map[net.Conn]*session      // connections for requests, those of sessions that have ended included
-	seq        uint64                     // of the last status of an instance, the last attempt, or the last order to an agent
+	near       map[api.FunctionName]*near // this machine's functions
+	out        []api.Event                // for this machine's own components
+	passing    bool                       // a goroutine is sending out
+	links      map[net.Conn]*session      // connections for requests, including those of ended sessions
+	seq        uint64                     // the last number of an instance status, an attempt, or an order to an agent
 	begun      time.Time
-	ending     bool                               // agents are told so
+	ending     bool                               // agents have been told
 	lost       map[string]lost                    // by cluster
 	shut       map[string]shut                    // agents, by process
-	rejected   map[string]rejection               // the last of each declared cluster, until one of its agents comes
-	owners     map[api.ModelName]api.FunctionName // of names that clients use
-	strangers  time.Time                          // when the last of them was logged
+	rejected   map[string]rejection               // the last one of each declared cluster, until one of its agents comes
+	owners     map[api.ModelName]api.FunctionName // of the names that clients use
+	strangers  time.Time                          // when the last one was logged
 }
 
-// New makes a front door. It starts nothing.
+// New returns a front door. It starts no goroutine.
 func New(cfg Config, deps Deps) (*Front, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -143,8 +145,8 @@ func New(cfg Config, deps Deps) (*Front, error) {
 		begun: time.Now(), lost: map[string]lost{}, shut: map[string]shut{}, rejected: map[string]rejection{}, owners: map[api.ModelName]api.FunctionName{}}, nil
 }
 
-// Declare replaces the declarations. Sessions of clusters that are not declared any more, or whose
-// declaration allows less than before, end; their agents may come again.
+// Declare replaces the declarations. Sessions end if their cluster is no longer declared, or its declaration has
+// changed; their agents may come back.
 func (f *Front) Declare(list []Declaration) error {
 	all := make(map[string]Declaration, len(list))
 	for _, d := range list {
@@ -159,7 +161,7 @@ func (f *Front) Declare(list []Declaration) error {
 	f.change(func() (tell []func()) {
 		f.declared, f.byTenant, f.namespaces = all, false, map[string]bool{}
 		for _, d := range all {
-			f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // it has to choose as well
+			f.byTenant = f.byTenant || len(d.Tenants) > 0 || d.Front // a front door has to choose as well
 			for _, p := range d.Functions {
 				if namespace, _, named := strings.Cut(p, "/"); named && !strings.ContainsAny(namespace, `*?[\\`) {
 					f.namespaces[namespace] = true
@@ -181,7 +183,7 @@ func (f *Front) Declare(list []Declaration) error {
 	return nil
 }
 
-// equal compares what JSON makes of two declarations.
+// equal compares two declarations by their JSON.
 func equal(a, b Declaration) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
@@ -195,7 +197,7 @@ func (f *Front) declaration(cluster string) (Declaration, bool) {
 	return d, ok
 }
 
-// change has do change what mu guards, and then the activator told what do returns.
+// change calls do with mu locked, and then tells the activator the changes that do returns.
 func (f *Front) change(do func() []func()) {
 	f.telling.Lock()
 	defer f.telling.Unlock()
@@ -208,7 +210,7 @@ func (f *Front) change(do func() []func()) {
 	f.passOn()
 }
 
-// begin takes a session in, if it may begin. One of the same agent ends.
+// begin adds a session, if it is admitted, and ends the agent's earlier one.
 func (f *Front) begin(s *session) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +226,8 @@ func (f *Front) begin(s *session) error {
 	return nil
 }
 
-// GoAway tells the agents that this front door ends: it takes no new requests, and those that it has are served to their end.
+// GoAway tells the agents that this front door ends: it sends no new requests, and its running ones are served to
+// their end.
 func (f *Front) GoAway() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,13 +238,14 @@ func (f *Front) GoAway() {
 	}
 }
 
-// lose forgets a session, which ended by err or without a fault, and what it offered where no later one has offered it anew.
+// lose removes a session, which ended with err or without a fault, and its offers unless a later session has made
+// them again.
 func (f *Front) lose(s *session, err error) {
 	f.mu.Lock()
 	replaced, leaving := f.sessions[s.agent()] != s, s.leaving
 	dead := !replaced && time.Since(s.heard) >= exchange.DeadAfter
 	f.mu.Unlock()
-	if s.pool.Retire(); dead { // else what runs goes on to its end
+	if s.pool.Retire(); dead { // otherwise running requests finish
 		f.closeLinks(s)
 	}
 	after := time.Since(s.since).Round(time.Millisecond)
@@ -281,7 +285,7 @@ func (f *Front) lose(s *session, err error) {
 	s.end("it has ended")
 }
 
-// hear takes in what an agent says.
+// hear applies an agent's message.
 func (f *Front) hear(s *session, up *exchange.Up) error {
 	var err error
 	f.change(func() (tell []func()) {
@@ -329,7 +333,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 			for _, fn := range f.functions {
 				f.reconsider(fn) // it may have waited for this
 				if fn.lost == s.hello.Cluster && len(fn.offers) == 0 {
-					tell, renamed = append(tell, f.remove(fn)...), true // it has come again, and has it no more
+					tell, renamed = append(tell, f.remove(fn)...), true // its cluster returned without it
 				}
 			}
 			t, fns := f.notOffered(s)
@@ -344,7 +348,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 		for _, fn := range changed {
 			tell = append(tell, f.sync(fn)...)
 		}
-		for _, state := range up.Functions { // the activator has heard of the functions
+		for _, state := range up.Functions { // the activator knows the functions by now
 			if fn := changed[state.Name]; fn != nil && fn.offers[s.agent()] != nil {
 				tell = append(tell, f.observe(fn.offers[s.agent()], ""))
 			}
@@ -354,7 +358,7 @@ func (f *Front) hear(s *session, up *exchange.Up) error {
 	return err
 }
 
-// moved tells the activator how long the way to an agent is, where that is news. The caller holds mu.
+// moved tells the activator the round-trip time to an agent, if it has changed. The caller holds mu.
 func (f *Front) moved(s *session) (tell []func()) {
 	if (s.way - s.wayTold).Abs() < api.SameWay/4 {
 		return nil
@@ -368,22 +372,22 @@ func (f *Front) moved(s *session) (tell []func()) {
 	return tell
 }
 
-// addresses of functions at agents end in it.
+// domain is the suffix of the addresses of functions at agents.
 const domain = ".cluster"
 
-// endpoint is where the activator sends what is for a function at an agent.
+// endpoint returns the address of a function at an agent, for the activator.
 func endpoint(agent string, name api.FunctionName) api.Endpoint {
 	return api.Endpoint("http://" + hex.EncodeToString([]byte(name)) + "." + hex.EncodeToString([]byte(agent)) + domain)
 }
 
-// RoundTrip sends a request to the function that the host of its URL names, by a connection of its agent.
+// RoundTrip sends a request to the function that the host of its URL names, over a connection of its agent.
 func (f *Front) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, far := strings.CutSuffix(r.URL.Host, domain)
 	if !far {
 		if f.deps.Transport == nil {
 			return nil, fmt.Errorf("clusters: %s is no agent's", r.URL.Host)
 		}
-		return f.deps.Transport.RoundTrip(r) // the transport's own
+		return f.deps.Transport.RoundTrip(r) // the transport's error
 	}
 	name, agent, _ := strings.Cut(host, ".")
 	function, err := hex.DecodeString(name)

@@ -15,37 +15,38 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// function is one function that agents serve. The mutex of the Front guards it.
+// function is one function that agents serve. The Front's mutex guards it.
 type function struct {
 	name   api.FunctionName
 	offers map[string]*offer       // by agent
-	spec   api.Function            // as the activator was told; empty: it was not
+	spec   api.Function            // as last told to the activator; empty: not told
 	failed bool                    // the activator was told that it can't start
-	demand api.Demand              // the last of the activator
-	theirs map[string]api.Demand   // the last of other front doors, by who says so
+	demand api.Demand              // the activator's last demand
+	theirs map[string]api.Demand   // the last demand of other front doors, by sender
 	forget *time.Timer             // nil: it is served
-	lost   string                  // the cluster that was the last to have it, and was lost with it; empty: it said that it has it no more
-	away   *api.Error              // why requests are refused: that cluster has not come again; nil: they are not
+	lost   string                  // the lost cluster that was the last to have it; empty: the cluster reported that it no longer has it
+	away   *api.Error              // why requests are refused: that cluster has not returned; nil: they are not
 	placed *placement              // nil: it is not this front door's to place
-	wakes  wakes                   // the last that requests were held here for
-	sweep  *time.Timer             // has it removed where it is not wanted any more; nil: it was never armed
-	born   uint64                  // one that came later has a greater one
-	claims map[api.ModelName]claim // by names that it may have
+	wakes  wakes                   // the last wakes that requests were held here for
+	sweep  *time.Timer             // removes it when it is unused; nil: never armed
+	born   uint64                  // a later function has a greater one
+	claims map[api.ModelName]claim // by the names that it may have
 }
 
 // offer is a function at one agent.
 type offer struct {
 	session *session
 	state   exchange.Function
-	since   time.Time // of its state
-	had     bool      // it has demand
-	asked   int       // how many of the requests that wait it is to take
-	// unloaded is since when nothing of it is loaded there; zero: something is.
+	since   time.Time // when its state began
+	had     bool      // it had demand
+	asked   int       // how many waiting requests it was asked to take
+	// unloaded is when the last instance there was unloaded; zero: one is loaded.
 	unloaded time.Time
-	removing uint64 // the order by which the agent was told that it is not wanted any more; 0: it was not
+	removing uint64 // the order that told the agent to remove it; 0: none
 }
 
-// offered takes in the state of a function at an agent. fn is nil where nothing comes of it; renamed says that it is offered by other names than before.
+// offered applies the state of a function at an agent. fn is nil if there is no effect; renamed reports that its
+// names have changed.
 func (f *Front) offered(s *session, state exchange.Function) (fn *function, renamed bool, tell []func()) {
 	if !s.declared.allows(state.Name) {
 		was := s.denied[state.Name]
@@ -101,7 +102,7 @@ func (f *Front) offered(s *session, state exchange.Function) (fn *function, rena
 	return fn, old == nil || !slices.Equal(old.wanted(), o.wanted()), nil
 }
 
-// newFunction is a function that was not known. The caller holds mu.
+// newFunction adds a function. The caller holds mu.
 func (f *Front) newFunction(name api.FunctionName) *function {
 	f.seq++
 	fn := &function{name: name, offers: map[string]*offer{}, born: f.seq}
@@ -109,10 +110,11 @@ func (f *Front) newFunction(name api.FunctionName) *function {
 	return fn
 }
 
-// usable says whether the agent can have it awake.
+// usable reports whether the agent can have it awake.
 func (o *offer) usable() bool { return !o.session.leaving && o.removing == 0 && o.state.Failed == nil }
 
-// notOffered removes what an earlier session of the agent offered and s, which has said all, does not.
+// notOffered removes the offers of an earlier session of the agent that s, whose report is complete, has not
+// repeated.
 func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
 	for _, fn := range f.functions {
 		if o := fn.offers[s.agent()]; o != nil && o.session != s {
@@ -124,12 +126,13 @@ func (f *Front) notOffered(s *session) (tell []func(), fns []*function) {
 	return tell, fns
 }
 
-// instance is what the activator calls a function at an agent.
+// instance returns the activator's instance ID of a function at an agent.
 func instance(agent string, name api.FunctionName) api.InstanceID {
 	return api.InstanceID(agent + "/" + string(name))
 }
 
-// observe tells the activator of a function at an agent, as of an instance. as is the state that it has whatever the agent said; empty: what it said.
+// observe returns the report of a function at an agent to the activator. as overrides the reported state; empty: it
+// does not.
 func (f *Front) observe(o *offer, as api.State) func() {
 	f.seq++
 	st := o.status(as, f.seq)
@@ -137,7 +140,7 @@ func (f *Front) observe(o *offer, as api.State) func() {
 	return func() { f.deps.Activator.ObserveInstance(st) }
 }
 
-// status is a function at an agent as an instance.
+// status returns a function at an agent as an instance's status.
 func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
 	state, s := o.state, o.session
 	st := api.InstanceStatus{
@@ -145,12 +148,12 @@ func (o *offer) status(as api.State, seq uint64) api.InstanceStatus {
 		Endpoint: endpoint(s.agent(), state.Name), Concurrency: state.Places, Adapters: state.Adapters, Way: s.way, Cost: s.declared.Cost,
 	}
 	if st.State == api.Awake && (state.Places == 0 || s.leaving) {
-		st.State = api.Draining // it finishes what it has, and takes nothing new
+		st.State = api.Draining // it finishes its requests, and accepts no new ones
 	}
 	return st
 }
 
-// sync tells the activator what the offers make of the function, and divides its demand anew.
+// sync updates the function in the activator from its offers, and divides its demand again.
 func (f *Front) sync(fn *function) (tell []func()) {
 	defer func() { tell = append(tell, func() { f.deps.Changed(fn.name) }) }()
 	f.armSweep(fn)
@@ -180,8 +183,8 @@ func (f *Front) sync(fn *function) (tell []func()) {
 	return tell
 }
 
-// drop gives up a function that nobody has served for long. One that was lost with its cluster is refused until that comes again. Of these no more
-// are kept than an agent may offer.
+// drop removes a function that has long been unserved. If its cluster was lost, requests are refused until it
+// returns. The number of functions kept this way is limited to what one agent may offer.
 func (f *Front) drop(fn *function) {
 	f.change(func() []func() {
 		if len(fn.offers) > 0 || fn.placed != nil || f.functions[fn.name] != fn {
@@ -201,10 +204,10 @@ func (f *Front) drop(fn *function) {
 	})
 }
 
-// retryAway is when a client may come again whose function is in a cluster that is lost.
+// retryAway is the Retry-After for a function in a lost cluster.
 const retryAway = 5 * time.Second
 
-// remove forgets a function. The caller holds mu.
+// remove removes a function. The caller holds mu.
 func (f *Front) remove(fn *function) []func() {
 	if fn.placed != nil || f.functions[fn.name] != fn {
 		return nil
@@ -219,8 +222,9 @@ func (f *Front) remove(fn *function) []func() {
 	return []func(){func() { f.deps.Activator.RemoveFunction(fn.name) }}
 }
 
-// merged is the function as clients see it: the names that its agents have for it, and that it has. The agent whose name comes first says what the
-// others differ in. One without another name is served by its full one. The caller holds mu.
+// merged returns the function as clients see it, with the names that its agents give it and that it owns. If the
+// agents differ in other fields, the agent that sorts first wins. A function without another name is served by its
+// full one. The caller holds mu.
 func (f *Front) merged(fn *function) api.Function {
 	spec := api.Function{Name: fn.name, FullNameOnly: !f.has(fn.name, api.ModelName(fn.name.Name()))}
 	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
@@ -241,7 +245,7 @@ func (f *Front) merged(fn *function) api.Function {
 	return spec
 }
 
-// failure says why no agent can start the function; nil: one can.
+// failure returns why no agent can start the function; nil: one can.
 func (fn *function) failure() *api.Error {
 	var last *exchange.Failure
 	for _, o := range fn.offers {
@@ -256,8 +260,8 @@ func (fn *function) failure() *api.Error {
 	return last.AsError()
 }
 
-// Emit implements [api.Emitter]: the activator's events come here. The demand for functions of agents goes to
-// agents; everything that is about a function of this machine goes to its own autoscaler.
+// Emit implements [api.Emitter] for the activator's events. The demand for functions of agents goes to agents; events
+// of this machine's functions go to its own autoscaler.
 func (f *Front) Emit(e api.Event) {
 	name := api.FunctionName(e.Subject)
 	f.mu.Lock()
@@ -276,8 +280,9 @@ func (f *Front) Emit(e api.Event) {
 	f.passOn()
 }
 
-// divide sends the demand of a function to those of its agents who should have it, and to this machine where it has it itself: that of
-// this front door to any, that of another to those that are no front doors. The caller holds mu, and calls [Front.passOn] after it.
+// divide sends a function's demand to the chosen agents, and to this machine if it has the function itself. This
+// front door's demand may go to any agent; another front door's, only to those that are no front doors. The caller
+// holds mu, and calls [Front.passOn] after it.
 func (f *Front) divide(fn *function) {
 	f.reconsider(fn)
 	list := make([]choose.Cluster, 0, len(fn.offers))
@@ -316,11 +321,11 @@ func (f *Front) divide(fn *function) {
 		d.Waiting = parts[agent].waiting
 		if o.asked = d.Waiting; d.Waiting > 0 {
 			if o.session.declared.Front {
-				d.Tenants = parts[agent].tenants // it has to choose as well
+				d.Tenants = parts[agent].tenants // a front door has to choose as well
 			}
 			d.OldestAge, d.Trace = all.OldestAge, all.Trace
 			d.WaitingTokens = all.WaitingTokens * api.Tokens(d.Waiting) / api.Tokens(all.Waiting)
-		} else if !o.had { // it was told that nothing is wanted
+		} else if !o.had { // it already has no demand
 			continue
 		}
 		o.had = d.Waiting > 0
@@ -329,13 +334,14 @@ func (f *Front) divide(fn *function) {
 	}
 }
 
-// part is the demand that an agent gets.
+// part is the demand for one agent.
 type part struct {
 	waiting int
 	tenants map[string]int
 }
 
-// share adds to the parts of agents what a demand gives each; it goes to those who may see it. The caller holds mu.
+// share adds a demand's division among agents to parts; requests go only to agents that may see them. The caller
+// holds mu.
 func (f *Front) share(fn *function, parts map[string]part, list []choose.Cluster, d api.Demand) {
 	regions := f.regions(fn)
 	for _, g := range f.groups(fn, d) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// told is what an activator was told last.
+// told holds what an activator was last told.
 type told struct {
 	functions map[api.FunctionName]api.Function
 	instances map[api.InstanceID]api.InstanceStatus
@@ -28,7 +28,8 @@ func newSession(cluster string, functions ...string) *session {
 		demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}
 }
 
-// FuzzHear: whatever an agent says, it is offered for no function that its cluster may not serve, and takes no name from one that has it.
+// FuzzHear: whatever an agent sends, it offers only functions that its cluster may serve, and takes no name from its
+// owner.
 func FuzzHear(f *testing.F) {
 	f.Add([]byte(`{"functions":[{"name":"east/x","model":"chat","aliases":["default/chat","y"],"adapters":["chat"],"seq":1,"state":"awake","places":3}],"complete":true}`))
 	f.Add([]byte(`{"functions":[{"name":"default/chat","model":"chat","seq":1,"state":"awake","places":3}]}`))

@@ -12,11 +12,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// stuck is an instance whose first request is not answered until it is ended; others are answered at once.
+// stuck is an instance whose first request is not answered until it is cancelled; others are answered at once.
 type stuck struct {
-	begun, ended chan struct{} // the first one's
+	begun, ended chan struct{} // of the first request
 	first        sync.Once
-	others       chan struct{} // one for each
+	others       chan struct{} // one value for each
 }
 
 func newStuck() *stuck {
@@ -24,7 +24,7 @@ func newStuck() *stuck {
 }
 
 func (s *stuck) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // else nobody sees that the client leaves
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise the client's leaving goes unnoticed
 	is := false
 	s.first.Do(func() { is = true })
 	if is {
@@ -39,7 +39,7 @@ func (s *stuck) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 const doubles = "rouse_cluster_double_executions_total"
 
-// count is the sum of a metric of the front door.
+// count returns the sum of a metric of the front door.
 func (f *front) count(t testing.TB, name string) (n float64) {
 	t.Helper()
 	families, err := f.registry.Gather()
@@ -56,8 +56,8 @@ func (f *front) count(t testing.TB, name string) (n float64) {
 	return n
 }
 
-// TestLease: a cluster that is cut off for longer than its lease ends what has no first byte, while it is cut off; the front
-// door has it answered once when the network is back.
+// TestLease: a cluster that is cut off for longer than its lease cancels requests without a first byte; the front
+// door gets each answered once when the network is back.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -80,7 +80,7 @@ func TestLease(t *testing.T) {
 	<-s.begun
 	w.up.shut()
 	w.down.shut()
-	ask() // it is under way in the network when the lease ends
+	ask() // it is in transit when the lease ends
 	<-s.ended
 	if len(s.others) > 0 {
 		t.Error("an attempt has begun that could not come through")
@@ -96,8 +96,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestDoubleExecution: where the front door has given an attempt up of which its cluster does not know that, the later attempt ends the
-// older one, and that is counted.
+// TestDoubleExecution: if the front door has given up an attempt and its cluster does not know, the later attempt
+// cancels the earlier one, and that is counted.
 func TestDoubleExecution(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -124,7 +124,7 @@ func TestDoubleExecution(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	for f.count(t, doubles) != 1 { // the next beat says it
+	for f.count(t, doubles) != 1 { // the next beat reports it
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():

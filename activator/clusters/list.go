@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// List says how the declared clusters are, in the order of their names.
+// List returns the state of the declared clusters, ordered by name.
 func (f *Front) List() []admin.Cluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -20,7 +20,7 @@ func (f *Front) List() []admin.Cluster {
 	return list
 }
 
-// show says how one cluster is. The caller holds mu.
+// show returns the state of one cluster. The caller holds mu.
 func (f *Front) show(d Declaration) admin.Cluster {
 	c := admin.Cluster{Name: d.Name, Front: d.Front, State: admin.ClusterAway}
 	if l, was := f.lost[d.Name]; was {

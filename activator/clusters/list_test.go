@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// TestList: what is known of a cluster that has joined, of one that offers what it may not, and of one that was never there.
+// TestList: the state of a cluster that has joined, of one with a forbidden offer, and of one that was never there.
 func TestList(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -20,10 +20,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// strangers bound the connections that belong to no session.
+// strangers limits the connections that belong to no session.
 var strangers = inbound.Limits{All: 256, Address: 64, Wait: 5 * time.Second}
 
-// TLS is cfg with what a front door's port needs: TLS 1.3, the protocols of control streams and links, and a request in one record.
+// TLS returns a copy of cfg for a front door's port: TLS 1.3, the protocols of control streams and links, and one
+// record per request.
 func TLS(cfg *tls.Config) *tls.Config {
 	cfg = cfg.Clone()
 	cfg.MinVersion = tls.VersionTLS13
@@ -35,7 +36,7 @@ func TLS(cfg *tls.Config) *tls.Config {
 	return cfg
 }
 
-// Serve takes agents in at l until ctx ends, and then ends their sessions and links. cfg comes from [TLS].
+// Serve accepts agents at l until ctx ends, and then ends their sessions and links. cfg comes from [TLS].
 func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) error {
 	l = inbound.NewListener(l, strangers, f.log)
 	control := link.NewListener(l.Addr())
@@ -63,7 +64,7 @@ func (f *Front) Serve(ctx context.Context, l net.Listener, cfg *tls.Config) erro
 	return fmt.Errorf("accept agents: %w", ended)
 }
 
-// accept shakes hands and gives the connection to what its protocol says.
+// accept performs the handshake and dispatches the connection by its protocol.
 func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *link.Listener) {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		f.stranger(conn, err)
@@ -79,10 +80,10 @@ func (f *Front) accept(ctx context.Context, conn *tls.Conn, control *link.Listen
 	}
 }
 
-// strangersEvery is how often one is logged: anybody may dial.
+// strangersEvery limits how often a stranger is logged: anybody may dial.
 const strangersEvery = 10 * time.Second
 
-// stranger sends away who is no agent.
+// stranger closes a connection that is no agent's.
 func (f *Front) stranger(conn *tls.Conn, err error) {
 	_ = conn.Close()
 	f.metrics.refused.Inc()
@@ -95,7 +96,7 @@ func (f *Front) stranger(conn *tls.Conn, err error) {
 	f.log.Log(context.Background(), level, "who dialled is no agent", "from", conn.RemoteAddr().String(), "error", err)
 }
 
-// join makes a connection one of a session's, if one knows it.
+// join adds a connection to its session, if the session exists.
 func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	var s *session
 	err := link.Accept(ctx, conn, func(h link.Hello) (*link.Pool, error) {
@@ -117,11 +118,10 @@ func (f *Front) join(ctx context.Context, conn *tls.Conn) {
 	}
 	select {
 	case s.linked <- struct{}{}:
-	default: // it had one before
+	default: // it has had a link before
 	}
 }
 
-// unlink forgets a connection that has ended.
 func (f *Front) unlink(conn net.Conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +131,7 @@ func (f *Front) unlink(conn net.Conn) {
 	f.metrics.links.WithLabelValues(s.hello.Cluster).Dec()
 }
 
-// closeLinks ends the connections of a session, or all if it is nil, and their requests with an error.
+// closeLinks closes the connections of a session, or all if s is nil, which fails their requests.
 func (f *Front) closeLinks(s *session) {
 	f.mu.Lock()
 	var all []net.Conn
@@ -142,16 +142,16 @@ func (f *Front) closeLinks(s *session) {
 	}
 	f.mu.Unlock()
 	for _, conn := range all {
-		_ = conn.(*tls.Conn).NetConn().Close() // whoever uses it sees that
+		_ = conn.(*tls.Conn).NetConn().Close() // its users get an error
 	}
 }
 
-// shaken are the credentials of connections whose handshake is over.
+// shaken are credentials for connections that have completed the handshake.
 type shaken struct {
 	credentials.TransportCredentials
 }
 
-// secured has what TLS says of an agent's connection.
+// secured holds the TLS state of an agent's connection.
 type secured struct {
 	credentials.TLSInfo
 	conn *inbound.Conn

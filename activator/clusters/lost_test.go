@@ -12,8 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestRuntimeFails: a request whose runtime ends before the first byte, in a cluster that has no other place for it, is tried
-// again by the front door, in every API's shape.
+// TestRuntimeFails: if a runtime ends before a request's first byte, in a cluster without another slot for it, the
+// front door retries the request, in every API's format.
 func TestRuntimeFails(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{chatPath, "/v1/messages", "/api/chat"} {
@@ -43,8 +43,8 @@ func TestRuntimeFails(t *testing.T) {
 	}
 }
 
-// TestClusterIsLost: what only a lost cluster has is refused with a 503 that says when to come again, a stream that it had begun ends, and it is
-// served again once the cluster is back.
+// TestClusterIsLost: a request for a function that only a lost cluster has gets a 503 with a time to retry, its
+// running stream ends, and the function is served again once the cluster is back.
 func TestClusterIsLost(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -97,9 +97,9 @@ func TestClusterIsLost(t *testing.T) {
 		}
 	}
 	west.stop()
-	offering(t, f, pool, "west", "w") // it has nothing any more
+	offering(t, f, pool, "west", "w") // it no longer has any
 	for f.activator.Declared(chat.Name) {
-		time.Sleep(time.Millisecond) // there is no event for it
+		time.Sleep(time.Millisecond) // there is no event to wait for
 	}
 	if code, body := f.ask(t, "chat"); code != http.StatusNotFound {
 		t.Errorf("what the cluster has no more: %d %s", code, body)

@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of the front door's clusters.
 type metrics struct {
 	agents  *prometheus.GaugeVec
 	links   *prometheus.GaugeVec
@@ -15,7 +14,7 @@ type metrics struct {
 	refused prometheus.Counter
 }
 
-// DescribeMetrics registers the metrics of a front door with r, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers the metrics of a front door with r, without values, for listings.
 func DescribeMetrics(r prometheus.Registerer) error {
 	_, err := newMetrics(r)
 	return err

@@ -11,18 +11,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Who has which name is decided anew from all that is declared and offered whenever one of these changes:
+// The owners of names are computed again from all declarations and offers whenever one of these changes:
 //
-//  1. A function that this machine has, or has created in clusters, has the names that its manifest gives it.
-//  2. NAMESPACE/NAME is that function, and NAME the one of the namespace default, also while no agent that has it is here.
-//  3. A name that the names of a cluster's declaration match may be that of any of its functions.
-//  4. So may one that the cluster may serve as a function of the namespace default.
-//  5. A name that is no cluster's by 3 and 4 may be that of any function. But one with the prefix of a namespace that declarations name is that
-//     function's alone, by 2.
+//  1. A function that this machine has, or has created in clusters, has the names in its manifest.
+//  2. NAMESPACE/NAME is that function, and NAME the one in the namespace default, even while no agent has it.
+//  3. A name that a cluster's declaration allows by its names may go to any of the cluster's functions.
+//  4. So may a name that the cluster may serve as a function of the namespace default.
+//  5. A name that 3 and 4 give to no cluster may go to any function. But a name with the prefix of a declared
+//     namespace belongs to that function alone, by 2.
 //
-// Of those that may have a name the one has it that comes first in this list, and then the one that has been here for longest.
+// Among the functions that may have a name, the first rule in this list wins, then the oldest function.
 
-// claim says by which of these rules a function may have a name: the lowest counts.
+// claim is the number of the rule by which a function may have a name: the lowest counts.
 type claim int
 
 const (
@@ -34,7 +34,7 @@ const (
 	claimFree
 )
 
-// claimOf is that of a function of a cluster.
+// claimOf returns the claim of a cluster's function on a name.
 func (f *Front) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) claim {
 	namespace, _, qualified := strings.Cut(string(name), "/")
 	switch {
@@ -55,12 +55,12 @@ func (f *Front) claimOf(d Declaration, fn api.FunctionName, name api.ModelName) 
 	return claimFree
 }
 
-// inDefault is a name, which may be one with a slash, as that of a function of the namespace default.
+// inDefault returns the function of the namespace default that a name, possibly with a slash, stands for.
 func inDefault(name api.ModelName) api.FunctionName {
 	return api.NewFunctionName(api.DefaultNamespace, strings.ReplaceAll(string(name), "/", "-"))
 }
 
-// asFunction is the function that a name means if there is one.
+// asFunction returns the function that a name means if it exists.
 func asFunction(name api.ModelName) api.FunctionName {
 	if strings.Contains(string(name), "/") {
 		return api.FunctionName(name)
@@ -68,18 +68,18 @@ func asFunction(name api.ModelName) api.FunctionName {
 	return api.NewFunctionName(api.DefaultNamespace, string(name))
 }
 
-// untagged is a name without the tag that Ollama's clients add.
+// untagged removes the tag that Ollama's clients add.
 func untagged(name api.ModelName) api.ModelName {
 	return api.ModelName(strings.TrimSuffix(string(name), names.Latest))
 }
 
-// wanted are the names that an agent has for a function.
+// wanted returns the names that an agent gives a function.
 func (o *offer) wanted() []api.ModelName {
 	all := append([]api.ModelName{o.state.Model}, o.state.Aliases...)
 	return slices.DeleteFunc(append(all, o.state.Adapters...), func(n api.ModelName) bool { return n == "" || n == api.ModelName(o.state.Name) })
 }
 
-// declaredHere is the function as this machine declares it; nil: it does not. The caller holds mu.
+// declaredHere returns the function as this machine declares it; nil: it does not. The caller holds mu.
 func (f *Front) declaredHere(fn *function) *api.Function {
 	switch n := f.near[fn.name]; {
 	case fn.placed != nil:
@@ -90,7 +90,8 @@ func (f *Front) declaredHere(fn *function) *api.Function {
 	return nil
 }
 
-// claims finds the names that a function may have, as its agents and this machine want it. Those of one that no agent has stay. The caller holds mu.
+// claims computes the names that a function may have, by its agents and this machine. Without an agent they stay as
+// they are. The caller holds mu.
 func (f *Front) claims(fn *function) {
 	spec := f.declaredHere(fn)
 	if spec == nil && len(fn.offers) == 0 {
@@ -118,7 +119,6 @@ func (f *Front) claims(fn *function) {
 	}
 }
 
-// allNames are those of a function and of its adapters.
 func allNames(spec api.Function) []api.ModelName {
 	all := spec.Names()
 	for _, a := range spec.Runtime.Adapters {
@@ -127,8 +127,8 @@ func allNames(spec api.Function) []api.ModelName {
 	return all
 }
 
-// settle decides who has which name, and tells the activator of the functions for which that changed, and agents of what is refused. The caller
-// holds mu.
+// settle computes the owners of names. It tells the activator of functions whose names have changed, and agents of
+// refusals. The caller holds mu.
 func (f *Front) settle() (tell []func()) {
 	before := f.owners
 	f.owners = map[api.ModelName]api.FunctionName{}
@@ -173,12 +173,12 @@ func (f *Front) settle() (tell []func()) {
 	return tell
 }
 
-// has says whether a function has a name. The caller holds mu.
+// has reports whether a function has a name. The caller holds mu.
 func (f *Front) has(fn api.FunctionName, name api.ModelName) bool {
 	return f.owners[untagged(name)] == fn || untagged(name) == api.ModelName(fn)
 }
 
-// refuse tells agents which of the functions and names that they offer are not taken, and why. The caller holds mu.
+// refuse tells agents which of their offered functions and names are refused, and why. The caller holds mu.
 func (f *Front) refuse() {
 	for _, s := range f.sessions {
 		all := map[exchange.Refusal]bool{}
@@ -207,7 +207,7 @@ func (f *Front) refuse() {
 	}
 }
 
-// unnamed says why a function of a cluster does not have a name; empty: it has. The caller holds mu.
+// unnamed returns why a cluster's function does not have a name; empty: it has. The caller holds mu.
 func (f *Front) unnamed(d Declaration, fn api.FunctionName, name api.ModelName) string {
 	owner := f.owners[name]
 	switch claimed := f.claimOf(d, fn, name); {

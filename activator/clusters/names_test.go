@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// offering is a cluster of one agent that says what it likes, and answers with its name.
+// offering is a cluster with one agent that offers these states, and answers with its name.
 func offering(t *testing.T, f *front, pool *x509.CertPool, cluster, token string, states ...exchange.Function) *rogue {
 	t.Helper()
 	who := hello(cluster, "a")
@@ -34,14 +34,15 @@ func offering(t *testing.T, f *front, pool *x509.CertPool, cluster, token string
 	return r
 }
 
-// named is a cluster's declaration with names.
+// named returns a cluster's declaration with names.
 func named(d clusters.Declaration, names ...string) clusters.Declaration {
 	d.Names = names
 	return d
 }
 
-// TestNamesThatAreNotItsOwn: a cluster gets no request by a name that its declaration does not allow, though it came first and nobody else has
-// the name, has joined, or is there any more; and the name is refused with its reason, in the log, to the agent and in the list.
+// TestNamesThatAreNotItsOwn: a cluster gets no request by a name that its declaration does not allow. That holds even
+// if it came first, and the name's owner has not joined or has left. The refusal is in the log, at the agent and in
+// the list.
 func TestNamesThatAreNotItsOwn(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -110,8 +111,9 @@ func TestNamesThatAreNotItsOwn(t *testing.T) {
 	}
 }
 
-// TestNamesOfOneOperator: clusters of one operator need no declaration of names, nor do those whose names are declared; which joined first does not
-// decide between a cluster for which a name is declared and one that may have it as well.
+// TestNamesOfOneOperator: clusters of one operator need no declaration of names, nor do clusters whose names are
+// declared. The order of joining does not decide between a cluster with a declared name and one that may have it as
+// well.
 func TestNamesOfOneOperator(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -140,7 +142,8 @@ func TestNamesOfOneOperator(t *testing.T) {
 	})
 }
 
-// TestNamesOfNobody: a name that is declared for no cluster is had by the first function that wants it, and never by one that wants another's.
+// TestNamesOfNobody: a name that no cluster declares goes to the first function that wants it, and never to one that
+// wants another's.
 func TestNamesOfNobody(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -12,26 +12,27 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A function of this machine that agents have too has one place more for its requests: the nearest. The machine's own
-// autoscaler hears of the requests that are for it, as a cluster does, and not of those that go elsewhere.
+// If agents also have a function of this machine, the machine is one more place for its requests: the nearest. Its
+// own autoscaler gets the demand for the requests that stay here, like a cluster, and not for those that go
+// elsewhere.
 
-// here is what this machine is called among the clusters of a function. No agent has a name without a slash.
+// here is this machine's name among the clusters of a function. Agents' names contain a slash.
 const here = "here"
 
-// near is a function of this machine. The mutex of the Front guards it.
+// near is a function of this machine. The Front's mutex guards it.
 type near struct {
 	spec      api.Function
-	instances map[api.InstanceID]api.InstanceStatus // that are not gone
-	loads     time.Duration                         // what a start took the last time; 0: nobody knows
-	failed    *api.Error                            // it can't start
-	sent      int                                   // of its requests, those at agents
-	asked     int                                   // how many of the requests that wait it is to take
-	told      api.Demand                            // the last that its autoscaler was told
-	fresh     bool                                  // it is to be told again, whether it is another or not
+	instances map[api.InstanceID]api.InstanceStatus // without those that are gone
+	loads     time.Duration                         // the duration of the last start; 0: unknown
+	failed    *api.Error                            // why it can't start; nil: it can
+	sent      int                                   // the number of its requests at agents
+	asked     int                                   // how many waiting requests it was asked to take
+	told      api.Demand                            // the last demand sent to its autoscaler
+	fresh     bool                                  // send the demand again, even if it has not changed
 }
 
-// Near says which functions this machine has itself: agents that have them too are further instances of them, and
-// the demand is divided among those and the machine's own autoscaler.
+// Near sets whether this machine has a function itself. Agents that have it too are then further instances, and the
+// demand is divided between them and the machine's own autoscaler.
 func (f *Front) Near(spec api.Function, has bool) {
 	f.change(func() (tell []func()) {
 		switch n := f.near[spec.Name]; {
@@ -43,14 +44,14 @@ func (f *Front) Near(spec api.Function, has bool) {
 			n.spec = spec
 		}
 		if fn := f.functions[spec.Name]; fn != nil {
-			fn.spec = api.Function{} // said anew where it is not near any more
+			fn.spec = api.Function{} // sent again if it is no longer near
 			tell = f.sync(fn)
 		}
 		return append(f.settle(), tell...)
 	})
 }
 
-// ObserveNear takes in a report of an instance of this machine. It tells the activator nothing.
+// ObserveNear applies a report of an instance of this machine. It does not tell the activator.
 func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.mu.Lock()
 	if n := f.near[st.Function]; n != nil {
@@ -68,8 +69,8 @@ func (f *Front) ObserveNear(st api.InstanceStatus) {
 	f.passOn()
 }
 
-// FailNear takes in that a function of this machine can't start here, or that it can again. Its requests are refused where no
-// agent can have it either.
+// FailNear sets why a function of this machine can't start here; nil: it can. Its requests are refused if no agent
+// can have it either.
 func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
 	f.change(func() []func() {
 		fn, n := f.functions[name], f.near[name]
@@ -80,13 +81,13 @@ func (f *Front) FailNear(name api.FunctionName, err *api.Error) {
 			return []func(){func() { f.deps.Activator.Fail(name, err) }}
 		}
 		f.divide(fn)
-		fn.failed = true // it is said again, whatever it was
+		fn.failed = true // tell it again in any case
 		return f.fail(fn, f.failure(fn))
 	})
 }
 
-// Moved has the activator told anew of the agents that have a function, after swap: it knows the function by another name then. What
-// instances this machine has of it by that name is to be observed anew.
+// Moved calls swap, which gives the function another name in the activator, and then reports the agents that have it
+// again. Observe the instances of this machine again afterwards.
 func (f *Front) Moved(name api.FunctionName, swap func()) {
 	f.change(func() (tell []func()) {
 		if n := f.near[name]; n != nil {
@@ -103,11 +104,11 @@ func (f *Front) Moved(name api.FunctionName, swap func()) {
 		for _, o := range fn.offers {
 			tell = append(tell, f.observe(o, ""))
 		}
-		return append(tell, func() { f.deps.Changed(name) }) // who looked in between saw none of them
+		return append(tell, func() { f.deps.Changed(name) }) // a reader in between saw none of them
 	})
 }
 
-// failure says why nobody can start a function; nil: somebody can. The caller holds mu.
+// failure returns why no cluster can start a function; nil: one can. The caller holds mu.
 func (f *Front) failure(fn *function) *api.Error {
 	n := f.near[fn.name]
 	switch {
@@ -119,7 +120,7 @@ func (f *Front) failure(fn *function) *api.Error {
 	return nil
 }
 
-// cluster is this machine among those that have the function, of whose requests running are in its instances.
+// cluster returns this machine as one of the function's clusters; running is the number of requests in its instances.
 func (n *near) cluster(running int) choose.Cluster {
 	c := choose.Cluster{Name: here, Expected: n.loads, Running: running, Concurrency: max(n.spec.Concurrency, 1), MaxScale: n.spec.MaxScale, Out: n.failed != nil, Had: n.asked > 0}
 	list := make([]api.InstanceStatus, 0, len(n.instances))
@@ -136,11 +137,11 @@ func (n *near) cluster(running int) choose.Cluster {
 	return c
 }
 
-// runs is how many of a function's requests are in this machine's instances.
+// runs returns how many of a function's requests are in this machine's instances.
 func (n *near) runs(fn *function) int { return max(fn.demand.Running-n.sent, 0) }
 
-// tellNear has this machine's autoscaler told what of a function's demand is for it, where that is news. The caller holds mu, and calls
-// [Front.passOn] after it.
+// tellNear sends this machine's autoscaler its part of a function's demand, if that has changed. The caller holds mu,
+// and calls [Front.passOn] after it.
 func (f *Front) tellNear(fn *function, n *near, waiting int, all api.Demand) {
 	now := time.Now()
 	d := fn.demand
@@ -165,7 +166,8 @@ func (f *Front) tellNear(fn *function, n *near, waiting int, all api.Demand) {
 	f.out = append(f.out, api.NewEvent(api.EventDemand, "/activator/"+d.Activator, fn.name, d))
 }
 
-// passOn passes to this machine's parts what there is for them, in order. It does not wait for another goroutine that does.
+// passOn delivers the pending events to this machine's components, in order. If another goroutine already does, it
+// returns at once.
 func (f *Front) passOn() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,14 +189,15 @@ func (f *Front) passOn() {
 	f.passing = false
 }
 
-// renewed notes that somebody has said again what waits: levels that are not repeated are forgotten. It does nothing for nil.
+// renewed marks the demand to be sent again: demand that is not repeated expires. It does nothing for nil.
 func (n *near) renewed() {
 	if n != nil {
 		n.fresh = true
 	}
 }
 
-// away counts a request that goes to an agent, until left is called, which may be more than once. nil: nobody counts it. The caller holds mu.
+// away counts a request that goes to an agent until left is called, which may be repeated. For nil it counts nothing.
+// The caller holds mu.
 func (n *near) away(f *Front) (left func()) {
 	if n == nil {
 		return nil
@@ -220,7 +223,7 @@ func counted(resp *http.Response, left func()) *http.Response {
 	return resp
 }
 
-// body says when it is closed.
+// body calls closed when it is closed.
 type body struct {
 	io.ReadCloser
 	closed func()
@@ -232,7 +235,7 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// describe says how a function is on this machine, of whose requests running are there.
+// describe returns the function's state on this machine; running is the number of its requests here.
 func (n *near) describe(running int) string {
 	switch c := n.cluster(running); {
 	case n.failed != nil:
@@ -246,7 +249,7 @@ func (n *near) describe(running int) string {
 	}
 }
 
-// awakeIn is when an instance is expected to be awake, for people; empty: nobody knows.
+// awakeIn formats the expected time until an instance is awake; empty: unknown.
 func awakeIn(expected time.Duration) string {
 	if expected <= 0 {
 		return ""

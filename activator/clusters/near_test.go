@@ -17,18 +17,18 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// machine is a front door with an instance of chat of its own, which wakes when it is wanted.
+// machine is a front door with its own instance of chat, which wakes on demand.
 type machine struct {
 	*front
 	pool *x509.CertPool // of its certificate
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	status  api.InstanceStatus
 	wakes   int
-	running int // as its autoscaler was told last
+	running int // as last told to its autoscaler
 }
 
-// newMachine makes one whose instance is in a state and wakes in a time.
+// newMachine returns a machine whose instance has a state and a wake time.
 func newMachine(t *testing.T, state api.State, wake time.Duration, declared ...clusters.Declaration) (*machine, func(name, token string, spec api.Function) *cluster) {
 	t.Helper()
 	server, pool := authority(t)
@@ -81,7 +81,7 @@ func (m *machine) woken() int {
 	return m.wakes
 }
 
-// has waits until the front door knows an agent's function to be in a state.
+// has waits until the front door has an agent's function in a state.
 func (m *machine) has(t *testing.T, cluster string, state api.State) {
 	t.Helper()
 	m.until(t, chat.Name, cluster+" is "+string(state), func(far admin.Far, _ string) bool {
@@ -94,7 +94,7 @@ func (m *machine) has(t *testing.T, cluster string, state api.State) {
 	})
 }
 
-// answers waits until a chat is answered like that: the activator is told a moment after the front door knows.
+// answers waits until a chat gets that answer: the activator is told a moment after the front door knows.
 func (m *machine) answers(t *testing.T, status int, text string) {
 	t.Helper()
 	late := time.After(20 * time.Second)
@@ -111,8 +111,8 @@ func (m *machine) answers(t *testing.T, status int, text string) {
 	}
 }
 
-// TestNearAndFar: what the machine of a front door and a cluster both have is answered by who is awake, else by who is
-// expected to be awake sooner, and nobody else is woken.
+// TestNearAndFar: a function of both the front door's machine and a cluster is served by the one that is awake,
+// otherwise by the one that is expected to be awake sooner, and the other is not woken.
 func TestNearAndFar(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -153,7 +153,8 @@ func TestNearAndFar(t *testing.T) {
 	}
 }
 
-// TestNearFails: what can't start on the machine of a front door is had from a cluster, and refused only where that can't either.
+// TestNearFails: a function that can't start on the front door's machine is served by a cluster, and refused only if
+// that can't start it either.
 func TestNearFails(t *testing.T) {
 	t.Parallel()
 	m, join := newMachine(t, api.Gone, time.Millisecond, declared("west", "w", "default/*"))
@@ -174,7 +175,7 @@ func TestNearFails(t *testing.T) {
 	}
 }
 
-// TestRunningElsewhere: the machine's autoscaler does not count requests that clusters have.
+// TestRunningElsewhere: the machine's autoscaler does not count requests in clusters.
 func TestRunningElsewhere(t *testing.T) {
 	t.Parallel()
 	m, join := newMachine(t, api.Asleep, time.Minute, declared("west", "w", "default/*"))

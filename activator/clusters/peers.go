@@ -8,10 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A front door is to another one an agent: it dials, offers what its own agents have, and passes on what it gets. What
-// other front doors offer to it it offers to nobody, so that a request makes one hop between front doors at most.
+// To another front door, a front door is an agent: it dials, offers its own agents' functions, and forwards the
+// requests that it gets. It does not offer the functions of other front doors, so a request takes at most one hop
+// between front doors.
 
-// Offered are the functions that agents of this front door serve, or may have created, other front doors not counted.
+// Offered returns the functions that agents of this front door serve or may create, without other front doors.
 func (f *Front) Offered() []api.Function {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +38,7 @@ func (f *Front) Offered() []api.Function {
 	return list
 }
 
-// Of is what the activator knows of a function at agents of this front door, other front doors not counted.
+// Of restricts an activator's statistics of a function to agents of this front door, without other front doors.
 func (f *Front) Of(a api.Activity) api.Activity {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,7 +53,7 @@ func (f *Front) Of(a api.Activity) api.Activity {
 	return a
 }
 
-// Sent is how many requests of a function that this machine has itself are at agents now.
+// Sent returns how many requests of this machine's own function are at agents now.
 func (f *Front) Sent(name api.FunctionName) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +63,7 @@ func (f *Front) Sent(name api.FunctionName) int {
 	return 0
 }
 
-// IsAgent says whether an instance is a function at an agent.
+// IsAgent reports whether an instance is a function at an agent.
 func (f *Front) IsAgent(st api.InstanceStatus) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,8 +71,8 @@ func (f *Front) IsAgent(st api.InstanceStatus) bool {
 	return fn != nil && fn.offers[strings.TrimSuffix(string(st.Instance), "/"+string(st.Function))] != nil
 }
 
-// EmitOf takes the demand of another front door for functions of this one's agents. Of a function that this machine has alone it is
-// its own autoscaler's.
+// EmitOf receives another front door's demand for functions of this one's agents. Demand for a function that only
+// this machine has goes to its own autoscaler.
 func (f *Front) EmitOf(e api.Event) {
 	var demand api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &demand) != nil {

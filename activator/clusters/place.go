@@ -10,35 +10,34 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// Times of a placement.
+// Timeouts of a placement.
 const (
-	// applyTimeout is how long an agent may take to create a function; then another one is asked.
+	// applyTimeout is how long an agent may take to create a function; after that another one is asked.
 	applyTimeout = 30 * time.Second
-	// refusedFor is how long an agent that refused a function is not asked again.
+	// refusedFor is how long an agent is not asked again after it refused a function.
 	refusedFor = 30 * time.Second
-	// retryPlace is when a client may come again whose function fits nowhere.
+	// retryPlace is the Retry-After for a function that fits nowhere.
 	retryPlace = 5 * time.Second
 )
 
-// placement is a function that was declared at this front door, to be created in a cluster that fits. The steps of its life:
+// placement is a function to be created in a matching cluster. The steps of its life:
 //
 //  1. Requests wait, and no agent that can serve them has it ([Front.consider]).
-//  2. Of the agents that it fits ([Front.candidates]) the one that package choose puts first is sent the manifest.
-//  3. The agent answers: it has it now, and is sent the demand; or it says why not, and the next one is asked.
-//  4. Nobody is left: the requests are refused with the reasons of all. A cluster that was there a moment ago
-//     is waited for.
-//  5. It has been unloaded there for long, and nothing waits: the agent is told to remove it ([Front.removeIdle]).
+//  2. The manifest is sent to the agent that package choose ranks first among its [Front.candidates].
+//  3. If the agent creates it, it gets the demand. If it refuses, the next one is asked.
+//  4. Without another agent the requests are refused, with all reasons; a cluster that has just gone is waited for.
+//  5. After long disuse the agent is told to remove it ([Front.removeIdle]).
 //
-// The mutex of the Front guards it. The methods do nothing for nil.
+// The Front's mutex guards it. The methods do nothing for nil.
 type placement struct {
 	spec     api.Function
 	selector selector
-	sent     map[string]*order    // by agent: what it has not answered, or answered and not offered yet
+	sent     map[string]*order    // by agent: unanswered, or answered and not offered yet
 	refused  map[string]*refusal  // by agent
 	began    map[string]time.Time // by agent: when it was sent
 	took     map[string]time.Duration
-	check    *time.Timer // considers it
-	at       time.Time   // when check fires; zero: it is not armed
+	check    *time.Timer // runs consider
+	at       time.Time   // when check fires; zero: not armed
 }
 
 // lost is a cluster whose last session has ended.
@@ -47,21 +46,21 @@ type lost struct {
 	at      time.Time
 }
 
-// order is a manifest on its way.
+// order is a manifest that was sent.
 type order struct {
 	session *session
 	number  uint64
 	until   time.Time
 }
 
-// refusal is why an agent does not create a function.
+// refusal is an agent's refusal to create a function.
 type refusal struct {
 	err   *api.Error
 	until time.Time
 }
 
-// Place declares a function that is to run in a cluster that its selector names. It is known from now on, and
-// created when it is wanted. One that was placed before is replaced, also where it was created.
+// Place declares a function to run in a cluster that its selector matches. It is known from now on, and created on
+// demand. It replaces an earlier placement of the same function, also where that was created.
 func (f *Front) Place(spec api.Function) error {
 	chosen, err := parseSelector(spec.Clusters)
 	if err != nil {
@@ -91,7 +90,8 @@ func (f *Front) Place(spec api.Function) error {
 	return nil
 }
 
-// Unplace forgets a function that was placed, and has it removed where this front door had it created. It returns false if it was not placed.
+// Unplace removes a placed function, also where this front door had it created. It returns false if it was not
+// placed.
 func (f *Front) Unplace(name api.FunctionName) (was bool) {
 	f.change(func() (tell []func()) {
 		fn := f.functions[name]
@@ -119,7 +119,7 @@ func (p *placement) stop() {
 	}
 }
 
-// again has it considered at a time, or before. The caller holds mu.
+// again schedules consider for a time, or earlier. The caller holds mu.
 func (p *placement) again(at time.Time) {
 	if p.at.IsZero() || at.Before(p.at) {
 		p.at = at
@@ -127,7 +127,7 @@ func (p *placement) again(at time.Time) {
 	}
 }
 
-// came notes that an agent offers it.
+// came records that an agent offers it.
 func (p *placement) came(s *session, state exchange.Function) {
 	if p == nil {
 		return
@@ -141,14 +141,14 @@ func (p *placement) came(s *session, state exchange.Function) {
 	}
 }
 
-// reconsider has a function that is placed considered soon. The caller holds mu.
+// reconsider schedules consider for a placed function now. The caller holds mu.
 func (f *Front) reconsider(fn *function) {
 	if fn.placed != nil && fn.waiting() > 0 {
 		fn.placed.again(time.Now())
 	}
 }
 
-// waiting are the requests that wait for it, here and at other front doors.
+// waiting returns the number of its waiting requests, here and at other front doors.
 func (fn *function) waiting() int {
 	n := fn.demand.Waiting
 	for _, d := range fn.theirs {
@@ -157,7 +157,7 @@ func (fn *function) waiting() int {
 	return n
 }
 
-// consider does the next step of a placement.
+// consider takes the next step of a placement.
 func (f *Front) consider(fn *function) {
 	f.change(func() []func() {
 		p := fn.placed
@@ -194,13 +194,13 @@ func (f *Front) consider(fn *function) {
 			}
 		}
 		if f.served(fn) {
-			return nil // of those for whom it is nowhere, new ones are refused ([Front.Bars]), and others wait for as long as they may
+			return nil // new requests from barred clients are refused ([Front.Bars]), and waiting ones wait for as long as they may
 		}
 		return f.fail(fn, fn.nowhere(why))
 	})
 }
 
-// served says whether a cluster can have the function awake. The caller holds mu.
+// served reports whether a cluster can have the function awake. The caller holds mu.
 func (f *Front) served(fn *function) bool {
 	for _, o := range fn.offers {
 		if o.usable() {
@@ -210,7 +210,7 @@ func (f *Front) served(fn *function) bool {
 	return false
 }
 
-// placeable says whether an agent of this front door may create the function. The caller holds mu.
+// placeable reports whether an agent of this front door may create the function. The caller holds mu.
 func (f *Front) placeable(fn *function) bool {
 	for _, s := range f.sessions {
 		if !s.declared.Front && !s.leaving && s.declared.allows(fn.name) && fn.placed.selector.matches(s.labels()) && accepts(s.accepts, fn.name) {
@@ -220,19 +220,21 @@ func (f *Front) placeable(fn *function) bool {
 	return false
 }
 
-// later says whether an offer is that of another front door that may have a function created, which this one may too. The caller holds mu.
+// later reports whether an offer is another front door's, which may have the function created, as this one may too.
+// The caller holds mu.
 func (f *Front) later(fn *function, o *offer) bool {
 	return fn.placed != nil && o.session.declared.Front && o.state.State == api.Gone && f.placeable(fn)
 }
 
-// unserved are the requests that no cluster which may see them can have the function awake for. The caller holds mu.
+// unserved returns the waiting requests for which no cluster that may see them can have the function awake. The
+// caller holds mu.
 func (f *Front) unserved(fn *function) (list []group) {
 	count := func(d api.Demand, own bool) {
 		for _, g := range f.groups(fn, d) {
 			seen := false
 			for _, o := range fn.offers {
 				if o.session.declared.Front && (!own || f.later(fn, o)) {
-					continue // what waits at one front door never goes by two others
+					continue // a request at one front door never goes through two others
 				}
 				seen = seen || o.usable() && bars(o.session.declared, fn.placed.spec.Regions, g.tenant) == ""
 			}
@@ -248,7 +250,7 @@ func (f *Front) unserved(fn *function) (list []group) {
 	return list
 }
 
-// pending is until when an agent that was sent the manifest is waited for; zero: none is.
+// pending returns until when to wait for an agent that was sent the manifest; zero: none.
 func (f *Front) pending(p *placement, now time.Time) (until time.Time) {
 	for agent, o := range p.sent {
 		switch {
@@ -285,7 +287,7 @@ func (f *Front) send(fn *function, s *session) {
 	s.nudge()
 }
 
-// answered takes in what an agent says of what it accepts, and of manifests. The caller holds mu.
+// answered applies an agent's report of what it accepts, and its answers to manifests. The caller holds mu.
 func (f *Front) answered(s *session, up *exchange.Up) (tell []func()) {
 	if up.Accepts != nil {
 		s.accepts = *up.Accepts
@@ -316,7 +318,7 @@ func (f *Front) answered(s *session, up *exchange.Up) (tell []func()) {
 	return tell
 }
 
-// placing has the other front doors told whether this one may have a function created. The caller holds mu.
+// placing tells the other front doors whether this one may have a function created. The caller holds mu.
 func (f *Front) placing(fn *function) []func() {
 	if fn.placed == nil {
 		return nil
@@ -324,7 +326,7 @@ func (f *Front) placing(fn *function) []func() {
 	return []func(){func() { f.deps.Changed(fn.name) }}
 }
 
-// removeAfter is how long it may be unloaded where it was created.
+// removeAfter returns how long it may stay unloaded in a cluster before it is removed there.
 func (fn *function) removeAfter() time.Duration {
 	if fn.placed != nil && fn.placed.spec.RemoveAfter > 0 {
 		return fn.placed.spec.RemoveAfter
@@ -332,7 +334,7 @@ func (fn *function) removeAfter() time.Duration {
 	return api.DefaultRemoveAfter
 }
 
-// armSweep has the function removed in time where it is not wanted any more. The caller holds mu.
+// armSweep schedules the removal of the function where it is unused. The caller holds mu.
 func (f *Front) armSweep(fn *function) {
 	var first time.Time
 	for _, o := range fn.offers {
@@ -351,14 +353,14 @@ func (f *Front) armSweep(fn *function) {
 	}
 }
 
-// removeIdle removes a function where it has been unloaded for long, while nothing waits for it.
+// removeIdle removes a function where it has been unloaded for long and nothing waits for it.
 func (f *Front) removeIdle(fn *function) {
 	f.change(func() []func() {
 		if f.functions[fn.name] != fn {
 			return nil
 		}
 		if fn.waiting() > 0 {
-			return nil // it is about to be loaded; a change arms the sweep anew
+			return nil // it is about to be loaded; a change arms the sweep again
 		}
 		now := time.Now()
 		for _, o := range fn.offers {
@@ -371,7 +373,7 @@ func (f *Front) removeIdle(fn *function) {
 	})
 }
 
-// removeAt tells an agent that a function that this front door had created there is not wanted any more. The caller holds mu.
+// removeAt tells an agent to remove a function that this front door had created there. The caller holds mu.
 func (f *Front) removeAt(fn *function, o *offer) {
 	if !o.state.Applied || o.removing != 0 {
 		return

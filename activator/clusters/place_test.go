@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// TestCreatedWhileItsRequestWaits: a function that no cluster has is created in the one that its selector names, and answers;
-// it is removed when nothing of it has been loaded there for long, and created again when it is wanted again.
+// TestCreatedWhileItsRequestWaits: a function that no cluster has is created where its selector matches, and answers.
+// It is removed after long disuse there, and created again on demand.
 func TestCreatedWhileItsRequestWaits(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -25,7 +25,7 @@ func TestCreatedWhileItsRequestWaits(t *testing.T) {
 	east.Labels = map[string]string{"gpu": "h100"}
 	f := newFront(t, server, west, east)
 	w := newSite(t, "west", pool, siteConfig{labels: map[string]string{"gpu": "a100"}, accept: everything}, f.at)
-	e := newSite(t, "east", pool, siteConfig{labels: map[string]string{"gpu": "a100"}, accept: everything}, f.at) // what is declared counts
+	e := newSite(t, "east", pool, siteConfig{labels: map[string]string{"gpu": "a100"}, accept: everything}, f.at) // the declaration overrides it
 	if err := f.Place(placed("gpu in (h100, h200)")); err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +50,13 @@ func TestCreatedWhileItsRequestWaits(t *testing.T) {
 	}
 }
 
-// TestRefusedElsewhere: a cluster that does not take a function says why; the next one is asked, and where nobody is left the client is told all reasons.
+// TestRefusedElsewhere: a cluster that refuses a function gives a reason; then the next one is asked; when none is
+// left the client gets all reasons.
 func TestRefusedElsewhere(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
 	west, east, north, south := declared("west", "west", "default/*"), declared("east", "east", "default/*"), declared("north", "north", "other/*"), declared("south", "south", "default/*")
-	east.Cost = 10 // the last
+	east.Cost = 10 // asked last
 	f := newFront(t, server, west, east, north, south)
 	w := newSite(t, "west", pool, siteConfig{accept: everything}, f.at)
 	w.refuses = api.Errorf(http.StatusConflict, api.CodeStartFailed, "its disk is full")
@@ -84,8 +85,8 @@ func TestRefusedElsewhere(t *testing.T) {
 	}
 }
 
-// TestCreatedOnce: what somebody else declared in a cluster is used and never removed; two front doors with one manifest
-// have one function, which is there for as long as one of them wants it.
+// TestCreatedOnce: a function that is declared in a cluster is used and never removed; two front doors with one
+// manifest share one function, which exists while one of them needs it.
 func TestCreatedOnce(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -114,7 +115,7 @@ func TestCreatedOnce(t *testing.T) {
 	}
 	w.unload("default/own")
 	w.unload("default/chat")
-	applied, removed := 0, 0 // by b too, where it was asked before it had heard that the function is there
+	applied, removed := 0, 0 // by b too, if it was asked before it knew of the function
 	for applied == 0 || removed < applied {
 		switch got := <-w.changes; got {
 		case "apply default/chat":
@@ -133,7 +134,7 @@ func TestCreatedOnce(t *testing.T) {
 	}
 }
 
-// TestCreatedByBoth: two front doors that want a function at once have one, which is there until neither wants it.
+// TestCreatedByBoth: two front doors that need a function at once share one, which exists until neither needs it.
 func TestCreatedByBoth(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -144,7 +145,7 @@ func TestCreatedByBoth(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
-	for _, f := range fronts { // held until the site has come
+	for _, f := range fronts { // held until the site has joined
 		all.Go(func() {
 			if status, body := f.ask(t, "chat"); status != 200 {
 				t.Errorf("%d %s", status, body)
@@ -164,8 +165,9 @@ func TestCreatedByBoth(t *testing.T) {
 	}
 }
 
-// TestCreatedByAnother: of the front doors that share a function, as the activators of one cluster do, one has the agent. The request at the
-// other has the function created there too; both together own it, and it is removed when it has been idle.
+// TestCreatedByAnother: of front doors that share a function, like the activators of one cluster, one has the agent.
+// A request at the other one has the function created there too. They own it together, and it is removed after
+// disuse.
 func TestCreatedByAnother(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -207,8 +209,8 @@ func TestCreatedByAnother(t *testing.T) {
 	}
 }
 
-// TestOwnerOfAnother: a front door that says that it is another one is not taken for it where its certificate is for other names, so that it
-// can't remove, or change, what the other one has created.
+// TestOwnerOfAnother: a front door that claims another's owner name is not accepted if its certificate has other
+// names: it can't remove or change the other's functions.
 func TestOwnerOfAnother(t *testing.T) {
 	t.Parallel()
 	var owners []string
@@ -233,7 +235,7 @@ func TestOwnerOfAnother(t *testing.T) {
 	}
 }
 
-// TestTooSmall: a function is not created where it can't have its memory.
+// TestTooSmall: a function is not created where its memory does not fit.
 func TestTooSmall(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -257,7 +259,7 @@ func TestTooSmall(t *testing.T) {
 	}
 }
 
-// TestAcceptsAtMost: an agent creates no more functions than it was told to.
+// TestAcceptsAtMost: an agent creates no more functions than configured.
 func TestAcceptsAtMost(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -280,7 +282,7 @@ func TestAcceptsAtMost(t *testing.T) {
 	}
 }
 
-// TestBadPlacement: what can't be meant is refused where it is declared.
+// TestBadPlacement: an invalid selector is refused when it is declared.
 func TestBadPlacement(t *testing.T) {
 	t.Parallel()
 	server, _ := authority(t)

@@ -7,17 +7,18 @@ import (
 	"strings"
 )
 
-// selector selects clusters by their labels, in the syntax of Kubernetes' label selectors: what commas separate must all hold.
+// selector selects clusters by their labels, in the syntax of Kubernetes' label selectors. All comma-separated
+// requirements must hold.
 type selector []requirement
 
 // requirement is one of: key, !key, key = value, key != value, key in (values), key notin (values).
 type requirement struct {
 	key    string
 	not    bool
-	values []string // nil: whatever it is
+	values []string // nil: any value
 }
 
-// requirements has the parts of one, as Kubernetes writes it. A value may be empty, a key not.
+// requirements match the forms of a requirement, as in Kubernetes. A value may be empty, a key may not.
 var (
 	key          = `([A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)`
 	value        = `((?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?)`
@@ -29,7 +30,7 @@ var (
 	single = regexp.MustCompile(`^` + value + `$`)
 )
 
-// parseSelector reads a selector that is not empty.
+// parseSelector parses a selector that is not empty.
 func parseSelector(s string) (list selector, err error) {
 	for _, part := range splitOutside(s) {
 		part = strings.TrimSpace(part)
@@ -54,7 +55,6 @@ func parseSelector(s string) (list selector, err error) {
 	return list, nil
 }
 
-// splitOutside splits at the commas outside of parentheses.
 func splitOutside(s string) (parts []string) {
 	depth, from := 0, 0
 	for i, r := range s {
@@ -71,7 +71,7 @@ func splitOutside(s string) (parts []string) {
 	return append(parts, s[from:])
 }
 
-// matches says whether labels are as the selector says. A label that is not there has none of the values.
+// matches reports whether the labels match the selector. A missing label has no value.
 func (list selector) matches(labels map[string]string) bool {
 	for _, r := range list {
 		v, has := labels[r.key]

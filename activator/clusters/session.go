@@ -21,36 +21,36 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// session is one control stream of an agent, and the connections that it has dialled for requests.
+// session is one control stream of an agent, and its connections for requests.
 type session struct {
 	id, secret string
 	hello      exchange.Hello
 	declared   Declaration
 	since      time.Time
-	wake       chan struct{} // something is to be sent; one place
+	wake       chan struct{} // signals that there is something to send; one place
 	ended      chan struct{} // closed by end
 	linked     chan struct{} // it has a link; one place
-	reason     string        // why it was ended; written before ended is closed
+	reason     string        // why it ended; written before ended is closed
 
 	once sync.Once
 	pool *link.Pool
 
-	// Guarded by the mutex of the Front.
+	// Guarded by the Front's mutex.
 	heard    time.Time
 	beat     uint64                          // to be answered; 0: none
 	demand   map[api.FunctionName]api.Demand // to be sent
 	refused  []exchange.Refusal              // to be sent
-	denied   map[api.FunctionName]bool       // what it offers and may not serve
-	refusals map[exchange.Refusal]bool       // of these, and of names; it was told
+	denied   map[api.FunctionName]bool       // its offers that it may not serve
+	refusals map[exchange.Refusal]bool       // of offers and names, as told to it
 	links    int                             // connections
 	leaving  bool
 	goAway   bool
 	complete bool
 	way      time.Duration
-	wayTold  time.Duration // as the activator has it
+	wayTold  time.Duration // as told to the activator
 	doubles  uint64
-	offers   int // of functions that nobody of its name offered before
-	// givenBack are the requests that it gave back one after another, since when.
+	offers   int // of functions that no agent of its cluster offered before
+	// givenBack counts the requests that it gave back in a row, since when.
 	givenBack      int
 	givenBackSince time.Time
 	accepts        exchange.Accepts
@@ -58,10 +58,10 @@ type session struct {
 	apply          []exchange.Manifest // to be sent
 }
 
-// agent is what the session's agent is called: cluster/agent.
+// agent returns the session's agent: cluster/agent.
 func (s *session) agent() string { return s.hello.Cluster + "/" + s.hello.Agent }
 
-// end ends it. The first reason counts: the agent is told.
+// end ends the session. The first reason counts, and is sent to the agent.
 func (s *session) end(reason string) {
 	s.once.Do(func() {
 		s.reason = reason
@@ -69,7 +69,7 @@ func (s *session) end(reason string) {
 	})
 }
 
-// nudge has the writer look.
+// nudge wakes the writer.
 func (s *session) nudge() {
 	select {
 	case s.wake <- struct{}{}:
@@ -77,11 +77,11 @@ func (s *session) nudge() {
 	}
 }
 
-// Control implements [exchangerpc.Server]: one session, from its Hello to its end.
+// Control implements [exchangerpc.Server]: it runs one session, from its Hello to its end.
 func (f *Front) Control(stream exchangerpc.ServerStream) error {
 	s, cluster, err := f.greet(stream)
 	if err == nil {
-		err = f.begin(s) // before the Welcome, which its links follow
+		err = f.begin(s) // before the Welcome, after which its links come
 	}
 	if err != nil {
 		f.sentAway(stream.Context(), cluster, err)
@@ -107,9 +107,9 @@ func (f *Front) Control(stream exchangerpc.ServerStream) error {
 	return err
 }
 
-// greet reads the Hello and checks who it is. cluster is whose agent it says that it is.
+// greet reads the Hello and authenticates the agent. cluster is the cluster that it claims.
 func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster string, err error) {
-	up, err := stream.Recv() // ends with its connection, if nobody else has a session on it
+	up, err := stream.Recv() // ends with its connection if no other session uses that
 	if err != nil || up.Hello == nil {
 		return nil, "", status.Error(codes.InvalidArgument, "the first message has no Hello")
 	}
@@ -124,7 +124,7 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 		}
 	}
 	d, ok := f.declaration(cluster)
-	if !ok || !d.proves(token, certificate(stream)) { // one answer, so that nobody learns which clusters there are
+	if !ok || !d.proves(token, certificate(stream)) { // one answer for both, which does not reveal the declared clusters
 		return nil, cluster, status.Errorf(codes.Unauthenticated, "cluster %s is not declared at this front door, or its token or certificate is another one: "+
 			"compare the cluster's name and token (--cluster, --cluster-token-file) with the front door's clusters.yaml", cluster)
 	}
@@ -132,8 +132,8 @@ func (f *Front) greet(stream exchangerpc.ServerStream) (s *session, cluster stri
 		wake: make(chan struct{}, 1), ended: make(chan struct{}), linked: make(chan struct{}, 1), demand: map[api.FunctionName]api.Demand{}, denied: map[api.FunctionName]bool{}}, cluster, nil
 }
 
-// awaitLink waits until the session has a link. The agent dials it before it says what it has, but over another connection: what it
-// says may be here first, and requests would find no way to it.
+// awaitLink waits until the session has a link. The agent dials it before its first report, but over another
+// connection: the report may arrive first, and requests would find no connection.
 func (s *session) awaitLink(ctx context.Context) {
 	late := time.NewTimer(linkTimeout)
 	defer late.Stop()
@@ -144,10 +144,9 @@ func (s *session) awaitLink(ctx context.Context) {
 	}
 }
 
-// linkTimeout bounds the wait for the first link: an agent without one is heard all the same.
+// linkTimeout bounds the wait for the first link: without one, the agent is heard all the same.
 const linkTimeout = time.Second
 
-// listen takes in what the agent says, until its stream ends.
 func (f *Front) listen(s *session, stream exchangerpc.ServerStream) error {
 	for {
 		up, err := stream.Recv()
@@ -166,7 +165,7 @@ func (f *Front) listen(s *session, stream exchangerpc.ServerStream) error {
 	}
 }
 
-// speak sends what there is to send, until the session ends.
+// speak sends pending messages until the session ends.
 func (f *Front) speak(s *session, stream exchangerpc.ServerStream, read <-chan error) error {
 	silent := time.NewTimer(exchange.DeadAfter)
 	defer silent.Stop()
@@ -195,14 +194,14 @@ func (f *Front) speak(s *session, stream exchangerpc.ServerStream, read <-chan e
 	}
 }
 
-// silence is how long the agent may be silent yet.
+// silence returns how much longer the agent may be silent.
 func (f *Front) silence(s *session) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return exchange.DeadAfter - time.Since(s.heard)
 }
 
-// outbox takes what is to be sent; nil: nothing. What one message can't hold stays for the next.
+// outbox returns the next message; nil: nothing to send. The rest stays for the next message.
 func (f *Front) outbox(s *session) *exchange.Down {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,7 +213,7 @@ func (f *Front) outbox(s *session) *exchange.Down {
 		d.Demand = append(d.Demand, demand)
 		delete(s.demand, name)
 	}
-	if d.Remove, s.remove = s.remove, nil; len(s.apply) > 0 { // one is as much as a message holds
+	if d.Remove, s.remove = s.remove, nil; len(s.apply) > 0 { // a message holds one manifest
 		d.Apply, s.apply = s.apply[:1:1], s.apply[1:]
 	}
 	empty := d.Beat == 0 && len(d.Refused) == 0 && !d.GoAway && len(d.Demand)+len(d.Remove)+len(d.Apply) == 0
@@ -225,10 +224,10 @@ func (f *Front) outbox(s *session) *exchange.Down {
 	return d
 }
 
-// maxDemands bounds the demands of one message.
+// maxDemands bounds the demands in one message.
 const maxDemands = 1000
 
-// certificate is the verified certificate of the stream's client; nil: it has none.
+// certificate returns the verified certificate of the stream's client; nil: none.
 func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
 	if chains := connection(stream).State.VerifiedChains; len(chains) > 0 {
 		return chains[0][0]
@@ -236,7 +235,6 @@ func certificate(stream exchangerpc.ServerStream) (c *x509.Certificate) {
 	return nil
 }
 
-// connection is the one that a stream came by.
 func connection(stream exchangerpc.ServerStream) secured {
 	p, _ := peer.FromContext(stream.Context())
 	return p.AuthInfo.(secured)

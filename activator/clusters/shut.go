@@ -13,15 +13,15 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// An agent that breaks what was agreed is shut out for a while: its session ends, why is logged, and the agent is told when it
-// comes again. Others of its cluster are not concerned.
+// An agent that violates the protocol is shut out for a while: its session ends, the reason is logged, and the agent
+// is told when it comes back. Others of its cluster are not affected.
 
 const (
 	// shutFor is how long an agent is shut out.
 	shutFor = 10 * time.Second
-	// takenFor is how long after its last word an agent's name is nobody else's.
+	// takenFor is how long after its last message an agent's name is reserved.
 	takenFor = 2 * time.Second
-	// An agent that gives back so many requests one after another, over so long, has places in its words alone.
+	// An agent that gives back this many requests in a row, over this long, reports slots that it does not have.
 	mostGivenBack = 8
 	givenBackFor  = 3 * time.Second
 )
@@ -32,17 +32,18 @@ type shut struct {
 	reason string
 }
 
-// rejection says why an agent was not let in, or not any longer.
+// rejection is why an agent was not admitted, or no longer.
 type rejection struct {
 	at     time.Time
 	reason string
 	logged time.Time
 }
 
-// rejectedEvery is how often the same rejection is logged: an agent that is sent away comes again each second.
+// rejectedEvery limits how often the same rejection is logged: a rejected agent comes back every second.
 const rejectedEvery = time.Minute
 
-// reject notes it for people, and says whether it is to be logged. Of clusters that are not declared nothing is kept. The caller holds mu.
+// reject records a rejection for the operator, and reports whether to log it. Undeclared clusters are not recorded.
+// The caller holds mu.
 func (f *Front) reject(cluster, reason string) (news bool) {
 	if _, known := f.declared[cluster]; !known {
 		return false
@@ -56,7 +57,7 @@ func (f *Front) reject(cluster, reason string) (news bool) {
 	return now.logged.Equal(now.at)
 }
 
-// sentAway notes that an agent, of the cluster that it claims to be of, was not let in.
+// sentAway records that an agent of a claimed cluster was not admitted.
 func (f *Front) sentAway(ctx context.Context, cluster string, err error) {
 	f.metrics.refused.Inc()
 	from := ""
@@ -80,7 +81,7 @@ func (f *Front) sentAway(ctx context.Context, cluster string, err error) {
 	f.log.Log(ctx, level, "an agent is refused", "cluster", cluster, "from", from, "reason", reason)
 }
 
-// strange says whether a stranger is logged, which is not done often: anybody may dial. The caller holds mu.
+// strange reports whether to log a stranger, which is rate-limited: anybody may dial. The caller holds mu.
 func (f *Front) strange() bool {
 	now := time.Now()
 	if now.Sub(f.strangers) <= strangersEvery {
@@ -90,10 +91,10 @@ func (f *Front) strange() bool {
 	return true
 }
 
-// process is what an agent that is shut out is known by: another process of its name is another one.
+// process returns the key of an agent that is shut out: a new process of the same name has another.
 func (s *session) process() string { return s.agent() + "/" + s.hello.Run }
 
-// shutOut ends the session of an agent, and takes none of it for a while. The caller holds mu.
+// shutOut ends an agent's session, and admits none of it for a while. The caller holds mu.
 func (f *Front) shutOut(s *session, reason string) {
 	now := time.Now()
 	for who, out := range f.shut {
@@ -108,7 +109,7 @@ func (f *Front) shutOut(s *session, reason string) {
 	s.end("agent " + s.agent() + " is shut out for " + shutFor.String() + ": " + reason)
 }
 
-// admit says whether a session may begin. The caller holds mu.
+// admit returns an error if a session may not begin. The caller holds mu.
 func (f *Front) admit(s *session) error {
 	if out, ok := f.shut[s.process()]; ok && time.Now().Before(out.until) {
 		return status.Errorf(codes.PermissionDenied, "agent %s is shut out for %s: %s", s.agent(), shutFor, out.reason)
@@ -120,18 +121,18 @@ func (f *Front) admit(s *session) error {
 	return nil
 }
 
-// broke shuts an agent out whose stream ended with what it may not say.
+// broke shuts out an agent whose stream ended with a protocol violation.
 func (f *Front) broke(s *session, err error) {
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.ResourceExhausted, codes.Internal: // the last: no JSON
+	case codes.InvalidArgument, codes.ResourceExhausted, codes.Internal: // the last: invalid JSON
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.shutOut(s, status.Convert(err).Message())
-	default: // it ended, or the network did
+	default: // it ended, or the network failed
 	}
 }
 
-// took notes what an agent made of a request.
+// took records an agent's reaction to a request.
 func (f *Front) took(s *session, resp *http.Response) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,10 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// LabelRegion is the label of a declaration that says in which region a cluster is. What an agent says of itself does not count.
+// LabelRegion is the label of a declaration for the cluster's region. An agent's own label does not count.
 const LabelRegion = "topology.kubernetes.io/region"
 
-// bars says why a function's requests of a tenant (empty: of a client that is none) may not be sent to a cluster; empty: they may.
+// bars returns why a tenant's requests to a function may not be sent to a cluster; empty: they may. An empty tenant
+// is a client without one.
 func bars(d Declaration, regions []string, tenant string) string {
 	region := d.Labels[LabelRegion]
 	switch {
@@ -32,7 +33,7 @@ func bars(d Declaration, regions []string, tenant string) string {
 	return "it may not see requests of the tenant " + tenant
 }
 
-// regions are those that a function's requests may be sent to; none: any. The caller holds mu.
+// regions returns the regions that a function's requests may be sent to; none: any. The caller holds mu.
 func (f *Front) regions(fn *function) []string {
 	if fn.placed != nil {
 		return fn.placed.spec.Regions
@@ -43,7 +44,7 @@ func (f *Front) regions(fn *function) []string {
 	return nil
 }
 
-// Sees implements [activator.Sight]: instances are agents' offers, or this machine's own, which see all.
+// Sees implements [activator.Sight]. Instances are agents' offers, or this machine's own, which may see all.
 func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,7 +67,7 @@ func (f *Front) Sees(name api.FunctionName) func(client string, i api.InstanceID
 	}
 }
 
-// Bars implements [activator.Sight]. A cluster that was there a moment ago may come again.
+// Bars implements [activator.Sight]. A cluster that has just gone may return.
 func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +85,7 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 		s := f.sessions[agent]
 		here[s.hello.Cluster] = true
 		if !s.complete && s.declared.allows(name) && bars(s.declared, regions, tenant) == "" && now.Before(s.since.Add(exchange.DeadAfter)) {
-			return nil // it has not said yet what it has
+			return nil // it has not reported its functions yet
 		}
 		if !s.declared.allows(name) || fn.offers[agent] == nil && (fn.placed == nil || fn.unfit(s, now) != "") {
 			continue
@@ -101,12 +102,12 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 		}
 	}
 	if len(why) == 0 {
-		return nil // nobody has it, whoever asks
+		return nil // no one has it, whoever asks
 	}
 	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", name, strings.Join(why, "; "))
 }
 
-// away is since when a cluster has no agent here.
+// away returns since when a cluster has had no agent here.
 func (f *Front) away(cluster string) time.Time {
 	if l, ok := f.lost[cluster]; ok {
 		return l.at
@@ -114,20 +115,20 @@ func (f *Front) away(cluster string) time.Time {
 	return f.begun
 }
 
-// isNear says whether this machine has a function itself. The caller holds mu.
+// isNear reports whether this machine has a function itself. The caller holds mu.
 func (f *Front) isNear(name api.FunctionName) bool {
 	_, is := f.near[name]
 	return is
 }
 
-// group is requests that wait, of those tenants who may be seen by the same clusters.
+// group is waiting requests of tenants that the same clusters may see.
 type group struct {
 	waiting int
 	tenants map[string]int
 	tenant  string // one of them
 }
 
-// groups divides the requests that wait for a function by who may see them. The caller holds mu.
+// groups divides the requests that wait for a function by the clusters that may see them. The caller holds mu.
 func (f *Front) groups(fn *function, d api.Demand) (list []group) {
 	regions := f.regions(fn)
 	if len(d.Tenants) == 0 || !f.byTenant {

@@ -9,26 +9,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// of is a declaration of a cluster that may see those tenants' requests only.
+// of restricts a cluster's declaration to those tenants' requests.
 func of(d clusters.Declaration, tenants ...string) clusters.Declaration {
 	d.Tenants = tenants
 	return d
 }
 
-// in is a declaration of a cluster in a region.
+// in puts a cluster's declaration into a region.
 func in(d clusters.Declaration, region string) clusters.Declaration {
 	d.Labels = map[string]string{clusters.LabelRegion: region}
 	return d
 }
 
-// TestTenants: a cluster gets requests of the tenants that are declared for it, and nobody else's, also where it alone is awake
-// and others wait; whose requests no cluster may see is told so.
+// TestTenants: a cluster only gets requests of its declared tenants, even if it alone is awake and others wait; a
+// client whose requests no cluster may see is told so.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
 	f := newFront(t, server, of(declared("west", "west", "default/*"), "acme", "both"), of(declared("east", "east", "default/*"), "beta", "both"))
 	has := siteConfig{own: []api.FunctionName{"default/chat"}}
-	if err := f.Place(placed(clusters.LabelCluster)); err != nil { // else requests are refused until a cluster comes
+	if err := f.Place(placed(clusters.LabelCluster)); err != nil { // otherwise requests are refused until a cluster comes
 		t.Fatal(err)
 	}
 	if err := f.Place(placed(clusters.LabelCluster)); err != nil { // it is known from now on
@@ -59,7 +59,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestCreatedForItsTenant: a function is created where its tenant's requests may be seen, for each tenant.
+// TestCreatedForItsTenant: for each tenant, a function is created where the tenant's requests may be seen.
 func TestCreatedForItsTenant(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -80,7 +80,7 @@ func TestCreatedForItsTenant(t *testing.T) {
 	}
 }
 
-// TestRegions: requests of a function do not leave its regions; what a cluster says of itself does not count.
+// TestRegions: requests of a function do not leave its regions; a cluster's own claims do not count.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

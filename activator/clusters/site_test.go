@@ -22,33 +22,33 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// site is a far cluster that has what front doors have created there.
+// site is a remote cluster with functions that front doors have created.
 type site struct {
 	name      string
 	activator *activator.Activator
 	agent     *clusteragent.Agent
 	stop      func()
-	changes   chan string // what Apply and Remove did
+	changes   chan string // of calls to Apply and Remove
 	wake      chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	has     map[api.FunctionName]*made
 	refuses *api.Error
-	waiting map[api.FunctionName]map[string]int // by who says so
+	waiting map[api.FunctionName]map[string]int // by sender
 }
 
 // made is a function of a site.
 type made struct {
 	yaml   string
 	owners []string
-	idle   bool // it is unloaded whenever nobody wants it
+	idle   bool // it is unloaded whenever it has no demand
 	status api.InstanceStatus
 }
 
 type siteConfig struct {
 	labels map[string]string
 	accept clusteragent.Accept
-	own    []api.FunctionName // declared there by somebody else
+	own    []api.FunctionName // declared there by others
 }
 
 func newSite(t testing.TB, name string, pool *x509.CertPool, cfg siteConfig, fronts ...string) *site {
@@ -85,7 +85,7 @@ func newSite(t testing.TB, name string, pool *x509.CertPool, cfg siteConfig, fro
 	return s
 }
 
-// put has the site have a function.
+// put adds a function to the site.
 func (s *site) put(name api.FunctionName, yaml string, at api.Endpoint, owners ...string) {
 	s.mu.Lock()
 	s.has[name] = &made{yaml: yaml, owners: owners, status: api.InstanceStatus{Instance: api.InstanceID(s.name + "-1"), Function: name, State: api.Gone, Endpoint: at, Concurrency: 2, Seq: 1}}
@@ -104,7 +104,7 @@ func (s *site) functions() (list []api.Function) {
 	return list
 }
 
-// brain hears what is wanted.
+// brain receives the demand.
 func (s *site) brain(e api.Event) {
 	if s.agent != nil {
 		s.agent.Watch(e)
@@ -129,7 +129,7 @@ func (s *site) nudge() {
 	}
 }
 
-// scale starts what is wanted, and ends what is to be unloaded, until ctx ends.
+// scale starts functions with demand, and unloads idle ones, until ctx ends.
 func (s *site) scale(ctx context.Context) {
 	for {
 		select {
@@ -158,7 +158,7 @@ func (s *site) scale(ctx context.Context) {
 	}
 }
 
-// unload has a function's instance end whenever nobody wants it.
+// unload makes a function's instance end whenever it has no demand.
 func (s *site) unload(name api.FunctionName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *site) set(name api.FunctionName, state api.State) {
 	s.agent.Changed(name)
 }
 
-// count is how many functions the site has.
+// count returns the number of the site's functions.
 func (s *site) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,19 +243,19 @@ func (a applier) Owners(name api.FunctionName) []string {
 	return nil
 }
 
-// placed is a function that a front door places where a selector says.
+// placed returns a function that a front door places by a selector.
 func placed(selector string) api.Function {
 	return api.Function{Name: "default/chat", Clusters: selector, Manifest: "chat", RemoveAfter: api.LeastRemoveAfter, Hold: api.Hold{Timeout: 20 * time.Second}}.WithDefaults()
 }
 
-// joined waits until front doors have heard what sites accept.
+// joined waits until front doors know what sites accept.
 func (f *front) joined(t testing.TB, name api.FunctionName, sites ...string) {
 	t.Helper()
 	for _, site := range sites {
 		for !slices.ContainsFunc(f.Far(name)[0].Why, func(d api.Decision) bool {
 			return strings.HasPrefix(string(d.Instance), site+"/") && !strings.Contains(d.Reason, "accepts no function")
 		}) {
-			time.Sleep(time.Millisecond) // there is no event for it
+			time.Sleep(time.Millisecond) // there is no event to wait for
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-// TestSilentStrangers: connections of one address that say nothing, with and without TLS, keep no agent out, and are ended.
+// TestSilentStrangers: silent connections from one address, with and without TLS, block no agent, and are closed.
 func TestSilentStrangers(t *testing.T) {
 	t.Parallel()
 	f, pool, undisturbed := badFront(t)
@@ -49,7 +49,7 @@ func TestSilentStrangers(t *testing.T) {
 	}
 	dial("h2")
 	dial(link.Protocol)
-	for _, c := range silent { // each is ended, or this does not end
+	for _, c := range silent { // each is closed, or this does not end
 		_, _ = io.Copy(io.Discard, c)
 	}
 	undisturbed()
@@ -58,7 +58,7 @@ func TestSilentStrangers(t *testing.T) {
 	}
 }
 
-// without is a listener of a process that has no files left now and then.
+// without is a listener in a process that runs out of file descriptors now and then.
 type without struct {
 	net.Listener
 	n atomic.Int64
@@ -72,7 +72,7 @@ func (l *without) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestNoFiles: a front door goes on when the process has no file left for a connection.
+// TestNoFiles: a front door survives running out of file descriptors for connections.
 func TestNoFiles(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestStreamGoesOnElsewhere: a stream whose cluster aborts it, or loses its connections, goes on in a cluster that has the model, from what the
-// client has got.
+// TestStreamGoesOnElsewhere: a stream that its cluster aborts, or whose connections are lost, is resumed in a cluster
+// that has the model, from the client's position.
 func TestStreamGoesOnElsewhere(t *testing.T) {
 	t.Parallel()
 	engine := chat

@@ -12,22 +12,22 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// A wake for which a request was held here happened in another cluster. Both ends have a record of it, of one trace: the demand
-// carries it. The agent sends that of its autoscaler, and the record of this front door's activator takes its spans in.
+// A wake that held a request here took place in another cluster. Both have a record of it, with the same trace, which
+// the demand carries. The agent sends its autoscaler's record, whose spans are merged into the record of this front
+// door's activator.
 
-// mostWakes are kept for each function.
+// mostWakes is the number of wakes kept per function.
 const mostWakes = 20
 
-// wakes are the last of one function.
 type wakes struct {
 	records []api.WakeTrace // of this front door's activator; the newest last
 	parts   []api.WakeTrace // of autoscalers, with the name of the cluster
 }
 
-// list is for people. A nil result is none.
+// list returns the records; nil: none.
 func (w *wakes) list() []api.WakeTrace { return slices.Clone(w.records) }
 
-// held takes in the record of this front door's activator.
+// held adds a record of this front door's activator.
 func (w *wakes) held(o api.WakeTrace) {
 	for _, part := range w.parts {
 		if part.Trace == o.Trace {
@@ -37,7 +37,7 @@ func (w *wakes) held(o api.WakeTrace) {
 	w.records = append(w.records[max(0, len(w.records)-mostWakes+1):], o)
 }
 
-// happened takes in that of an autoscaler elsewhere.
+// happened adds a record of a remote autoscaler.
 func (w *wakes) happened(part api.WakeTrace) {
 	if slices.ContainsFunc(w.parts, func(p api.WakeTrace) bool { return p.Trace == part.Trace && p.Cluster == part.Cluster }) {
 		return
@@ -50,9 +50,9 @@ func (w *wakes) happened(part api.WakeTrace) {
 	}
 }
 
-// within lays a part into the time for which o's request was held. No two clocks are compared: the part has its own durations,
-// and lies in the middle of the hold, as far from the demand as from the news that an instance is awake. What is longer than the hold
-// began before it, for another's request.
+// within merges a part into the time for which o's request was held. Clocks are not compared: the part keeps its own
+// durations, and is centered in the hold, as far from the demand as from the report that an instance is awake. A part
+// longer than the hold began before it, for another request.
 func within(o *api.WakeTrace, part api.WakeTrace) {
 	hold := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
@@ -83,7 +83,8 @@ func within(o *api.WakeTrace, part api.WakeTrace) {
 	}
 }
 
-// woken takes in the record of a request that was held here and sent to an agent; it returns false if it went elsewhere. The caller holds mu.
+// woken handles the record of a request that was held here and sent to an agent; it returns false if the request went
+// elsewhere. The caller holds mu.
 func (f *Front) woken(fn *function, e api.Event) bool {
 	var o api.WakeTrace
 	if e.Type != api.EventWoken || json.Unmarshal(e.Data, &o) != nil {
@@ -98,7 +99,7 @@ func (f *Front) woken(fn *function, e api.Event) bool {
 	return false
 }
 
-// happened takes in what an agent says of wakes in its cluster. The caller holds mu.
+// happened handles an agent's records of wakes in its cluster. The caller holds mu.
 func (f *Front) happened(s *session, list []exchange.Wake) {
 	for _, said := range list {
 		part := said.AsTrace()
@@ -106,7 +107,7 @@ func (f *Front) happened(s *session, list []exchange.Wake) {
 		if fn == nil || fn.offers[s.agent()] == nil {
 			continue
 		}
-		if !s.declared.Front || part.Cluster == "" { // another front door says in which of its clusters it was
+		if !s.declared.Front || part.Cluster == "" { // another front door names its own cluster
 			part.Cluster = s.hello.Cluster
 		}
 		for i := range part.Spans {
@@ -116,7 +117,8 @@ func (f *Front) happened(s *session, list []exchange.Wake) {
 	}
 }
 
-// Wakes are the records of wakes in clusters of this front door, for other front doors whose requests asked for them.
+// Wakes returns the records of wakes in clusters of this front door, for other front doors whose requests caused
+// them.
 func (f *Front) Wakes(name api.FunctionName) []api.WakeTrace {
 	f.mu.Lock()
 	defer f.mu.Unlock()

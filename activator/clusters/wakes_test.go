@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestWithin: a part of a wake lies in the middle of the hold, and one that began before the hold is cut to it.
+// TestWithin: a part of a wake is centered in the hold, and one that began before the hold is cut to it.
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
@@ -21,7 +21,7 @@ func TestWithin(t *testing.T) {
 		part.Add(api.Span{ID: "c", Name: api.SpanWake, After: 10 * ms, Took: 20 * ms})
 		var w wakes
 		w.happened(part)
-		w.happened(part) // each once
+		w.happened(part) // each only once
 		w.held(o)
 		var got struct{ after, took, callAfter, callTook time.Duration }
 		for _, s := range w.list()[0].Spans {

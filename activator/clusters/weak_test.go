@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api/exchange"
 )
 
-// post sends a body as it is and returns the answer.
+// post sends a body unchanged and returns the answer.
 func (f *front) post(ctx context.Context, t *testing.T, path, body string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.server.URL+path, strings.NewReader(body))
@@ -31,7 +31,7 @@ func (f *front) post(ctx context.Context, t *testing.T, path, body string) *http
 
 const streamed = `{"model":"chat","stream":true,"messages":[]}`
 
-// TestExchangeOfOneRequest: what a client and a runtime say to one another across a front door is what they would say directly.
+// TestExchangeOfOneRequest: a client and a runtime see each other across a front door as they would directly.
 func TestExchangeOfOneRequest(t *testing.T) {
 	newPair := func(t *testing.T, answer http.HandlerFunc) *front {
 		t.Parallel()
@@ -100,7 +100,7 @@ func TestExchangeOfOneRequest(t *testing.T) {
 	})
 }
 
-// TestStuckAgent: an agent that reads nothing of what it is told, and answers nothing, stops nobody else.
+// TestStuckAgent: an agent that neither reads nor answers blocks no one else.
 func TestStuckAgent(t *testing.T) {
 	t.Parallel()
 	f, pool, undisturbed := badFront(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Words of [api.Decision].Action for people who ask where a function waits.
+// Values of [api.Decision].Action that explain where a function waits.
 const (
 	actionHeld   = "held"   // requests wait at this front door
-	actionChosen = "chosen" // a cluster was asked for some
-	actionPassed = "passed" // it was not, and why
+	actionChosen = "chosen" // a cluster was asked to take some
+	actionPassed = "passed" // a cluster was not asked, with the reason
 )
 
-// Far says of the functions that agents have, or that are to be created in their clusters, how they are: of all in short, or of one in full.
+// Far returns the state of functions that agents have or may create: all in short, or one in full.
 func (f *Front) Far(name api.FunctionName) []admin.Far {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,7 +40,7 @@ func (f *Front) Far(name api.FunctionName) []admin.Far {
 	return list
 }
 
-// far is a function as one machine's would be shown. The caller holds mu.
+// far returns a function in the form of a local one. The caller holds mu.
 func (f *Front) far(fn *function) admin.Far {
 	far := admin.Far{Front: f.cfg.Name, Function: admin.Function{Function: fn.spec.WithoutSecrets(), Waiting: fn.demand.Waiting, LastRequest: fn.demand.LastRequest}}
 	if far.Function.Function.Name == "" { // this machine declares it, or it was lost
@@ -64,7 +64,8 @@ func (f *Front) far(fn *function) admin.Far {
 	return far
 }
 
-// why says what waits for a function here, and of each declared cluster whether it was chosen for that, or why not. The caller holds mu.
+// why explains which requests wait for a function here, and for each declared cluster whether and why it was chosen.
+// The caller holds mu.
 func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 	say := func(who, action, reason string) {
 		list = append(list, api.Decision{At: now, Function: fn.name, Instance: api.InstanceID(who), Action: action, Reason: reason})
@@ -107,7 +108,6 @@ func (f *Front) why(fn *function, now time.Time) (list []api.Decision) {
 	return list
 }
 
-// number is a number with the word for it.
 func number(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -115,7 +115,7 @@ func number(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// oldest is for how long the first of those that wait here has waited. The caller holds mu.
+// oldest returns how long the first waiting request here has waited. The caller holds mu.
 func (f *Front) oldest(fn *function, now time.Time) time.Duration {
 	if fn.demand.Waiting == 0 || fn.demand.At.IsZero() {
 		return 0
@@ -123,7 +123,7 @@ func (f *Front) oldest(fn *function, now time.Time) time.Duration {
 	return fn.demand.OldestAge + max(0, now.Sub(fn.demand.At))
 }
 
-// passed says why an agent that is there was asked for nothing. The caller holds mu.
+// passed returns why a connected agent was asked for nothing. The caller holds mu.
 func (f *Front) passed(fn *function, s *session, now time.Time) string {
 	o := fn.offers[s.agent()]
 	switch {
@@ -148,12 +148,12 @@ func (f *Front) passed(fn *function, s *session, now time.Time) string {
 	return reason
 }
 
-// chosen says whether requests go there as soon as they may: it was asked for the function, or has it awake.
+// chosen reports whether requests go there: it was asked to take some, or is awake with free slots.
 func (o *offer) chosen() bool {
 	return o != nil && o.usable() && (o.asked > 0 || o.state.State == api.Awake && o.state.Places > 0)
 }
 
-// chosen are the agents where requests go.
+// chosen returns the agents that get requests.
 func (fn *function) chosen() (agents []string) {
 	for _, agent := range slices.Sorted(maps.Keys(fn.offers)) {
 		if fn.offers[agent].chosen() {
@@ -163,11 +163,12 @@ func (fn *function) chosen() (agents []string) {
 	return agents
 }
 
-// barred says why a cluster may see none of the requests that wait; empty: it may see some, or none waits. The caller holds mu.
+// barred returns why a cluster may see none of the waiting requests; empty: it may see some, or none wait. The caller
+// holds mu.
 func (f *Front) barred(fn *function, d Declaration) (why string) {
 	regions := f.regions(fn)
 	if len(fn.demand.Tenants) == 0 {
-		if len(d.Tenants) > 0 { // nobody waits of whom it may be said
+		if len(d.Tenants) > 0 { // the tenants of the waiting requests are unknown
 			return ""
 		}
 		return bars(d, regions, "")
@@ -180,7 +181,7 @@ func (f *Front) barred(fn *function, d Declaration) (why string) {
 	return why
 }
 
-// absent says why nothing is asked of a cluster that is not there. The caller holds mu.
+// absent returns why nothing is asked of a disconnected cluster. The caller holds mu.
 func (f *Front) absent(fn *function, d Declaration) string {
 	state := "it has not joined since this front door began, " + ago(f.begun)
 	if l, was := f.lost[d.Name]; was {
@@ -195,12 +196,12 @@ func (f *Front) absent(fn *function, d Declaration) string {
 	return state
 }
 
-// ago is a time of day.
+// ago formats a time of day.
 func ago(t time.Time) string { return "at " + clock(t) }
 
 func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
-// describe says how a function is at an agent.
+// describe returns a function's state at an agent.
 func (o *offer) describe() string {
 	expected := awakeIn(o.state.Expected)
 	switch s := o.state; {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// until waits for what a front door knows of a function.
+// until waits for a state of a function at a front door.
 func (f *front) until(t *testing.T, name api.FunctionName, what string, is func(far admin.Far, why string) bool) admin.Far {
 	t.Helper()
 	late := time.After(20 * time.Second)
@@ -36,7 +36,8 @@ func (f *front) until(t *testing.T, name api.FunctionName, what string, is func(
 	}
 }
 
-// TestWhy: of a function that waits at a front door one learns where it may run, where it was asked for, and of each other cluster why not.
+// TestWhy: for a function that waits at a front door, the explanation has where it may run, where it was asked for,
+// and for each other cluster why not.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -92,8 +93,8 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWokenElsewhere: a request that was held here and woke an instance in another cluster has one trace, in which the other
-// cluster's part lies within the hold, whatever its clock says.
+// TestWokenElsewhere: a request that was held here and woke an instance in another cluster has one trace. The other
+// cluster's part lies within the hold, whatever its clock.
 func TestWokenElsewhere(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

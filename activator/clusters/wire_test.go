@@ -25,13 +25,13 @@ type wire struct {
 	at     string
 	refuse atomic.Bool // new connections end at once
 
-	mu       sync.Mutex        // guards what follows
-	up, down *gate             // of connections that are made from now on
-	link     *gate             // of what an agent sends by all but its first connection, which are for requests, behind the first record of TLS; nil: up
+	mu       sync.Mutex        // guards the fields below
+	up, down *gate             // of later connections
+	link     *gate             // for data from agents on connections for requests (all but the first), after the first TLS record; nil: up
 	conns    map[net.Conn]bool // true: the front door's end
 }
 
-// gate lets bytes through, or keeps them until it is open.
+// gate passes bytes, or holds them while it is closed.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{} // closed while it is open
@@ -102,7 +102,7 @@ func newWire(t *testing.T, to string) *wire {
 	return w
 }
 
-// pumpLink passes a TLS record on, and the rest by g.
+// pumpLink passes a TLS record directly, and the rest through g.
 func (w *wire) pumpLink(front, agent net.Conn, g *gate) {
 	header := make([]byte, 5)
 	_, err := io.ReadFull(io.TeeReader(agent, front), header)
@@ -134,7 +134,8 @@ func (w *wire) pump(to, from net.Conn, g *gate) {
 	}
 }
 
-// delayLink keeps what connections for requests carry until arrive is called. Its agent has not connected yet.
+// delayLink holds the data of connections for requests until arrive is called. Their agent must not have connected
+// yet.
 func (w *wire) delayLink() (arrive func()) {
 	g := newGate()
 	g.shut()
@@ -154,7 +155,8 @@ func (w *wire) cut() {
 	}
 }
 
-// sever ends the front door's ends of the connections that there are; their agents hear nothing of it until mend is called. Later connections are whole.
+// sever closes the front door's ends of the present connections; their agents notice nothing until mend is called.
+// Later connections work.
 func (w *wire) sever() (mend func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,7 +172,8 @@ func (w *wire) sever() (mend func()) {
 	return func() { up.unshut(); down.unshut() }
 }
 
-// TestLinkIsLate: what an agent says comes before its link does. It is known when requests can go there, and nobody else is woken.
+// TestLinkIsLate: an agent's report arrives before its link. It is applied once requests can go there, and nothing
+// else is woken.
 func TestLinkIsLate(t *testing.T) {
 	t.Parallel()
 	m, _ := newMachine(t, api.Asleep, time.Millisecond, declared("west", "w", "default/*"))
@@ -188,7 +191,7 @@ func TestLinkIsLate(t *testing.T) {
 	}
 }
 
-// TestLinkCut: requests whose first byte has not been sent are answered after the connections of their cluster were cut.
+// TestLinkCut: requests without a first byte are answered after their cluster's connections were cut.
 func TestLinkCut(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -200,7 +203,7 @@ func TestLinkCut(t *testing.T) {
 	var first atomic.Int32
 	finish := make(chan struct{})
 	west.answer = func(rw http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else nobody sees that the client leaves
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the client's leaving goes unnoticed
 		if first.Add(1) <= 2 {             // these never answer
 			arrived.Done()
 			<-r.Context().Done()
@@ -224,8 +227,8 @@ func TestLinkCut(t *testing.T) {
 	all.Wait()
 }
 
-// TestSilence: a network that carries nothing for two seconds, in both directions or in one, loses no request, and is used
-// again at once; a stream that had begun goes on to its end.
+// TestSilence: a network that is silent for two seconds, in one or both directions, loses no request, and is used
+// again at once; a running stream continues to its end.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	for name, shut := range map[string]func(*wire) []*gate{
@@ -282,7 +285,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestSilentForGood: where a network carries nothing any more and ends no connection, a stream that had begun ends at both ends.
+// TestSilentForGood: if a network goes silent for good without closing connections, a running stream ends at both
+// ends.
 func TestSilentForGood(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)
@@ -314,7 +318,7 @@ func TestSilentForGood(t *testing.T) {
 	w.down.unshut()
 }
 
-// stream asks for a stream, and returns it.
+// stream requests a stream, and returns it.
 func (f *front) stream(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -334,7 +338,7 @@ func (f *front) stream(t *testing.T) string {
 	return string(got)
 }
 
-// peer makes a front door an agent of another one, which declares it by that name and takes the name as its token.
+// peer makes a front door an agent of another one, which declares it by that name, with the name as its token.
 func (f *front) peer(t *testing.T, of *front, name string, pool *x509.CertPool) {
 	t.Helper()
 	a, err := clusteragent.New(clusteragent.Config{Fronts: []string{of.at}, Cluster: name, Agent: "front", TLS: &tls.Config{RootCAs: pool}, Token: func() (string, error) { return name, nil }},
@@ -352,15 +356,16 @@ func (f *front) peer(t *testing.T, of *front, name string, pool *x509.CertPool) 
 	t.Cleanup(func() { cancel(); <-ended })
 }
 
-// TestTwoFronts: what only the agents of another front door have is answered in one hop, held and woken like any other, and a
-// request never goes back.
+// TestTwoFronts: a function that only agents of another front door have is served in one hop, held and woken like any
+// other, and a request never goes back.
 func TestTwoFronts(t *testing.T) {
 	t.Parallel()
 	t.Run("everybody", func(t *testing.T) { twoFronts(t) })
 	t.Run("a tenant", func(t *testing.T) { twoFronts(t, "acme") })
 }
 
-// twoFronts asks two front doors for what a cluster of one has, which may see those tenants' requests only.
+// twoFronts asks two front doors for a function in a cluster of one of them, which may only see those tenants'
+// requests.
 func twoFronts(t *testing.T, tenants ...string) {
 	t.Helper()
 	server, pool := authority(t)
@@ -391,7 +396,7 @@ func twoFronts(t *testing.T, tenants ...string) {
 	}
 }
 
-// TestSameID: requests that share an id, which is their clients' to choose, are not taken for attempts of one another.
+// TestSameID: requests that share an id, which clients choose, are not taken for attempts of one another.
 func TestSameID(t *testing.T) {
 	t.Parallel()
 	server, pool := authority(t)

@@ -1,18 +1,17 @@
-// Package demand reports the demand for one function to the autoscaler, as CloudEvents. An
-// event has a level, never a difference, so that a lost or repeated event does no harm.
+// Package demand reports the demand for one function to the autoscaler, as CloudEvents. An event carries the current
+// level, never a difference, so a lost or repeated event does no harm.
 //
 // The rules of a [Meter]:
 //
-//  1. [Meter.Urgent] sends the level at once, on the caller's goroutine: a request waits that
-//     only the autoscaler can help.
-//  2. Any other change ([Meter.Changed]) is sent within [Every], together with all other
-//     changes of that time, but not before [Soon]: the work that it causes must not delay the
-//     request that caused it.
+//  1. [Meter.Urgent] sends the level at once, on the caller's goroutine: a request waits that only the autoscaler can
+//     help.
+//  2. Any other change ([Meter.Changed]) is sent within [Every], together with all other changes of that time, but
+//     not before [Soon]: the work that it causes must not delay the request that caused it.
 //  3. A level that is not zero is repeated every [Repeat].
 //  4. The last event of a meter is a zero level ([Meter.Close]).
 //
-// Events are sent in the order in which their levels were read. Sending never blocks: that is
-// the emitter's contract. A Meter is safe for concurrent use.
+// Events are sent in the order in which their levels were read. Emitters must not block, so sending doesn't. A Meter
+// is safe for concurrent use.
 package demand
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Intervals of a meter.
+// The intervals of a meter; see the package comment.
 const (
 	Soon   = 5 * time.Millisecond
 	Every  = 50 * time.Millisecond
@@ -36,19 +35,19 @@ type Meter struct {
 	emitter api.Emitter
 	source  string
 
-	// dirty is set when the level changes and cleared, under mu, before it is read.
+	// dirty is set when the level changes, and cleared under mu before the level is read.
 	dirty atomic.Bool
 
-	mu     sync.Mutex // guards all below; held while an event is handed to the emitter, so that they stay in order
+	mu     sync.Mutex // guards all below; held while an event is emitted, so that events stay in order
 	timer  *time.Timer
-	due    time.Time // when the timer fires; zero: it does not
+	due    time.Time // when the timer fires; zero: stopped
 	last   time.Time // when the last event was sent
 	sent   api.Demand
 	closed bool
 }
 
-// New makes a meter. level reads the current level: it is called without locks
-// of the meter's callers and must not call the meter. source is the events' source.
+// New returns a meter. level returns the current level; it is called without its callers' locks and must not call the
+// meter. source is the source of the events.
 func New(level func() api.Demand, e api.Emitter, source string) *Meter {
 	m := &Meter{level: level, emitter: e, source: source}
 	m.timer = time.AfterFunc(time.Hour, m.Urgent)
@@ -56,7 +55,7 @@ func New(level func() api.Demand, e api.Emitter, source string) *Meter {
 	return m
 }
 
-// Urgent sends the level now. The timer calls it too, to send what has changed, or to repeat.
+// Urgent sends the level now. The timer calls it too.
 func (m *Meter) Urgent() {
 	m.mu.Lock()
 	if !m.closed {
@@ -66,16 +65,16 @@ func (m *Meter) Urgent() {
 	m.settle()
 }
 
-// Changed says that the level changed. It does not block, not even while an
-// event is handed to the emitter, and costs next to nothing while one is due anyway.
+// Changed schedules sending after a change of the level. It does not block, not even while an event is emitted, and
+// costs little if a send is already scheduled.
 func (m *Meter) Changed() {
 	if !m.dirty.Swap(true) {
 		m.settle()
 	}
 }
 
-// settle sees to it that a change is sent. Where another goroutine holds mu, that
-// one settles: every unlock of mu is followed by a call of settle.
+// settle makes sure that a change gets sent. If another goroutine holds mu, that one settles: every unlock of mu is
+// followed by a call of settle.
 func (m *Meter) settle() {
 	if !m.dirty.Load() || !m.mu.TryLock() {
 		return
@@ -87,7 +86,7 @@ func (m *Meter) settle() {
 	m.mu.Unlock()
 }
 
-// arm makes the timer fire at the given time, or earlier if it is due earlier.
+// arm sets the timer to fire at the given time, unless it fires earlier already.
 func (m *Meter) arm(now, at time.Time) {
 	if !m.due.IsZero() && !at.Before(m.due) {
 		return
@@ -96,7 +95,7 @@ func (m *Meter) arm(now, at time.Time) {
 	m.timer.Reset(max(at.Sub(now), 0))
 }
 
-// send reads the level, sends it and arms the timer for the next.
+// send reads and sends the level, and arms the timer for the next send.
 func (m *Meter) send(now time.Time) {
 	m.dirty.Store(false)
 	m.sent = m.level()
@@ -109,8 +108,7 @@ func (m *Meter) send(now time.Time) {
 	}
 }
 
-// Close sends a zero level, unless the last one sent was zero, and stops. No
-// event is sent after it returned.
+// Close sends a zero level, unless the last one sent was zero, and stops. No event is sent after it returns.
 func (m *Meter) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// rig is a meter over a level that the test sets, and what it sent when.
+// rig is a meter of a level that the test sets, with a record of what it sent when.
 type rig struct {
 	t     *testing.T
 	start time.Time
@@ -73,7 +73,7 @@ func TestChangesAreGathered(t *testing.T) {
 		r := newRig(t)
 		r.set(1)
 		r.meter.Urgent()
-		r.want(sent{0, 1}) // within the call
+		r.want(sent{0, 1}) // sent within the call
 		for n := 2; n <= 100; n++ {
 			r.set(n)
 			r.meter.Changed()
@@ -89,7 +89,7 @@ func TestChangesAreGathered(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.want() // zero is not repeated
 		r.set(1)
-		r.meter.Changed() // nothing was sent for long: no need to gather
+		r.meter.Changed() // nothing was sent for long: no need to wait for others
 		r.want()
 		time.Sleep(Soon)
 		r.want(sent{time.Minute + 2*Every + 10*time.Millisecond + Soon, 1})
@@ -128,7 +128,7 @@ func TestTheLastLevelIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.meter.Close()
-		r.want() // nothing was ever sent: nothing to take back
+		r.want() // nothing was ever sent: nothing to revoke
 		r = newRig(t)
 		r.set(2)
 		r.meter.Urgent()

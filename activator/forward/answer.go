@@ -19,23 +19,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Answer is an instance's answer whose first body bytes are there, or which has no body.
+// Answer is an instance's answer whose first body bytes have arrived, or which has no body.
 type Answer struct {
 	resp   *http.Response
 	kind   api.Stream
 	plain  bool
-	media  string        // of the body, where it is ours to read
+	media  string        // the media type of the body, if we may read it
 	from   *relay.Source // nil once closed
-	usage  *relay.Usage  // nil: nobody counts
+	usage  *relay.Usage  // nil: not counted
 	counts bool          // as in [Call.Counts]
-	state  *relay.State  // of the stream; nil: nobody asked for it
+	state  *relay.State  // the state of the stream; nil: not requested
 	header headerMemory
-	number int // of the next event, once it was copied
+	number int // of the next event, after copying
 }
 
 const (
-	// smallBuffer is what an answer is read into at first. An answer of known length that fits is read to its end before
-	// the client sees a byte.
+	// smallBuffer is the initial size of the read buffer. An answer of known length that fits is read completely
+	// before the client sees a byte.
 	smallBuffer = 16 << 10
 	// maxEvent is the default of [Call.MaxEvent].
 	maxEvent = 1 << 20
@@ -57,12 +57,12 @@ func newAnswer(ctx context.Context, resp *http.Response, call Call, header heade
 	return a
 }
 
-// pausing reads a body, and says so where it pauses for too long behind its first byte.
+// pausing reads a body, and calls paused if it pauses for longer than idle after its first byte.
 type pausing struct {
 	from   io.Reader
 	idle   time.Duration
 	paused func()
-	timer  *time.Timer // runs while a byte after the first is waited for; nil before that
+	timer  *time.Timer // runs while a later byte is awaited; nil before the first one
 }
 
 func (p *pausing) Read(b []byte) (int, error) {
@@ -80,8 +80,8 @@ func (p *pausing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// first reads the first bytes; of a short answer with a known length all of
-// them, so that one that is cut is a failure that the client never sees.
+// first reads the first bytes. It reads a short answer of known length completely, so that the client never sees one
+// that is cut.
 func (a *Answer) first() error {
 	want := 1
 	if n := a.resp.ContentLength; n > 0 && n <= smallBuffer {
@@ -91,19 +91,19 @@ func (a *Answer) first() error {
 	return a.from.Broken()
 }
 
-// Status is the HTTP status.
+// Status returns the HTTP status.
 func (a *Answer) Status() int { return a.resp.StatusCode }
 
-// Events says whether the body is a stream of server-sent events that we can read.
+// Events reports whether the body is a readable stream of server-sent events.
 func (a *Answer) Events() bool { return a.media == "text/event-stream" }
 
-// Lines says whether the body is a generation in lines of JSON, as in Ollama's own API.
+// Lines reports whether the body is a generation in lines of JSON, as in Ollama's own API.
 func (a *Answer) Lines() bool {
 	return a.resp.StatusCode == http.StatusOK && a.media == "application/x-ndjson"
 }
 
-// Header copies the answer's header to h, without what belongs to the connection or to the control plane, and of a model server's
-// answer what [control.Answered] names.
+// Header copies the answer's header to h, without the fields of the connection and the control plane. From a model
+// server's answer it copies only the fields that [control.Answered] accepts.
 func (a *Answer) Header(h http.Header) {
 	id := h[HeaderID]
 	if !a.plain {
@@ -118,19 +118,19 @@ func (a *Answer) Header(h http.Header) {
 	}
 }
 
-// errorLimit bounds what is read of an error body.
+// errorLimit bounds the part of an error body that is read.
 const errorLimit = 64 << 10
 
-// error reads the answer as an error, whatever its shape: OpenAI's, the flat one of SGLang, or text.
+// error parses the answer as an error in any format: OpenAI's, SGLang's flat one, or text.
 func (a *Answer) error() *api.Error {
 	a.from.Fill(errorLimit)
 	return parseError(a.resp.StatusCode, a.from.Bytes())
 }
 
-// Error reads the rest of an answer that is no success as an error.
+// Error reads the rest of an unsuccessful answer as an error.
 func (a *Answer) Error() *api.Error { return a.error() }
 
-// wireError is an error body: OpenAI's with a wrapper, or flat.
+// wireError is an error body: OpenAI's inside its wrapper, or flat.
 type wireError struct {
 	Message string          `json:"message"`
 	Type    string          `json:"type"`
@@ -138,7 +138,6 @@ type wireError struct {
 	Code    json.RawMessage `json:"code"` // a string, a number (vLLM) or null
 }
 
-// parseError reads an error body of any shape.
 func parseError(status int, raw []byte) *api.Error {
 	var body struct {
 		Error json.RawMessage `json:"error"`
@@ -156,7 +155,7 @@ func parseError(status int, raw []byte) *api.Error {
 	}
 	if w.Message != "" {
 		e.Message, e.Type = w.Message, w.Type
-		_ = json.Unmarshal(w.Code, &e.Code) // a number is the status again: no code
+		_ = json.Unmarshal(w.Code, &e.Code) // a number repeats the status and is not a code
 		if w.Param != nil {
 			e.Param = *w.Param
 		}
@@ -167,20 +166,19 @@ func parseError(status int, raw []byte) *api.Error {
 	return e
 }
 
-// Sink is where an answer goes: the client's connection.
+// Sink is the destination of an answer: the client's connection.
 type Sink interface {
 	io.Writer
-	// Flush sends what was written on its way.
+	// Flush sends the buffered output.
 	Flush() error
 }
 
-// ErrClient marks an error of the client's side.
+// ErrClient marks an error on the client's side.
 var ErrClient = errors.New("the client's connection failed")
 
-// Copy hands the body to sink. It returns nil once the answer is complete,
-// [ErrClient] if the client can't be written to, and an error that is [relay.ErrCut]
-// if the instance's side ended too early. For an event stream, and for lines of
-// JSON, the last thing written is then a whole one, so that the caller can add one.
+// Copy copies the body to sink. It returns nil once the answer is complete, [ErrClient] if writing to the client
+// fails, and an error that is [relay.ErrCut] if the instance's side ended too early. In an event stream or lines of
+// JSON, the last event written is then a whole one, so that the caller can append another.
 func (a *Answer) Copy(sink Sink) error {
 	switch {
 	case a.Events():
@@ -191,7 +189,7 @@ func (a *Answer) Copy(sink Sink) error {
 		}
 		return a.copyEvents(sink, api.StreamLines)
 	}
-	flush := a.resp.ContentLength < 0 // a stream of some kind: do not keep it back
+	flush := a.resp.ContentLength < 0 // a stream of unknown format: don't delay it
 	for {
 		p := a.from.Bytes()
 		if a.usage != nil {
@@ -212,7 +210,7 @@ func (a *Answer) Copy(sink Sink) error {
 	}
 }
 
-// copyEvents is Copy for server-sent events, and for lines of JSON.
+// copyEvents is Copy for server-sent events and lines of JSON.
 func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	events := relay.NewEvents(a.from, kind)
 	defer func() { a.number = events.Number() }()
@@ -242,7 +240,6 @@ func (a *Answer) copyEvents(sink Sink, kind api.Stream) error {
 	}
 }
 
-// hand passes p on.
 func hand(sink Sink, p []byte, flush bool) error {
 	if len(p) == 0 {
 		return nil
@@ -258,35 +255,34 @@ func hand(sink Sink, p []byte, flush bool) error {
 	return nil
 }
 
-// Next is the number of an event that follows what was copied, where the stream's events have numbers.
+// Next returns the number of the event after the copied ones, if the stream numbers its events.
 func (a *Answer) Next() int { return a.number }
 
-// Close lets go of the instance. The request's context should be cancelled
-// right after, if the answer was not read to its end.
+// Close releases the instance. If the answer was not read to its end, cancel the request's context right after.
 func (a *Answer) Close() {
 	if a.from == nil {
 		return
 	}
-	_ = a.resp.Body.Close() // an error here says nothing that reading did not
+	_ = a.resp.Body.Close() // an error here adds nothing to those of reading
 	a.from.Close()
 	a.from = nil
 	a.header.release()
 }
 
-// Timing is where a request's time went.
+// Timing is the breakdown of a request's time.
 type Timing struct {
-	Hold  time.Duration // in the room, in all
+	Hold  time.Duration // the total time in the queue
 	Wake  time.Duration // the part of Hold in which no instance was awake
 	Queue time.Duration // the rest of Hold: waiting for a free slot
 	First time.Duration // from the last dispatch to the first byte
 }
 
-// Since is what t has waited more than it had before.
+// Since returns how much longer t has waited than before.
 func (t Timing) Since(before Timing) Timing {
 	return Timing{Hold: t.Hold - before.Hold, Wake: t.Wake - before.Wake, Queue: t.Queue - before.Queue}
 }
 
-// String writes the value of a Server-Timing header (W3C), in milliseconds.
+// String formats t as a Server-Timing header (W3C), in milliseconds.
 func (t Timing) String() string {
 	b := make([]byte, 0, 80)
 	for _, m := range []struct {
@@ -303,7 +299,7 @@ func (t Timing) String() string {
 	return string(b)
 }
 
-// appendMillis appends d in milliseconds with three decimals at most.
+// appendMillis appends d in milliseconds with at most three decimals.
 func appendMillis(b []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(b, float64(d.Microseconds())/1000, 'f', -1, 64)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
 
-// answerOf is an answer whose body comes in the given pieces, then err.
+// answerOf returns an answer whose body comes in the given pieces, then err.
 func answerOf(kind api.Stream, err error, pieces ...string) *Answer {
 	return newAnswer(context.Background(), &http.Response{
 		StatusCode: 200, ContentLength: -1, Body: io.NopCloser(&pieceReader{pieces, err}),
@@ -89,7 +89,8 @@ func TestALargeEventIsKeptWhole(t *testing.T) {
 	}
 }
 
-// TestUsageIsForTheActivator: what an instance says that an answer uses is counted and taken out, or goes on to the front door that counts too.
+// TestUsageIsForTheActivator: an instance's report of usage is counted and removed, or passed on to a front door that
+// counts too.
 func TestUsageIsForTheActivator(t *testing.T) {
 	const said = ": rouse-usage 20 5 3\n"
 	for _, counts := range []bool{false, true} {

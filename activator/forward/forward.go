@@ -1,22 +1,20 @@
-// Package forward carries one request to one instance and its answer back.
+// Package forward sends one request to one instance and carries its answer back.
 //
-// It never decides where a request goes, never waits for an instance and never
-// tries again: it says what happened, and whether the request may be sent elsewhere.
+// It never decides where a request goes, never waits for an instance and never retries. It reports the outcome, and
+// whether the request may be sent elsewhere.
 //
 // The life of one attempt:
 //
-//  1. [Client.Send] sends the body as it came, the headers without the ones
-//     that belong to one connection (RFC 9110, 7.6.1), and the request's id.
-//  2. It waits for the first bytes of the answer's body, not only for its
-//     header: until then the client has seen nothing, and a failure is a
-//     [Failure] that says whether the runtime may have seen the request.
-//  3. [Answer.Copy] hands the rest to the client. Events and lines of JSON are passed
-//     on whole, each flushed at once, and their end is judged (package relay): a stream that is
-//     cut, or that ends without saying that it is complete, is an error. What is kept back of
-//     an event has a bound and is charged to the client, as a large header is.
-//     [relay.State] keeps what an instance says of a stream for another one that goes on with it; the client does not see that.
-//  4. [Answer.Close] lets go of the instance; before the end it cancels the
-//     request there, so that the runtime stops generating.
+//  1. [Client.Send] sends the unchanged body, the headers without the ones that belong to one connection (RFC 9110,
+//     7.6.1), and the request's id.
+//  2. It waits for the first bytes of the answer's body, not only for its header. Until then the client has seen
+//     nothing, and a failure is a [Failure] that tells whether the runtime may have seen the request.
+//  3. [Answer.Copy] sends the rest to the client. Events and lines of JSON are passed on whole, and each is flushed
+//     at once. Package relay checks their end: a stream that is cut, or that ends without its end marker, is an
+//     error. Buffers for events are bounded and charged to the client, as are large headers. [relay.State] keeps the
+//     state that an instance reports of a stream, for another instance that resumes it; the client does not see it.
+//  4. [Answer.Close] releases the instance. Before the end of the answer it cancels the request there, so that the
+//     runtime stops generating.
 //
 // A Client is safe for many goroutines; an Answer belongs to one.
 package forward
@@ -37,75 +35,75 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// HeaderID carries a request's id.
+// HeaderID is the header with a request's id.
 const HeaderID = "X-Request-Id"
 
-// Client sends requests.
+// Client sends requests to instances.
 type Client struct {
 	transport http.RoundTripper
 }
 
-// NewClient makes a client. transport must reach endpoints as [api.NewTransport] does and must not retry on its own what it has sent.
+// NewClient returns a client. transport must reach endpoints like [api.NewTransport]'s, and must not retry requests.
 func NewClient(transport http.RoundTripper) *Client { return &Client{transport: transport} }
 
-// Call is one attempt: an inbound request, with its body and id, for the instance at Base.
+// Call is one attempt to send an inbound request, with its body and id, to the instance at Base.
 type Call struct {
 	In   *http.Request
 	Body *inbound.Body
 	ID   string
 	Base *url.URL
-	// Wait asks the instance, which is being woken, to keep the request until it is awake; see [control.HeaderWait].
+	// Wait asks the instance, which is being woken, to hold the request until it is awake; see [control.HeaderWait].
 	Wait bool
-	// Tenant is whose request it is, as the instance is told; empty: it is not.
+	// Tenant is the request's tenant, for the instance; empty: not sent.
 	Tenant string
-	// Models are those that the requests inside of it may name ([control.HeaderModels]); nil: all.
+	// Models are the models that the requests within it may name ([control.HeaderModels]); nil: all.
 	Models []string
-	// Plain says that the function is a server of the user's own, whose answers' headers its clients get.
+	// Plain means that the function is no model server: clients get its answers' headers unfiltered.
 	Plain bool
-	// Trusted says that the priority in the body counts.
+	// Trusted means that the priority in the body counts.
 	Trusted bool
-	// Credentials passes those of the client on.
+	// Credentials passes the client's credentials on.
 	Credentials bool
-	// Kind is what an event stream that answers must end with.
+	// Kind determines how an event stream in the answer must end.
 	Kind api.Stream
-	// Idle is how long the answer may pause once its first byte is there; 0: for ever. After
-	// that Paused is called, once, which should end the context of the call.
+	// Idle bounds the pauses of the answer after its first byte; 0: unbounded. After such a pause Paused is called,
+	// once; it should end the call's context.
 	Idle   time.Duration
 	Paused func()
-	// MaxEvent bounds an event that is kept back until it is whole; of a longer one the pieces are passed on.
-	// 0: 1 MiB.
+	// MaxEvent bounds an event that is buffered until it is whole; a longer one is passed on in pieces. 0: 1 MiB.
 	MaxEvent api.Bytes
-	// Usage counts the tokens of the answer; nil: nobody does.
+	// Usage counts the tokens of the answer; nil: not counted.
 	Usage *relay.Usage
-	// Asks has the instance say what it uses ([control.HeaderUsage]), and Counts says that the front door which holds the request counts too: it
-	// gets what the instance says.
+	// Asks makes the instance report its usage ([control.HeaderUsage]). Counts means that the front door that holds
+	// the request counts too, and gets the report.
 	Asks, Counts bool
-	// State is what is known of the stream, for an instance that can go on with one of another; nil: it is not asked.
+	// State collects the stream's state, for an instance that resumes it; nil: not requested.
 	State *relay.State
-	// Passed is the state that the front door which holds the request asks for; empty: it does not. What is said of it goes to the front door.
+	// Passed is the kind of state that the front door holding the request asks for, and which is passed to it; empty:
+	// none.
 	Passed string
-	// Movable says that the request is no stream, and can be tried again whole where its instance gives way.
+	// Movable means that the request is no stream and can be restarted if its instance gives way.
 	Movable bool
-	// Memory is charged what the answer takes beyond a small buffer; nil: nobody counts.
+	// Memory is charged for an answer's memory beyond a small buffer; nil: not counted.
 	Memory Memory
 }
 
-// Memory is an account of memory, as [relay.Memory] is.
+// Memory is an account of memory; see [relay.Memory].
 type Memory = relay.Memory
 
-// Failure is an attempt that ended before the client saw a byte.
+// Failure is an attempt that failed before the client saw a byte.
 type Failure struct {
-	// Given says that the runtime may have seen the request: it may have caused the failure.
+	// Given means that the runtime may have seen the request, which may have caused the failure.
 	Given bool
-	// Code is the refusal's code, or the like.
+	// Code is the code of the refusal or failure.
 	Code string
-	// Err is what a client is told if nobody else answers.
+	// Err is the error for the client if no other instance answers.
 	Err *api.Error
-	// Cause is what only the operator is told: it may name addresses and paths. Nil: nothing.
+	// Cause is for the operator only: it may name addresses and paths. Nil: none.
 	Cause error
 }
 
-// Error says what happened.
+// Error returns the message of Err, with Cause.
 func (f *Failure) Error() string {
 	if f.Cause != nil {
 		return f.Err.Message + ": " + f.Cause.Error()
@@ -116,8 +114,8 @@ func (f *Failure) Error() string {
 // Unwrap returns Err.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Send makes one attempt. It returns once the first bytes of the answer's body
-// are there. The error is a *[Failure], or the cause of ctx's end.
+// Send makes one attempt. It blocks until the first bytes of the answer's body have arrived. The error is a
+// *[Failure], or the cause of ctx's end.
 func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	header := headerMemory{ctx: ctx, Memory: call.Memory}
 	resp, err := c.roundTrip(call.request(ctx), &header) //nolint:bodyclose // the Answer closes it
@@ -151,14 +149,14 @@ func (c *Client) Send(ctx context.Context, call Call) (*Answer, error) {
 	return a, nil
 }
 
-// charging is a transport that has large headers charged, as that of package localhttp does.
+// charging is a transport that charges for large headers, like package localhttp's.
 type charging interface {
 	RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error)
 }
 
-// headerMemory is the memory that an answer's header takes, where that is large.
+// headerMemory charges the memory of an answer's header, if it is large.
 type headerMemory struct {
-	Memory // nil: nobody counts
+	Memory // nil: not counted
 
 	ctx     context.Context
 	charged int64
@@ -170,7 +168,7 @@ func (h *headerMemory) charge(n int64) error {
 	if h.refused = err != nil; err == nil {
 		h.charged += n
 	}
-	return err // it comes back from the transport
+	return err // the transport returns it
 }
 
 func (h *headerMemory) release() {
@@ -184,12 +182,11 @@ func (c *Client) roundTrip(out *http.Request, header *headerMemory) (*http.Respo
 		return via.Transport.RoundTrip(out)
 	}
 	if t, is := c.transport.(charging); is && header.Memory != nil {
-		return t.RoundTripCharged(out, header.charge) // it is the transport's
+		return t.RoundTripCharged(out, header.charge) // the transport's error
 	}
-	return c.transport.RoundTrip(out) // it is the transport's
+	return c.transport.RoundTrip(out) // the transport's error
 }
 
-// request makes the outbound request.
 func (call Call) request(ctx context.Context) *http.Request {
 	in := call.In
 	h := make(http.Header, len(in.Header)+4)
@@ -198,10 +195,10 @@ func (call Call) request(ctx context.Context) *http.Request {
 	return relay.Request(ctx, in, call.Base, h, call.Body)
 }
 
-// Head makes of a client's header that of the attempt, for a request that is not sent by [Client.Send].
+// Head turns a client's header into the header of the attempt, for a request that [Client.Send] does not send.
 func (call Call) Head(h http.Header) { call.ours(h) }
 
-// ours takes out what is not for an instance, and says what we have to say.
+// ours removes fields that are not for an instance, and adds our own.
 func (call Call) ours(h http.Header) {
 	if !call.Credentials {
 		for key := range h {
@@ -242,7 +239,7 @@ func (call Call) ours(h http.Header) {
 	}
 }
 
-// unanswered turns an error of the transport into a failure.
+// unanswered returns the failure for an error of the transport.
 func unanswered(err error) *Failure {
 	if relay.Unreachable(err) {
 		return &Failure{Code: api.CodeUnhealthy, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
@@ -251,20 +248,19 @@ func unanswered(err error) *Failure {
 	return broken(err)
 }
 
-// broken is the failure of a request that the runtime may have seen.
+// broken returns the failure of a request that the runtime may have seen.
 func broken(err error) *Failure {
 	return &Failure{Given: true, Code: api.CodeRuntimeFailed, Cause: err, Err: api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed,
 		"the instance failed before it answered")}
 }
 
-// failure tells an instance's refusal, and its runtime's failure, from an answer.
-// A refusal that its client wants to find inside of an answer, in MLflow's
-// envelope, has the status 200.
+// failure returns the failure if the answer is an instance's refusal or a runtime's failure, otherwise nil. In
+// MLflow's envelope a refusal is inside an answer with status 200.
 func (a *Answer) failure() *Failure {
 	status, code := a.resp.StatusCode, a.resp.Header.Get(control.HeaderRefused)
 	if failed := a.resp.Header.Get(control.HeaderFailed); failed != "" {
 		e := a.error()
-		e.Status = http.StatusBadGateway // in MLflow's envelope it is 200
+		e.Status = http.StatusBadGateway // 200 in MLflow's envelope
 		return &Failure{Given: true, Code: failed, Err: e}
 	}
 	switch {
@@ -287,13 +283,13 @@ func (a *Answer) failure() *Failure {
 
 type callKey struct{}
 
-// WithCall says that ctx is of the call with that number, unique in the process: all attempts of one client's request
-// share it, whatever id the client gave the request.
+// WithCall adds a call's number, unique in the process, to ctx. All attempts of one client's request share it,
+// whatever id the client sent.
 func WithCall(ctx context.Context, n uint64) context.Context {
 	return context.WithValue(ctx, callKey{}, n)
 }
 
-// CallOf is the number of the call that ctx is of; 0: none is known.
+// CallOf returns the number of ctx's call; 0: unknown.
 func CallOf(ctx context.Context) uint64 {
 	n, _ := ctx.Value(callKey{}).(uint64)
 	return n

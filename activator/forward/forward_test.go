@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// serve runs an instance by hand on a Unix socket.
+// serve runs a fake instance on a Unix socket.
 func serve(t *testing.T, h http.HandlerFunc) *url.URL {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -152,7 +152,7 @@ func TestFailuresBeforeTheFirstByte(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		do    http.HandlerFunc // nil: nobody listens
+		do    http.HandlerFunc // nil: no server
 		given bool
 		code  string
 	}{
@@ -199,7 +199,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	base := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		cancel(api.Errorf(504, api.CodeRequestTimeout, "too late"))
-		<-r.Context().Done() // the runtime sees at once that nobody listens
+		<-r.Context().Done() // the runtime notices at once that the client is gone
 		close(left)
 	})
 	transport := api.NewTransport(1)

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// account is a [Memory] of limit bytes.
+// account is a [Memory] with a limit in bytes.
 type account struct {
 	limit, used, peak atomic.Int64
 }
@@ -38,7 +38,7 @@ func accountOf(limit int64) *account {
 	return a
 }
 
-// largest is a sink that notes the largest write.
+// largest is a sink that records the largest write.
 type largest struct{ all, most int }
 
 func (l *largest) Write(p []byte) (int, error) {
@@ -47,7 +47,7 @@ func (l *largest) Write(p []byte) (int, error) {
 }
 func (*largest) Flush() error { return nil }
 
-// An event is kept back until it is whole, in memory that is counted; one that is too large, or for
+// TestEventsAreCharged: an event is buffered until it is whole, in accounted memory; one that is too large, or for
 // which there is no memory, is passed on in pieces.
 func TestEventsAreCharged(t *testing.T) {
 	const size = 3 << 20
@@ -84,7 +84,7 @@ func TestEventsAreCharged(t *testing.T) {
 	}
 }
 
-// A header that is larger than most is charged before it is read.
+// TestLargeHeadersAreCharged: a large header is charged before it is read.
 func TestLargeHeadersAreCharged(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-A", strings.Repeat("a", 100<<10))

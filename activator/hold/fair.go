@@ -7,42 +7,42 @@ import (
 	"github.com/rouse-dev/rouse/internal/heap"
 )
 
-// OutputWeight is what a token of output is worth in tokens of input: it takes a step of the model of its own.
+// OutputWeight is the cost of an output token in input tokens: each takes a step of the model of its own.
 const OutputWeight = 2
 
-// Cost is what a request costs its client, in tokens of input.
+// Cost returns a request's cost to its client, in input tokens.
 func Cost(input, output api.Tokens) float64 { return float64(input) + OutputWeight*float64(output) }
 
-// band is the requests of one priority, by client. A client's counter is the sum of what its requests have
-// cost; who has the least is next. (Virtual token counters: Sheng et al., "Fairness in Serving Large
-// Language Models", OSDI 2024.)
+// band holds the requests of one priority, by client. A client's counter is the total cost of its requests; the
+// client with the lowest counter is next. (Virtual token counters: Sheng et al., "Fairness in Serving Large Language
+// Models", OSDI 2024.)
 type band[T any] struct {
 	lanes   map[string]*lane[T]
-	waiting heap.Of[*lane[T]] // those with entries
-	// floor is the counter of the client that was served last: where one begins that nobody waits beside.
+	waiting heap.Of[*lane[T]] // lanes with entries
+	// floor is the counter of the client served last: the least counter of a new client when no other waits.
 	floor float64
-	// most is how many clients are remembered before the next sweep.
+	// most is the number of lanes at which the next sweep happens.
 	most int
 }
 
-// lane is what one client has in a band.
+// lane is one client's state in a band.
 type lane[T any] struct {
 	client  string
 	counter float64
 	entries heap.Of[*Entry[T]]
 	running int // requests that are charged and not settled
-	slot    int // in the band's waiting, from 1; 0: it has no entries
+	slot    int // the index in the band's waiting, from 1; 0: no entries
 }
 
-// Charge is what a request that was served is charged. The zero value is nothing.
+// Charge is the charge for a served request. The zero value charges nothing.
 type Charge[T any] struct {
 	lane *lane[T]
 	in   *band[T]
 	cost float64
 }
 
-// lane is the client's. One of which nothing waited begins no further behind than the one that is next: who was
-// away has saved nothing, and who was ahead stays ahead.
+// lane returns the client's lane. If the client has no waiting requests, its counter is raised to that of the next
+// client: a pause earns no credit, and a client that has used more keeps its higher counter.
 func (b *band[T]) lane(client string) *lane[T] {
 	l := b.lanes[client]
 	if l == nil {
@@ -63,14 +63,14 @@ func (b *band[T]) lane(client string) *lane[T] {
 	return l
 }
 
-// Clients without a request are remembered, but no more than mostIdle: those are forgotten who would not be ahead if they
-// came back, and where there are too many of the others, all.
+// Clients without a request are remembered, up to mostIdle. A sweep drops those whose counter is at or below the
+// floor, and all of them if there are too many.
 const (
 	manyIdle = 1 << 10
 	mostIdle = 1 << 14
 )
 
-// sweep forgets clients, once their number has doubled since the last time.
+// sweep forgets idle clients, once the number of clients has doubled since the last sweep.
 func (b *band[T]) sweep() {
 	if len(b.lanes) < max(b.most, manyIdle) {
 		return
@@ -84,7 +84,6 @@ func (b *band[T]) sweep() {
 	b.most = 2 * len(b.lanes)
 }
 
-// insert puts an entry into its client's lane.
 func (b *band[T]) insert(e *Entry[T]) {
 	l := b.lane(e.Client)
 	e.lane = l
@@ -92,7 +91,6 @@ func (b *band[T]) insert(e *Entry[T]) {
 	b.reorder(l)
 }
 
-// remove takes an entry out of its lane.
 func (b *band[T]) remove(e *Entry[T]) {
 	l := e.lane
 	l.entries.Remove(e)
@@ -100,7 +98,7 @@ func (b *band[T]) remove(e *Entry[T]) {
 	b.reorder(l)
 }
 
-// reorder puts a lane where it belongs, after its counter or its entries have changed.
+// reorder restores a lane's position after its counter or entries have changed.
 func (b *band[T]) reorder(l *lane[T]) {
 	if l.entries.Len() > 0 {
 		b.waiting.Put(l)
@@ -109,7 +107,7 @@ func (b *band[T]) reorder(l *lane[T]) {
 	b.waiting.Remove(l)
 }
 
-// first is the entry whose turn it is, nil if there is none.
+// first returns the entry whose turn it is, or nil.
 func (b *band[T]) first() *Entry[T] {
 	if b.waiting.Len() == 0 {
 		return nil
@@ -117,8 +115,8 @@ func (b *band[T]) first() *Entry[T] {
 	return b.waiting.First().entries.First()
 }
 
-// firstOf is, of those entries that may, the one whose turn it is, nil if there is none. It looks at each client that waits, and at each of its entries
-// where they differ.
+// firstOf returns the next entry for which may returns true, or nil. It checks each waiting client, and each of its
+// entries if differ is true.
 func (b *band[T]) firstOf(may func(*Entry[T]) bool, differ bool) *Entry[T] {
 	of := func(l *lane[T]) (*Entry[T], bool) {
 		if differ {
@@ -135,7 +133,7 @@ func (b *band[T]) firstOf(may func(*Entry[T]) bool, differ bool) *Entry[T] {
 	return e
 }
 
-// last is an entry whose turn is far away: the end of a heap is no root. Nil: there is none.
+// last returns an entry from the end of the heaps, whose turn is late but not always last; nil: none.
 func (b *band[T]) last() *Entry[T] {
 	if b.waiting.Len() == 0 {
 		return nil
@@ -143,8 +141,7 @@ func (b *band[T]) last() *Entry[T] {
 	return b.waiting.Last().entries.Last()
 }
 
-// Charge charges a client what a request of it is expected to cost, when it is sent to an instance. Whether
-// it has waited makes no difference.
+// Charge charges a client the expected cost of a request that is sent to an instance, whether or not it has waited.
 func (q *Queue[T]) Charge(client string, priority int, cost float64) Charge[T] {
 	b := q.band(priority)
 	l := b.lane(client)
@@ -155,7 +152,7 @@ func (q *Queue[T]) Charge(client string, priority int, cost float64) Charge[T] {
 	return Charge[T]{l, b, cost}
 }
 
-// Settle replaces the estimate of a charge by what the request has cost: 0 where an instance gave it back. It is called once.
+// Settle replaces a charge's estimate with the actual cost: 0 if an instance gave the request back. Call it once.
 func (q *Queue[T]) Settle(c Charge[T], cost float64) {
 	if c.lane == nil {
 		return
@@ -165,7 +162,8 @@ func (q *Queue[T]) Settle(c Charge[T], cost float64) {
 	c.in.reorder(c.lane)
 }
 
-// Elsewhere takes what requests of a client have cost in other queues for the same slots; negative where an estimate was too high.
+// Elsewhere charges a client for requests in other queues for the same slots; negative corrects an estimate that was
+// too high.
 func (q *Queue[T]) Elsewhere(client string, priority int, cost float64) {
 	b := q.band(priority)
 	l := b.lane(client)
@@ -176,7 +174,7 @@ func (q *Queue[T]) Elsewhere(client string, priority int, cost float64) {
 	b.reorder(l)
 }
 
-// Before implements [heap.Item]: the nearest deadline first, then the lowest ticket.
+// Before implements [heap.Item]: the earliest deadline first, then the lowest ticket.
 func (e *Entry[T]) Before(other *Entry[T]) bool {
 	if de, do := e.due(), other.due(); !de.Equal(do) {
 		return !de.IsZero() && (do.IsZero() || de.Before(do))
@@ -194,7 +192,7 @@ func (e *Entry[T]) due() time.Time {
 	return e.Due
 }
 
-// Before implements [heap.Item]: the lowest counter first, then whose first entry came first.
+// Before implements [heap.Item]: the lowest counter first, then the lane whose first entry came first.
 func (l *lane[T]) Before(other *lane[T]) bool {
 	if l.counter != other.counter {
 		return l.counter < other.counter

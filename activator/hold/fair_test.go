@@ -15,7 +15,7 @@ type served struct {
 	queue   Queue[int]
 	now     time.Duration
 	running []job
-	got     map[string]float64 // cost of what has ended, by client
+	got     map[string]float64 // cost of finished requests, by client
 	waited  map[string]time.Duration
 	told    map[string]float64 // cost that other servers do not know yet
 }
@@ -30,7 +30,7 @@ type job struct {
 // rate is how much one slot serves in a second.
 const rate = 1000
 
-// send lets a client have so many requests in the queue, of a mean cost.
+// send keeps so many requests of a client in the queue, with a mean cost.
 func (s *served) send(client string, atOnce int, cost float64) {
 	for c := s.queue.clients[client]; c == nil || c.count < atOnce; c = s.queue.clients[client] {
 		e := &Entry[int]{Client: client, Tokens: api.Tokens(cost * (0.5 + s.r.Float64()))}
@@ -40,7 +40,8 @@ func (s *served) send(client string, atOnce int, cost float64) {
 	}
 }
 
-// until serves what waits up to a time. Each client keeps its load up: see send. Costs are estimated wrongly by up to half.
+// until serves waiting requests up to a time. Each client keeps up its load: see send. Estimates of costs are wrong
+// by up to half.
 func (s *served) until(end time.Duration, load func()) {
 	for s.now < end {
 		load()
@@ -83,13 +84,13 @@ func newServed(seed uint64) *served {
 	return s
 }
 
-// TestShares: who sends a hundred times as much takes nothing of another's share, whatever the requests of each cost, also
-// after an hour in which the other was away, or nobody came.
+// TestShares: a client that sends a hundred times as much takes nothing of another's share, whatever their requests
+// cost, also after an hour in which the other was away, or there were no requests.
 func TestShares(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
-		large, small  float64 // costs of a request of each
-		before, pause bool    // the greedy one was alone for an hour; nobody came for an hour
+		large, small  float64 // cost of a request of each
+		before, pause bool    // the greedy one was alone for an hour; there were no requests for an hour
 	}{
 		{"alike", 300, 300, false, false},
 		{"large requests against small ones", 2000, 100, false, false},
@@ -116,13 +117,13 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestSharesOfTwo: two activators tell each other ten times a second what their clients' requests have cost. A client has its
-// share of both together, wherever its requests and those of the greedy one come through, also after an hour of silence.
+// TestSharesOfTwo: two activators exchange the costs of clients' requests ten times a second. A client has its share
+// of both together, through whichever of them its requests and the greedy one's come, also after an hour of silence.
 func TestSharesOfTwo(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
-		greedy, honest [2]int  // how many of each wait at each activator
-		large, small   float64 // costs of a request of each
+		greedy, honest [2]int  // how many requests of each wait at each activator
+		large, small   float64 // cost of a request of each
 		want           float64 // share of the honest client
 	}{
 		{"both at both", [2]int{400, 400}, [2]int{8, 8}, 300, 300, 0.5},
@@ -168,7 +169,7 @@ func TestSharesOfTwo(t *testing.T) {
 	}
 }
 
-// TestManyClients: what is remembered of clients that are gone is bounded.
+// TestManyClients: the memory of clients that are gone is bounded.
 func TestManyClients(t *testing.T) {
 	var q Queue[int]
 	q.Limit(api.Hold{Capacity: 10, MaxBytes: 1 << 20})

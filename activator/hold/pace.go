@@ -2,18 +2,17 @@ package hold
 
 import "time"
 
-// Served notes that a request was finished; its pace comes from it.
+// Served records that a request finished, to measure the pace.
 func (q *Queue[T]) Served(now time.Time) { q.pace.note(now, q.count > 0) }
 
-// RetryAfter estimates when a request that is refused now would find a place:
-// the expected wake plus the time for the entries, from the measured pace.
-// It is between 1 s and 5 min.
+// RetryAfter estimates when a request that is refused now would find a place: the expected wake plus the time for the
+// waiting entries, at the measured pace. It is between 1 s and 5 min.
 func (q *Queue[T]) RetryAfter(expected time.Duration) time.Duration {
 	d := expected + time.Duration(q.count)*q.pace.interval
 	return min(max(d, time.Second), 5*time.Minute)
 }
 
-// pace is the measured time between two finished requests while others wait.
+// pace is the measured time between finished requests while others wait.
 type pace struct {
 	last     time.Time // zero: none waited when the last request was finished
 	interval time.Duration

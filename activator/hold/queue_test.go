@@ -173,7 +173,7 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 		if _, ok := leaves.Wait(); ok {
 			t.Error("who left was handed something")
 		}
-		e := queue.Next() // taken out before the leaver could say so
+		e := queue.Next() // taken out before the leaver could report it
 		if e.Offer(7) {
 			t.Error("an offer to who left was taken")
 		}
@@ -189,7 +189,7 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 	})
 }
 
-// TestAgainstSlowTwin compares the lists with a slice that is searched and sorted each time.
+// TestAgainstSlowTwin compares the queue with a slice that is searched and sorted each time.
 func TestAgainstSlowTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var queue Queue[int]
@@ -247,7 +247,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 	}
 }
 
-// TestFirstOf: of some clients' entries the one whose turn it is first, whatever the others have.
+// TestFirstOf: among some clients' entries the next one comes first, whatever the other clients have.
 func TestFirstOf(t *testing.T) {
 	t.Parallel()
 	var q Queue[int]

@@ -1,5 +1,5 @@
-// Package joining reads how clusters join front doors: the flags of a cluster ([Flags]) and the file of a
-// front door ([Read]). The programs of one machine and of a cluster share it.
+// Package joining reads the configuration for joining front doors: a cluster's flags ([Flags]) and a front door's
+// file ([Read]). The programs of one machine and of a cluster share it.
 //
-// It refuses a cluster that could not prove who it is, a certificate that can't be read, and a field that it does not know.
+// It refuses a cluster without a credential, an unreadable certificate, and an unknown field.
 package joining

@@ -14,21 +14,20 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 )
 
-// Flags say whose cluster this one is. Without Fronts it is nobody's.
+// Flags configure the front doors that this cluster joins. Without Fronts it joins none.
 type Flags struct {
 	// Fronts are the addresses of front doors, host:port.
 	Fronts []string
-	// Cluster is this one's name among the front door's; default the host's.
+	// Cluster is this cluster's name at the front doors; default: the host's name.
 	Cluster string
-	// TokenFile has the token that the front door declares for it.
+	// TokenFile holds the token that the front door declares for it.
 	TokenFile string
-	// Authority is a file of certificates that the front door's is checked against; default the system's.
+	// Authority is a file of certificates that verify the front door's; default: the system's.
 	Authority string
-	// Certificate and Key are files of a certificate to show in place of a token.
+	// Certificate and Key are files of a client certificate, instead of a token.
 	Certificate, Key string
 }
 
-// Add adds the flags.
 func (f *Flags) Add(s *pflag.FlagSet) {
 	s.StringSliceVar(&f.Fronts, "join", nil, "`addresses` of front doors that this cluster serves, host:port, by commas or repeated")
 	s.StringVar(&f.Cluster, "cluster", "", "`name` of this cluster among the front door's (default: the host's name)")
@@ -38,7 +37,7 @@ func (f *Flags) Add(s *pflag.FlagSet) {
 	s.StringVar(&f.Key, "cluster-key", "", "`file` with its key")
 }
 
-// Config is the agent's, of a program of that version; nil: none is wanted.
+// Config returns the agent's configuration for a program of that version; nil: no front doors.
 func (f *Flags) Config(version string) (*clusteragent.Config, error) {
 	if len(f.Fronts) == 0 {
 		return nil, nil

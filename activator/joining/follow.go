@@ -11,13 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 )
 
-// Follow reads the clusters of a front door's file again whenever it changes, and has declare take them, until ctx ends. A
-// file that is wrong, or gone, changes nothing, and is logged. Of a change it takes the clusters only: all else counts
-// when the server starts anew. It looks every interval, and a change counts once it is the same twice: it may be half written.
+// Follow rereads a front door's file whenever it changes, and passes its clusters to declare, until ctx ends. An
+// invalid or missing file is logged and changes nothing. Only the clusters are applied: other fields take effect when
+// the server restarts. It polls every interval, and a change must be seen twice before it counts: the file may be
+// half written.
 func Follow(ctx context.Context, path string, interval time.Duration, declare func([]clusters.Declaration) error, log *slog.Logger) {
 	taken, err := os.ReadFile(path)
 	last := taken
-	fault := "" // of the file, as it was last logged
+	fault := "" // the last logged error of the file
 	if err != nil {
 		fault = err.Error()
 	}
@@ -39,7 +40,7 @@ func Follow(ctx context.Context, path string, interval time.Duration, declare fu
 		if err == nil {
 			f, err = parse(raw)
 		}
-		if err == nil && f.Clusters == nil { // it may be cut short
+		if err == nil && f.Clusters == nil { // the file may be truncated
 			err = errors.New("it has no clusters: want clusters: and a list, which may be []")
 		}
 		if err == nil {

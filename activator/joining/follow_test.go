@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 )
 
-// TestFollow changes the file of a front door while it is followed: what is whole and right is declared, nothing else is.
+// TestFollow changes the file of a front door while it is followed: only complete and valid contents are declared.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "clusters.yaml")
 	sum := strings.Repeat("ab", 32)
@@ -53,7 +53,7 @@ func TestFollow(t *testing.T) {
 		for _, step := range []struct {
 			name   string
 			change func()
-			want   []string // what is declared anew; nil: nothing is
+			want   []string // the new declarations; nil: none
 		}{
 			{"nothing has changed", func() {}, nil},
 			{"a cluster more", func() { write(text("a", "b")) }, []string{"a", "b"}},

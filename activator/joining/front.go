@@ -18,57 +18,56 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 )
 
-// Front says of a server that it is a front door of clusters.
+// Front is the configuration of a server as a front door of clusters.
 type Front struct {
-	// Listen is where agents dial, host:port.
+	// Listen is the address that agents dial, host:port.
 	Listen string
-	// TLS has the certificate of that port, and may say who signs those of agents.
+	// TLS holds that port's certificate, and may hold the authority for agents' certificates.
 	TLS *tls.Config
-	// Declared are the clusters that may come.
+	// Declared are the clusters that may join.
 	Declared []clusters.Declaration
-	// Fronts are the addresses of all front doors, as agents reach them; empty: only those that agents were given.
+	// Fronts are the addresses of all front doors, as agents reach them; empty: only those configured at the agents.
 	Fronts []string
-	// Name is this front door's among them, and Owner the one that the file gives it; empty: none.
+	// Name is this front door's name, and Owner the one from the file; empty: none.
 	Name, Owner string
-	// File is where all of it was read.
+	// File is the path of the file that was read.
 	File string
-	// Peers, if not nil, says how this front door is an agent of the others: they get what its agents and this machine have.
+	// Peers, if not nil, makes this front door an agent of the others, which get the functions of its agents and this
+	// machine.
 	Peers *clusteragent.Config
 }
 
-// file is the file that makes a server a front door of clusters.
 type file struct {
-	// Name is this front door's; default the host's name.
+	// Name is this front door's name; default: the host's name.
 	Name string `json:"name,omitempty"`
-	// Listen is where agents dial.
+	// Listen is the address that agents dial.
 	Listen string `json:"listen"`
-	// Certificate and Key are PEM files. ClientAuthority, if any, signs agents' certificates.
+	// Certificate and Key are PEM files. ClientAuthority, if set, verifies agents' certificates.
 	Certificate     string `json:"certificate"`
 	Key             string `json:"key"`
 	ClientAuthority string `json:"clientAuthority,omitempty"`
 	// Fronts are the addresses of all front doors, as agents reach them.
 	Fronts   []string               `json:"fronts,omitempty"`
 	Clusters []clusters.Declaration `json:"clusters"`
-	// Peers says how this front door is a cluster of the others.
+	// Peers configures this front door as a cluster of the others.
 	Peers *peersFile `json:"peers,omitempty"`
 }
 
-// peersFile is how a front door reaches others.
 type peersFile struct {
-	// Addresses are those of the other front doors, host:port.
+	// Addresses are the other front doors' addresses, host:port.
 	Addresses []string `json:"addresses,omitempty"`
-	// Service is a name of DNS that stands for all front doors, each at an address of its own, and their port: a headless
-	// Service. Their certificates have that name.
+	// Service is host:port of a headless Service, whose DNS name resolves to the addresses of all front doors. Their
+	// certificates have that name.
 	Service string `json:"service,omitempty"`
-	// Cluster is the name under which the others declare this one; default its name.
+	// Cluster is the name by which the others declare this one; default: its name.
 	Cluster string `json:"cluster,omitempty"`
-	// TokenFile has the token that they declare for it.
+	// TokenFile holds the token that they declare for it.
 	TokenFile string `json:"tokenFile"`
-	// Authority is a file of certificates that theirs are checked against; default: the system's.
+	// Authority is a file of certificates that verify theirs; default: the system's.
 	Authority string `json:"authority,omitempty"`
 }
 
-// Read reads the file of a front door. version is what its peers are told that it is.
+// Read reads the file of a front door. version is reported to its peers.
 func Read(path, version string) (*Front, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -112,7 +111,7 @@ func Read(path, version string) (*Front, error) {
 	return c, nil
 }
 
-// config is that of the agent by which the others have a front door of that name.
+// config returns the configuration of the agent that makes the named front door a cluster of the others.
 func (p peersFile) config(name, version string) (*clusteragent.Config, error) {
 	f := Flags{Fronts: p.Addresses, Cluster: cmp.Or(p.Cluster, name), TokenFile: p.TokenFile, Authority: p.Authority}
 	if p.Service != "" {
@@ -134,7 +133,7 @@ func (p peersFile) config(name, version string) (*clusteragent.Config, error) {
 	return cfg, nil
 }
 
-// parse reads YAML by the names that JSON has; a field that is not known is an error.
+// parse decodes YAML by the names in JSON tags; an unknown field is an error.
 func parse(raw []byte) (f file, err error) {
 	var any map[string]any
 	if err := yaml.Unmarshal(raw, &any); err != nil {
@@ -152,7 +151,7 @@ func parse(raw []byte) (f file, err error) {
 	return f, err
 }
 
-// readAuthority reads certificates that others are checked against.
+// readAuthority reads a pool of certificates that verify others.
 func readAuthority(path string) (*x509.CertPool, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// folder has a certificate front.pem with its key front.key, a token, and a file that is neither.
+// folder returns paths to a certificate front.pem with its key front.key, a token, and a file that is neither.
 func folder(t *testing.T) (path func(name string) string) {
 	t.Helper()
 	dir := t.TempDir()

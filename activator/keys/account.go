@@ -13,24 +13,25 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// Account is what is known of one key, or of one tenant of an issuer, and what it has used.
+// Account is the rights and the use of one key, or of one tenant of an issuer.
 type Account struct {
-	// Name is that of the key, and Tenant whose it is; empty: of whoever shows no key, each address a client of its own.
+	// Name is the key's name. Tenant is its tenant; empty: for clients without a key, each address is a client of its
+	// own.
 	Name, Tenant string
 
-	id      string // the same in all activators
+	id      string // equal in all activators
 	others  Others
-	revoked context.Context // it ends with the account, and the requests of it watch it
+	revoked context.Context // ends with the account; its requests watch it
 	revoke  context.CancelFunc
-	asked   atomic.Int64 // when somebody last asked its issuer's tenant for it, in nanoseconds
+	asked   atomic.Int64 // when the account was last looked up from an issuer's tenant, in Unix nanoseconds
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	rights   apikey.Rights
 	expires  time.Time
 	requests bucket
 	tokens   bucket
-	running  int // here
-	theirs   int // that run elsewhere
+	running  int // the number of requests that run here
+	theirs   int // the number that run at other activators
 }
 
 func newAccount(id, name, tenant string, others Others, r apikey.Rights, expires, now time.Time) *Account {
@@ -40,7 +41,7 @@ func newAccount(id, name, tenant string, others Others, r apikey.Rights, expires
 	return a
 }
 
-// set gives the account other rights. What it has used stays used.
+// set replaces the account's rights. Its use is kept.
 func (a *Account) set(r apikey.Rights, expires, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -49,28 +50,29 @@ func (a *Account) set(r apikey.Rights, expires, now time.Time) {
 	a.tokens.resize(float64(r.TokensPerMinute), now)
 }
 
-// ID is the same in all activators, and finds the account again: see [Store.Account]. It has nothing of the key but its hash.
+// ID returns the account's id, which is equal in all activators; [Store.Account] finds the account by it. It holds
+// only a hash of the key.
 func (a *Account) ID() string { return a.id }
 
-// Revoked ends when the key is not declared any more.
+// Revoked returns a context that ends when the key is no longer declared.
 func (a *Account) Revoked() context.Context { return a.revoked }
 
-// Allows says whether the account may use a model that has these names.
+// Allows reports whether the account may use a model with these names.
 func (a *Account) Allows(names ...string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.rights.Allows(names...)
 }
 
-// Unrestricted says whether the account may use, and so see, all models.
+// Unrestricted reports whether the account may use, and so see, all models.
 func (a *Account) Unrestricted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.rights.Models) == 0
 }
 
-// Claim says why a request of the account may not have a priority, higher first, nil if it may. tier is the
-// service tier that it comes from, if any.
+// Claim returns an error if a request of the account may not have a priority (higher goes first). tier is the service
+// tier that implied it, if any.
 func (a *Account) Claim(priority int, tier string) *api.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,7 +85,8 @@ func (a *Account) expired(now time.Time) bool {
 	return !a.expires.IsZero() && !now.Before(a.expires)
 }
 
-// idle says whether the account is as a new one would be: nobody has asked for it for a while, nothing runs, here or elsewhere, and its limits are whole.
+// idle reports whether the account is like a new one: not looked up for a while, nothing runs, here or elsewhere, and
+// its limits are unused.
 func (a *Account) idle(now time.Time) bool {
 	if now.Sub(time.Unix(0, a.asked.Load())) < forget {
 		return false
@@ -93,7 +96,7 @@ func (a *Account) idle(now time.Time) bool {
 	return a.running == 0 && a.theirs == 0 && a.requests.full(now) && a.tokens.full(now)
 }
 
-// Charge is what one request has taken of its account's limits.
+// Charge is one request's charge to its account's limits.
 type Charge struct {
 	account *Account
 	tokens  float64
@@ -107,8 +110,8 @@ type headerField struct {
 	value []string
 }
 
-// Describe writes into a header what was left of the limits, as OpenAI's API does: x-ratelimit-limit-requests and so on. A nil charge, and one without
-// limits, writes nothing.
+// Describe sets the headers with the rest of the limits, as in OpenAI's API: x-ratelimit-limit-requests and so on. A
+// nil charge, and one without limits, sets none.
 func (c *Charge) Describe(h http.Header) {
 	if c == nil {
 		return
@@ -118,12 +121,11 @@ func (c *Charge) Describe(h http.Header) {
 	}
 }
 
-// Admit charges a request that takes about so many tokens. The error is a 429 that says when to come back. The charge
-// is not nil in either case: the answer has what it describes. After an error it must not be settled or ended. Where a limit is
-// nearly used up it asks the other activators first, for a short time, and not longer than ctx.
+// Admit charges a request of about so many tokens. The error is a 429 with the time to retry. The charge is never
+// nil, as it describes the limits in the answer, but after an error it must not be settled or ended. If a limit is
+// nearly used up, Admit first asks the other activators, which blocks for a short time and no longer than ctx.
 //
-// A request that is estimated at more than the limit of a minute is let in where the bucket is full, and the account
-// pays for it afterwards.
+// A request whose estimate exceeds the limit of a minute is admitted if the bucket is full, and paid for afterwards.
 func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (*Charge, *api.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +135,7 @@ func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (
 	if err == nil {
 		sure := a.sure(u)
 		a.use(u)
-		if !sure { // the others see what it would take before they say what they have taken
+		if !sure { // the others learn of this use before they report theirs
 			a.mu.Unlock()
 			a.others.Ask(ctx)
 			a.mu.Lock()
@@ -147,7 +149,8 @@ func (a *Account) Admit(ctx context.Context, now time.Time, tokens api.Tokens) (
 	return c, err
 }
 
-// short says which limit a request would exceed, as far as it is known here; nil: none. The caller holds mu.
+// short returns an error for the limit that a request would exceed, as far as known here; nil: none. The caller holds
+// mu.
 func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	if n := a.running + a.theirs; a.rights.Concurrent > 0 && n >= a.rights.Concurrent {
 		return api.Errorf(http.StatusTooManyRequests, api.CodeRateLimit, "%d requests of the key %s wait or run already, which is its limit", n, a.Name).WithRetryAfter(time.Second)
@@ -162,8 +165,8 @@ func (a *Account) short(u control.Use, now time.Time) *api.Error {
 	return nil
 }
 
-// sure says whether a request can be let in before the others know of it: each activator may give away its part of what was
-// left when all of them knew the same. The caller holds mu.
+// sure reports whether a request can be admitted before the others know of it. Each activator may use its part of
+// what was left when all of them knew the same. The caller holds mu.
 func (a *Account) sure(u control.Use) bool {
 	if !a.limited() {
 		return true
@@ -182,7 +185,7 @@ func (a *Account) sure(u control.Use) bool {
 		part(places, places-float64(a.running+a.theirs), unknown.Running, u.Running)
 }
 
-// use takes of the limits what a request takes here, or gives it back. The caller holds mu.
+// use charges a request's use to the limits, or gives it back. The caller holds mu.
 func (a *Account) use(u control.Use) {
 	a.requests.take(u.Requests)
 	a.tokens.take(u.Tokens)
@@ -192,12 +195,12 @@ func (a *Account) use(u control.Use) {
 	}
 }
 
-// limited says whether others have to know what the account uses. The caller holds mu.
+// limited reports whether others have to know the account's use. The caller holds mu.
 func (a *Account) limited() bool {
 	return a.requests.limit > 0 || a.tokens.limit > 0 || a.rights.Concurrent > 0
 }
 
-// left says what is left. The caller holds mu.
+// left returns header fields with the rest of the limits. The caller holds mu.
 func (a *Account) left(now time.Time) []headerField {
 	if a.requests.limit == 0 && a.tokens.limit == 0 {
 		return nil
@@ -208,7 +211,7 @@ func (a *Account) left(now time.Time) []headerField {
 	return fields
 }
 
-// Settle replaces the estimate of tokens with what was used. Only the first call counts.
+// Settle replaces the estimate of tokens with the actual use. Only the first call counts.
 func (c *Charge) Settle(used api.Tokens) {
 	a := c.account
 	a.mu.Lock()
@@ -220,7 +223,7 @@ func (c *Charge) Settle(used api.Tokens) {
 	a.use(control.Use{Tokens: float64(used) - c.tokens})
 }
 
-// End ends the request. What was not settled has used nothing.
+// End ends the request. A request that was not settled has used no tokens.
 func (c *Charge) End() {
 	c.Settle(0)
 	c.account.mu.Lock()
@@ -228,13 +231,13 @@ func (c *Charge) End() {
 	c.account.use(control.Use{Running: -1})
 }
 
-// bucket holds what one minute allows, and fills evenly. It can be in debt. The zero value has no limit.
+// bucket holds the allowance of one minute, and fills evenly. It can be in debt. The zero value has no limit.
 type bucket struct {
 	limit, level float64
-	at           time.Time // when level was
+	at           time.Time // the time of level
 }
 
-// resize changes the limit. What was used stays used.
+// resize changes the limit and keeps the use.
 func (b *bucket) resize(limit float64, now time.Time) {
 	b.fill(now)
 	used := b.limit - b.level
@@ -249,7 +252,7 @@ func (b *bucket) fill(now time.Time) {
 	}
 }
 
-// wait is how long until n can be taken; 0: now.
+// wait returns the time until n can be taken; 0: now.
 func (b *bucket) wait(n float64, now time.Time) time.Duration {
 	if b.limit == 0 {
 		return 0
@@ -258,7 +261,7 @@ func (b *bucket) wait(n float64, now time.Time) time.Duration {
 	return b.until(min(n, b.limit))
 }
 
-// until is how long until the level is so high.
+// until returns the time until the bucket reaches level.
 func (b *bucket) until(level float64) time.Duration {
 	if b.level >= level {
 		return 0
@@ -266,7 +269,7 @@ func (b *bucket) until(level float64) time.Duration {
 	return max(time.Millisecond, time.Duration((level-b.level)/b.limit*float64(time.Minute)))
 }
 
-// full says whether nothing of the limit is used.
+// full reports whether nothing of the limit is used.
 func (b *bucket) full(now time.Time) bool {
 	b.fill(now)
 	return b.level >= b.limit
@@ -278,7 +281,7 @@ func (b *bucket) take(n float64) {
 	}
 }
 
-// limitHeaders are the names of OpenAI's headers about a limit.
+// limitHeaders are the names of OpenAI's headers for one limit.
 type limitHeaders struct{ limit, remaining, reset string }
 
 var (
@@ -286,7 +289,7 @@ var (
 	headersTokens   = limitHeaders{"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"}
 )
 
-// describe adds the limit, what is left of it, and when all of it is there again. The values lie in one piece, which has room for them.
+// describe appends the limit, the rest, and the time until it is full again. values must have capacity for them.
 func (b *bucket) describe(fields []headerField, values []string, names *limitHeaders, now time.Time) ([]headerField, []string) {
 	if b.limit == 0 {
 		return fields, values

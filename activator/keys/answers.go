@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// mostAnswer bounds what an issuer says of itself, and its keys.
+// mostAnswer bounds an issuer's discovery document and its keys, in bytes.
 const mostAnswer = 1 << 20
 
-// answers is the transport to one issuer. It gives the last answer to a URL, or the error, again for retryIssuer.
+// answers is the transport to one issuer. For retryIssuer it repeats the last answer to a URL, or the error.
 type answers struct {
 	from http.RoundTripper
 
-	mu   sync.Mutex // guards last; held while the issuer is asked
+	mu   sync.Mutex // guards last; held during a request to the issuer
 	last map[string]answer
 }
 

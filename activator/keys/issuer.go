@@ -20,27 +20,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/limithttp"
 )
 
-// maxTenants bounds the tenants of one issuer that are remembered. Those that use nothing of their limits are forgotten for new ones.
+// maxTenants bounds the remembered tenants of one issuer. Unused ones are forgotten for new ones.
 const maxTenants = 10_000
 
-// forget is how long a tenant is remembered that does nothing.
+// forget is how long an idle tenant is remembered.
 const forget = time.Minute
 
-// issuer checks the tokens of one [Issuer], and has the accounts of its tenants.
+// issuer checks the tokens of one [apikey.Issuer], and holds its tenants' accounts.
 type issuer struct {
 	declared apikey.Issuer
 	client   *http.Client
 	others   Others
 
-	ctx    context.Context // of the library's fetching of keys; ends with the issuer
+	ctx    context.Context // for fetching the issuer's keys; ends with the issuer
 	revoke context.CancelFunc
 
-	asking   sync.Mutex // guards what follows; held while the issuer is asked what it is
+	asking   sync.Mutex // guards the fields below; held during discovery
 	verifier *oidc.IDTokenVerifier
-	failed   time.Time // when it could not be asked; zero: it was
+	failed   time.Time // when discovery failed; zero: it did not
 	why      error
 
-	mu       sync.Mutex          // guards what follows, and the declared rights
+	mu       sync.Mutex          // guards the fields below, and the declared rights
 	accounts map[string]*Account // by claim
 }
 
@@ -59,7 +59,7 @@ func newIssuer(d apikey.Issuer, client *http.Client, others Others) *issuer {
 	return i
 }
 
-// takes says whether the issuer is the declared one, and gives its tenants the rights that are declared now.
+// takes reports whether the issuer matches d, and if so gives its tenants the rights in d.
 func (i *issuer) takes(d apikey.Issuer) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,7 +75,7 @@ func (i *issuer) takes(d apikey.Issuer) bool {
 	return true
 }
 
-// issuerOf is the issuer that a token says that it is of; false: it is no token. Nothing is verified yet.
+// issuerOf returns the issuer that a token claims, unverified; false: it is no token.
 func issuerOf(token string) (url string, is bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -91,10 +91,11 @@ func issuerOf(token string) (url string, is bool) {
 	return claims.Issuer, json.Unmarshal(raw, &claims) == nil && claims.Issuer != ""
 }
 
-// retryIssuer is how long an issuer is not asked the same again, whatever it has answered: each token of an unknown key asks for its keys.
+// retryIssuer is how long an answer of an issuer is reused: each token with an unknown key would otherwise fetch the
+// issuer's keys.
 const retryIssuer = 10 * time.Second
 
-// check returns what verifies tokens, and asks the issuer for it the first time.
+// check returns the verifier of tokens, and queries the issuer for it the first time.
 func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	i.asking.Lock()
 	defer i.asking.Unlock()
@@ -113,7 +114,7 @@ func (i *issuer) check() (*oidc.IDTokenVerifier, error) {
 	return i.verifier, nil
 }
 
-// account is that of the tenant that a token names.
+// account verifies a token and returns its tenant's account.
 func (i *issuer) account(ctx context.Context, token string) (*Account, error) {
 	v, err := i.check()
 	if err != nil {
@@ -158,7 +159,8 @@ func (i *issuer) claim(t *oidc.IDToken) (string, error) {
 	return claim, apikey.ValidName(claim)
 }
 
-// of is the account of the tenant that a claim names. No two claims share one. The error, an [api.Error], is a 503: there are too many.
+// of returns the account of the tenant that a claim names. No two claims share one. The error, an [api.Error], is a
+// 503: there are too many.
 func (i *issuer) of(claim string, now time.Time) (*Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// described is what a charge writes into a header.
+// described returns the header that a charge sets.
 func described(c *Charge) http.Header {
 	h := http.Header{}
 	c.Describe(h)
@@ -56,7 +56,7 @@ func TestLimits(t *testing.T) {
 		if diff := cmp.Diff(want, described(one)); diff != "" {
 			t.Errorf("header (-want +got):\n%s", diff)
 		}
-		two, wait := admit(1000) // more than a minute's: only where the bucket is full
+		two, wait := admit(1000) // more than a minute's: only with a full bucket
 		if wait != "10s" {
 			t.Errorf("a large request: got %q, want 10s", wait)
 		}
@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestClockJumps sets the time back and forth: nothing is given twice, nobody is locked out.
+// TestClockJumps sets the time back and forth: nothing is granted twice, and no one is locked out.
 func TestClockJumps(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	b := bucket{}
@@ -119,7 +119,7 @@ func request(header ...string) *http.Request {
 	return r
 }
 
-// status is that of an error, 200 for none.
+// status returns the status of an error, 200 for nil.
 func status(err error) int {
 	if err == nil {
 		return http.StatusOK
@@ -166,7 +166,7 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// TestFollow changes the file of a server that runs.
+// TestFollow changes the file of a running server.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "keys.yaml")
@@ -217,7 +217,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		synctest.Wait() // what it has logged is written
+		synctest.Wait() // its log is written
 		if get("ka") != a {
 			t.Error("the loss of the file has taken the keys away")
 		}
@@ -268,7 +268,7 @@ func startIssuer(t *testing.T) *fakeIssuer {
 	return i
 }
 
-// token signs claims, with another key where forged.
+// token signs claims, with a wrong key if forged.
 func (i *fakeIssuer) token(t *testing.T, forged bool, claims map[string]any) string {
 	t.Helper()
 	key := i.key
@@ -298,7 +298,7 @@ type rotating struct {
 	fakeIssuer
 
 	kid       string
-	asked     int // for its keys
+	asked     int // requests for its keys
 	unlimited bool
 }
 
@@ -327,8 +327,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestUnknownKeys: tokens of keys that an issuer does not have, and forged ones of a key that it has, ask it for its keys once in ten seconds,
-// delay no good token, and don't hide a new key for longer.
+// TestUnknownKeys: tokens with unknown keys, and forged ones with a known key, query the issuer's keys at most once
+// in ten seconds, delay no valid token, and hide a new key no longer than that.
 func TestUnknownKeys(t *testing.T) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -381,7 +381,7 @@ func TestUnknownKeys(t *testing.T) {
 	})
 }
 
-// TestTenantsWithoutEnd has more tenants than an issuer's accounts are bounded by: each has an account of its own, or none.
+// TestTenantsWithoutEnd has more tenants than an issuer's accounts may number: each has its own account, or none.
 func TestTenantsWithoutEnd(t *testing.T) {
 	s := NewStore(nil)
 	s.Load(&apikey.File{Issuers: []apikey.Issuer{{URL: "https://id", Rights: apikey.Rights{TokensPerMinute: 1}}}})
@@ -474,7 +474,8 @@ func TestIssuer(t *testing.T) {
 	}
 }
 
-// TestTenantsOfIssuers has the same claim of two issuers, and a key's tenant of that name: three tenants, but where the file says that they are one.
+// TestTenantsOfIssuers has the same claim from two issuers, and a key's tenant of that name: three tenants, unless
+// the file declares them the same.
 func TestTenantsOfIssuers(t *testing.T) {
 	one, two := startIssuer(t), startIssuer(t)
 	s := NewStore(nil)
@@ -509,7 +510,7 @@ func TestTenantsOfIssuers(t *testing.T) {
 	}
 	before := get(claim(one, "acme"))
 	s.Load(file(map[string]string{"acme": "acme"}))
-	<-before.Revoked().Done() // what it had begun under its other name ends
+	<-before.Revoked().Done() // requests under its former name end
 	for sub, want := range map[string]string{"acme": "acme", "umbrella": one.URL + "#umbrella"} {
 		if a := get(claim(one, sub)); a.Tenant != want || a.Name != one.URL+"#"+sub {
 			t.Errorf("%s: got %s of %s, want %s", sub, a.Name, a.Tenant, want)

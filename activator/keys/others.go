@@ -10,38 +10,38 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Others are the other activators that let the same accounts in. The methods are safe for many goroutines, and but for Ask
-// they do not block.
+// Others are the other activators that admit requests of the same accounts. The methods are safe for concurrent use,
+// and only Ask blocks.
 type Others interface {
-	// Among is how many activators there are, this one too, and how much of what an account has used here at least one of them does
-	// not know. known is false before this one knows what was used before it began.
+	// Among returns the number of activators, including this one, and the most of an account's use here that any of
+	// them does not know yet. known is false until this one has learned the use before its start.
 	Among(account string) (n int, unknown control.Use, known bool)
-	// Used says what an account has used here.
+	// Used reports an account's use here.
 	Used(account string, u control.Use)
-	// Ask returns when the others know what was used here, and what was used there is known here; or when it has waited for long enough.
+	// Ask blocks until the others know the use here and theirs is known here, or until it has waited long enough or
+	// ctx ends.
 	Ask(ctx context.Context)
 }
 
-// nobody are the others of an activator that is alone.
+// nobody is [Others] without other activators.
 type nobody struct{}
 
 func (nobody) Among(string) (int, control.Use, bool) { return 1, control.Use{}, true }
 func (nobody) Used(string, control.Use)              {}
 func (nobody) Ask(context.Context)                   {}
 
-// The name of an account in all activators is one of these and what it is found by.
+// An account's id, equal in all activators, is one of these and a lookup key.
 const (
 	ofKey    = "key"    // and the hash
 	ofIssuer = "issuer" // and the URL and the claim
 )
 
-// Among has the store's accounts count together with others. It is called before the first [Store.Load].
+// Among makes the store's accounts share their limits with o's. Call it before the first [Store.Load].
 func (s *Store) Among(o Others) *Store {
 	s.others = o
 	return s
 }
 
-// each calls do for every account, by the name that it has in all activators.
 func (s *Store) each(do func(*Account)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Store) each(do func(*Account)) {
 	}
 }
 
-// named is the account that has a name in all activators, nil if it is not declared. The error is that of [issuer.of].
+// named returns the account with an id, or nil if it is not declared. The error is from [issuer.of].
 func (s *Store) named(id string) (*Account, error) {
 	kind, rest, _ := strings.Cut(id, " ")
 	s.mu.Lock()
@@ -72,8 +72,8 @@ func (s *Store) named(id string) (*Account, error) {
 	return nil, nil
 }
 
-// Account finds an account by its [Account.ID]. The error is an [api.Error], a 401: the key is not declared any more, has
-// expired, or there was none; or that of [issuer.of].
+// Account finds an account by its [Account.ID]. The error is an [api.Error]: a 401 if the key is no longer declared,
+// has expired, or never existed; or an error of [issuer.of].
 func (s *Store) Account(id string) (*Account, error) {
 	a, err := s.named(id)
 	switch {
@@ -89,14 +89,14 @@ func (s *Store) Account(id string) (*Account, error) {
 	return a, nil
 }
 
-// Learn takes what another activator let an account use.
+// Learn records an account's use at another activator.
 func (s *Store) Learn(account string, u control.Use) {
-	if a, _ := s.named(account); a != nil { // without room for the account there is none to charge
+	if a, _ := s.named(account); a != nil { // without room for the account, nothing is charged
 		a.learn(u)
 	}
 }
 
-// All is what the accounts with limits have used of what their limits allow now; what runs is not in it.
+// All returns the present use of the accounts with limits, without the running requests.
 func (s *Store) All() map[string]control.Use {
 	now, all := time.Now(), map[string]control.Use{}
 	s.each(func(a *Account) {
@@ -107,7 +107,7 @@ func (s *Store) All() map[string]control.Use {
 	return all
 }
 
-// learn takes what was used elsewhere.
+// learn records use at another activator.
 func (a *Account) learn(u control.Use) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -119,7 +119,7 @@ func (a *Account) learn(u control.Use) {
 	a.theirs = max(0, a.theirs+int(u.Running))
 }
 
-// used is what was used of the limits, as it is now.
+// used returns the present use of the limits.
 func (a *Account) used(now time.Time) (u control.Use) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

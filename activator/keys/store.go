@@ -20,28 +20,28 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// Store knows the accounts that are declared now.
+// Store holds the declared accounts.
 type Store struct {
-	client *http.Client // reaches issuers
+	client *http.Client // for issuers
 	others Others
 	table  atomic.Pointer[table]
-	raw    atomic.Pointer[[]byte] // the file that was last taken; nil: none was
+	raw    atomic.Pointer[[]byte] // the last file applied; nil: none
 
-	mu       sync.Mutex          // held while a file is taken; guards what follows
+	mu       sync.Mutex          // held while a file is applied; guards the fields below
 	accounts map[string]*Account // by hash
 	issuers  map[string]*issuer  // by URL
 }
 
-// table is what requests look keys up in. It is immutable.
+// table is the immutable lookup table of requests.
 type table struct {
 	byHash    map[[sha256.Size]byte]*Account
-	anonymous *Account // nil: who shows no key is refused
+	anonymous *Account // nil: clients without a key are refused
 	issuers   map[string]*issuer
 
 	objectives map[string]int
 }
 
-// NewStore makes a store that lets nobody in yet. client reaches issuers; nil: a default one.
+// NewStore returns a store that admits no one yet. client reaches issuers; nil: a default one.
 func NewStore(client *http.Client) *Store {
 	if client == nil {
 		client = &http.Client{Timeout: 10 * time.Second}
@@ -51,7 +51,7 @@ func NewStore(client *http.Client) *Store {
 	return s
 }
 
-// Load takes a file that is valid. Requests of keys that are not in it any more end.
+// Load applies a valid file. Requests of keys that it no longer declares end.
 func (s *Store) Load(f *apikey.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Store) Load(f *apikey.File) {
 	}
 }
 
-// LoadFile reads a file and takes it.
+// LoadFile reads and applies a file.
 func (s *Store) LoadFile(path string) error {
 	raw, err := read(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Store) LoadFile(path string) error {
 	return s.take(path, raw)
 }
 
-// read reads a file that not everybody may write: who may adds keys of their own.
+// read reads a file, and refuses one that everybody may write: they could add keys of their own.
 func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -139,25 +139,25 @@ func (s *Store) take(path string, raw []byte) error {
 	return nil
 }
 
-// Take takes a file's content. After an error the store is as it was.
+// Take parses and applies a file's content. After an error the store is unchanged.
 func (s *Store) Take(raw []byte) error {
 	f, err := apikey.Parse(raw)
 	if err != nil {
-		return err // the caller knows the file
+		return err // the caller adds the file's name
 	}
 	s.Load(f)
 	s.raw.Store(&raw)
 	return nil
 }
 
-// Follow takes a file again whenever it changes, until ctx ends. A file that is wrong, or gone, changes
-// nothing, and is logged. It looks every interval: a file in a mounted volume is replaced in ways
-// that no notification covers. A change counts once it is the same twice: it may be half written.
+// Follow applies a file whenever it changes, until ctx ends. An invalid or missing file is logged and changes
+// nothing. It polls every interval: no notification covers all the ways in which a file in a mounted volume is
+// replaced. A change must be seen twice before it counts: the file may be half written.
 func (s *Store) Follow(ctx context.Context, path string, interval time.Duration, log *slog.Logger) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var last []byte  // what the last look saw
-	var fault string // of the file, as it was last logged
+	var last []byte  // the content at the last poll
+	var fault string // the last logged error of the file
 	for {
 		select {
 		case <-ctx.Done():
@@ -184,20 +184,22 @@ func (s *Store) Follow(ctx context.Context, path string, interval time.Duration,
 	}
 }
 
-// Len is how many keys are declared.
+// Len returns the number of declared keys.
 func (s *Store) Len() int { return len(s.table.Load().byHash) }
 
-// Objective is the priority that a name stands for; declared says whether it does, and some whether there are objectives at all.
+// Objective returns the priority of an objective. declared reports whether it exists, and some whether any objectives
+// do.
 func (s *Store) Objective(name string) (priority int, declared, some bool) {
 	t := s.table.Load()
 	priority, declared = t.objectives[name]
 	return priority, declared, len(t.objectives) > 0
 }
 
-// Authenticate finds the account of a request. The error is an [api.Error]: a 401, or a 503 where an issuer can't be reached.
+// Authenticate finds the account of a request. The error is an [api.Error]: a 401, or a 503 if an issuer can't be
+// reached.
 //
-// Where there is an account for clients without a key, a text that can be no key counts as none: many clients
-// send one because their library wants one.
+// If clients without a key are admitted, a text that can't be a key counts as none: many clients send one because
+// their library requires it.
 func (s *Store) Authenticate(r *http.Request) (*Account, error) {
 	key, several := shown(r.Header)
 	if several != "" {
@@ -230,11 +232,11 @@ func (s *Store) Authenticate(r *http.Request) (*Account, error) {
 	return nil, api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key is not known here")
 }
 
-// headers are where clients of the APIs put their key, beside Authorization: Anthropic's, Azure's and Google's.
+// headers are the headers for keys besides Authorization: Anthropic's, Azure's and Google's.
 var headers = [...]string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
-// shown is the key that a request shows, empty: none. A header that comes several times is named: another part on the way may have read
-// another one of them.
+// shown returns the request's key, empty: none. several names a header that is repeated: another proxy may have read
+// another of its values.
 func shown(h http.Header) (key, several string) {
 	const bearer = "Authorization"
 	if len(h[bearer]) > 1 {
@@ -255,7 +257,7 @@ func shown(h http.Header) (key, several string) {
 	return key, ""
 }
 
-// ErrRevoked is the cause of the end of a request whose key was taken away.
+// ErrRevoked is the cause of the end of a request whose key was revoked.
 var ErrRevoked error = api.Errorf(http.StatusUnauthorized, api.CodeInvalidKey, "the key of this request was revoked")
 
 var errNoClaim = errors.New("the token has no such claim")

@@ -17,12 +17,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// TestTheAutoscalerIsAway: for minutes nobody decides. The requests are held, not
-// refused; the one who decides again hears of them at once and with their true age, and no
-// event of before comes after a newer one.
+// TestTheAutoscalerIsAway: there is no autoscaler for minutes. Requests are held, not refused. When it returns it
+// learns of them at once, with their true age, and no old event comes after a newer one.
 func TestTheAutoscalerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards the fields below
 		away := true
 		var levels []api.Demand
 		token, value := &clusterToken{}, "the cluster's"
@@ -57,7 +56,7 @@ func TestTheAutoscalerIsAway(t *testing.T) {
 		var parts sync.WaitGroup
 		parts.Go(func() { _ = e.run(ctx) })
 		const requests = 3
-		answers := make(chan int, requests) // one of each
+		answers := make(chan int, requests) // one each
 		for range requests {
 			go func() {
 				status, _ := g.serve("tiny-00001")

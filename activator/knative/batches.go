@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store/place"
 )
 
-// openStore opens the store of files, batches and later answers, where there is to be one.
+// openStore opens the store of files, batches and later answers, if configured.
 func (p *process) openStore() (err error) {
 	if p.cfg.Store.At == "" {
 		return nil
@@ -32,23 +32,23 @@ func (p *process) closeStore() {
 	}
 }
 
-// newBatches makes what serves the store, where there is one.
+// newBatches creates the server of the store, if there is one.
 func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
 	}
 	limits := batch.Config{Gather: p.cfg.Store.Gather()}
-	if p.cfg.Front != nil { // models of other clusters come with them
+	if p.cfg.Front != nil { // models of other clusters take time to appear
 		limits.Gathering = time.Minute
 	}
 	p.batches, err = batch.New(limits, p.store, p.core, p.log, registry)
 	return err
 }
 
-// noStore says why there is no store.
+// noStore is the reason for having no store.
 const noStore = "the Deployment rouse-activator has no ROUSE_STORE"
 
-// howStored says how a response could be stored.
+// howStored returns how a response could be stored.
 func (p *process) howStored() string {
 	if p.store == nil {
 		return noStore
@@ -56,7 +56,8 @@ func (p *process) howStored() string {
 	return batch.NeedsKey
 }
 
-// runBatches runs what is in the store until ctx ends: before requests are drained, so that its own keep nobody waiting.
+// runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
+// delay nobody.
 func (p *process) runBatches(ctx context.Context) {
 	if p.batches == nil {
 		return
@@ -66,7 +67,7 @@ func (p *process) runBatches(ctx context.Context) {
 	}
 }
 
-// front is the front door, with what takes in files, batches and requests that are answered later.
+// front returns the front door, with the paths for files, batches and later answers.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
 		return batch.Without(p.core.Handler(), p.core.OwnHost, noStore)

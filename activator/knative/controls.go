@@ -16,16 +16,16 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// maxOrder bounds the body of an order.
+// maxOrder bounds the body of a control request.
 const maxOrder = 1 << 20
 
-// controls serves the autoscaler and kn-rouse: the paths at an activator of package
-// api/control. Each needs the cluster's token; all other paths are closed.
+// controls serves the autoscaler and kn-rouse: an activator's paths in package api/control. Each requires the
+// cluster's token; all other paths are closed.
 type controls struct {
 	core      *activator.Activator
 	share     *share.Share
 	instances *instances
-	offers    *offers // nil: to nobody
+	offers    *offers // nil: nothing is offered
 	observe   func(api.InstanceStatus)
 	failed    func(name api.FunctionName, err *api.Error)
 	clusters  func() []admin.Cluster
@@ -61,7 +61,7 @@ func (c *controls) handler() http.Handler {
 	return c.guard(r)
 }
 
-// guard lets in callers with the cluster's token.
+// guard admits callers with the cluster's token.
 func (c *controls) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want := c.token.current()
@@ -79,7 +79,7 @@ func (c *controls) guard(next http.Handler) http.Handler {
 	})
 }
 
-// read reads an order, and answers one that can't be read.
+// read decodes a request's body. If that fails it answers the request and returns false.
 func read[T any](w http.ResponseWriter, r *http.Request) (order T, ok bool) {
 	return readWithin[T](w, r, maxOrder)
 }
@@ -177,7 +177,7 @@ func (c *controls) demand(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// usage is what another activator says of its clients, and hears of those of this one.
+// usage exchanges clients' use with another activator.
 func (c *controls) usage(w http.ResponseWriter, r *http.Request) {
 	m, ok := readWithin[control.UsageMessage](w, r, share.MaxMessage)
 	switch {

@@ -21,7 +21,7 @@ import (
 
 const function = "default/tiny-00001"
 
-// order sends one to the control port's handler.
+// order sends a request to the control port's handler.
 func order(h http.Handler, method, path, token string, body any) *httptest.ResponseRecorder {
 	raw, _ := json.Marshal(body) // our own types
 	if text, ok := body.(string); ok {
@@ -111,11 +111,11 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// TestProber: requests wait, a pod is there, and nobody says anything of its instance.
+// TestProber: requests wait, a pod exists, and its instance has not reported.
 func TestProber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		var mu sync.Mutex // guards what follows
+		var mu sync.Mutex // guards the variables below
 		var asked []string
 		knowsToken := false
 		g := newRig(t, func(r *http.Request) (*http.Response, error) {
@@ -182,10 +182,10 @@ func TestEventsCarryTheToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1) // what run returns
+		done := make(chan error, 1) // the result of run
 		go func() { done <- e.run(ctx) }()
 		e.Emit(api.NewEvent(api.EventDemand, "/activator/p", function, api.Demand{}))
-		time.Sleep(time.Second) // without a token nothing is sent
+		time.Sleep(time.Second) // nothing is sent without a token
 		value := "the cluster's"
 		token.value.Store(&value)
 		e.Emit(api.NewEvent(api.EventDemand, "/activator/p", function, api.Demand{}))

@@ -15,12 +15,12 @@ import (
 
 // dispatcher sends a request to the front door, to our activator or to Knative's:
 //
-//  1. Its host is the front door's own, as a DomainMapping writes it: the front door's, whatever
-//     its headers say. They came from outside, and would open every revision of the cluster.
+//  1. Its host is the front door's own, as a DomainMapping writes it: the front door's, whatever its headers are.
+//     They came from outside, and would open every revision of the cluster.
 //  2. It names a revision that our activator knows: ours.
-//  3. It names one of our class that the activator does not know yet, because the
-//     informers have not called yet: ours, after tell was called.
-//  4. It names another revision, or by its headers one that there is not: Knative's.
+//  3. It names one of our class that the activator does not know yet, because the informers have not called yet:
+//     ours, after tell was called.
+//  4. It names another revision, or its headers name a missing one: Knative's.
 //  5. Otherwise it is the front door's.
 type dispatcher struct {
 	core   *activator.Activator
@@ -28,9 +28,9 @@ type dispatcher struct {
 	stock  http.Handler
 	isOurs func(*v1.Revision) bool
 	lookup func(namespace, name string) (*v1.Revision, error)
-	tell   func(*v1.Revision)                      // the activator, of a revision of our class
-	named  func(api.FunctionName) api.FunctionName // what a revision's requests are for: itself, or its Service, which runs elsewhere
-	domain string                                  // the cluster's, such as cluster.local
+	tell   func(*v1.Revision)                      // tells the activator of a revision of our class
+	named  func(api.FunctionName) api.FunctionName // the function for a revision's requests: itself, or its Service if that runs elsewhere
+	domain string                                  // the cluster's domain, such as cluster.local
 }
 
 func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -64,14 +64,13 @@ func (d *dispatcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ours serves a request for one of our revisions. What the ingress wrote into the
-// header for the activator ends here.
+// ours serves a request for one of our revisions, without the headers that the ingress added for the activator.
 func (d *dispatcher) ours(w http.ResponseWriter, r *http.Request, name api.FunctionName) {
 	clean(r)
 	d.core.ServeFunction(w, r, name)
 }
 
-// clean takes away the headers that are between an ingress and an activator only.
+// clean removes the headers between an ingress and an activator.
 func clean(r *http.Request) {
 	for _, h := range stockactivator.RevisionHeaders {
 		r.Header.Del(h)
@@ -81,13 +80,13 @@ func clean(r *http.Request) {
 // frontDoor is the front door's own Service.
 var frontDoor = types.NamespacedName{Namespace: control.SystemNamespace, Name: control.FrontDoorName}
 
-// byHeader is the revision that the ingress wrote into the header. A header without the other says nothing.
+// byHeader returns the revision from the ingress's headers. Both headers are required.
 func (d *dispatcher) byHeader(r *http.Request) (types.NamespacedName, bool) {
 	id := types.NamespacedName{Namespace: r.Header.Get(stockactivator.RevisionHeaderNamespace), Name: r.Header.Get(stockactivator.RevisionHeaderName)}
 	return id, id.Namespace != "" && id.Name != ""
 }
 
-// byHost is what a host REVISION.NAMESPACE.svc.DOMAIN names: a revision, or any other Service.
+// byHost returns the name in a host REVISION.NAMESPACE.svc.DOMAIN: a revision's, or another Service's.
 func (d *dispatcher) byHost(r *http.Request) (types.NamespacedName, bool) {
 	host, _, _ := strings.Cut(r.Host, ":")
 	rest, found := strings.CutSuffix(host, ".svc."+d.domain)

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestDispatch: who serves a request, and what of its header reaches an instance.
+// TestDispatch: which handler serves a request, and which of its headers reach an instance.
 func TestDispatch(t *testing.T) {
 	seen := ""
 	rig := newRig(t, func(r *http.Request) (*http.Response, error) {

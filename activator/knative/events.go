@@ -15,16 +15,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// lanes is the number of senders to the autoscaler: one event that takes long
-// keeps back those of some functions, not of all. Those of one function stay in order.
+// lanes is the number of senders to the autoscaler. A slow event delays only some functions' events. Events of one
+// function stay in order.
 const lanes = 4
 
-// events sends each event to the autoscaler, and a copy to the sink where there
-// is one. Neither waits for the other, and no request for either.
+// events sends each event to the autoscaler, and a copy to the sink, if there is one. They do not wait for each
+// other, and requests wait for neither.
 type events struct {
 	lanes  [lanes]*cloudevent.Sender
 	sink   *cloudevent.Sender // nil: none
-	watch  func(api.Event)    // nil: nobody; set before the first event
+	watch  func(api.Event)    // nil: none; set before the first event
 	scaled *scaled
 }
 
@@ -57,7 +57,7 @@ func newEvents(cfg Config, autoscaler http.RoundTripper, log *slog.Logger) (*eve
 // Emit queues an event. See [api.Emitter].
 func (e *events) Emit(event api.Event) {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(event.Subject)) // a hash takes everything
+	_, _ = h.Write([]byte(event.Subject)) // a hash's Write never fails
 	e.lanes[h.Sum32()%lanes].Emit(event)
 	if e.sink != nil {
 		e.sink.Emit(event)
@@ -67,7 +67,7 @@ func (e *events) Emit(event api.Event) {
 	}
 }
 
-// Dropped is the number of events lost to full queues.
+// Dropped returns the number of events lost to full queues.
 func (e *events) Dropped() int64 {
 	var n int64
 	for _, s := range e.lanes {
@@ -79,7 +79,6 @@ func (e *events) Dropped() int64 {
 	return n
 }
 
-// run sends until ctx ends.
 func (e *events) run(ctx context.Context) error {
 	var group errgroup.Group
 	for _, s := range e.lanes {

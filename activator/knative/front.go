@@ -19,22 +19,23 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// elsewhere is the part of the process that is a front door of clusters elsewhere. What they serve is known here by the names of
-// their Services, as the cluster's own are. Agents that have a Service which the cluster has too are further instances of it (type own).
+// elsewhere makes the process a front door of other clusters. Their functions have the names of their Services here,
+// like the cluster's own. If an agent has a Service of this cluster too, it is one more instance of it (type own).
 type elsewhere struct {
 	*clusters.Front
 	own
 	cfg    *joining.Front
-	core   *activator.Activator // set before anything is served
-	peers  *clusteragent.Agent  // nil: there are no other front doors
+	core   *activator.Activator // set before serving begins
+	peers  *clusteragent.Agent  // nil: no other front doors
 	agents net.Listener
 	log    *slog.Logger
 }
 
-// followEvery is the time between two looks at the file of clusters.
+// followEvery is the polling interval of the clusters' file.
 const followEvery = 500 * time.Millisecond
 
-// newElsewhere listens for agents. It serves none yet. The events and the requests of the cluster's own functions go to near and transport.
+// newElsewhere listens for agents, and serves none yet. near gets the events of the cluster's own functions, and
+// transport its requests.
 func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, registry *prometheus.Registry) (*elsewhere, error) {
 	e := &elsewhere{cfg: p.cfg.Front, log: p.log, own: newOwn()}
 	var err error
@@ -51,8 +52,8 @@ func (p *process) newElsewhere(near api.Emitter, transport http.RoundTripper, re
 	return e, nil
 }
 
-// meet gives it the activator, and makes the agent by which other front doors have what its agents have. The
-// cluster's own functions they have themselves.
+// meet sets the activator, and creates the agent that offers its agents' functions to other front doors. Those have
+// the cluster's own functions themselves.
 func (e *elsewhere) meet(p *process) (err error) {
 	e.core = p.core
 	if e.cfg.Peers == nil {
@@ -73,7 +74,8 @@ func (e *elsewhere) meet(p *process) (err error) {
 	return nil
 }
 
-// run serves agents and other front doors. The first ends with running, the second with joined, when its requests have or drain is over.
+// run serves agents until running ends, and other front doors until joined ends. It then waits for the other front
+// doors' requests, for drain at most.
 func (e *elsewhere) run(running, joined context.Context, drain time.Duration) error {
 	var done chan error
 	if e.peers != nil {
@@ -90,14 +92,14 @@ func (e *elsewhere) run(running, joined context.Context, drain time.Duration) er
 	return err
 }
 
-// changed tells the other front doors that something else is said of a function.
+// changed tells the other front doors that a function's state has changed.
 func (e *elsewhere) changed(name api.FunctionName) {
 	if e.peers != nil {
 		e.peers.Changed(name)
 	}
 }
 
-// farFunctions are those that clusters have which the process is a front door of.
+// farFunctions returns the functions of clusters elsewhere.
 func (p *process) farFunctions(name api.FunctionName) []admin.Far {
 	if p.far == nil {
 		return nil
@@ -105,7 +107,6 @@ func (p *process) farFunctions(name api.FunctionName) []admin.Far {
 	return p.far.Far(name)
 }
 
-// clusters are those that the process declares as a front door.
 func (p *process) clusters() []admin.Cluster {
 	if p.far == nil {
 		return nil
@@ -113,7 +114,7 @@ func (p *process) clusters() []admin.Cluster {
 	return p.far.List()
 }
 
-// failed takes in that a function of the cluster can't start, or that it can again.
+// failed sets why a function of the cluster can't start; nil: it can.
 func (p *process) failed(name api.FunctionName, err *api.Error) {
 	if p.far != nil && p.far.isOwn(name) {
 		p.far.failNear(name, err)

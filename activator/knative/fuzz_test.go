@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// FuzzOrders sends any body as any order: nothing panics, and it is carried out or
-// refused as the sender's mistake.
+// FuzzOrders sends any body to any control path: nothing panics, and it is carried out or refused as the sender's
+// error.
 func FuzzOrders(f *testing.F) {
 	paths := []string{control.PathGrants, control.PathRevoke, control.PathFail, control.PathInstances}
 	for k, body := range []string{

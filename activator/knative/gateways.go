@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/picker"
 )
 
-// gateways is the part of the process that picks endpoints for gateways.
+// gateways is the endpoint picker for gateways, and its listener.
 type gateways struct {
 	picker   *picker.Server
 	listener net.Listener
@@ -15,7 +15,7 @@ type gateways struct {
 	stop     context.CancelFunc
 }
 
-// meetGateways makes the endpoint picker, where there is to be one, and listens. It serves nobody yet.
+// meetGateways creates the endpoint picker, if configured, and listens. It does not serve yet.
 func (p *process) meetGateways() error {
 	if p.cfg.Picker == nil {
 		return nil

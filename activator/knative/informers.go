@@ -19,22 +19,21 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sources are the informers that a watch is fed from. Revisions, which are Knative's own,
-// and the token's Secret run already; the others are made here.
+// sources are the informers that feed a watch. The informers of revisions, which are Knative's, and of the token's
+// Secret already run; the others are created here.
 type sources struct {
 	revisions, secret cache.SharedIndexInformer
 	kube              kubernetes.Interface
 	serving           servingclient.Interface
 }
 
-// feed connects the informers and returns once all that there is was taken in.
-// Changes are taken in until ctx ends.
+// feed connects the informers and returns once all existing objects are handled. Changes are handled until ctx ends.
 func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error {
 	pods := informers.NewSharedInformerFactoryWithOptions(s.kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }),
 		informers.WithTransform(strip))
 	w.find = func(name api.FunctionName) *v1.Revision {
-		o, _, _ := s.revisions.GetStore().GetByKey(string(name)) // its key is the name
+		o, _, _ := s.revisions.GetStore().GetByKey(string(name)) // the store's key is the function's name
 		rev, _ := o.(*v1.Revision)
 		return rev
 	}
@@ -57,7 +56,7 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 		{"services", services, on(w.service, w.noService)},
 		{"namespaces", namespaces.Core().V1().Namespaces().Informer(), on(w.namespace, w.noNamespace)},
 		{"PodAutoscalers", classes, on(w.podAutoscaler, w.noPodAutoscaler)},
-		// Revisions come before what refers to them.
+		// Revisions come before the objects that refer to them.
 		{"revisions", s.revisions, on(w.revision, w.noRevision)},
 		{"routes", routes.Serving().V1().Routes().Informer(), on(w.route, w.noRoute)},
 		{"pods", pods.Core().V1().Pods().Informer(), on(w.pod, w.noPod)},
@@ -78,7 +77,7 @@ func (s sources) feed(ctx context.Context, w *watch, token *clusterToken) error 
 	return nil
 }
 
-// strip keeps of an object what a watch looks at: clusters have many.
+// strip keeps only the parts of an object that a watch reads: clusters have many objects.
 func strip(object any) (any, error) {
 	kept := func(m metav1.ObjectMeta) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp}
@@ -108,7 +107,7 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// on is a handler that tells what there is, new or changed, from what is gone.
+// on returns a handler that calls there for new or changed objects, and gone for deleted ones.
 func on[T *v1.Revision | *autoscalingv1alpha1.PodAutoscaler | *v1.Route | *v1.Service | *corev1.Pod | *corev1.Namespace | *corev1.Secret](there, gone func(T)) cache.ResourceEventHandler {
 	with := func(f func(T)) func(any) {
 		return func(object any) {

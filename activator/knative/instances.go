@@ -8,20 +8,19 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// instances is what is known of instances besides their states: the pods that
-// there are, and the credentials for control paths, which are nowhere but in
-// memory. It is safe for many goroutines.
+// instances holds data on instances besides their states: the existing pods, and the credentials for control paths,
+// which exist only in memory. It is safe for concurrent use.
 type instances struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	tokens map[api.Endpoint]credential
-	heard  map[api.InstanceID]time.Time // when each reported last, or was asked
-	// pods has the address of each pod, empty before it has one. Pods of other classes' revisions are in it too.
+	heard  map[api.InstanceID]time.Time // when each last reported, or was asked
+	// pods has the address of each pod, empty before it has one. It includes pods of other classes' revisions.
 	pods map[api.FunctionName]map[api.InstanceID]string
-	// ports are where the functions listen that were brought into their pods, by what those say: it may be another port than the revision's.
+	// ports are the listening ports of injected functions, as reported by their pods; they may differ from the
+	// revision's port.
 	ports map[api.InstanceID]int
 }
 
-// credential is the token of an instance.
 type credential struct {
 	instance api.InstanceID
 	token    string
@@ -31,14 +30,14 @@ func newInstances() *instances {
 	return &instances{tokens: map[api.Endpoint]credential{}, heard: map[api.InstanceID]time.Time{}, pods: map[api.FunctionName]map[api.InstanceID]string{}, ports: map[api.InstanceID]int{}}
 }
 
-// token is the credential for the control paths at an endpoint; empty: none is known.
+// token returns the credential for the control paths at an endpoint; empty: unknown.
 func (k *instances) token(at api.Endpoint) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.tokens[at].token
 }
 
-// learn notes a report, and keeps or forgets the credential that comes with it.
+// learn handles a report, and stores or drops the credential in it.
 func (k *instances) learn(r control.InstanceReport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,21 +51,21 @@ func (k *instances) learn(r control.InstanceReport) {
 	}
 }
 
-// hear notes that something was heard of an instance, or will be.
+// hear records that an instance was heard from, or was asked.
 func (k *instances) hear(id api.InstanceID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard[id] = time.Now()
 }
 
-// lastHeard is when an instance was heard of last; zero: never.
+// lastHeard returns when an instance was last heard from; zero: never.
 func (k *instances) lastHeard(id api.InstanceID) time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.heard[id]
 }
 
-// sweep forgets the instances without a pod that were heard of before a time, and not since.
+// sweep forgets the instances without a pod that were last heard from before a time.
 func (k *instances) sweep(before time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +82,7 @@ func (k *instances) sweep(before time.Time) {
 	}
 }
 
-// forget drops what is known of an instance. The caller holds mu.
+// forget drops all data on an instance. The caller holds mu.
 func (k *instances) forget(id api.InstanceID) {
 	delete(k.heard, id)
 	for at, c := range k.tokens {
@@ -93,7 +92,7 @@ func (k *instances) forget(id api.InstanceID) {
 	}
 }
 
-// pod takes in a pod that runs or will.
+// pod adds or updates a pod that runs or will run.
 func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,7 +102,7 @@ func (k *instances) pod(name api.FunctionName, id api.InstanceID, ip string) {
 	k.pods[name][id] = ip
 }
 
-// listens takes in where the function of a pod listens; 0: where its revision says.
+// listens sets the listening port of a pod's function; 0: the revision's.
 func (k *instances) listens(id api.InstanceID, port int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,14 +111,13 @@ func (k *instances) listens(id api.InstanceID, port int) {
 	}
 }
 
-// port is where the function of a pod listens; 0: where its revision says.
+// port returns the listening port of a pod's function; 0: the revision's.
 func (k *instances) port(id api.InstanceID) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ports[id]
 }
 
-// noPod takes in that a pod is gone.
 func (k *instances) noPod(name api.FunctionName, id api.InstanceID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +129,7 @@ func (k *instances) noPod(name api.FunctionName, id api.InstanceID) {
 	}
 }
 
-// addresses are the pods of a revision that have an address, with it.
+// addresses returns the addresses of a revision's pods that have one.
 func (k *instances) addresses(name api.FunctionName) map[api.InstanceID]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestInstancesAreForgotten: with the last report of an instance, with its pod, or a while after a report that came too late.
+// TestInstancesAreForgotten: with an instance's last report, with its pod, or a while after a late report.
 func TestInstancesAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newInstances()
@@ -42,7 +42,7 @@ func TestInstancesAreForgotten(t *testing.T) {
 	})
 }
 
-// TestTheTokenHasNoLineEnd: people edit Secrets with editors.
+// TestTheTokenHasNoLineEnd: people edit Secrets with editors, which add a newline.
 func TestTheTokenHasNoLineEnd(t *testing.T) {
 	token := &clusterToken{}
 	secret := func(name, value string) {

@@ -14,13 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// clientKeys takes the keys of clients from the Secret [control.KeysSecret].
+// clientKeys loads the clients' keys from the Secret [control.KeysSecret].
 type clientKeys struct {
 	store *keys.Store
 	log   *slog.Logger
 }
 
-// secret takes in a Secret. One without the entry declares no keys; one that is wrong changes nothing.
+// secret loads a Secret. One without the entry declares no keys; an invalid one changes nothing.
 func (k clientKeys) secret(s *corev1.Secret) {
 	if s.Name != control.KeysSecret {
 		return
@@ -37,7 +37,7 @@ func (k clientKeys) secret(s *corev1.Secret) {
 	k.log.Info("the keys of clients were read", "secret", control.KeysSecret, "keys", k.store.Len())
 }
 
-// deleted takes all keys away: nobody may use what nobody declares any more.
+// deleted removes all keys: nobody may use undeclared keys.
 func (k clientKeys) deleted(s *corev1.Secret) {
 	if s.Name == control.KeysSecret {
 		k.store.Load(&apikey.File{})
@@ -45,10 +45,11 @@ func (k clientKeys) deleted(s *corev1.Secret) {
 	}
 }
 
-// followKeys makes the store of the keys of clients, nil where they need none. It returns when the Secret has been read.
+// followKeys returns the store of the clients' keys, or nil if keys are off. It blocks until the Secret has been
+// read.
 func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others keys.Others, log *slog.Logger) (*keys.Store, error) {
 	if secret == nil {
-		return nil, nil // there is none
+		return nil, nil // keys are off
 	}
 	k := clientKeys{store: keys.NewStore(nil).Among(others), log: log}
 	registered, err := secret.AddEventHandler(on(k.secret, k.deleted))
@@ -61,7 +62,7 @@ func followKeys(ctx context.Context, secret cache.SharedIndexInformer, others ke
 	return k.store, nil
 }
 
-// accounts are those of a store, which counts nothing where clients need no keys.
+// accounts returns the accounts of a store; without one it returns an empty store.
 func accounts(declared *keys.Store) share.Accounts {
 	if declared == nil {
 		return keys.NewStore(nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// TestClientKeys goes through what can happen to the Secret: who is let in then.
+// TestClientKeys changes the Secret in every way, and checks which clients are admitted.
 func TestClientKeys(t *testing.T) {
 	key, hash := apikey.New()
 	k := clientKeys{store: keys.NewStore(nil), log: slog.New(slog.DiscardHandler)}

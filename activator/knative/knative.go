@@ -1,33 +1,31 @@
-// Package knative is the activator of a cluster, with the ports, probes and statistics of Knative's own. It serves functions
-// by package activator, and by Knative's code, unchanged, revisions of other classes, whose requests come here
-// only until what a version before this one has changed of Knative's is given back (package settings). It is the only part of the
-// activator that imports Kubernetes and Knative.
+// Package knative is a cluster's activator, with the ports, probes and metrics of Knative's own. It serves functions
+// with package activator. Revisions of other classes are served by Knative's unchanged code. Their requests come here
+// only until the changes that an earlier version made to Knative are reverted (package settings). This is the only
+// part of the activator that imports Kubernetes and Knative.
 //
 // The life of a request that reaches one of the ports:
 //
-//  1. The kubelet's probes and Knative's network probes are answered at once.
-//  2. The dispatcher finds the revision: by the headers that the ingress adds, else by a host
-//     REVISION.NAMESPACE.svc.DOMAIN of a revision that exists.
-//  3. A revision of our class: [activator.Activator.ServeFunction] sends the request directly
-//     to the function's port on the pod. It passes neither the queue-proxy nor the tracing and
-//     the timeouts of Knative's chain.
-//  4. Another revision: Knative's chain.
-//  5. No revision: the front door, [activator.Activator.Handler].
+// 1. The kubelet's probes and Knative's network probes are answered at once.
+//  2. The dispatcher finds the revision: by the headers that the ingress adds, otherwise by a host
+//     REVISION.NAMESPACE.svc.DOMAIN of an existing revision.
+//  3. For a revision of our class, [activator.Activator.ServeFunction] sends the request directly to the function's
+//     port on the pod. It passes neither the queue-proxy nor the tracing and the timeouts of Knative's chain.
+//  4. Another revision's request goes to Knative's chain.
+//  5. A request without a revision goes to the front door, [activator.Activator.Handler].
 //
 // With [Config.Join] the process is an agent instead (package activator/clusteragent): one more activator, which
-// dials front doors and takes requests from them only. It offers each Service as one function (type offers), and
-// never holds a request, so that the order of requests is the front door's.
+// dials front doors and serves only their requests. It offers each Service as one function (type offers), and never
+// holds a request: the order of requests is the front door's.
 //
-// Package activator is fed from four sources: revisions, routes and pods from Kubernetes (type
-// watch); the states of instances, grants and failures from the autoscaler, at the control port
-// (type controls); and the instances themselves, where requests wait and an instance has not
-// reported (type prober).
+// Package activator is fed from four sources. Revisions, routes and pods come from Kubernetes (type watch). The
+// autoscaler sends instance states, grants and failures to the control port (type controls). Finally, instances are
+// asked if requests wait and they have not reported (type prober).
 //
-// The process starts without the autoscaler: requests wait for what it knows. It is not ready
-// without Knative's autoscaler, because revisions of other classes depend on that.
+// The process starts without Rouse's autoscaler: requests wait for it. It is not ready without Knative's autoscaler,
+// because revisions of other classes depend on that.
 //
-// [Run] is called once per process, from one goroutine: Knative's libraries keep their registry
-// of informers and their telemetry in the process.
+// [Run] is called once per process, from one goroutine: Knative's libraries keep their informers and telemetry in
+// global state.
 package knative
 
 import (
@@ -49,61 +47,61 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Config is the process's. PodName and PodIP must be given; the other zero values have defaults.
+// Config is the process's configuration. PodName and PodIP are required; the other zero values have defaults.
 type Config struct {
-	// PodName and PodIP are this pod's.
+	// PodName and PodIP are the name and address of this pod.
 	PodName, PodIP string
 	// Autoscaler is the base URL of Rouse's autoscaler. Default [control.DefaultControlURL].
 	Autoscaler string
-	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
+	// MemoryLimit bounds this process's memory; 0: unbounded. See [inbound.Within].
 	MemoryLimit api.Bytes
 	// MaxEvent and Version are as in [activator.Config].
 	MaxEvent api.Bytes
 	Version  string
-	// Peers identifies clients, and says which to trust; the zero value trusts none.
+	// Peers identifies clients and decides which to trust; the zero value trusts none.
 	Peers peer.Addresses
-	// RequireKeys says that clients need a key, of those that the Secret [control.KeysSecret] declares.
+	// RequireKeys means that clients need a key declared in the Secret [control.KeysSecret].
 	RequireKeys bool
-	// Access gets a line for each request to a function; nil: none are written.
+	// Access logs each request to a function; nil: none.
 	Access *slog.Logger
-	// Sink is where a copy of every event goes; empty: nowhere.
+	// Sink is the URL for a copy of every event; empty: none.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	// SinkOverrides is the JSON of K_CE_OVERRIDES, which is added to the copies; empty: none.
 	SinkOverrides string
-	// Env reads the process's environment: OpenTelemetry's variables there say where traces of
-	// wakes are exported to; nil: nowhere.
+	// Env reads the process's environment, where OpenTelemetry's variables configure the export of wake traces; nil:
+	// no export.
 	Env func(string) string
-	// Propagation is how long new requests are still accepted after shutdown begins: their
-	// senders may not know of it yet. Default 45 s, as in Knative.
+	// Propagation is how long new requests are accepted after shutdown begins, because their senders may not know of
+	// it yet. Default 45 s, as in Knative.
 	Propagation time.Duration
-	// Drain is how long requests may take to finish after that. Default 58 min: with
-	// Propagation it must fit into the pod's terminationGracePeriodSeconds, 3600 in the manifest.
+	// Drain is how long requests may take to finish after that. Default 58 min: with Propagation it must fit into the
+	// pod's terminationGracePeriodSeconds, 3600 in the manifest.
 	Drain time.Duration
-	// Store is where files, batches, later answers and responses are kept, in a folder for one activator at a time; its At empty: they are not.
+	// Store is the storage for files, batches, later answers and responses, in a folder for one activator at a time;
+	// an empty At: none.
 	Store place.Config
-	// Join, if not nil, makes the process an agent of front doors, and nothing else: requests come from them only,
-	// and only for functions of [api.Class].
+	// Join, if not nil, makes the process only an agent of front doors. It serves their requests alone, and only for
+	// functions of [api.Class].
 	Join *clusteragent.Config
-	// AcceptImages are the images of the runtimes of functions that front doors may have created in the one namespace of the patterns of
-	// Join's Accept, by runtime.
+	// AcceptImages are the images by runtime of functions that front doors may create. They are created in the one
+	// namespace of the patterns in Join's Accept.
 	AcceptImages map[string]string
-	// Front, if not nil, makes it a front door of clusters elsewhere besides.
+	// Front, if not nil, also makes it a front door of other clusters.
 	Front *joining.Front
-	// Picker, if not nil, makes it the endpoint picker of gateways besides.
+	// Picker, if not nil, also makes it the endpoint picker of gateways.
 	Picker *picker.Config
-	// Stock is the configuration of what serves the other classes.
+	// Stock configures the serving of the other classes.
 	Stock StockConfig
 }
 
-// StockConfig is what Knative's activator takes from its environment.
+// StockConfig is the configuration that Knative's activator reads from its environment.
 type StockConfig struct {
 	// MaxIdle and MaxIdlePerHost bound idle connections to pods. Default 1000 and 100.
 	MaxIdle, MaxIdlePerHost int
-	// ProbeTimeout and ProbeEvery are those of the probes of pods. Default 300 ms and 200 ms.
+	// ProbeTimeout and ProbeEvery are the timeout and interval of the probes of pods. Default 300 ms and 200 ms.
 	ProbeTimeout, ProbeEvery time.Duration
 }
 
-// withDefaults fills the zero fields.
 func (c Config) withDefaults() Config {
 	c.Autoscaler = cmp.Or(c.Autoscaler, control.DefaultControlURL)
 	c.Propagation = cmp.Or(c.Propagation, pkgnet.DefaultDrainTimeout)
@@ -115,7 +113,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	switch {
 	case c.PodName == "":
@@ -139,7 +137,7 @@ func (c Config) Validate() error {
 	return err
 }
 
-// accepted says what front doors may have created; nil: nothing.
+// accepted returns what front doors may create; nil: nothing.
 func (c Config) accepted() (*placed.Config, error) {
 	if c.Join == nil || len(c.Join.Accept.Functions) == 0 {
 		if len(c.AcceptImages) > 0 {

@@ -18,17 +18,17 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// transportFunc answers requests by a function.
+// transportFunc is a function as a transport.
 type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answer is an answer with a body, of an instance or of anybody.
+// answer returns an answer with a body.
 func answer(status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, ContentLength: int64(len(body)), Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
-// rig is an activator whose instances are a function, with what feeds it.
+// rig is an activator whose instances are a function, with the watch and controls that feed it.
 type rig struct {
 	core      *activator.Activator
 	watch     *watch
@@ -55,7 +55,7 @@ func newRig(t *testing.T, instance transportFunc) *rig {
 	return &rig{core: core, watch: w, instances: known, prober: &prober{core: core, watch: w, instances: known, client: client, http: instance, log: log}}
 }
 
-// revision makes a revision of the service "tiny".
+// revision returns a revision of the service "tiny".
 func revision(name, class string, annotations ...string) *v1.Revision {
 	rev := &v1.Revision{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "default", Labels: map[string]string{serving.ServiceLabelKey: "tiny"},
@@ -68,7 +68,7 @@ func revision(name, class string, annotations ...string) *v1.Revision {
 	return rev
 }
 
-// route makes the route of the service "tiny" with percents of revisions.
+// route returns the route of the service "tiny" with percentages of revisions.
 func route(shares map[string]int64) *v1.Route {
 	r := &v1.Route{ObjectMeta: metav1.ObjectMeta{Name: "tiny", Namespace: "default", Labels: map[string]string{serving.ServiceLabelKey: "tiny"}}}
 	for name, percent := range shares {
@@ -78,7 +78,7 @@ func route(shares map[string]int64) *v1.Route {
 	return r
 }
 
-// pod makes a pod of a revision.
+// pod returns a pod of a revision.
 func pod(revision, name, ip string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{serving.RevisionLabelKey: revision}},
@@ -86,7 +86,7 @@ func pod(revision, name, ip string) *corev1.Pod {
 	}
 }
 
-// awake is the report of an instance that takes requests.
+// awake returns the report of an awake instance.
 func awake(revision, id, ip string) api.InstanceStatus {
 	return api.InstanceStatus{
 		Instance: api.InstanceID(id), Function: api.NewFunctionName("default", revision), State: api.Awake, Seq: 1,

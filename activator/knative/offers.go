@@ -22,7 +22,8 @@ import (
 // errNoFront is why an agent is not ready.
 var errNoFront = errors.New("no front door knows this agent yet: its log says why")
 
-// join makes the agent by which front doors get what there is to offer, and have functions created where the cluster accepts that.
+// join creates the agent that offers functions to front doors, and creates functions for them if the cluster accepts
+// that.
 func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *placed.Applier, err error) {
 	deps := clusteragent.Deps{Serve: o.serve, Functions: o.functions, Stats: o.stats, Emitter: api.EmitterFunc(o.emit), Logger: p.log}
 	var applier *placed.Applier
@@ -46,27 +47,27 @@ func (p *process) join(o *offers, services servingclient.ServicesGetter) (_ *pla
 	return applier, nil
 }
 
-// offers is what front doors see of the cluster: each Service as one function, by the Service's name, whatever its revisions are
-// called. Its methods are safe for many goroutines; a nil *offers takes everything in and does nothing.
+// offers presents the cluster to front doors: each Service is one function with the Service's name, whatever its
+// revisions. Its methods are safe for concurrent use, and do nothing on a nil *offers.
 //
-//  1. A Service has the model and the state of its revisions that have traffic, and their instances together.
-//  2. What a front door wants of it is wanted of its revisions: each request that waits there is drawn for one, by its
-//     share, and counts as that one's demand for as long as it waits.
-//  3. A request goes to a revision with a free slot, by share. Where none has one it is given back.
+//  1. A Service has the model and the state of its revisions that have traffic, and all of their instances.
+//  2. A front door's demand for a Service is divided among its revisions. Each waiting request is assigned at
+//     random, weighted by share, and counts as that revision's demand while it waits.
+//  3. A request goes to a revision with a free slot, weighted by share. Without one it is given back.
 type offers struct {
 	core    *activator.Activator
 	out     api.Emitter // demand, to the autoscaler
 	pod     string
-	changed func(service api.FunctionName) // the agent's; set before anything is put
+	changed func(service api.FunctionName) // the agent's; set before any put
 
-	mu        sync.Mutex // guards what follows; nothing else is taken while it is held
+	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
 	revisions map[api.FunctionName]api.Function
 	traffic   map[api.FunctionName][]api.Share
 	drawn     map[wanted]map[api.FunctionName]int // by revision
-	all       map[api.FunctionName][]backend      // as backends returned it; nil: something has changed. It is not changed
+	all       map[api.FunctionName][]backend      // the cached result of backends, which is not modified; nil: something has changed
 }
 
-// wanted is a Service that a front door wants.
+// wanted is a front door's demand for a Service.
 type wanted struct {
 	front   string
 	service api.FunctionName
@@ -77,7 +78,7 @@ func newOffers(core *activator.Activator, out api.Emitter, pod string) *offers {
 		traffic: map[api.FunctionName][]api.Share{}, drawn: map[wanted]map[api.FunctionName]int{}}
 }
 
-// put takes in a revision.
+// put adds or updates a revision.
 func (o *offers) put(f api.Function) {
 	if o == nil {
 		return
@@ -88,7 +89,6 @@ func (o *offers) put(f api.Function) {
 	o.changed(f.ServiceName())
 }
 
-// remove takes in that a revision is gone.
 func (o *offers) remove(name api.FunctionName) {
 	if o == nil {
 		return
@@ -103,7 +103,7 @@ func (o *offers) remove(name api.FunctionName) {
 	}
 }
 
-// route takes in how a Service's requests are divided; without shares nobody knows.
+// route sets the traffic of a Service; without shares it is unknown.
 func (o *offers) route(t api.Traffic) {
 	if o == nil {
 		return
@@ -119,7 +119,7 @@ func (o *offers) route(t api.Traffic) {
 	o.changed(t.Service)
 }
 
-// touched takes in that something of a revision has changed: its instances, or its requests.
+// touched tells the agent that a revision's instances or requests have changed.
 func (o *offers) touched(name api.FunctionName) {
 	if o == nil {
 		return
@@ -132,14 +132,14 @@ func (o *offers) touched(name api.FunctionName) {
 	}
 }
 
-// backend is a revision that has requests of its Service.
+// backend is a revision that gets requests of its Service.
 type backend struct {
 	api.Function
 	percent int
 }
 
-// backends are the revisions of each Service that have traffic, the one with the most first; of one without any
-// the newest. The caller changes nothing of it.
+// backends returns the revisions with traffic of each Service, the one with the most first; without any traffic the
+// newest. The caller must not modify the result.
 func (o *offers) backends() map[api.FunctionName][]backend {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,7 +158,7 @@ func (o *offers) backends() map[api.FunctionName][]backend {
 		if percent > 0 {
 			all[service] = append(all[service], backend{f, percent})
 		}
-		if name > newest[service].Name { // Knative numbers revisions so that their names grow
+		if name > newest[service].Name { // Knative numbers revisions so that their names sort by age
 			newest[service] = f
 		}
 	}
@@ -174,7 +174,7 @@ func (o *offers) backends() map[api.FunctionName][]backend {
 	return all
 }
 
-// functions are the Services as functions, by name. See [clusteragent.Deps].
+// functions returns the Services as functions, by name. See [clusteragent.Deps].
 func (o *offers) functions() []api.Function {
 	all := o.backends()
 	list := make([]api.Function, 0, len(all))
@@ -194,7 +194,7 @@ func (o *offers) functions() []api.Function {
 	return list
 }
 
-// stats are what the activator knows of a Service's revisions together. See [clusteragent.Deps].
+// stats sums the activator's statistics of a Service's revisions. See [clusteragent.Deps].
 func (o *offers) stats(service api.FunctionName) (sum api.Activity, ok bool) {
 	failed := 0
 	backends := o.backends()[service]
@@ -231,13 +231,13 @@ func (o *offers) serve(w http.ResponseWriter, r *http.Request, service api.Funct
 		free = backends
 	}
 	if len(free) == 0 {
-		o.core.ServeAtOnce(w, r, service) // which says that it is not there
+		o.core.ServeAtOnce(w, r, service) // it answers that the function does not exist
 		return
 	}
 	o.core.ServeAtOnce(w, r, draw(free))
 }
 
-// draw chooses one of several by their shares.
+// draw chooses a backend at random, weighted by share.
 func draw(list []backend) api.FunctionName {
 	total := 0
 	for _, b := range list {
@@ -252,7 +252,7 @@ func draw(list []backend) api.FunctionName {
 	return list[0].Name
 }
 
-// emit takes a front door's demand for a Service and passes it on as that for its revisions.
+// emit passes a front door's demand for a Service on as demand for its revisions.
 func (o *offers) emit(e api.Event) {
 	var d api.Demand
 	if e.Type != api.EventDemand || json.Unmarshal(e.Data, &d) != nil {
@@ -262,7 +262,7 @@ func (o *offers) emit(e api.Event) {
 	for name, n := range o.divide(d, backends) {
 		part := d
 		part.Function, part.Waiting = name, n
-		part.Activator = strings.Join([]string{o.pod, d.Activator}, "/") // other agents pass theirs on
+		part.Activator = strings.Join([]string{o.pod, d.Activator}, "/") // other agents pass theirs on too
 		if d.Waiting > 0 {
 			part.WaitingTokens = d.WaitingTokens * api.Tokens(n) / api.Tokens(d.Waiting)
 		}
@@ -270,8 +270,8 @@ func (o *offers) emit(e api.Event) {
 	}
 }
 
-// divide is how many requests wait at a front door for each of a Service's revisions: what was drawn before, and of those that came
-// since each anew. A revision for which none waits any more is in it once.
+// divide returns how many requests wait at a front door for each of a Service's revisions. Earlier requests keep
+// their revision, and new ones are drawn. A revision whose last request has left is included once, with 0.
 func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -287,7 +287,7 @@ func (o *offers) divide(d api.Demand, backends []backend) map[api.FunctionName]i
 	for ; sum < d.Waiting && len(backends) > 0; sum++ {
 		now[draw(backends)]++
 	}
-	for ; sum > d.Waiting; sum-- { // which ones have left nobody knows
+	for ; sum > d.Waiting; sum-- { // it is unknown which ones have left
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(now)), func(a, b api.FunctionName) int { return cmp.Compare(now[a], now[b]) })
 		now[most]--
 	}

@@ -17,7 +17,7 @@ import (
 type offering struct {
 	*rig
 	*offers
-	demand  map[api.FunctionName]int // as the autoscaler hears it last, by revision
+	demand  map[api.FunctionName]int // as last told to the autoscaler, by revision
 	touched map[api.FunctionName]int
 }
 
@@ -36,19 +36,19 @@ func newOffering(t *testing.T) *offering {
 	return o
 }
 
-// wants has a front door want a Service.
+// wants sends a front door's demand for a Service.
 func (o *offering) wants(n int) {
 	o.emit(api.NewEvent(api.EventDemand, "/front/x", "default/tiny", api.Demand{Function: "default/tiny", Activator: "front/x", Waiting: n}))
 }
 
-// asks has a front door send a request for a Service.
+// asks sends a front door's request for a Service.
 func (o *offering) asks(service api.FunctionName) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	o.offers.serve(w, httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"any"}`)), service)
 	return w
 }
 
-// A Service is one function to front doors, whatever its revisions are.
+// TestOffersAService: a Service is one function for front doors, whatever its revisions.
 func TestOffersAService(t *testing.T) {
 	o := newOffering(t)
 	if got := o.asks("default/tiny"); got.Code != http.StatusNotFound {
@@ -93,7 +93,8 @@ func TestOffersAService(t *testing.T) {
 	}
 }
 
-// What waits at a front door is wanted of revisions by their shares, and each goes on to be wanted as long as it waits.
+// TestOffersDivideDemand: requests that wait at a front door are divided among revisions by share, and each keeps its
+// revision while it waits.
 func TestOffersDivideDemand(t *testing.T) {
 	o := newOffering(t)
 	o.watch.revision(revision("tiny-00001", api.Class))

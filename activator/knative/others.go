@@ -20,13 +20,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// newShare makes what counts together with the other activators.
+// newShare creates the exchange of clients' use with the other activators.
 func (p *process) newShare(token *clusterToken) *share.Share {
 	caller := control.New(p.peers.Transport(control.NewTransport(lanes)), token.current)
 	return share.New(p.cfg.PodName, rand.Text(), caller, p.log)
 }
 
-// meetOthers tells share which other activators there are, until ctx ends. It returns when it knows.
+// meetOthers keeps share informed of the other activators until ctx ends. It returns once they are known.
 func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *share.Share) error {
 	f := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + control.ActivatorName }))
@@ -43,11 +43,11 @@ func meetOthers(ctx context.Context, kube kubernetes.Interface, self string, s *
 	return nil
 }
 
-// others are the activators that are there beside this one. One that is ending still finishes its requests.
+// others returns the other running activators. One that is ending still finishes its requests, and counts.
 func others(pods listers.PodLister, self string) (all []share.Activator) {
 	list, err := pods.List(labels.Everything())
 	if err != nil {
-		return nil // a lister of memory has no errors
+		return nil // a lister from memory never fails
 	}
 	for _, p := range list {
 		if p.Name != self && p.Status.PodIP != "" && p.Status.Phase == corev1.PodRunning {

@@ -9,14 +9,14 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// own are the cluster's own Services, each with the revision that agents elsewhere are further instances of: the one with the most
-// traffic. The front door of clusters knows a Service, and the activator that revision.
+// own maps the cluster's own Services to the revision with the most traffic, of which agents elsewhere are further
+// instances. The front door of clusters uses the Service's name, and the activator the revision's.
 type own struct {
 	*ownNames
 }
 
 type ownNames struct {
-	mu        sync.Mutex                            // guards what follows; nothing else is taken while it is held
+	mu        sync.Mutex                            // guards the fields below; no other lock is taken while it is held
 	revisions map[api.FunctionName]api.FunctionName // by Service
 	services  map[api.FunctionName]api.FunctionName // by revision
 }
@@ -25,7 +25,7 @@ func newOwn() own {
 	return own{&ownNames{revisions: map[api.FunctionName]api.FunctionName{}, services: map[api.FunctionName]api.FunctionName{}}}
 }
 
-// here is what the activator calls a function of the front door of clusters.
+// here returns the activator's name for a function of the front door of clusters.
 func (o own) here(service api.FunctionName) api.FunctionName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,7 +35,7 @@ func (o own) here(service api.FunctionName) api.FunctionName {
 	return service
 }
 
-// there is what the front door of clusters calls a function of the activator.
+// there returns the name at the front door of clusters for a function of the activator.
 func (o own) there(revision api.FunctionName) api.FunctionName {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,7 +45,7 @@ func (o own) there(revision api.FunctionName) api.FunctionName {
 	return revision
 }
 
-// isOwn says whether a revision is the one of its Service.
+// isOwn reports whether a revision stands for its Service.
 func (o own) isOwn(revision api.FunctionName) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +53,7 @@ func (o own) isOwn(revision api.FunctionName) bool {
 	return is
 }
 
-// set makes a revision that of a Service; empty: the Service has none.
+// set makes a revision stand for a Service; empty: none does.
 func (o own) set(service, revision api.FunctionName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,7 +69,7 @@ func (e *elsewhere) Own(service api.Function, revision api.FunctionName) {
 	if !e.isOwn(revision) || e.here(service.Name) != revision {
 		e.Moved(service.Name, func() {
 			if e.set(service.Name, revision); service.Name != revision {
-				e.core.RemoveFunction(service.Name) // it was that of agents alone
+				e.core.RemoveFunction(service.Name) // only agents had it
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func (e *elsewhere) Place(service api.Function) {
 	e.core.Fail(service.Name, &api.Error{Status: http.StatusServiceUnavailable, Code: api.CodeStartFailed, NoRetry: true, Message: "the function can't run: " + err.Error()})
 }
 
-// observe tells the front door of clusters of an instance of the cluster.
+// observe passes the state of an instance of the cluster to the front door of clusters.
 func (e *elsewhere) observe(st api.InstanceStatus) {
 	if e.isOwn(st.Function) {
 		st.Function = e.there(st.Function)
@@ -117,15 +117,15 @@ func (e *elsewhere) failNear(revision api.FunctionName, err *api.Error) {
 	e.FailNear(e.there(revision), err)
 }
 
-// Emit implements [api.Emitter]: the activator's events, in which the front door of clusters finds the names that it knows.
+// Emit implements [api.Emitter]: it passes the activator's events to the front door of clusters, under its names.
 func (e *elsewhere) Emit(ev api.Event) { e.Front.Emit(renamed(ev, e.there)) }
 
-// toRevisions passes on what is for the cluster's own autoscaler, by the names that this knows.
+// toRevisions returns an emitter to the cluster's own autoscaler, under the revisions' names.
 func (e *elsewhere) toRevisions(near api.Emitter) api.Emitter {
 	return api.EmitterFunc(func(ev api.Event) { near.Emit(renamed(ev, e.here)) })
 }
 
-// renamed is an event about a function by its other name.
+// renamed returns an event with its function's other name.
 func renamed(ev api.Event, name func(api.FunctionName) api.FunctionName) api.Event {
 	is := api.FunctionName(ev.Subject)
 	to := name(is)
@@ -156,8 +156,8 @@ func (e *elsewhere) serve(w http.ResponseWriter, r *http.Request, service api.Fu
 	e.core.ServeAtOnce(w, r, e.here(service))
 }
 
-// farOf is of what the activator knows of a function what other front doors are told: its instances at agents of this one. The cluster's own they
-// have themselves.
+// farOf restricts a function's activity to the instances at agents of this front door, for other front doors: those
+// have the cluster's own functions themselves.
 func (e *elsewhere) farOf(service api.FunctionName, a api.Activity) api.Activity {
 	if !e.isOwn(e.here(service)) {
 		return e.Of(a)

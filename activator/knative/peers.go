@@ -14,9 +14,9 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// meetPeers has control traffic with the autoscaler go over TLS where Knative's system-internal-tls was on
-// when the process began, as it is for requests. The control port takes TLS as soon as there is a
-// certificate. It returns when that is known.
+// meetPeers enables TLS for control traffic with the autoscaler if Knative's system-internal-tls was on when the
+// process began, as for requests. The control port accepts TLS as soon as there is a certificate. It returns once the
+// setting is known.
 func (p *process) meetPeers(ctx context.Context) error {
 	network, err := networkConfig(ctx)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Ports that requests come to, as Knative's Service for its activator has them.
+// The ports for requests, as in Knative's Service for its activator.
 const (
 	portHTTP = networking.BackendHTTPPort
 	portH2C  = networking.BackendHTTP2Port
@@ -32,7 +32,7 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// newServer makes a server of what [inbound.Protocols] says, and of HTTP/2 with TLS.
+// newServer returns a server of the protocols in [inbound.Protocols], and of HTTP/2 with TLS.
 func newServer(addr string, h http.Handler) *http.Server {
 	p := inbound.Protocols()
 	p.SetHTTP2(true)
@@ -40,7 +40,7 @@ func newServer(addr string, h http.Handler) *http.Server {
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
 }
 
-// listenAndServe serves what the listener that wrap makes of its own accepts.
+// listenAndServe listens at the server's address and serves through the listener that wrap returns.
 func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) net.Listener) error {
 	l, err := net.Listen("tcp", s.Addr)
 	if err != nil {
@@ -49,8 +49,8 @@ func listenAndServe(s *http.Server, log *slog.Logger, wrap func(net.Listener) ne
 	return s.Serve(wrap(inbound.Bound(s, l, log))) // the caller names the server
 }
 
-// overTLS makes the listener of a server that speaks TLS. What is in it is looked at as on the other
-// ports; which is why the server does not do it itself: it takes HTTP/2 for what came without TLS.
+// overTLS returns the wrapper for a TLS server's listener, which checks connections as on the other ports. The server
+// can't do TLS itself: it would take the checked connection for HTTP/2 without TLS.
 func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	cfg = cfg.Clone()
 	cfg.NextProtos = []string{"h2", "http/1.1"}
@@ -59,7 +59,7 @@ func overTLS(s *http.Server, cfg *tls.Config) func(net.Listener) net.Listener {
 	}
 }
 
-// tlsConfig is that of the TLS port, with certificates that may change while it serves.
+// tlsConfig returns the configuration of the TLS port, with certificates that may change while it serves.
 func tlsConfig(certs *certificate.CertCache) (*tls.Config, error) {
 	cfg, err := knativetls.DefaultConfigFromEnv("ACTIVATOR_")
 	if err != nil {
@@ -69,7 +69,6 @@ func tlsConfig(certs *certificate.CertCache) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// revisionLookup finds a revision in an informer's cache.
 func revisionLookup(lister servinglisters.RevisionLister) func(namespace, name string) (*v1.Revision, error) {
 	return func(namespace, name string) (*v1.Revision, error) { return lister.Revisions(namespace).Get(name) }
 }

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestOverTLS: the TLS port speaks both versions of HTTP, and refuses a request that says twice where it ends as the others do.
+// TestOverTLS: the TLS port speaks both versions of HTTP, and refuses a request with two lengths, like the other
+// ports.
 func TestOverTLS(t *testing.T) {
 	certificates := httptest.NewUnstartedServer(nil)
 	certificates.StartTLS()

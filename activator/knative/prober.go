@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// When an instance is stale: requests for its function have waited this long,
-// and it has been silent for this long.
+// An instance is stale if requests for its function have waited for staleAfter and it has been silent for
+// staleSilent.
 const (
 	staleAfter   = 2 * time.Second
 	staleSilent  = 5 * time.Second
@@ -24,18 +24,17 @@ const (
 	probeAtOnce  = 16
 )
 
-// forgetAfter is when an instance without a pod is forgotten: its last report came
-// after the news that the pod is gone.
+// forgetAfter is when an instance without a pod is forgotten: its last report may come after the pod's deletion.
 const forgetAfter = 10 * time.Minute
 
-// prober asks stale instances for their state: those that have a pod and have not reported, while
-// requests wait for them. Their report may have been lost with its carrier.
+// prober asks stale instances for their state: those that have a pod and have not reported while requests wait for
+// them. Their report may have been lost.
 //
-//  1. Each second it goes through the functions for which requests wait.
-//  2. A pod whose instance has not reported, or not lately and is not awake, is
-//     asked for its state, with the credential that is known for it.
-//  3. Without a credential, or with one that is refused, the instance is asked to
-//     report to the autoscaler, which needs none: the report comes back from there.
+//  1. Each second it checks the functions with waiting requests.
+//  2. A pod whose instance has not reported, or not lately and is not awake, is asked for its state, with its known
+//     credential.
+//  3. Without a credential, or if it is refused, the instance is asked to report to the autoscaler, which needs
+//     none: the report then comes from there.
 type prober struct {
 	core      *activator.Activator
 	watch     *watch
@@ -45,7 +44,6 @@ type prober struct {
 	log       *slog.Logger
 }
 
-// run probes each second until ctx ends.
 func (p *prober) run(ctx context.Context) error {
 	tick, sweep := time.NewTicker(probeEvery), time.NewTicker(forgetAfter)
 	defer tick.Stop()
@@ -94,14 +92,13 @@ func (p *prober) probe(ctx context.Context) {
 			} else if at == "" {
 				at = p.watch.endpoint(name, ip)
 			}
-			p.instances.hear(id) // so that it is asked again only after the same silence
+			p.instances.hear(id) // ask it again only after the same silence
 			group.Go(func() error { p.ask(ctx, stale{id, name, at}); return nil })
 		}
 	}
-	_ = group.Wait() // no function of it fails
+	_ = group.Wait() // its functions never fail
 }
 
-// ask asks one instance.
 func (p *prober) ask(ctx context.Context, i stale) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -119,7 +116,7 @@ func (p *prober) ask(ctx context.Context, i stale) {
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.at.URL(control.PathReport), nil)
 	if err != nil {
-		return // an address that is none; the pod's next one counts
+		return // an invalid address; the pod's next one counts
 	}
 	resp, err := p.http.RoundTrip(r)
 	if err != nil {

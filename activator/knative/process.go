@@ -48,10 +48,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// component is the name that Knative's configuration knows this process by.
+// component is this process's name in Knative's configuration.
 const component = "activator"
 
-// Connections to instances: idle ones for each, and for how long.
+// The number of idle connections to each instance, and their lifetime.
 const (
 	idlePerInstance = 256
 	idleConnection  = 90 * time.Second
@@ -60,7 +60,6 @@ const (
 // errEnding is why the process is not ready, and the cause of its contexts' ends.
 var errEnding = errors.New("the activator is shutting down")
 
-// process is the activator of a cluster while it runs.
 type process struct {
 	cfg      Config
 	log      *slog.Logger
@@ -69,13 +68,13 @@ type process struct {
 	prober   *prober
 	traces   *waketrace.Exporter
 	stock    *stock              // nil: it is an agent
-	agent    *clusteragent.Agent // nil: it is none
-	far      *elsewhere          // nil: there are no clusters elsewhere
+	agent    *clusteragent.Agent // nil: it is not an agent
+	far      *elsewhere          // nil: no clusters elsewhere
 	share    *share.Share
-	store    store.Store   // nil: there is none
+	store    store.Store   // nil: none
 	batches  *batch.Server // of the store
 	gateways *gateways     // nil: it is no endpoint picker
-	handler  http.Handler  // of the ports that requests come to; nil: there are none
+	handler  http.Handler  // for the ports of requests; nil: none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler
@@ -83,20 +82,19 @@ type process struct {
 	ending   chan struct{} // closed by Run when shutdown begins; nothing is sent
 }
 
-// Run is the activator of a cluster, which rest reaches. It blocks until ctx ends
-// and the requests that it has accepted are answered, or [Config.Drain] is over;
-// then it returns nil. The error says why it could not start or had to stop.
+// Run runs the activator of the cluster that kube reaches. It blocks until ctx ends and the accepted requests are
+// answered, or [Config.Drain] is over, and then returns nil. The error is why it could not start or had to stop.
 func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	// What runs goes on after ctx has ended, until requests are answered.
+	// The components run on after ctx has ended, until requests are answered.
 	running, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(errEnding)
 	injected, informers := injection.Default.SetupInformers(running, kube)
 	injected, informers, ours := bySecret(injected, informers, cfg.RequireKeys)
-	if cfg.Join != nil { // it has no use for those of Knative's own activator
+	if cfg.Join != nil { // it does not need those of Knative's own activator
 		informers = []controller.Informer{revisioninformer.Get(injected).Informer(), ours.certificate, ours.token}
 	}
 	if err := waitForCluster(ctx, injected); err != nil {
@@ -128,7 +126,7 @@ func Run(ctx context.Context, cfg Config, kube *rest.Config) error {
 	return p.serve(ctx, running, stop)
 }
 
-// waitForCluster waits, for a while, until the API server answers and is not too old.
+// waitForCluster waits up to a minute until the API server answers, and checks its version.
 func waitForCluster(ctx, injected context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, time.Minute, true, func(context.Context) (bool, error) {
@@ -141,7 +139,7 @@ func waitForCluster(ctx, injected context.Context) error {
 	return nil
 }
 
-// setUp makes what Knative's process needs besides its activator. shutdown sends what telemetry has.
+// setUp sets up logging, telemetry and profiling for Knative's code. shutdown flushes the telemetry.
 func setUp(injected context.Context, cfg Config) (deps stockDeps, shutdown func(), err error) {
 	logging, err := sharedmain.GetLoggingConfig(injected)
 	if err != nil {
@@ -155,19 +153,20 @@ func setUp(injected context.Context, cfg Config) (deps stockDeps, shutdown func(
 	return deps, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		// Telemetry that does not arrive at the end is no failure of the activator.
+		// Telemetry that is lost at the end is no failure of the activator.
 		_ = meters.Shutdown(ctx)
 		_ = traces.Shutdown(ctx)
 		_ = deps.logger.Sync()
 	}, nil
 }
 
-// logger logs as Knative's parts do: JSON lines on the standard error stream, as verbosely as config-logging says.
+// logger returns a logger like those of Knative's components: JSON lines on standard error, at the level of
+// config-logging.
 func logger(level zap.AtomicLevel) *slog.Logger {
 	return jsonlog.New(os.Stderr, slogLevel{level})
 }
 
-// slogLevel is a level of zap as one of slog.
+// slogLevel converts a zap level to slog's.
 type slogLevel struct{ zap.AtomicLevel }
 
 // Level implements [slog.Leveler].
@@ -183,7 +182,7 @@ func (l slogLevel) Level() slog.Level {
 	return slog.LevelError
 }
 
-// build makes our activator and puts it before Knative's. It returns once both know the cluster's state.
+// build creates our activator and puts it before Knative's. It returns once both know the cluster's state.
 func (p *process) build(injected context.Context, deps stockDeps, ours secrets) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -232,13 +231,14 @@ func (p *process) build(injected context.Context, deps stockDeps, ours secrets) 
 	if err := from.feed(injected, w, token); err != nil {
 		return err
 	}
-	if p.stock == nil { // an agent's requests have been counted where they came from
+	if p.stock == nil { // an agent's requests were counted at their front door
 		return nil
 	}
 	return meetOthers(injected, from.kube, p.cfg.PodName, p.share)
 }
 
-// newCore makes the activator itself. Where there are clusters elsewhere, its events and its requests pass them first.
+// newCore creates the activator. If there are clusters elsewhere, its events and requests pass through their front
+// door.
 func (p *process) newCore(declared *keys.Store, client *control.Client, registry *prometheus.Registry) (err error) {
 	var emitter api.Emitter = p.events
 	var sight activator.Sight // nil: all instances may see all requests
@@ -256,7 +256,8 @@ func (p *process) newCore(declared *keys.Store, client *control.Client, registry
 	return err
 }
 
-// beforeKnative is the handler of requests: probes are answered as Knative's activator does, its classes are its own, ours are the activator's.
+// beforeKnative returns the handler of requests: it answers probes like Knative's activator, and dispatches the rest
+// between Knative's and ours.
 func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInformer, deps stockDeps) http.Handler {
 	d := &dispatcher{
 		core: p.core, front: p.front(), stock: p.stock.handler, isOurs: w.isOurs, lookup: revisionLookup(revisions.Lister()),
@@ -266,7 +267,7 @@ func (p *process) beforeKnative(w *watch, revisions servinginformers.RevisionInf
 		NextHandler: netprobe.NewHandler(&activatorhandler.ProbeHandler{NextHandler: d})}
 }
 
-// meetClusters makes what the process is to other clusters: an agent of front doors, or a front door of agents.
+// meetClusters makes the process an agent of front doors, or a front door of agents, if configured.
 func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err error) {
 	if p.cfg.Join != nil {
 		w.offers = newOffers(p.core, p.events, p.cfg.PodName)
@@ -281,8 +282,7 @@ func (p *process) meetClusters(w *watch, services servingv1.ServicesGetter) (err
 	return nil
 }
 
-// ready says why the process is not ready, nil if it is. The state of the cluster
-// is known before anything is served.
+// ready returns why the process is not ready, or nil. The state of the cluster is known before serving begins.
 func (p *process) ready() error {
 	select {
 	case <-p.ending:
@@ -298,11 +298,11 @@ func (p *process) ready() error {
 	return nil
 }
 
-// serve runs the parts and the servers until ctx ends, then drains.
+// serve runs the components and the servers until ctx ends, then drains.
 func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFunc) error {
 	var parts sync.WaitGroup
 	for _, run := range []func(context.Context) error{p.core.Run, p.prober.run, p.share.Run, p.traces.Run} {
-		parts.Go(func() { _ = run(running) }) // they end with their context only
+		parts.Go(func() { _ = run(running) }) // they end only with their context
 	}
 	parts.Go(func() { p.runBatches(ctx) })
 	var joined sync.WaitGroup
@@ -346,13 +346,13 @@ func (p *process) serve(ctx, running context.Context, stop context.CancelCauseFu
 	joined.Wait()
 	servers.close()
 	stop(errEnding)
-	parts.Wait() // each function's last level is queued now
+	parts.Wait() // each function's last demand is queued now
 	sent()
 	sending.Wait()
 	return err
 }
 
-// drain waits until the senders of requests know that this pod takes none, then until requests have finished.
+// drain waits until the senders of requests know of the shutdown, then until requests have finished.
 func (p *process) drain(s servers, failed <-chan error) {
 	p.log.Info("shutting down: new requests are accepted until their senders know", "for", p.cfg.Propagation.String())
 	select {

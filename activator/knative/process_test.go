@@ -6,7 +6,7 @@ import (
 	"knative.dev/pkg/observability/resource"
 )
 
-// TestTelemetrySchema: Knative's packages panic at the start of the process where they and the SDK of OpenTelemetry name different schemas.
+// TestTelemetrySchema: Knative's packages panic at startup if they and OpenTelemetry's SDK name different schemas.
 func TestTelemetrySchema(t *testing.T) {
 	t.Setenv("SYSTEM_NAMESPACE", "knative-serving")
 	if r := resource.Default(component); r.Len() == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// scaled is a transport for events that remembers which functions were scaled to 0 by a person or a policy, as the
-// autoscaler's answers say. It is safe for concurrent use.
+// scaled is a transport for events that remembers which functions were scaled to 0 by an operator or a policy, from
+// the autoscaler's answers. It is safe for concurrent use.
 type scaled struct {
 	next http.RoundTripper
 
@@ -20,7 +20,7 @@ type scaled struct {
 	by map[api.FunctionName]scaling
 }
 
-// scaling is the reason why a function stays at 0, and until when it counts.
+// scaling is why a function stays at 0, and until when that counts.
 type scaling struct {
 	why   string
 	until time.Time
@@ -45,7 +45,7 @@ func (s *scaled) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// note takes in an answer; why is empty where the function may wake.
+// note records an answer; why is empty if the function may wake.
 func (s *scaled) note(name api.FunctionName, why string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *scaled) note(name api.FunctionName, why string, now time.Time) {
 	}
 }
 
-// why is what keeps a function from waking, empty if nothing is known to.
+// why returns what keeps a function from waking, empty if nothing known does.
 func (s *scaled) why(name api.FunctionName) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

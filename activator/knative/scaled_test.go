@@ -17,8 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// TestAFunctionThatSomebodyKeepsAt0: who has waited for too long reads who that is, as the autoscaler's answers to the demand say, and
-// nothing of it once the scale has ended.
+// TestAFunctionThatSomebodyKeepsAt0: a request that has waited too long is told what keeps the function at 0, from
+// the autoscaler's answers to the demand, and no longer once that has ended.
 func TestAFunctionThatSomebodyKeepsAt0(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const who = "kn rouse scale wants 0 until 15:04:05"

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestOneSecret: every question to the API server names the Secret, as the role of the activator wants it.
+// TestOneSecret: every request to the API server names the Secret, as the activator's role requires.
 func TestOneSecret(t *testing.T) {
 	kube := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: control.SystemNamespace, Name: control.ControlSecret}})
 	asked := make(chan string, 16) // more than are sent; from the fake's reactors, never closed

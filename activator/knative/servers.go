@@ -18,13 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// servers are the process's, by name.
 type servers struct {
-	requests []*http.Server // end when requests have finished
-	others   []*http.Server // serve until the very end: instances still wake, and are measured
+	requests []*http.Server // shut down when requests have finished
+	others   []*http.Server // serve until the very end: instances still wake, and metrics are read
 }
 
-// listen starts the servers. failed is sent to by each that can't go on; it has a place for each.
+// listen starts the servers. Each that fails sends to failed, which has room for all.
 func (p *process) listen() (servers, chan error) {
 	at := func(port int, h http.Handler) *http.Server { return newServer(":"+strconv.Itoa(port), h) }
 	p.profiler.IdleTimeout = idleTimeout
@@ -71,11 +70,11 @@ func (p *process) listen() (servers, chan error) {
 	return s, failed
 }
 
-// finish takes no new connections and waits until all requests are answered, or ctx ends.
+// finish accepts no new connections and blocks until all requests are answered, or ctx ends.
 func (s servers) finish(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, server := range s.requests {
-		all.Go(func() { _ = server.Shutdown(ctx) }) // what is left is closed
+		all.Go(func() { _ = server.Shutdown(ctx) }) // the rest is closed
 	}
 	all.Wait()
 }
@@ -86,8 +85,8 @@ func (s servers) close() {
 	}
 }
 
-// metricsHandler serves our metrics; those of Knative's chain are at its own port. /healthz says that the process works, /readyz
-// whether it takes requests.
+// metricsHandler serves our metrics; Knative's chain has its own port for its metrics. /healthz reports that the
+// process is alive, /readyz whether it accepts requests.
 func metricsHandler(registry *prometheus.Registry, ready func() error) http.Handler {
 	m := http.NewServeMux()
 	m.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

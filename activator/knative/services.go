@@ -12,31 +12,32 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// farServices is what the front door of clusters elsewhere is told of the cluster's own Services.
+// farServices is told of the cluster's own Services; the front door of other clusters implements it.
 type farServices interface {
-	// Own says that the cluster has a Service itself, as the function of a revision.
+	// Own declares a Service of this cluster, with the revision that stands for it.
 	Own(service api.Function, revision api.FunctionName)
-	// Place says that a Service is to run in clusters elsewhere.
+	// Place declares a Service that is to run in clusters elsewhere.
 	Place(service api.Function)
-	// Disown says that it is neither any more.
+	// Disown ends both.
 	Disown(service api.FunctionName)
 }
 
-// services tells a front door of clusters what is to be known of the cluster's Services. The revision that has the most of a Service's
-// traffic, or without any the newest, says what the Service is: of the cluster, or with [api.AnnotationClusters] to be
-// created elsewhere. The methods do nothing for nil; they are safe for many goroutines.
+// services tells a front door of clusters about the cluster's Services. A Service is described by the revision with
+// the most of its traffic, or without traffic the newest. That revision determines whether it is a function of this
+// cluster or, with [api.AnnotationClusters], is to be created elsewhere. The methods are safe for concurrent use, and
+// do nothing on nil.
 type services struct {
 	far farServices
 	log *slog.Logger
 
-	mu        sync.Mutex                                      // guards what follows, and orders the calls of far
+	mu        sync.Mutex                                      // guards the fields below, and orders the calls of far
 	revisions map[api.FunctionName]map[api.FunctionName]known // by Service
 	traffic   map[api.FunctionName]map[api.FunctionName]int
 	told      map[api.FunctionName]known            // by Service
-	away      map[api.FunctionName]api.FunctionName // the Services of revisions that are for clusters elsewhere
+	away      map[api.FunctionName]api.FunctionName // the Services of revisions for clusters elsewhere
 }
 
-// known is a revision: the function that it is here, or the one that its Service is elsewhere.
+// known is a revision, with its function here, or its Service's function elsewhere.
 type known struct {
 	revision api.FunctionName
 	function api.Function
@@ -46,12 +47,13 @@ func newServices(far farServices, log *slog.Logger) *services {
 	return &services{far: far, log: log, revisions: map[api.FunctionName]map[api.FunctionName]known{}, traffic: map[api.FunctionName]map[api.FunctionName]int{}, told: map[api.FunctionName]known{}, away: map[api.FunctionName]api.FunctionName{}}
 }
 
-// serviceOfRevision is the Service that a revision belongs to, or itself.
+// serviceOfRevision returns a revision's Service, or the revision itself without one.
 func serviceOfRevision(rev *v1.Revision) api.FunctionName {
 	return api.NewFunctionName(rev.Namespace, cmp.Or(rev.Labels[serving.ServiceLabelKey], rev.Name))
 }
 
-// put takes in a revision of a Service: f is the function that it is here or, where it has Clusters, that the Service is elsewhere.
+// put adds or updates a revision of a Service. f is its function here or, with Clusters set, the Service's function
+// elsewhere.
 func (s *services) put(service, revision api.FunctionName, f api.Function) {
 	if s == nil {
 		return
@@ -68,7 +70,6 @@ func (s *services) put(service, revision api.FunctionName, f api.Function) {
 	s.decide(service)
 }
 
-// remove takes in that a revision is gone.
 func (s *services) remove(service, revision api.FunctionName) {
 	if s == nil {
 		return
@@ -82,7 +83,7 @@ func (s *services) remove(service, revision api.FunctionName) {
 	s.decide(service)
 }
 
-// route takes in how a Service's requests are divided; without shares nobody knows.
+// route sets the traffic of a Service; without shares it is unknown.
 func (s *services) route(t api.Traffic) {
 	if s == nil {
 		return
@@ -99,7 +100,7 @@ func (s *services) route(t api.Traffic) {
 	s.decide(t.Service)
 }
 
-// elsewhere is the function that a revision's requests are for: its Service's, where that runs elsewhere.
+// elsewhere returns the function for a revision's requests: its Service's if that runs elsewhere.
 func (s *services) elsewhere(revision api.FunctionName) api.FunctionName {
 	if s == nil {
 		return revision
@@ -109,13 +110,13 @@ func (s *services) elsewhere(revision api.FunctionName) api.FunctionName {
 	return cmp.Or(s.away[revision], revision)
 }
 
-// decide tells the front door what a Service is, where that is news. The caller holds mu.
+// decide tells the front door of a Service if its description has changed. The caller holds mu.
 func (s *services) decide(service api.FunctionName) {
 	var now known
 	shares := s.traffic[service]
 	for name, k := range s.revisions[service] {
 		if by := cmp.Compare(shares[name], shares[now.revision]); now.revision == "" || by > 0 || by == 0 && name > now.revision {
-			now = k // Knative numbers revisions so that their names grow
+			now = k // Knative numbers revisions so that their names sort by age
 		}
 	}
 	before := s.told[service]
@@ -137,7 +138,7 @@ func (s *services) decide(service api.FunctionName) {
 	}
 }
 
-// asService is a revision's function by the name of its Service.
+// asService returns a revision's function under the name of its Service.
 func asService(f api.Function, service api.FunctionName) api.Function {
 	f.Name, f.Service = service, ""
 	return f

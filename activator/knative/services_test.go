@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// toldFar keeps what a front door of clusters is told of Services.
+// toldFar records the calls to a front door of clusters about Services.
 type toldFar []string
 
 func (f *toldFar) Own(service api.Function, revision api.FunctionName) {
@@ -33,7 +33,7 @@ func (f *toldFar) Place(service api.Function) {
 }
 func (f *toldFar) Disown(service api.FunctionName) { *f = append(*f, fmt.Sprint("disown ", service)) }
 
-// TestServices: a Service is what the revision says that has most of its traffic, or without any the newest.
+// TestServices: a Service is described by the revision with most of its traffic, or without any by the newest.
 func TestServices(t *testing.T) {
 	g := newRig(t, host)
 	var far toldFar
@@ -64,15 +64,15 @@ func TestServices(t *testing.T) {
 	g.watch.route(route(map[string]int64{"tiny-00003": 100}))
 	told("place default/tiny gpu=h100")
 	g.watch.noRevision(three)
-	told("place default/tiny gpu") // until the route says more
+	told("place default/tiny gpu") // until the route changes
 	g.watch.noRevision(two)
 	told("disown default/tiny", "own default/tiny default/tiny-00001 tiny")
 	g.watch.noRevision(one)
 	told("disown default/tiny")
 }
 
-// TestForNobody: a Service for clusters elsewhere is refused, with the reason, where the activators are no front door of any, or where other
-// clusters could not have it; and an agent offers none of those that its own cluster has elsewhere.
+// TestForNobody: a Service for other clusters is refused, with the reason, if the activators are no front door, or
+// other clusters could not have it. An agent offers none of the Services that its own cluster has elsewhere.
 func TestForNobody(t *testing.T) {
 	g := newRig(t, host)
 	g.watch.revision(revision("tiny-00001", api.Class, api.AnnotationModel, "pico", api.AnnotationClusters, "gpu"))
@@ -95,15 +95,15 @@ func TestForNobody(t *testing.T) {
 	}
 }
 
-// farRig is a rig that is a front door of clusters, and an agent with a function of one of its Services.
+// farRig is a rig that is a front door of clusters, with an agent that has one of its Services.
 type farRig struct {
 	*rig
 	far *elsewhere
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	state api.State  // of the agent's instance
 	told  []api.Demand
-	said  []string // what other front doors are told of a Service: the function that it is here, and the states of its instances at agents
+	said  []string // what other front doors are told of a Service: its function here, and the states of its instances at agents
 }
 
 func newFarRig(t *testing.T) *farRig {
@@ -139,7 +139,7 @@ func (noWaker) Wake(context.Context, api.Endpoint, api.Grant) (api.InstanceStatu
 	return api.InstanceStatus{}, fmt.Errorf("nothing is granted")
 }
 
-// hear is the cluster's own autoscaler.
+// hear acts as the cluster's own autoscaler.
 func (g *farRig) hear(e api.Event) {
 	var d api.Demand
 	if e.Type == api.EventDemand && json.Unmarshal(e.Data, &d) == nil {
@@ -149,7 +149,7 @@ func (g *farRig) hear(e api.Event) {
 	}
 }
 
-// waits says whether the autoscaler was ever told that somebody waits for a function.
+// waits reports whether the autoscaler was ever told of waiting requests for a function.
 func (g *farRig) waits(name api.FunctionName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,7 +161,7 @@ func (g *farRig) waits(name api.FunctionName) bool {
 	return false
 }
 
-// say is told what other front doors are to be told anew, and looks at it as they do.
+// say is called with functions that changed for other front doors, and reads them as they do.
 func (g *farRig) say(name api.FunctionName) {
 	here := g.far.here(name)
 	stats, _ := g.core.Stats(here)
@@ -174,7 +174,7 @@ func (g *farRig) say(name api.FunctionName) {
 	g.said = append(g.said, said)
 }
 
-// join has an agent serve a Service, until it is stopped.
+// join makes an agent serve a Service until it is stopped.
 func (g *farRig) join(t *testing.T, service api.FunctionName) (stop func()) {
 	t.Helper()
 	certified := httptest.NewUnstartedServer(nil)
@@ -209,7 +209,7 @@ func (g *farRig) join(t *testing.T, service api.FunctionName) (stop func()) {
 	return stop
 }
 
-// asked waits until a request for a model is answered like that.
+// asked waits until a request for a model gets that answer.
 func (g *farRig) asked(t *testing.T, model, want string) {
 	t.Helper()
 	for late := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -223,8 +223,9 @@ func (g *farRig) asked(t *testing.T, model, want string) {
 	}
 }
 
-// TestOwnAndElsewhere: a Service that the cluster has itself, and an agent too, is one model. Who is awake answers, also where another revision has
-// the traffic then; the cluster's own autoscaler is not asked for what the agent answers, and is when the agent has left.
+// TestOwnAndElsewhere: a Service of both the cluster and an agent is one model. An awake instance answers, even when
+// the traffic moves to another revision. The cluster's own autoscaler gets no demand for what the agent serves, and
+// gets it when the agent has left.
 func TestOwnAndElsewhere(t *testing.T) {
 	g := newFarRig(t)
 	stop := g.join(t, "default/tiny")
@@ -269,7 +270,7 @@ func TestOwnAndElsewhere(t *testing.T) {
 	}
 }
 
-// TestNearIsFar: where the cluster has a Service no more, an agent's is still there.
+// TestNearIsFar: when the cluster no longer has a Service, an agent's is still available.
 func TestNearIsFar(t *testing.T) {
 	g := newFarRig(t)
 	rev := revision("tiny-00001", api.Class)

@@ -33,10 +33,10 @@ import (
 	o11yconfigmap "knative.dev/serving/pkg/observability/configmap"
 )
 
-// stock is what serves revisions of other classes: the parts of Knative's
-// activator, put together as Knative's own program does.
+// stock serves revisions of other classes with the parts of Knative's activator, assembled as in Knative's own
+// program.
 type stock struct {
-	// handler takes requests of which nothing is known but that they are not ours.
+	// handler serves requests that are not ours.
 	handler http.Handler
 	// certs are the certificates of the TLS port; nil: Knative's system-internal-tls is off.
 	certs *certificate.CertCache
@@ -44,7 +44,7 @@ type stock struct {
 	link *websocket.ManagedConnection // to Knative's autoscaler
 }
 
-// stockDeps are what Knative's process sets up before its activator.
+// stockDeps are what Knative's program sets up before its activator.
 type stockDeps struct {
 	logger *zap.SugaredLogger
 	level  zap.AtomicLevel
@@ -53,8 +53,8 @@ type stockDeps struct {
 	pprof  *k8sruntime.ProfilingServer
 }
 
-// newStock starts Knative's activator, without its servers. ctx is one of
-// Knative's injection, with informers that run; what was started ends with it.
+// newStock starts Knative's activator, without its servers. ctx comes from Knative's injection, with running
+// informers; what newStock starts ends with it.
 func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	s := &stock{}
 	kube := kubeclient.Get(ctx)
@@ -62,7 +62,7 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Probes and requests share the transport, so that a request finds the probe's connection.
+	// Probes and requests share the transport, so that a request can reuse the probe's connection.
 	transport := pkgnet.NewProxyAutoTransport(cfg.Stock.MaxIdle, cfg.Stock.MaxIdlePerHost)
 	if network.SystemInternalTLSEnabled() {
 		if s.certs, err = certificate.NewCertCache(ctx); err != nil {
@@ -80,7 +80,8 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 
 	autoscaler := "ws://" + pkgnet.GetServiceHostname("autoscaler", system.Namespace()) + ":8080"
 	s.link = websocket.NewDurableSendingConnection(autoscaler, deps.logger, stockactivator.AutoscalerConnectionOptions(deps.logger, deps.meters)...)
-	// Sent to by the reporter, never closed: both ends live as long as the process. Unbuffered, as the reporter expects.
+	// The reporter sends, and never closes it: both ends live as long as the process. Unbuffered, as the reporter
+	// expects.
 	stats := make(chan []asmetrics.StatMessage)
 	go stockactivator.ReportStats(deps.logger, s.link, stats)
 	reporter := activatorhandler.NewConcurrencyReporter(ctx, cfg.PodName, stats, deps.meters)
@@ -107,7 +108,6 @@ func newStock(ctx context.Context, cfg Config, deps stockDeps) (*stock, error) {
 	return s, nil
 }
 
-// networkConfig reads config-network.
 func networkConfig(ctx context.Context) (*netcfg.Config, error) {
 	raw, err := kubeclient.Get(ctx).CoreV1().ConfigMaps(system.Namespace()).Get(ctx, netcfg.ConfigMapName, metav1.GetOptions{})
 	if err != nil {
@@ -120,7 +120,7 @@ func networkConfig(ctx context.Context) (*netcfg.Config, error) {
 	return network, nil
 }
 
-// stockTimeouts are the limits of a request: in all, to its first byte, and of a pause.
+// stockTimeouts returns the limits of a request: the total, the time to its first byte, and the longest pause.
 func stockTimeouts(r *http.Request) (all, first, idle time.Duration) {
 	all = apiconfig.DefaultRevisionTimeoutSeconds * time.Second
 	rev := activatorhandler.RevisionFrom(r.Context())
@@ -139,5 +139,4 @@ func stockTimeouts(r *http.Request) (all, first, idle time.Duration) {
 	return all, first, idle
 }
 
-// close ends the link to Knative's autoscaler.
 func (s *stock) close() { _ = s.link.Shutdown() }

@@ -22,33 +22,33 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// watch keeps the activator's functions, traffic and instances in step with the
-// cluster. Informers and the dispatcher call it; it is safe for concurrent use.
+// watch keeps the activator's functions, traffic and instances in sync with the cluster. Informers and the dispatcher
+// call it; it is safe for concurrent use.
 type watch struct {
 	core      *activator.Activator
 	instances *instances
-	offers    *offers // nil: to nobody
-	// services tells a front door of clusters elsewhere what the cluster's Services are; nil: the process is none.
+	offers    *offers // nil: nothing is offered
+	// services tells a front door of other clusters about the cluster's Services; nil: the process is none.
 	services *services
-	// seen hears of the instances of the cluster; nil: nobody else than the activator does.
+	// seen is called with the states of the cluster's instances, besides the activator; nil: not called.
 	seen func(api.InstanceStatus)
-	// placed hears whose the Services are that front doors had created; nil: nobody does.
+	// placed tracks the owners of the Services that front doors created; nil: none.
 	placed *placed.Applier
 	log    *slog.Logger
 
-	mu        sync.Mutex // guards what follows, and orders the calls of the activator about revisions
+	mu        sync.Mutex // guards the fields below, and orders the calls of the activator about revisions
 	revisions map[api.FunctionName]declared
-	adapters  map[api.FunctionName][]api.Adapter // those that services have in their own annotations
+	adapters  map[api.FunctionName][]api.Adapter // from Services' own annotations
 	classes   map[api.FunctionName]string        // of PodAutoscalers
-	// find returns a revision that the informer has; nil: there is none. It is set before anything is taken in.
+	// find returns a revision from the informer, or nil. It is set before the first event.
 	find func(api.FunctionName) *v1.Revision
 }
 
-// declared is a revision as the activator has it.
+// declared is a revision as told to the activator.
 type declared struct {
 	function api.Function
-	port     int    // that the container listens on
-	fault    string // what is wrong with it
+	port     int    // the container's port
+	fault    string // why it is invalid; empty: it is valid
 	away     bool   // it runs elsewhere: the Service is a function, and the revision none
 	object   *v1.Revision
 }
@@ -58,14 +58,14 @@ func newWatch(core *activator.Activator, known *instances, log *slog.Logger) *wa
 		classes: map[api.FunctionName]string{}, find: func(api.FunctionName) *v1.Revision { return nil }}
 }
 
-// isOurs says whether a revision is a function.
+// isOurs reports whether a revision is a function.
 func (w *watch) isOurs(rev *v1.Revision) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return api.IsFunction(rev.Annotations, map[string]string{api.AnnotationClass: w.classes[api.NewFunctionName(rev.Namespace, rev.Name)]})
 }
 
-// podAutoscaler takes in of which class the revision of its name is, where that does not say it itself.
+// podAutoscaler records the class in a PodAutoscaler, for its revision of the same name that does not declare one.
 func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	name, class := api.NewFunctionName(pa.Namespace, pa.Name), pa.Annotations[api.AnnotationClass]
 	w.mu.Lock()
@@ -77,14 +77,14 @@ func (w *watch) podAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	}
 }
 
-// noPodAutoscaler takes in that one is gone; it goes with its revision.
+// noPodAutoscaler handles a deletion; the PodAutoscaler goes with its revision.
 func (w *watch) noPodAutoscaler(pa *autoscalingv1alpha1.PodAutoscaler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.classes, api.NewFunctionName(pa.Namespace, pa.Name))
 }
 
-// revision takes in a revision, of whatever class.
+// revision handles a revision of any class.
 func (w *watch) revision(rev *v1.Revision) {
 	if !w.isOurs(rev) || rev.DeletionTimestamp != nil {
 		w.noRevision(rev)
@@ -95,7 +95,7 @@ func (w *watch) revision(rev *v1.Revision) {
 	w.put(rev)
 }
 
-// put tells the activator of a revision of our class. w.mu is held.
+// put tells the activator of a revision of our class. The caller holds mu.
 func (w *watch) put(rev *v1.Revision) {
 	var adapters *[]api.Adapter
 	if list, has := w.adapters[api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey])]; has {
@@ -132,8 +132,8 @@ func (w *watch) put(rev *v1.Revision) {
 	})
 }
 
-// declare reads a revision; adapters is the list of its Service's own, nil where it has none. One for clusters elsewhere is a function of
-// theirs at a front door of theirs, nothing to an agent, and not valid where nobody is such a front door.
+// declare reads a revision; adapters is its Service's own list, or nil. A revision for other clusters is their
+// function at their front door, ignored by an agent, and invalid without such a front door.
 func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	d, source := declare(rev, adapters)
 	if d.function.Clusters == "" {
@@ -156,13 +156,13 @@ func (w *watch) declare(rev *v1.Revision, adapters *[]api.Adapter) declared {
 	return d
 }
 
-// here is a function as what it is in this cluster, whatever it was to be elsewhere.
+// here returns a function as a function of this cluster.
 func here(f api.Function) api.Function {
 	f.Clusters = ""
 	return f
 }
 
-// declare reads a revision, and returns also what it is read from.
+// declare reads a revision, and also returns its source.
 func declare(rev *v1.Revision, adapters *[]api.Adapter) (declared, config.RevisionSource) {
 	spec, _ := json.Marshal(rev.Spec) // it was made from JSON
 	source := config.RevisionSource{
@@ -177,7 +177,7 @@ func declare(rev *v1.Revision, adapters *[]api.Adapter) (declared, config.Revisi
 	return d, source
 }
 
-// noRevision takes in that a revision is gone, or is not of our class.
+// noRevision handles a revision that was deleted or is not of our class.
 func (w *watch) noRevision(rev *v1.Revision) {
 	name := api.FunctionName(rev.Namespace + "/" + rev.Name)
 	w.mu.Lock()
@@ -193,21 +193,20 @@ func (w *watch) noRevision(rev *v1.Revision) {
 	}
 }
 
-// names are the revisions that the activator knows.
+// names returns the revisions that the activator knows.
 func (w *watch) names() []api.FunctionName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.revisions))
 }
 
-// endpoint is where an instance of a revision listens whose pod has the address.
 func (w *watch) endpoint(name api.FunctionName, ip string) api.Endpoint {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return podEndpoint(ip, w.revisions[name].port)
 }
 
-// route takes in a route. Shares of other classes' revisions do no harm: the activator does not know them.
+// route handles a route. Shares of other classes' revisions do no harm: the activator does not know them.
 func (w *watch) route(route *v1.Route) {
 	t := api.Traffic{Service: serviceOf(route)}
 	for _, target := range route.Status.Traffic {
@@ -220,14 +219,13 @@ func (w *watch) route(route *v1.Route) {
 	w.services.route(t)
 }
 
-// noRoute takes in that a route is gone.
 func (w *watch) noRoute(route *v1.Route) {
 	w.core.RemoveTraffic(serviceOf(route))
 	w.offers.route(api.Traffic{Service: serviceOf(route)})
 	w.services.route(api.Traffic{Service: serviceOf(route)})
 }
 
-// service takes in a service, for its age and its adapters.
+// service handles a Service, for its age and its adapters.
 func (w *watch) service(s *v1.Service) {
 	name := api.NewFunctionName(s.Namespace, s.Name)
 	w.core.PutService(name, s.CreationTimestamp.Time)
@@ -250,14 +248,13 @@ func (w *watch) service(s *v1.Service) {
 	} else {
 		delete(w.adapters, name)
 	}
-	for _, d := range w.revisions { // put replaces only what is there
+	for _, d := range w.revisions { // put replaces only existing revisions
 		if rev := d.object; name == api.NewFunctionName(rev.Namespace, rev.Labels[serving.ServiceLabelKey]) {
 			w.put(rev)
 		}
 	}
 }
 
-// noService takes in that a service is gone.
 func (w *watch) noService(s *v1.Service) {
 	name := api.NewFunctionName(s.Namespace, s.Name)
 	w.core.RemoveService(name)
@@ -267,11 +264,11 @@ func (w *watch) noService(s *v1.Service) {
 	delete(w.adapters, name)
 }
 
-// namespace takes in a namespace, and noNamespace that one is gone.
+// namespace handles a namespace, and noNamespace its deletion.
 func (w *watch) namespace(n *corev1.Namespace)   { w.core.SetNamespace(n.Name, true) }
 func (w *watch) noNamespace(n *corev1.Namespace) { w.core.SetNamespace(n.Name, false) }
 
-// serviceOf is the service that a route belongs to; a route without a service is its own.
+// serviceOf returns a route's Service; a route without one is its own.
 func serviceOf(route *v1.Route) api.FunctionName {
 	name := route.Labels[serving.ServiceLabelKey]
 	if name == "" {
@@ -280,18 +277,17 @@ func serviceOf(route *v1.Route) api.FunctionName {
 	return api.NewFunctionName(route.Namespace, name)
 }
 
-// pod takes in a pod of some revision.
 func (w *watch) pod(pod *corev1.Pod) {
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		w.noPod(pod)
 		return
 	}
 	w.instances.pod(functionOf(pod), api.InstanceID(pod.Name), pod.Status.PodIP)
-	port, _ := strconv.Atoi(pod.Annotations[api.AnnotationInjected]) // what is no number says nothing
+	port, _ := strconv.Atoi(pod.Annotations[api.AnnotationInjected]) // an invalid number counts as none
 	w.instances.listens(api.InstanceID(pod.Name), port)
 }
 
-// noPod takes in that a pod is gone, and with it its instance, whatever was said of it last.
+// noPod handles the end of a pod, and with it its instance, whatever its last report.
 func (w *watch) noPod(pod *corev1.Pod) {
 	name, id := functionOf(pod), api.InstanceID(pod.Name)
 	w.instances.noPod(name, id)
@@ -301,7 +297,7 @@ func (w *watch) noPod(pod *corev1.Pod) {
 	}
 }
 
-// observe takes in the state of an instance.
+// observe handles the state of an instance.
 func (w *watch) observe(st api.InstanceStatus) {
 	w.core.ObserveInstance(st)
 	if w.seen != nil {
@@ -309,7 +305,6 @@ func (w *watch) observe(st api.InstanceStatus) {
 	}
 }
 
-// functionOf is the revision of a pod.
 func functionOf(pod *corev1.Pod) api.FunctionName {
 	return api.NewFunctionName(pod.Namespace, pod.Labels[serving.RevisionLabelKey])
 }

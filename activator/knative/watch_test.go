@@ -37,13 +37,14 @@ func (g *rig) serve(revision string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// host answers with where the request went.
+// host answers with the request's destination.
 func host(r *http.Request) (*http.Response, error) {
 	_ = r.Body.Close()
 	return answer(200, r.URL.Host)
 }
 
-// TestClassOfTheCluster: a revision that names no class is a function where its PodAutoscaler says so, whichever comes first.
+// TestClassOfTheCluster: a revision without a class is a function if its PodAutoscaler has the class, whichever comes
+// first.
 func TestClassOfTheCluster(t *testing.T) {
 	pa := func(class string) *autoscalingv1alpha1.PodAutoscaler {
 		return &autoscalingv1alpha1.PodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny-00001", Annotations: map[string]string{api.AnnotationClass: class}}}
@@ -86,7 +87,7 @@ func TestClassOfTheCluster(t *testing.T) {
 	}
 }
 
-// A Service's own list of adapters stands for that of its revisions, as long as it is there.
+// TestAdaptersOfAService: a Service's own list of adapters replaces its revisions' as long as it exists.
 func TestAdaptersOfAService(t *testing.T) {
 	g := newRig(t, host)
 	service := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny"}}
@@ -118,7 +119,7 @@ func TestAdaptersOfAService(t *testing.T) {
 		want(names...)
 	}
 	broken := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tiny", Annotations: map[string]string{api.AnnotationAdapters: "fr=a,,"}}}
-	g.watch.service(broken) // it takes nothing away
+	g.watch.service(broken) // it removes nothing
 	want()
 	if status, got := g.ask("tiny"); status != 200 {
 		t.Errorf("with a list that can't be read: got %d %s", status, got)
@@ -170,7 +171,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestFaultyRevision: what is wrong is said to clients, once, and what the autoscaler says is not forgotten with each change of status.
+// TestFaultyRevision: clients are told what is wrong, once, and the autoscaler's failure survives each status update.
 func TestFaultyRevision(t *testing.T) {
 	g := newRig(t, host)
 	bad := revision("tiny-00001", api.Class, "rouse.dev/hold-capacty", "5")
@@ -227,7 +228,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestFeed: what there is at the start is known when feed returns, and changes come in.
+// TestFeed: existing objects are known when feed returns, and changes arrive.
 func TestFeed(t *testing.T) {
 	g := newRig(t, host)
 	ctx, cancel := context.WithCancel(t.Context())

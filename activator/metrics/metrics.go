@@ -1,7 +1,7 @@
-// Package metrics has the activator's Prometheus metrics.
+// Package metrics defines the activator's Prometheus metrics.
 //
-// Labels are bounded: "function" is a declared function or "none", never text of a client. The
-// series of a function that is removed are deleted.
+// Labels are bounded: "function" is a declared function or "none", never a client's text. The series of a removed
+// function are deleted.
 package metrics
 
 import (
@@ -18,13 +18,13 @@ import (
 // None is the function label of requests that found no function.
 const None = "none"
 
-// buckets reach from 100 µs, a warm hop, to 10 min, a cold start of a large model.
+// buckets range from 100 µs, a warm hop, to 10 min, a cold start of a large model.
 var buckets = []float64{
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 	0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600,
 }
 
-// Metrics are the activator's. All methods are safe for many goroutines.
+// Metrics are the activator's metrics. All methods are safe for concurrent use.
 type Metrics struct {
 	requests                           *prometheus.CounterVec
 	duration, hold, wake, queue, first *prometheus.HistogramVec
@@ -34,13 +34,13 @@ type Metrics struct {
 	vectors                            []vector // all of them
 }
 
-// vector is a metric whose series of one function can be deleted.
+// vector is a metric whose series can be deleted by function.
 type vector interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
 }
 
-// New registers the metrics. dropped, if not nil, counts the events that the emitter dropped.
+// New registers the metrics. dropped, if not nil, returns the number of events that the emitter dropped.
 func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error) {
 	byFunction := []string{"function"}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -87,13 +87,13 @@ func New(reg prometheus.Registerer, dropped func() int64) (m *Metrics, err error
 	return m, nil
 }
 
-// Function is the metrics of one function, found once, so that a request costs no look-up.
+// Function is the metrics of one function, looked up once rather than per request.
 type Function struct {
 	m                                  *Metrics
 	label                              string
 	duration, hold, wake, queue, first prometheus.Observer
 	held, heldBytes, running           prometheus.Gauge
-	codes                              sync.Map // int → prometheus.Counter; as many as there are statuses
+	codes                              sync.Map // int → prometheus.Counter; one for each status
 }
 
 // Of returns the metrics of a function; an empty name means [None].
@@ -128,13 +128,13 @@ func (f *Function) Done(status int, took time.Duration) {
 	f.duration.Observe(took.Seconds())
 }
 
-// Timing notes where the time of an answered request went.
+// Timing records the timing of an answered request.
 func (f *Function) Timing(t forward.Timing) {
 	f.first.Observe(t.First.Seconds())
 	f.Waited(t)
 }
 
-// Waited notes how long a request waited for an instance, also one whose stream goes on.
+// Waited records how long a request waited for an instance, also to resume its stream.
 func (f *Function) Waited(t forward.Timing) {
 	if t.Hold > 0 {
 		f.hold.Observe(t.Hold.Seconds())
@@ -152,7 +152,7 @@ func (f *Function) Held(n int, b api.Bytes) {
 // Running adds to the number of running requests.
 func (f *Function) Running(delta int) { f.running.Add(float64(delta)) }
 
-// Woke counts a wake; err is nil for one that succeeded.
+// Woke counts a wake; a nil err is a success.
 func (f *Function) Woke(path string, err error) {
 	result := "ok"
 	if err != nil {
@@ -169,12 +169,12 @@ func (f *Function) Refused(code string) {
 	f.m.refused.WithLabelValues(f.label, code).Inc()
 }
 
-// Retried counts an attempt that goes to another instance or back into the queue.
+// Retried counts an attempt whose request goes to another instance or back into the queue.
 func (f *Function) Retried(code string) {
 	f.m.retries.WithLabelValues(f.label, reason(code)).Inc()
 }
 
-// reasons bounds the label: the code comes from an instance's header.
+// reasons bounds the label's values: the code comes from an instance's header.
 var reasons = map[string]bool{
 	api.CodeAsleep: true, api.CodeLoading: true, api.CodeUnhealthy: true, api.CodeDraining: true,
 	api.CodeBusy: true, api.CodeRuntimeFailed: true, api.CodeShutdown: true, api.CodeStreamCut: true, api.CodeMoved: true,

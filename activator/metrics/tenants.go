@@ -9,13 +9,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxTenants bounds the label "tenant". Tenants beyond it are counted as [OtherTenants].
+// maxTenants bounds the values of the label "tenant". Further tenants count as [OtherTenants].
 const maxTenants = 200
 
-// OtherTenants is the label of the tenants for which there is no series of their own.
+// OtherTenants is the label of the tenants beyond maxTenants.
 const OtherTenants = "other"
 
-// tenants are the metrics of those whose keys requests have.
 type tenants struct {
 	requests, tokens *prometheus.CounterVec
 
@@ -33,12 +32,12 @@ func newTenants(reg prometheus.Registerer) (tenants, error) {
 		mu:       &sync.Mutex{}, known: map[string]bool{},
 	}
 	if err := reg.Register(t.requests); err != nil {
-		return t, err // the caller says what failed
+		return t, err // the caller adds context
 	}
 	return t, reg.Register(t.tokens)
 }
 
-// label is the value of the label "tenant".
+// label returns the value of the label "tenant".
 func (t *tenants) label(tenant string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +51,7 @@ func (t *tenants) label(tenant string) string {
 	return tenant
 }
 
-// Tenant counts a request of a tenant, and what its answer took.
+// Tenant counts a tenant's request, and its tokens.
 func (m *Metrics) Tenant(tenant string, status int, input, output api.Tokens) {
 	label := m.tenants.label(tenant)
 	m.tenants.requests.WithLabelValues(label, strconv.Itoa(status)).Inc()

@@ -1,11 +1,11 @@
-// Package parse extracts what the activator needs of a request's body (the model, whether it
-// streams, its size and its priority) in one pass, without decoding it. The body is forwarded as
-// it came: this package never copies, changes or re-encodes it, and ignores unknown fields.
+// Package parse extracts the fields that the activator needs (the model, whether it streams, its size and its
+// priority) from a request's body in one pass, without decoding it. The body is forwarded unchanged: this package
+// never copies, changes or re-encodes it, and ignores unknown fields.
 //
-// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8, nested at most
-// [MaxDepth] deep, whose known fields have the right types, occur at most once and are spelt
-// exactly: the model server must read the same values. Any other body is a 400 that names the
-// fault and its byte offset: a body that no runtime can read must not wake an instance.
+// [JSON] accepts exactly the bodies that are one JSON object in valid UTF-8, nested at most [MaxDepth] deep. Its
+// known fields must have the right types, occur at most once and be spelt exactly: the model server must read the
+// same values. Any other body is a 400 that names the fault and its byte offset: a body that no runtime can read must
+// not wake an instance.
 //
 // Both functions are pure and safe for concurrent use.
 package parse
@@ -24,45 +24,44 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// MaxDepth is how deep arrays and objects may be nested in each other.
+// MaxDepth is the maximum nesting of arrays and objects.
 const MaxDepth = 512
 
-// Request is what the activator knows of a body.
+// Request holds the extracted fields of a body.
 type Request struct {
 	// Model is the field "model"; empty if there is none.
 	Model string
 	// Stream is the field "stream".
 	Stream bool
-	// Priority is how urgent the request is, higher first: minus the field
-	// "priority" (vLLM's, where lower is earlier), else 1 or -1 for the
-	// "service_tier" "priority" or "flex", else 0.
+	// Priority is the urgency of the request, higher first: the negated field "priority" (vLLM's, where lower is
+	// earlier), else 1 or -1 for the "service_tier" "priority" or "flex", else 0.
 	Priority int
 	// Tier is the field "service_tier".
 	Tier string
-	// Input estimates the tokens of the request: a quarter of its bytes. Tokens is Input and the tokens that it asks for.
+	// Input estimates the tokens of the request: a quarter of its bytes. Tokens is Input plus the tokens that it asks
+	// for.
 	Input, Tokens api.Tokens
-	// Prompt is what the prompt is rendered from.
+	// Prompt holds the fields that the prompt is rendered from.
 	Prompt Prompt
-	// Stored is the first field that asks for something of a store of responses: "store" or "background" where it is true, or
-	// "previous_response_id"; empty: there is none.
+	// Stored is the first field that uses a store of responses: "store" or "background" if true, or
+	// "previous_response_id"; empty: none.
 	Stored string
 }
 
-// Prompt is the parts of a body from which a prompt is rendered, as the client has written them; nil where there are
-// none. They are parts of the body.
+// Prompt holds the raw fields that a prompt is rendered from; nil: missing. They are slices of the body.
 type Prompt struct {
-	// System is the field "system" or "instructions", Tools "tools", and Messages "messages", "input" or "prompt".
+	// System is the field "system" or "instructions"; Tools is "tools"; Messages is "messages", "input" or "prompt".
 	System, Tools, Messages []byte
-	// Salt is the field "cache_salt", which keeps cached prompts apart.
+	// Salt is the field "cache_salt", which separates cached prompts.
 	Salt []byte
-	// Session is what requests of one conversation or user have in common: the field "prompt_cache_key", else "conversation", else "user".
+	// Session identifies the conversation or user: the field "prompt_cache_key", else "conversation", else "user".
 	Session []byte
 }
 
-// bytesPerToken is the usual mean for English text; the estimate is for sums, not for limits.
+// bytesPerToken is the usual mean for English text; good for sums, not for limits.
 const bytesPerToken = 4
 
-// JSON reads a JSON body.
+// JSON parses a JSON body.
 func JSON(o *jsonfield.Object) (Request, *api.Error) {
 	body := o.Bytes()
 	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
@@ -94,17 +93,17 @@ func invalidAt(body []byte) int {
 	return len(body)
 }
 
-// fields are the raw values of the known fields, nil where absent.
+// fields are the raw values of the known fields; nil: missing.
 type fields struct {
 	watch                                                         jsonfield.Watch
-	ambiguous                                                     error // the first name that servers may take for different fields
+	ambiguous                                                     error // for the first name that servers may read as different fields
 	model, stream, priority, tier, maxTokens, maxCompletionTokens []byte
 	prompt                                                        Prompt
 	conversation, user                                            []byte
 	stored                                                        string
 }
 
-// see takes a field as it is written.
+// see handles a field as written.
 func (f *fields) see(name, value []byte) bool {
 	if f.ambiguous == nil {
 		f.ambiguous = f.watch.See(name)
@@ -117,7 +116,7 @@ func (f *fields) see(name, value []byte) bool {
 	return true
 }
 
-// set keeps the value of a known field.
+// set stores the value of a known field.
 func (f *fields) set(key, value []byte) {
 	switch string(key) { // the compiler does not copy here
 	case "model":
@@ -145,7 +144,7 @@ func (f *fields) set(key, value []byte) {
 	}
 }
 
-// setPrompt keeps the value of a field of the prompt. Of those that say the same, a body has one.
+// setPrompt stores the value of a prompt's field. A body has at most one of the synonyms.
 func (f *fields) setPrompt(key, value []byte) {
 	if isNull(value) {
 		return
@@ -168,8 +167,8 @@ func (f *fields) setPrompt(key, value []byte) {
 	}
 }
 
-// request checks the types that matter to the activator. Of the other fields
-// (priority, the limits) a wrong type is the runtime's to refuse: here it counts as absent.
+// request checks the types that matter to the activator. Another field (priority, the limits) of a wrong type is for
+// the runtime to refuse; here it counts as missing.
 func (f *fields) request(body []byte) (Request, *api.Error) {
 	r := Request{Input: api.Tokens(len(body) / bytesPerToken), Stored: f.stored}
 	if f.model != nil && !isNull(f.model) {
@@ -214,7 +213,6 @@ func (f *fields) request(body []byte) (Request, *api.Error) {
 
 func isNull(v []byte) bool { return string(v) == "null" }
 
-// number reads a raw value as an integer.
 func number(v []byte) (n int64, ok bool) {
 	if len(v) == 0 || len(v) > 19 {
 		return 0, false
@@ -223,7 +221,7 @@ func number(v []byte) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// text decodes a raw JSON string, which is valid.
+// text decodes a valid raw JSON string.
 func text(v []byte) string {
 	inner := v[1 : len(v)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -236,7 +234,7 @@ func text(v []byte) string {
 	return s
 }
 
-// kind names the type of a raw value, for people.
+// kind returns the type of a raw value, for messages.
 func kind(v []byte) string {
 	switch v[0] {
 	case '{':
@@ -253,10 +251,10 @@ func kind(v []byte) string {
 	return "a number"
 }
 
-// maxPart bounds what is read of a form's field.
+// maxPart bounds a form field's value, in bytes.
 const maxPart = 4 << 10
 
-// Form reads a multipart/form-data body, as the audio paths have it. The file in it is not read.
+// Form parses a multipart/form-data body of the audio paths. It does not read the file in it.
 func Form(contentType string, body []byte) (Request, *api.Error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -266,9 +264,9 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	r.Tokens = r.Input
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	for {
-		part, err := form.NextRawPart() // as it is: the runtime does not decode it either
+		part, err := form.NextRawPart() // raw: the runtime does not decode it either
 		if err != nil {
-			break // the end, or a broken form, which is the runtime's to refuse
+			break // the end, or a broken form, which the runtime refuses
 		}
 		if part.FormName() != "model" && part.FormName() != "stream" {
 			continue
@@ -277,7 +275,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 			return Request{}, api.BadRequest(part.FormName(), "the form has a file as its field %s: send a text", part.FormName())
 		}
 		value := make([]byte, maxPart)
-		n, _ := io.ReadFull(part, value) // a short one is no error, and a broken one the runtime's to refuse
+		n, _ := io.ReadFull(part, value) // a short one is no error, and the runtime refuses a broken one
 		switch part.FormName() {
 		case "model":
 			if r.Model != "" {
@@ -291,7 +289,7 @@ func Form(contentType string, body []byte) (Request, *api.Error) {
 	return r, nil
 }
 
-// isFile says whether a runtime takes a part for a file: it has a filename, even an empty one.
+// isFile reports whether a runtime treats a part as a file: it has a filename, even an empty one.
 func isFile(part *multipart.Part) bool {
 	_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	_, named := params["filename"]

@@ -112,7 +112,7 @@ func TestJSONRefuses(t *testing.T) {
 	}
 }
 
-// FuzzJSON compares with encoding/json: what is accepted, and what the fields are.
+// FuzzJSON compares with encoding/json which bodies are accepted, and the values of the fields.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"model":"m","stream":true,"messages":[{"role":"user","content":"x\u00e9\"\\"}]}`,
@@ -143,7 +143,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// slow is JSON by encoding/json.
+// slow is JSON implemented with encoding/json.
 func slow(body []byte) (r Request, ok bool) {
 	var fields map[string]json.RawMessage
 	if !utf8.Valid(body) || json.Unmarshal(body, &fields) != nil || fields == nil {
@@ -157,7 +157,7 @@ func slow(body []byte) (r Request, ok bool) {
 	return r, ok && unambiguous(body)
 }
 
-// unambiguous says whether every server reads the same fields of an object.
+// unambiguous reports whether every server reads the same fields of an object.
 func unambiguous(body []byte) bool {
 	seen := map[string]bool{}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -176,7 +176,7 @@ func unambiguous(body []byte) bool {
 	return true
 }
 
-// depth is an upper bound of how deep brackets are nested.
+// depth returns an upper bound of the nesting of brackets.
 func depth(body []byte) int { return bytes.Count(body, []byte("[")) + bytes.Count(body, []byte("{")) }
 
 func TestForm(t *testing.T) {
@@ -199,7 +199,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// What others may read in another way is refused, or read as they do.
+// TestFormsOfTwoMeanings: a form that servers may read differently is refused, or read as they do.
 func TestFormsOfTwoMeanings(t *testing.T) {
 	const model = "Content-Disposition: form-data; name=\"model\""
 	for name, tt := range map[string]struct{ parts, model, refused string }{

@@ -1,12 +1,11 @@
-// Package peer identifies the client of a request, and says which of the client's statements
-// count.
+// Package peer identifies the client of a request, and decides which of its claims to trust.
 //
-// Whatever is shared among clients (memory, places in a queue, turns, cached prompts) is shared by
-// [Peer.Client], whatever makes a client: today it is an address.
+// Clients share memory, places in a queue, turns and cached prompts by [Peer.Client], whatever identifies a client:
+// without a key it is an address.
 //
-// An address is a weak identity: one client may have many, many clients behind one router share
-// one, and a household has 2⁶⁴ of IPv6, of which the first 64 bits count. It does not
-// authenticate anybody; it bounds what the owner of one connection can take from others.
+// An address is a weak identity. One client may have many, many clients behind one router share one, and a household
+// has 2⁶⁴ IPv6 addresses, of which only the first 64 bits count. It does not authenticate; it limits how much of the
+// others' resources the owner of one connection can take.
 package peer
 
 import (
@@ -19,20 +18,19 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Peer is the client of a request.
 type Peer struct {
-	// Client is its name, among which resources are shared: an address, or what a trusted peer says.
+	// Client is the name by which resources are shared: an address, or a trusted peer's name for the client.
 	Client string
-	// Trusted says that the priority in the request counts.
+	// Trusted means that the priority in the request counts.
 	Trusted bool
-	// Local says that it is on this machine, whose users are one client: they share cached
-	// prompts, as they share the machine.
+	// Local means that it is on this machine, whose users are one client: they share cached prompts, as they share
+	// the machine.
 	Local bool
-	// Vouched says that another server of ours passes the request on: it has asked its client who it is.
+	// Vouched means that another server of ours forwards the request, and has authenticated its client.
 	Vouched bool
 }
 
-// Tenant is the name that instances get; empty for a local client.
+// Tenant returns the client's name for instances; empty for a local client.
 func (p Peer) Tenant() string {
 	if p.Local {
 		return ""
@@ -42,28 +40,28 @@ func (p Peer) Tenant() string {
 
 // Addresses identifies clients by their addresses. It is safe for concurrent use. The zero value trusts none.
 type Addresses struct {
-	// Proxies are peers whose X-Forwarded-For counts: an ingress.
+	// Proxies are peers whose X-Forwarded-For is trusted: an ingress.
 	Proxies []netip.Prefix
 	// Trusted are peers that may set a request's priority, and name its client (control.HeaderTenant):
 	// a gateway that knows its users.
 	Trusted []netip.Prefix
 }
 
-// local is the client of requests without an address, as on a Unix socket.
+// local is the client of requests without an address, as from a Unix socket.
 const local = "local"
 
-// maxTenant bounds what a trusted peer may call a client.
+// maxTenant bounds a trusted peer's name for a client, in bytes.
 const maxTenant = 256
 
 type known struct{}
 
-// As is r as from p, whatever its address is: the caller knows, and vouches for it.
+// As returns r as a request from p, whatever its address: the caller vouches for it.
 func As(r *http.Request, p Peer) *http.Request {
 	p.Vouched = true
 	return r.WithContext(context.WithValue(r.Context(), known{}, p))
 }
 
-// Peer identifies the client of a request. It never fails: all requests without an address are one client.
+// Peer returns the client of a request. It never fails: all requests without an address are one client.
 func (a *Addresses) Peer(r *http.Request) Peer {
 	if p, ok := r.Context().Value(known{}).(Peer); ok {
 		return p
@@ -88,20 +86,21 @@ func (a *Addresses) Peer(r *http.Request) Peer {
 	return p
 }
 
-// headers are by what a trusted peer names its client: ours, the llm-d router's, and what the Gateway API inference
-// extension called that.
+// headers are the headers in which a trusted peer names its client: ours, the llm-d router's, and the earlier one of
+// the Gateway API inference extension.
 var headers = [...]string{control.HeaderTenant, "X-Llm-D-Inference-Fairness-Id", "X-Gateway-Inference-Fairness-Id"}
 
-// named begins the [Peer.Client] of a tenant.
+// named is the prefix of a tenant's [Peer.Client].
 const named = "tenant "
 
-// Named is the [Peer.Client] of a tenant.
+// Named returns the [Peer.Client] of a tenant.
 func Named(tenant string) string { return named + tenant }
 
-// passed begins the [Peer.Client] of an address that another front door has seen: it may be somebody else's here.
+// passed is the prefix of the [Peer.Client] of an address at another front door, which may differ from the same
+// address here.
 const passed = "front "
 
-// Tenant is the tenant that a [Peer.Client] names, through however many front doors it came; empty: it is none.
+// Tenant returns the tenant in a [Peer.Client], through any number of front doors; empty: none.
 func Tenant(client string) string {
 	tenant, is := strings.CutPrefix(client, named)
 	for more := is; more; {
@@ -113,8 +112,8 @@ func Tenant(client string) string {
 	return tenant
 }
 
-// Passed is the [Peer.Client] here of one at a front door, which passes its request on: a tenant is the same everywhere. However many
-// front doors a request passes, it is as after the first.
+// Passed returns the [Peer.Client] here for a client at a front door that forwards its request. A tenant is the same
+// everywhere. Passing further front doors does not change the result.
 func Passed(client string) string {
 	if tenant := Tenant(client); tenant != "" {
 		return Named(tenant)
@@ -122,8 +121,8 @@ func Passed(client string) string {
 	return passed + strings.TrimPrefix(client, passed)
 }
 
-// behind is the address that the proxies at addr say, the nearest that is no proxy itself.
-// An entry that can't be parsed ends the list: entries before it are not trusted.
+// behind returns the client's address from the proxies' list: the nearest address that is no proxy. An entry that
+// can't be parsed ends the list: entries before it are not trusted.
 func (a *Addresses) behind(addr netip.Addr, forwarded []string) netip.Addr {
 	list := strings.Split(strings.Join(forwarded, ","), ",")
 	for i := len(list) - 1; i >= 0 && contains(a.Proxies, addr); i-- {
@@ -136,7 +135,6 @@ func (a *Addresses) behind(addr netip.Addr, forwarded []string) netip.Addr {
 	return addr
 }
 
-// parse reads an address, with a port or without.
 func parse(s string) (netip.Addr, bool) {
 	if at, err := netip.ParseAddrPort(s); err == nil {
 		return at.Addr().Unmap().WithZone(""), true
@@ -145,10 +143,10 @@ func parse(s string) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), err == nil
 }
 
-// name is the client's name for an address.
+// name returns the client's name for an address.
 func name(addr netip.Addr) string {
 	if addr.Is6() {
-		network, _ := addr.Prefix(64) // fails for no IPv6 address
+		network, _ := addr.Prefix(64) // never fails for an IPv6 address
 		return network.String()
 	}
 	return addr.String()
@@ -163,7 +161,7 @@ func contains(list []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// ParseList reads addresses and CIDRs that commas separate, as 10.0.0.0/8,192.0.2.7. Empty: none.
+// ParseList parses a comma-separated list of addresses and CIDRs, such as 10.0.0.0/8,192.0.2.7. Empty: none.
 func ParseList(s string) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for item := range strings.SplitSeq(s, ",") {

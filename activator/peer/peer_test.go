@@ -74,7 +74,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// TestPassed: whose a request is does not change with the front doors that it passes, and an address does not become a tenant.
+// TestPassed: a request's client does not change when it passes front doors, and an address does not become a tenant.
 func TestPassed(t *testing.T) {
 	for client, want := range map[string]string{
 		"tenant acme": "tenant acme", "tenant tenant acme": "tenant acme", "192.0.2.7": "front 192.0.2.7", "front 192.0.2.7": "front 192.0.2.7", "local": "front local",

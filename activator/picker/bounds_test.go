@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// serve sends a request that is named an endpoint an answer, and reads what goes on.
+// serve sends an answer for a request with an endpoint, and reads what is passed on.
 func (s *stream) serve() {
 	defer s.cancel()
 	m, err := s.Recv()
@@ -40,10 +40,11 @@ func (s *stream) serve() {
 	}
 }
 
-// TestThousand holds a thousand at zero, has half of them leave, and answers the rest; no goroutine stays.
+// TestThousand holds a thousand requests with no instance awake, lets half of them leave, and answers the rest; no
+// goroutine remains.
 func TestThousand(t *testing.T) {
 	b := start(t, nil)
-	b.ask("") // the connection is there
+	b.ask("") // the connection exists
 	before := runtime.NumGoroutine()
 	const n = 1000
 	streams := make([]*stream, n)
@@ -68,7 +69,7 @@ func TestThousand(t *testing.T) {
 	b.eventually("no goroutine stays", func() bool { return runtime.NumGoroutine() <= before+20 })
 }
 
-// TestLarge passes a large body on in pieces, and refuses one that is too large before it comes.
+// TestLarge passes a large body on in pieces, and refuses one that is too large before it arrives.
 func TestLarge(t *testing.T) {
 	b := start(t, nil)
 	b.instance("one", api.Awake)
@@ -84,7 +85,7 @@ func TestLarge(t *testing.T) {
 	b.eventually("no slot is taken", b.idle)
 }
 
-// TestTLS speaks TLS with a certificate of its own.
+// TestTLS speaks TLS with a self-signed certificate.
 func TestTLS(t *testing.T) {
 	address := free(t)
 	b := start(t, func(c *picker.Config) { c.Plain, c.Address = false, address })
@@ -103,7 +104,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestConfig refuses what can't be meant.
+// TestConfig refuses invalid configurations.
 func TestConfig(t *testing.T) {
 	for want, c := range map[string]picker.Config{
 		"want host:port":       {Address: "9002"},

@@ -13,7 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// gateway sends a request to one of the endpoints that are allowed, each ip:port or an ip with all its ports, as the picker says; nil: to any.
+// gateway sends a request to one of the allowed endpoints, each ip:port or an ip with all its ports, as the picker
+// chooses; nil: all.
 type gateway interface {
 	post(allowed []string, body string) result
 }
@@ -29,8 +30,8 @@ func (b *byHand) post(allowed []string, body string) result {
 	return one.ask(body)
 }
 
-// TestConformance has the cases of the extension's conformance suite (v1.6.0, conformance/tests) that depend on the endpoint picker, by their names there. A gateway
-// by hand sends its messages; TestEnvoy has them with Envoy.
+// TestConformance runs the cases of the extension's conformance suite (v1.6.0, conformance/tests) that depend on the
+// endpoint picker, under the same names. A fake gateway sends its messages; TestEnvoy uses Envoy.
 func TestConformance(t *testing.T) {
 	for name, g := range map[string]byHand{
 		"whole":                    {piece: 1 << 20},
@@ -55,7 +56,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// pods are instances at several addresses, each with so many ports.
+// pods starts instances at several addresses, each with so many ports.
 func pods(b *bench, ports int) (all []*instance) {
 	for pod := range 3 {
 		for port := range ports {
@@ -70,7 +71,7 @@ func (f *instance) ip() string {
 	return ip
 }
 
-// confined sends requests, ten at once, and fails where one of them is not served by the instances that are allowed.
+// confined sends requests, ten at once, and fails if one is served by an instance that is not allowed.
 func confined(t *testing.T, g gateway, all []*instance, allowed []string) {
 	t.Helper()
 	const n = 40
@@ -103,7 +104,7 @@ func confined(t *testing.T, g gateway, all []*instance, allowed []string) {
 	}
 }
 
-// conformance runs the cases through a gateway to instances that are there before it.
+// conformance runs the cases through a gateway with these instances.
 func conformance(t *testing.T, through func(t *testing.T, b *bench, all []*instance, h2c bool) gateway) {
 	t.Run("GatewayFollowingEPPRouting", func(t *testing.T) {
 		b := start(t, nil)
@@ -191,8 +192,8 @@ func conformance(t *testing.T, through func(t *testing.T, b *bench, all []*insta
 	})
 }
 
-// fallback has all conversations at an instance that then is gone, without a word: each request is served all the same, says by whom, and leaves the
-// conversation and the slot there.
+// fallback sends all conversations to an instance that then disappears unreported. Each request is still served, by a
+// reported instance, which keeps the conversation and the slot.
 func fallback(t *testing.T, b *bench, g gateway, all []*instance) {
 	body := `{"model":"tiny","session_id":"s","messages":[{"role":"user","content":"` + strings.Repeat("a long conversation ", 200) + `"}]}`
 	r := g.post(nil, body)
@@ -206,7 +207,7 @@ func fallback(t *testing.T, b *bench, g gateway, all []*instance) {
 	if first.status != http.StatusOK || by == r.header["x-rouse-instance"] || by == "" {
 		t.Fatalf("got %+v", first)
 	}
-	b.a.ObserveInstance(all[at].set(api.Awake)) // it is not avoided any more, but its conversation is elsewhere
+	b.a.ObserveInstance(all[at].set(api.Awake)) // it is no longer avoided, but its conversation is elsewhere
 	if next := g.post(nil, body); next.status != http.StatusOK || next.header["x-rouse-instance"] != by {
 		t.Errorf("the next request went to %q, want %q: %+v", next.header["x-rouse-instance"], by, next)
 	}

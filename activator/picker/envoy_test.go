@@ -18,10 +18,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// headerAllowed is the header from which Envoy has the endpoints that are allowed.
+// headerAllowed is the header from which Envoy takes the allowed endpoints.
 const headerAllowed = "test-epp-endpoint-selection"
 
-// envoyConfig is what a gateway configures for an InferencePool: the picker as an external processor, and the load balancing policy that follows it.
+// envoyConfig is a gateway's configuration for an InferencePool: the picker as an external processor, and the load
+// balancing policy that follows it.
 var envoyConfig = template.Must(template.New("envoy").Parse(`
 static_resources:
   listeners:
@@ -107,13 +108,13 @@ func addressOf(s string) hostPort {
 	return hostPort{host, port}
 }
 
-// envoy is an Envoy that runs.
+// envoy is a running Envoy.
 type envoy struct {
 	t   testing.TB
 	url string
 }
 
-// envoyProgram is the program that make envoy has installed.
+// envoyProgram returns the path of the program that make envoy installs.
 func envoyProgram(t testing.TB) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -127,7 +128,7 @@ func envoyProgram(t testing.TB) string {
 	return found[len(found)-1]
 }
 
-// startEnvoy starts Envoy before instances, with b's picker.
+// startEnvoy starts Envoy in front of instances, with b's picker.
 func startEnvoy(t *testing.T, b *bench, all []*instance, h2c bool) gateway {
 	t.Helper()
 	program, address := envoyProgram(t), addressOf(free(t))
@@ -190,7 +191,7 @@ func TestEnvoy(t *testing.T) {
 	conformance(t, startEnvoy)
 }
 
-// TestEnvoyStreams passes streams on through Envoy, event by event, and frees the slots of clients that leave.
+// TestEnvoyStreams passes streams through Envoy, event by event, and frees the slots of clients that leave.
 func TestEnvoyStreams(t *testing.T) {
 	b := start(t, nil)
 	all := pods(b, 1)
@@ -222,7 +223,7 @@ func TestEnvoyStreams(t *testing.T) {
 		defer resp.Body.Close()
 		bodies[i] = resp.Body
 		got := make([]byte, len(event))
-		if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != event { // it comes while the stream goes on
+		if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != event { // it arrives before the stream ends
 			t.Fatalf("got %q, %v", got, err)
 		}
 	}
@@ -243,7 +244,7 @@ func TestEnvoyStreams(t *testing.T) {
 	b.eventually("no slot is taken", b.idle)
 }
 
-// TestEnvoyOthers passes on requests without a body, and large ones.
+// TestEnvoyOthers passes requests without a body, and large ones.
 func TestEnvoyOthers(t *testing.T) {
 	b := start(t, nil)
 	e, is := startEnvoy(t, b, pods(b, 1), false).(*envoy)

@@ -17,11 +17,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// firstWithin is how long a gateway may take to say what a stream is about.
+// firstWithin bounds the wait for a stream's first message.
 const firstWithin = 10 * time.Second
 
-// exchange is one stream: one request of a gateway. What the receiving goroutine alone touches, and what is guarded, is said below;
-// the rest is set before the request is served.
+// exchange is one stream: one request of a gateway. Comments below mark the fields of the receiving goroutine and the
+// guarded ones; the rest is set before the request is served.
 type exchange struct {
 	s      *Server
 	stream extproc.ExternalProcessor_ProcessServer
@@ -32,36 +32,36 @@ type exchange struct {
 	mode   modes
 	body   *upload
 	load   *io.PipeReader      // the body of the instance's answer
-	loads  *io.PipeWriter      // what it is written to by the receiving goroutine
-	answer chan *http.Response // the instance's: one, from the receiving goroutine
-	served string              // where it comes from, as the gateway says; set before answer
+	loads  *io.PipeWriter      // the receiving goroutine's end of load
+	answer chan *http.Response // the instance's answer: one, from the receiving goroutine
+	served string              // the endpoint that answered, from the gateway; set before answer
 	cut    atomic.Bool         // the activator has not read the answer to its end
 	ended  chan struct{}       // closed by the receiving goroutine when the instance's answer is complete
 
-	over     chan struct{} // closed, once, when the stream is to end
+	over     chan struct{} // closed, once, to end the stream
 	overOnce sync.Once
-	err      error // why, set before over is closed; nil: as it should
+	err      error // why, set before over is closed; nil: normally
 
-	asked http.Header // of the request, as it came; the serving goroutine's
-	got   *answered   // what the instance has answered, nil: nothing yet; the serving goroutine's
+	asked http.Header // the request's original header; the serving goroutine's
+	got   *answered   // the instance's answer, nil: none yet; the serving goroutine's
 	step  step        // the receiving goroutine's
 
 	mu       sync.Mutex // guards all below, and sending
-	named    bool       // the gateway knows where the request goes
-	passing  bool       // the gateway answers by itself: what it says is repeated
-	chunks   int        // of the request's body, that wait for an answer each
-	trailers bool       // of the request, that wait for one
-	last     bool       // trailers of the response do
+	named    bool       // the gateway knows the request's destination
+	passing  bool       // the gateway answers by itself: its messages are echoed
+	chunks   int        // pieces of the request's body that wait for a reply each
+	trailers bool       // the request's trailers wait for a reply
+	last     bool       // the response's trailers wait for a reply
 }
 
-// answered is what an instance has answered, but for its body.
+// answered is the head of an instance's answer.
 type answered struct {
 	status int
 	header http.Header
 	empty  bool // it has no body
 }
 
-// step is how far a gateway is with a request.
+// step is a gateway's progress with a request.
 type step int
 
 const (
@@ -72,13 +72,13 @@ const (
 	atEnd
 )
 
-// modes are how the gateway sends bodies.
+// modes are the gateway's modes of sending bodies.
 type modes struct {
 	request, response filter.ProcessingMode_BodySendMode
-	eager             bool // bodies come before the answer to their header
+	eager             bool // bodies come before the reply to their header
 }
 
-// modesOf is what the first message says; a gateway that does not say it does what the extension asks of it.
+// modesOf returns the modes in the first message, by default those that the extension requires.
 func modesOf(m *extproc.ProcessingRequest) modes {
 	c := m.GetProtocolConfig()
 	if c == nil {
@@ -90,7 +90,7 @@ func modesOf(m *extproc.ProcessingRequest) modes {
 func (m modes) duplexIn() bool  { return m.request == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 func (m modes) duplexOut() bool { return m.response == filter.ProcessingMode_FULL_DUPLEX_STREAMED }
 
-// errLeft is the cause of the end of a request whose stream has ended: its client has left, or the gateway has.
+// errLeft is the cause of the end of a request whose stream has ended: the client or the gateway has left.
 var errLeft = errors.New("the gateway ended the stream")
 
 // Process implements envoy.service.ext_proc.v3.ExternalProcessor.
@@ -119,7 +119,7 @@ func (s *Server) Process(stream extproc.ExternalProcessor_ProcessServer) error {
 	return x.err
 }
 
-// end ends the stream, and what of the request is left.
+// end ends the stream and the request.
 func (x *exchange) end(err error) {
 	x.overOnce.Do(func() {
 		x.err = err
@@ -130,19 +130,19 @@ func (x *exchange) end(err error) {
 	})
 }
 
-// receive takes what the gateway sends until it ends the stream.
+// receive handles the gateway's messages until it ends the stream.
 func (x *exchange) receive() {
-	defer x.loads.CloseWithError(io.ErrUnexpectedEOF) // it does nothing to one that is complete
+	defer x.loads.CloseWithError(io.ErrUnexpectedEOF) // no effect on a complete body
 	for {
 		m, err := x.stream.Recv()
 		if errors.Is(err, io.EOF) && x.step == atEnd {
 			if !x.mode.duplexOut() || x.isPassing() {
 				x.end(nil)
 			}
-			return // what serves sends the rest
+			return // the serving goroutine sends the rest
 		}
 		if err != nil {
-			x.end(nil) // gRPC knows why
+			x.end(nil) // gRPC has the reason
 			return
 		}
 		if err := x.take(m); err != nil {
@@ -156,7 +156,6 @@ func disorder(what string) error {
 	return status.Error(codes.InvalidArgument, what)
 }
 
-// take takes in one message.
 func (x *exchange) take(m *extproc.ProcessingRequest) error {
 	if x.step == atStart && m.GetRequestHeaders() == nil {
 		return disorder("the first message is not the header of a request")
@@ -235,7 +234,7 @@ func (x *exchange) takeTrailers(m *extproc.ProcessingRequest) error {
 	return nil
 }
 
-// takeAnswer takes the header of an answer: the instance's, or where the gateway was not told where to send the request, its own.
+// takeAnswer handles the header of an answer: the instance's, or the gateway's own if it was not told a destination.
 func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	if x.step == inAnswer || x.step == atEnd {
 		return disorder("a second header of an answer")
@@ -263,7 +262,7 @@ func (x *exchange) takeAnswer(m *extproc.ProcessingRequest) error {
 	return x.repeated(m, end)
 }
 
-// repeated answers a piece of the instance's answer where the gateway passes that on itself.
+// repeated replies to a piece of the instance's answer that the gateway passes on itself.
 func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) {
 	if !x.mode.duplexOut() {
 		err = x.send(x.echo(m))
@@ -274,7 +273,7 @@ func (x *exchange) repeated(m *extproc.ProcessingRequest, end bool) (err error) 
 	return err
 }
 
-// takeMore takes a piece of the answer's body, or its trailers.
+// takeMore handles a piece of the answer's body, or its trailers.
 func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 	if x.step != inAnswer {
 		return disorder("more of an answer that has ended, or has not begun")
@@ -287,7 +286,7 @@ func (x *exchange) takeMore(m *extproc.ProcessingRequest) error {
 		return x.send(x.echo(m))
 	}
 	if len(b.GetBody()) > 0 {
-		_, _ = x.loads.Write(b.GetBody()) // nobody may read any more: the gateway goes on all the same
+		_, _ = x.loads.Write(b.GetBody()) // without a reader the gateway continues all the same
 	}
 	if x.step == atEnd {
 		x.mu.Lock()
@@ -304,7 +303,6 @@ func (x *exchange) isPassing() bool {
 	return x.passing
 }
 
-// send sends one message.
 func (x *exchange) send(m *extproc.ProcessingResponse) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -315,7 +313,7 @@ func (x *exchange) sendLocked(m *extproc.ProcessingResponse) error {
 	return x.stream.Send(m) //nolint:wrapcheck // gRPC's status
 }
 
-// serve has the activator serve the request, and tells the gateway what comes of it.
+// serve lets the activator serve the request, and reports the result to the gateway.
 func (x *exchange) serve(first *extproc.ProcessingRequest) {
 	w := &writer{x: x, header: make(http.Header)}
 	defer w.alarm.set(time.Time{}, nil)
@@ -329,7 +327,7 @@ func (x *exchange) serve(first *extproc.ProcessingRequest) {
 	x.end(w.finish(aborted))
 }
 
-// serveHTTP says whether the handler wants the client's connection to be cut.
+// serveHTTP calls the handler, and reports whether it aborted the client's connection.
 func serveHTTP(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool) {
 	defer func() {
 		switch p := recover(); p {

@@ -30,10 +30,10 @@ import (
 
 const chatPath = "/v1/chat/completions"
 
-// instance is an instance by hand, on a TCP port: the control path that wakes it, and the path of chats.
+// instance is a fake instance on a TCP port: the control path that wakes it, and the path of chats.
 type instance struct {
 	report func(api.InstanceStatus)
-	close  func()           // nobody can connect any more, and nobody is told
+	close  func()           // makes it unreachable without a report
 	chat   http.HandlerFunc // nil: one word
 
 	mu     sync.Mutex // guards all below
@@ -137,7 +137,7 @@ func start(t testing.TB, change func(*picker.Config), further ...func(*activator
 // instance starts an instance in a state.
 func (b *bench) instance(id string, s api.State) *instance { return b.instanceAt("127.0.0.1", id, s) }
 
-// instanceAt starts one at an address, which speaks what a function's door speaks.
+// instanceAt starts an instance at an address, with the protocols of a function's proxy.
 func (b *bench) instanceAt(ip, id string, s api.State) *instance {
 	b.t.Helper()
 	f := &instance{report: b.a.ObserveInstance}
@@ -166,7 +166,7 @@ func (b *bench) grant(f *instance) {
 	b.a.Grant(api.Grant{Instance: f.status.Instance, Function: b.name, Epoch: 1, Expires: time.Now().Add(time.Hour)})
 }
 
-// running is how many requests have a slot, and waiting how many wait.
+// idle reports whether no request has a slot or waits.
 func (b *bench) idle() bool {
 	st, ok := b.a.Stats(b.name)
 	return ok && st.Running == 0 && st.Waiting == 0
@@ -186,7 +186,7 @@ func (b *bench) eventually(what string, ok func() bool) {
 	}
 }
 
-// modes of bodies, as a gateway is configured.
+// Modes of bodies, as a gateway is configured.
 var (
 	duplex   = &extproc.ProtocolConfiguration{RequestBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED, ResponseBodyMode: filter.ProcessingMode_FULL_DUPLEX_STREAMED}
 	buffered = &extproc.ProtocolConfiguration{RequestBodyMode: filter.ProcessingMode_BUFFERED, ResponseBodyMode: filter.ProcessingMode_STREAMED}
@@ -194,14 +194,14 @@ var (
 	eager    = &extproc.ProtocolConfiguration{RequestBodyMode: filter.ProcessingMode_STREAMED, ResponseBodyMode: filter.ProcessingMode_STREAMED, SendBodyWithoutWaitingForHeaderResponse: true}
 )
 
-// stream is a request of a gateway, by hand.
+// stream is a request of a fake gateway.
 type stream struct {
 	extproc.ExternalProcessor_ProcessClient
 
 	t      testing.TB
 	config *extproc.ProtocolConfiguration
 	cancel context.CancelFunc
-	served string // the endpoint that has answered; empty: the gateway does not say
+	served string // the endpoint that has answered; empty: the gateway does not report it
 }
 
 func (b *bench) open(config *extproc.ProtocolConfiguration) *stream {
@@ -259,7 +259,7 @@ func (s *stream) answerBody(p string, end bool) {
 	_ = s.Send(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{ResponseBody: &extproc.HttpBody{Body: []byte(p), EndOfStream: end}}})
 }
 
-// recv is the next message.
+// recv returns the next message.
 func (s *stream) recv() *extproc.ProcessingResponse {
 	s.t.Helper()
 	m, err := s.Recv()
@@ -269,7 +269,8 @@ func (s *stream) recv() *extproc.ProcessingResponse {
 	return m
 }
 
-// mutation is what a message does to a header: what it sets, by name, and what it removes with an empty value.
+// mutation returns a message's changes to a header: the values that it sets, by name, and an empty value for each
+// removed field.
 func mutation(m *extproc.HeaderMutation) map[string]string {
 	got := map[string]string{}
 	for _, name := range m.GetRemoveHeaders() {
@@ -281,7 +282,7 @@ func mutation(m *extproc.HeaderMutation) map[string]string {
 	return got
 }
 
-// endpoint is what a message names, the first of several, which must be the same in header and metadata.
+// endpoint returns the first endpoint in a message, which must be the same in header and metadata.
 func endpoint(t testing.TB, m *extproc.ProcessingResponse, h *extproc.HeaderMutation) string {
 	t.Helper()
 	to := mutation(h)["x-gateway-destination-endpoint"]
@@ -293,7 +294,7 @@ func endpoint(t testing.TB, m *extproc.ProcessingResponse, h *extproc.HeaderMuta
 	return first
 }
 
-// result is what a client gets of a gateway.
+// result is a gateway's answer to a client.
 type result struct {
 	status int
 	header map[string]string
@@ -301,7 +302,7 @@ type result struct {
 	cut    error
 }
 
-// immediate is the result of an immediate response.
+// immediate returns the result of an immediate response.
 func immediate(m *extproc.ProcessingResponse) *result {
 	i := m.GetImmediateResponse()
 	if i == nil {
@@ -310,12 +311,12 @@ func immediate(m *extproc.ProcessingResponse) *result {
 	return &result{status: int(i.GetStatus().GetCode()), header: mutation(i.GetHeaders()), body: string(i.GetBody())}
 }
 
-// byHand does what a gateway does, FULL_DUPLEX_STREAMED: it asks, sends the request to the endpoints that it is told, one after the other until it can
-// connect to one, and passes on what comes back.
+// byHand acts as a gateway with FULL_DUPLEX_STREAMED: it asks, tries the endpoints in its answer until it can connect
+// to one, sends the request there, and passes the answer on.
 type byHand struct {
 	*bench
 
-	subset   []any // the endpoints that it allows; nil: all
+	subset   []any // the allowed endpoints; nil: all
 	piece    int   // bytes of a body in a message, both ways; 0: half of the request's
 	trailers bool  // both bodies end with trailers
 	client   http.Client
@@ -447,7 +448,7 @@ func (b *byHand) passOn(s *stream, resp *http.Response) result {
 	return got
 }
 
-// listener is a TCP address that nobody listens at.
+// free returns a TCP address that nothing listens on.
 func free(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

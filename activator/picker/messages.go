@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// header sets one; more adds it to what was set.
+// header sets a header; with more it adds a value.
 func header(name, value string, more bool) *core.HeaderValueOption {
 	action := core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 	if more {
@@ -21,14 +21,14 @@ func destination(to string) []*core.HeaderValueOption {
 	return []*core.HeaderValueOption{header(keyDestination, to, false)}
 }
 
-// naming names endpoints by metadata too.
+// naming adds the endpoints to a message as metadata.
 func naming(m *extproc.ProcessingResponse, to string) *extproc.ProcessingResponse {
 	m.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{spaceBalancer: structpb.NewStructValue(
 		&structpb.Struct{Fields: map[string]*structpb.Value{keyDestination: structpb.NewStringValue(to)}})}}
 	return m
 }
 
-// headers answers a header.
+// headers replies to a header.
 func headers(request bool, set []*core.HeaderValueOption, remove []string) *extproc.ProcessingResponse {
 	r := &extproc.HeadersResponse{Response: &extproc.CommonResponse{ClearRouteCache: request && len(set) > 0}}
 	if len(set) > 0 || len(remove) > 0 {
@@ -48,18 +48,18 @@ func bodyOf(request bool, c *extproc.CommonResponse) *extproc.ProcessingResponse
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{ResponseBody: r}}
 }
 
-// piece is a part of a body that goes on.
+// piece returns a part of a body to pass on.
 func piece(request bool, p []byte, end bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
 		StreamedResponse: &extproc.StreamedBodyResponse{Body: p, EndOfStream: end}}}})
 }
 
-// untouched lets a part of a body go on as it is.
+// untouched passes a part of a body on unchanged.
 func untouched(request bool) *extproc.ProcessingResponse {
 	return bodyOf(request, &extproc.CommonResponse{})
 }
 
-// buffered changes a header after its body, which whole replaces if it is not nil.
+// buffered changes a header after its body, and replaces the body by whole if it is not nil.
 func buffered(change *extproc.HeaderMutation, whole []byte) *extproc.ProcessingResponse {
 	c := &extproc.CommonResponse{HeaderMutation: change, ClearRouteCache: true}
 	if whole != nil {
@@ -76,7 +76,7 @@ func trailers(request bool) *extproc.ProcessingResponse {
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseTrailers{ResponseTrailers: r}}
 }
 
-// echo lets what came go on as it is.
+// echo passes a message's content on unchanged.
 func (x *exchange) echo(m *extproc.ProcessingRequest) *extproc.ProcessingResponse {
 	through := func(request, duplex bool, b *extproc.HttpBody) *extproc.ProcessingResponse {
 		if duplex {

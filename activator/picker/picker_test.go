@@ -51,7 +51,7 @@ func TestFromZero(t *testing.T) {
 	b.eventually("no slot is taken", b.idle)
 }
 
-// TestStream passes a stream on event by event, and ends one that is cut with an error.
+// TestStream passes a stream event by event, and ends a cut one with an error.
 func TestStream(t *testing.T) {
 	b := start(t, nil)
 	f := b.instance("one", api.Awake)
@@ -76,7 +76,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestTold sees what an instance is told, and not told.
+// TestTold checks the headers that an instance gets, and those that it does not.
 func TestTold(t *testing.T) {
 	b := start(t, nil)
 	f := b.instance("one", api.Awake)
@@ -95,7 +95,7 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// TestRewrite sends a request to the model that a header names, and says so to the instance.
+// TestRewrite sends a request to the model in a header, and tells the instance.
 func TestRewrite(t *testing.T) {
 	for _, name := range []string{"x-gateway-model-name-rewrite", "x-llm-d-model-name-rewrite"} {
 		b := start(t, nil)
@@ -110,7 +110,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// TestRefused gets refusals in the API's own shape, with their reason.
+// TestRefused gets refusals in the API's own format, with their reason.
 func TestRefused(t *testing.T) {
 	b := start(t, nil)
 	b.a.PutFunction(api.Function{Name: b.name, Concurrency: 1, Hold: api.Hold{Capacity: 1}})
@@ -138,7 +138,7 @@ func TestRefused(t *testing.T) {
 	b.eventually("no slot is taken", b.idle)
 }
 
-// TestModes asks as gateways that send bodies in other ways.
+// TestModes uses the other modes of sending bodies.
 func TestModes(t *testing.T) {
 	b := start(t, nil)
 	f := b.instance("one", api.Awake)
@@ -191,7 +191,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestSubset keeps to what the gateway allows.
+// TestSubset uses only endpoints that the gateway allows.
 func TestSubset(t *testing.T) {
 	b := start(t, nil)
 	one, two := b.instance("one", api.Awake), b.instance("two", api.Awake)
@@ -217,7 +217,8 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// TestSubsetOfSleepers wakes what the gateway allows, and nothing else: an empty list, and one of strangers, are refused at once.
+// TestSubsetOfSleepers wakes only allowed endpoints: an empty list, and one of unknown endpoints, are refused at
+// once.
 func TestSubsetOfSleepers(t *testing.T) {
 	var bound atomic.Bool
 	b := start(t, nil, func(d *activator.Deps) {
@@ -233,7 +234,7 @@ func TestSubsetOfSleepers(t *testing.T) {
 	for name, list := range map[string][]any{"empty": {}, "a stranger": {"10.1.2.3:80"}, "nothing but commas": {" , "}} {
 		s := b.open(duplex)
 		s.header(false, list)
-		if name != "empty" && name != "nothing but commas" { // those need no body
+		if name != "empty" && name != "nothing but commas" { // they need no body
 			s.body(chat, true)
 		}
 		if r := immediate(s.recv()); r == nil || r.status != http.StatusServiceUnavailable || r.header["retry-after"] == "" || !strings.HasPrefix(r.body, `{"error":{`) {
@@ -257,7 +258,8 @@ func TestSubsetOfSleepers(t *testing.T) {
 	}
 }
 
-// TestSubsetWaits: a request whose endpoints are busy waits for one of them, and keeps no other waiting; it is refused once they are gone.
+// TestSubsetWaits: a request whose endpoints are busy waits for one of them, and blocks no other; it is refused once
+// they are gone.
 func TestSubsetWaits(t *testing.T) {
 	b := start(t, nil)
 	one, two := b.instance("one", api.Awake), b.instance("two", api.Awake)
@@ -291,7 +293,7 @@ func TestSubsetWaits(t *testing.T) {
 	got := make(chan *extproc.ProcessingResponse, 2)
 	for _, s := range []*stream{next, last} {
 		go func() {
-			m, _ := s.Recv() // nil is seen below
+			m, _ := s.Recv() // nil is checked below
 			got <- m
 		}()
 	}
@@ -307,7 +309,7 @@ func TestSubsetWaits(t *testing.T) {
 	}
 }
 
-// TestFallbacks names the next two that are awake and allowed behind the one that is chosen.
+// TestFallbacks names the next two that are awake and allowed after the chosen one.
 func TestFallbacks(t *testing.T) {
 	b := start(t, nil)
 	var all []*instance
@@ -345,13 +347,13 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
-// TestSpentAtFallback: where the fallback refuses the request, it is the one that gave it back.
+// TestSpentAtFallback: if the fallback refuses the request, it counts as the one that gave it back.
 func TestSpentAtFallback(t *testing.T) {
 	b := start(t, nil)
 	all := map[api.InstanceID]*instance{}
 	for _, id := range []api.InstanceID{"one", "two", "three"} {
 		all[id] = b.instance(string(id), api.Awake)
-		all[id].set(api.Asleep) // and nobody knows
+		all[id].set(api.Asleep) // unreported
 	}
 	s := b.open(duplex)
 	s.header(false, nil, "x-request-id", "mine")
@@ -396,7 +398,7 @@ func TestServedByStranger(t *testing.T) {
 	}
 }
 
-// TestCut cuts streams at each phase, many at once: no slot and no place in the queue stays taken.
+// TestCut cuts streams at each phase, many at once: all slots and places in the queue are freed.
 func TestCut(t *testing.T) {
 	b := start(t, nil)
 	f := b.instance("one", api.Awake)
@@ -452,7 +454,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestDisorder refuses what comes out of order.
+// TestDisorder refuses messages out of order.
 func TestDisorder(t *testing.T) {
 	b := start(t, nil)
 	b.instance("one", api.Awake)
@@ -514,7 +516,7 @@ func TestGatewayAnswers(t *testing.T) {
 func TestSpent(t *testing.T) {
 	b := start(t, nil)
 	f := b.instance("one", api.Awake)
-	f.set(api.Asleep) // and nobody knows
+	f.set(api.Asleep) // unreported
 	r := b.ask(chat)
 	if r.status != http.StatusServiceUnavailable || r.header["retry-after"] == "" || !strings.Contains(r.body, "try again") {
 		t.Errorf("got %+v", r)
@@ -522,7 +524,7 @@ func TestSpent(t *testing.T) {
 	b.eventually("no slot is taken", b.idle)
 }
 
-// TestFront names the activators, at once, with no instance there.
+// TestFront names the activators, at once, without any instance.
 func TestFront(t *testing.T) {
 	front := free(t)
 	b := start(t, func(c *picker.Config) { c.Front = front })
@@ -569,7 +571,7 @@ func TestFront(t *testing.T) {
 	}
 }
 
-// TestHealth answers the checks of the protocol.
+// TestHealth answers the protocol's health checks.
 func TestHealth(t *testing.T) {
 	b := start(t, nil)
 	client := grpc_health_v1.NewHealthClient(b.conn)

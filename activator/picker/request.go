@@ -22,26 +22,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Names of the protocol (the extension's proposal 004) and of the llm-d router.
+// Names in the protocol (the extension's proposal 004) and of the llm-d router.
 const (
 	keyDestination = "x-gateway-destination-endpoint"
 	keyServed      = "x-gateway-destination-endpoint-served"
-	spaceBalancer  = "envoy.lb" // of both
+	spaceBalancer  = "envoy.lb" // for both
 	keySubset      = "x-gateway-destination-endpoint-subset"
 	spaceSubset    = "envoy.lb.subset_hint"
 )
 
-// mostNamed is how many endpoints are named for a request: the one that was chosen, and those that a gateway may retry at.
+// mostNamed is how many endpoints are named for a request: the chosen one, and others for retries.
 const mostNamed = 3
 
-// headersRewrite name the model that a request goes to, whatever its body says; headersModel that of a request whose body
-// the gateway does not send.
+// headersRewrite override the model in a request's body; headersModel name the model of a request whose body the
+// gateway does not send.
 var (
 	headersRewrite = []string{"X-Llm-D-Model-Name-Rewrite", "X-Gateway-Model-Name-Rewrite"}
 	headersModel   = []string{"X-Llm-D-Model-Name", "X-Gateway-Model-Name"}
 )
 
-// request makes an HTTP request of a header. It is one also where there is an error.
+// request returns the HTTP request for a header. It is not nil even with an error.
 func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Error) {
 	h := m.GetRequestHeaders()
 	pseudo, header := headersOf(h.GetHeaders())
@@ -69,7 +69,7 @@ func (x *exchange) request(m *extproc.ProcessingRequest) (*http.Request, *api.Er
 	return r.WithContext(forward.WithVia(x.ctx, via)), bad
 }
 
-// bodyless deals with a body that the gateway does not send, or sends too late.
+// bodyless handles a body that the gateway does not send, or sends too late.
 func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
 	if ended {
 		return nil
@@ -86,7 +86,7 @@ func (x *exchange) bodyless(r *http.Request, ended bool) *api.Error {
 	}
 }
 
-// headersOf are the pseudo headers and the others.
+// headersOf returns the pseudo headers and the others.
 func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
 	pseudo, h = map[string]string{}, make(http.Header, len(m.GetHeaders()))
 	for _, one := range m.GetHeaders() {
@@ -108,7 +108,7 @@ func headersOf(m *core.HeaderMap) (pseudo map[string]string, h http.Header) {
 	return pseudo, h
 }
 
-// length is what a Content-Length says; -1: nothing.
+// length returns the Content-Length; -1: unknown.
 func length(h http.Header) int64 {
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		return n
@@ -125,10 +125,10 @@ func first(h http.Header, names []string) string {
 	return ""
 }
 
-// endpoints are addresses, each ip:port, or an ip with all its ports.
+// endpoints are addresses: ip:port, or an ip for all of its ports.
 type endpoints []string
 
-// subset is the endpoints that the gateway allows; limited is false where it says nothing, and allows all.
+// subset returns the endpoints that the gateway allows; limited is false if it allows all.
 func subset(m *extproc.ProcessingRequest) (list endpoints, limited bool) {
 	v, limited := m.GetMetadataContext().GetFilterMetadata()[spaceSubset].GetFields()[keySubset]
 	list = split(v.GetStringValue())
@@ -143,8 +143,8 @@ func (list endpoints) has(host string) bool {
 	return slices.Contains(list, host) || err == nil && slices.Contains(list, ip)
 }
 
-// front are the activators that all requests are sent to: this one, if the gateway allows it, and others that it allows. It is empty where requests are
-// sent to instances, and where the gateway allows none.
+// front returns the activators that all requests are sent to: this one, if the gateway allows it, and other allowed
+// ones. It is empty if requests are sent to instances, or if the gateway allows none.
 func (s *Server) front(m *extproc.ProcessingRequest) string {
 	list, limited := subset(m)
 	if s.cfg.Front == "" || !limited {
@@ -157,7 +157,7 @@ func (s *Server) front(m *extproc.ProcessingRequest) string {
 	return strings.Join(to[:min(len(to), mostNamed)], ",")
 }
 
-// split is a list with commas, without what is empty.
+// split splits a comma-separated list, and drops empty items.
 func split(v string) []string {
 	list := strings.Split(v, ",")
 	for i := range list {
@@ -166,7 +166,6 @@ func split(v string) []string {
 	return slices.DeleteFunc(list, func(s string) bool { return s == "" })
 }
 
-// response makes an HTTP response of a header and a body.
 func response(m *extproc.HttpHeaders, body io.ReadCloser) (*http.Response, error) {
 	pseudo, h := headersOf(m.GetHeaders())
 	code, err := strconv.Atoi(pseudo[":status"])
@@ -180,19 +179,19 @@ func response(m *extproc.HttpHeaders, body io.ReadCloser) (*http.Response, error
 	return resp, nil
 }
 
-// reachable says whether a gateway can connect to a host and port.
+// reachable reports whether a gateway can connect to host, an address with a port.
 func reachable(host string) bool {
 	_, err := netip.ParseAddrPort(host)
 	return err == nil
 }
 
-// alarm calls a function at a time, once.
+// alarm calls a function once, at a set time.
 type alarm struct {
 	mu    sync.Mutex // guards timer
 	timer *time.Timer
 }
 
-// set replaces what was set before; zero: nothing is called.
+// set replaces the earlier setting; zero: no call.
 func (a *alarm) set(t time.Time, f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,7 +203,7 @@ func (a *alarm) set(t time.Time, f func()) {
 	}
 }
 
-// upload is the body of a request: written by the receiving goroutine, read by the activator, which bounds how long that may take.
+// upload is the body of a request: the receiving goroutine writes it, and the activator reads it within a time limit.
 type upload struct {
 	*io.PipeReader
 
@@ -218,31 +217,31 @@ func newUpload() *upload {
 	return u
 }
 
-// write blocks until the bytes are read, or nobody will.
+// write blocks until the bytes are read, or the reader has ended.
 func (u *upload) write(p []byte) {
 	if len(p) > 0 {
-		_, _ = u.to.Write(p) // whoever does not read on has its reason, and says it
+		_, _ = u.to.Write(p) // a reader that has ended reports its own reason
 	}
 }
 
-// done says that the body is complete.
+// done marks the end of the body.
 func (u *upload) done() { _ = u.to.Close() }
 
-// fail ends reading and writing, where the body is not complete.
+// fail ends reading and writing of an incomplete body.
 func (u *upload) fail(err error) {
 	u.deadline(time.Time{})
 	_ = u.to.CloseWithError(err)
 	_ = u.CloseWithError(err)
 }
 
-// deadline is that of reads; zero: none.
+// deadline sets the deadline of reads; zero: none.
 func (u *upload) deadline(t time.Time) {
 	u.alarm.set(t, func() { _ = u.to.CloseWithError(os.ErrDeadlineExceeded) })
 }
 
-// errSpent ends a request that the gateway has sent, and whose answer is over.
+// errSpent ends a request that the gateway has already sent and whose answer has ended.
 var errSpent = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"the instance did not take the request, or failed, and the gateway has sent it already: try again").WithRetryAfter(time.Second)
 
-// errNone refuses a request that the gateway allows no endpoint for.
+// errNone refuses a request for which the gateway allows no endpoint.
 var errNone = api.Errorf(http.StatusServiceUnavailable, api.CodeNoCapacity, "the gateway allows none of the pool's endpoints: try again").WithRetryAfter(time.Second)

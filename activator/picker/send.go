@@ -19,10 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// chunk is the most that one message has of a body: some gateways take no more than 64 KiB.
+// chunk bounds the body in one message, in bytes: some gateways accept at most 64 KiB.
 const chunk = 62000
 
-// RoundTrip tells the gateway where the request goes, and returns what the instance answers. See [forward.Via].
+// RoundTrip tells the gateway the request's destination, and returns the instance's answer. See [forward.Via].
 func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	via := forward.ViaOf(out.Context())
 	x.mu.Lock()
@@ -43,7 +43,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 }
 
-// name names the instance, and those that a gateway may retry at. The caller holds mu.
+// name names the instance, and alternatives for retries. The caller holds mu.
 func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	switch {
 	case x.named:
@@ -59,7 +59,7 @@ func (x *exchange) name(out *http.Request, via *forward.Via) error {
 	}
 	to := strings.Join(append([]string{out.URL.Host}, slices.DeleteFunc(via.Next, func(host string) bool { return !reachable(host) })...), ",")
 	set := destination(to)
-	var whole []byte // of a body that is not the one that came
+	var whole []byte // a replacement for the original body
 	if via.Model != "" {
 		p, err := io.ReadAll(body)
 		if err != nil {
@@ -107,12 +107,13 @@ func (x *exchange) repeat(request bool, body io.Reader, end bool) error {
 	}
 }
 
-// answerBody is the body of an instance's answer. Who closes it before its end has cut it; either way the request is over.
+// answerBody is the body of an instance's answer. Closing it before its end cuts the answer; either way the request
+// ends.
 type answerBody struct {
 	io.ReadCloser
 
 	x    *exchange
-	left int64 // bytes; negative: it is not known
+	left int64 // in bytes; negative: unknown
 	over bool  // it was read to its end
 }
 
@@ -136,7 +137,7 @@ func (b *answerBody) Close() error {
 	return b.ReadCloser.Close() //nolint:wrapcheck // a pipe's
 }
 
-// told are the headers by which an instance is told what counts.
+// told returns the headers for an instance that we set.
 func told(h http.Header) (set []*core.HeaderValueOption) {
 	for name, values := range h {
 		if control.Reserved(name) || name == forward.HeaderID {
@@ -148,7 +149,7 @@ func told(h http.Header) (set []*core.HeaderValueOption) {
 	return set
 }
 
-// untold are the headers of a request that its instance must not get, whoever has set them: those that are ours to say or for us only.
+// untold returns the headers to remove from a request: those that only we may set, or that are only for us.
 func untold(asked, told http.Header) (remove []string) {
 	for name := range asked {
 		if (control.Reserved(name) || control.Credential(name)) && told[name] == nil {

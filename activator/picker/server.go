@@ -28,19 +28,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Config is a picker's.
+// Config is a picker's configuration.
 type Config struct {
-	// Address is what it listens at, host:port. Without a host it is on the loopback interface.
+	// Address is the listening address, host:port. Without a host it is on the loopback interface.
 	Address string
-	// Front, if it is not empty, is the ip:port that all requests are sent to, at once: the activators' own.
+	// Front, if not empty, is the ip:port of the activators, to which all requests are sent at once.
 	Front string
-	// Cert and Key are files in PEM, read for each connection; both empty: a certificate of its own, which nobody has signed.
+	// Cert and Key are PEM files, read for each connection; both empty: a self-signed certificate.
 	Cert, Key string
-	// Plain says that it speaks gRPC without TLS.
+	// Plain disables TLS.
 	Plain bool
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	if _, port, err := net.SplitHostPort(c.Address); err != nil || port == "" {
 		return fmt.Errorf("the picker's address is %q: want host:port, such as 0.0.0.0:9002", c.Address)
@@ -64,13 +64,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Deps are what a picker needs of others.
+// Deps are a picker's dependencies.
 type Deps struct {
-	// Handler serves requests: an activator's.
+	// Handler serves requests: an activator's handler.
 	Handler http.Handler
-	// Ready says why no requests are taken now; nil, or a nil error: they are.
+	// Ready returns why no requests are accepted now. A nil Ready or a nil error: they are.
 	Ready func() error
-	// Logger; nil: nothing is logged.
+	// Logger is the log; nil: nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -80,10 +80,10 @@ type Server struct {
 
 	cfg     Config
 	deps    Deps
-	streams sync.WaitGroup // goroutines that receive
+	streams sync.WaitGroup // the receiving goroutines
 }
 
-// New makes a picker. It starts nothing.
+// New returns a picker. It starts no goroutine.
 func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return &Server{cfg: cfg, deps: deps}, nil
 }
 
-// Listen listens where the configuration says.
+// Listen listens at the configured address.
 func (s *Server) Listen() (net.Listener, error) {
 	address := s.cfg.Address
 	if strings.HasPrefix(address, ":") {
@@ -110,10 +110,10 @@ func (s *Server) Listen() (net.Listener, error) {
 	return l, nil
 }
 
-// maxHeader bounds what a gateway says of a header.
+// maxHeader bounds a gateway's header.
 const maxHeader = 256 << 10
 
-// Run serves gateways until ctx ends, and then for as long as requests run, until hard ends at the latest. It closes l.
+// Run serves gateways until ctx ends, then waits for the running requests until hard ends. It closes l.
 func (s *Server) Run(ctx, hard context.Context, l net.Listener) error {
 	options := []grpc.ServerOption{
 		grpc.MaxHeaderListSize(maxHeader), grpc.ConnectionTimeout(10 * time.Second),
@@ -174,7 +174,8 @@ func (s *Server) tls() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// selfSigned makes a certificate that lives as long as the process. Gateways don't check it: what it is good for is that nobody listens.
+// selfSigned returns a certificate for this process's lifetime. Gateways don't verify it: it only prevents passive
+// eavesdropping.
 func selfSigned() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -196,7 +197,6 @@ func selfSigned() (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// health answers the checks that the protocol names.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	ready func() error

@@ -19,24 +19,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// writer is where the activator writes its answer: it becomes an immediate response, or the instance's answer as it goes on.
-// It is the serving goroutine's, but for its deadlines.
+// writer receives the activator's answer, and turns it into an immediate response or into the instance's answer for
+// the client. It belongs to the serving goroutine, except for its deadlines.
 type writer struct {
 	x      *exchange
 	header http.Header
 	status int // 0: nothing was written
 	way    way
-	buf    bytes.Buffer // what was not sent
-	alarm  alarm        // of the deadline
+	buf    bytes.Buffer // not sent yet
+	alarm  alarm        // for the deadline
 }
 
-// way is where the answer goes.
+// way is the answer's destination.
 type way int
 
 const (
 	immediate way = iota // to the client, whole, before any other answer
-	onward               // to the client, in the place of the instance's, piece by piece
-	nowhere              // the gateway passes the instance's on itself
+	onward               // to the client, in place of the instance's, in pieces
+	nowhere              // the gateway passes the instance's answer on itself
 )
 
 // Header implements [http.ResponseWriter].
@@ -56,7 +56,7 @@ func (w *writer) WriteHeader(code int) {
 	case !got.empty || got.status == code: // a body can't be added to an answer without one
 		w.way = onward
 		set, remove := changed(got, code, w.header)
-		_ = w.x.send(headers(false, set, remove)) // the end of the stream is seen where it is received
+		_ = w.x.send(headers(false, set, remove)) // the end of the stream is noticed by the receiver
 	}
 }
 
@@ -76,7 +76,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// left says whether nobody waits for an answer any more.
+// left reports whether no one waits for an answer any more.
 func (x *exchange) left() bool {
 	select {
 	case <-x.over:
@@ -86,7 +86,7 @@ func (x *exchange) left() bool {
 	}
 }
 
-// FlushError implements what [http.ResponseController] looks for.
+// FlushError supports [http.ResponseController].
 func (w *writer) FlushError() error {
 	for w.way == onward && w.buf.Len() > 0 {
 		if err := w.x.send(piece(false, w.buf.Next(chunk), false)); err != nil {
@@ -96,23 +96,23 @@ func (w *writer) FlushError() error {
 	return nil
 }
 
-// SetReadDeadline bounds the body of the request.
+// SetReadDeadline bounds the reading of the request's body.
 func (w *writer) SetReadDeadline(t time.Time) error {
 	w.x.body.deadline(t)
 	return nil
 }
 
-// SetWriteDeadline ends the stream of a gateway that does not read until then.
+// SetWriteDeadline ends the stream if the gateway does not read until then.
 func (w *writer) SetWriteDeadline(t time.Time) error {
 	w.alarm.set(t, func() { w.x.end(status.Error(codes.DeadlineExceeded, "the answer was not read")) })
 	return nil
 }
 
-// finish sends what is left of the answer, and returns how the stream ends.
+// finish sends the rest of the answer, and returns the stream's error.
 func (w *writer) finish(aborted bool) error {
 	x := w.x
 	switch {
-	case x.isPassing(): // what the gateway answers itself ends as it likes
+	case x.isPassing(): // the gateway ends its own answer itself
 		<-x.over
 		return nil
 	case x.left():
@@ -137,7 +137,7 @@ func (w *writer) finish(aborted bool) error {
 	return x.sendLocked(trailers(false))
 }
 
-// await waits until the gateway has sent all of the instance's answer, if the activator has read it to its end.
+// await waits until the gateway has sent all of the instance's answer, unless the activator has cut it.
 func (w *writer) await() {
 	if w.x.cut.Load() {
 		return
@@ -148,7 +148,7 @@ func (w *writer) await() {
 	}
 }
 
-// whole is the answer at once.
+// whole returns the answer as one immediate response.
 func (w *writer) whole() *extproc.ProcessingResponse {
 	var set []*core.HeaderValueOption
 	for name, values := range w.header {
@@ -164,7 +164,7 @@ func (w *writer) whole() *extproc.ProcessingResponse {
 		Headers: &extproc.HeaderMutation{SetHeaders: set}, Body: w.buf.Bytes(), Details: "rouse"}}}
 }
 
-// changed is what makes the header of an instance's answer the one that goes on.
+// changed returns the changes from the header of an instance's answer to the client's.
 func changed(got *answered, code int, to http.Header) (set []*core.HeaderValueOption, remove []string) {
 	if code != got.status {
 		set = append(set, header(":status", strconv.Itoa(code), false))

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// placesOf are instances in states, by name, of four slots each.
+// placesOf returns a set of instances with states, by name, with four slots each.
 func placesOf(states ...api.State) (s *Set, all []*Instance) {
 	s = &Set{}
 	for n, state := range states {
@@ -31,7 +31,7 @@ func names(all []*Instance) (s string) {
 	return s
 }
 
-// TestOnly: what a request may not go to is as if it were not there.
+// TestOnly: instances that a request may not use are ignored.
 func TestOnly(t *testing.T) {
 	s, _ := placesOf(api.Awake, api.Awake, api.Asleep, api.Asleep)
 	for _, tc := range []struct {
@@ -53,7 +53,7 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestNext: the next ones are others that have a free slot and that the request may go to, the least busy first.
+// TestNext: the alternatives are other instances with a free slot that the request may use, the least busy first.
 func TestNext(t *testing.T) {
 	s, all := placesOf(api.Awake, api.Awake, api.Awake, api.Awake, api.Asleep)
 	a, b, c := all[0], all[1], all[2]
@@ -71,7 +71,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestMove: the slot and the conversation are where the request was served.
+// TestMove: the slot and the conversation move to the instance that served the request.
 func TestMove(t *testing.T) {
 	s, _ := placesOf(api.Awake, api.Awake, api.Awake)
 	w := Want{Adapter: "x", Prefix: prefix.Of(prefix.SaltOf("t"), nil, nil, []byte(`[{"role":"user","content":"`+strings.Repeat("word ", 200)+`"}]`))}

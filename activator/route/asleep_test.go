@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sleeps has instance k of a fleet report a sleep in which it has kept so many tokens.
+// sleeps makes instance k of a fleet report a sleep in which it has kept so many tokens.
 func sleeps(t *testing.T, s *Set, k int, level api.Level, kept api.Tokens) {
 	t.Helper()
 	st := report(k, api.Asleep, 9, 4)
@@ -20,7 +20,7 @@ func sleeps(t *testing.T, s *Set, k int, level api.Level, kept api.Tokens) {
 	}
 }
 
-// order are the sleepers as they would be woken for a request.
+// order returns the sleepers in the order in which they would be woken for a request.
 func order(s *Set, w Want) (ids []api.InstanceID) {
 	sleepers, _ := s.Asleep(epoch, w)
 	for _, i := range sleepers {
@@ -29,11 +29,11 @@ func order(s *Set, w Want) (ids []api.InstanceID) {
 	return ids
 }
 
-// TestAsleep: of sleepers whose wakes take as long the one comes first that has kept what the request begins with, then the one that its session prefers;
-// a lighter sleep goes before both.
+// TestAsleep: among sleepers whose wakes take equally long, the one that has kept the beginning of the request comes
+// first, then the one that its session prefers; a lighter sleep goes before both.
 func TestAsleep(t *testing.T) {
 	s := fleet(3, 1)
-	at := map[string]api.InstanceID{} // where each conversation was
+	at := map[string]api.InstanceID{} // the instance of each conversation
 	for _, name := range []string{"x", "y", "z"} {
 		i, _ := pick(t, s, prompt("a", name, 20)) // none is given back, so that each goes to another
 		at[name] = i.ID

@@ -10,37 +10,38 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Want is what a request wants of an instance. The zero value wants nothing.
+// Want is what a request prefers or requires in an instance. The zero value accepts any.
 type Want struct {
-	// Adapter is the one that it should have loaded; empty: none.
+	// Adapter is the adapter that should be loaded; empty: none.
 	Adapter api.ModelName
-	// Prefix is what its prompt begins with.
+	// Prefix is the beginning of its prompt.
 	Prefix prefix.Chain
-	// Session is a number for the conversation or user, with which it should stay; 0: it has none.
+	// Session identifies the conversation or user that it should stay with; 0: none.
 	Session uint64
-	// Only says whether an instance may be chosen, by the host and port of its address; nil: each may.
+	// Only restricts the instances, by host and port of their address; nil: all.
 	Only func(host string) bool
 }
 
-// allows says whether the request may go to i.
+// allows reports whether the request may go to i.
 func (w Want) allows(i *Instance) bool { return w.Only == nil || w.Only(i.base.Host) }
 
 const (
 	none = -1
-	// fresh is how long what a runtime says of its work counts: it says so when it changes.
+	// fresh is how long a runtime's report of its load counts: it reports every change.
 	fresh = 10 * time.Second
-	// crowded is the share of the KV memory in use from which on it counts as load.
+	// crowded is the used share of the KV memory above which the share counts as load.
 	crowded = 0.8
-	// aboveMean is how much busier than all in the mean an instance may be.
+	// aboveMean is how much busier than the mean a preferred instance may be.
 	aboveMean = 1.25
 )
 
-// slack is how many more requests than the least busy one an instance may have to be chosen for what it has in its
-// cache, at so many slots: a quarter of them, but of up to 16 slots 4 or half of them. It may also be a quarter busier than all are in the mean.
-// Less sends every fifth request of a conversation elsewhere at 8 slots, a quarter of which are in use.
+// slack returns how many more requests than the least busy instance another may have and still be chosen for its
+// cache. It is a quarter of the slots; up to 16 slots it is 4 or half of them. Such an instance may also be a quarter
+// busier than the mean. With a smaller slack, 8 slots and a quarter of them in use, every fifth request of a
+// conversation goes elsewhere.
 func slack(slots int) float64 { return float64(max(slots/4, min(slots/2, 4), 1)) }
 
-// scratch is memory of one pick, for the next one.
+// scratch is memory that the next pick reuses.
 type scratch struct {
 	free       []candidate
 	near, seen prefix.Places
@@ -52,17 +53,18 @@ type candidate struct {
 	load float64
 }
 
-// Many says whether there is a choice of instances: whether a [Want] counts.
+// Many reports whether there are several instances, so that a [Want] matters.
 func (s *Set) Many() bool { return len(s.all) > 1 }
 
-// Pick reserves a slot and returns its instance, nil if there is none.
-// [Set.Release] gives the slot back. adapter is empty for the model itself.
+// Pick reserves a slot and returns its instance, or nil. [Set.Release] gives the slot back. adapter is empty for the
+// model itself.
 func (s *Set) Pick(now time.Time, adapter api.ModelName) *Instance {
 	i, _ := s.PickFor(now, Want{Adapter: adapter}, nil)
 	return i
 }
 
-// PickFor is [Set.Pick] of those instances that may take the request, nil: all may; and says why it is that one.
+// PickFor is like [Set.Pick], among the instances for which may returns true (nil: all), and also returns the reason
+// for the choice.
 func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*Instance, api.Choice) {
 	free := s.free(now, w, may)
 	if len(free) == 0 {
@@ -82,7 +84,7 @@ func (s *Set) PickFor(now time.Time, w Want, may func(api.InstanceID) bool) (*In
 	return best, why
 }
 
-// Next are up to n instances that would take the request if i did not, the best first.
+// Next returns up to n alternatives to i for the request, the best first.
 func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.InstanceID) bool) (next []*Instance) {
 	free := slices.DeleteFunc(s.free(now, w, may), func(c candidate) bool { return c.Instance == i })
 	for len(next) < n && len(free) > 0 {
@@ -93,7 +95,8 @@ func (s *Set) Next(i *Instance, n int, now time.Time, w Want, may func(api.Insta
 	return next
 }
 
-// Move takes in that the instance at host has served what has a slot of i. The slot is that instance's then; nil: there is none.
+// Move moves a slot of i to the instance at host, which served the request in its place. It returns that instance, or
+// nil if it is unknown.
 func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	at := slices.IndexFunc(s.all, func(o *Instance) bool { return o.base.Host == host })
 	if at < 0 {
@@ -107,10 +110,10 @@ func (s *Set) Move(i *Instance, host string, now time.Time, w Want) *Instance {
 	return s.all[at]
 }
 
-// free are the instances that take a request now, in turn. They belong to the scratch.
+// free returns the instances that accept a request now, in rotation. The slice belongs to the scratch.
 func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candidate {
 	free := s.scratch.free[:0]
-	turn := min(s.turn, len(s.all)) // some may have gone
+	turn := min(s.turn, len(s.all)) // instances may have gone
 	for _, part := range [][]*Instance{s.all[turn:], s.all[:turn]} {
 		for _, i := range part {
 			if i.free(now) && (may == nil || may(i.ID)) && w.allows(i) {
@@ -122,7 +125,7 @@ func (s *Set) free(now time.Time, w Want, may func(api.InstanceID) bool) []candi
 	return free
 }
 
-// choose picks one of at least one.
+// choose picks one of free, which is not empty.
 func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	most := 0
 	if w.Adapter != "" {
@@ -149,8 +152,8 @@ func (s *Set) choose(free []candidate, w Want) (*Instance, api.Choice) {
 	return least.Instance, why
 }
 
-// nearest are those to which the way is as short as to any, and of these the cheapest that are not much busier. Instances of one
-// place are all as close, and cost the same.
+// nearest returns the instances with the shortest way, and of these the cheapest that are not much busier. Instances
+// in one place are equally close, and cost the same.
 func (s *Set) nearest(free []candidate) []candidate {
 	if !s.apart {
 		return free
@@ -170,11 +173,11 @@ func (s *Set) nearest(free []candidate) []candidate {
 	return slices.DeleteFunc(free, func(c candidate) bool { return c.status.Cost > least })
 }
 
-// tokens is about how many tokens so many blocks of a prompt have.
+// tokens estimates the tokens in so many blocks of a prompt.
 func tokens(blocks int) api.Tokens { return api.Tokens(prefix.Bytes(blocks) / 4) }
 
-// fit are those that are fit for an adapter, and how well the best of them are. Those that have it go before those that
-// would load it, unless they are all much busier.
+// fit returns the instances fit for an adapter, and the rank of the best. Instances that have the adapter go before
+// those that would load it, unless they are all much busier.
 func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	most := 0
 	for _, i := range free {
@@ -191,7 +194,7 @@ func fit(free []candidate, adapter api.ModelName) ([]candidate, int) {
 	return slices.DeleteFunc(free, func(i candidate) bool { return i.has(adapter) < most }), most
 }
 
-// has is 2 where an adapter is loaded or a request for it runs, 1 where it is on standby, and else 0.
+// has returns 2 if an adapter is loaded or a request for it runs, 1 if it is on standby, otherwise 0.
 func (i *Instance) has(adapter api.ModelName) int {
 	switch {
 	case i.using[adapter] > 0 || slices.Contains(i.status.Adapters, adapter):
@@ -202,8 +205,8 @@ func (i *Instance) has(adapter api.ModelName) int {
 	return 0
 }
 
-// busy is the share of i's slots that is in use, as far as is known: by our requests, those of others that
-// its runtime reports, and of its KV memory where little of it is left.
+// busy returns the share of i's slots in use, as far as known: by our requests, and by the requests of others that its
+// runtime reports. If little of its KV memory is left, the used share of that counts if it is greater.
 func (i *Instance) busy(now time.Time) float64 {
 	if i.work == nil || now.Sub(i.reported) > fresh {
 		return float64(i.running) / float64(i.slots)
@@ -215,14 +218,14 @@ func (i *Instance) busy(now time.Time) float64 {
 	return load
 }
 
-// limit is the load up to which an instance may be chosen for something other than its load.
+// limit bounds the load of an instance that is chosen for a reason other than its load.
 type limit struct{ least, mean float64 }
 
 func (l limit) allows(c candidate) bool {
 	return c.load <= l.mean*aboveMean || c.load <= l.least+slack(c.slots)/float64(c.slots)
 }
 
-// spread is the one with the smallest load, the first of several, and the limit.
+// spread returns the first candidate with the smallest load, and the limit.
 func spread(free []candidate) (candidate, limit) {
 	least, sum := free[0], 0.0
 	for _, c := range free {
@@ -234,8 +237,9 @@ func spread(free []candidate) (candidate, limit) {
 	return least, limit{least.load, sum / float64(len(free))}
 }
 
-// cached is one of those that have seen most of a prompt, and how much that is; nil: none that may be chosen has seen half of it.
-// Of several it is the one that the session prefers, or where there is none the rest of the prompt; of those that have seen all of it the least busy.
+// cached returns an instance that has seen the most of a prompt, and how much that is; nil: no allowed instance has
+// seen half of it. Among several it prefers the session's, or without a session the one that the rest of the prompt
+// prefers. If they have seen the whole prompt it prefers the least busy.
 func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	c := w.Prefix
 	if c.Len() == 0 {
@@ -257,14 +261,14 @@ func (s *Set) cached(free []candidate, w Want, l limit) (*Instance, int) {
 	switch {
 	case w.Session != 0:
 		return preferred(free, w.Session, l), depth
-	case depth < c.Len(): // what it begins with may be all that it has in common with others
+	case depth < c.Len(): // the prompt may share just this prefix with others
 		return preferred(free, c.Key(depth), l), depth
 	}
 	least, _ := spread(free)
 	return least.Instance, depth
 }
 
-// preferred is the one that a key prefers of those that may be chosen: the least busy one always may.
+// preferred returns the allowed candidate that a key prefers: the least busy one is always allowed.
 func preferred(free []candidate, key uint64, l limit) *Instance {
 	var best *Instance
 	most := uint64(0)
@@ -279,7 +283,7 @@ func preferred(free []candidate, key uint64, l limit) *Instance {
 	return best
 }
 
-// learn notes that a prompt goes to i.
+// learn records that a prompt was sent to i.
 func (s *Set) learn(i *Instance, c prefix.Chain, now time.Time) {
 	if c.Len() == 0 {
 		return
@@ -290,32 +294,32 @@ func (s *Set) learn(i *Instance, c prefix.Chain, now time.Time) {
 	s.index.Learn(c, i.place, now)
 }
 
-// lostCache says whether an instance that was in one state, and is now in another, has lost what was in its cache:
-// a new process drops it, and so does a sleep of which it does not say that it has kept some.
+// lostCache reports whether an instance's change of state has emptied its cache. A new process empties it, and so
+// does a sleep, unless the instance reports that it kept some.
 func lostCache(was, is api.InstanceStatus) bool {
 	if was.Restarts != is.Restarts || was.PID != is.PID {
 		return true
 	}
 	switch is.State {
 	case api.Awake, api.Draining:
-		return was.State == is.State && !was.Since.Equal(is.Since) // it has slept, and we have not been told
+		return was.State == is.State && !was.Since.Equal(is.Since) // it slept in between, unreported
 	case api.Asleep:
 		return !kept(is)
-	case api.Starting: // out of a sleep that is known
+	case api.Starting: // from a known sleep
 		return was.State != api.Asleep && was.State != api.Starting || is.Stage != api.StageWaking
 	}
 	return true
 }
 
-// kept says whether a sleeper has kept something of its cache.
+// kept reports whether a sleeping instance kept some of its cache.
 func kept(st api.InstanceStatus) bool {
 	return st.Load != nil && st.Load.CacheKnown && st.Load.Cached > 0
 }
 
-// usualPerToken is how many bytes of a prompt make a token where none has been counted.
+// usualPerToken is the assumed bytes per token of a prompt before any were counted.
 const usualPerToken = 4
 
-// Count takes in that a prompt of so many bytes has had so many tokens.
+// Count records the size and the tokens of a prompt.
 func (s *Set) Count(bytes int, tokens api.Tokens) {
 	if bytes <= 0 || tokens <= 0 {
 		return
@@ -325,8 +329,9 @@ func (s *Set) Count(bytes int, tokens api.Tokens) {
 	s.perToken = cmp.Or(s.perToken, each)
 }
 
-// trim forgets of what i was sent what can't be in its cache any more, by what its last report says that this has: what was used longest
-// ago. What was sent since the report before may not be in it yet. It looks at the whole index, so it waits until there is an eighth too much.
+// trim removes from the index the prompts of i that no longer fit into its cache by its last report, the least
+// recently used first. Prompts sent since the report before it may not be in the cache yet. It scans the whole index,
+// so it waits until there is an eighth too much.
 func (s *Set) trim(i *Instance, now time.Time) {
 	l := i.status.Load
 	if l == nil || !l.CacheKnown || i.place == none {
@@ -338,8 +343,8 @@ func (s *Set) trim(i *Instance, now time.Time) {
 	}
 }
 
-// correct takes in what the last report says of i's work. It is about some moments ago, when i may have had
-// more requests of ours than now: only those that never can have been ours are others'.
+// correct applies the last report of i's work. The report is slightly old, and i may have had more of our requests
+// then. So only the requests beyond our peak count as others'.
 func (i *Instance) correct(now time.Time) {
 	i.others, i.reported = 0, now
 	if l := i.status.Load; l != nil {
@@ -361,7 +366,7 @@ func (s *Set) Reserve(i *Instance, adapter api.ModelName) {
 	i.using[adapter]++
 }
 
-// Release gives a slot back, with the adapter for which it was reserved. i may have left the set meanwhile.
+// Release gives a slot back, with the adapter that it was reserved for. i may have left the set meanwhile.
 func (s *Set) Release(i *Instance, adapter api.ModelName) {
 	if i.running <= 0 {
 		panic("route: a slot was released twice")

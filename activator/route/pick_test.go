@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// fleet is a set of awake instances a, b, c and so on, with so many slots each.
+// fleet returns a set of awake instances a, b, c and so on, with so many slots each.
 func fleet(n, slots int) *Set {
 	s := new(Set)
 	for k := range n {
@@ -25,7 +25,7 @@ func report(k int, state api.State, seq uint64, slots int) api.InstanceStatus {
 	return api.InstanceStatus{Instance: api.InstanceID(fmt.Sprint("i", k)), State: state, Seq: seq, Concurrency: slots, Endpoint: "unix:/s"}
 }
 
-// prompt wants what a conversation of so many blocks wants.
+// prompt returns the Want of a conversation of so many blocks.
 func prompt(tenant, name string, blocks int) Want {
 	text := strings.Repeat(fmt.Sprintf("%-64s", name), blocks*prefix.Block/64)
 	return Want{Prefix: prefix.Of(prefix.SaltOf(tenant), []byte(text+"]"))}
@@ -40,7 +40,7 @@ func pick(t *testing.T, s *Set, w Want) (*Instance, api.Choice) {
 	return i, why
 }
 
-// TestConversation: a conversation stays where it began, however many others there are.
+// TestConversation: a conversation stays at its first instance, however many others there are.
 func TestConversation(t *testing.T) {
 	s, at := fleet(4, 8), map[int]api.InstanceID{}
 	used := map[api.InstanceID]int{}
@@ -62,8 +62,8 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestHotPrompt: a prompt that all requests begin with goes to more instances as more of them run, and never makes one
-// much busier than others.
+// TestHotPrompt: a beginning that all requests share spreads over more instances as more requests run, and never
+// makes one much busier than others.
 func TestHotPrompt(t *testing.T) {
 	s := fleet(8, 16)
 	for n := range 8 * 16 {
@@ -81,7 +81,7 @@ func TestHotPrompt(t *testing.T) {
 	}
 }
 
-// TestLost: what an instance had in its cache counts for nothing when it has gone, slept, or its runtime was started again.
+// TestLost: the index forgets an instance that has gone, slept, or whose runtime was restarted.
 func TestLost(t *testing.T) {
 	again := func(change func(*api.InstanceStatus)) func(*Set, *Instance) {
 		return func(s *Set, i *Instance) {
@@ -144,8 +144,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestCacheSays: no more is taken to be in an instance's cache than it says that it has; what was sent a moment ago is on its way there. One that
-// does not say is believed as before.
+// TestCacheSays: an instance's recorded cache is trimmed to the size that it reports; prompts sent a moment ago stay.
+// Without a report nothing is trimmed.
 func TestCacheSays(t *testing.T) {
 	s, now := fleet(2, 8), epoch
 	known := func() (n int) {
@@ -191,7 +191,7 @@ func TestCacheSays(t *testing.T) {
 			t.Errorf("it says %s: %d conversations are known, want %d", step.name, known(), step.want)
 		}
 	}
-	for range 200 { // a language with two bytes a token
+	for range 200 { // a language with two bytes per token
 		s.Count(2000, 1000)
 	}
 	for k := range 10 {
@@ -206,8 +206,8 @@ func TestCacheSays(t *testing.T) {
 	s.Count(5, 0)
 }
 
-// TestAgree: activators that know nothing of each other's requests send a conversation to the same instance, and so do
-// they where the client names a session, whatever it asks.
+// TestAgree: activators that know nothing of each other's requests send a conversation to the same instance. They
+// also agree if the client names a session, whatever it requests.
 func TestAgree(t *testing.T) {
 	same := 0
 	for n := range 400 {
@@ -229,8 +229,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// TestAgreeBehindSystemPrompt: activators agree on a conversation too where all of them begin with the same text, once that
-// has been seen everywhere.
+// TestAgreeBehindSystemPrompt: activators also agree on a conversation if all begin with the same text, once that has
+// been seen everywhere.
 func TestAgreeBehindSystemPrompt(t *testing.T) {
 	of := func(name string, turns int) Want {
 		text := strings.Repeat(fmt.Sprintf("%-128s", name), turns)
@@ -260,8 +260,8 @@ func TestAgreeBehindSystemPrompt(t *testing.T) {
 	}
 }
 
-// TestOthers: what runtimes say of the requests of others counts while it is fresh, and full KV memory too; then
-// our own count is all there is.
+// TestOthers: runtimes' reports of others' requests count while they are fresh, and so does full KV memory; after
+// that only our own count is used.
 func TestOthers(t *testing.T) {
 	for name, load := range map[string]api.Load{"requests": {Running: 3, Waiting: 2}, "memory": {KVUsage: 0.97}} {
 		s := fleet(2, 8)
@@ -283,7 +283,7 @@ func TestOthers(t *testing.T) {
 	s := fleet(2, 8)
 	i, _ := pick(t, s, Want{})
 	s.Release(i, "")
-	late := i.Status() // of the request that has just ended
+	late := i.Status() // from during the request that has just ended
 	late.Seq, late.Load = 2, &api.Load{Running: 1}
 	s.Observe(late, epoch)
 	if i.others != 0 {
@@ -291,8 +291,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestAdapterInFlight: an instance that loads an adapter for a request gets the next ones too, before it reports it,
-// unless it is much busier.
+// TestAdapterInFlight: an instance that loads an adapter for a request gets the next ones too, before it reports the
+// adapter, unless it is much busier.
 func TestAdapterInFlight(t *testing.T) {
 	s := fleet(3, 8)
 	for k := range 3 {
@@ -319,7 +319,7 @@ func TestAdapterInFlight(t *testing.T) {
 	}
 }
 
-// rule is the rule of [Set.PickFor] for the prompt, written plainly.
+// rule is a plain implementation of the prompt's rule in [Set.PickFor].
 func (w *world) rule(i *Instance, why api.Choice, c Want) string {
 	lowest, sum, n := 2.0, 0.0, 0
 	for _, o := range w.s.All() {
@@ -335,7 +335,7 @@ func (w *world) rule(i *Instance, why api.Choice, c Want) string {
 	most := 0
 	for _, o := range w.s.All() {
 		if d := w.load(o) - mean; d > -1e-9 && d < 1e-9 {
-			return "" // the order in which loads are added decides
+			return "" // the order of summing loads decides
 		}
 		if may(o) {
 			most = max(most, w.known(o, c))
@@ -352,7 +352,7 @@ func (w *world) rule(i *Instance, why api.Choice, c Want) string {
 	return ""
 }
 
-// world is a set and what was done to it.
+// world is a set with the history of its requests.
 type world struct {
 	s    *Set
 	sent map[api.InstanceID]map[string]int // blocks of each conversation
@@ -363,7 +363,7 @@ func (w *world) load(i *Instance) float64 { return float64(i.running) / float64(
 
 func (w *world) known(i *Instance, c Want) int { return min(w.sent[i.ID][w.name], c.Prefix.Len()) }
 
-// TestTwin: whatever happens, a pick obeys the rule as it is written plainly.
+// TestTwin: after any events, a pick obeys the plain rule.
 func TestTwin(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -395,7 +395,7 @@ func TestTwin(t *testing.T) {
 				if i == nil {
 					continue
 				}
-				i.running-- // as it was
+				i.running-- // as before
 				if many {
 					if wrong := w.rule(i, why, c); wrong != "" {
 						t.Fatalf("seed %d, step %d: %s by %+v, but %s", seed, step, i.ID, why, wrong)

@@ -1,30 +1,30 @@
-// Package route knows the instances of one function and picks the one that takes the next
-// request.
+// Package route tracks the instances of one function and picks the one for the next request.
 //
-// It decides by what this activator itself has sent and has not seen finish. Reports say whether
-// an instance takes requests, how many at once, and where. What a runtime says of its work corrects
-// the load while it is fresh: a missing report does not stop the traffic.
+// It decides by the requests that this activator itself has sent and not seen finish. Reports tell whether an
+// instance accepts requests, how many at once, and where. A runtime's report of its load corrects the count while it
+// is fresh: a missing report does not stop the traffic.
 //
 // The rule of [Set.PickFor], in order:
 //
-//  1. Only instances that are awake, have a free slot and are not being avoided.
-//  2. Of these the ones that have loaded the adapter which the request names, or have been sent requests
-//     for it that run, if there are any; else those that load it when a request names it.
-//  3. Of these, where they are of several clusters, those with the shortest way, and among them the cheapest ones that are not
-//     much busier.
-//  4. Of these the one that has seen most of the request's prompt (package prefix), if it has seen half
-//     of it and is not much busier than the others.
-//  5. Else the one that the request's session prefers, or where it has none the beginning of its
-//     prompt, if it is not much busier than the others. Who knows nothing prefers the same one: so do several activators.
-//  6. Else the one with the smallest load, the share of its slots in use.
+// 1. Only instances that are awake, have a free slot and are not being avoided.
+//  2. Of these, the ones that have loaded the requested adapter or run requests for it, if any; otherwise those that
+//     load it on demand.
+//  3. Of these, if they are in several clusters, those with the shortest way, and among them the cheapest ones that
+//     are not much busier.
+//  4. Of these, the one that has seen most of the request's prompt (package prefix), if it has seen half of it and
+//     is not much busier than the others.
+//  5. Otherwise the one that the request's session prefers, or without a session the beginning of its prompt, if it
+//     is not much busier than the others. The preference is a hash, so several activators agree without knowing
+//     anything.
+//  6. Otherwise the one with the smallest load, the share of its slots in use.
 //  7. Ties rotate, so that the first of several idle instances is not always the same.
 //
-// What is much busier: see [slack]. So a prompt that all requests have in common spreads over instances as their number grows.
+// For "much busier" see [slack]. A prompt that all requests share spreads over more instances as the requests grow.
 //
-// An instance that gave a request back is avoided until its next report, or for a short time
-// that grows, whichever ends first: its report may be on the way, or lost.
+// An instance that gave a request back is avoided until its next report, or for a short, growing time, whichever ends
+// first: its report may be on the way, or lost.
 //
-// A Set is not safe for concurrent use: one mutex of its owner guards it.
+// A Set is not safe for concurrent use: a mutex of its owner must guard it.
 package route
 
 import (
@@ -39,67 +39,67 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// Avoidance after an instance gave a request back: first and longest.
+// The first and the longest avoidance after an instance gave a request back.
 const (
 	avoidFirst = 20 * time.Millisecond
 	avoidMost  = 2 * time.Second
 )
 
-// keepTombstone is how long a report of an instance that is gone can come late.
+// keepTombstone is how late a report of a removed instance can come.
 const keepTombstone = 10 * time.Second
 
-// Instance is one instance as this activator sees it. ID and its address are
-// constant while a request holds a slot; the rest belongs to the [Set].
+// Instance is one instance as this activator sees it. Its ID and address are constant while a request holds a slot;
+// the rest belongs to the [Set].
 type Instance struct {
 	ID api.InstanceID
 
-	// What each pick looks at comes first: these are two cache lines of each instance.
+	// The fields that each pick reads come first: they take two cache lines.
 	running  int
 	slots    int
-	others   int       // requests in its runtime by its last report that are not ours
+	others   int       // requests of others in its runtime, by its last report
 	ready    bool      // by its last report
-	retired  bool      // it takes no further requests, see [Set.Retire]
+	retired  bool      // accepts no further requests, see [Set.Retire]
 	avoid    time.Time // not picked before
-	work     *api.Load // what its runtime does, by its last report
+	work     *api.Load // its runtime's load, by its last report
 	reported time.Time
-	place    int    // in the index; none: it is in none
+	place    int    // in the index; none: not in it
 	hash     uint64 // of the ID
 
 	status  api.InstanceStatus
 	base    *url.URL
 	backoff time.Duration         // the last avoidance
-	refusal string                // the code that it began with
+	refusal string                // the code that caused the avoidance
 	using   map[api.ModelName]int // slots in use by adapter
-	peak    int                   // most slots in use since the last report
+	peak    int                   // the most slots in use since the last report
 }
 
-// takes says whether i takes requests, as far as it says itself.
+// takes reports whether i accepts requests, by its own report.
 func (i *Instance) takes() bool { return i.ready && !i.retired }
 
 func (i *Instance) avoided(now time.Time) bool { return !i.avoid.IsZero() && now.Before(i.avoid) }
 
-// Base is the URL of the instance's root. It must not be changed. Call it while holding the owner's mutex.
+// Base returns the URL of the instance's root. It must not be changed. Call it while holding the owner's mutex.
 func (i *Instance) Base() *url.URL { return i.base }
 
-// Status is the last report. Call it while holding the owner's mutex.
+// Status returns the last report. Call it while holding the owner's mutex.
 func (i *Instance) Status() api.InstanceStatus { return i.status }
 
-// Running is the number of slots in use. Call it while holding the owner's mutex.
+// Running returns the number of slots in use. Call it while holding the owner's mutex.
 func (i *Instance) Running() int { return i.running }
 
-// Set is the instances of one function.
+// Set holds the instances of one function.
 type Set struct {
-	slots      int // of an instance that does not say
+	slots      int // of an instance that reports none
 	all        []*Instance
 	turn       int
-	apart      bool // some are of other clusters
+	apart      bool // some are in other clusters
 	tombstones tombstone.Set
 	index      prefix.Index
-	perToken   float64 // bytes of a prompt as clients write it, for each token; 0: not known
+	perToken   float64 // bytes of a prompt per token, as clients write it; 0: unknown
 	scratch    scratch
 }
 
-// Slots sets how many requests an instance takes at once where it does not say itself.
+// Slots sets the number of slots of instances that report none.
 func (s *Set) Slots(n int) {
 	s.slots = max(n, 1)
 	for _, i := range s.all {
@@ -114,7 +114,7 @@ func (s *Set) slotsOf(st api.InstanceStatus) int {
 	return max(s.slots, 1)
 }
 
-// Observe takes in a report. It returns false for one that is out of date or has no usable endpoint.
+// Observe applies a report. It returns false for one that is outdated or has no usable endpoint.
 func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	at := slices.IndexFunc(s.all, func(i *Instance) bool { return i.ID == st.Instance })
 	if st.State == api.Gone {
@@ -148,7 +148,8 @@ func (s *Set) Observe(st api.InstanceStatus, now time.Time) bool {
 	return true
 }
 
-// remove removes the instance at index at (-1: it is not known) and remembers it, so that a late report does not bring it back.
+// remove removes the instance at index at (-1: unknown) and remembers it, so that a late report does not bring it
+// back.
 func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	seq := st.Seq
 	if at >= 0 {
@@ -160,17 +161,17 @@ func (s *Set) remove(st api.InstanceStatus, at int, now time.Time) {
 	s.tombstones.Add(st.Instance, seq, now.Add(keepTombstone))
 }
 
-// free says whether i takes a request now.
+// free reports whether i accepts a request now.
 func (i *Instance) free(now time.Time) bool {
 	return i.takes() && i.running < i.slots && !i.avoided(now)
 }
 
-// FreeFor says whether [Set.PickFor] would find an instance.
+// FreeFor reports whether [Set.PickFor] would find an instance.
 func (s *Set) FreeFor(now time.Time, w Want, may func(api.InstanceID) bool) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool { return i.free(now) && (may == nil || may(i.ID)) && w.allows(i) })
 }
 
-// Free is how many slots of instances that take requests are free.
+// Free returns the number of free slots of instances that accept requests.
 func (s *Set) Free(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -180,7 +181,7 @@ func (s *Set) Free(now time.Time) (n int) {
 	return n
 }
 
-// Capacity is how many requests the instances that take requests serve at once.
+// Capacity returns the number of slots of instances that accept requests.
 func (s *Set) Capacity(now time.Time) (n int) {
 	for _, i := range s.all {
 		if i.takes() && !i.avoided(now) {
@@ -190,11 +191,10 @@ func (s *Set) Capacity(now time.Time) (n int) {
 	return n
 }
 
-// Avoid notes that i gave a request back with code, or could not be reached.
-// It returns when i may be picked again.
+// Avoid records that i gave a request back with code, or could not be reached. It returns when i may be picked again.
 func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	i.refusal = code
-	if now.Before(i.avoid) { // others that were sent at the same time come back too
+	if now.Before(i.avoid) { // requests that were sent at the same time come back too
 		return i.avoid
 	}
 	i.backoff = min(max(2*i.backoff, avoidFirst), avoidMost)
@@ -202,7 +202,7 @@ func (s *Set) Avoid(i *Instance, code string, now time.Time) time.Time {
 	return i.avoid
 }
 
-// NextTry is when the first of the avoided instances may be picked again; zero if none is avoided.
+// NextTry returns when the first of the avoided instances may be picked again; zero if none is avoided.
 func (s *Set) NextTry(now time.Time) time.Time {
 	var first time.Time
 	for _, i := range s.all {
@@ -213,21 +213,21 @@ func (s *Set) NextTry(now time.Time) time.Time {
 	return first
 }
 
-// Served notes that i answered a request: what made us avoid it is over.
+// Served records that i answered a request: it is no longer avoided.
 func (s *Set) Served(i *Instance) { i.backoff, i.avoid = 0, time.Time{} }
 
-// Awake says whether any instance is awake, with or without a free slot. One
-// that is avoided counts only if it was busy.
+// Awake reports whether any instance is awake, with or without a free slot. An avoided one counts only if it was
+// busy.
 func (s *Set) Awake(now time.Time) bool { return s.AwakeFor(now, Want{}) }
 
-// AwakeFor is [Set.Awake] of those instances that w may go to.
+// AwakeFor is [Set.Awake] among the instances that w allows.
 func (s *Set) AwakeFor(now time.Time, w Want) bool {
 	return slices.ContainsFunc(s.all, func(i *Instance) bool {
 		return i.takes() && w.allows(i) && (!i.avoided(now) || i.refusal == api.CodeBusy)
 	})
 }
 
-// May says whether any instance is one that w may go to, and all: whether each is. One without an address counts for neither.
+// May reports whether w allows some instance, and whether it allows all. Instances without an address are ignored.
 func (s *Set) May(w Want) (some, all bool) {
 	all = true
 	for _, i := range s.all {
@@ -240,10 +240,9 @@ func (s *Set) May(w Want) (some, all bool) {
 	return some, all
 }
 
-// Asleep returns the instances that w may go to and that sleep by their report, or by a refusal that
-// came before it, the lightest sleep first. Of those whose sleep is as light, those come first that have kept half
-// of w's prompt, and of these, or where there is none, what its session prefers. kept is about how many tokens of the prompt the first one has
-// kept more than one of the others.
+// Asleep returns the instances that w allows and that sleep by their report, or by a later refusal, the lightest
+// sleep first. Among equals, those that kept half of w's prompt come first, then the one that its session prefers.
+// kept is about how many more tokens of the prompt the first one has kept than one of the others.
 func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	for _, i := range s.all {
 		if !i.retired && w.allows(i) && (i.status.State == api.Asleep || i.avoided(now) && i.refusal == api.CodeAsleep) {
@@ -269,7 +268,8 @@ func (s *Set) Asleep(now time.Time, w Want) (all []*Instance, kept api.Tokens) {
 	return all, 0
 }
 
-// keptBy says how many blocks of a prompt sleepers have kept: of each level those that have the most, where that is half of it.
+// keptBy returns how many blocks of a prompt sleepers have kept. For each sleep level it has those that kept the
+// most, if that is at least half of the prompt.
 func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	if w.Prefix.Len() == 0 {
 		return nil
@@ -295,15 +295,15 @@ func (s *Set) keptBy(sleepers []*Instance, w Want) map[*Instance]int {
 	return known
 }
 
-// Sent notes that the prompt of w goes to i, which was not picked for it.
+// Sent records that w's prompt goes to i without a pick.
 func (s *Set) Sent(i *Instance, w Want, now time.Time) {
 	if s.Many() {
 		s.learn(i, w.Prefix, now)
 	}
 }
 
-// Retire has the instances that there are take no further requests, whatever they report: their function is another
-// one now, and they are about to end.
+// Retire stops the present instances from getting requests, whatever they report: their function was redeclared, and
+// they are about to end.
 func (s *Set) Retire() {
 	for _, i := range s.all {
 		i.retired = true
@@ -313,13 +313,13 @@ func (s *Set) Retire() {
 // All returns the instances, in no order. The slice belongs to the set.
 func (s *Set) All() []*Instance { return s.all }
 
-// rank orders states by how soon they take a request.
+// rank orders states by how soon they accept a request.
 var rank = map[api.State]int{api.Awake: 5, api.Starting: 4, api.Draining: 3, api.Asleep: 2, api.Unhealthy: 1}
 
-// Sooner says whether an instance in state a takes a request sooner than one in state b.
+// Sooner reports whether an instance in state a accepts a request sooner than one in state b.
 func Sooner(a, b api.State) bool { return rank[a] > rank[b] }
 
-// Best is the report of the instance that will take a request soonest; ok is false if there is none.
+// Best returns the report of the instance that will accept a request soonest; ok is false if there is none.
 func (s *Set) Best() (st api.InstanceStatus, ok bool) {
 	for _, i := range s.all {
 		if !ok || rank[i.status.State] > rank[st.State] {

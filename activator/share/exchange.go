@@ -45,7 +45,7 @@ func (s *Share) loop(ctx context.Context, p *peer) {
 	}
 }
 
-// fault is whether there is one now; a new one is told.
+// fault reports whether err is one, and calls tell for the first of several.
 func fault(err error, before bool, tell func()) bool {
 	if err != nil && !before {
 		tell()
@@ -64,7 +64,7 @@ func (s *Share) exchange(ctx context.Context, to api.Endpoint, m control.UsageMe
 	return nil
 }
 
-// soon has what p does not know sent after a while at the latest. The caller holds mu.
+// soon schedules a round with p after at most a given time. The caller holds mu.
 func (s *Share) soon(p *peer, after time.Duration) {
 	if p.armed {
 		return
@@ -80,7 +80,7 @@ func (s *Share) soon(p *peer, after time.Duration) {
 	})
 }
 
-// round is the next exchange with p, which has not begun. The caller holds mu.
+// round returns the next exchange with p, which has not begun. The caller holds mu.
 func (s *Share) round(p *peer) *round {
 	if p.next == nil {
 		p.next = &round{done: make(chan struct{})}
@@ -89,5 +89,4 @@ func (s *Share) round(p *peer) *round {
 	return p.next
 }
 
-// round is one exchange with another activator.
-type round struct{ done chan struct{} } // closed when it is over, whatever came of it
+type round struct{ done chan struct{} } // closed at its end, successful or not

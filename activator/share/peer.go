@@ -9,28 +9,28 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// peer is what this activator knows of another one.
+// peer is this activator's state of another one.
 type peer struct {
 	Activator
 	stop  func()
 	bell  bell.Bell // rung for next
 	next  *round    // nil: none is due
-	armed bool      // a timer is set that makes one due
-	away  time.Time // until when it is not asked: it could not be reached
+	armed bool      // a timer for the next round is set
+	away  time.Time // until then it is not asked: it could not be reached
 	fault bool      // the last exchange failed
 
-	run   string // its process; empty: it has said nothing yet
-	meets bool   // it is to say what was used before
-	taken uint64 // the number of its last part that was taken
-	// running is what runs there, by account: it ends with the activator.
+	run   string // identifies its process; empty: unknown yet
+	meets bool   // it is to report earlier use
+	taken uint64 // the number of the last part received from it
+	// running is the number of requests that run there, by account: they end with the activator.
 	running map[string]float64
 
-	// What was used here and not sent.
+	// Use here that was not sent yet.
 	accounts map[string]control.Use
-	clients  map[control.ClientUse]float64 // by what is used; Cost is 0 in the key
-	sent     []control.UsagePart           // and not acknowledged
-	number   uint64                        // of the last part that was sealed
-	owed     map[string]control.Use        // what it may not know, sent or not
+	clients  map[control.ClientUse]float64 // the cost by client; Cost is 0 in the key
+	sent     []control.UsagePart           // sent and not acknowledged
+	number   uint64                        // of the last sealed part
+	owed     map[string]control.Use        // use that it may not know, sent or not
 }
 
 func newPeer(a Activator) *peer {
@@ -39,13 +39,13 @@ func newPeer(a Activator) *peer {
 	return p
 }
 
-// forget drops what it has not been told.
+// forget drops the use that it has not been told.
 func (p *peer) forget() {
 	p.accounts, p.clients, p.owed = map[string]control.Use{}, map[control.ClientUse]float64{}, map[string]control.Use{}
 	p.sent = nil
 }
 
-// message seals what was used and has all that it has not acknowledged.
+// message seals the pending use into a part, and returns all unacknowledged parts.
 func (p *peer) message() control.UsageMessage {
 	if len(p.accounts)+len(p.clients) > 0 && len(p.sent) < mostParts {
 		p.number++
@@ -60,7 +60,7 @@ func (p *peer) message() control.UsageMessage {
 	return control.UsageMessage{Taken: p.taken, TakenOf: p.run, Parts: slices.Clone(p.sent)}
 }
 
-// acknowledged takes in that it has taken all parts up to a number.
+// acknowledged drops the parts up to the number that it has received.
 func (p *peer) acknowledged(number uint64) {
 	for len(p.sent) > 0 && p.sent[0].Number <= number {
 		for account, u := range p.sent[0].Accounts {
@@ -72,7 +72,7 @@ func (p *peer) acknowledged(number uint64) {
 	}
 }
 
-// take takes parts that are new: it adds to what accounts have learned, and returns what clients' requests have cost.
+// take applies new parts: it adds to the use learned of accounts, and returns the cost of clients' requests.
 func (p *peer) take(parts []control.UsagePart, learned map[string]control.Use) (clients []control.ClientUse) {
 	slices.SortFunc(parts, func(a, b control.UsagePart) int { return cmp.Compare(a.Number, b.Number) })
 	for _, part := range parts {
@@ -91,7 +91,7 @@ func (p *peer) take(parts []control.UsagePart, learned map[string]control.Use) (
 	return clients
 }
 
-// ran adds to what accounts learn that nothing runs there any more.
+// ran removes the requests that ran there from the accounts.
 func (p *peer) ran(learned map[string]control.Use) {
 	for account, n := range p.running {
 		learned[account] = learned[account].Minus(control.Use{Running: n})

@@ -1,20 +1,21 @@
-// Package share has the activators of one cluster count together what their clients use, so that a limit is one limit and a
-// client has one turn, however many activators its requests come through.
+// Package share makes the activators of one cluster count their clients' use together. A limit is then one limit, and
+// a client has one turn, however many activators its requests come through.
 //
-// Each activator tells each other one what was used through it, as differences: of accounts ([control.Use]), which have
+// Each activator tells each other one the use through it, as differences: of accounts ([control.Use]), which have
 // limits, and of clients of functions ([control.ClientUse]), which have turns. The life of a difference:
 //
-//  1. It is added to what the other activators do not know yet ([Share.Used], [Share.Served]).
-//  2. Within [Every], or at once where a limit is nearly used up ([Share.Ask]), it is sealed into a part with a number,
-//     which goes to the other activator with all parts that it has not acknowledged. The answer brings what was used there.
-//  3. The other one takes parts whose number is higher than the last that it took. So nothing counts twice, and a
-//     message that was lost is repeated by the next one.
+// 1. It is added to the use that the other activators do not know yet ([Share.Used], [Share.Served]).
+//  2. Within [Every], or at once if a limit is nearly used up ([Share.Ask]), it is sealed into a numbered part,
+//     which is sent to the other activator with all unacknowledged parts. The answer carries the use there.
+//  3. The other one applies only parts with a higher number than the last applied one. So nothing counts twice, and
+//     the next message repeats a lost one.
 //
-// An activator that has just begun asks the others what is used already. One that can't be reached is not waited for: limits
-// are then kept by what is known. Its parts are kept, within bounds, until it is back or Kubernetes says that it is gone.
+// An activator that has just begun asks the others for the earlier use. It does not wait for unreachable ones: limits
+// are then enforced by the known use. The parts for them are kept, within bounds, until they are back or Kubernetes
+// reports that they are gone.
 //
-// Limits are exact while the activators reach each other: of what is left, each may give away one part of as many as there are
-// activators before the others know of it; who needs more asks first (package keys).
+// Limits are exact while the activators reach each other. Of the rest of a limit, each activator may use an equal
+// part before the others know of it. One that needs more asks first (package keys).
 package share
 
 import (
@@ -29,36 +30,36 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Times between activators.
+// Intervals and timeouts.
 const (
-	// Every is how long a difference may wait for others to be told with it.
+	// Every is how long a difference may wait to be sent with others.
 	Every = 100 * time.Millisecond
 	// AskFor bounds how long a request waits for another activator's answer.
 	AskFor = 250 * time.Millisecond
-	// callFor bounds one exchange, and retryAfter is when one that failed is tried again: nobody asks until then.
+	// callFor bounds one exchange. retryAfter is the pause after a failed one, during which it is not asked.
 	callFor    = 2 * time.Second
 	retryAfter = time.Second
 )
 
-// Bounds of what is kept and sent.
+// Bounds of the kept and sent data.
 const (
-	// mostParts is how many parts wait for an acknowledgement; more differences are added up.
+	// mostParts bounds the unacknowledged parts; further differences accumulate.
 	mostParts = 8
-	// mostClients is how many clients of functions are in a part; the turns of more are those that this activator knows.
+	// mostClients bounds the clients of functions in a part; for more, only the turns here count.
 	mostClients = 10_000
 	// MaxMessage bounds a message, in bytes.
 	MaxMessage = 16 << 20
 )
 
-// Accounts take what was used elsewhere. The methods do not block.
+// Accounts hold the use elsewhere. The methods do not block.
 type Accounts interface {
-	// Learn takes what another activator let an account use.
+	// Learn records an account's use at another activator.
 	Learn(account string, u control.Use)
-	// All is what the accounts with limits have used, as far as it is known here, of requests and tokens.
+	// All returns the use of requests and tokens of the accounts with limits, as far as known here.
 	All() map[string]control.Use
 }
 
-// Queues take what clients' requests have cost a function elsewhere. The method does not block.
+// Queues hold the cost of clients' requests elsewhere. The method does not block.
 type Queues interface {
 	ServedElsewhere(u control.ClientUse)
 }
@@ -70,45 +71,46 @@ type Caller interface {
 
 // Activator is another activator of the cluster.
 type Activator struct {
-	Name     string // its pod's
+	Name     string // the pod's name
 	Endpoint api.Endpoint
 }
 
-// Share is one activator's part. Its methods are safe for many goroutines. The zero value is not usable: see [New].
+// Share is one activator's part. Its methods are safe for concurrent use. The zero value is not usable: see [New].
 type Share struct {
 	name, run string
 	caller    Caller
 	accounts  Accounts
 	queues    Queues
 	log       *slog.Logger
-	alone     atomic.Bool // there are no others
+	alone     atomic.Bool // there are no other activators
 
-	// taking is held while a message is taken: when one returns, all that came before it counts. It is locked before mu.
+	// taking is held while a message is applied, so that when Take returns, all earlier messages count too. It is
+	// locked before mu.
 	taking sync.Mutex
 
-	mu    sync.Mutex // guards what follows, and the peers; never held during a call of a method of accounts, queues or caller
+	mu    sync.Mutex // guards the fields below, and the peers; never held during a call of a method of accounts, queues or caller
 	ctx   context.Context
 	ended bool
 	loops sync.WaitGroup
 	peers map[string]*peer
-	met   bool // one of the others has said what was used before
-	// before is what the others have said that was used before, by account: the most that one of them knows.
+	met   bool // another activator has reported the earlier use
+	// before is the earlier use that the others reported, by account: the most that one of them knows.
 	before map[string]control.Use
-	// running is what runs here, by account.
+	// running is the number of requests that run here, by account.
 	running map[string]float64
 }
 
-// New makes the share of an activator, which is alone until [Share.Set]. run names its process.
+// New returns the share of an activator, which is alone until [Share.Set]. run identifies its process.
 func New(name, run string, caller Caller, log *slog.Logger) *Share {
 	s := &Share{name: name, run: run, caller: caller, log: log, peers: map[string]*peer{}, before: map[string]control.Use{}, running: map[string]float64{}}
 	s.alone.Store(true)
 	return s
 }
 
-// Tell says who takes what others tell. It is called once, before Run and Take.
+// Tell sets the receivers of the use elsewhere. Call it once, before Run and Take.
 func (s *Share) Tell(a Accounts, q Queues) { s.accounts, s.queues = a, q }
 
-// Run tells the others until ctx ends; it returns nil then. It runs once.
+// Run exchanges use with the others until ctx ends, and then returns nil. It runs once.
 func (s *Share) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -124,7 +126,7 @@ func (s *Share) Run(ctx context.Context) error {
 	return nil
 }
 
-// start runs p's loop, if that can be yet. The caller holds mu.
+// start runs p's loop, if Run has begun and not ended. The caller holds mu.
 func (s *Share) start(p *peer) {
 	if s.ctx == nil || s.ended {
 		return
@@ -134,7 +136,7 @@ func (s *Share) start(p *peer) {
 	s.loops.Go(func() { s.loop(ctx, p) })
 }
 
-// Set says which other activators there are.
+// Set replaces the set of other activators.
 func (s *Share) Set(others []Activator) {
 	gone := map[string]control.Use{}
 	s.mu.Lock()
@@ -172,7 +174,7 @@ func (s *Share) learn(all map[string]control.Use) {
 	}
 }
 
-// Used says that an account has used something here.
+// Used records an account's use here.
 func (s *Share) Used(account string, u control.Use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +188,7 @@ func (s *Share) Used(account string, u control.Use) {
 	}
 }
 
-// Served says that a client's requests have cost a function something here.
+// Served records the cost of a client's requests here.
 func (s *Share) Served(u control.ClientUse) {
 	if s.alone.Load() || u.Cost == 0 {
 		return
@@ -203,8 +205,9 @@ func (s *Share) Served(u control.ClientUse) {
 	}
 }
 
-// Among is how many activators count for an account, this one too, and how much of what it has used here at least one that can
-// be reached does not know. known is false before any of the others has said what was used before this one began.
+// Among returns the number of activators that count for an account, including this one, and the most of its use here
+// that a reachable one does not know. known is false until another activator has reported the use before this one
+// began.
 func (s *Share) Among(account string) (n int, unknown control.Use, known bool) {
 	if s.alone.Load() {
 		return 1, control.Use{}, true
@@ -220,8 +223,8 @@ func (s *Share) Among(account string) (n int, unknown control.Use, known bool) {
 	return len(s.peers) + 1, unknown, s.met || len(s.peers) == 0
 }
 
-// Ask returns when the others know what was used here until now and have told what was used there. It waits for none that
-// can't be reached, for [AskFor] at most, and not longer than ctx.
+// Ask blocks until the others know the use here until now and have reported theirs. It does not wait for unreachable
+// ones, and waits at most [AskFor] and no longer than ctx.
 func (s *Share) Ask(ctx context.Context) {
 	s.mu.Lock()
 	now := time.Now()
@@ -248,12 +251,12 @@ func (s *Share) Ask(ctx context.Context) {
 	}
 }
 
-// Take takes the message of another activator. The answer has what was used here.
+// Take applies the message of another activator. The answer carries the use here.
 func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	s.receive(m)
 	s.mu.Lock()
 	p := s.peers[m.From]
-	if p == nil { // Kubernetes has not said yet that it is there
+	if p == nil { // Kubernetes has not reported it yet
 		s.mu.Unlock()
 		return control.UsageMessage{From: s.name, Run: s.run}
 	}
@@ -275,7 +278,7 @@ func (s *Share) Take(m control.UsageMessage) control.UsageMessage {
 	return answer
 }
 
-// receive takes what another activator says.
+// receive applies another activator's report.
 func (s *Share) receive(m control.UsageMessage) {
 	s.taking.Lock()
 	defer s.taking.Unlock()
@@ -289,7 +292,7 @@ func (s *Share) receive(m control.UsageMessage) {
 	if p.run != m.Run {
 		if p.run != "" {
 			p.ran(learned)
-			p.forget() // it asks for all
+			p.forget() // it asks for everything
 		}
 		p.run, p.taken = m.Run, 0
 	}
@@ -308,7 +311,7 @@ func (s *Share) receive(m control.UsageMessage) {
 		}
 	}
 	var clients []control.ClientUse
-	if !p.meets { // before, what it says is not what All will have: it repeats that
+	if !p.meets { // before that, its parts are not yet all in All: it repeats them
 		clients = p.take(m.Parts, learned)
 	}
 	s.mu.Unlock()

@@ -22,14 +22,14 @@ import (
 
 var errLost = errors.New("lost")
 
-// site is some activators and what is between them.
+// site is some activators and the network between them.
 type site struct {
 	t   *testing.T
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	all map[string]*node
-	// lose is how many of a hundred messages, and of a hundred answers, are lost; double how many are carried twice.
+	// lose is the percentage of messages, and of answers, that are lost; double, of those delivered twice.
 	lose, double int
-	cut          map[string]bool // by name: it hears nothing, and is not heard
+	cut          map[string]bool // by name: it neither receives nor is received
 	exchanges    atomic.Int64
 }
 
@@ -38,7 +38,7 @@ type node struct {
 	site  *site
 	store *keys.Store
 	cost  map[control.ClientUse]float64
-	end   func() // of its process
+	end   func() // ends its process
 }
 
 const key = "k"
@@ -47,7 +47,7 @@ func newSite(t *testing.T) *site {
 	return &site{t: t, all: map[string]*node{}, cut: map[string]bool{}}
 }
 
-// join begins an activator that has a key with these rights.
+// join starts an activator that has a key with these rights.
 func (s *site) join(name string, r apikey.Rights) *node {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	n := &node{site: s, cost: map[control.ClientUse]float64{}}
@@ -71,7 +71,7 @@ func (s *site) join(name string, r apikey.Rights) *node {
 	return n
 }
 
-// leave ends an activator, and has the others hear of it.
+// leave ends an activator, and tells the others.
 func (s *site) leave(n *node) {
 	n.end()
 	s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *site) meet() {
 	}
 }
 
-// Call carries a message as the network does, which takes a millisecond or so.
+// Call delivers a message like a network, in about a millisecond.
 func (n *node) Call(ctx context.Context, _ string, e api.Endpoint, path string, in, out any, _ int64) error {
 	s := n.site
 	s.mu.Lock()
@@ -165,7 +165,7 @@ func (n *node) account() *keys.Account {
 	return a
 }
 
-// admit asks for one request.
+// admit admits one request.
 func (n *node) admit(tokens api.Tokens) *keys.Charge {
 	c, err := n.account().Admit(n.site.t.Context(), time.Now(), tokens)
 	if err != nil {
@@ -174,7 +174,8 @@ func (n *node) admit(tokens api.Tokens) *keys.Charge {
 	return c
 }
 
-// flood asks through all of some activators for a while, each by several clients, and returns how many requests were let in.
+// flood sends requests through some activators for a while, each from several clients, and returns how many were
+// admitted.
 func flood(from []*node, every, during time.Duration) (admitted int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -198,7 +199,7 @@ func flood(from []*node, every, during time.Duration) (admitted int) {
 	return admitted
 }
 
-// TestOneLimit: however many activators requests come through, and through however many of them, a limit is what it says.
+// TestOneLimit: a limit holds exactly, through however many activators requests come.
 func TestOneLimit(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -206,14 +207,14 @@ func TestOneLimit(t *testing.T) {
 		limit      int64
 		every      time.Duration
 		lose       int
-		more, less float64 // than what one would let in
+		more, less float64 // than a single activator would admit
 	}{
 		{name: "one", of: 1, asked: 1, limit: 600, every: 5 * time.Millisecond, more: 1, less: .99},
 		{name: "two", of: 2, asked: 2, limit: 600, every: 5 * time.Millisecond, more: 1, less: .95},
 		{name: "three, one is asked", of: 3, asked: 1, limit: 600, every: 5 * time.Millisecond, more: 1, less: .95},
 		{name: "three, all at once", of: 3, asked: 3, limit: 3000, every: 2 * time.Millisecond, more: 1, less: .95},
 		{name: "more than is asked for", of: 2, asked: 2, limit: 1e6, every: 50 * time.Millisecond, more: 1, less: 0},
-		{name: "few", of: 3, asked: 3, limit: 2, every: 100 * time.Millisecond, more: 1, less: .75}, // 3 of 4: one turn was nobody's
+		{name: "few", of: 3, asked: 3, limit: 2, every: 100 * time.Millisecond, more: 1, less: .75}, // 3 of 4: one activator's part was unused
 		{name: "two, messages are lost", of: 2, asked: 2, limit: 600, every: 5 * time.Millisecond, lose: 10, more: 1.5, less: .8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestOneLimit(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Second)
 				got := float64(flood(all[:tc.asked], tc.every, time.Minute))
-				one := 2 * float64(tc.limit) // what was there, and what came in a minute
+				one := 2 * float64(tc.limit) // the initial rest, and a minute's refill
 				if got > one*tc.more || got < one*tc.less {
 					t.Errorf("%v of %v are let in, want %v to %v of what one activator lets in", got, one, tc.less, tc.more)
 				}
@@ -240,7 +241,7 @@ func TestOneLimit(t *testing.T) {
 	}
 }
 
-// TestTokens: what answers take is known to all, when they have ended.
+// TestTokens: all activators learn of answers' tokens, when they have ended.
 func TestTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -265,7 +266,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestConcurrent: no more requests run at once than may, wherever they run; those of an activator that is gone run no more.
+// TestConcurrent: the limit of running requests holds across activators; the requests of one that is gone no longer
+// count.
 func TestConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -320,7 +322,7 @@ func TestConcurrent(t *testing.T) {
 	})
 }
 
-// TestOneThatBegins knows what was used before.
+// TestOneThatBegins: a new activator knows the earlier use.
 func TestOneThatBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -332,7 +334,7 @@ func TestOneThatBegins(t *testing.T) {
 		if c := b.admit(0); c != nil {
 			t.Error("one that has just begun lets in what was used")
 		}
-		time.Sleep(10 * time.Second) // 10 are there again
+		time.Sleep(10 * time.Second) // 10 are available again
 		n := 0
 		for range 20 {
 			for _, at := range []*node{a, b} {
@@ -349,7 +351,8 @@ func TestOneThatBegins(t *testing.T) {
 	})
 }
 
-// TestOneThatCannotBeReached is waited for once, then limits are kept by what is known; when it is back, both know all.
+// TestOneThatCannotBeReached: an unreachable activator is waited for once, then limits are enforced by the known use;
+// when it is back, both know everything.
 func TestOneThatCannotBeReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -381,7 +384,7 @@ func TestOneThatCannotBeReached(t *testing.T) {
 	})
 }
 
-// TestNothingCountsTwice: messages are lost and doubled, and processes begin again; in the end all know the same.
+// TestNothingCountsTwice: messages are lost and duplicated, and processes restart; in the end all know the same.
 func TestNothingCountsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -426,7 +429,7 @@ func TestNothingCountsTwice(t *testing.T) {
 	})
 }
 
-// TestAStranger gets an answer that says nothing.
+// TestAStranger: an unknown activator gets an empty answer.
 func TestAStranger(t *testing.T) {
 	s := newSite(t)
 	n := s.join("a", apikey.Rights{RequestsPerMinute: 60})

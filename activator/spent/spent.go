@@ -1,10 +1,10 @@
-// Package spent counts what clients use of instances, and tells the autoscaler, which shares GPUs' time by it.
+// Package spent counts clients' use of instances, and reports it to the autoscaler, which shares GPU time by it.
 //
-// What is told is what was used since a time ([api.Usage]): every [Every] of functions that were used, and of all each
-// [Again], so that an autoscaler that has begun anew knows from where on to count. What one instance gave to one key is
-// forgotten when it is not used for [Unused].
+// A report holds the total use since a time ([api.Usage]). Used functions are reported every [Every], and all
+// functions every [Again], so that a restarted autoscaler knows the base of the counts. The use of one instance by
+// one key is forgotten when it has not changed for [Unused].
 //
-// A Counter is safe for many goroutines.
+// A Counter is safe for concurrent use.
 package spent
 
 import (
@@ -23,21 +23,21 @@ const (
 	Unused = time.Hour
 )
 
-// Bounds of what is kept of one function.
+// Bounds of the state of one function.
 const (
 	mostTenants = 200
 	mostKeys    = 400
 	others      = "other"
 )
 
-// Counter counts. See [New].
+// Counter counts clients' use. See [New].
 type Counter struct {
 	activator string
 	emitter   api.Emitter
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	functions map[api.FunctionName]*function
-	told      time.Time // when all were told last
+	told      time.Time // when all functions were last reported
 }
 
 type function struct {
@@ -57,12 +57,12 @@ type use struct {
 	last time.Time
 }
 
-// New makes a counter of the activator of that name, which tells what it counts to e.
+// New returns a counter for the named activator that reports to e.
 func New(activator string, e api.Emitter) *Counter {
 	return &Counter{activator: activator, emitter: e, functions: map[api.FunctionName]*function{}}
 }
 
-// Add counts requests that an instance has answered: what u says since when it counts does not matter.
+// Add counts requests that an instance has answered; u.Since is ignored.
 func (c *Counter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Counter) Add(now time.Time, name api.FunctionName, u api.Use) {
 	f.changed = true
 }
 
-// bound makes a name another one where there are too many.
+// bound replaces a new name if there are too many.
 func bound(known map[string]bool, name *string, most int) {
 	if !known[*name] {
 		if len(known) > most {
@@ -101,7 +101,7 @@ func bound(known map[string]bool, name *string, most int) {
 	}
 }
 
-// evict forgets what was used longest ago.
+// evict forgets the least recently used entry.
 func (f *function) evict() {
 	var oldest key
 	var at time.Time
@@ -113,7 +113,7 @@ func (f *function) evict() {
 	delete(f.uses, oldest)
 }
 
-// Tell tells what has changed, or where that is due all.
+// Tell reports the changes, or all functions if that is due.
 func (c *Counter) Tell(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

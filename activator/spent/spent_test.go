@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// told collects what a counter tells.
+// counter returns a counter, and a function that takes its reports.
 func counter() (c *Counter, take func() []api.Usage) {
 	var list []api.Usage
 	c = New("one", api.EmitterFunc(func(e api.Event) {
@@ -26,7 +26,7 @@ func counter() (c *Counter, take func() []api.Usage) {
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestTells: levels are told of what has changed, and of all each minute; what is not used is forgotten.
+// TestTells: changed functions are reported, and all of them each minute; unused ones are forgotten.
 func TestTells(t *testing.T) {
 	c, take := counter()
 	c.Tell(start)
@@ -55,7 +55,7 @@ func TestTells(t *testing.T) {
 	}
 }
 
-// TestBounds: as many tenants and instances as may come fit into one event.
+// TestBounds: any number of tenants and instances fits into one event.
 func TestBounds(t *testing.T) {
 	c, take := counter()
 	for k := range 3000 {

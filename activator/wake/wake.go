@@ -1,19 +1,19 @@
-// Package wake wakes sleeping instances under grants of the autoscaler: at most one call per
-// instance at a time, however many requests wait for it.
+// Package wake wakes sleeping instances under grants of the autoscaler: at most one call per instance at a time,
+// however many requests wait for it.
 //
-// It starts no wake without a grant that is valid at that moment, and does not choose the
-// instance: its caller does, and wake permits or refuses.
+// It starts no wake without a grant that is valid at that moment. It does not choose the instance: its caller does,
+// and wake permits or refuses.
 //
 // The life of a wake:
 //
-//  1. The autoscaler gives a standing grant ([Once.Grant]) while an instance sleeps.
-//  2. A request comes, and the caller calls [Once.Begin]. The first call starts the wake and
-//     returns; further ones return [UnderWay].
-//  3. The instance answers once it has generated a token, and the caller's callback gets its
-//     status. The grant stays: the instance may fall asleep and be woken again.
-//  4. The autoscaler takes the grant back ([Once.Revoke]). From that moment no wake can begin,
-//     and Revoke returns when the one under way has ended. No grant with this epoch or a lower
-//     one is accepted afterwards, however late it arrives.
+// 1. The autoscaler gives a standing grant ([Once.Grant]) while an instance sleeps.
+//  2. A request arrives, and the caller calls [Once.Begin]. The first call starts the wake and returns; further ones
+//     return [UnderWay].
+//  3. The instance answers once it has generated a token, and the caller's callback gets its status. The grant
+//     stays: the instance may fall asleep and be woken again.
+//  4. The autoscaler revokes the grant ([Once.Revoke]). From that moment no wake can begin, and Revoke returns when
+//     the one in progress has ended. No grant with this epoch or a lower one is accepted afterwards, however late it
+//     arrives.
 //
 // A Once is safe for concurrent use. It starts one goroutine per wake; [Once.Close] waits for
 // them.
@@ -30,13 +30,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Waker wakes an instance and returns once it has generated a token. Package api/control has one.
+// Waker wakes an instance. Wake blocks until the instance has generated a token. Package api/control has an
+// implementation.
 type Waker interface {
 	Wake(ctx context.Context, at api.Endpoint, under api.Grant) (api.InstanceStatus, error)
 }
 
-// Backoff after a failed wake: the first pause, doubled each time; after the
-// last attempt the grant is dropped and the autoscaler sees demand without a wake.
+// Backoff after a failed wake: the first pause, doubled each time. After the last attempt the grant is dropped, and
+// the autoscaler sees demand without a wake.
 const (
 	pauseFirst = 100 * time.Millisecond
 	attempts   = 3
@@ -57,22 +58,22 @@ type Once struct {
 	instances map[api.InstanceID]*permit
 }
 
-// permit is what is known of one instance.
+// permit is the state of one instance.
 type permit struct {
 	held   Permission
-	flight *flight   // nil: no wake under way
+	flight *flight   // nil: no wake in progress
 	failed int       // failures in a row under this grant
-	pause  time.Time // no wake begins before
+	pause  time.Time // no wake begins before this time
 }
 
-// flight is one wake under way.
+// flight is one wake in progress.
 type flight struct {
 	epoch uint64
 	// done is closed by the wake's goroutine when the call has returned.
 	done chan struct{}
 }
 
-// New makes a Once.
+// New returns a Once that wakes with w.
 func New(w Waker) *Once {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &Once{waker: w, ctx: ctx, cancel: cancel, instances: make(map[api.InstanceID]*permit)}
@@ -87,7 +88,7 @@ func (o *Once) permit(id api.InstanceID) *permit {
 	return p
 }
 
-// Grant takes in a grant. It returns false for one that is out of date.
+// Grant applies a grant. It returns false for an outdated one.
 func (o *Once) Grant(g api.Grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,9 +100,8 @@ func (o *Once) Grant(g api.Grant) bool {
 	return accepted
 }
 
-// Revoke takes back every grant of g's instance up to g's epoch. It returns nil
-// when no wake under them is under way or can begin. If ctx ends first the
-// grants are taken back too, but a wake may still be under way.
+// Revoke revokes every grant of g's instance up to g's epoch. It blocks until no wake under them is in progress or
+// can begin, and returns nil. If ctx ends first the grants are revoked too, but a wake may still be in progress.
 func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
 	o.mu.Lock()
 	p := o.permit(g.Instance)
@@ -119,7 +119,7 @@ func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
 	}
 }
 
-// Granted says whether a wake of id may begin now, under a grant.
+// Granted reports whether a wake of id may begin now, under a grant.
 func (o *Once) Granted(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,28 +127,27 @@ func (o *Once) Granted(id api.InstanceID) bool {
 	return p != nil && p.held.Grant.Valid(time.Now())
 }
 
-// Forget drops what is known of an instance that is gone.
+// Forget removes the state of an instance that is gone.
 func (o *Once) Forget(id api.InstanceID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.instances, id)
 }
 
-// Outcome says what [Once.Begin] did.
+// Outcome is the result of [Once.Begin].
 type Outcome int
 
-// Outcomes.
+// The outcomes.
 const (
-	NoGrant  Outcome = iota // nothing allows it
+	NoGrant  Outcome = iota // no valid grant
 	Paused                  // a wake failed a moment ago
-	UnderWay                // one is under way
-	Begun                   // it begins now
+	UnderWay                // a wake is in progress
+	Begun                   // a wake begins now
 )
 
-// Begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is under way or
-// no valid grant allows it. It does not block. finished is called from another
-// goroutine when the wake that this call has begun has ended, to end its span too. If the outcome is
-// Paused, retry is when to ask again.
+// Begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is in progress or no valid
+// grant allows it. It does not block. finished is called from another goroutine when the wake that this call began
+// has ended, and must end its span. If the outcome is Paused, retry is when to ask again.
 func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out Outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
@@ -181,7 +180,6 @@ func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, tra
 	return Begun, time.Time{}
 }
 
-// end notes the end of a wake.
 func (o *Once) end(p *permit, f *flight, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +189,7 @@ func (o *Once) end(p *permit, f *flight, err error) {
 	switch {
 	case err == nil:
 		p.failed = 0
-	case f.epoch != p.held.Grant.Epoch: // revoked, or replaced: nothing to conclude
+	case f.epoch != p.held.Grant.Epoch: // revoked or replaced: the result does not matter
 	case errors.As(err, &refused) && refused.Code == api.CodeStaleEpoch:
 		p.held.Grant = api.Grant{} // the autoscaler has decided since; its message is on the way
 	default:
@@ -202,7 +200,7 @@ func (o *Once) end(p *permit, f *flight, err error) {
 	}
 }
 
-// Close cancels the wakes under way, lets no other begin and waits for their ends.
+// Close cancels the wakes in progress, prevents others and waits for their ends.
 func (o *Once) Close() {
 	o.mu.Lock()
 	o.closed = true

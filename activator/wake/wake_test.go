@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// waking says whether a wake of id is under way.
+// waking reports whether a wake of id is in progress.
 func (o *Once) waking(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -21,7 +21,7 @@ func (o *Once) waking(id api.InstanceID) bool {
 	return p != nil && p.flight != nil
 }
 
-// fakeWaker takes a second for a wake and then does what it is told.
+// fakeWaker takes a second for a wake and then acts as configured.
 type fakeWaker struct {
 	calls  atomic.Int32
 	answer func(n int32, g api.Grant) (api.InstanceStatus, error)
@@ -45,7 +45,7 @@ func grant(epoch uint64) api.Grant {
 	return api.Grant{Instance: "i", Function: "default/m", Epoch: epoch, Expires: time.Now().Add(time.Hour)}
 }
 
-// start makes a Once whose wakes' ends come on the channel.
+// start returns a Once that sends the ends of its wakes to the channel.
 func start(t *testing.T, answer func(int32, api.Grant) (api.InstanceStatus, error)) (*Once, *fakeWaker, func() Outcome, chan error) {
 	w := &fakeWaker{answer: answer}
 	o := New(w)
@@ -97,12 +97,12 @@ func TestGrantExpires(t *testing.T) {
 	})
 }
 
-// TestClocksDiffer: a grant lives for as long as it says, by the clock of who has it.
+// TestClocksDiffer: a grant's lifetime is measured by its receiver's clock.
 func TestClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, _, begin, ended := start(t, awake)
 		g := grant(1)
-		g.Life, g.Expires = time.Hour, time.Now().Add(-24*time.Hour) // the giver's clock is a day behind
+		g.Life, g.Expires = time.Hour, time.Now().Add(-24*time.Hour) // the sender's clock is a day behind
 		o.Grant(g)
 		time.Sleep(time.Hour - time.Second)
 		if got := begin(); got != Begun {

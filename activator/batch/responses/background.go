@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Exists says why a request can't go on from a response; nil where previous is empty.
+// Exists returns an error if a request can't continue from a response; nil if previous is empty.
 func (k *Keeper) Exists(owner, previous string) error {
 	if previous == "" {
 		return nil
@@ -19,18 +19,18 @@ func (k *Keeper) Exists(owner, previous string) error {
 	return noPrevious(err, previous)
 }
 
-// Kept is the body of a request in the background as it is served later.
+// Kept returns the body to store for a background request.
 func (q *Request) Kept() []byte {
 	return jsonfield.Set(jsonfield.Delete(q.body, "background"), "store", []byte("true"))
 }
 
-// Background says whether a response that is kept was one in the background.
+// Background reports whether a stored response was a background one.
 func (k *Keeper) Background(owner, id string) (bool, error) {
 	r, err := k.store.Response(owner, id)
 	return r.Background, err
 }
 
-// unfinished is a response that has no answer, or none yet, with every field that a response has.
+// unfinished is a response without an answer, or without one yet, with all of a response's fields.
 type unfinished struct {
 	ID           string          `json:"id"`
 	Object       string          `json:"object"`
@@ -58,13 +58,12 @@ type unfinished struct {
 	Metadata     json.RawMessage `json:"metadata"`
 }
 
-// failure is why a response failed.
 type failure struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Unfinished is a response that is not there yet: what its request says of it. body is the request's.
+// Unfinished returns the response object for a request without an answer yet. body is the request's.
 func Unfinished(l store.Later, body []byte, status string) any {
 	u := unfinished{ID: l.ID, Object: "response", Created: l.Created.Unix(), Status: status, Background: true, Store: true, Output: []struct{}{}, Truncation: "disabled"}
 	for name, f := range map[string]struct {
@@ -84,8 +83,8 @@ func Unfinished(l store.Later, body []byte, status string) any {
 	return u
 }
 
-// KeepUnfinished keeps a response without an answer, in the place of its request: with why where it failed. The errors are those of
-// [store.Store.KeepResponse].
+// KeepUnfinished stores a response without an answer in place of its request, with why if it failed. The errors are
+// those of [store.Store.KeepResponse].
 func (k *Keeper) KeepUnfinished(claim store.Later, body []byte, status string, why *api.Error) error {
 	u, _ := Unfinished(claim, body, status).(unfinished)
 	if why != nil {
@@ -101,7 +100,7 @@ func (k *Keeper) KeepUnfinished(claim store.Later, body []byte, status string, w
 	q, _, err := Read(body)
 	input := []byte("[]")
 	if err == nil {
-		if items, err := q.items(); err == nil { // else that is why it failed
+		if items, err := q.items(); err == nil { // otherwise the invalid input is why it failed
 			input = items
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// CodePrevious is OpenAI's code of a response to go on from that is not there.
+// CodePrevious is OpenAI's code for a missing previous response.
 const CodePrevious = "previous_response_not_found"
 
-// turns are the responses of a conversation up to that with an id, the oldest first. The error is store.ErrNotFound, with those that come after what is
-// not there, where one of them is not.
+// turns returns the responses of a conversation up to the one with an id, the oldest first. If one of them is
+// missing, the error is store.ErrNotFound, and the result holds the later ones.
 func (k *Keeper) turns(owner, id string) ([]store.Response, error) {
 	var all []store.Response
 	size := int64(0)
@@ -42,8 +42,8 @@ func (k *Keeper) turns(owner, id string) ([]store.Response, error) {
 	return all, missing
 }
 
-// before is what was asked and answered up to the response that a request goes on from, as a JSON array, and the ids of these responses. take
-// charges somebody for bytes before they are read.
+// before returns a conversation up to the response that a request continues from, inputs and outputs, as a JSON
+// array, and the ids of its responses. take charges for bytes before they are read.
 func (k *Keeper) before(owner, previous string, take func(int64) error) (items []byte, ids []string, err error) {
 	turns, err := k.turns(owner, previous)
 	if err != nil {
@@ -53,7 +53,7 @@ func (k *Keeper) before(owner, previous string, take func(int64) error) (items [
 	for _, t := range turns {
 		size += t.Input + t.Answer
 	}
-	if err := take(2 * size); err != nil { // as they are read, and as they are sent
+	if err := take(2 * size); err != nil { // once for reading, once for sending
 		return nil, nil, err
 	}
 	items = append(make([]byte, 0, size), "[]"...)
@@ -71,7 +71,7 @@ func (k *Keeper) before(owner, previous string, take func(int64) error) (items [
 	return items, ids, nil
 }
 
-// noPrevious says why a request can't go on.
+// noPrevious turns ErrNotFound into an error for the client.
 func noPrevious(err error, previous string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusBadRequest, Param: "previous_response_id", Code: CodePrevious,

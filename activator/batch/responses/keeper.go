@@ -13,18 +13,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Config bounds what is kept. The zero value of each field has the default that is named.
+// Config sets limits. Zero fields have the defaults that they name.
 type Config struct {
-	// MaxAnswer bounds an answer that is kept, and one event of a stream. Default 32 MiB.
+	// MaxAnswer bounds a stored answer, and one event of a stream, in bytes. Default 32 MiB.
 	MaxAnswer int
-	// MaxTurns and MaxConversation bound what a request goes on from: responses, and what was asked and answered in them. Default 500 and 32 MiB.
+	// MaxTurns and MaxConversation bound the conversation that a request continues: its responses, and the bytes of
+	// their inputs and outputs. Default 500 and 32 MiB.
 	MaxTurns        int
 	MaxConversation int64
 	// WriteTimeout is how long a client may leave an answer unread. Default 1 min.
 	WriteTimeout time.Duration
 }
 
-// Keeper keeps responses. See the package comment.
+// Keeper stores responses. See the package comment.
 type Keeper struct {
 	cfg   Config
 	store store.Store
@@ -32,7 +33,7 @@ type Keeper struct {
 	count func(result string)
 }
 
-// New makes a Keeper. count counts what became of responses that were to be kept: "kept", or "failed" where the store could not.
+// New returns a Keeper. count counts the results of storing responses: "kept", or "failed" if the store failed.
 func New(cfg Config, s store.Store, log *slog.Logger, count func(result string)) *Keeper {
 	cfg.MaxAnswer = cmp.Or(cfg.MaxAnswer, 32<<20)
 	cfg.MaxTurns = cmp.Or(cfg.MaxTurns, 500)
@@ -41,23 +42,23 @@ func New(cfg Config, s store.Store, log *slog.Logger, count func(result string))
 	return &Keeper{cfg: cfg, store: s, log: log, count: count}
 }
 
-// Turn is a request whose response is kept, or that goes on from one that is.
+// Turn is a request whose response is stored, or that continues from a stored one.
 type Turn struct {
 	Request
-	// Owner is whose the response is.
+	// Owner is the response's owner.
 	Owner string
-	// Claim is the claim of a request that is answered later, whose id the response gets; nil: it is served now. The request is done once
-	// the response is kept.
+	// Claim is the claim of a request that is answered later, whose id the response gets; nil: a direct request. The
+	// claimed request is done once the response is stored.
 	Claim *store.Later
-	// Take charges whoever pays for the body with bytes more; nil: nobody does.
+	// Take charges the body's account for n more bytes; nil: not charged.
 	Take func(n int64) error
 }
 
-// usualAnswer is the room that an answer should have before it is asked for.
+// usualAnswer is the room required for an answer before the request is served.
 const usualAnswer = 64 << 10
 
-// Serve has next serve a turn, and keeps the response where that is asked for. An error is why next was not asked: nothing is written
-// then. It blocks as long as next does, and then until the response is on disk.
+// Serve serves a turn with next, and stores the response if requested. It returns an error, without writing anything,
+// if next was not called. It blocks as long as next, and then until the response is on disk.
 func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http.Handler) error {
 	input, err := t.items()
 	if err != nil {
@@ -97,10 +98,10 @@ func (k *Keeper) Serve(w http.ResponseWriter, r *http.Request, t Turn, next http
 	return nil
 }
 
-// told is what a response says of itself that the model server can't know.
+// told sets the fields of a response that the model server can't know.
 func (t *Turn) told(response []byte, id string) []byte {
 	set := func(name string, v any) {
-		raw, _ := json.Marshal(v) // a text, a truth or nothing
+		raw, _ := json.Marshal(v) // a string, a bool or null
 		response = jsonfield.Set(response, name, raw)
 	}
 	if t.Store {

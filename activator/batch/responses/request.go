@@ -8,27 +8,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Path is where responses are asked for.
+// Path is the path of requests for responses.
 const Path = "/v1/responses"
 
-// Request is what matters here of a request for a response.
+// Request holds the relevant fields of a request for a response.
 type Request struct {
-	// Store says that the response is to be kept, and Background that its client does not wait for it.
+	// Store means that the response is stored, and Background that its client does not wait for it.
 	Store, Background bool
-	// Stream says that it is to be streamed.
+	// Stream means that it is streamed.
 	Stream bool
-	// Previous is the id of the response that it goes on from; empty: there is none.
+	// Previous is the id of the response that it continues from; empty: none.
 	Previous string
 
 	body  []byte
-	input []byte // the field, as it is written; nil: there is none
+	input []byte // the raw field; nil: missing
 }
 
-// watched are the fields that may be there once, and in one spelling.
+// watched are the fields that may occur only once, and in one spelling.
 var watched = []string{"store", "previous_response_id", "background", "input", "stream"}
 
-// Read reads a body. Of one that is no JSON object, or that asks for nothing that this package does, asks is false: it goes on as it is. An
-// error is an *[api.Error]. The body must not be changed as long as the Request is used.
+// Read parses a body. asks is false if the body is no JSON object or uses nothing of this package: it is then passed
+// on unchanged. An error is an *[api.Error]. The body must not change while the Request is used.
 func Read(body []byte) (q Request, asks bool, err error) {
 	fields := map[string][]byte{}
 	watch := jsonfield.Watch{Names: watched}
@@ -58,7 +58,7 @@ func Read(body []byte) (q Request, asks bool, err error) {
 	return q, q.Store || q.Background || q.Previous != "", nil
 }
 
-// items are those of the input, as a JSON array: a text is one message of the user's.
+// items returns the input's items as a JSON array; a text becomes one user message.
 func (q *Request) items() ([]byte, error) {
 	switch v := bytes.TrimSpace(q.input); {
 	case len(v) == 0 || string(v) == "null":
@@ -72,7 +72,7 @@ func (q *Request) items() ([]byte, error) {
 	}
 }
 
-// sent is the body that the next handler gets: with the conversation so far in front of the items. input is a JSON array.
+// sent returns the body for the next handler, with the conversation so far before the items of input, a JSON array.
 func (q *Request) sent(so []byte, input []byte) []byte {
 	body := q.body
 	if q.Previous != "" {
@@ -82,7 +82,6 @@ func (q *Request) sent(so []byte, input []byte) []byte {
 	return jsonfield.Set(body, "store", []byte("false"))
 }
 
-// join is an array of the items of two.
 func join(a, b []byte) []byte {
 	a, b = inner(a), inner(b)
 	out := make([]byte, 0, len(a)+len(b)+3)
@@ -93,7 +92,7 @@ func join(a, b []byte) []byte {
 	return append(append(out, b...), ']')
 }
 
-// inner is what is between the brackets of an array.
+// inner returns the text between the brackets of an array.
 func inner(array []byte) []byte {
 	array = bytes.TrimSpace(array)
 	return bytes.TrimSpace(array[1 : len(array)-1])

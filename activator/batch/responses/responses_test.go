@@ -18,14 +18,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// bench is a Keeper on a store of its own, in front of a model server by hand.
+// bench is a Keeper with its own store, in front of a fake model server.
 type bench struct {
 	t testing.TB
 	*Keeper
 	counted map[string]int
-	// answer answers what the model server is asked.
+	// answer answers the model server's requests.
 	answer func(w http.ResponseWriter, r *http.Request, body string)
-	asked  []string // the bodies that it was asked
+	asked  []string // the bodies of its requests
 }
 
 func newBench(t testing.TB, cfg Config, room store.Limits) *bench {
@@ -40,7 +40,7 @@ func newBench(t testing.TB, cfg Config, room store.Limits) *bench {
 	return b
 }
 
-// response is one that says how many items there were.
+// response returns one that reports the number of items.
 func response(status, body string) string {
 	var asked struct{ Input json.RawMessage }
 	_ = json.Unmarshal([]byte(body), &asked)
@@ -53,12 +53,12 @@ func response(status, body string) string {
 func say(status string) func(http.ResponseWriter, *http.Request, string) {
 	return func(w http.ResponseWriter, _ *http.Request, body string) {
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", "1000000") // that of another text
+		w.Header().Set("Content-Length", "1000000") // another text's length
 		_, _ = io.WriteString(w, response(status, body))
 	}
 }
 
-// streamOf is the events of a stream, up to the last of a kind.
+// streamOf returns the events of a stream, up to the last of a kind.
 func streamOf(last, body string) string {
 	whole := response(strings.TrimPrefix(last, "response."), body)
 	begun := strings.Replace(strings.Replace(whole, `"completed"`, `"in_progress"`, 1), `"output":[`, `"output":[],"was":[`, 1)
@@ -68,7 +68,7 @@ func streamOf(last, body string) string {
 		"event: " + last + "\ndata: {\"type\":\"" + last + "\",\"sequence_number\":2,\"response\":" + whole + "}\n\n"
 }
 
-// turn serves one, and says what its client got. cut says that the answer was.
+// turn serves one turn, and returns the client's answer. cut reports whether the answer was cut.
 func (b *bench) turn(owner, body string) (w *httptest.ResponseRecorder, cut bool) {
 	b.t.Helper()
 	q, asks, err := Read([]byte(body))
@@ -96,7 +96,7 @@ func (b *bench) turn(owner, body string) (w *httptest.ResponseRecorder, cut bool
 	return w, false
 }
 
-// said is what matters of an answer.
+// said holds the tested parts of an answer.
 type said struct {
 	ID       string
 	Status   string
@@ -114,7 +114,7 @@ func read(t testing.TB, w *httptest.ResponseRecorder) (s said) {
 	return s
 }
 
-// show finds a response.
+// show returns a response.
 func (b *bench) show(owner, id string) (said, error) {
 	w := httptest.NewRecorder()
 	if err := b.Show(w, httptest.NewRequest(http.MethodGet, Path+"/x", nil), owner, id); err != nil {
@@ -123,7 +123,7 @@ func (b *bench) show(owner, id string) (said, error) {
 	return read(b.t, w), nil
 }
 
-// TestConversation goes on from what was kept, with another model too.
+// TestConversation continues from stored responses, with another model too.
 func TestConversation(t *testing.T) {
 	b := newBench(t, Config{}, store.Limits{})
 	w, _ := b.turn("a", `{"model":"m","store":true,"input":"one","temperature":0}`)
@@ -153,7 +153,7 @@ func TestConversation(t *testing.T) {
 	if b.counted["kept"] != 2 {
 		t.Errorf("counted are %v", b.counted)
 	}
-	// What another owner asks for is not there.
+	// Another owner can't see it.
 	if _, err := b.show("b", first.ID); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("another owner's: %v", err)
 	}
@@ -161,7 +161,7 @@ func TestConversation(t *testing.T) {
 	if s := read(t, w); w.Code != http.StatusBadRequest || s.Error.Code != CodePrevious || s.Error.Param != "previous_response_id" {
 		t.Errorf("another owner goes on: %d %+v", w.Code, s)
 	}
-	// What was deleted is gone from what goes on from it, too.
+	// A deleted response is also missing from later ones.
 	if err := b.store.DeleteResponse("a", first.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// TestItems lists what was asked, with the conversation before it.
+// TestItems lists a response's input, with the conversation before it.
 func TestItems(t *testing.T) {
 	b := newBench(t, Config{}, store.Limits{})
 	w, _ := b.turn("a", `{"store":true,"input":"one"}`)
@@ -222,7 +222,8 @@ func TestItems(t *testing.T) {
 	}
 }
 
-// TestStream cuts a stream at each byte, and hands it on in pieces of each size: what is kept has ended, and the client gets the same events.
+// TestStream cuts a stream at each byte, and passes it on in pieces of each size: only complete responses are stored,
+// and the client gets the same events.
 func TestStream(t *testing.T) {
 	const body = `{"store":true,"stream":true,"input":"one"}`
 	b := newBench(t, Config{}, store.Limits{})
@@ -280,7 +281,8 @@ func pieces(text string, size int, abort bool) func(http.ResponseWriter, *http.R
 	}
 }
 
-// TestFull: where the store has no room nothing is asked; where it has none at the end, the client is not told that the response is kept.
+// TestFull: if the store is full, the model is not asked; if it is full at the end, the client is not told that the
+// response is stored.
 func TestFull(t *testing.T) {
 	b := newBench(t, Config{}, store.Limits{MaxResponses: 1})
 	b.turn("a", `{"store":true,"input":"one"}`)
@@ -308,7 +310,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers: what is no response that has ended is not kept, and an error goes on as it is.
+// TestWrongAnswers: an incomplete response is not stored, and an error is passed on unchanged.
 func TestWrongAnswers(t *testing.T) {
 	b := newBench(t, Config{MaxAnswer: 4000}, store.Limits{})
 	for name, tc := range map[string]struct {
@@ -339,7 +341,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestRead: wrong fields are named, and what asks for nothing goes on.
+// TestRead: invalid fields are named, and requests without any of the fields are passed through.
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"input":"x"}`: "", `{"store":false,"previous_response_id":null,"background":false}`: "", `no JSON`: "", `[]`: "", `{"store":null}`: "",
@@ -365,7 +367,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// FuzzStream: whatever comes in whatever pieces, nothing is kept but what has ended, and the same bytes make the same events.
+// FuzzStream: for any pieces, only complete responses are stored, and the same bytes give the same events.
 func FuzzStream(f *testing.F) {
 	f.Add(streamOf("response.completed", "{}"), 5)
 	f.Add(strings.ReplaceAll(streamOf("response.failed", "{}"), "\n", "\r\n"), 3)

@@ -15,15 +15,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Unavailable is the error of a request that needs a store which does not answer.
+// Unavailable returns the error for a request that needs an unavailable store.
 func Unavailable() *api.Error {
 	return api.Errorf(http.StatusServiceUnavailable, "storage_unavailable", "%v: try again", store.ErrUnavailable).WithRetryAfter(retry)
 }
 
-// retry is when a client is asked to try again.
+// retry is the Retry-After while the store is unavailable.
 const retry = 5 * time.Second
 
-// Missing says which response is not there.
+// Missing turns ErrNotFound into an error that names the response.
 func Missing(err error, id string) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &api.Error{Status: http.StatusNotFound, Param: "response_id", Message: fmt.Sprintf("there is no response %.80q", id)}
@@ -31,7 +31,8 @@ func Missing(err error, id string) error {
 	return err
 }
 
-// Show answers with a response that is kept. An error is what to answer instead; store.ErrNotFound where there is none.
+// Show answers with a stored response. If it returns an error, it has written nothing; store.ErrNotFound: there is no
+// such response.
 func (k *Keeper) Show(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	if v := r.URL.Query().Get("stream"); v != "" && v != "false" {
 		return api.BadRequest("stream", "the events of a stored response are not kept, so that it can't be had as a stream: leave stream out")
@@ -54,7 +55,7 @@ const (
 	mostItems  = 100
 )
 
-// page is a list of items, as OpenAI's clients read it.
+// page is a list of items, in the format of OpenAI's clients.
 type page struct {
 	Object string            `json:"object"`
 	Data   []json.RawMessage `json:"data"`
@@ -63,8 +64,8 @@ type page struct {
 	More   bool              `json:"has_more"`
 }
 
-// Items answers with what a response was asked: with the conversation that it goes on from, as far as that is still there. An error is as of
-// [Keeper.Show].
+// Items answers with a response's input: with the conversation that it continues, as far as that still exists. Errors
+// are those of [Keeper.Show].
 func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string) error {
 	v := r.URL.Query()
 	limit, newest, after := usualItems, true, v.Get("after")
@@ -85,7 +86,7 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	if err != nil {
 		return err
 	}
-	at := func(n int) int { // the place of the nth of the list
+	at := func(n int) int { // the index of the list's nth item
 		if newest {
 			return len(ids) - 1 - n
 		}
@@ -112,7 +113,7 @@ func (k *Keeper) Items(w http.ResponseWriter, r *http.Request, owner, id string)
 	return nil
 }
 
-// asked are the items that a response was asked, the oldest first, and their ids.
+// asked returns the items of a response's input, the oldest first, and their ids.
 func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage, err error) {
 	turns, err := k.turns(owner, id)
 	if err != nil && (!errors.Is(err, store.ErrNotFound) || len(turns) == 0) {
@@ -121,7 +122,7 @@ func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage,
 	for n, t := range turns {
 		input, answer, err := k.store.ReadResponse(t)
 		if errors.Is(err, store.ErrNotFound) && n < len(turns)-1 {
-			ids, items = nil, nil // it was deleted just now
+			ids, items = nil, nil // it was just deleted
 			continue
 		} else if err != nil {
 			return nil, nil, err
@@ -145,18 +146,18 @@ func (k *Keeper) asked(owner, id string) (ids []string, items []json.RawMessage,
 	return ids, items, nil
 }
 
-// listed is an item as a list has it: with its type, an id, and content in parts.
+// listed returns an item in the form of a list: with its type, an id, and content in parts.
 func listed(item []byte, name string) (id string, said []byte) {
 	said = bytes.Clone(item)
 	var read struct {
 		ID, Type, Role string
 		Content        json.RawMessage
 	}
-	_ = json.Unmarshal(item, &read) // what is no object was refused by the model server
+	_ = json.Unmarshal(item, &read) // the model server has refused non-objects
 	if len(item) == 0 || item[0] != '{' {
 		return "item_" + name, said
 	}
-	text := func(s string) []byte { raw, _ := json.Marshal(s); return raw } // a text always marshals
+	text := func(s string) []byte { raw, _ := json.Marshal(s); return raw } // a string always marshals
 	if read.Type == "" {
 		read.Type = "message"
 		said = jsonfield.Set(said, "type", text(read.Type))
@@ -184,5 +185,5 @@ func listed(item []byte, name string) (id string, said []byte) {
 	return read.ID, said
 }
 
-// prefixes are those of ids of items, as OpenAI's.
+// prefixes are the prefixes of items' ids, as at OpenAI.
 var prefixes = map[string]string{"message": "msg_", "function_call": "fc_", "function_call_output": "fc_", "reasoning": "rs_"}

@@ -15,33 +15,33 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// mode is what a writer makes of an answer.
+// mode is how a writer handles an answer.
 type mode int
 
 const (
 	unknown mode = iota // its header has not come
-	passed              // it goes on as it is
-	whole               // it is kept back until its end
-	events              // each event goes on as soon as it is whole
+	passed              // passed on unchanged
+	whole               // delayed until its end
+	events              // each whole event is passed on at once
 )
 
-// writer is where the next handler writes an answer. It belongs to the goroutine that serves the request.
+// writer receives an answer from the next handler. It belongs to the goroutine that serves the request.
 type writer struct {
 	w    http.ResponseWriter
 	r    *http.Request
 	k    *Keeper
 	turn *Turn
 
-	kept   store.Response // what is kept, once the answer is whole
-	before []string       // the responses that it goes on from
+	kept   store.Response // to be stored, once the answer is whole
+	before []string       // the ids of the previous responses
 	input  []byte
 
 	mode   mode
 	status int
-	buf    []byte // of an answer what has come, of a stream the event that is not whole
+	buf    []byte // the answer so far, or a stream's incomplete event
 	split  relay.Splitter
 	over   bool // nothing more is passed on
-	done   bool // the response is kept
+	done   bool // the response is stored
 	failed bool // the stream has had an error
 	number int  // of the next event
 }
@@ -49,10 +49,10 @@ type writer struct {
 // Header implements [http.ResponseWriter].
 func (w *writer) Header() http.Header { return w.w.Header() }
 
-// Unwrap is for a [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (w *writer) Unwrap() http.ResponseWriter { return w.w }
 
-// FlushError sends what may be sent.
+// FlushError sends the buffered output, if that is allowed yet.
 func (w *writer) FlushError() error {
 	if w.mode == whole {
 		return nil
@@ -60,7 +60,7 @@ func (w *writer) FlushError() error {
 	return http.NewResponseController(w.w).Flush()
 }
 
-// WriteHeader decides what becomes of the answer.
+// WriteHeader determines the mode of the answer.
 func (w *writer) WriteHeader(status int) {
 	if status < http.StatusOK {
 		w.w.WriteHeader(status)
@@ -83,7 +83,8 @@ func (w *writer) WriteHeader(status int) {
 	}
 }
 
-// Write implements [http.ResponseWriter]. What follows an error of this writer's own is dropped: the handler's answer has its end all the same.
+// Write implements [http.ResponseWriter]. Output after an error from this writer is dropped, but the handler's answer
+// is still read to its end.
 func (w *writer) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	most := w.k.cfg.MaxAnswer
@@ -118,17 +119,17 @@ func tooLarge(most int) *api.Error {
 	return e
 }
 
-// finish ends what the handler has ended without a panic.
+// finish completes the answer after the handler has returned without a panic.
 func (w *writer) finish() {
 	switch {
-	case w.mode == events && !w.over && len(w.buf) > 0: // the last event has no empty line behind it
+	case w.mode == events && !w.over && len(w.buf) > 0: // no empty line follows the last event
 		_ = w.pass(append(w.buf, "\n\n"...)) // the client may have left: nothing to do about it
 	case w.mode == whole:
 		w.answer()
 	}
 }
 
-// answer sends an answer in JSON, once it is kept.
+// answer stores an answer in JSON and then sends it.
 func (w *writer) answer() {
 	body, err := w.buf, error(nil)
 	if w.over {
@@ -155,7 +156,7 @@ func (w *writer) answer() {
 	api.WriteError(w.w, w.explain(err))
 }
 
-// keep keeps a response where that is asked for, and returns it as its client gets it.
+// keep stores a response if requested, and returns it as the client gets it.
 func (w *writer) keep(response []byte) ([]byte, error) {
 	output, _ := jsonfield.Find(response, "output")
 	raw, _ := jsonfield.Find(response, "status")
@@ -184,7 +185,6 @@ func (w *writer) keep(response []byte) ([]byte, error) {
 	return response, nil
 }
 
-// explain is err as the client is told it.
 func (w *writer) explain(err error) *api.Error {
 	var e *api.Error
 	if errors.As(err, &e) {
@@ -207,7 +207,7 @@ func (w *writer) explain(err error) *api.Error {
 	return e
 }
 
-// pass passes whole events on. The last one of a response is passed on once the response is kept.
+// pass passes whole events on. The last one of a response is passed on once the response is stored.
 func (w *writer) pass(all []byte) error {
 	var split relay.Splitter
 	for rest := all; len(rest) > 0 && !w.over; {
@@ -224,7 +224,7 @@ func (w *writer) pass(all []byte) error {
 	return nil
 }
 
-// first is how many bytes of whole events are the first one.
+// first returns the length of the first of several whole events.
 func first(split *relay.Splitter, all []byte) int {
 	for at := 0; at < len(all); {
 		line := bytes.IndexAny(all[at:], "\r\n") + 1
@@ -239,14 +239,13 @@ func first(split *relay.Splitter, all []byte) int {
 	return len(all)
 }
 
-// fail ends a stream with an error.
 func (w *writer) fail(e *api.Error) error {
 	w.over = true
 	_, err := w.w.Write(api.StreamResponses.Error(e, w.number))
 	return err
 }
 
-// event is an event as the client gets it.
+// event returns an event as the client gets it.
 func (w *writer) event(event []byte) ([]byte, error) {
 	data, head := dataOf(event)
 	number := w.number
@@ -259,13 +258,13 @@ func (w *writer) event(event []byte) ([]byte, error) {
 	fault, _ := jsonfield.Find(data, "error")
 	last := is(kind, head, "response.completed", "response.incomplete", "response.failed")
 	switch {
-	case !last && (is(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null is none
+	case !last && (is(kind, head, "error") || len(fault) > 0 && fault[0] != 'n'): // null counts as no error
 		w.failed = true
 		return event, nil
 	case last, !w.done && !w.failed && isLast(event):
 		var err error
 		if response, err = w.keep(response); err != nil {
-			w.number = max(number, w.number-1) // the error has its place
+			w.number = max(number, w.number-1) // the error takes its place
 			return nil, err
 		}
 	case len(response) == 0 || response[0] != '{':
@@ -287,8 +286,8 @@ func errNoEvent() *api.Error {
 	return api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "the runtime sent an event that is not valid JSON")
 }
 
-// is says whether an event is of one of these kinds, by its type or a name: clients differ in what they look at, and in which name they
-// take where an event has two.
+// is reports whether an event has one of these kinds, by its type or a name. Clients differ in which of the two they
+// read, and in which name they use if there are several.
 func is(kind, lines []byte, any ...string) bool {
 	if len(kind) > 1 && kind[0] == '"' && slices.Contains(any, string(jsonfield.Text(kind))) {
 		return true
@@ -301,17 +300,16 @@ func is(kind, lines []byte, any ...string) bool {
 	return false
 }
 
-// isLast says whether a stream is told as whole that ends with the event.
+// isLast reports whether a stream that ends with the event is complete.
 func isLast(event []byte) bool {
 	judge := relay.NewJudge(api.StreamResponses)
 	judge.See(event)
 	return judge.Whole(false)
 }
 
-// ends says whether data ends a stream.
 func ends(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
-// count notes the number of an event, so that an error that follows has the next one.
+// count records the number of an event, so that a following error gets the next one.
 func (w *writer) count(data []byte) {
 	if raw, found := jsonfield.Find(data, "sequence_number"); found {
 		if n, err := strconv.Atoi(string(raw)); err == nil {
@@ -320,7 +318,7 @@ func (w *writer) count(data []byte) {
 	}
 }
 
-// dataOf is the data of an event, and its other lines.
+// dataOf returns the data of an event, and its other lines.
 func dataOf(event []byte) (data, others []byte) {
 	for rest := event; len(rest) > 0; {
 		line := rest

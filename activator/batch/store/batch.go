@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// States of a batch, as OpenAI calls them.
+// The states of a batch, in OpenAI's terms.
 const (
 	Validating = "validating"
 	Failed     = "failed"
@@ -17,44 +17,45 @@ const (
 // Batch is the record of a batch.
 type Batch struct {
 	ID, Owner string
-	// Input is the file with its lines, Endpoint the path that they ask, Window how long it may take, as the client wrote it.
+	// Input is the file with its lines, Endpoint the path that they request, and Window the completion window as the
+	// client wrote it.
 	Input, Endpoint, Window string
-	// Messages says that it is one of Anthropic's: its files are not among its owner's.
+	// Messages means that it is one of Anthropic's: its files are not among its owner's.
 	Messages bool
-	// Caller is who it came from: the caller's own business.
+	// Caller identifies the creator, in the caller's own format.
 	Caller   []byte
 	Metadata map[string]string
-	// KeepOutput is how long its output is kept; 0: as long as the store keeps things.
+	// KeepOutput is how long its output is kept; 0: as long as the store's default.
 	KeepOutput time.Duration
 
 	Status  string
 	Created time.Time
-	Expires time.Time // when it is too late
-	// When it came into the states; zero: it did not.
+	Expires time.Time // the deadline
+	// When it entered the states; zero: not yet.
 	Began, Finalized, Ended_, CancelAsked time.Time //nolint:revive // Ended is a method
-	Faults                                []Fault   // of an input that failed
+	Faults                                []Fault   // of an invalid input
 
 	Total, Completed, Failed int
-	Abandoned                int // of the failed, those that were not answered when the batch ended
+	Abandoned                int // of the failed lines, those unanswered at the end of the batch
 	Tokens                   Tokens
-	Model                    string // of all lines; empty: there are several
+	Model                    string // of all lines; empty: several
 
 	Epoch uint64
-	// OutID and ErrID are the files that it makes, where there is something to be in them.
+	// OutID and ErrID are the files that it creates, unless they would be empty.
 	OutID, ErrID       string
 	OutBytes, ErrBytes int64
 }
 
-// Tokens are what answers say that they took.
+// Tokens are the tokens reported in answers.
 type Tokens struct{ Input, Cached, Output, Reasoning int64 }
 
-// Fault is what is wrong with a line of an input, or with all of it (line 0).
+// Fault is an error in a line of an input, or in all of it (line 0).
 type Fault struct {
 	Code, Message, Param string
 	Line                 int
 }
 
-// Ended says whether nothing more happens to the batch.
+// Ended reports whether the batch has a final status.
 func (b *Batch) Ended() bool {
 	switch b.Status {
 	case Failed, Completed, Expired, Cancelled:
@@ -69,7 +70,7 @@ const (
 	PrefixMessages = "msgbatch_"
 )
 
-// Prefix is that of the ids of such batches.
+// Prefix returns the prefix of the ids of such batches.
 func (b *Batch) Prefix() string {
 	if b.Messages {
 		return PrefixMessages
@@ -83,7 +84,7 @@ const (
 	PurposeMessages = "message_batch_output"
 )
 
-// Purpose is that of the files that it makes.
+// Purpose returns the purpose of the batch's output files.
 func (b *Batch) Purpose() string {
 	if b.Messages {
 		return PurposeMessages
@@ -91,23 +92,23 @@ func (b *Batch) Purpose() string {
 	return "batch_output"
 }
 
-// Result is what became of a line.
+// Result is the result of a line.
 type Result struct {
-	// Line is its number, from 0.
+	// Line is its index, from 0.
 	Line int
-	// OK says that it was answered, with 2xx.
+	// OK means that it was answered with a 2xx status.
 	OK bool
-	// Text is its line in the output, or where it is not OK among the errors, with its end.
+	// Text is its line in the output, or in the errors if it is not OK, including the newline.
 	Text   []byte
 	Tokens Tokens
-	// Abandoned says that it was not answered when the batch ended.
+	// Abandoned means that it was unanswered at the end of the batch.
 	Abandoned bool
 }
 
-// Hidden says that no list has the file.
+// Hidden reports whether lists leave out the file.
 func (f *File) Hidden() bool { return f.Purpose == MessagesInput || f.Purpose == PurposeMessages }
 
-// Expiry is until when the files of a batch are kept that ends now, in a store that keeps things for so long.
+// Expiry returns when the files of a batch that ends now expire, in a store with that default.
 func (b *Batch) Expiry(now time.Time, keep time.Duration) time.Time {
 	if b.KeepOutput > 0 {
 		keep = min(keep, b.KeepOutput)
@@ -131,7 +132,8 @@ func (b *Batch) Add(r Result) {
 	b.Tokens.Reasoning += r.Tokens.Reasoning
 }
 
-// AskCancel asks for the end of the batch. ErrState: it has ended, or is about to. Asked twice it does nothing.
+// AskCancel requests the cancellation of the batch. ErrState: it has ended, or is about to. Repeating it has no
+// effect.
 func (b *Batch) AskCancel(now time.Time) error {
 	switch b.Status {
 	case Validating, InProgress:

@@ -1,18 +1,19 @@
-// Package store is the contract of what keeps what clients leave at the front door: files, batches, requests that are answered later, and
-// responses. Two stores fulfil it: a folder of one process (package folder), and an S3 bucket of as many as are wanted (package bucket). Both pass the suite of
-// package storetest. Package place opens the one that is asked for.
+// Package store defines the store of clients' data at the front door: files, batches, later requests, and responses.
+// There are two implementations: a folder of one process (package folder), and an S3 bucket of any number (package
+// bucket). Both pass the tests of package storetest. Package place opens the configured one.
 //
-// The package knows nothing of HTTP and of models, and decides nothing about order.
+// The package knows nothing of HTTP or models, and decides nothing about order.
 //
 // The life of one batch:
 //
-//  1. [Batches.NewBatch] takes it in. Its owner finds it by its id; for all others there is none.
-//  2. [Store.Watch] tells of it who works at what is in the store.
-//  3. [Batches.Claim] gives it to one of them, with a new epoch: whoever had it before can record nothing any more. The claim knows
-//     which lines are done.
-//  4. [Claim.Record] adds results, all of them or none, under the claim's epoch. So a line has one result, or none.
-//  5. [Claim.Finish] makes files of the results. Their ids were chosen with the batch's, so that it can be done again after a kill in between.
+// 1. [Batches.NewBatch] stores it. Its owner finds it by its id; for others it does not exist.
+//  2. [Store.Watch] reports it to the store's users.
+//  3. [Batches.Claim] gives it to one of them, with a new epoch: an earlier claim can no longer record anything. The
+//     claim knows which lines are done.
+//  4. [Claim.Record] adds results, all or none, under the claim's epoch. So a line has at most one result.
+//  5. [Claim.Finish] creates files of the results. Their ids were chosen with the batch's, so that it can be
+//     repeated after a kill in between.
 //
-// A request that is answered later is claimed and finished in the same way ([Laters.ClaimLater], [Laters.FinishLater]), or a response takes its place
-// ([Responses.KeepResponse]).
+// A later request is claimed and finished in the same way ([Laters.ClaimLater], [Laters.FinishLater]), or a response
+// replaces it ([Responses.KeepResponse]).
 package store

@@ -10,15 +10,15 @@ import (
 	crand "crypto/rand"
 )
 
-// ids are written with an alphabet that keeps their order: so records of an owner lie in the order in which they came.
+// ids is an encoding that preserves order, so that an owner's records are sorted by time.
 var ids = base32.HexEncoding.WithPadding(base32.NoPadding)
 
-// IDs makes ids that nobody can guess and that grow with the time. The zero value is ready; it is safe for many goroutines.
+// IDs generates unguessable ids that grow with time. The zero value is ready; it is safe for concurrent use.
 type IDs struct {
-	last atomic.Int64 // of the times in ids, in nanoseconds
+	last atomic.Int64 // the last time in an id, in nanoseconds
 }
 
-// New is an id, and its time.
+// New returns a new id and its time.
 func (i *IDs) New(prefix string) (string, time.Time) {
 	now := time.Now()
 	for {

@@ -14,49 +14,49 @@ type File struct {
 	Expires       time.Time
 }
 
-// Query says which part of a list is wanted.
+// Query selects a part of a list.
 type Query struct {
-	// After is the id of the last one that was seen; empty: from the beginning.
+	// After is the id of the last one seen; empty: from the beginning.
 	After string
-	// Limit is how many.
+	// Limit bounds the number of results.
 	Limit int
-	// Oldest has the oldest ones first; else the newest are.
+	// Oldest sorts the oldest first; otherwise the newest are.
 	Oldest bool
 }
 
 // Later is the record of a request that is answered later.
 type Later struct {
 	ID, Owner string
-	Caller    []byte // who it came from: the caller's own business
+	Caller    []byte // identifies the sender, in the caller's own format
 	Method    string
 	URI       string
 	Header    http.Header
 	Created   time.Time
 	Deadline  time.Time // when it is given up
 	Epoch     uint64
-	Holder    string // who has claimed it, where a store has several users; empty: nobody, or it has one
-	Bytes     int64  // of the body, or once there is one of the answer's
+	Holder    string // the claiming user, if the store has several; empty: none, or a store of one user
+	Bytes     int64  // of the body, or once answered, of the answer
 
-	Ended   time.Time // zero: there is no answer yet
-	Expires time.Time // when the answer is forgotten
+	Ended   time.Time // zero: not answered yet
+	Expires time.Time // when the answer is deleted
 	Status  int
 	Answer  http.Header
 }
 
-// Done says whether it was answered.
+// Done reports whether it was answered.
 func (l *Later) Done() bool { return !l.Ended.IsZero() }
 
-// Response is the record of a response that a client wants to find again.
+// Response is the record of a stored response.
 type Response struct {
 	ID, Owner string
-	// Previous is the response that it goes on from; empty: it begins a conversation.
+	// Previous is the response that it continues from; empty: it begins a conversation.
 	Previous string
-	// Status is OpenAI's word for how it ended.
+	// Status is OpenAI's status at its end.
 	Status string
-	// Background says that its client did not wait for it.
+	// Background means that its client did not wait for it.
 	Background bool
 	Created    time.Time
 	Expires    time.Time
-	// Input and Answer are the bytes of what was asked and of what was answered.
+	// Input and Answer are the sizes of its input and answer, in bytes.
 	Input, Answer int64
 }

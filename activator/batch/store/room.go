@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Limits bound what a store takes. The zero value of each field has the default that is named.
+// Limits bound a store. Zero fields have the defaults that they name.
 type Limits struct {
-	// MaxBytes bounds all bodies together. Default 10 GiB. One owner has at most half of it, but for the one of everybody.
+	// MaxBytes bounds all bodies together. Default 10 GiB. One owner has at most half of it, except the owner Shared.
 	MaxBytes int64
-	// Keep is how long something is kept, from its end, unless its client says less. Default 30 days.
+	// Keep is how long something is kept after its end, unless its client specifies less. Default 30 days.
 	Keep time.Duration
 	// MaxResponses bounds the responses of one owner. Default 100,000.
 	MaxResponses int
-	// Shared is the owner whose things are everybody's; empty: there is none.
+	// Shared is the owner that all clients without a key share; empty: none.
 	Shared string
 }
 
-// WithDefaults has the defaults in the place of zeros.
+// WithDefaults replaces zero fields with their defaults.
 func (l Limits) WithDefaults() Limits {
 	l.MaxBytes = cmp.Or(l.MaxBytes, 10<<30)
 	l.Keep = cmp.Or(l.Keep, 30*24*time.Hour)
@@ -27,41 +27,41 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Used is what owners have.
+// Used is the use of each owner.
 type Used struct {
 	Bytes     map[string]int64
 	Responses map[string]int
 }
 
-// Room is the account of what owners have, within limits. It is safe for many goroutines.
+// Room tracks owners' use within limits. It is safe for concurrent use.
 type Room struct {
 	limits Limits
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	used Used
 	all  int64
 }
 
-// NewRoom makes an account of nothing.
+// NewRoom returns an empty Room.
 func NewRoom(l Limits) *Room {
 	return &Room{limits: l.WithDefaults(), used: Used{Bytes: map[string]int64{}, Responses: map[string]int{}}}
 }
 
-// Bytes is what all have together.
+// Bytes returns the total bytes of all owners.
 func (r *Room) Bytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all
 }
 
-// Responses is how many an owner has.
+// Responses returns the number of an owner's responses.
 func (r *Room) Responses(owner string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.used.Responses[owner]
 }
 
-// Count adds to what an owner has, without a limit.
+// Count adds n bytes to an owner's use, without a limit.
 func (r *Room) Count(owner string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Room) Count(owner string, n int64) {
 	}
 }
 
-// Take adds to what an owner has, or says why it can't: ErrFull.
+// Take adds n bytes to an owner's use, or returns ErrFull.
 func (r *Room) Take(owner string, n int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Room) Take(owner string, n int64) error {
 	return nil
 }
 
-// Fits says why n bytes more and a response can't be kept now.
+// Fits returns why n more bytes and a response can't be stored now.
 func (r *Room) Fits(owner string, n int64) error {
 	if err := r.Take(owner, n); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (r *Room) Fits(owner string, n int64) error {
 	return r.TakeResponses(owner, 0)
 }
 
-// TakeResponses counts n responses more of an owner, or says why there can't be one more: ErrFull.
+// TakeResponses adds n responses to an owner's use, or returns ErrFull.
 func (r *Room) TakeResponses(owner string, n int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *Room) TakeResponses(owner string, n int) error {
 	return nil
 }
 
-// CountResponses adds n to the responses of an owner, without a limit.
+// CountResponses adds n to an owner's responses, without a limit.
 func (r *Room) CountResponses(owner string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *Room) CountResponses(owner string, n int) {
 	}
 }
 
-// Set replaces the account by what was counted.
+// Set replaces the use with a fresh count.
 func (r *Room) Set(u Used) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

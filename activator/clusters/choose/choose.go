@@ -1,17 +1,16 @@
-// Package choose decides which clusters get the demand of a function that several
-// of them serve. It is pure.
+// Package choose divides a function's demand among the clusters that serve it. It is pure.
 //
 // The rules of [Split], in order:
 //
-//  1. A cluster that can't have the function, or is left out, gets nothing.
-//  2. Clusters are ordered by the expected time to first token there: the way to the cluster,
-//     and what it says of its wake or start; where it says nothing, a wake takes [UnknownWake] and a start
-//     [UnknownStart]. Times that are within [Near] of one another are the same. Then the one with the smaller share of its places in use comes first,
-//     then the cheaper one, then the nearer one, then the one whose name comes first.
-//  3. The first one gets as much of the demand as it can have awake; the next one the rest, where another
-//     instance would be there before those of the first have worked it off.
-//  4. Whoever had the demand before keeps it as long as it is not much worse ([Stay]): two clusters that are alike
-//     must not take turns in waking.
+// 1. A cluster that can't have the function, or is excluded, gets nothing.
+//  2. Clusters are ordered by the expected time to the first token there: the way to the cluster plus its reported
+//     time of a wake or start. If it reports none, a wake takes [UnknownWake] and a start [UnknownStart]. Times
+//     within [Near] of one another count as equal. Then the smaller share of used slots comes first, then the
+//     cheaper, the nearer, and the first by name.
+//  3. The first one gets as much of the demand as it can have awake. The next one gets the rest, if an instance
+//     there would be ready before the first ones have worked it off.
+//  4. A cluster that had the demand before keeps it unless another is much better ([Stay]): two equal clusters must
+//     not take turns in waking.
 package choose
 
 import (
@@ -22,37 +21,37 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Times of the rules.
+// Durations in the rules.
 const (
 	UnknownWake  = 5 * time.Second
 	UnknownStart = time.Minute
-	// Near is how much two expected times may differ and be the same.
+	// Near is the largest difference between expected times that count as equal.
 	Near = api.SameWay
-	// Stay is how much sooner another cluster must have the first token to get the demand of one that has it.
+	// Stay is how much sooner another cluster must have the first token to take over the demand.
 	Stay = 2 * time.Second
 )
 
-// Cluster is one cluster as it stands for one function.
+// Cluster is one cluster's state for one function.
 type Cluster struct {
 	Name string
-	// State is that of the instance there that takes a request soonest.
+	// State is the state of the instance there that can accept a request soonest.
 	State api.State
-	// Expected is the time until an instance is awake, as the cluster says; 0: it does not know, or one is.
+	// Expected is the time until an instance is awake, as reported; 0: unknown, or one is awake.
 	Expected time.Duration
-	// Way is the time of a message there and back.
+	// Way is the round-trip time to the cluster.
 	Way time.Duration
-	// Running of all Slots are in use, of instances that are awake.
+	// Running is how many of the Slots of awake instances are in use.
 	Running, Slots int
-	// Concurrency is how many requests one instance takes, MaxScale how many instances there may be; 0: unbounded.
+	// Concurrency is the number of slots of an instance; MaxScale bounds the instances; 0: unbounded.
 	Concurrency, MaxScale int
 	Cost                  float64
-	// Out says that it gets nothing: it failed, it is leaving, or the caller must not be seen there.
+	// Out excludes the cluster: it failed, it is leaving, or it may not see the caller's requests.
 	Out bool
-	// Had says that it had demand the last time.
+	// Had means that it had demand the last time.
 	Had bool
 }
 
-// FirstToken is the expected time to the first token of a request that is sent there now.
+// FirstToken returns the expected time to the first token of a request that is sent there now.
 func (c Cluster) FirstToken() time.Duration {
 	switch {
 	case c.State == api.Awake:
@@ -65,8 +64,8 @@ func (c Cluster) FirstToken() time.Duration {
 	return c.Way + UnknownStart
 }
 
-// Soonest is the state of that instance which takes a request soonest, and the time until it is awake; 0: nobody knows, or it is. Without one that
-// is awake, asleep, or on its way there the state is gone.
+// Soonest returns the state of the instance that can accept a request soonest, and the time until it is awake; 0:
+// unknown, or it is awake. If no instance is awake, asleep, or between the two, the state is gone.
 func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expected time.Duration) {
 	order := []api.State{api.Awake, api.Starting, api.Asleep, api.Draining}
 	state, best := api.Gone, len(order)
@@ -79,7 +78,7 @@ func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expecte
 		switch state, expected = st.State, 0; state {
 		case api.Starting:
 			expected = max(st.LoadTime-now.Sub(st.Since), 0)
-		case api.Asleep, api.Draining: // it goes to sleep, and then it can be woken
+		case api.Asleep, api.Draining: // once asleep it can be woken
 			expected = st.WakeTime
 		default:
 		}
@@ -87,7 +86,6 @@ func Soonest(list []api.InstanceStatus, now time.Time) (state api.State, expecte
 	return state, expected
 }
 
-// share is the part of the slots that is in use.
 func (c Cluster) share() float64 {
 	if c.Slots == 0 {
 		return 0
@@ -95,7 +93,7 @@ func (c Cluster) share() float64 {
 	return float64(c.Running) / float64(c.Slots)
 }
 
-// room is how many requests can run there at once, with all instances awake; -1: unbounded.
+// room returns how many requests can run there with all instances awake; -1: unbounded.
 func (c Cluster) room() int {
 	if c.MaxScale == 0 {
 		return -1
@@ -103,11 +101,11 @@ func (c Cluster) room() int {
 	return max(c.MaxScale*max(c.Concurrency, 1)-c.Running, 0)
 }
 
-// Order sorts clusters: the one that should have the next request first. It drops those that get none.
+// Order sorts clusters, best first, and drops the excluded ones.
 func Order(clusters []Cluster) []Cluster {
 	list := slices.DeleteFunc(slices.Clone(clusters), func(c Cluster) bool { return c.Out })
 	slices.SortFunc(list, func(a, b Cluster) int { return cmp.Compare(a.rank(), b.rank()) })
-	// Those that are near the first of a run are as good as it: they are ordered by what else counts.
+	// Clusters near the first of a run count as equal to it: the other criteria order them.
 	for from := 0; from < len(list); {
 		to := from + 1
 		for to < len(list) && list[to].rank()-list[from].rank() <= Near {
@@ -121,7 +119,7 @@ func Order(clusters []Cluster) []Cluster {
 	return list
 }
 
-// rank is the time that a cluster is ordered by.
+// rank returns the time that orders a cluster.
 func (c Cluster) rank() time.Duration {
 	if c.Had && c.State != api.Awake {
 		return max(c.FirstToken()-Stay, c.Way)
@@ -135,8 +133,8 @@ type Part struct {
 	Waiting int
 }
 
-// Split divides waiting requests among clusters, each of which takes a request for about took; 0: nobody knows.
-// The parts are in order; together they are waiting, or less where no cluster has room for all.
+// Split divides waiting requests among clusters. took is how long a cluster takes for a request; 0: unknown. The
+// parts are in order. Their sum is waiting, or 0 if there is no cluster to take any.
 func Split(clusters []Cluster, waiting int, took time.Duration) []Part {
 	var parts []Part
 	list := Order(clusters)
@@ -156,13 +154,13 @@ func Split(clusters []Cluster, waiting int, took time.Duration) []Part {
 			waiting -= take
 		}
 	}
-	if waiting > 0 && len(parts) > 0 { // nobody else is sooner
+	if waiting > 0 && len(parts) > 0 { // no other cluster is sooner
 		parts[0].Waiting += waiting
 	}
 	return parts
 }
 
-// before is how many requests c has begun by the time that another one has its first token.
+// before returns how many requests c has begun by the time that another cluster has its first token.
 func (c Cluster) before(other, took time.Duration) int {
 	slots := max(c.Slots-c.Running, 0)
 	if c.State != api.Awake {

@@ -75,8 +75,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestRandom: whatever there is, all demand goes somewhere if anybody can have it, nothing to who is out, and the order in which
-// clusters are given does not matter.
+// TestRandom: all demand is assigned if any cluster can take it, none to excluded clusters, and the order of the
+// input does not matter.
 func TestRandom(t *testing.T) {
 	states := []api.State{api.Awake, api.Asleep, api.Starting, api.Gone, api.Draining, api.Unhealthy}
 	for seed := range uint64(2000) {
@@ -115,7 +115,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-// TestSoonest: an instance on its way to sleep is not gone, and comes behind those that are further.
+// TestSoonest: an instance on its way to sleep is not gone, and comes after those that are closer to serving.
 func TestSoonest(t *testing.T) {
 	draining, asleep := api.InstanceStatus{State: api.Draining, WakeTime: 3 * time.Second}, api.InstanceStatus{State: api.Asleep, WakeTime: time.Second}
 	for _, tt := range []struct {

@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "replace the answers in transcripts by those given")
 
-// Run runs each transcript that matches pattern. start makes a fresh thing for
-// one transcript; the function that it returns does one command.
+// Run runs each transcript that matches pattern. start creates a fresh instance of the code under test for each
+// transcript; the function that it returns runs one command.
 func Run(t *testing.T, pattern string, start func(t *testing.T) func(command string, args []string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -53,7 +53,7 @@ func Run(t *testing.T, pattern string, start func(t *testing.T) func(command str
 	}
 }
 
-// replay returns the transcript with the answers that do gives.
+// replay returns the transcript with the answers from do.
 func replay(text string, do func(command string, args []string) string) string {
 	var out strings.Builder
 	answer := false

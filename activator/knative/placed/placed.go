@@ -28,20 +28,20 @@ import (
 const (
 	LabelPlaced        = "clusters.rouse.dev/placed"
 	AnnotationFronts   = "clusters.rouse.dev/fronts"   // JSON: the names of its front doors
-	AnnotationManifest = "clusters.rouse.dev/manifest" // the hash of what it was made from
+	AnnotationManifest = "clusters.rouse.dev/manifest" // the hash of its manifest
 )
 
-// Config says what may be created.
+// Config is an Applier's configuration.
 type Config struct {
-	// Namespace is the only one that Services are created in.
+	// Namespace is the namespace in which all Services are created.
 	Namespace string
-	// Images are those of the runtimes that are accepted.
+	// Images are the images of the accepted runtimes.
 	Images map[string]string
-	// Models are those that they may have, as in [config.Accept].
+	// Models are the allowed model references, as in [config.Accept].
 	Models []string
 }
 
-// Namespace is the one namespace that patterns of functions name.
+// Namespace returns the one namespace in patterns of functions.
 func Namespace(patterns []string) (string, error) {
 	var one string
 	for _, p := range patterns {
@@ -57,7 +57,7 @@ func Namespace(patterns []string) (string, error) {
 	return one, nil
 }
 
-// Validate reports the first field that is wrong, and what it should be.
+// Validate returns an error for the first invalid field, with the valid values.
 func (c Config) Validate() error {
 	switch {
 	case c.Namespace == "" || path.Clean(c.Namespace) != c.Namespace:
@@ -73,17 +73,17 @@ func (c Config) Validate() error {
 	return config.Accept{Models: c.Models}.Validate()
 }
 
-// Applier creates and removes Services. It implements clusteragent.Applier; its methods are safe for many goroutines, and those
-// that the cluster's watch calls do nothing for nil.
+// Applier creates and removes Services. It implements clusteragent.Applier. Its methods are safe for concurrent use,
+// and those that the cluster's watch calls do nothing on nil.
 type Applier struct {
 	cfg      Config
 	services servingclient.ServiceInterface
 
 	mu     sync.Mutex
-	owners map[api.FunctionName][]string // of what this package has made, as the watch has it; lists are replaced, never changed
+	owners map[api.FunctionName][]string // of this package's Services, from the watch; lists are replaced, never changed
 }
 
-// New makes an Applier that creates Services by a client. It does nothing yet.
+// New returns an Applier that creates Services with a client.
 func New(cfg Config, client servingclient.ServicesGetter) (*Applier, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func New(cfg Config, client servingclient.ServicesGetter) (*Applier, error) {
 	return &Applier{cfg: cfg, services: client.Services(cfg.Namespace), owners: map[api.FunctionName][]string{}}, nil
 }
 
-// See takes in a Service of the cluster, and says whether other front doors have it now.
+// See handles a Service of the cluster, and reports whether its owners have changed.
 func (a *Applier) See(s *v1.Service) (changed bool) {
 	if a == nil || s.Namespace != a.cfg.Namespace {
 		return false
@@ -99,7 +99,7 @@ func (a *Applier) See(s *v1.Service) (changed bool) {
 	return a.note(api.NewFunctionName(s.Namespace, s.Name), ownersOf(s))
 }
 
-// Forget takes in that a Service is gone.
+// Forget handles the deletion of a Service.
 func (a *Applier) Forget(s *v1.Service) {
 	if a != nil {
 		a.note(api.NewFunctionName(s.Namespace, s.Name), nil)
@@ -118,14 +118,14 @@ func (a *Applier) note(name api.FunctionName, owners []string) (changed bool) {
 	return changed
 }
 
-// Owners are the front doors that have a Service.
+// Owners returns the front doors that own a Service.
 func (a *Applier) Owners(name api.FunctionName) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.owners[name]
 }
 
-// Apply has the cluster have a function, for a front door.
+// Apply creates or updates a function for a front door.
 func (a *Applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
 	want, err := a.service(m, front)
 	if err != nil {
@@ -161,7 +161,7 @@ func (a *Applier) Apply(ctx context.Context, m exchange.Manifest, front string) 
 	})
 }
 
-// Remove ends that a function is there for a front door; it is deleted with the last one.
+// Remove removes a front door from a function's owners; the function is deleted with its last one.
 func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	if name.Namespace() != a.cfg.Namespace {
 		return nil
@@ -181,8 +181,8 @@ func (a *Applier) Remove(ctx context.Context, name api.FunctionName, front strin
 	})
 }
 
-// change has do change the Service of that name as it is now, nil where there is none; again where somebody else
-// was faster.
+// change calls do with the present Service of that name, or nil, and repeats that if the object has changed
+// meanwhile.
 func (a *Applier) change(ctx context.Context, name api.FunctionName, do func(is *v1.Service) error) error {
 	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 	err := retry.OnError(retry.DefaultRetry, raced, func() error {
@@ -202,7 +202,7 @@ func (a *Applier) change(ctx context.Context, name api.FunctionName, do func(is 
 	return a.explain(err, name)
 }
 
-// explain is an error of the API server for whoever asked at the front door.
+// explain turns an error of the API server into one for the front door's client.
 func (a *Applier) explain(err error, name api.FunctionName) error {
 	var e *api.Error
 	switch {
@@ -218,7 +218,7 @@ func (a *Applier) explain(err error, name api.FunctionName) error {
 	return fmt.Errorf("change the Service of %s: %w", name, err)
 }
 
-// ownersOf are the front doors that a Service was made for; none: it was not made by this package.
+// ownersOf returns the front doors that a Service was made for; none: not made by this package.
 func ownersOf(s *v1.Service) (fronts []string) {
 	if s.Labels[LabelPlaced] == "" || s.DeletionTimestamp != nil || json.Unmarshal([]byte(s.Annotations[AnnotationFronts]), &fronts) != nil {
 		return nil
@@ -226,7 +226,7 @@ func ownersOf(s *v1.Service) (fronts []string) {
 	return fronts
 }
 
-// Keep copies the marks of a Service's metadata, for watches that keep little of it.
+// Keep copies the marks of a Service's metadata, for watches that drop most of it.
 func Keep(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	if from.Labels[LabelPlaced] == "" {
 		return
@@ -238,13 +238,12 @@ func Keep(to *metav1.ObjectMeta, from metav1.ObjectMeta) {
 	to.Annotations[AnnotationFronts] = from.Annotations[AnnotationFronts]
 }
 
-// mark writes whose a Service is.
+// mark records a Service's owners.
 func mark(s *v1.Service, owners []string) {
-	text, _ := json.Marshal(owners) // texts can be written
+	text, _ := json.Marshal(owners) // strings always marshal
 	s.Annotations[AnnotationFronts] = string(text)
 }
 
-// hashed is the hash of a manifest.
 func hashed(manifest string) string {
 	sum := sha256.Sum256([]byte(manifest))
 	return hex.EncodeToString(sum[:])

@@ -23,7 +23,8 @@ import (
 
 var _ clusteragent.Applier = (*placed.Applier)(nil)
 
-// manifest is that of default/chat; more are further annotations of its template, container what its container has besides.
+// manifest returns a manifest of default/chat; more are further annotations of its template, container further fields
+// of its container.
 func manifest(more, container string) exchange.Manifest {
 	return exchange.Manifest{Name: "default/chat", Number: 1, YAML: `apiVersion: serving.knative.dev/v1
 kind: Service
@@ -36,7 +37,7 @@ spec:
 `}
 }
 
-// cluster is an Applier of a cluster that has the objects, and what creates there.
+// cluster returns an Applier of a cluster with the objects, its client, and a function that reads the Service.
 func cluster(t *testing.T, objects ...runtime.Object) (*placed.Applier, *servingfake.Clientset, func() *v1.Service) {
 	t.Helper()
 	client := servingfake.NewSimpleClientset(objects...)
@@ -53,12 +54,12 @@ func cluster(t *testing.T, objects ...runtime.Object) (*placed.Applier, *serving
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.See(s) // as the watch of the cluster does
+		a.See(s) // as the cluster's watch does
 		return s
 	}
 }
 
-// TestLife creates a Service for two front doors, which goes with the second.
+// TestLife creates a Service for two front doors, which is deleted with the second.
 func TestLife(t *testing.T) {
 	a, _, chat := cluster(t)
 	ctx, m := t.Context(), manifest("", ", args: [--, --threads, \"2\"]")
@@ -104,7 +105,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestNotItsOwn: what somebody else has declared is neither changed nor removed, whatever it says of itself.
+// TestNotItsOwn: a Service declared by others is neither changed nor removed, whatever its marks.
 func TestNotItsOwn(t *testing.T) {
 	for name, meta := range map[string]metav1.ObjectMeta{
 		"plain":          {},
@@ -128,7 +129,7 @@ func TestNotItsOwn(t *testing.T) {
 	}
 }
 
-// TestRefuses: what a front door may not have run is refused, and the refusal says why.
+// TestRefuses: a forbidden manifest is refused with a reason.
 func TestRefuses(t *testing.T) {
 	a, client, _ := cluster(t)
 	other := manifest("", "")
@@ -154,7 +155,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestRefused: what the API server refuses is told with what to change, and a race with another agent is no fault.
+// TestRefused: a refusal by the API server is reported with what to change, and a race with another agent is no
+// error.
 func TestRefused(t *testing.T) {
 	services := schema.GroupResource{Group: "serving.knative.dev", Resource: "services"}
 	for _, c := range []struct {

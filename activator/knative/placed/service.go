@@ -19,10 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// dropped are annotations that say something to front doors only.
+// dropped are annotations for front doors only.
 var dropped = []string{api.AnnotationClusters, api.AnnotationRemoveAfter, api.AnnotationRegions}
 
-// service is the Service of a front door's manifest, or what of that is not accepted.
+// service returns the Service for a front door's manifest, or an error for a part that is not accepted.
 func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error) {
 	f, annotations, err := config.Accept{Models: a.cfg.Models}.Read(m, front)
 	if err != nil {
@@ -63,7 +63,8 @@ func (a *Applier) service(m exchange.Manifest, front string) (*v1.Service, error
 	}, nil
 }
 
-// pod is what a function runs in: without rights of the cluster, and with what the manifest asks for of memory and devices.
+// pod returns a function's pod: without rights in the cluster, and with the memory and devices that the manifest
+// requests.
 func pod(f api.Function, kind, image string, asked corev1.ResourceRequirements) corev1.PodSpec {
 	needs := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: asked.Limits}
 	maps.Copy(needs.Requests, asked.Requests)
@@ -74,12 +75,12 @@ func pod(f api.Function, kind, image string, asked corev1.ResourceRequirements) 
 	no, yes := false, true
 	confined := &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-	if kind == api.RuntimeEngine { // others' images may need more
+	if kind == api.RuntimeEngine { // other images may need more
 		confined.RunAsNonRoot, confined.ReadOnlyRootFilesystem = &yes, &yes
 	}
 	c := corev1.Container{Image: image, Ports: []corev1.ContainerPort{{ContainerPort: 8080}}, Resources: needs, SecurityContext: confined,
 		VolumeMounts: []corev1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}}
-	if len(f.Runtime.Args) > 0 { // the runtime's: what stands before are the function program's own
+	if len(f.Runtime.Args) > 0 { // after "--" come the runtime's arguments, before it the function program's own
 		c.Args = append([]string{"--"}, f.Runtime.Args...)
 	}
 	return corev1.PodSpec{AutomountServiceAccountToken: &no, Containers: []corev1.Container{c},

@@ -1,27 +1,29 @@
-// Package prefix knows which instances have seen the beginning of a request, so that the request can go where its
-// prompt is in the cache of the model server.
+// Package prefix records which instances have seen the beginning of a request, so that the request can go where its
+// prompt is in the model server's cache.
 //
-// A request's prefix is a [Chain]: what its prompt is rendered from (system, tools and messages, in this order) is cut into
-// blocks, and each block's hash covers all that comes before it. Two requests have a block in common only where they are the same up
-// to its end. The text is hashed as the client has written it: a client that goes on with a conversation repeats
-// its bytes. White space and escapes count, so two clients that write the same conversation differently share nothing.
+// A request's prefix is a [Chain]: the text that its prompt is rendered from (system, tools and messages, in this
+// order) is cut into blocks, and each block's hash covers all that comes before it. Two requests share a block only
+// if they are equal up to its end. The text is hashed as the client wrote it: a client that continues a conversation
+// repeats its bytes. White space and escapes count, so two clients that write the same conversation differently share
+// nothing.
 //
-// A chain begins with a [Salt], which says of what caches keep apart whose it is: requests with different salts
-// never share a block, for each block of the index knows its salt.
+// A chain begins with a [Salt], which separates owners whose caches are separate: requests with different salts never
+// share a block, for each block of the index records its salt.
 //
 // An [Index] remembers, for the instances of one function, which blocks were sent where:
 //
-//  1. [Index.Learn] notes that a chain was sent to an instance. Only what is new of it costs anything.
-//  2. [Index.Find] finds how much of a chain any of some instances has seen, and which. It looks at a few blocks only: an instance that has seen
-//     a block has seen those before it, so the longest known prefix is found by halving.
-//  3. Where the index is full, the end of the chain that was not used for the longest time is forgotten.
-//  4. [Index.Forget] forgets an instance: it has gone, or has slept and lost its cache.
-//  5. [Index.Trim] forgets what was used longest ago at an instance, down to what its cache has by its own account: that is the order in which
-//     model servers evict.
+//  1. [Index.Learn] records that a chain was sent to an instance. Its cost depends on the new part only.
+//  2. [Index.Find] returns how much of a chain any of some instances has seen, and which ones. It checks a few
+//     blocks only: an instance that has seen a block has seen those before it, so a binary search finds the longest
+//     known prefix.
+//  3. If the index is full, the end of the least recently used chain is forgotten.
+//  4. [Index.Forget] forgets an instance that has gone, or that has slept and lost its cache.
+//  5. [Index.Trim] forgets the least recently used blocks at an instance, down to the size that its cache reports:
+//     model servers evict in that order.
 //
-// It is an estimate: it does not know which blocks a model server has evicted, nor what other activators have sent there.
+// It is an estimate: it knows neither which blocks a model server has evicted nor the requests of other activators.
 //
-// An Index is not safe for concurrent use: one mutex of its owner guards it. It holds no text.
+// An Index is not safe for concurrent use: a mutex of its owner must guard it. It holds no text.
 package prefix
 
 import (
@@ -31,17 +33,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Sizes of blocks in bytes of text. In a long prompt, less depends on where exactly it differs from another one.
+// The sizes of blocks in bytes of text. In a long prompt, the exact place of a difference matters less.
 const (
 	Block     = 128 // about 32 tokens, two blocks of vLLM's
 	LongBlock = 1024
-	// shortBlocks are followed by long ones.
+	// shortBlocks is the number of short blocks, before the long ones.
 	shortBlocks = 512
-	// MaxBlocks bounds a chain: what comes behind about 150,000 tokens does not change where it goes.
+	// MaxBlocks bounds a chain: text beyond about 150,000 tokens does not change where the request goes.
 	MaxBlocks = 1024
 )
 
-// sizeOf is how long block n is, from 0.
+// sizeOf returns the size of block n, from 0.
 func sizeOf(n int) int {
 	if n < shortBlocks {
 		return Block
@@ -49,13 +51,13 @@ func sizeOf(n int) int {
 	return LongBlock
 }
 
-// Bytes is about how much text the first n blocks of a chain have.
+// Bytes returns about how much text the first n blocks of a chain have.
 func Bytes(n int) int { return min(n, shortBlocks)*Block + max(0, n-shortBlocks)*LongBlock }
 
-// Salt is what keeps the caches of requests apart.
+// Salt separates the caches of requests.
 type Salt uint64
 
-// SaltOf is the salt of what caches keep apart: tenants, adapters, salts of the client's own.
+// SaltOf returns the salt for the names that separate caches: tenants, adapters, the client's own salts.
 func SaltOf(names ...string) Salt {
 	h := sha256.New()
 	var size [8]byte
@@ -67,15 +69,15 @@ func SaltOf(names ...string) Salt {
 	return Salt(binary.LittleEndian.Uint64(h.Sum(nil)))
 }
 
-// Chain is the prefix of one request. The zero value has no blocks. It does not change and holds no text.
+// Chain is the prefix of one request. The zero value has no blocks. It is immutable and holds no text.
 type Chain struct {
 	salt   Salt
 	blocks []uint64
 }
 
-// Of makes the chain of a request's parts, in the order in which they are rendered. All parts but the last are whole in each request
-// that repeats them; the last one grows, so an incomplete block at its end is left out, and so is its last byte, a
-// bracket or quote that is somewhere else as soon as more follows.
+// Of returns the chain of a request's parts, in the order in which they are rendered. A request that continues
+// another repeats all parts but the last unchanged. The last part grows, so Of leaves out its incomplete last block,
+// and its last byte, a bracket or quote that moves when more text follows.
 func Of(salt Salt, parts ...[]byte) Chain {
 	parts = trim(parts)
 	n := 0
@@ -103,7 +105,7 @@ func Of(salt Salt, parts ...[]byte) Chain {
 	return c
 }
 
-// trim leaves out the empty parts at the end, and the last byte.
+// trim removes the empty parts at the end, and the last byte.
 func trim(parts [][]byte) [][]byte {
 	for len(parts) > 0 && len(parts[len(parts)-1]) == 0 {
 		parts = parts[:len(parts)-1]
@@ -117,12 +119,12 @@ func trim(parts [][]byte) [][]byte {
 	return out
 }
 
-// Len is how many blocks c has.
+// Len returns the number of blocks.
 func (c Chain) Len() int { return len(c.blocks) }
 
-// Key is a number by which a request can be sent to the same place by those that don't know where it was sent before: the hash of the
-// first block behind those that were seen. What many requests begin with is soon seen everywhere, so that is the first one of
-// their own, in each turn of a conversation. 0: c has no block.
+// Key returns a number that activators with no knowledge of earlier requests use to send a request to the same place:
+// the hash of the first block after the seen ones. A beginning that many requests share is soon seen everywhere. So
+// this is the request's first own block, in each turn of a conversation. 0: c has no block.
 func (c Chain) Key(seen int) uint64 {
 	if len(c.blocks) == 0 {
 		return 0
@@ -130,16 +132,16 @@ func (c Chain) Key(seen int) uint64 {
 	return c.blocks[min(seen, len(c.blocks)-1)]
 }
 
-// mix is the last step of splitmix64: each bit of the result depends on each of x.
+// mix is the last step of splitmix64: each bit of the result depends on every bit of x.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// Prefers is how much key prefers the place with that hash to others; the one that it prefers most is the same for
-// everybody who asks, and when a place goes away only its own keys move.
+// Prefers returns how much key prefers the place with that hash. The most preferred place is the same for every
+// caller, and when a place is removed only its own keys move (rendezvous hashing).
 func Prefers(key, place uint64) uint64 { return mix(key ^ mix(place)) }
 
-// Hash is the hash of a name, for [Prefers].
+// Hash returns the hash of a name, for [Prefers].
 func Hash(name string) uint64 { return xxhash.Sum64String(name) }

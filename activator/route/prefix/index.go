@@ -10,18 +10,18 @@ import (
 
 // Bounds of an index.
 const (
-	// perPlace is how many blocks it has room for, for each place: at least a million tokens.
+	// perPlace is the room for each place, in blocks: at least a million tokens.
 	perPlace = 1 << 15
-	// maxBlocks bounds all of them: about 22 MiB, and 2 MiB more for every 64 places.
+	// maxBlocks bounds the total: about 22 MiB, and 2 MiB more for every 64 places.
 	maxBlocks = 1 << 18
-	// maxPlaces bounds the places; of further ones nothing is known.
+	// maxPlaces bounds the places; nothing is recorded for further ones.
 	maxPlaces = 1 << 10
 )
 
 // Places is a set of places: bit n of word n/64 is place n.
 type Places []uint64
 
-// Add adds place n, which is at least 0.
+// Add adds place n, which must not be negative.
 func (p *Places) Add(n int) {
 	for len(*p) <= n/64 {
 		*p = append(*p, 0)
@@ -29,41 +29,41 @@ func (p *Places) Add(n int) {
 	(*p)[n/64] |= 1 << (n % 64)
 }
 
-// Has says whether n is in p; -1 never is.
+// Has reports whether n is in p; -1 never is.
 func (p Places) Has(n int) bool { return n >= 0 && n/64 < len(p) && p[n/64]&(1<<(n%64)) != 0 }
 
 // none is no block.
 const none int32 = -1
 
-// block is one block of text that came behind another one. Those that no block follows, the ends, are in a list.
+// block is one block of text after a previous one. Blocks without followers, the ends, are in a list.
 type block struct {
 	hash       uint64
 	salt       Salt
-	used       int64 // the second in which it was learnt last, wherever: not before what follows it
+	used       int64 // the second in which it was last learned, at any place: not before its followers
 	size       int32 // in bytes of text
-	before     int32 // none: it is the first
+	before     int32 // the previous block; none: it is the first
 	followers  int32
 	prev, next int32 // in the list of ends
 }
 
-// Index is what was sent to the places of one function. The zero value knows nothing.
+// Index records the chains that were sent to the places of one function. The zero value is empty.
 type Index struct {
 	limit  int // of blocks
 	byHash map[uint64]int32
 	blocks []block
-	// seen are the places that have seen a block: words of them for each.
+	// seen are the places that have seen each block: words of them per block.
 	seen   []uint64
 	words  int
 	places Places
-	sizes  []int // of what each place has seen, in bytes of text
+	sizes  []int // the text that each place has seen, in bytes
 	now    int64 // the latest second of a block
 	n      int   // places in use
 	unused []int32
-	// The ends, the one that was used last first.
+	// The list of ends, most recently used first.
 	newest, oldest int32
 }
 
-// Place is a number for an instance; -1: there are too many.
+// Place allocates a number for an instance; -1: there are too many.
 func (x *Index) Place() int {
 	for n := range maxPlaces {
 		if !x.places.Has(n) {
@@ -79,7 +79,7 @@ func (x *Index) Place() int {
 	return -1
 }
 
-// Forget forgets what place n has seen; it stays a place.
+// Forget forgets the blocks of place n; it stays allocated.
 func (x *Index) Forget(n int) {
 	if n < 0 || n/64 >= x.words {
 		return
@@ -90,7 +90,7 @@ func (x *Index) Forget(n int) {
 	x.sizes[n] = 0
 }
 
-// Size is how much text place n has seen that is not forgotten, in bytes.
+// Size returns how many bytes of text are recorded for place n.
 func (x *Index) Size(n int) int {
 	if n < 0 || n >= len(x.sizes) {
 		return 0
@@ -98,8 +98,9 @@ func (x *Index) Size(n int) int {
 	return x.sizes[n]
 }
 
-// Trim forgets what was used longest ago of what place n has seen, until it is at most so many bytes. What was used since a time stays,
-// whatever it takes. It looks at all blocks. What another place has used since stays longer than it should: there it is, in the longer prefix.
+// Trim forgets the least recently used blocks of place n until at most most bytes are left. Blocks used since a time
+// stay, whatever their size. It scans all blocks. A block that another place has used since stays longer than it
+// should: it counts as used here too, in the longer prefix.
 func (x *Index) Trim(n, most int, since time.Time) {
 	if x.Size(n) <= most {
 		return
@@ -112,7 +113,7 @@ func (x *Index) Trim(n, most int, since time.Time) {
 		}
 	}
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
-	until := int64(math.MinInt64) // what was used last by then goes: whole seconds, so that no block goes without those behind it
+	until := int64(math.MinInt64) // the latest use to forget: in whole seconds, so that no block goes without its followers
 	for k, size := 0, x.sizes[n]; k < len(uses) && uses[k].at < since.Unix(); k++ {
 		if uses[k].at != until && size <= most {
 			break
@@ -127,13 +128,13 @@ func (x *Index) Trim(n, most int, since time.Time) {
 	}
 }
 
-// use is when a block was used last, and its size.
+// use is a block's size and the time of its last use.
 type use struct {
 	at   int64
 	size int32
 }
 
-// Remove forgets a place.
+// Remove frees a place.
 func (x *Index) Remove(n int) {
 	if n < 0 {
 		return
@@ -150,11 +151,11 @@ func (x *Index) Remove(n int) {
 	}
 }
 
-// Len is how many blocks x knows.
+// Len returns the number of blocks.
 func (x *Index) Len() int { return len(x.byHash) }
 
-// Find finds the longest prefix of c that any of some places has seen: how many blocks, and which of the places.
-// The result is appended to into[:0], and is empty where depth is 0.
+// Find returns the length in blocks of the longest prefix of c that any of some places has seen, and which of them.
+// The places are appended to into[:0]; there are none if depth is 0.
 func (x *Index) Find(c Chain, among Places, into Places) (depth int, seen Places) {
 	depth = x.deepest(c, func(b int32) bool {
 		for w, word := range x.seenBy(b) {
@@ -176,16 +177,17 @@ func (x *Index) Find(c Chain, among Places, into Places) (depth int, seen Places
 	return depth, seen
 }
 
-// Seen is how many blocks of c any place has seen.
+// Seen returns how many blocks of c any place has seen.
 func (x *Index) Seen(c Chain) int {
 	return x.deepest(c, func(b int32) bool {
 		return slices.ContainsFunc(x.seenBy(b), func(word uint64) bool { return word != 0 })
 	})
 }
 
-// deepest is the number of blocks of c up to the last one that holds is true of. It must be true of all before that one.
+// deepest returns the number of the last block of c for which holds is true, found by binary search: holds must be
+// true for all blocks before it.
 func (x *Index) deepest(c Chain, holds func(int32) bool) int {
-	low, high := 0, len(c.blocks) // it is at least low, and at most high
+	low, high := 0, len(c.blocks) // the result is between low and high
 	for low < high {
 		mid := int(uint(low+high+1) / 2)
 		if b := x.find(c, mid); b != none && holds(b) {
@@ -197,7 +199,7 @@ func (x *Index) deepest(c Chain, holds func(int32) bool) int {
 	return low
 }
 
-// find is the block of c that is the nth, from 1.
+// find returns the nth block of c, from 1.
 func (x *Index) find(c Chain, n int) int32 {
 	b, found := x.byHash[c.blocks[n-1]]
 	if !found || x.blocks[b].salt != c.salt {
@@ -210,7 +212,7 @@ func (x *Index) seenBy(b int32) Places {
 	return x.seen[int(b)*x.words:][:x.words]
 }
 
-// Learn notes that c was sent to place n.
+// Learn records that c was sent to place n.
 func (x *Index) Learn(c Chain, n int, now time.Time) {
 	if !x.places.Has(n) || len(c.blocks) == 0 {
 		return
@@ -240,7 +242,7 @@ func (x *Index) Learn(c Chain, n int, now time.Time) {
 	}
 }
 
-// Unlearn takes back that c was sent to place n, but for what it has in common with others.
+// Unlearn undoes Learn for place n, except for the part that c shares with others.
 func (x *Index) Unlearn(c Chain, n int) {
 	followers := int32(0)
 	for k := x.deepest(c, func(b int32) bool { return x.seenBy(b).Has(n) }); k > 0; k-- {
@@ -254,7 +256,7 @@ func (x *Index) Unlearn(c Chain, n int) {
 	}
 }
 
-// see notes that place n has seen a block.
+// see records that place n has seen a block.
 func (x *Index) see(b int32, n int) {
 	if word, bit := &x.seenBy(b)[n/64], uint64(1)<<(n%64); *word&bit == 0 {
 		*word |= bit
@@ -262,18 +264,18 @@ func (x *Index) see(b int32, n int) {
 	}
 }
 
-// add makes room for a block and puts it behind the one before it; none: another prompt has the same hash, or
-// there is no room but for what it belongs to.
+// add makes room for a block and appends it to the one before it. It returns none if another prompt has the same
+// hash, or if only the block's own predecessors could be dropped.
 func (x *Index) add(b block) int32 {
 	if _, taken := x.byHash[b.hash]; taken {
 		return none
 	}
 	if b.before != none {
-		x.unlink(b.before) // it can't be dropped now
+		x.unlink(b.before) // keep it from being dropped now
 		x.blocks[b.before].followers++
 	}
 	for len(x.byHash) >= x.limit {
-		if x.oldest == none { // all is before b
+		if x.oldest == none { // all blocks are before b
 			x.blocks[b.before].followers--
 			x.push(b.before)
 			return none
@@ -295,7 +297,7 @@ func (x *Index) add(b block) int32 {
 	return at
 }
 
-// drop forgets an end.
+// drop removes an end.
 func (x *Index) drop(b int32) {
 	x.unlink(b)
 	for w, word := range x.seenBy(b) {
@@ -311,7 +313,7 @@ func (x *Index) drop(b int32) {
 		return
 	}
 	x.blocks[before].followers--
-	if x.blocks[before].followers == 0 { // now it is an end, of a chain that was not used for longest
+	if x.blocks[before].followers == 0 { // now it is an end, of the least recently used chain
 		x.blocks[before].prev, x.blocks[before].next = x.oldest, none
 		if x.oldest != none {
 			x.blocks[x.oldest].next = before
@@ -333,7 +335,7 @@ func (x *Index) push(b int32) {
 	x.newest = b
 }
 
-// unlink takes an end out of the list; one that is not in it is left alone.
+// unlink removes an end from the list; a block that is not in it is unchanged.
 func (x *Index) unlink(b int32) {
 	prev, next := x.blocks[b].prev, x.blocks[b].next
 	switch {
@@ -352,7 +354,7 @@ func (x *Index) unlink(b int32) {
 	x.blocks[b].prev, x.blocks[b].next = none, none
 }
 
-// widen makes room for so many words of places in each block.
+// widen makes room for words of places in each block.
 func (x *Index) widen(words int) {
 	if x.byHash == nil {
 		x.byHash = make(map[uint64]int32)

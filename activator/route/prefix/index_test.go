@@ -11,7 +11,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// text is a conversation of so many turns: one that is longer begins with the shorter one.
+// text returns a conversation of so many turns: a longer one begins with the shorter one.
 func text(name string, turns int) []byte {
 	var b strings.Builder
 	b.WriteByte('[')
@@ -54,7 +54,7 @@ func of(p Places) (out []int) {
 	return out
 }
 
-// TestLongerConversation: each turn has the chain of the turn before it as its beginning.
+// TestLongerConversation: each turn's chain begins with the chain of the turn before it.
 func TestLongerConversation(t *testing.T) {
 	for turns := 1; turns < 400; turns += 1 + turns/7 {
 		short, long := chain("a", "x", turns), chain("a", "x", turns+1)
@@ -67,7 +67,7 @@ func TestLongerConversation(t *testing.T) {
 	}
 }
 
-// TestParts: what is rendered before the messages is a part of each block behind it.
+// TestParts: a part that is rendered before the messages affects each block after it.
 func TestParts(t *testing.T) {
 	salt, messages := SaltOf("a"), text("x", 10)
 	chains := []Chain{
@@ -91,7 +91,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestTenantsShareNothing: even where two tenants' blocks had the same hash, neither would find the other's.
+// TestTenantsShareNothing: even if two tenants' blocks had the same hash, neither would find the other's.
 func TestTenantsShareNothing(t *testing.T) {
 	var x Index
 	placed(t, &x, 2)
@@ -110,7 +110,7 @@ func TestTenantsShareNothing(t *testing.T) {
 	}
 }
 
-// twin says what an index with room for everything knows, in the plainest way.
+// twin is a plain index with unlimited room.
 type twin map[int]map[uint64]bool
 
 func (w twin) find(c Chain, among Places) (depth int, seen []int) {
@@ -130,7 +130,7 @@ func (w twin) find(c Chain, among Places) (depth int, seen []int) {
 	return depth, seen
 }
 
-// TestTwin: after any events the index finds what a plain map of everything finds.
+// TestTwin: after any events the index finds the same as a plain map of everything.
 func TestTwin(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -169,7 +169,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// sound checks what always holds of an index.
+// sound checks an index's invariants.
 func (x *Index) sound(t *testing.T) {
 	t.Helper()
 	ends, prev := 0, none
@@ -217,7 +217,7 @@ func (x *Index) sound(t *testing.T) {
 	}
 }
 
-// TestBounded: an index never has more blocks than it has room for, forgets what was not used for longest, and stays whole.
+// TestBounded: an index never exceeds its room, forgets the least recently used blocks, and stays sound.
 func TestBounded(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -239,14 +239,15 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestTrim: a place forgets what it was sent longest ago, down to a size; what was sent since a time stays, and other places forget nothing.
+// TestTrim: a place forgets its oldest blocks, down to a size; blocks sent since a time stay, and other places forget
+// nothing.
 func TestTrim(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		var x Index
 		placed(t, &x, 70)
 		x.limit = 4000
-		sent, used := [2]map[string]time.Time{{}, {}}, map[string]time.Time{} // to places 0 and 69, and to any
+		sent, used := [2]map[string]time.Time{{}, {}}, map[string]time.Time{} // at places 0 and 69, and at any
 		now := start
 		for range 200 {
 			now = now.Add(time.Second)
@@ -301,7 +302,7 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// TestOldestGoesFirst: what is used again stays, and all of a conversation goes before anything of one that is newer.
+// TestOldestGoesFirst: reused blocks stay, and an older conversation is forgotten before any of a newer one.
 func TestOldestGoesFirst(t *testing.T) {
 	var x Index
 	placed(t, &x, 1)
@@ -317,7 +318,7 @@ func TestOldestGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLastPlaceGoes: an index without places has nothing.
+// TestLastPlaceGoes: an index without places is empty.
 func TestLastPlaceGoes(t *testing.T) {
 	var x Index
 	placed(t, &x, maxPlaces)
@@ -332,14 +333,14 @@ func TestLastPlaceGoes(t *testing.T) {
 	if x.Len() != 0 || x.blocks != nil || x.seen != nil {
 		t.Errorf("%d blocks are left", x.Len())
 	}
-	x.Learn(chain("a", "x", 10), 0, start) // it is no place any more
+	x.Learn(chain("a", "x", 10), 0, start) // the place was removed
 	if x.Len() != 0 {
 		t.Errorf("%d blocks were learnt at no place", x.Len())
 	}
 }
 
-// TestKey: a conversation has the same key in each turn, its own, for those that know what all begin with and not the
-// conversation; and two places of three keep their keys when one goes.
+// TestKey: a conversation has the same key in each turn, its own, for activators that know the shared beginning and
+// not the conversation. Two places of three keep their keys when one is removed.
 func TestKey(t *testing.T) {
 	system := []byte(strings.Repeat("be kind ", 100))
 	of := func(name string, turns int) Chain { return Of(SaltOf("a"), system, text(name, turns)) }
@@ -390,8 +391,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// FuzzChain: whatever a body has in it, a prompt that goes on repeats the chain, another byte changes each block from
-// there on and none before, and no other tenant has any of it.
+// FuzzChain: for any body, a continued prompt repeats the chain, a changed byte changes each block from there on and
+// none before, and no other tenant shares any.
 func FuzzChain(f *testing.F) {
 	f.Add([]byte(`"be kind"`), []byte(`[{"type":"function"}]`), text("x", 20), []byte(`,{"role":"user"}]`), 300)
 	f.Add([]byte{}, []byte{}, []byte(`]`), []byte{}, 0)
@@ -424,7 +425,7 @@ func FuzzChain(f *testing.F) {
 	})
 }
 
-// BenchmarkFind looks a prompt up among 1,000 places and 200,000 blocks, hashing included.
+// BenchmarkFind looks a prompt up among 1,000 places and 200,000 blocks, including hashing.
 func BenchmarkFind(b *testing.B) {
 	var x Index
 	placed(b, &x, 1000)
@@ -455,7 +456,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// TestUnlearn: of a chain goes what it has not in common with others.
+// TestUnlearn: only the blocks that a chain does not share with others are forgotten.
 func TestUnlearn(t *testing.T) {
 	var x Index
 	placed(t, &x, 2)

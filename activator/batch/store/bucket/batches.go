@@ -8,29 +8,26 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// batchRecord is the record of a batch.
 type batchRecord struct {
 	store.Batch
-	Holder string // the member that has claimed it; empty: none has
+	Holder string // the member that has claimed it; empty: none
 	Done   []byte // a bit for each line that is done
-	// Pieces are those of its output and of its errors.
+	// Pieces are the pieces of its output and of its errors.
 	Pieces [2][]piece
-	Sealed *sealed // nothing is recorded any more
+	Sealed *sealed // set once nothing more is recorded
 }
 
-// sealed is how a batch ends.
+// sealed is the end of a batch.
 type sealed struct {
 	Status string
 	Faults []store.Fault
 	At     time.Time
 }
 
-// done says whether a line is.
 func (b *batchRecord) done(line int) bool {
 	return line/8 < len(b.Done) && b.Done[line/8]&(1<<(line%8)) != 0
 }
 
-// mark marks a line as done.
 func (b *batchRecord) mark(line int) {
 	if grow := line/8 + 1 - len(b.Done); grow > 0 {
 		b.Done = append(b.Done, make([]byte, grow)...)
@@ -38,7 +35,6 @@ func (b *batchRecord) mark(line int) {
 	b.Done[line/8] |= 1 << (line % 8)
 }
 
-// clone is a copy whose changes are not seen.
 func (b *batchRecord) clone() *batchRecord {
 	c := *b
 	c.Done = slices.Clone(b.Done)
@@ -48,7 +44,7 @@ func (b *batchRecord) clone() *batchRecord {
 	return &c
 }
 
-// outputs are the two files that a batch makes.
+// outputs returns the two files that a batch creates.
 func (b *batchRecord) outputs() [2]fileRecord {
 	file := func(id, name string, bytes int64, k int) fileRecord {
 		f := fileRecord{File: store.File{ID: id, Owner: b.Owner, Name: b.ID + name, Purpose: b.Purpose(), Bytes: bytes}, Of: b.ID, Pieces: b.Pieces[k]}
@@ -73,7 +69,7 @@ func (s *Store) NewBatch(b store.Batch, window time.Duration) (store.Batch, erro
 		return b, err
 	}
 	_, err := create(s, keyOf(kindBatch, b.Owner, b.ID), &batchRecord{Batch: b})
-	if err != nil { // it may be there: nobody has been told of it
+	if err != nil { // it may exist, but no one knows its id
 		s.forget(keyOf(kindBatch, b.Owner, b.ID), hintKey(openBatch, b.Owner, b.ID, firstHint))
 	}
 	return b, err
@@ -98,7 +94,7 @@ func (s *Store) Batches(owner string, messages bool, q store.Query) ([]store.Bat
 	return batches, more, err
 }
 
-// CancelBatch implements [store.Batches]. Who runs it hears of it with the next poll.
+// CancelBatch implements [store.Batches]. The member that runs it learns of it at the next poll.
 func (s *Store) CancelBatch(owner, id string) (store.Batch, error) {
 	if _, err := s.Batch(owner, id); err != nil {
 		return store.Batch{}, err

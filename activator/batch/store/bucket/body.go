@@ -13,25 +13,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// piece is a part of a body: an object.
+// piece is a part of a body, stored as an object.
 type piece struct {
 	Name  string
 	Bytes int64
 }
 
-// body reads pieces. Reading on and on is one request a piece; reading here and there is one for a block, of which the last few are kept.
+// body reads pieces. Sequential reading takes one request per piece; random access takes one per block, and caches
+// the last few blocks.
 type body struct {
 	s      *Store
 	keys   []string
-	starts []int64 // of the pieces; and the end
-	at     int64   // where Read reads
+	starts []int64 // of the pieces, then the end
+	at     int64   // the offset of the next Read
 	in     io.ReadCloser
 
 	mu     sync.Mutex // guards blocks
-	blocks []block    // the last ones, the newest at the end
+	blocks []block    // the most recent ones, the newest last
 }
 
-// block is a part of a body that was read.
+// block is a cached part of a body.
 type block struct {
 	at   int64
 	text []byte
@@ -42,7 +43,7 @@ const (
 	mostBlocks = 4
 )
 
-// open opens a body. It asks nothing.
+// open returns a body, without a request to the service.
 func (s *Store) open(owner, id string, pieces []piece) *body {
 	b := &body{s: s, starts: []int64{0}}
 	for _, p := range pieces {
@@ -54,7 +55,7 @@ func (s *Store) open(owner, id string, pieces []piece) *body {
 
 func (b *body) size() int64 { return b.starts[len(b.starts)-1] }
 
-// piece is the one that has a byte of the body, and where in it that is.
+// piece returns the piece with a byte of the body, and the offset in it.
 func (b *body) piece(at int64) (n int, in int64) {
 	n, found := slices.BinarySearch(b.starts, at)
 	if !found {
@@ -95,7 +96,6 @@ func (b *body) ReadAt(p []byte, at int64) (n int, err error) {
 	return n, nil
 }
 
-// fetch reads a part of a piece.
 func (b *body) fetch(k int, in, want int64) ([]byte, error) {
 	raw, _, err := b.s.load(b.keys[k], in, want, want)
 	if err == nil && int64(len(raw)) != want {
@@ -104,7 +104,7 @@ func (b *body) fetch(k int, in, want int64) ([]byte, error) {
 	return raw, err
 }
 
-// block is what lies around a place, and where it begins.
+// block returns the block around an offset, and its start.
 func (b *body) block(at int64) (text []byte, from int64, err error) {
 	k, in := b.piece(at)
 	in -= in % blockBytes
@@ -130,7 +130,7 @@ func (b *body) block(at int64) (text []byte, from int64, err error) {
 	return text, from, nil
 }
 
-// mostResumed bounds how often a read goes on after its connection was cut.
+// mostResumed bounds how often a read is resumed after its connection was cut.
 const mostResumed = 5
 
 // Read implements [io.Reader].
@@ -151,7 +151,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 		n, err = b.in.Read(p[:min(int64(len(p)), b.starts[k+1]-b.at)])
 		b.at += int64(n)
 		if err != nil || b.at == b.starts[k+1] {
-			_ = b.in.Close() // what was wanted of it is read
+			_ = b.in.Close() // the needed part was read
 			b.in = nil
 		}
 		switch {
@@ -163,7 +163,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	}
 }
 
-// stream opens a piece from a place on, until the store is closed.
+// stream opens a piece at an offset; closing the store ends it.
 func (b *body) stream(key string, from int64) (in io.ReadCloser, err error) {
 	err = b.s.try(0, func(_ context.Context, _ bool) error {
 		ctx, cancel := context.WithCancel(b.s.closing)
@@ -181,7 +181,7 @@ func (b *body) stream(key string, from int64) (in io.ReadCloser, err error) {
 	return in, later(err)
 }
 
-// stream is an answer that is being read.
+// stream is an open download.
 type stream struct {
 	io.ReadCloser
 	cancel context.CancelFunc
@@ -221,16 +221,16 @@ func (b *body) Close() error {
 	return nil
 }
 
-// small is a body that was read whole.
+// small is a body in memory.
 type small struct{ *bytes.Reader }
 
 // Close implements [io.Closer].
 func (small) Close() error { return nil }
 
-// readAhead is how large a body is at most that is read whole when it is opened.
+// readAhead is the largest body that is read whole when it is opened, in bytes.
 const readAhead = 1 << 20
 
-// openSmall opens a body of one piece: what is small is read at once, so that nothing can go wrong later.
+// openSmall opens a body of one piece. A small one is read at once, so that later reads can't fail.
 func (s *Store) openSmall(owner, id string, p piece) (store.Body, error) {
 	if p.Bytes > readAhead {
 		return s.open(owner, id, []piece{p}), nil

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// quick is a configuration that does not keep a test waiting.
+// quick returns a configuration with short times.
 func quick(service s3.Service, l store.Limits) Config {
 	return Config{Service: service, Bucket: "bucket", Prefix: "a/b", Limits: l, Poll: 20 * time.Millisecond, Lease: time.Minute, Survey: 1, Piece: 100_000, Merge: 20_000}
 }
@@ -26,7 +26,7 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
-// TestStore: the suite of all stores, on a service in memory and on a real one.
+// TestStore runs the tests of package storetest, on a service in memory and on a real one.
 func TestStore(t *testing.T) {
 	suite := func(serve func(*testing.T) s3.Service) func(*testing.T) {
 		return func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestStore(t *testing.T) {
 	t.Run("gateway", suite(func(t *testing.T) s3.Service { return s3test.Gateway(t) }))
 }
 
-// TestNotAStore: what can't be one is found out when it is opened.
+// TestNotAStore: Open detects a bucket that can't be used.
 func TestNotAStore(t *testing.T) {
 	ignoring, refusing := s3test.NewFake(), s3test.NewFake()
 	ignoring.IgnoreConditions, refusing.RefuseConditions = true, true
@@ -63,7 +63,7 @@ func TestNotAStore(t *testing.T) {
 	}
 }
 
-// TestParseURL: a bucket and what keys begin with, and nothing that would lead elsewhere.
+// TestParseURL: a bucket and a prefix of keys, and nothing that would lead elsewhere.
 func TestParseURL(t *testing.T) {
 	for at, want := range map[string][2]string{"s3://abc": {"abc", ""}, "s3://abc/": {"abc", ""}, "s3://a.b-c/x/y_z/": {"a.b-c", "x/y_z"}} {
 		if name, prefix, err := ParseURL(at); err != nil || name != want[0] || prefix != want[1] {

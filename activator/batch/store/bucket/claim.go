@@ -12,15 +12,15 @@ import (
 // claim is the right to run a batch.
 type claim struct {
 	s      *Store
-	rec    *batchRecord // as the claim knows it
-	etag   string       // of that
-	unsure bool         // a write of it may have happened, or another's has
-	ended  bool         // the batch has, or another has it
+	rec    *batchRecord // as known to the claim
+	etag   string       // of the record
+	unsure bool         // a write of it, by this claim or another, may have happened
+	ended  bool         // the batch has ended, or another claim has followed
 
-	pieces  int          // that the claim has begun
-	tails   [2][]byte    // what is in the last pieces, where these are the claim's
-	waiting *unsureLines // of the last write, where that is unsure
-	written map[int]bool // lines of writes that were unsure and turned out to have happened
+	pieces  int          // the number of pieces that this claim has begun
+	tails   [2][]byte    // the content of the last pieces, if they are this claim's
+	waiting *unsureLines // of the last write, if it is unsure
+	written map[int]bool // lines of unsure writes that turned out to have happened
 }
 
 // unsureLines are lines whose write may have happened.
@@ -51,7 +51,7 @@ func (s *Store) Claim(owner, id string) (store.Claim, map[int]bool, error) {
 		return nil
 	})
 	if errors.Is(err, store.ErrState) {
-		s.forgetHints(openBatch, owner, id) // whoever has ended it did not come to that
+		s.forgetHints(openBatch, owner, id) // the member that ended it may not have deleted them
 	}
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +87,7 @@ func (c *claim) Close() {
 	c.s.drop(c.rec.ID)
 	next := c.rec.clone()
 	next.Holder = ""
-	if !c.unsure { // else others find out when this member is gone, and this one with its next poll
+	if !c.unsure { // otherwise others notice when this member is gone, and this one at its next poll
 		if _, err := put(c.s, c.key(), s3.Condition{ETag: c.etag}, next); err == nil {
 			c.s.release(openBatch, next.Owner, next.ID, next.Epoch)
 		}
@@ -96,14 +96,13 @@ func (c *claim) Close() {
 
 func (c *claim) key() string { return keyOf(kindBatch, c.rec.Owner, c.rec.ID) }
 
-// lost ends a claim that another has followed.
+// lost ends a claim that another claim has followed.
 func (c *claim) lost() error {
 	c.ended = true
 	c.s.drop(c.rec.ID)
 	return store.ErrFenced
 }
 
-// refresh reads the record again.
 func (c *claim) refresh() error {
 	b, etag, err := read[batchRecord](c.s, c.key())
 	switch {
@@ -128,7 +127,8 @@ func (c *claim) refresh() error {
 	return nil
 }
 
-// update changes the record under the claim's epoch. After an error the claim knows what it knew, or reads it before the next change.
+// update changes the record under the claim's epoch. After an error the claim's copy is unchanged, or is read again
+// before the next change.
 func (c *claim) update(do func(*batchRecord) error) error {
 	if c.ended {
 		return store.ErrFenced
@@ -217,7 +217,7 @@ func (c *claim) record(all []store.Result) error {
 	return err
 }
 
-// missing are the results that are not recorded yet by a write that was unsure, and their texts for both files.
+// missing returns the results that no unsure write has recorded yet, and their texts for both files.
 func (c *claim) missing(all []store.Result) (results []store.Result, texts [2][]byte) {
 	for _, r := range all {
 		if c.written[r.Line] {
@@ -236,11 +236,11 @@ func (c *claim) missing(all []store.Result) (results []store.Result, texts [2][]
 // made is a piece that was written and is in no record yet.
 type made struct {
 	piece
-	text     []byte // of the piece, where more may be put behind it
-	replaces string // the piece that it begins with; empty: none
+	text     []byte // the piece's content, if more may be appended
+	replaces string // the piece whose content it begins with; empty: none
 }
 
-// write writes texts as pieces: behind the last piece where that is small.
+// write writes texts as pieces; a small last piece is rewritten with the text appended.
 func (c *claim) write(texts [2][]byte) (all [2]made, err error) {
 	for k, text := range texts {
 		if len(text) == 0 {
@@ -264,7 +264,7 @@ func (c *claim) write(texts [2][]byte) (all [2]made, err error) {
 	return all, nil
 }
 
-// add marks lines as done, and names the pieces that they are in.
+// add marks lines as done, and adds their pieces.
 func add(b *batchRecord, results []store.Result, texts [2][]byte, made [2]made) error {
 	if b.Sealed != nil || b.Ended() {
 		return store.ErrFenced
@@ -335,7 +335,7 @@ func (c *claim) end() error {
 	return nil
 }
 
-// forgetPieces deletes pieces that a batch does not have after all: of attempts that did not count.
+// forgetPieces deletes a batch's unused pieces: those of attempts that did not count.
 func (s *Store) forgetPieces(b *batchRecord) {
 	kept := map[string]bool{}
 	for _, pieces := range b.Pieces {
@@ -344,7 +344,7 @@ func (s *Store) forgetPieces(b *batchRecord) {
 		}
 	}
 	all, err := s.list(dataKey(b.Owner, b.ID, ""))
-	if err != nil { // a survey does it
+	if err != nil { // a survey deletes them
 		return
 	}
 	for _, e := range all {

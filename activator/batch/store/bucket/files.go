@@ -11,14 +11,12 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// fileRecord is the record of a file.
 type fileRecord struct {
 	store.File
-	Of     string // whose pieces they are: the file's own id, or the batch's
+	Of     string // the prefix of the pieces: the file's own id, or the batch's
 	Pieces []piece
 }
 
-// upload is a file that is being written, piece by piece.
 type upload struct {
 	s     *Store
 	owner string
@@ -55,7 +53,6 @@ func (u *upload) Write(p []byte) (n int, err error) {
 	return n, u.err
 }
 
-// flush writes a piece.
 func (u *upload) flush() error {
 	p := piece{Name: fmt.Sprintf("%05d", len(u.done)), Bytes: int64(len(u.text))}
 	err := u.s.write(dataKey(u.owner, u.id, p.Name), u.text)
@@ -95,7 +92,7 @@ func (u *upload) Discard() {
 	u.s.room.Count(ownerKey(u.owner), -u.n)
 }
 
-// file finds the record of a file that has not expired.
+// file returns the record of a file that has not expired.
 func (s *Store) file(owner, id string) (*fileRecord, error) {
 	f, _, err := find[fileRecord](s, kindFile, owner, id)
 	if err == nil && !time.Now().Before(f.Expires) {
@@ -135,7 +132,8 @@ func (s *Store) Files(owner, purpose string, q store.Query) ([]store.File, bool,
 	return files, more, err
 }
 
-// DeleteFile implements [store.Files]. A batch that is made of the file meanwhile fails: it says that its input is not there any more.
+// DeleteFile implements [store.Files]. A batch that is created with the file meanwhile fails because its input does
+// not exist.
 func (s *Store) DeleteFile(owner, id string) error {
 	f, _, err := find[fileRecord](s, kindFile, owner, id)
 	if err != nil {
@@ -149,7 +147,7 @@ func (s *Store) DeleteFile(owner, id string) error {
 	return s.dropFile(owner, f)
 }
 
-// dropFile deletes a file that nothing reads.
+// dropFile deletes an unused file.
 func (s *Store) dropFile(owner string, f *fileRecord) error {
 	if err := s.remove(keyOf(kindFile, owner, f.ID)); err != nil {
 		return err
@@ -161,7 +159,7 @@ func (s *Store) dropFile(owner string, f *fileRecord) error {
 	return nil
 }
 
-// reads says whether a batch that has not ended reads a file.
+// reads reports whether an unfinished batch reads a file.
 func (s *Store) reads(owner, file string) (bool, error) {
 	hints, err := s.list("open/" + openBatch + "/" + ownerKey(owner) + "/")
 	if err != nil {
@@ -186,13 +184,13 @@ func (s *Store) reads(owner, file string) (bool, error) {
 	return false, nil
 }
 
-// Bounds of a page: records, and how many are read at once.
+// Bounds of a page: its records, and the concurrent reads.
 const (
 	mostPage = 1000
 	abreast  = 16
 )
 
-// page reads records of a list that match, whose ids begin with some letters. See [store.Files.Files].
+// page returns the matching records of a list whose ids have a prefix. See [store.Files.Files].
 func page[T any](s *Store, prefix, begin string, q store.Query, match func(*T) bool) (all []T, more bool, err error) {
 	if err := s.prepare(); err != nil {
 		return nil, false, err
@@ -236,7 +234,7 @@ func page[T any](s *Store, prefix, begin string, q store.Query, match func(*T) b
 	return all, false, nil
 }
 
-// several reads records at once; nil are those that are not there any more.
+// several reads records concurrently; nil for those that no longer exist.
 func several[T any](s *Store, prefix string, ids []string) ([]*T, error) {
 	found, errs := make([]*T, len(ids)), make([]error, len(ids))
 	var all sync.WaitGroup

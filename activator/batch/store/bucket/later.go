@@ -9,14 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// laterRecord is the record of a request that is answered later.
 type laterRecord struct {
 	store.Later
-	// Becomes is the response that has taken its place, and whose record may not be there yet.
+	// Becomes is the response that has replaced it, whose record may not exist yet.
 	Becomes *responseRecord
 }
 
-// in and out are its body and its answer: each claim writes its own.
+// in and out return the pieces of its body and of its answer: each claim writes its own answer.
 func in(l *store.Later) piece  { return piece{"in", l.Bytes} }
 func out(l *store.Later) piece { return piece{fmt.Sprintf("out-%d", l.Epoch), l.Bytes} }
 
@@ -41,7 +40,7 @@ func (s *Store) NewLater(l store.Later, body []byte, patience time.Duration) (st
 	if err == nil {
 		_, err = create(s, keyOf(kindLater, l.Owner, l.ID), &laterRecord{Later: l})
 	}
-	if err != nil { // it may be there: nobody has been told of it
+	if err != nil { // it may exist, but no one knows its id
 		s.forget(keyOf(kindLater, l.Owner, l.ID), hintKey(openLater, l.Owner, l.ID, firstHint), dataKey(l.Owner, l.ID, in(&l).Name))
 		s.room.Count(ownerKey(l.Owner), -l.Bytes)
 	}
@@ -86,7 +85,7 @@ func (s *Store) ClaimLater(owner, id string, take bool) (store.Later, store.Body
 		return nil
 	})
 	switch {
-	case errors.Is(err, store.ErrState): // whoever has answered it did not come to that
+	case errors.Is(err, store.ErrState): // the member that answered it may not have deleted them
 		s.forgetHints(openLater, owner, id)
 	case errors.Is(err, store.ErrNotFound) && l != nil && l.Becomes != nil:
 		if err := s.become(l); err != nil {
@@ -119,7 +118,7 @@ func (s *Store) LeaveLater(claim store.Later) {
 	}
 }
 
-// under says whether a claim counts.
+// under returns ErrFenced if a claim no longer counts.
 func under(l *laterRecord, claim *store.Later) error {
 	if l.Epoch != claim.Epoch || l.Done() || l.Becomes != nil {
 		return store.ErrFenced
@@ -149,7 +148,7 @@ func (s *Store) FinishLater(claim store.Later, status int, header http.Header, b
 	now := time.Now()
 	answered.Status, answered.Answer, answered.Bytes, answered.Ended, answered.Expires, answered.Holder = status, header, int64(len(body)), now, now.Add(s.cfg.Keep), ""
 	err := s.keep(claim.Owner, claim.ID, out(&answered), body)
-	again := false // an attempt before this one may have done it
+	again := false // an earlier attempt may have done it
 	if err == nil {
 		_, _, err = change(s, keyOf(kindLater, claim.Owner, claim.ID), func(l *laterRecord) error {
 			if l.Epoch == claim.Epoch && l.Done() && l.Ended.Equal(now) {
@@ -179,7 +178,7 @@ func (s *Store) FinishLater(claim store.Later, status int, header http.Header, b
 	return nil
 }
 
-// dropAnswer deletes what a claim has written that does not count, unless it does: then an attempt before has recorded it.
+// dropAnswer deletes an answer that a claim has written, unless it counts: then an earlier attempt has recorded it.
 func (s *Store) dropAnswer(claim store.Later, name string) {
 	l, _, err := read[laterRecord](s, keyOf(kindLater, claim.Owner, claim.ID))
 	if errors.Is(err, store.ErrNotFound) || err == nil && l.Epoch != claim.Epoch {
@@ -190,7 +189,7 @@ func (s *Store) dropAnswer(claim store.Later, name string) {
 // Answer implements [store.Laters].
 func (s *Store) Answer(l store.Later) (store.Body, error) { return s.openSmall(l.Owner, l.ID, out(&l)) }
 
-// DeleteLater implements [store.Laters]. Who serves it hears of it with the next poll.
+// DeleteLater implements [store.Laters]. The member that serves it learns of it at the next poll.
 func (s *Store) DeleteLater(owner, id string) error {
 	l, _, err := find[laterRecord](s, kindLater, owner, id)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *Store) DeleteLater(owner, id string) error {
 	return s.dropLater(owner, &l.Later)
 }
 
-// dropLater deletes a request, whether it was answered or not.
+// dropLater deletes a request, answered or not.
 func (s *Store) dropLater(owner string, l *store.Later) error {
 	if err := s.remove(keyOf(kindLater, owner, l.ID)); err != nil {
 		return err

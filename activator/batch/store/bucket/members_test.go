@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3/s3test"
 )
 
-// watch runs Watch until the test ends, or stop is called, and returns the news as they come.
+// watch runs Watch until the test ends, or stop is called, and returns the news on a channel.
 func watch(t *testing.T, s *Store) (_ <-chan store.News, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -40,7 +40,7 @@ func watch(t *testing.T, s *Store) (_ <-chan store.News, stop func()) {
 	return news, cancel
 }
 
-// until waits for news that are as wanted.
+// until waits for news for which want returns true.
 func until(t *testing.T, news <-chan store.News, what string, want func(store.News) bool) {
 	t.Helper()
 	timeout := time.After(time.Minute)
@@ -56,20 +56,21 @@ func until(t *testing.T, news <-chan store.News, what string, want func(store.Ne
 	}
 }
 
-// stopped is a member without a beat: as after kill -9, its object stays.
+// stopped stops a member's beat: as after kill -9, its object stays.
 func (s *Store) stopped() {
 	s.close()
 	s.bucket.Close()
 }
 
-// TestMembers: what a member has is its own while it lives; what it leaves, or has when it dies, is told to the others; and a late one writes nothing.
+// TestMembers: a live member keeps its claims; those that it gives up, or has when it dies, are reported to the
+// others; a late member writes nothing.
 func TestMembers(t *testing.T) {
 	cfg := quick(s3test.Serve(t, s3test.NewFake()), store.Limits{})
 	cfg.Lease = 3 * time.Second
 	one, two := open(t, cfg), open(t, cfg)
 	oneNews, _ := watch(t, one)
 	twoNews, stop := watch(t, two)
-	go func() { // one has nothing to be told
+	go func() { // nothing is reported to this member
 		for range oneNews {
 		}
 	}()
@@ -138,7 +139,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// TestElsewhere: a cancellation and a deletion elsewhere are told to who works at it; a response that is taken from it has one winner.
+// TestElsewhere: cancellations and deletions elsewhere are reported to the claimant; a response that is taken from it
+// has one winner.
 func TestElsewhere(t *testing.T) {
 	cfg := quick(s3test.Serve(t, s3test.NewFake()), store.Limits{})
 	one, two := open(t, cfg), open(t, cfg)
@@ -201,7 +203,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// keys are those of all objects.
+// keys returns the keys of all objects.
 func (s *Store) keys(t *testing.T) (keys []string) {
 	t.Helper()
 	all, err := s.list("")
@@ -214,7 +216,8 @@ func (s *Store) keys(t *testing.T) (keys []string) {
 	return keys
 }
 
-// TestFaults: three members record the lines of some batches while the service fails, members die and come back; each line is recorded once.
+// TestFaults: three members record the lines of some batches while the service fails and members die and come back;
+// each line is recorded once.
 func TestFaults(t *testing.T) {
 	for name, serve := range map[string]func(*testing.T) s3.Service{
 		"fake":    func(t *testing.T) s3.Service { return s3test.Serve(t, s3test.NewFake()) },
@@ -256,7 +259,8 @@ func TestFaults(t *testing.T) {
 
 const faultyLines = 120
 
-// faultyMember works at batches until all have ended: it takes what is told, gives some of it back, and is killed now and then.
+// faultyMember works on batches until all have ended: it claims what is reported, gives some of it back, and is
+// killed now and then.
 func faultyMember(t *testing.T, cfg Config, ids []string, n int) {
 	deadline := time.Now().Add(3 * time.Minute)
 	for time.Now().Before(deadline) {
@@ -273,7 +277,7 @@ func faultyMember(t *testing.T, cfg Config, ids []string, n int) {
 				for _, r := range n.Batches {
 					select {
 					case refs <- r:
-					default: // it is told again
+					default: // it is reported again
 					}
 				}
 			})
@@ -293,7 +297,7 @@ func faultyMember(t *testing.T, cfg Config, ids []string, n int) {
 	t.Error("the batches do not end")
 }
 
-// faultyLife records groups of lines, and says whether all batches have ended.
+// faultyLife records groups of lines, and reports whether all batches have ended.
 func faultyLife(t *testing.T, s *Store, ids []string, refs <-chan store.Ref, groups int) bool {
 	for groups > 0 {
 		var ref store.Ref
@@ -347,7 +351,7 @@ func faultyRun(t *testing.T, s *Store, c store.Claim, done map[int]bool, groups 
 		}
 	}
 	if err := c.Record(group); err == nil {
-		_ = c.Finish(store.Completed, nil) // else another does
+		_ = c.Finish(store.Completed, nil) // otherwise another does
 	}
 	return used + 1
 }
@@ -375,7 +379,8 @@ func checkLines(t *testing.T, s *Store, id string) {
 	}
 }
 
-// TestDown: while the service does not answer all is ErrUnavailable, at the start too; and then goes on.
+// TestDown: while the service is unavailable, everything returns ErrUnavailable, also at the start, and works again
+// afterwards.
 func TestDown(t *testing.T) {
 	faulty, service := s3test.NewFaulty(t, s3test.Serve(t, s3test.NewFake()))
 	cfg := quick(service, store.Limits{})
@@ -431,7 +436,7 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestCost: results cost requests by groups, not by lines; and a batch has few pieces.
+// TestCost: the number of requests depends on groups of results, not on lines; and a batch has few pieces.
 func TestCost(t *testing.T) {
 	f := s3test.NewFake()
 	cfg := quick(s3test.Serve(t, f), store.Limits{})

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// ownerKey is an owner as a part of a key.
+// ownerKey returns the part of a key for an owner.
 func ownerKey(owner string) string {
 	var k strings.Builder
 	for i := range len(owner) {
@@ -31,17 +31,17 @@ func ownerKey(owner string) string {
 	switch {
 	case k.Len() == 0:
 		return "="
-	case k.Len() > 200: // a part of a key is the name of a file, for some services
+	case k.Len() > 200: // some services store a part of a key as a file name
 		sum := sha256.Sum256([]byte(owner))
 		return "==" + hex.EncodeToString(sum[:])
 	}
 	return k.String()
 }
 
-// isID says whether an id may be one of ours. Others are not asked for.
+// isID reports whether an id may be one of ours. Others are not looked up.
 func isID(id string) bool { return id != "" && len(id) <= 100 && isName(id, "_-") }
 
-// Kinds of records: the first part of their keys.
+// The kinds of records: the first part of their keys.
 const (
 	kindFile     = "files"
 	kindBatch    = "batches"
@@ -49,7 +49,7 @@ const (
 	kindResponse = "responses"
 )
 
-// Kinds of hints.
+// The kinds of hints.
 const (
 	openBatch = "batch"
 	openLater = "later"
@@ -57,27 +57,26 @@ const (
 
 func keyOf(kind, owner, id string) string { return kind + "/" + ownerKey(owner) + "/" + id }
 
-// dataKey is that of a piece of a body.
 func dataKey(owner, id, name string) string { return "data/" + ownerKey(owner) + "/" + id + "/" + name }
 
-// errConflict is the error of a change whose record was changed meanwhile, or is not there.
+// errConflict is the error of a change whose record was changed meanwhile, or does not exist.
 var errConflict = errors.New("the record was changed meanwhile")
 
-// stamped is a record as it is written: Write is another one each time.
+// stamped is a record as it is stored: Write is unique to each write.
 type stamped[T any] struct {
 	Write  string
 	Record T
 }
 
-// attemptBytes is how many bytes a second a body is expected to take at least.
+// attemptBytes is the assumed minimum rate of transfers, in bytes per second.
 const attemptBytes = 1 << 20
 
-// try tries an operation that carries so many bytes again and again, as long as another attempt may help and [Config.Timeout] is not over; then it is
-// [store.ErrUnavailable]. again says that it is not the first attempt.
+// try repeats an operation that transfers so many bytes, as long as another attempt may help, for up to
+// [Config.Timeout]. Then the error is [store.ErrUnavailable]. again is false for the first attempt.
 func (s *Store) try(bytes int64, do func(ctx context.Context, again bool) error) error {
 	each := s.cfg.Try + time.Duration(bytes/attemptBytes)*time.Second
 	end := time.Now().Add(max(s.cfg.Timeout, each))
-	if s.silent.Load() { // it did not answer a moment ago: whoever asks is not kept waiting
+	if s.silent.Load() { // it did not answer a moment ago: don't keep the caller waiting
 		end = time.Now()
 	}
 	wait := 50 * time.Millisecond
@@ -93,7 +92,7 @@ func (s *Store) try(bytes int64, do func(ctx context.Context, again bool) error)
 			s.silent.Store(true)
 			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 		}
-		jitter, _ := rand.Int(rand.Reader, big.NewInt(int64(wait))) // it does not fail
+		jitter, _ := rand.Int(rand.Reader, big.NewInt(int64(wait))) // never fails
 		t := time.NewTimer(wait/2 + time.Duration(jitter.Int64()))
 		select {
 		case <-t.C:
@@ -104,7 +103,7 @@ func (s *Store) try(bytes int64, do func(ctx context.Context, again bool) error)
 	}
 }
 
-// lasting says whether an error stays what it is, however often one tries.
+// lasting reports whether an error is permanent.
 func lasting(err error) bool {
 	var status *s3.StatusError
 	switch {
@@ -121,7 +120,7 @@ func lasting(err error) bool {
 	return errors.As(err, &missing)
 }
 
-// later is an error of an operation after the store was found to be one: a refusal is a store that does not answer, until somebody mends it.
+// later converts an error of an opened store: a refusal counts as unavailable until someone fixes it.
 func later(err error) error {
 	var status *s3.StatusError
 	if errors.As(err, &status) && !errors.Is(err, store.ErrUnavailable) {
@@ -130,7 +129,7 @@ func later(err error) error {
 	return err
 }
 
-// load reads an object whole.
+// load reads n bytes of an object from an offset; n 0: up to its end. expect is the expected size.
 func (s *Store) load(key string, from, n, expect int64) (raw []byte, etag string, err error) {
 	err = s.try(expect, func(ctx context.Context, _ bool) error {
 		body, tag, err := s.bucket.Get(ctx, s.cfg.Prefix+key, from, n)
@@ -148,7 +147,7 @@ func (s *Store) load(key string, from, n, expect int64) (raw []byte, etag string
 	return raw, etag, later(err)
 }
 
-// write writes an object that nobody else writes.
+// write writes an object with a unique name.
 func (s *Store) write(key string, body []byte) error {
 	return later(s.try(int64(len(body)), func(ctx context.Context, _ bool) error {
 		_, err := s.bucket.Put(ctx, s.cfg.Prefix+key, body, s3.Condition{})
@@ -156,12 +155,11 @@ func (s *Store) write(key string, body []byte) error {
 	}))
 }
 
-// remove deletes an object.
 func (s *Store) remove(key string) error {
 	return later(s.try(0, func(ctx context.Context, _ bool) error { return s.bucket.Delete(ctx, s.cfg.Prefix+key) }))
 }
 
-// forget deletes objects that count no more. Those that stay are deleted by a survey.
+// forget deletes objects that no longer count. A survey deletes those that remain.
 func (s *Store) forget(keys ...string) {
 	for _, key := range keys {
 		ctx, cancel := context.WithTimeout(s.closing, s.cfg.Try)
@@ -172,7 +170,7 @@ func (s *Store) forget(keys ...string) {
 	}
 }
 
-// list lists all objects below a prefix; their keys are without the store's.
+// list returns all objects with a prefix, without the store's own prefix in their keys.
 func (s *Store) list(prefix string) (all []s3.Entry, err error) {
 	for token := ""; ; {
 		err := s.try(0, func(ctx context.Context, _ bool) error {
@@ -193,7 +191,6 @@ func (s *Store) list(prefix string) (all []s3.Entry, err error) {
 	}
 }
 
-// read reads a record.
 func read[T any](s *Store, key string) (v *T, etag string, err error) {
 	raw, etag, err := s.load(key, 0, 0, 0)
 	if err != nil {
@@ -206,7 +203,7 @@ func read[T any](s *Store, key string) (v *T, etag string, err error) {
 	return &r.Record, etag, nil
 }
 
-// find reads a record of an owner, of whose id nothing is known.
+// find reads an owner's record by an unchecked id.
 func find[T any](s *Store, kind, owner, id string) (v *T, etag string, err error) {
 	if !isID(id) {
 		return nil, "", store.ErrNotFound
@@ -217,7 +214,8 @@ func find[T any](s *Store, kind, owner, id string) (v *T, etag string, err error
 	return read[T](s, keyOf(kind, owner, id))
 }
 
-// put writes a record on a condition. errConflict: that does not hold. ErrUnavailable: it may have been written.
+// put writes a record on a condition. errConflict: the condition does not hold. ErrUnavailable: it may have been
+// written.
 func put[T any](s *Store, key string, when s3.Condition, v *T) (etag string, err error) {
 	r := stamped[T]{Write: rand.Text(), Record: *v}
 	raw, err := json.Marshal(r)
@@ -233,7 +231,7 @@ func put[T any](s *Store, key string, when s3.Condition, v *T) (etag string, err
 		if !again {
 			return errConflict
 		}
-		// An attempt before this one, whose answer did not come, may have written it.
+		// An earlier attempt, whose answer was lost, may have written it.
 		body, tag, err := s.bucket.Get(ctx, s.cfg.Prefix+key, 0, 0)
 		if errors.Is(err, s3.ErrNotFound) {
 			return errConflict
@@ -255,15 +253,15 @@ func put[T any](s *Store, key string, when s3.Condition, v *T) (etag string, err
 	return etag, later(err)
 }
 
-// create makes a record. errConflict: there is one.
+// create creates a record. errConflict: it exists.
 func create[T any](s *Store, key string, v *T) (etag string, err error) {
 	return put(s, key, s3.Condition{None: true}, v)
 }
 
-// mostConflicts bounds how often a change is tried again because others were faster.
+// mostConflicts bounds how often a change is retried because others were faster.
 const mostConflicts = 20
 
-// change changes a record. An error of do is the error.
+// change changes a record. It returns an error of do unchanged.
 func change[T any](s *Store, key string, do func(*T) error) (v *T, etag string, err error) {
 	for range mostConflicts {
 		v, etag, err := read[T](s, key)

@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// responseRecord is the record of a response.
 type responseRecord struct {
 	store.Response
 	Body string // the name of its body
-	// Deleted says that it is one no more: the record stays for a while, so that who is late does not make it again.
+	// Deleted means that it was deleted: the record stays for a while, so that a late writer does not create it
+	// again.
 	Deleted bool
 }
 
@@ -58,14 +58,14 @@ func (s *Store) KeepResponse(r store.Response, before []string, input, answer []
 	return nil
 }
 
-// record writes the record of a response whose body is there, or first puts it into that of its request.
+// record writes the record of a response whose body exists, or first adds it to the record of its request.
 func (s *Store) record(rec *responseRecord, claim *store.Later) error {
 	if claim == nil {
 		_, err := create(s, keyOf(kindResponse, rec.Owner, rec.ID), rec)
 		switch {
 		case errors.Is(err, errConflict):
 			return store.ErrFenced
-		case err != nil: // it may be there: its client is told that it is not
+		case err != nil: // it may exist: its client is told that it does not
 			s.forget(keyOf(kindResponse, rec.Owner, rec.ID))
 		}
 		return err
@@ -77,7 +77,7 @@ func (s *Store) record(rec *responseRecord, claim *store.Later) error {
 	}
 	l, _, err := change(s, keyOf(kindLater, claim.Owner, claim.ID), func(l *laterRecord) error {
 		if l.Becomes != nil && l.Epoch == claim.Epoch && l.Becomes.Created.Equal(rec.Created) && l.Becomes.bytes() == rec.bytes() {
-			return nil // an attempt before this one has done it
+			return nil // an earlier attempt has done it
 		}
 		if err := under(l, claim); err != nil {
 			return err
@@ -92,13 +92,14 @@ func (s *Store) record(rec *responseRecord, claim *store.Later) error {
 		return err
 	}
 	s.drop(claim.ID)
-	if err := s.become(l); err != nil { // it is there all the same: who asks for it does the rest
+	if err := s.become(l); err != nil { // it exists all the same: the next lookup does the rest
 		s.log.Warn("the record of a response comes later", "response", rec.ID, "error", err)
 	}
 	return nil
 }
 
-// become makes the record of the response that has taken the place of a request, and deletes that. It may have been done before.
+// become creates the record of the response that has replaced a request, and deletes the request. It may have been
+// done before.
 func (s *Store) become(l *laterRecord) error {
 	if _, err := create(s, keyOf(kindResponse, l.Owner, l.ID), l.Becomes); err != nil && !errors.Is(err, errConflict) {
 		return err
@@ -112,10 +113,11 @@ func (s *Store) become(l *laterRecord) error {
 	return nil
 }
 
-// prolong keeps the responses before r for as long as r, but for a thirtieth of the time: so not every turn writes all of them.
+// prolong keeps the responses before r as long as r. Differences below a thirtieth of the time are ignored, so that
+// not every turn writes them all.
 func (s *Store) prolong(r *store.Response, before []string) error {
 	errs := make([]error, len(before))
-	slots := make(chan struct{}, abreast) // taken and given back by each; bounds how many run
+	slots := make(chan struct{}, abreast) // taken and given back by each; bounds the concurrency
 	var all sync.WaitGroup
 	for k, id := range before {
 		slots <- struct{}{}
@@ -139,7 +141,7 @@ func (s *Store) prolong(r *store.Response, before []string) error {
 
 var errEnough = errors.New("there is nothing to change")
 
-// response finds the record of a response.
+// response returns the record of a response.
 func (s *Store) response(owner, id string) (*responseRecord, error) {
 	r, _, err := find[responseRecord](s, kindResponse, owner, id)
 	if errors.Is(err, store.ErrNotFound) && isID(id) {
@@ -178,7 +180,7 @@ func (s *Store) ReadResponse(r store.Response) (input, answer []byte, err error)
 	return raw[:rec.Input:rec.Input], raw[rec.Input:], nil
 }
 
-// tombstone is how long the record of a response stays that was deleted.
+// tombstone is how long the record of a deleted response stays.
 const tombstone = time.Hour
 
 // DeleteResponse implements [store.Responses].

@@ -17,21 +17,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Config says where a store is, and how it is used. The zero value of each field has the default that is named.
+// Config is a store's configuration. Zero fields have the defaults that they name.
 type Config struct {
-	// Service is where the bucket is, Bucket its name, Prefix what keys begin with; empty: nothing.
+	// Service is the S3 service, Bucket the bucket's name, and Prefix the prefix of keys; may be empty.
 	Service        s3.Service
 	Bucket, Prefix string
 	store.Limits
-	// Timeout is how long an operation is tried, and Try each attempt without its bodies. Default 15 s and 5 s.
+	// Timeout bounds an operation with its retries, and Try each attempt, without the transfer of bodies. Default 15
+	// s and 5 s.
 	Timeout, Try time.Duration
-	// Poll is the time between two looks at what there is to do, and two beats. Default 5 s.
+	// Poll is the interval of polling for work, and of beats. Default 5 s.
 	Poll time.Duration
-	// Lease is how long a member may go without a beat until others take over what it has. Default 30 s.
+	// Lease is how long a member may go without a beat before others take over its claims. Default 30 s.
 	Lease time.Duration
-	// Survey is the time between two counts of what there is, which delete what has expired. Default 10 min.
+	// Survey is the interval of counting everything and deleting what has expired. Default 10 min.
 	Survey time.Duration
-	// Piece is how large a piece of a file is, and Merge how large one of results is before the next is begun. Default 4 MiB and 512 KiB.
+	// Piece is the size of a file's pieces, and Merge the size from which results begin a new piece. Default 4 MiB
+	// and 512 KiB.
 	Piece, Merge int
 	// Logger may be nil.
 	Logger *slog.Logger
@@ -53,7 +55,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// ParseURL reads s3://BUCKET/PREFIX.
+// ParseURL parses s3://BUCKET/PREFIX.
 func ParseURL(at string) (bucket, prefix string, err error) {
 	rest, found := strings.CutPrefix(at, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
@@ -67,7 +69,7 @@ func ParseURL(at string) (bucket, prefix string, err error) {
 	return bucket, prefix, nil
 }
 
-// isName says whether a text has letters of ASCII, digits and others only.
+// isName reports whether a text consists of ASCII letters, digits and others.
 func isName(text, others string) bool {
 	for i := range len(text) {
 		ch := text[i]
@@ -82,7 +84,7 @@ func isName(text, others string) bool {
 type Store struct {
 	cfg    Config
 	bucket *s3.Bucket
-	member string // the name of this user of the store
+	member string // this process's name in the store
 	ids    store.IDs
 	room   *store.Room
 	log    *slog.Logger
@@ -92,13 +94,13 @@ type Store struct {
 
 	ready  gate
 	joined gate
-	silent atomic.Bool // the service did not answer when it was asked last
+	silent atomic.Bool // the service did not answer the last request
 
-	mu       sync.Mutex           // guards what follows
-	held     map[string]hold      // what is claimed here, by id
-	members  map[string]beat      // as they were seen last, by name
-	seen     map[string]time.Time // when what nobody has was seen first, by id
-	looked   time.Time            // when members were
+	mu       sync.Mutex           // guards the fields below
+	held     map[string]hold      // the claims of this member, by id
+	members  map[string]beat      // as last seen, by name
+	seen     map[string]time.Time // when work without a holder was first seen, by id
+	looked   time.Time            // when members were last read
 	surveyed time.Time
 	expiries map[string]expiry // of files, by key, so that each is read once
 }
@@ -109,24 +111,25 @@ type hold struct {
 	epoch       uint64
 }
 
-// beat is a member's.
+// beat is a member's last beat.
 type beat struct {
 	etag  string
-	since time.Time // since when it is that
+	since time.Time // when this etag was first seen
 }
 
-// gate is something that is done once, and tried again until it was.
+// gate is an action that is retried until it has succeeded once.
 type gate struct {
-	mu    sync.Mutex // guards what follows; held while it is tried
+	mu    sync.Mutex // guards the fields below; held during an attempt
 	open  bool
 	tried time.Time
 	err   error
 }
 
-// retryGate is the time between two attempts at a gate.
+// retryGate is the interval between attempts at a gate.
 const retryGate = time.Second
 
-// pass passes the gate, or says why that can't be. Whoever asks within a second of an attempt is told its outcome.
+// pass runs try unless it has succeeded before, and returns its error. Within a second of a failed attempt, callers
+// get that attempt's error.
 func (g *gate) pass(try func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,8 +144,9 @@ func (g *gate) pass(try func() error) error {
 	return g.err
 }
 
-// Open opens the store. It fails where the service answers that it can't be one: there is no such bucket, it refuses, or it does not write under
-// conditions. A service that does not answer is no error of Open's: what needs the store is [store.ErrUnavailable] until it does.
+// Open opens the store. It fails if the service answers that the bucket can't be used: the bucket is missing, access
+// is refused, or conditional writes are not supported. If the service does not answer, Open succeeds, and operations
+// return [store.ErrUnavailable] until it does.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	limits := cfg.Limits
@@ -153,7 +157,7 @@ func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg, bucket: s3.NewBucket(cfg.Service, cfg.Bucket), member: strings.ToLower(rand.Text()), room: store.NewRoom(limits), log: cfg.Logger,
 		held: map[string]hold{}, members: map[string]beat{}, seen: map[string]time.Time{}, expiries: map[string]expiry{}}
 	s.closing, s.close = context.WithCancel(context.Background())
-	s.silent.Store(true) // one attempt: a server begins as fast without its service
+	s.silent.Store(true) // one attempt: a server without its service starts as fast
 	err := s.prepare()
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
 		s.close()
@@ -165,7 +169,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// prepare finds out whether the bucket can be a store, once it answers.
+// prepare checks the bucket, once it answers.
 func (s *Store) prepare() error {
 	return s.ready.pass(func() error {
 		err := s.probe()
@@ -181,7 +185,7 @@ func (s *Store) prepare() error {
 	})
 }
 
-// as says who asks the service.
+// as describes the identity used for the service.
 func (s *Store) as() string {
 	c, err := s.cfg.Service.Credentials()
 	if err != nil || c.AccessKeyID == "" {
@@ -190,17 +194,17 @@ func (s *Store) as() string {
 	return " with the access key " + c.AccessKeyID
 }
 
-// format is what the object of that name says.
+// format is the content of the format object.
 type format struct {
 	Version int
 }
 
 const thisFormat = 1
 
-// errConditions is the error of a service that can't be used.
+// errConditions is the error for a service without conditional writes.
 var errConditions = errors.New("it does not write under conditions (If-None-Match and If-Match of PutObject), without which two activators would overwrite each other's records")
 
-// probe tries the conditions on an object of its own, and reads or makes the format.
+// probe tests the conditions on an object of its own, and reads or creates the format.
 func (s *Store) probe() error {
 	err := s.try(0, func(ctx context.Context, _ bool) error {
 		key := s.cfg.Prefix + "probe/" + rand.Text()
@@ -225,7 +229,7 @@ func (s *Store) probe() error {
 	return err
 }
 
-// conditions writes an object under conditions that hold and that don't.
+// conditions writes an object under conditions that hold and others that fail.
 func (s *Store) conditions(ctx context.Context, key string) error {
 	etag := ""
 	for _, c := range []struct {
@@ -264,7 +268,7 @@ func (s *Store) Fits(owner string, n int64) error {
 	return s.room.Fits(ownerKey(owner), n)
 }
 
-// Close implements [store.Store]. What is claimed here may be claimed by others at once.
+// Close implements [store.Store]. Others may take over this member's claims at once.
 func (s *Store) Close() error {
 	s.joined.mu.Lock()
 	joined := s.joined.open

@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// expiry is when a file expires, as its record said when it was read.
+// expiry is when a file expires, by its record at the time of reading.
 type expiry struct {
 	etag string
 	at   time.Time
 }
 
-// survey is what a list of the whole store shows.
+// survey is the content of the whole store.
 type survey struct {
 	used    store.Used
 	records map[string]s3.Entry // by key
@@ -24,7 +24,6 @@ type survey struct {
 	members []s3.Entry
 }
 
-// survey lists the store.
 func (s *Store) survey() (*survey, error) {
 	all, err := s.list("")
 	if err != nil {
@@ -52,7 +51,7 @@ func (s *Store) survey() (*survey, error) {
 	return v, nil
 }
 
-// recount counts what there is.
+// recount counts the owners' use.
 func (s *Store) recount() error {
 	v, err := s.survey()
 	if err == nil {
@@ -61,7 +60,7 @@ func (s *Store) recount() error {
 	return err
 }
 
-// Sweep implements [store.Store]. It does something every [Config.Survey].
+// Sweep implements [store.Store]. It does nothing until [Config.Survey] has passed since the last time.
 func (s *Store) Sweep(now time.Time) (n int, err error) {
 	s.mu.Lock()
 	wait := !s.surveyed.IsZero() && time.Since(s.surveyed) < s.cfg.Survey
@@ -92,7 +91,7 @@ func (s *Store) Sweep(now time.Time) (n int, err error) {
 	return n, err
 }
 
-// forgetExpiries forgets those of files that are not there any more.
+// forgetExpiries drops the cached expiries of deleted files.
 func (s *Store) forgetExpiries(v *survey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +102,8 @@ func (s *Store) forgetExpiries(v *survey) {
 	}
 }
 
-// expire deletes what a record is of, if it has expired. Only what may have is read: files, whose clients say how long they are kept, once; others when
-// they were written as long ago as things are kept.
+// expire deletes a record's object if it has expired. It only reads records that may have: files, whose clients
+// choose the time, once, and others when their last write is as old as the default time.
 func (s *Store) expire(key string, e s3.Entry, now time.Time) (deleted bool, err error) {
 	kind, _, _ := strings.Cut(key, "/")
 	if kind != kindFile && now.Sub(e.Modified) < s.cfg.Keep {
@@ -132,7 +131,7 @@ func (s *Store) expire(key string, e s3.Entry, now time.Time) (deleted bool, err
 			err = s.remove(key)
 			break
 		}
-		r.Background = false // nobody who is late makes it again
+		r.Background = false // no late writer can create it again
 		deleted, err = true, s.dropResponse(r.Owner, r)
 	}
 	return deleted && err == nil, unlessGone(err)
@@ -161,15 +160,15 @@ func (s *Store) expireFile(key string, e s3.Entry, now time.Time) (bool, error) 
 	return true, s.dropFile(f.Owner, f)
 }
 
-// How old something is that belongs to nothing, when it is deleted.
+// The ages at which unreferenced objects are deleted.
 const (
 	orphanData   = 24 * time.Hour
 	orphanHint   = time.Hour
 	orphanMember = 24 * time.Hour
 )
 
-// sweepOrphans deletes what belongs to nothing: what was written before a record that did not come, or was to be deleted after it. The ages are by the
-// service's clock as far as it is known: that of the newest object.
+// sweepOrphans deletes unreferenced objects: written before a record that never came, or left after its deletion.
+// Ages are measured by the service's clock, as far as it is known from the newest object.
 func (s *Store) sweepOrphans(v *survey) {
 	now := time.Time{}
 	for _, m := range v.members { // this member has written its own within the last polls

@@ -24,15 +24,14 @@ func hintKey(kind, owner, id, hint string) string {
 	return "open/" + kind + "/" + ownerKey(owner) + "/" + id + "/" + hint
 }
 
-// hint is one that was listed.
 type hint struct {
-	kind, owner, id string // the owner as it is in keys
+	kind, owner, id string // the owner as in keys
 	cancel          bool
 	epoch           uint64
-	member          string // empty: nobody has it
+	member          string // empty: no holder
 }
 
-// parseHint reads a key; false: it is no hint's.
+// parseHint parses a key; false: it is no hint.
 func parseHint(key string) (h hint, ok bool) {
 	parts := strings.Split(key, "/")
 	if len(parts) != 5 || parts[0] != "open" || parts[1] != openBatch && parts[1] != openLater {
@@ -49,7 +48,7 @@ func parseHint(key string) (h hint, ok bool) {
 	return h, found && err == nil
 }
 
-// join begins to be a member: before anything is claimed, so that a member whose beat is not there is gone.
+// join makes this process a member, before it claims anything, so that a member without a beat is gone.
 func (s *Store) join() error {
 	return s.joined.pass(s.beat)
 }
@@ -58,7 +57,7 @@ func (s *Store) beat() error {
 	return s.write("members/"+s.member, []byte(time.Now().UTC().Format(time.RFC3339Nano)))
 }
 
-// look looks at the beats of all members.
+// look reads the beats of all members.
 func (s *Store) look() error {
 	all, err := s.list("members/")
 	if err != nil {
@@ -80,14 +79,15 @@ func (s *Store) look() error {
 	return nil
 }
 
-// alive says whether a member was, when members were looked at last: it is there, and its beat has changed within a lease before. The caller holds mu.
+// alive reports whether a member was alive when members were last read: it existed, and its beat had changed within a
+// lease. The caller holds mu.
 func (s *Store) alive(member string) bool {
 	b, known := s.members[member]
 	return known && s.looked.Sub(b.since) < s.cfg.Lease
 }
 
-// mayClaim says whether something may be claimed whose record names a member: nil, ErrHeld, or why it can't be found out. Members are looked at after the
-// record was read, unless one is known to live: it began to be one before it claimed anything.
+// mayClaim returns nil if a record held by holder may be claimed, ErrHeld, or an error. Members are read after the
+// record was, unless the holder is known to be alive: it became a member before it claimed anything.
 func (s *Store) mayClaim(holder string) error {
 	if holder == "" || holder == s.member {
 		return nil
@@ -108,7 +108,7 @@ func (s *Store) mayClaim(holder string) error {
 	return nil
 }
 
-// hold notes that something is claimed here. before is the hint of the claim before.
+// hold records a claim of this member. before is the hint of the earlier claim.
 func (s *Store) hold(kind, owner, id string, epoch uint64, before string) {
 	s.mu.Lock()
 	s.held[id] = hold{kind: kind, owner: owner, epoch: epoch}
@@ -118,24 +118,22 @@ func (s *Store) hold(kind, owner, id string, epoch uint64, before string) {
 	}
 }
 
-// drop notes that it is not any more.
 func (s *Store) drop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.held, id)
 }
 
-// release tells that nobody has something.
+// release records in the hints that the claim has no holder.
 func (s *Store) release(kind, owner, id string, epoch uint64) {
 	if err := s.write(hintKey(kind, owner, id, claimHint(epoch, "")), nil); err == nil {
 		s.forget(hintKey(kind, owner, id, claimHint(epoch, s.member)))
 	}
 }
 
-// forgetHints deletes the hints of what has ended.
 func (s *Store) forgetHints(kind, owner, id string) {
 	all, err := s.list(hintKey(kind, owner, id, ""))
-	if err != nil { // whoever claims it does this
+	if err != nil { // the next claimant does this
 		return
 	}
 	for _, e := range all {
@@ -143,7 +141,7 @@ func (s *Store) forgetHints(kind, owner, id string) {
 	}
 }
 
-// Watch implements [store.Store]. While the store does not answer it tells nothing.
+// Watch implements [store.Store]. While the store is unavailable it reports nothing.
 func (s *Store) Watch(ctx context.Context, tell func(store.News)) error {
 	tick := time.NewTicker(s.cfg.Poll)
 	defer tick.Stop()
@@ -169,7 +167,7 @@ func (s *Store) Watch(ctx context.Context, tell func(store.News)) error {
 	}
 }
 
-// poll beats, looks at the other members and at the hints.
+// poll beats, and reads the hints and the other members.
 func (s *Store) poll() (news store.News, err error) {
 	if err := s.prepare(); err != nil {
 		return news, err
@@ -181,7 +179,7 @@ func (s *Store) poll() (news store.News, err error) {
 	if err != nil {
 		return news, err
 	}
-	if err := s.look(); err != nil { // after the hints: so every member that they name is there, if it lives
+	if err := s.look(); err != nil { // after the hints, so that every live member that they name is included
 		return news, err
 	}
 	open := map[string]*hint{} // the last hint of each
@@ -214,8 +212,8 @@ func (s *Store) poll() (news store.News, err error) {
 	return news, s.checkHeld(open, cancelled, &news)
 }
 
-// isFree says whether nobody works at something, as far as hints say: nobody has claimed it since the poll before, or who has is gone, or it is this member, which does
-// not have it any more.
+// isFree reports whether, by the hints, no one works on something. Either its holder is gone, or it has had no holder
+// since the last poll; this member counts as none for work that it no longer has.
 func (s *Store) isFree(h *hint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,10 +234,10 @@ func (s *Store) isFree(h *hint) bool {
 	return h.member != "" && h.member != s.member || now.Sub(first) >= s.cfg.Poll/2
 }
 
-// maxSeen bounds what is remembered of what nobody has: past it, all is forgotten, and told a poll later.
+// maxSeen bounds the remembered work without a holder: beyond it all is forgotten, and reported a poll later.
 const maxSeen = 100_000
 
-// announce tells of what nobody works at. The record says whose it is.
+// announce reports work without a holder. Its record has the owner's name.
 func (s *Store) announce(h *hint, news *store.News) error {
 	if h.kind == openBatch {
 		b, _, err := read[batchRecord](s, kindBatch+"/"+h.owner+"/"+h.id)
@@ -255,7 +253,7 @@ func (s *Store) announce(h *hint, news *store.News) error {
 	return unlessGone(err)
 }
 
-// unlessGone is err, unless it says that something is not there: a hint comes before its record, and goes after it.
+// unlessGone returns err, or nil for ErrNotFound: a hint is created before its record and deleted after it.
 func unlessGone(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -263,7 +261,7 @@ func unlessGone(err error) error {
 	return err
 }
 
-// checkHeld tells what of that which is claimed here does not count any more, or is to end.
+// checkHeld reports the claims of this member that no longer count, or are cancelled.
 func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news *store.News) error {
 	s.mu.Lock()
 	doubtful := map[string]hold{}
@@ -292,7 +290,7 @@ func (s *Store) checkHeld(open map[string]*hint, cancelled map[string]bool, news
 	return nil
 }
 
-// counts says whether a claim does, by its record.
+// counts reports whether a claim still counts, by its record.
 func (s *Store) counts(id string, have hold) (counts, cancelled bool, err error) {
 	if have.kind == openBatch {
 		b, _, err := read[batchRecord](s, keyOf(kindBatch, have.owner, id))

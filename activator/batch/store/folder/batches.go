@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// part is one of the two outputs while they grow.
+// part is a growing output of a batch.
 type part struct {
-	path  string // below the store's folder
-	file  string // the id of the file that it becomes
-	name  string // of that file
+	path  string // relative to the store's folder
+	file  string // the id of the resulting file
+	name  string // the name of that file
 	bytes *int64
 }
 
@@ -25,7 +25,7 @@ func parts(b *store.Batch) [2]part {
 	}
 }
 
-// NewBatch takes in a batch whose input, endpoint, window, caller and metadata are set. The error is ErrNotFound where the owner has no such file.
+// NewBatch implements [store.Batches].
 func (s *Store) NewBatch(b store.Batch, window time.Duration) (store.Batch, error) {
 	b.ID, b.Created = s.ids.New(b.Prefix())
 	b.OutID, _ = s.ids.New("file-")
@@ -40,7 +40,7 @@ func (s *Store) NewBatch(b store.Batch, window time.Duration) (store.Batch, erro
 	return b, full(err)
 }
 
-// Batch finds a batch of an owner.
+// Batch implements [store.Batches].
 func (s *Store) Batch(owner, id string) (store.Batch, error) {
 	b, err := one[store.Batch](s, bucketBatches, owner, id)
 	if err != nil {
@@ -49,12 +49,12 @@ func (s *Store) Batch(owner, id string) (store.Batch, error) {
 	return *b, nil
 }
 
-// Batches lists batches of an owner: those of messages, or the others.
+// Batches implements [store.Batches].
 func (s *Store) Batches(owner string, messages bool, q store.Query) ([]store.Batch, bool, error) {
 	return list(s, bucketBatches, owner, q, func(b *store.Batch) bool { return b.Messages == messages })
 }
 
-// DeleteBatch forgets a batch that has ended (else ErrState), and its output.
+// DeleteBatch implements [store.Batches].
 func (s *Store) DeleteBatch(owner, id string) error {
 	var b *store.Batch
 	err := s.db.Update(func(tx *bolt.Tx) (err error) {
@@ -77,7 +77,7 @@ func (s *Store) DeleteBatch(owner, id string) error {
 	return nil
 }
 
-// CancelBatch asks for the end of a batch. One that has ended, or is about to, is ErrState; asked twice it does nothing.
+// CancelBatch implements [store.Batches].
 func (s *Store) CancelBatch(owner, id string) (store.Batch, error) {
 	b, err := change(s, bucketBatches, owner, id, func(b *store.Batch) error { return b.AskCancel(time.Now()) })
 	if b == nil {

@@ -15,12 +15,12 @@ import (
 
 // Claim is the right to run a batch. It belongs to one goroutine.
 type Claim struct {
-	batch store.Batch // as the claim knows it
+	batch store.Batch // as known to the claim
 	s     *Store
 	parts [2]*os.File
 }
 
-// Claim gives a batch to who runs it from now on. done are the lines that are done. [Claim.Close] or [Claim.Finish] ends it.
+// Claim implements [store.Batches].
 func (s *Store) Claim(owner, id string) (_ store.Claim, done map[int]bool, err error) {
 	b, err := change(s, bucketBatches, owner, id, func(b *store.Batch) error {
 		if b.Ended() {
@@ -46,7 +46,7 @@ func (s *Store) Claim(owner, id string) (_ store.Claim, done map[int]bool, err e
 	return c, done, err
 }
 
-// lineKey is the key of a line of a batch that is done.
+// lineKey returns the key of a line that is done.
 func lineKey(batch string, line int) []byte {
 	return binary.BigEndian.AppendUint32([]byte(batch+"\x00"), uint32(line)) //nolint:gosec // lines are bounded
 }
@@ -58,18 +58,18 @@ func (c *Claim) Batch() store.Batch { return c.batch }
 func (c *Claim) Close() {
 	for k, f := range c.parts {
 		if f != nil {
-			_ = f.Close() // what counts is synced
+			_ = f.Close() // committed data is synced
 		}
 		c.parts[k] = nil
 	}
 }
 
-// Change changes the batch's record. A batch whose cancellation was asked for meanwhile has that state before do.
+// Change implements [store.Claim].
 func (c *Claim) Change(do func(*store.Batch)) error {
 	return c.update(func(_ *bolt.Tx, b *store.Batch) error { do(b); return nil })
 }
 
-// update changes the record in a transaction that checks the epoch. After an error the claim knows what it knew.
+// update changes the record in a transaction that checks the epoch. After an error the claim's copy is unchanged.
 func (c *Claim) update(do func(*bolt.Tx, *store.Batch) error) error {
 	var b *store.Batch
 	err := c.s.db.Update(func(tx *bolt.Tx) (err error) {
@@ -119,7 +119,8 @@ func (c *Claim) Record(results []store.Result) error {
 	return nil
 }
 
-// write writes texts behind the committed ends of the parts. It is called in a transaction that has checked the epoch, so that no other claim writes there.
+// write writes texts after the committed ends of the parts. It is called in a transaction that has checked the epoch,
+// so that no other claim writes there.
 func (c *Claim) write(b *store.Batch, texts [2][]byte) error {
 	for k, p := range parts(b) {
 		if len(texts[k]) == 0 {
@@ -145,7 +146,7 @@ func (c *Claim) write(b *store.Batch, texts [2][]byte) error {
 	return nil
 }
 
-// add marks lines as done, and moves the ends of the parts behind their texts.
+// add marks lines as done, and moves the ends of the parts past their texts.
 func add(tx *bolt.Tx, b *store.Batch, results []store.Result, texts [2][]byte) error {
 	lines := tx.Bucket(bucketLines)
 	for _, r := range results {
@@ -166,7 +167,7 @@ func add(tx *bolt.Tx, b *store.Batch, results []store.Result, texts [2][]byte) e
 	return nil
 }
 
-// Finish ends the batch with a status and makes files of its output. It can be called again after an error.
+// Finish implements [store.Claim].
 func (c *Claim) Finish(status string, faults []store.Fault) error {
 	defer c.Close()
 	now := time.Now()
@@ -198,11 +199,11 @@ func (c *Claim) Finish(status string, faults []store.Fault) error {
 	})
 }
 
-// publish puts the committed part of an output in its place. It may have been done before.
+// publish moves the committed part of an output into its place. It may have been done before.
 func (c *Claim) publish(p part) error {
 	from := c.s.path(p.path)
 	if *p.bytes == 0 {
-		_ = os.Remove(from) // there may be none
+		_ = os.Remove(from) // it may not exist
 		return nil
 	}
 	err := os.Truncate(from, *p.bytes)

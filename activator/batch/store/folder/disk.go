@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// full is err as an [ErrFull] where the disk is used up.
+// full returns err as a [store.ErrFull] if the disk is full.
 func full(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: the disk has no room left: %w", store.ErrFull, err)
@@ -18,7 +18,7 @@ func full(err error) error {
 	return err
 }
 
-// syncDir writes the names of a folder to disk.
+// syncDir syncs a folder's entries to disk.
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -27,19 +27,19 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// create writes a file that is there as a whole or not at all.
+// create writes a file atomically.
 func (s *Store) create(name string, body []byte) error {
 	from, err := s.stage(body)
 	if err != nil {
 		return err
 	}
 	if err = s.rename(from, name); err != nil {
-		_ = os.Remove(from) // the error that matters is the other one
+		_ = os.Remove(from) // the other error matters
 	}
 	return err
 }
 
-// stage writes a file that [Store.rename] puts in its place.
+// stage writes a temporary file for [Store.rename].
 func (s *Store) stage(body []byte) (from string, err error) {
 	f, err := os.CreateTemp(s.path(dirTmp), "new-")
 	if err != nil {
@@ -47,12 +47,12 @@ func (s *Store) stage(body []byte) (from string, err error) {
 	}
 	_, err = f.Write(body)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = os.Remove(f.Name()) // the error that matters is the other one
+		_ = os.Remove(f.Name()) // the other error matters
 	}
 	return f.Name(), full(err)
 }
 
-// rename puts a file that is synced in its place, for good.
+// rename moves a synced file into its place, durably.
 func (s *Store) rename(from, name string) error {
 	to := s.path(name)
 	if err := os.Rename(from, to); err != nil {
@@ -61,13 +61,13 @@ func (s *Store) rename(from, name string) error {
 	return full(syncDir(filepath.Dir(to)))
 }
 
-// remove removes a body whose record is gone. One that stays is removed by the next [Open].
+// remove removes a body whose record is gone. The next [Open] removes one that remains.
 func (s *Store) remove(name string) { _ = os.Remove(s.path(name)) }
 
-// body opens a body. It can be read to its end though it is deleted meanwhile.
+// body opens a body. It can be read to its end even if it is deleted meanwhile.
 func (s *Store) body(name string) (store.Body, error) {
 	f, err := os.Open(s.path(name))
-	if errors.Is(err, os.ErrNotExist) { // it was deleted just now
+	if errors.Is(err, os.ErrNotExist) { // it was just deleted
 		return nil, store.ErrNotFound
 	} else if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type Upload struct {
 	err   error
 }
 
-// NewUpload begins to write a file. [Upload.Commit] or [Upload.Discard] ends it.
+// NewUpload implements [store.Files].
 func (s *Store) NewUpload(owner string) (store.Upload, error) {
 	f, err := os.CreateTemp(s.path(dirTmp), "upload-")
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Store) NewUpload(owner string) (store.Upload, error) {
 	return &Upload{s: s, f: f, owner: owner}, nil
 }
 
-// Write implements [io.Writer]. The error wraps [ErrFull] where there is no room.
+// Write implements [io.Writer]. The error wraps [store.ErrFull] if there is no room.
 func (u *Upload) Write(p []byte) (int, error) {
 	if u.err != nil {
 		return 0, u.err
@@ -46,10 +46,10 @@ func (u *Upload) Write(p []byte) (int, error) {
 	return n, u.err
 }
 
-// Bytes is how many were written.
+// Bytes returns the number of bytes written.
 func (u *Upload) Bytes() int64 { return u.n }
 
-// Commit makes the file: it is there, for good, once Commit has returned. keep is how long; 0: as long as the store keeps things.
+// Commit implements [store.Upload]. The file is durable once Commit has returned.
 func (u *Upload) Commit(name, purpose string, keep time.Duration) (store.File, error) {
 	s := u.s
 	id, now := s.ids.New("file-")
@@ -74,14 +74,14 @@ func (u *Upload) Commit(name, purpose string, keep time.Duration) (store.File, e
 	return f, nil
 }
 
-// Discard forgets what was written. It must not follow a Commit.
+// Discard implements [store.Upload].
 func (u *Upload) Discard() {
 	_ = u.f.Close()
-	_ = os.Remove(u.f.Name()) // else the next [Open] removes it
+	_ = os.Remove(u.f.Name()) // otherwise the next [Open] removes it
 	u.s.room.Count(u.owner, -u.n)
 }
 
-// File finds a file of an owner.
+// File implements [store.Files].
 func (s *Store) File(owner, id string) (store.File, error) {
 	f, err := one[store.File](s, bucketFiles, owner, id)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Store) File(owner, id string) (store.File, error) {
 	return *f, nil
 }
 
-// OpenFile opens the body of a file. It can be read to its end though the file is deleted meanwhile.
+// OpenFile implements [store.Files]. The body can be read to its end even if the file is deleted meanwhile.
 func (s *Store) OpenFile(owner, id string) (store.Body, store.File, error) {
 	f, err := s.File(owner, id)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) OpenFile(owner, id string) (store.Body, store.File, error) {
 	return body, f, err
 }
 
-// Files lists files of an owner, those of a purpose where one is given.
+// Files implements [store.Files].
 func (s *Store) Files(owner, purpose string, q store.Query) ([]store.File, bool, error) {
 	now := time.Now()
 	return list(s, bucketFiles, owner, q, func(f *store.File) bool {
@@ -111,7 +111,7 @@ func (s *Store) Files(owner, purpose string, q store.Query) ([]store.File, bool,
 	})
 }
 
-// DeleteFile deletes a file, unless a batch still reads it (ErrInUse).
+// DeleteFile implements [store.Files].
 func (s *Store) DeleteFile(owner, id string) error {
 	var f *store.File
 	err := s.db.Update(func(tx *bolt.Tx) (err error) {
@@ -131,12 +131,12 @@ func (s *Store) DeleteFile(owner, id string) error {
 	return nil
 }
 
-// reads says whether a batch that has not ended reads a file.
+// reads reports whether an unfinished batch reads a file.
 func reads(tx *bolt.Tx, owner, file string) (does bool) {
 	c, prefix := tx.Bucket(bucketBatches).Cursor(), key(owner, "")
 	for k, raw := c.Seek(prefix); !does && bytes.HasPrefix(k, prefix); k, raw = c.Next() {
 		var b store.Batch
-		does = json.Unmarshal(raw, &b) == nil && b.Input == file && !b.Ended() // a record that can't be read reads nothing
+		does = json.Unmarshal(raw, &b) == nil && b.Input == file && !b.Ended() // an unreadable record reads nothing
 	}
 	return does
 }

@@ -4,7 +4,7 @@ package folder
 
 import "syscall"
 
-// free is what is left of the disk that has a folder.
+// free returns the free space on a folder's disk.
 func free(dir string) (bytes int64, known bool) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

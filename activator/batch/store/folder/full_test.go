@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store/storetest"
 )
 
-// TestFullDisk fills a small disk: what does not fit is refused, what is there stays, and room comes back.
+// TestFullDisk fills a small disk: excess data is refused, stored data stays, and space is freed again.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
@@ -76,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestFullWithoutSpare takes the disk to its very end, where transactions fail too: nothing that was kept is lost.
+// TestFullWithoutSpare fills the disk completely, so that transactions fail too: no stored data is lost.
 func TestFullWithoutSpare(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// work runs the batch of a store, with files and requests beside it, and says what it was told is kept.
+// work runs the batch of a store, with files and requests beside it, and prints what has been acknowledged as stored.
 func work(dir string, out io.Writer) error {
 	s, err := Open(Config{Dir: dir})
 	if err != nil {
@@ -88,7 +88,7 @@ func work(dir string, out io.Writer) error {
 	return c.Finish(store.Completed, nil)
 }
 
-// beside leaves a file, a request and a response.
+// beside stores a file, a request and a response.
 func beside(s *Store, out io.Writer) error {
 	u, err := s.NewUpload("a")
 	if err != nil {
@@ -114,7 +114,8 @@ func beside(s *Store, out io.Writer) error {
 	return err
 }
 
-// TestKilled kills a program in its writes, again and again: what it was told is kept is there, no line has two results, and none is lost.
+// TestKilled kills a program while it writes, repeatedly: acknowledged data exists, no line has two results, and none
+// is lost.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	said := map[string]int64{} // files
@@ -184,7 +185,7 @@ func TestKilled(t *testing.T) {
 	checkOutput(t, s, kills)
 }
 
-// checkOutput: each line is in the output of the only batch once, and nothing else is on disk than what records say.
+// checkOutput: each line is in the output of the only batch once, and the disk has only files that records name.
 func checkOutput(t *testing.T, s *Store, kills int) {
 	t.Helper()
 	all, _, err := s.Batches("a", false, store.Query{Limit: 9})

@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// in and out are the places of its body and of its answer: each claim writes its own.
+// in and out return the paths of its body and of its answer: each claim writes its own answer.
 func in(l *store.Later) string { return filepath.Join(dirLater, l.ID+".in") }
 func out(l *store.Later) string {
 	return filepath.Join(dirLater, fmt.Sprintf("%s.%d.out", l.ID, l.Epoch))
 }
 
-// NewLater takes in a request: it is there for good once NewLater has returned nil. One that asks for a response has its id already.
+// NewLater implements [store.Laters].
 func (s *Store) NewLater(l store.Later, body []byte, patience time.Duration) (store.Later, error) {
 	if l.ID != "" {
 		l.Created = time.Now()
@@ -42,7 +42,7 @@ func (s *Store) NewLater(l store.Later, body []byte, patience time.Duration) (st
 	return l, err
 }
 
-// Later finds a request of an owner.
+// Later implements [store.Laters].
 func (s *Store) Later(owner, id string) (store.Later, error) {
 	l, err := one[store.Later](s, bucketLater, owner, id)
 	switch {
@@ -54,7 +54,7 @@ func (s *Store) Later(owner, id string) (store.Later, error) {
 	return *l, nil
 }
 
-// ClaimLater gives a request to who serves it from now on, with its body, which the caller closes.
+// ClaimLater implements [store.Laters].
 func (s *Store) ClaimLater(owner, id string, _ bool) (store.Later, store.Body, error) {
 	l, err := change(s, bucketLater, owner, id, func(l *store.Later) error {
 		if l.Done() {
@@ -70,19 +70,19 @@ func (s *Store) ClaimLater(owner, id string, _ bool) (store.Later, store.Body, e
 	return *l, body, err
 }
 
-// LeaveLater implements [store.Laters]: whoever claims it next may have it anyway.
+// LeaveLater implements [store.Laters]: another claim may follow anyway.
 func (s *Store) LeaveLater(store.Later) {}
 
-// Asked reads the body of a request that has no answer yet.
+// Asked implements [store.Laters].
 func (s *Store) Asked(l store.Later) ([]byte, error) {
 	raw, err := os.ReadFile(s.path(in(&l)))
-	if errors.Is(err, os.ErrNotExist) { // it was answered or deleted just now
+	if errors.Is(err, os.ErrNotExist) { // it was just answered or deleted
 		err = store.ErrNotFound
 	}
 	return raw, err
 }
 
-// FinishLater keeps the answer of a claimed request. After an error there is none, and ErrFenced says that nobody waits for this one.
+// FinishLater implements [store.Laters].
 func (s *Store) FinishLater(claim store.Later, status int, header http.Header, body []byte) error {
 	if err := s.take(claim.Owner, int64(len(body))); err != nil {
 		return err
@@ -112,10 +112,10 @@ func (s *Store) FinishLater(claim store.Later, status int, header http.Header, b
 	return nil
 }
 
-// Answer opens the answer of a request.
+// Answer implements [store.Laters].
 func (s *Store) Answer(l store.Later) (store.Body, error) { return s.body(out(&l)) }
 
-// DeleteLater forgets a request and its answer.
+// DeleteLater implements [store.Laters].
 func (s *Store) DeleteLater(owner, id string) error {
 	var l *store.Later
 	err := s.db.Update(func(tx *bolt.Tx) (err error) {

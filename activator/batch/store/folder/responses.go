@@ -15,12 +15,10 @@ import (
 func place(r *store.Response) string  { return filepath.Join(dirResponses, r.ID) }
 func bytesOf(r *store.Response) int64 { return r.Input + r.Answer }
 
-// NewResponseID is the id of a response that is to be kept, and its time. It is not kept yet.
+// NewResponseID implements [store.Responses].
 func (s *Store) NewResponseID() (string, time.Time) { return s.ids.New("resp_") }
 
-// KeepResponse keeps a response whose id, owner, status and time are set, with what was asked and answered: it is there for good once
-// KeepResponse has returned nil, and not at all after an error. The responses that it goes on from are kept for as long as it is. claim is that of
-// the request that it answers, which is done then; nil: there is none. ErrFenced says that nobody waits for this one.
+// KeepResponse implements [store.Responses]. After an error the response is never stored.
 func (s *Store) KeepResponse(r store.Response, before []string, input, answer []byte, claim *store.Later) error {
 	r.Input, r.Answer = int64(len(input)), int64(len(answer))
 	r.Expires = r.Created.Add(s.cfg.Keep)
@@ -36,7 +34,7 @@ func (s *Store) KeepResponse(r store.Response, before []string, input, answer []
 		err = full(s.db.Update(func(tx *bolt.Tx) error { return s.putResponse(tx, &r, before, claim, from) }))
 	}
 	if err != nil {
-		_ = os.Remove(from) // it may be in its place already
+		_ = os.Remove(from) // it may already be in its place
 		if !errors.Is(err, store.ErrFenced) {
 			s.remove(place(&r))
 		}
@@ -51,7 +49,7 @@ func (s *Store) KeepResponse(r store.Response, before []string, input, answer []
 	return nil
 }
 
-// putResponse writes the record of a response whose body is staged, and puts that in its place.
+// putResponse writes the record of a response whose body is staged, and moves the body into its place.
 func (s *Store) putResponse(tx *bolt.Tx, r *store.Response, before []string, claim *store.Later, from string) error {
 	if err := done(tx, claim); err != nil {
 		return err
@@ -68,7 +66,7 @@ func (s *Store) putResponse(tx *bolt.Tx, r *store.Response, before []string, cla
 	return put(tx, bucketResponses, r.Owner, r.ID, r)
 }
 
-// done forgets the request of a claim that still counts.
+// done deletes the request of a claim that still counts.
 func done(tx *bolt.Tx, claim *store.Later) error {
 	if claim == nil {
 		return nil
@@ -83,7 +81,8 @@ func done(tx *bolt.Tx, claim *store.Later) error {
 	return tx.Bucket(bucketLater).Delete(key(l.Owner, l.ID))
 }
 
-// prolong keeps the responses before r for as long as r, but for a thirtieth of the time: so not every turn writes all of them.
+// prolong keeps the responses before r as long as r. Differences below a thirtieth of the time are ignored, so that
+// not every turn writes them all.
 func (s *Store) prolong(tx *bolt.Tx, r *store.Response, before []string) error {
 	for _, id := range before {
 		old, err := get[store.Response](tx, bucketResponses, r.Owner, id)
@@ -103,7 +102,7 @@ func (s *Store) prolong(tx *bolt.Tx, r *store.Response, before []string) error {
 	return nil
 }
 
-// Response finds a response of an owner.
+// Response implements [store.Responses].
 func (s *Store) Response(owner, id string) (store.Response, error) {
 	r, err := one[store.Response](s, bucketResponses, owner, id)
 	switch {
@@ -115,11 +114,11 @@ func (s *Store) Response(owner, id string) (store.Response, error) {
 	return *r, nil
 }
 
-// ReadResponse reads what was asked and answered.
+// ReadResponse implements [store.Responses].
 func (s *Store) ReadResponse(r store.Response) (input, answer []byte, err error) {
 	raw, err := os.ReadFile(s.path(place(&r)))
 	switch {
-	case errors.Is(err, os.ErrNotExist): // it was deleted just now
+	case errors.Is(err, os.ErrNotExist): // it was just deleted
 		return nil, nil, store.ErrNotFound
 	case err != nil:
 		return nil, nil, err
@@ -129,7 +128,7 @@ func (s *Store) ReadResponse(r store.Response) (input, answer []byte, err error)
 	return raw[:r.Input:r.Input], raw[r.Input:], nil
 }
 
-// DeleteResponse forgets a response.
+// DeleteResponse implements [store.Responses].
 func (s *Store) DeleteResponse(owner, id string) error {
 	n, err := s.deleteResponses([]*store.Response{{Owner: owner, ID: id}}, nil)
 	if err == nil && n == 0 {
@@ -138,7 +137,7 @@ func (s *Store) DeleteResponse(owner, id string) error {
 	return err
 }
 
-// deleteResponses forgets those that are still there, and that still match, in one transaction.
+// deleteResponses deletes the responses that still exist and still match, in one transaction.
 func (s *Store) deleteResponses(all []*store.Response, match func(*store.Response) bool) (n int, err error) {
 	var gone []*store.Response
 	err = s.db.Update(func(tx *bolt.Tx) error {
@@ -167,10 +166,9 @@ func (s *Store) deleteResponses(all []*store.Response, match func(*store.Respons
 	return len(gone), nil
 }
 
-// sweepAtOnce is how many responses are forgotten in one transaction.
+// sweepAtOnce bounds the responses deleted in one transaction.
 const sweepAtOnce = 1000
 
-// sweepResponses forgets those that have expired.
 func (s *Store) sweepResponses(now time.Time) (n int, err error) {
 	expired := func(r *store.Response) bool { return !now.Before(r.Expires) }
 	var old []*store.Response

@@ -17,14 +17,14 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// Config says where a store is, and how much it takes.
+// Config is a store's configuration.
 type Config struct {
-	// Dir is its folder, which is made where there is none.
+	// Dir is its folder, which is created if missing.
 	Dir string
 	store.Limits
-	// Spare is what bodies leave free on the disk, for records. Default 64 MiB.
+	// Spare is the free disk space that bodies leave for records. Default 64 MiB.
 	Spare int64
-	// Wait is how long another process may hold the store while it ends. Default 2 s.
+	// Wait is how long to wait for another process that is about to close the store. Default 2 s.
 	Wait time.Duration
 }
 
@@ -35,12 +35,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Buckets of the database. The key of a record is its owner, a zero byte and its id.
+// The database's buckets. The key of a record is its owner, a zero byte and its id.
 var (
 	bucketFiles   = []byte("files")
 	bucketBatches = []byte("batches")
 	bucketLater   = []byte("later")
-	bucketLines   = []byte("lines") // of batches that run: id of the batch, number of the line → 1 if it was answered, 0 if it failed
+	bucketLines   = []byte("lines") // of running batches: batch id, line number → 1 if it was answered, 0 if it failed
 
 	bucketResponses = []byte("responses")
 )
@@ -63,7 +63,7 @@ type Store struct {
 	room *store.Room
 }
 
-// Open opens the store of a folder, which no other process has open. What was half written is removed.
+// Open opens the store of a folder, which no other process may have open. It removes half-written data.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	for _, dir := range []string{"", dirFiles, dirParts, dirLater, dirResponses, dirTmp} {
@@ -84,12 +84,12 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close ends the use of the store. Nothing may be called afterwards.
+// Close implements [store.Store].
 func (s *Store) Close() error { return s.db.Close() }
 
-// repair counts what there is, and removes bodies that no record has.
+// repair counts the owners' use, and removes bodies without records.
 func (s *Store) repair() error {
-	known := map[string]bool{} // paths below Dir
+	known := map[string]bool{} // paths relative to Dir
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{bucketFiles, bucketBatches, bucketLater, bucketLines, bucketResponses} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -142,7 +142,7 @@ func (s *Store) path(name string) string { return filepath.Join(s.cfg.Dir, name)
 // Bytes implements [store.Store].
 func (s *Store) Bytes() int64 { return s.room.Bytes() }
 
-// take adds to what an owner has, or says why it can't.
+// take adds n bytes to an owner's use, or returns why it can't.
 func (s *Store) take(owner string, n int64) error {
 	if left, known := free(s.cfg.Dir); known && left < n+s.cfg.Spare {
 		return fmt.Errorf("%w: the disk has no room left", store.ErrFull)
@@ -159,7 +159,7 @@ func (s *Store) Fits(owner string, n int64) error {
 	return s.room.TakeResponses(owner, 0)
 }
 
-// Watch implements [store.Store]: all that has not ended is told at once. There is nobody else who could claim any of it, or leave more here.
+// Watch implements [store.Store]: it reports all unfinished work at once. No other process can claim it or add more.
 func (s *Store) Watch(ctx context.Context, tell func(store.News)) error {
 	var news store.News
 	err := s.db.View(func(tx *bolt.Tx) error {
@@ -183,10 +183,9 @@ func (s *Store) Watch(ctx context.Context, tell func(store.News)) error {
 	return nil
 }
 
-// key is that of a record. Ids of clients may be anything: they are only compared.
+// key returns the key of a record. Clients' ids may be anything: they are only compared.
 func key(owner, id string) []byte { return []byte(owner + "\x00" + id) }
 
-// get reads a record.
 func get[T any](tx *bolt.Tx, bucket []byte, owner, id string) (*T, error) {
 	raw := tx.Bucket(bucket).Get(key(owner, id))
 	if raw == nil {
@@ -199,7 +198,6 @@ func get[T any](tx *bolt.Tx, bucket []byte, owner, id string) (*T, error) {
 	return v, nil
 }
 
-// put writes a record.
 func put[T any](tx *bolt.Tx, bucket []byte, owner, id string, v *T) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -208,7 +206,6 @@ func put[T any](tx *bolt.Tx, bucket []byte, owner, id string, v *T) error {
 	return tx.Bucket(bucket).Put(key(owner, id), raw)
 }
 
-// each calls do for all records.
 func each[T any](tx *bolt.Tx, bucket []byte, do func(*T)) error {
 	return tx.Bucket(bucket).ForEach(func(k, raw []byte) error {
 		v := new(T)
@@ -220,7 +217,7 @@ func each[T any](tx *bolt.Tx, bucket []byte, do func(*T)) error {
 	})
 }
 
-// one reads a record in a transaction of its own.
+// one reads a record in its own transaction.
 func one[T any](s *Store, bucket []byte, owner, id string) (v *T, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		v, err = get[T](tx, bucket, owner, id)
@@ -229,7 +226,6 @@ func one[T any](s *Store, bucket []byte, owner, id string) (v *T, err error) {
 	return v, err
 }
 
-// change changes a record.
 func change[T any](s *Store, bucket []byte, owner, id string, do func(*T) error) (v *T, err error) {
 	err = s.db.Update(func(tx *bolt.Tx) error {
 		if v, err = get[T](tx, bucket, owner, id); err != nil {
@@ -243,7 +239,8 @@ func change[T any](s *Store, bucket []byte, owner, id string, do func(*T) error)
 	return v, full(err)
 }
 
-// list reads records of an owner that match. more says whether there are others behind them. An After that is not there is ErrNotFound.
+// list returns an owner's matching records. more reports whether others follow. An After that does not exist is
+// ErrNotFound.
 func list[T any](s *Store, bucket []byte, owner string, q store.Query, match func(*T) bool) (all []T, more bool, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		c, prefix := tx.Bucket(bucket).Cursor(), string(key(owner, ""))
@@ -261,7 +258,7 @@ func list[T any](s *Store, bucket []byte, owner string, q store.Query, match fun
 		case q.Oldest:
 			next = c.Next
 			k, raw = c.Seek([]byte(prefix))
-		default: // the last one before what comes after the owner's
+		default: // the last key before the next owner's
 			if k, _ = c.Seek([]byte(owner + "\x01")); k == nil {
 				k, raw = c.Last()
 			} else {

@@ -25,7 +25,7 @@ func open(t *testing.T, cfg Config) *Store {
 	return s
 }
 
-// again closes a store and opens it anew.
+// again closes a store and reopens it.
 func (s *Store) again(t *testing.T) *Store {
 	t.Helper()
 	if err := s.Close(); err != nil {
@@ -34,7 +34,7 @@ func (s *Store) again(t *testing.T) *Store {
 	return open(t, s.cfg)
 }
 
-// files are the names in a folder of a store.
+// files returns the names in a folder of a store.
 func files(t *testing.T, s *Store, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(s.path(dir))
@@ -47,7 +47,7 @@ func files(t *testing.T, s *Store, dir string) (names []string) {
 	return names
 }
 
-// TestStore: the suite of all stores; and once it is closed, a folder has no body that no record has.
+// TestStore runs the tests of package storetest; after each, the folder has no body without a record.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, l store.Limits) func() store.Store {
 		cfg := Config{Dir: t.TempDir(), Limits: l}
@@ -112,7 +112,7 @@ func TestFinishTwice(t *testing.T) {
 	}
 }
 
-// TestOneServer: a store has one server.
+// TestOneServer: a store can be open in one process only.
 func TestOneServer(t *testing.T) {
 	s := open(t, Config{})
 	cfg := s.cfg

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// Sweep forgets what has expired: files that no batch reads, batches whose end is as long ago, answers, and responses. It returns how many.
+// Sweep implements [store.Store].
 func (s *Store) Sweep(now time.Time) (n int, err error) {
 	var files []*store.File
 	var batches []*store.Batch

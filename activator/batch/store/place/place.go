@@ -1,4 +1,4 @@
-// Package place opens the store that a setting names: a folder, for one server, or s3://BUCKET/PREFIX, for as many as there are.
+// Package place opens the configured store: a folder, for one server, or s3://BUCKET/PREFIX, for any number.
 package place
 
 import (
@@ -13,24 +13,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Config says where a store is, and how much it takes.
+// Config is a store's configuration.
 type Config struct {
-	// At is its folder, or s3://BUCKET/PREFIX; empty: there is no store.
+	// At is its folder, or s3://BUCKET/PREFIX; empty: no store.
 	At string
 	store.Limits
-	// Wait is how long another process may hold a folder while it ends. Default 2 s.
+	// Wait is how long to wait for another process that is about to close a folder. Default 2 s.
 	Wait time.Duration
-	// S3 is where buckets are.
+	// S3 is the service of buckets.
 	S3 s3.Service
 }
 
-// Shared says whether it is one that several servers use, over a network.
+// Shared reports whether several servers can use the store, over a network.
 func (c Config) Shared() bool { return strings.HasPrefix(c.At, "s3://") }
 
-// gather is how long results wait for others, where recording them is some requests.
+// gather is how long results wait for others if recording them takes network requests.
 const gather = 2 * time.Second
 
-// Gather is how long results of a batch may wait for others before they are recorded.
+// Gather returns how long results of a batch may wait for others before they are recorded.
 func (c Config) Gather() time.Duration {
 	if c.Shared() {
 		return gather
@@ -38,7 +38,7 @@ func (c Config) Gather() time.Duration {
 	return 0
 }
 
-// Validate says what is wrong with where the store is to be.
+// Validate returns an error for an invalid location.
 func (c Config) Validate() error {
 	if c.Shared() {
 		_, _, err := bucket.ParseURL(c.At)
@@ -50,7 +50,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Open opens the store, which there is. log may be nil.
+// Open opens the store; cfg.At must not be empty. log may be nil.
 func Open(cfg Config, log *slog.Logger) (store.Store, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

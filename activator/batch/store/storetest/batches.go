@@ -14,7 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// testFencing: who lost its claim records nothing; no line gets two results; what was recorded is there after the store was opened again.
+// testFencing: a lost claim records nothing; no line gets two results; recorded results exist after the store was
+// opened again.
 func testFencing(t *testing.T, open Opener) {
 	again := open(t, store.Limits{})
 	s := again()
@@ -81,7 +82,7 @@ func testFencing(t *testing.T, open Opener) {
 	}
 }
 
-// testGroups: many results in many groups, over some claims, are there once each, in the order in which they were recorded.
+// testGroups: many results in many groups, over several claims, exist once each, in the order of recording.
 func testGroups(t *testing.T, open Opener) {
 	again := open(t, store.Limits{})
 	s := again()
@@ -154,7 +155,7 @@ func testNoResults(t *testing.T, open Opener) {
 	}
 }
 
-// testCancel: a claim sees that the end was asked for, whoever did it.
+// testCancel: a claim notices a cancellation, whoever requested it.
 func testCancel(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	c := Batch(t, s, Upload(t, s, "a", "…").ID)
@@ -218,7 +219,7 @@ func testMessages(t *testing.T, open Opener) {
 	}
 }
 
-// testWatch: what has not ended is told to who opens the store.
+// testWatch: unfinished work is reported to the user that opens the store.
 func testWatch(t *testing.T, open Opener) {
 	again := open(t, store.Limits{})
 	s := again()

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// testFiles: a file is its owner's, and is there after the store was opened again.
+// testFiles: a file belongs to its owner, and exists after the store was opened again.
 func testFiles(t *testing.T, open Opener) {
 	again := open(t, store.Limits{})
 	s := again()
@@ -52,7 +52,7 @@ func testFiles(t *testing.T, open Opener) {
 	}
 }
 
-// testBodies: a body is read from any place, by whoever holds it.
+// testBodies: a body can be read at any offset, by any holder.
 func testBodies(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	var text strings.Builder
@@ -91,7 +91,7 @@ func testBodies(t *testing.T, open Opener) {
 	}
 }
 
-// testLists: in order, in pages, and only what is to be seen.
+// testLists: lists are ordered, paged, and show only visible files.
 func testLists(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	var ids []string
@@ -137,7 +137,7 @@ func testLists(t *testing.T, open Opener) {
 	}
 }
 
-// testNames: owners and ids may be anything, and nobody gets out of what is its own by them.
+// testNames: owners and ids may be anything, and can't be used to reach another owner's data.
 func testNames(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	owners := []string{"", ".", "..", "a/b", "a", "b", "ключ", "a b+c%2F", "a\\b", "A", strings.Repeat("x", 200)}
@@ -184,7 +184,7 @@ func testNames(t *testing.T, open Opener) {
 	}
 }
 
-// testLimits: no owner has more than half, and all together no more than all.
+// testLimits: no owner has more than half, and the total is bounded.
 func testLimits(t *testing.T, open Opener) {
 	again := open(t, store.Limits{MaxBytes: 100, Shared: "all"})
 	s := again()
@@ -227,7 +227,7 @@ func testLimits(t *testing.T, open Opener) {
 	}
 }
 
-// testSweep: what has expired is gone, but for the input of a batch that runs.
+// testSweep: expired objects are gone, except the input of a running batch.
 func testSweep(t *testing.T, open Opener) {
 	s := open(t, store.Limits{Keep: time.Hour})()
 	old, used := Upload(t, s, "a", "old"), Upload(t, s, "a", "used")

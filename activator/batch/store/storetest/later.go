@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// testLater: a request that is answered later is its owner's, and has one answer.
+// testLater: a later request belongs to its owner, and has one answer.
 func testLater(t *testing.T, open Opener) {
 	again := open(t, store.Limits{})
 	s := again()
@@ -71,7 +71,7 @@ func testLater(t *testing.T, open Opener) {
 	}
 }
 
-// testDeletedWhileServed: nobody waits for the answer any more.
+// testDeletedWhileServed: no one waits for the answer any more.
 func testDeletedWhileServed(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	l, err := s.NewLater(store.Later{Owner: "a"}, []byte("asked"), time.Minute)
@@ -94,7 +94,8 @@ func testDeletedWhileServed(t *testing.T, open Opener) {
 	}
 }
 
-// testResponses: what is kept is there for its owner, after a restart too, until it is deleted or expires; and for as long as what goes on from it.
+// testResponses: a stored response is available to its owner, also after a restart, until it is deleted or expires,
+// and as long as later responses that continue from it.
 func testResponses(t *testing.T, open Opener) {
 	again := open(t, store.Limits{Keep: time.Hour, MaxResponses: 3})
 	s := again()

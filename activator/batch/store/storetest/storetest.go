@@ -1,5 +1,5 @@
-// Package storetest is the suite that every store of package store passes, in the words of the contract. What only one of them has (a disk that is full, a
-// process that is killed between two writes, several users) is tested beside that one.
+// Package storetest is the test suite for every implementation of package store. Cases of only one of them (a full
+// disk, a process killed between two writes, several users) are tested in its own package.
 package storetest
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/activator/batch/store"
 )
 
-// Opener makes an empty store for a test, within limits. What it returns opens it: each call closes what the call before has opened.
+// Opener creates an empty store for a test, within limits. The function that it returns opens it: each call closes
+// the previous one.
 type Opener func(t *testing.T, l store.Limits) (again func() store.Store)
 
 // Run runs the suite.
@@ -25,7 +26,7 @@ func Run(t *testing.T, open Opener) {
 	}
 }
 
-// Upload keeps a file of an owner.
+// Upload stores a file of an owner.
 func Upload(t *testing.T, s store.Store, owner, text string) store.File {
 	t.Helper()
 	u, err := s.NewUpload(owner)
@@ -42,7 +43,7 @@ func Upload(t *testing.T, s store.Store, owner, text string) store.File {
 	return f
 }
 
-// Read reads a file of an owner.
+// Read returns a file of an owner.
 func Read(t *testing.T, s store.Store, owner, id string) string {
 	t.Helper()
 	body, _, err := s.OpenFile(owner, id)
@@ -63,7 +64,7 @@ func All(t *testing.T, body store.Body) string {
 	return string(raw)
 }
 
-// Batch makes a batch of a's and claims it.
+// Batch creates a batch of the owner a and claims it.
 func Batch(t *testing.T, s store.Store, input string) store.Claim {
 	t.Helper()
 	b, err := s.NewBatch(store.Batch{Owner: "a", Input: input, Endpoint: "/v1/x"}, time.Hour)
@@ -77,12 +78,12 @@ func Batch(t *testing.T, s store.Store, input string) store.Claim {
 	return c
 }
 
-// Result is that of a line.
+// Result returns a result for a line.
 func Result(n int, ok bool) store.Result {
 	return store.Result{Line: n, OK: ok, Text: fmt.Appendf(nil, "line %d\n", n), Tokens: store.Tokens{Output: 2}}
 }
 
-// Keep keeps a response of a's, created some time ago.
+// Keep stores a response of the owner a, created some time ago.
 func Keep(t *testing.T, s store.Store, ago time.Duration, previous string, before ...string) string {
 	t.Helper()
 	r := store.Response{Owner: "a", Status: store.Completed, Previous: previous}
