@@ -30,9 +30,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// otherNames are what clients may call the model beside its own name: the
-// aliases, and the names of the function, its service and the model that it is a
-// variant of, which the front door takes for it too.
+// otherNames returns the names beside its own that clients may use for the model: its aliases, and the function, service and variant
+// names, which the front door accepts too.
 func otherNames(f api.Function) []api.ModelName {
 	names := slices.Clone(f.Aliases)
 	service := f.ServiceName()
@@ -47,7 +46,7 @@ func otherNames(f api.Function) []api.ModelName {
 	return names
 }
 
-// assemble makes the parts; nothing runs yet. agent is nil outside of a cluster.
+// assemble creates the parts; nothing runs yet. agent is nil outside of a cluster.
 func assemble(cfg Config, log *process.Log, kept *shim.Client, agent *registration.Agent) (*function, error) {
 	f := &function{
 		cfg: cfg, log: log, shim: kept, agent: agent, transport: localhttp.New(cfg.Function.Concurrency+2, idleConnection),
@@ -81,7 +80,7 @@ func (f *function) makeRuntime() (err error) {
 	return err
 }
 
-// toRuntime is the transport of what goes to the runtime's server.
+// toRuntime returns the transport for requests to the runtime's server.
 func (f *function) toRuntime() http.RoundTripper {
 	if k, keyed := f.runtime.(runtime.Keyed); keyed {
 		return runtime.WithKey(f.transport, k)
@@ -89,7 +88,7 @@ func (f *function) toRuntime() http.RoundTripper {
 	return f.transport
 }
 
-// canaryTokens is how many tokens of the canary are compared after a wake.
+// canaryTokens returns the number of the canary's tokens that are compared after a wake.
 func canaryTokens(fn api.Function) int {
 	switch {
 	case fn.CanaryTokens < 0, fn.Runtime.Kind == api.RuntimeHTTP:
@@ -112,7 +111,7 @@ func (f *function) makeEvents() (err error) {
 	return err
 }
 
-// sender makes what posts the instance's events; nil: nobody wants them.
+// sender returns the sender of the instance's events, or nil if nobody wants them.
 func sender(cfg Config, agent *registration.Agent) (*cloudevent.Sender, error) {
 	to, by := cfg.Events, http.RoundTripper(nil)
 	switch {
@@ -159,8 +158,8 @@ func (f *function) makeAdapters() (err error) {
 	return err
 }
 
-// makeProxy makes the way of clients' requests: what Config.Wrap makes of the
-// proxy, which gives them to the handler, where there is one, or to the runtime.
+// makeProxy builds the handler of clients' requests: the proxy inside [Config.Wrap]. The proxy passes requests to the user's handler if
+// there is one, else to the runtime.
 func (f *function) makeProxy() (err error) {
 	measured := metrics.Config{
 		Model: f.cfg.Function.Model, Status: f.supervisor.Status, Signals: f.signals,
@@ -212,7 +211,8 @@ func (f *function) makeProxy() (err error) {
 	return nil
 }
 
-// handlerStart returns what starts the handler's program: a shim of its own, where this process does not adopt what that leaves behind.
+// handlerStart returns the function that starts the handler's program. It uses a separate shim unless this process adopts orphans
+// itself.
 func (f *function) handlerStart() (func(process.Spec) (handler.Program, error), error) {
 	if f.cfg.OwnProcess || len(f.cfg.Keep) == 0 {
 		return nil, nil
@@ -222,7 +222,7 @@ func (f *function) handlerStart() (func(process.Spec) (handler.Program, error), 
 	return func(s process.Spec) (handler.Program, error) { return f.handlerShim.Start(s) }, err
 }
 
-// tellStreams has the state of streams told where the runtime can't do it itself, and can go on with them all the same.
+// tellStreams has the proxy record the state of streams for runtimes that cannot report it but can continue a stream.
 func (f *function) tellStreams(cfg *proxy.Config) {
 	t, is := f.runtime.(runtime.Tellable)
 	if !is || !f.cfg.Function.Resumes() {
@@ -240,11 +240,10 @@ func (f *function) tellStreams(cfg *proxy.Config) {
 	})
 }
 
-// plain says that the runtime is no model server: all of its paths are its clients'.
+// plain reports whether the runtime is no model server: then all of its paths belong to clients.
 func (f *function) plain() bool { return f.cfg.Function.Runtime.Kind == api.RuntimeHTTP }
 
-// prefixes is how a function's runtime keeps clients' prompts apart. Of a command, and of
-// Ollama, nobody knows a way.
+// prefixes returns how the function's runtime keeps clients' cached prompts apart. Commands and Ollama have no known way to do that.
 func prefixes(fn api.Function) proxy.Prefixes {
 	if fn.SharedPrefixes {
 		return proxy.PrefixesAsTheyAre
@@ -271,7 +270,7 @@ func (f *function) makePyfunc() (err error) {
 	return err
 }
 
-// adopt takes over the runtime that another worker has left.
+// adopt takes over the runtime that another worker left behind.
 func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
 	child, launch, note, found := f.shim.Adopt()
 	if !found {
@@ -280,8 +279,7 @@ func (f *function) adopt() (supervise.Child, runtime.Launch, supervise.Note, boo
 	return child, launch, note, found
 }
 
-// ready is called by the supervisor when the runtime has generated a token, and
-// before it is called awake.
+// ready is the supervisor's hook: it runs when the runtime has generated a token, before the instance counts as awake.
 func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 	f.endpoint.Store(&e)
 	f.reuseConnections(e)
@@ -290,15 +288,16 @@ func (f *function) ready(ctx context.Context, e api.Endpoint) error {
 			return err
 		}
 	}
-	return f.adapters.Restore(ctx, e) // the last: soon after it requests are let in
+	return f.adapters.Restore(ctx, e) // last: requests are let in soon after it
 }
 
-// trySecond bounds how long a command may take to answer on two connections before it counts as a server of one at a time: for as long that one
-// answers nobody else.
+// trySecond is how long a command may take to answer on a second connection before it counts as serving one connection at a time. For
+// that long such a server answers nobody else.
 var trySecond = time.Second
 
-// reuseConnections has the connections to the runtime carry further requests, if the manifest says so, or the server is one that can. A command is
-// tried, in the background: until it has answered, and for as long as it lives if it does not, each request has a connection of its own.
+// reuseConnections keeps the connections to the runtime open for further requests if the manifest says so or the server is known to
+// support it. A command is tried in the background. Until it answers, each request has its own connection, and if it never answers, that
+// stays so.
 func (f *function) reuseConnections(e api.Endpoint) {
 	rt := f.cfg.Function.Runtime
 	switch {
@@ -321,10 +320,9 @@ func (f *function) reuseConnections(e api.Endpoint) {
 	}
 }
 
-// early says that ready has nothing to do: what it would load is not there, and no handler stands before the runtime.
+// early reports whether ready has nothing to do: there are no adapters to load and no handler to wait for.
 func (f *function) early() bool { return f.handler == nil && f.adapters.Empty() }
 
-// signals reads the runtime's own metrics.
 func (f *function) signals(ctx context.Context) (runtime.Signals, error) {
 	e := f.endpoint.Load()
 	if e == nil {
@@ -353,7 +351,7 @@ func (g handled) EnterBehind(ctx context.Context, limit time.Duration) (base str
 	return base, inside, validated, refused
 }
 
-// entered is where a request that has a place goes; where the handler takes none the place is given back.
+// entered returns the base URL for a request that holds a slot. It gives the slot back if the handler refuses.
 func (g handled) entered() (base string, refused *api.Error) {
 	if base, refused = g.handler.Base(); refused != nil {
 		g.Leave()
@@ -361,23 +359,22 @@ func (g handled) entered() (base string, refused *api.Error) {
 	return base, refused
 }
 
-// inside is the gate of what the handler asks the runtime: it is part of a
-// request that has a place already.
+// inside is the gate of the handler's own requests to the runtime. They belong to a request that already holds a slot.
 type inside struct{ *supervise.Gate }
 
 func (g inside) Enter() (base string, refused *api.Error) { return g.Inside() }
 func (inside) Leave()                                     {}
 
-// EnterBehind is Enter: whoever is in came behind a wake, or did not.
+// EnterBehind is Enter: the client's request has already waited behind the wake if it had to.
 func (g inside) EnterBehind(ctx context.Context, _ time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	base, refused = g.Inside()
 	return base, ctx, nil, refused
 }
 
-// prefixed marks the handler's output among the runtime's.
+// prefixed marks the handler's output in the runtime's log.
 type prefixed struct{ log *process.Log }
 
 func (p prefixed) Write(line []byte) (int, error) {
-	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...)) // without its end
+	p.log.Write(append([]byte("handler: "), line[:max(len(line)-1, 0)]...)) // without the line end
 	return len(line), nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// BenchmarkRequest compares a request to the runtime with one through the
-// function, each a process of its own: the difference is what the hop adds.
+// BenchmarkRequest compares a request to the runtime with one through the function, each in a separate process: the difference is the
+// cost of the hop.
 func BenchmarkRequest(b *testing.B) {
 	s := spawn(b, "function")
 	st, err := s.api.State(b.Context(), s.at)
@@ -82,9 +82,8 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkWake measures what the control path adds to the runtime's own wake
-// (its call and its first token), of a runtime that sleeps in place, and of one
-// that is stopped and started.
+// BenchmarkWake measures the cost of the control path on top of the runtime's own wake (its call and its first token), for a runtime
+// that sleeps in place, and for one that is stopped and started.
 func BenchmarkWake(b *testing.B) {
 	for _, sleeps := range []bool{true, false} {
 		b.Run(fmt.Sprintf("in place %t", sleeps), func(b *testing.B) {

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// errRole ends an instance that has begun to run a model before it could learn that
-// its pod is to claim GPUs only: the next process learns that first.
+// errRole ends an instance that began to run a model before it learned that its pod only claims GPUs. The next process learns that
+// first.
 var errRole = errors.New("the control plane says that this pod claims GPUs for another and runs no model itself")
 
 // claiming is an instance whose pod claims GPUs for another one.
@@ -26,7 +26,7 @@ type claiming struct {
 	seq    atomic.Uint64
 }
 
-// claim is an instance with the role of a requester, until its claim may go.
+// claim runs the instance as a requester until its claim may go.
 func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	events, err := sender(cfg, e.agent)
 	if err != nil {
@@ -40,12 +40,12 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_ = events.Run(sending) // it only ends with sending
+		_ = events.Run(sending) // fails only when sending ends
 	}()
 	e.open(c, c.report, func(control.RegisterAnswer) {})
 	c.report()
 	cfg.Logger.Info("this pod claims GPUs and runs no model", "devices", cfg.Devices)
-	kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // by who kills, or where nobody can release it any more
+	kill, cancel := context.WithCancel(context.WithoutCancel(ctx)) // called on a kill, or when nobody can release the claim any more
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -68,7 +68,7 @@ func (e *entry) claim(ctx context.Context, cfg Config, door serving) error {
 	return err
 }
 
-// status is that of the claim: awake while a provider serves by it.
+// status returns the claim's status: awake while a provider serves under it.
 func (c *claiming) status() api.InstanceStatus {
 	s := api.InstanceStatus{
 		Instance: c.cfg.Instance, Function: c.cfg.Function.Name, State: api.Asleep, Endpoint: c.cfg.Endpoint, Devices: c.cfg.Devices,
@@ -82,7 +82,7 @@ func (c *claiming) status() api.InstanceStatus {
 
 func (c *claiming) report() { c.events.Emit(stateEvent(c.status())) }
 
-// ServeHTTP tells the control plane how the claim is; the rest is the requester's.
+// ServeHTTP answers the control plane's state path; the requester answers all others.
 func (c *claiming) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != control.PathState {
 		c.stub.ServeHTTP(w, r)

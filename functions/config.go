@@ -15,54 +15,53 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// Config is all that an instance is told when it is started.
+// Config is the configuration of an instance.
 type Config struct {
-	// Function is what it runs. Defaults are filled in as [api.Function.WithDefaults] says.
+	// Function is the function that it runs, with the defaults of [api.Function.WithDefaults].
 	Function api.Function
 	// Instance is its name, unique in the cluster.
 	Instance api.InstanceID
-	// Listen is where it takes requests: "unix:/path", or "http://host:port" with port 0 for any. Empty, with [Start]: nowhere but in this process.
+	// Listen is the address for requests: "unix:/path", or "http://host:port" with port 0 for any. Empty, only with [Start]: the
+	// instance is reachable only in this process.
 	Listen api.Endpoint
-	// TokenFile holds the bearer token of the control plane. It is read at each use, so
-	// that it can be renewed. Empty: the control paths are closed, unless Listen is a
-	// Unix socket, where who can open it may use them.
+	// TokenFile holds the bearer token of the control plane. It is read at each use, so that it can be renewed. Empty: the control paths
+	// are closed, unless Listen is a Unix socket; then access to the socket is enough.
 	TokenFile string
-	// Token is such a token too. Empty: with Join, a random one.
+	// Token is a second accepted token. Empty: with Join, a random one.
 	Token string
-	// Dir is a folder of its own, for the engine's socket; empty: a temporary one.
+	// Dir is a folder used by nothing else, for the engine's socket; empty: a temporary one.
 	Dir string
-	// Engine is the program with the subcommand "engine serve"; for the runtime kind engine.
+	// Engine is the program with the subcommand "engine serve", for the runtime kind engine.
 	Engine string
 	// Env is the environment that the runtime inherits.
 	Env []string
-	// RuntimePort is where a runtime of the kinds command and http listens whatever it is told; 0: where it is told to.
+	// RuntimePort is the port of runtimes of the kinds command and http that cannot be told one; 0: the runtime gets a port.
 	RuntimePort int
-	// ProbePath is what a runtime of the kind http answers with success when it is ready; empty: that it takes connections is enough.
+	// ProbePath is the path at which a runtime of the kind http answers with success when it is ready; empty: an open port is enough.
 	ProbePath string
-	// ProbeCommand is a command that says so by its success; empty: ProbePath does.
+	// ProbeCommand is a command that succeeds when the runtime is ready; empty: ProbePath is used.
 	ProbeCommand []string
-	// Events is where state changes are posted, at control.PathEvents; empty: nowhere.
+	// Events is the endpoint whose control.PathEvents receives state changes; empty: they are not posted.
 	Events api.Endpoint
-	// Emit gets them instead, in their order; it must not block. Nil: Events says.
+	// Emit receives the events in order, in place of Events; it must not block. Nil: Events is used.
 	Emit func(api.Event)
-	// Join makes it one of a cluster's: what it runs and where it is reached it learns
-	// from the control plane, which its events go to. Function is what it runs where
-	// nobody answers. Nil: it is told all here.
+	// Join connects the instance to a control plane, which says what it runs and where it is reached, and receives its events. Function
+	// is the fallback if no control plane answers. Nil: this Config is all.
 	Join *Join
-	// Endpoint is where others reach it; empty: Listen.
+	// Endpoint is the address at which others reach it; empty: Listen.
 	Endpoint api.Endpoint
-	// Devices are the devices it was given.
+	// Devices are the devices assigned to it.
 	Devices []api.DeviceID
-	// Trace is the wake that it is started for; zero: nobody traces it.
+	// Trace is the trace of the wake that starts it; zero: none.
 	Trace api.Trace
-	// Epoch is that of the grant it was started under; calls with a lower one are refused.
+	// Epoch is the epoch of the grant that it was started under; calls with a lower one are refused.
 	Epoch uint64
-	// Seq is the number of the last report of an instance's process before; 0: there was none.
+	// Seq is the number of the last report of the previous process of this instance; 0: there was none.
 	Seq uint64
-	// Asleep begins asleep: nothing of the runtime is there before the first wake.
+	// Asleep starts it asleep: the runtime does not start before the first wake.
 	Asleep bool
-	// Drain bounds how long requests may go on when Run's context ends; 0: 30 s, with
-	// Join 4 min: it is Kubernetes that ends a pod's time.
+	// Drain bounds how long requests may finish when Run's context ends; 0: 30 s, with Join 4 min, because Kubernetes bounds a pod's
+	// time.
 	Drain time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL for the runtime; 0: 5 s.
 	StopGrace time.Duration
@@ -72,77 +71,73 @@ type Config struct {
 	ProbeTimeout time.Duration
 	// MaxBody bounds a request's body; 0: 64 MiB.
 	MaxBody api.Bytes
-	// Wrap puts pre- and post-processing around the handler of the client paths; nil: none. One that makes other events of a stream's, holds
-	// them back, or asks for something else the second time must take the header control.HeaderState out of the requests that it passes on.
+	// Wrap adds pre- and post-processing around the handler of the client paths; nil: none. A wrapper that changes or holds back a
+	// stream's events, or that asks something else on a repeated request, must remove the header control.HeaderState from the requests
+	// that it passes on.
 	Wrap func(http.Handler) http.Handler
-	// Models is the folder that models are fetched into; empty: $ROUSE_CACHE, else the
-	// first that can be written to of rouse/models in the user's cache, the temporary
-	// folder, and memory.
+	// Models is the folder for fetched models. Empty: $ROUSE_CACHE, else the first writable one of rouse/models in the user's cache, the
+	// temporary folder, and memory.
 	Models string
-	// ModelsLimit bounds what fetched models take together; 0: no bound.
+	// ModelsLimit bounds the total size of fetched models; 0: no bound.
 	ModelsLimit api.Bytes
-	// Share is with whom models' files are fetched together; empty fields are what the environment says
-	// (ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS, ROUSE_SHARE_LISTEN).
+	// Share configures fetching models together with other nodes. Empty fields come from the environment (ROUSE_SHARE_SECRET_FILE,
+	// ROUSE_SHARE_PEERS, ROUSE_SHARE_LISTEN).
 	Share fetch.Share
-	// HubTokenFile holds the token for hf:// references; empty: what the environment
-	// says (HF_TOKEN, HF_TOKEN_PATH). It is read at each use.
+	// HubTokenFile holds the token for hf:// references; empty: the environment's (HF_TOKEN, HF_TOKEN_PATH). It is read at each use.
 	HubTokenFile string
-	// Fetching gets the progress of a fetch, ten times a second at most; nil: nobody.
+	// Fetching receives the progress of a fetch, at most ten times a second; nil: it is dropped.
 	Fetching func(fetch.Progress)
 	// Diagnostics lets COMPUTE_DIAGNOSTICS be answered at /invocations.
 	Diagnostics bool
-	// OpenMetrics lets everybody read /metrics, as endpoint pickers and Prometheus do;
-	// else it is the control plane's.
+	// OpenMetrics serves /metrics without a token, as endpoint pickers and Prometheus expect. Otherwise it needs the control plane's
+	// token.
 	OpenMetrics bool
-	// MetricsListen is a second address, "host:port", where everybody may read /metrics, and nothing else is. It is for
-	// Prometheus: the network says who reaches it. Where it can't be had the instance serves without. Empty: none.
+	// MetricsListen is a second address, "host:port", that serves only /metrics, without a token. It is for Prometheus; the network
+	// restricts who reaches it. If the address is not available the instance runs without it. Empty: none.
 	MetricsListen string
-	// Version is what /version says; empty: "dev".
+	// Version is the answer of /version; empty: "dev".
 	Version string
-	// Workers is a folder that several functions of one host share to run one
-	// runtime between them: one leads, the others pass requests to it. Empty: alone.
+	// Workers is a folder through which several functions of one host share one runtime: one leads, the others pass requests to it.
+	// Empty: the instance does not share.
 	Workers string
-	// Keep is the command line of a shim (package shim), which sees to it that
-	// nothing of the runtime outlives us, however we die; empty: none, as where
-	// somebody above us adopts what we leave. Workers need one.
+	// Keep is the command line of a shim (package shim), which ends the runtime however this process dies. Empty: none, where a parent
+	// process adopts orphans. Workers need one.
 	Keep []string
-	// OwnProcess says that this process does nothing else: it adopts the runtime's
-	// orphans and kills every child that is not the runtime (process.Adopt).
+	// OwnProcess says that this process does nothing else: it adopts the runtime's orphans and kills every child that is not the runtime
+	// (process.Adopt).
 	OwnProcess bool
 	// Kill, when closed, ends the runtime at once, without a drain; nil: never.
 	Kill <-chan struct{}
-	// Output gets the runtime's output, line by line; nil: nobody but the logs path.
+	// Output receives the runtime's output, line by line; nil: only the logs path has it.
 	Output io.Writer
-	// Listening is called once requests are taken, with the endpoint; nil: nobody.
+	// Listening is called with the endpoint once requests are accepted; nil: no call.
 	Listening func(api.Endpoint)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Join is how an instance finds its control plane; see package functions/registration.
+// Join configures how an instance finds its control plane; see package functions/registration.
 type Join struct {
-	// Control is where the control plane listens.
+	// Control is the control plane's endpoint.
 	Control api.Endpoint
-	// Namespace and Revision are the instance's; the namespace's first is
-	// the pod's own where it is empty.
+	// Namespace and Revision are the instance's. An empty Namespace is the pod's own.
 	Namespace, Revision string
-	// Role is what the pod was made for; empty: it learns that from the control plane.
+	// Role is the role that the pod was created for; empty: the control plane says.
 	Role control.Role
-	// Merge puts what the instance was told by its own command line over what the
-	// control plane says; with a zero function: over nothing. Nil: it was told nothing.
+	// Merge applies the settings of the instance's command line over the control plane's function, or over nothing if that is zero. Nil:
+	// the command line sets nothing.
 	Merge func(api.Function) api.Function
-	// Patience is how long it waits for the control plane where it can do without,
-	// because it was told a model itself; 0: 3 s.
+	// Patience is how long it waits for the control plane if its own command line names a model; 0: 3 s.
 	Patience time.Duration
 }
 
-// drains by default.
+// The default drains.
 const (
 	defaultDrain = 30 * time.Second
 	clusterDrain = 4 * time.Minute // with the queue-proxy's 30 s, less than the five minutes that Knative gives a pod
 )
 
-// Validate reports the first field that can't be meant, and fills in defaults.
+// Validate fills in defaults and reports the first invalid field.
 func (c *Config) Validate() error {
 	if c.Function.Name == "" || c.Instance == "" {
 		return errors.New("function: name the function and the instance")

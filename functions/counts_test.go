@@ -28,8 +28,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// counting is a model server that knows what it computes, and says it as the server of a kind does, where it is asked for it. The request
-// says what it generates, as its seed, and after how many events it breaks off.
+// counting is a model server that counts its tokens and reports them in the way of a kind, when asked. The request's seed determines the
+// answer, and after how many events it breaks off.
 type counting struct {
 	kind string
 
@@ -42,14 +42,14 @@ type counting struct {
 	n        int
 	end, all bool // the options of the stream
 	times    bool // of llama-server
-	cut      int  // events that it has before it breaks off; negative: it does not
+	cut      int  // events before it breaks off; negative: it does not
 	made     []int
-	said     []int // of each choice, what was generated until its last event
+	said     []int // tokens of each choice up to its last event
 	shown    int   // of all
 	prompt   int
 }
 
-// asksCounting is what is read of a request.
+// asksCounting is the relevant part of a request.
 type asksCounting struct {
 	Stream  bool
 	N       int
@@ -108,7 +108,7 @@ func (c *counting) send(data string) {
 	}
 }
 
-// chunk is one with a piece of choice i, or its end.
+// chunk returns a chunk with a piece of choice i, or its end.
 func (c *counting) chunk(i int, piece, finish string) {
 	object, field := "text_completion", fmt.Sprintf(`"text":%q`, piece)
 	if c.chat {
@@ -136,7 +136,7 @@ func (c *counting) chunk(i int, piece, finish string) {
 	c.send(fmt.Sprintf(`{"id":"c","object":%q,"created":1,"model":"m","choices":[{"index":%d,%s,"logprobs":null,"finish_reason":%s}]%s}`, object, i, field, finish, more))
 }
 
-// alone sends a chunk with the usage and no choice. It comes with the event before it.
+// alone sends a chunk with the usage and no choice, in one write with the previous event.
 func (c *counting) alone(made int, more string) {
 	if c.cut >= 0 {
 		c.cut++
@@ -144,10 +144,10 @@ func (c *counting) alone(made int, more string) {
 	c.send(`{"id":"c","object":"x","created":1,"model":"m","choices":[],"usage":` + c.usage(made) + more + `}`)
 }
 
-// stream generates thoughts, text and a call, in each event so many tokens as it likes. Some tokens have no event.
+// stream generates thoughts, text and a call, with a random number of tokens per event. Some tokens have no event.
 func (c *counting) stream() {
 	each := 4
-	if c.kind == api.RuntimeOllama || c.kind == api.RuntimeRayServe || c.kind == api.RuntimeCommand { // events are all that is known of it
+	if c.kind == api.RuntimeOllama || c.kind == api.RuntimeRayServe || c.kind == api.RuntimeCommand { // its events are the only count
 		each = 1
 	}
 	words := []string{"hello ", "世界", "。", `"usage":{"completion_tokens":9}`, "\n", "data: x", "a.delta", "🦊", ": rouse-usage 1 1 1\n"}
@@ -169,7 +169,7 @@ func (c *counting) stream() {
 			word := words[c.random.IntN(len(words))]
 			quoted, _ := json.Marshal(word)
 			switch what := c.random.IntN(4); {
-			case what == 0 && each > 1: // a parser keeps it
+			case what == 0 && each > 1: // a parser holds it back
 			case what == 1 && c.chat && c.n == 1:
 				c.chunk(i, `{"reasoning_content":`+string(quoted)+`}`, "null")
 			default:
@@ -206,7 +206,7 @@ func (c *counting) stream() {
 	c.send("[DONE]")
 }
 
-// openGate lets all requests in.
+// openGate admits all requests.
 type openGate string
 
 func (g openGate) Enter() (string, *api.Error)      { return string(g), nil }
@@ -218,7 +218,7 @@ func (openGate) Leave()       {}
 func (openGate) Moved()       {}
 func (openGate) Unreachable() {}
 
-// counted is an instance before a counting server, and an activator that counts what it answers.
+// counted is an instance with a counting server, and an activator that counts its answers.
 type counted struct {
 	t       *testing.T
 	truth   *counting
@@ -260,7 +260,7 @@ func newCounted(t *testing.T, kind string) *counted {
 	return c
 }
 
-// ask returns what the client of an activator gets, what that counts, and what the function does.
+// ask returns what the activator's client gets, and the counts of the activator and of the function.
 func (c *counted) ask(path, body string, tells bool) (string, relay.Usage, proxy.Outcome) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, c.door.URL+path, strings.NewReader(body))
@@ -286,7 +286,7 @@ func (c *counted) ask(path, body string, tells bool) (string, relay.Usage, proxy
 	}
 	var got bytes.Buffer
 	if !lines && !strings.HasPrefix(kind, "text/event-stream") {
-		_, _ = io.Copy(&got, resp.Body) // a cut one is judged by what came
+		_, _ = io.Copy(&got, resp.Body) // a cut answer is judged by the received part
 		u.Part(got.Bytes())
 		return got.String(), u, <-c.outcome
 	}
@@ -300,14 +300,14 @@ func (c *counted) ask(path, body string, tells bool) (string, relay.Usage, proxy
 	return got.String(), u, <-c.outcome
 }
 
-// computed is what the server has computed for the last request, until its last event.
+// computed returns what the server computed for the last request, up to its last event.
 func (c *counted) computed() (prompt, made int) {
 	c.truth.Lock()
 	defer c.truth.Unlock()
 	return c.truth.prompt, c.truth.shown
 }
 
-// plain is what a client gets of the server itself.
+// plain returns the server's own answer.
 func (c *counted) plain(path, body string) string {
 	c.t.Helper()
 	resp, err := http.Post(c.direct.URL+path, "application/json", strings.NewReader(body))
@@ -321,8 +321,8 @@ func (c *counted) plain(path, body string) string {
 
 var countedKinds = []string{api.RuntimeEngine, api.RuntimeVLLM, api.RuntimeSGLang, api.RuntimeLlamaCpp, api.RuntimeRayServe, api.RuntimeOllama}
 
-// TestWhatIsCountedIsWhatWasComputed: a stream that is passed through, whole or cut after any event, counts what the server had generated with that
-// event, at the activator and in the function's metrics; and its client gets the bytes that the server would have sent it.
+// TestWhatIsCountedIsWhatWasComputed: for a stream that is whole or cut after any event, the activator and the function's metrics count
+// the tokens generated up to that event. The client gets the server's own bytes.
 func TestWhatIsCountedIsWhatWasComputed(t *testing.T) {
 	for _, kind := range countedKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -355,15 +355,16 @@ func TestWhatIsCountedIsWhatWasComputed(t *testing.T) {
 	}
 }
 
-// reports says whether a kind of server says what it has used before the end.
+// reports reports whether a kind of server reports its usage before the end.
 func reports(kind string) bool {
 	return kind != api.RuntimeRayServe && kind != api.RuntimeOllama
 }
 
-// varies are what differs between two answers to one request, and the usage at a message's start.
+// varies matches the differences between two answers to one request, and the usage at a message's start.
 var varies = regexp.MustCompile(`"(created_at|completed_at|[a-z_]*duration)":[^,}]*|"usage":\{"input_tokens":\d+,"cache_creation_input_tokens":0,"cache_read_input_tokens":\d+,"output_tokens":0\}`)
 
-// TestTranslatedStreamsCount: the same for what is translated, whose client gets the same, told or not, but for the usage that a message begins with.
+// TestTranslatedStreamsCount: the same for translated streams. The client gets the same with and without counting, except the usage at a
+// message's start.
 func TestTranslatedStreamsCount(t *testing.T) {
 	for _, kind := range []string{api.RuntimeEngine, api.RuntimeRayServe} {
 		t.Run(kind, func(t *testing.T) {
@@ -410,7 +411,7 @@ func TestTranslatedStreamsCount(t *testing.T) {
 	}
 }
 
-// TestWholeAnswersCount: what an answer does not tell its client is told to the activator.
+// TestWholeAnswersCount: the activator is told the counts that the client's answer lacks.
 func TestWholeAnswersCount(t *testing.T) {
 	c := newCounted(t, api.RuntimeEngine)
 	inner := func(path, body string) string {

@@ -38,47 +38,45 @@ import (
 )
 
 const (
-	logLines = 50 // of the runtime's output that are kept
-	// idleConnection is shorter than the five seconds after which common servers
-	// close an idle connection: a request sent at that moment would be lost.
+	logLines = 50 // kept lines of the runtime's output
+	// idleConnection is below the five seconds after which common servers close an idle connection: a request sent at that moment would
+	// be lost.
 	idleConnection = 3 * time.Second
 	lastAnswers    = 2 * time.Second // for handlers to finish after the runtime has gone
-	// requestTime bounds the time that a request takes to come, body and all: it has
-	// a place in the runtime by then.
+	// requestTime bounds how long a request, with its body, may take to arrive. It already holds a slot in the runtime.
 	requestTime = 5 * time.Minute
 )
 
-// function is an instance that runs.
 type function struct {
 	cfg         Config
 	transport   *localhttp.Transport
 	log         *process.Log
-	shim        *shim.Client // the runtime's parent; nil: we are
+	shim        *shim.Client // the runtime's parent; nil: this process is
 	models      *models
 	runtime     runtime.Runtime
 	supervisor  *supervise.Supervisor
 	adapters    *adapters.Registry
 	handler     *handler.Handler // nil: none
-	handlerShim *shim.Client     // its parent; nil: we are
+	handlerShim *shim.Client     // its parent; nil: this process is
 	door        *inbound.Door    // reads clients' bodies
 	proxy       *proxy.Proxy
-	clients     http.Handler // the proxy, and what is wrapped around it
+	clients     http.Handler // the proxy inside Config.Wrap
 	pyfunc      *pyfunc.Handler
 	metrics     *metrics.Metrics
-	kv          *kvevents.Follower           // of what the runtime publishes of its prefix cache; nil: it publishes nothing
+	kv          *kvevents.Follower           // reads the runtime's prefix cache events; nil: it publishes none
 	emit        func(api.Event)              // nil: nobody wants events
-	events      *cloudevent.Sender           // posts them; nil: nobody does
-	agent       *registration.Agent          // nil: of no cluster
+	events      *cloudevent.Sender           // posts events; nil: none are posted
+	agent       *registration.Agent          // nil: outside of a cluster
 	endpoint    atomic.Pointer[api.Endpoint] // the runtime's; nil before the first start
-	settled     chan struct{}                // closed once it is known whether a runtime that was taken over serves
+	settled     chan struct{}                // closed once it is known whether an adopted runtime serves
 	settle      func()                       // closes settled, once
-	trying      sync.WaitGroup               // tries whether connections to a command can be reused
-	ending      context.Context              // ends when the instance does: followers of the logs leave
-	end         context.CancelFunc           // ends ending
+	trying      sync.WaitGroup               // for reuseConnections' attempts
+	ending      context.Context              // ends with the instance; followers of the logs leave
+	end         context.CancelFunc           // cancels ending
 }
 
-// Run runs one instance. It returns nil after a stop call or the end of ctx, once
-// nothing of the runtime is left, and an error where it could not begin.
+// Run runs one instance and blocks until nothing of the runtime is left. It returns nil after a stop call or the end of ctx, and an
+// error if the instance could not start.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -86,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Listen == "" {
 		return fmt.Errorf("function %s: it has nowhere to listen: set Listen", cfg.Function.Name)
 	}
-	listener, endpoint, err := listen(cfg.Listen) // first: who looks for us finds us
+	listener, endpoint, err := listen(cfg.Listen) // first, so that clients can connect
 	if err != nil {
 		return fmt.Errorf("function %s: %w", cfg.Function.Name, err)
 	}
@@ -105,8 +103,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// prepare makes the process and its folder ready for a runtime. clean takes away
-// what it made.
+// prepare readies the process and its folder for a runtime. clean removes what it created.
 func prepare(cfg *Config) (clean func(), err error) {
 	clean = func() {}
 	if cfg.OwnProcess {
@@ -122,13 +119,13 @@ func prepare(cfg *Config) (clean func(), err error) {
 		return clean, err
 	}
 	cfg.Dir = dir
-	if !strings.HasPrefix(dir, os.TempDir()) { // what the runtime makes has to go there too
+	if !strings.HasPrefix(dir, os.TempDir()) { // the runtime's temporary files must go there too
 		cfg.Env = append(slices.Clip(cfg.Env), "TMPDIR="+dir)
 	}
 	return remove, nil
 }
 
-// alone runs an instance that shares its runtime with nobody.
+// alone runs an instance that does not share its runtime.
 func alone(ctx context.Context, cfg Config, listener net.Listener) error {
 	_, run, err := begin(ctx, cfg, listener, nil)
 	if err != nil {
@@ -137,7 +134,7 @@ func alone(ctx context.Context, cfg Config, listener net.Listener) error {
 	return run(ctx)
 }
 
-// keep starts a shim, where there is to be one; nil: there is not.
+// keep starts a shim if the configuration names one, else it returns nil.
 func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, error) {
 	if len(cfg.Keep) == 0 {
 		return nil, nil
@@ -147,7 +144,7 @@ func keep(ctx context.Context, cfg Config, log *process.Log) (*shim.Client, erro
 
 // work runs an instance together with the other workers of its folder.
 func work(ctx context.Context, cfg Config, listener net.Listener) error {
-	cfg.Dir = filepath.Join(cfg.Workers, "run") // what the runtime needs must outlive each of us
+	cfg.Dir = filepath.Join(cfg.Workers, "run") // the runtime's files must outlive each worker
 	clean, err := prepare(&cfg)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -156,7 +153,7 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	log := process.NewLog(logLines, cfg.Output)
 	if cfg.Listening != nil {
 		cfg.Listening(cfg.Listen)
-		cfg.Listening = nil // once, whoever leads
+		cfg.Listening = nil // once, whichever worker leads
 	}
 	return leader.Run(ctx, leader.Config{
 		Dir: cfg.Workers, Runs: runs(cfg.Function), Listener: listener, Server: newServer(cfg), Shim: keeping(cfg, log),
@@ -172,20 +169,18 @@ func work(ctx context.Context, cfg Config, listener net.Listener) error {
 	})
 }
 
-// runs is what all workers of a folder must have in common. Environments may
-// differ: they hold secrets, which are renewed.
+// runs returns a digest of the settings that all workers of a folder must share. Environments may differ: they hold secrets, which are
+// renewed.
 func runs(fn api.Function) string {
 	fn = fn.WithoutSecrets()
-	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // texts and lists of them always marshal
+	raw, _ := json.Marshal([]any{fn.Model, fn.Aliases, fn.Handler, fn.Runtime}) // strings and lists of them always marshal
 	return fmt.Sprintf("%s %x", fn.Name, sha256.Sum256(raw))
 }
 
-// keeping is how a shim is started.
 func keeping(cfg Config, log *process.Log) shim.ClientConfig {
 	return shim.ClientConfig{Command: cfg.Keep, Env: cfg.Env, Lines: log.Write, Logger: cfg.Logger}
 }
 
-// newServer is how requests are taken.
 func newServer(cfg Config) *http.Server {
 	return &http.Server{
 		Protocols: inbound.Protocols(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: requestTime, IdleTimeout: 2 * time.Minute,
@@ -193,14 +188,13 @@ func newServer(cfg Config) *http.Server {
 	}
 }
 
-// serving is a server that serves.
 type serving struct {
 	*shutdown.Server // nil: requests come without one
 
-	served chan error // sent to once, by the server's goroutine; one place: it waits for nobody
+	served chan error // sent to once, by the server's goroutine; buffered, so that it never blocks
 }
 
-// serve serves until it is told to end, and says that it does. Without a listener there is nothing to serve.
+// serve starts a server on the listener, if there is one, and reports that it listens.
 func serve(cfg Config, listener net.Listener, h http.Handler) serving {
 	if listener == nil {
 		return serving{nil, make(chan error, 1)}
@@ -231,8 +225,7 @@ func stateEvent(s api.InstanceStatus) api.Event {
 	return api.NewEvent(api.EventInstanceState, "/instance/"+s.Function.Namespace()+"/"+string(s.Instance), s.Function, s)
 }
 
-// run serves until the supervisor has ended. Every goroutine that it starts has
-// ended when it returns.
+// run serves until the supervisor has ended. Every goroutine that it starts has ended when it returns.
 func (f *function) run(ctx context.Context, door serving) error {
 	alive := f.ending
 	defer f.end()
@@ -249,7 +242,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 		parts.Go(func() { f.kv.Run(alive) })
 	}
 	if f.events != nil {
-		parts.Go(func() { _ = f.events.Run(alive) }) // it only ends with alive
+		parts.Go(func() { _ = f.events.Run(alive) }) // fails only when alive ends
 	}
 	if f.handler != nil {
 		parts.Go(func() { handled = f.handler.Run(alive) })
@@ -282,7 +275,7 @@ func (f *function) run(ctx context.Context, door serving) error {
 	return errors.Join(failed, err, handled)
 }
 
-// close ends what the parts have begun that [function.run] does not end.
+// close ends the parts that [function.run] does not end.
 func (f *function) close() {
 	f.end()
 	if f.handlerShim != nil {
@@ -290,8 +283,8 @@ func (f *function) close() {
 	}
 }
 
-// stop drains and ends the runtime, or kills it if told so meanwhile. Where
-// another worker can go on with it, it is drained and left.
+// stop drains and ends the runtime, or kills it if told so meanwhile. If another worker can continue with the runtime, it is drained and
+// left running.
 func (f *function) stop(kill func()) {
 	stopped := make(chan struct{})
 	go func() {
@@ -300,7 +293,7 @@ func (f *function) stop(kill func()) {
 		if f.shim != nil && f.shim.Peers() > 0 {
 			end = f.supervisor.Leave
 		}
-		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // fails for nobody
+		_, _ = end(context.Background(), control.StopRequest{Drain: f.cfg.Drain}) // always succeeds
 	}()
 	select {
 	case <-stopped:
@@ -319,6 +312,6 @@ func (s serving) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAnswers)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		_ = s.Close() // the rest is cut
+		_ = s.Close() // cuts the remaining requests
 	}
 }

@@ -27,8 +27,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// TestMain is also the runtime and the function as programs. The variable says
-// which and is not passed on: a function's runtime is the fake one.
+// TestMain also runs the runtime and the function as programs, as the variable says. It is not passed on: a function's runtime is the
+// fake one.
 func TestMain(m *testing.M) {
 	switch os.Getenv("FUNCTION_TEST") {
 	case "function":
@@ -58,7 +58,7 @@ func command(args []string) int {
 	return 0
 }
 
-// instance is a function under test, with who listens to its events.
+// instance is a function under test, with a receiver of its events.
 type instance struct {
 	t       testing.TB
 	api     *control.Client
@@ -81,7 +81,7 @@ func newInstance(t testing.TB) *instance {
 		}
 		select {
 		case i.events <- s:
-		default: // a benchmark, which does not look
+		default: // benchmarks do not look
 		}
 	}))
 	t.Cleanup(i.receive.Close)
@@ -106,7 +106,7 @@ func (r *reaching) RoundTrip(in *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(in)
 }
 
-// envWithin has the tests reach instances without a connection.
+// envWithin makes the tests reach instances without a connection.
 const envWithin = "FUNCTION_WITHIN"
 
 // within runs a function as a Go value.
@@ -129,7 +129,7 @@ func (i *instance) within(cfg functions.Config) (stop func()) {
 	return stop
 }
 
-// TestWithin runs the tests of instances with instances that are Go values, in a process of their own.
+// TestWithin runs the tests of instances again, in another process, with instances that are Go values.
 func TestWithin(t *testing.T) {
 	if os.Getenv(envWithin) != "" || testing.Short() {
 		t.Skip("it runs the other tests")
@@ -141,7 +141,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// overConnections are tests of what a listener does.
+// overConnections are tests of listeners.
 var overConnections = []string{"TestWithin", "TestToken", "TestWithoutATokenTheControlPathsAreClosed", "TestHTTP2", "TestOpenMetrics"}
 
 // config runs the fake as a command.
@@ -247,7 +247,7 @@ func wantCode(t *testing.T, what string, err error, code string) {
 	}
 }
 
-// The life of an instance, with each kind of runtime.
+// TestLife runs an instance with each kind of runtime.
 func TestLife(t *testing.T) {
 	for name, change := range map[string]func(*functions.Config){
 		"command": func(*functions.Config) {},
@@ -330,7 +330,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// Over TCP and without a token nobody is the control plane.
+// Over TCP and without a token nobody counts as the control plane.
 func TestWithoutATokenTheControlPathsAreClosed(t *testing.T) {
 	i := newInstance(t)
 	cfg := i.config()
@@ -348,7 +348,7 @@ func TestWithoutATokenTheControlPathsAreClosed(t *testing.T) {
 	}
 }
 
-// Over TCP the control plane shows its token, clients need none.
+// Over TCP the control plane sends its token; clients need none.
 func TestToken(t *testing.T) {
 	i := newInstance(t)
 	file := filepath.Join(t.TempDir(), "token")
@@ -394,8 +394,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// The runtime dies in the middle of a stream: the client is told, and the next
-// one is served by a fresh process.
+// The runtime dies in the middle of a stream: the client gets an error, and a fresh process serves the next request.
 func TestRuntimeDiesInAStream(t *testing.T) {
 	i := newInstance(t)
 	i.run(i.config())
@@ -452,7 +451,7 @@ func TestNeverReady(t *testing.T) {
 	}
 }
 
-// An idle runtime that answers nothing any more is replaced.
+// An idle runtime that stops answering is replaced.
 func TestHang(t *testing.T) {
 	i := newInstance(t)
 	cfg := i.config("-hang-after=1") // the start's own probe
@@ -465,7 +464,7 @@ func TestHang(t *testing.T) {
 	i.until(api.Awake)
 }
 
-// A request that runs holds the sleep up; the sleep gives up after its drain.
+// A running request delays the sleep; the sleep gives up after its drain.
 func TestSleepDrains(t *testing.T) {
 	i := newInstance(t)
 	i.run(i.config("-sleeps"))

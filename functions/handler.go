@@ -19,13 +19,12 @@ import (
 	"github.com/rouse-dev/rouse/functions/pyfunc"
 )
 
-// pathUp says whether the runtime is up, whatever its clients' paths are: what probes inside of the container ask.
+// pathUp reports whether the runtime is up, whatever paths its clients use. Probes inside of the container use it.
 const pathUp = "/rouse/v1/up"
 
-// maxControlBody bounds a control call.
 const maxControlBody = 1 << 20
 
-// ServeHTTP is the one door: our own paths, the control plane's, and the clients'.
+// ServeHTTP routes all requests: the instance's own paths, the control plane's, and the clients'.
 func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == pathUp:
@@ -59,11 +58,10 @@ func (f *function) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// takeOver is how long a request waits until it is known whether the runtime of
-// a worker that has died still serves.
+// takeOver is how long a request waits until it is known whether a dead worker's runtime still serves.
 const takeOver = 2 * time.Second
 
-// client answers a path of the model server's, or what it would say of its models.
+// client answers a path of the model server, or the list of models.
 func (f *function) client(w http.ResponseWriter, r *http.Request) {
 	if path := r.URL.Path; path == "/v1/models" || strings.HasPrefix(path, "/v1/models/") {
 		f.adapters.Models(w, r)
@@ -83,7 +81,7 @@ func (f *function) client(w http.ResponseWriter, r *http.Request) {
 	f.clients.ServeHTTP(w, r)
 }
 
-// readiness answers 200 only where a request would be taken now, however many run.
+// readiness answers 200 only if a request would be accepted now, however many run.
 func (f *function) readiness(w http.ResponseWriter) {
 	if refused := f.supervisor.Gate().Refusal(); refused != nil {
 		api.WriteError(w, refused)
@@ -94,10 +92,10 @@ func (f *function) readiness(w http.ResponseWriter) {
 
 func (f *function) authorize(r *http.Request) error { return f.cfg.authorize(r) }
 
-// authorize lets everybody in who can open a Unix socket of ours, and elsewhere
-// who has the token: the one that the instance made, or that of its file.
+// authorize admits everybody who can open our Unix socket. Elsewhere it requires a token: Config.Token or the content of
+// Config.TokenFile.
 func (c *Config) authorize(r *http.Request) error {
-	if _, unix := c.Listen.Socket(); unix || c.Listen == "" { // or is in this process
+	if _, unix := c.Listen.Socket(); unix || c.Listen == "" { // or in this process
 		return nil
 	}
 	got, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -121,21 +119,19 @@ func (c *Config) authorize(r *http.Request) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s is for the control plane: send its bearer token", r.URL.Path)
 }
 
-// same compares two secrets. Their digests have one length, so that the time that
-// it takes says nothing about theirs.
+// same compares two secrets by their digests, so that the time that it takes does not reveal their lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// controlPaths are those of the control plane, with their methods.
 var controlPaths = map[string]string{
 	"/metrics": http.MethodGet, control.PathState: http.MethodGet, control.PathLogs: http.MethodGet,
 	control.PathWake: http.MethodPost, control.PathSleep: http.MethodPost, control.PathStop: http.MethodPost,
 	control.PathFence: http.MethodPost, control.PathAdapters: http.MethodPut,
 }
 
-// ControlPaths are what an instance answers the control plane at, as "METHOD PATH".
+// ControlPaths returns the paths that an instance serves to the control plane, as "METHOD PATH".
 func ControlPaths() (all []string) {
 	for path, method := range controlPaths {
 		all = append(all, method+" "+path)
@@ -143,7 +139,6 @@ func ControlPaths() (all []string) {
 	return all
 }
 
-// administer answers the control plane.
 func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	want := controlPaths[r.URL.Path]
 	if want != r.Method {
@@ -182,7 +177,7 @@ func (f *function) administer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wake wakes the runtime. Where nobody has said of which trace the call is, the grant does.
+// wake wakes the runtime. The grant's trace applies if the call has none.
 func (f *function) wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
 	if api.TraceOf(ctx).Zero() {
 		t, _ := api.ParseTrace(g.Trace)
@@ -191,13 +186,13 @@ func (f *function) wake(ctx context.Context, g api.Grant) (api.InstanceStatus, e
 	return f.supervisor.Wake(ctx, g)
 }
 
-// declare takes the list of adapters that the function declares now.
+// declare applies the function's current list of adapters.
 func (f *function) declare(ctx context.Context, r control.AdaptersRequest) (api.InstanceStatus, error) {
 	err := f.adapters.Declare(ctx, r.Adapters)
 	return f.supervisor.Status(), err
 }
 
-// answer reads the call into in, makes it and answers with the status.
+// answer decodes the body into in, calls call and writes its status.
 func (f *function) answer(w http.ResponseWriter, r *http.Request, in any, call func() (api.InstanceStatus, error)) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxControlBody))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// Instance is an instance that runs in this process: what [Run] serves over HTTP, as a Go value. Its methods are safe for many
-// goroutines, and those of the control plane are the ones of [control.Client].
+// Instance is an instance that runs in this process: the one that [Run] serves over HTTP, as a Go value. Its methods are safe for many
+// goroutines. They include those of [control.Client].
 type Instance struct {
 	function *function
 	cancel   context.CancelFunc
@@ -24,9 +24,9 @@ type Instance struct {
 	err      error         // how it ended; written before exited is closed
 }
 
-// Start starts an instance in this process and returns at once. Its requests come by [Instance.RoundTrip], and also at cfg.Listen if that is
-// set. cfg.Emit gets its events. parent is a shim for its runtime, which Start takes over; nil: cfg.Keep says how one is started.
-// The error says why the instance can't run.
+// Start starts an instance in this process and returns at once. Requests come by [Instance.RoundTrip], and at cfg.Listen if that is set;
+// cfg.Emit receives events. parent is a shim for its runtime, which Start takes over; nil: cfg.Keep says how to start one. The error
+// says why the instance can't run.
 func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	err := cfg.Validate()
 	var listener net.Listener
@@ -62,8 +62,8 @@ func Start(cfg Config, parent *shim.Client) (*Instance, error) {
 	return i, nil
 }
 
-// begin makes an instance that shares its runtime with nobody, and returns what runs it until it has ended. It takes listener and parent over;
-// both may be nil.
+// begin creates an instance that does not share its runtime. run runs it until it has ended. begin takes listener and parent over; both
+// may be nil.
 func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.Client) (f *function, run func(context.Context) error, err error) {
 	clean, err := prepare(&cfg)
 	release := func() {
@@ -92,13 +92,13 @@ func begin(ctx context.Context, cfg Config, listener net.Listener, parent *shim.
 	}, nil
 }
 
-// Exited is closed once nothing of the instance is left.
+// Exited returns a channel that is closed once nothing of the instance is left.
 func (i *Instance) Exited() <-chan struct{} { return i.exited }
 
-// Err says, once [Instance.Exited] is closed, why the instance has ended; nil: it was told to.
+// Err returns why the instance has ended, or nil if it was told to. It is valid once [Instance.Exited] is closed.
 func (i *Instance) Err() error { return i.err }
 
-// End lets requests finish for the drain of the configuration, ends the runtime and returns at once.
+// End starts to end the instance and returns at once: requests finish within the configured drain, then the runtime ends.
 func (i *Instance) End() { i.cancel() }
 
 // Kill ends the runtime without a drain and returns at once.
@@ -132,7 +132,7 @@ func (i *Instance) Adapters(ctx context.Context, r control.AdaptersRequest) (api
 	return i.function.declare(ctx, r)
 }
 
-// RoundTrip has the instance answer a request, as [http.RoundTripper] says. The answer's body must be read by one goroutine.
+// RoundTrip implements [http.RoundTripper]. One goroutine must read the answer's body.
 func (i *Instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	return roundTrip(i.function, r, i.function.cfg.Logger)
 }

@@ -20,23 +20,21 @@ import (
 	"github.com/rouse-dev/rouse/functions/registration"
 )
 
-// patience is how long an instance waits for its control plane that could go on without.
+// patience is the default of [Join.Patience].
 const patience = 3 * time.Second
 
-// entry is the door of an instance that joins a control plane. Until it knows what
-// it is, it is loading.
+// entry is the HTTP handler of an instance that joins a control plane. It answers "loading" until the instance knows its function.
 type entry struct {
 	cfg   Config
 	agent *registration.Agent
 	ready chan struct{} // closed by open
 	next  http.Handler  // written before ready is closed
 
-	report atomic.Pointer[func()] // posts the status; nil: there is none yet
+	report atomic.Pointer[func()] // posts the status; nil before open
 	locate atomic.Pointer[func(control.RegisterAnswer)]
 }
 
-// joined runs an instance of a cluster: it serves at once, joins, and becomes what
-// the control plane says.
+// joined runs an instance of a cluster: it serves at once, joins, and runs what the control plane says.
 func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	cfg.Token = cmp.Or(cfg.Token, newToken())
 	e := &entry{ready: make(chan struct{})}
@@ -63,7 +61,6 @@ func joined(ctx context.Context, cfg Config, listener net.Listener) error {
 	return nil
 }
 
-// newToken makes what the instance is known by.
 func newToken() string {
 	var raw [32]byte
 	_, _ = rand.Read(raw[:]) // it never fails
@@ -100,11 +97,10 @@ func newAgent(cfg Config, e *entry) (*registration.Agent, error) {
 	})
 }
 
-// live waits until it is known what the instance is, and is that. After an error the
-// door is still open.
+// live waits until the instance knows its function, and runs it. After an error the server still runs.
 func (e *entry) live(ctx context.Context, door serving) error {
 	cfg := e.cfg
-	clean, err := prepare(&cfg) // while the control plane thinks
+	clean, err := prepare(&cfg) // while the control plane answers
 	if err != nil {
 		return err
 	}
@@ -146,7 +142,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 		}
 	}
 	e.open(f, f.repeat, locate)
-	if a := e.agent.Answer(); !known && a.Endpoint != "" { // it came in this moment
+	if a := e.agent.Answer(); !known && a.Endpoint != "" { // the answer came meanwhile
 		locate(a)
 		e.agent.Ask()
 	}
@@ -157,8 +153,7 @@ func (e *entry) live(ctx context.Context, door serving) error {
 	return err
 }
 
-// learn is the configuration with what the control plane says, under what the
-// instance was told itself.
+// learn returns the configuration with the control plane's answer, under the instance's own settings.
 func (c Config) learn(a control.RegisterAnswer) Config {
 	fn := a.Function
 	if c.Join.Merge != nil {
@@ -172,12 +167,12 @@ func (c Config) learn(a control.RegisterAnswer) Config {
 	if t, found := api.ParseTrace(a.Trace); found {
 		c.Trace = t
 	}
-	c.Asleep = a.Asleep && fn.Runtime.Endpoint == "" // a sidecar is there whatever we do
+	c.Asleep = a.Asleep && fn.Runtime.Endpoint == "" // a sidecar runs regardless
 	return c
 }
 
-// known waits until the control plane has answered, and says so; false: the
-// instance goes on alone. An error: it is to end.
+// known blocks until the control plane has answered, and reports whether it did; false: the instance goes on alone. After an error it
+// must end.
 func (e *entry) known(ctx context.Context) (bool, error) {
 	var enough <-chan time.Time
 	if rt := e.cfg.Function.Runtime; rt.Model != "" || len(rt.Command) > 0 || rt.Endpoint != "" {
@@ -197,7 +192,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 			return false, nil
 		case <-enough:
 			if enough = nil; e.agent.Wrong() {
-				continue // it says what is wrong, and waits to be ended
+				continue // the agent logs the reason; wait to be ended
 			}
 			e.cfg.Logger.Warn("the control plane does not answer: the instance goes on with what its own command line says, and tries on to join", "control", e.cfg.Join.Control, "error", e.agent.Reason())
 			return false, nil
@@ -209,7 +204,7 @@ func (e *entry) known(ctx context.Context) (bool, error) {
 	}
 }
 
-// open lets requests through. A control plane that is found after that is told all.
+// open lets requests through. A control plane that is found later gets the full status.
 func (e *entry) open(next http.Handler, report func(), locate func(control.RegisterAnswer)) {
 	e.next = next
 	e.report.Store(&report)
@@ -217,7 +212,7 @@ func (e *entry) open(next http.Handler, report func(), locate func(control.Regis
 	close(e.ready)
 }
 
-// ServeHTTP passes requests on as soon as there is somebody to take them.
+// ServeHTTP passes requests on as soon as the instance knows its function.
 func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == control.PathReport {
 		e.ask(w, r)
@@ -237,7 +232,7 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			api.WriteError(w, err)
 			return
 		}
-		select { // who has the token has answered the join: it is a matter of milliseconds
+		select { // the holder of the token has answered the join, so this takes milliseconds
 		case <-e.ready:
 			e.next.ServeHTTP(w, r)
 		case <-r.Context().Done():
@@ -247,21 +242,21 @@ func (e *entry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loading is what is said to clients before the instance knows what it is.
+// loading returns the error for clients before the instance knows its function.
 func (e *entry) loading() *api.Error {
-	if e.agent.Reason() != nil { // for who reads the log
+	if e.agent.Reason() != nil { // points to the log
 		return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance does not know from its control plane what it is: its log says why").WithRetryAfter(time.Second)
 	}
 	return api.Errorf(http.StatusServiceUnavailable, api.CodeLoading, "the instance asks its control plane what it is").WithRetryAfter(time.Second)
 }
 
-// refuse says that no runtime has seen the request.
+// refuse writes an error that says that no runtime has seen the request.
 func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	w.Header().Set(control.HeaderRefused, err.Code)
 	api.WriteErrorTo(w, r, err)
 }
 
-// ask has the instance report to its own control plane, whoever asks.
+// ask makes the instance report to its own control plane, whoever asks.
 func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -272,5 +267,5 @@ func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// repeat posts the status as it is.
+// repeat reports the unchanged status again.
 func (f *function) repeat() { f.report(f.supervisor.Status()) }

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// plane is a control plane.
+// plane is a fake control plane.
 type plane struct {
 	t      *testing.T
 	server *httptest.Server
@@ -25,7 +25,7 @@ type plane struct {
 	events chan api.InstanceStatus      // the same
 
 	mu      sync.Mutex
-	token   string     // of the instance that it knows
+	token   string     // of the known instance
 	refusal *api.Error // of joins; nil: none
 	answer  control.RegisterAnswer
 }
@@ -76,7 +76,7 @@ func (p *plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// until waits for an event that is wanted.
+// until waits for a matching event.
 func (p *plane) until(what string, wanted func(api.InstanceStatus) bool) api.InstanceStatus {
 	p.t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -96,7 +96,7 @@ func is(state api.State) func(api.InstanceStatus) bool {
 	return func(s api.InstanceStatus) bool { return s.State == state }
 }
 
-// pod is an instance's configuration in a pod whose control plane is p.
+// pod returns an instance's configuration in a pod whose control plane is p.
 func (i *instance) pod(p *plane) functions.Config {
 	cfg := i.config()
 	own := cfg.Function.Runtime
@@ -173,7 +173,7 @@ func TestAnInstanceBecomesWhatItsControlPlaneSays(t *testing.T) {
 		t.Errorf("ready asleep: %d", got)
 	}
 	p.until("asleep", is(api.Asleep))
-	// Anybody may ask for a report, as often as he likes.
+	// Anybody may ask for a report, any number of times.
 	for range 50 {
 		if got := i.status(http.MethodPost, control.PathReport, ""); got != http.StatusAccepted {
 			t.Fatalf("report: %d", got)
@@ -196,7 +196,7 @@ func jsonText(t *testing.T, v any) string {
 	return string(raw)
 }
 
-// A control plane that was started again has forgotten everybody.
+// A restarted control plane has forgotten all instances.
 func TestAForgottenInstanceJoinsAgain(t *testing.T) {
 	p := newPlane(t, declared)
 	i := newInstance(t)
@@ -211,8 +211,7 @@ func TestAForgottenInstanceJoinsAgain(t *testing.T) {
 	p.until("the report after the second join", is(api.Awake))
 }
 
-// Without its control plane an instance does what its command line says, and is
-// found when the control plane is back.
+// Without its control plane an instance follows its command line, and reports when the control plane is back.
 func TestAnInstanceGoesOnAlone(t *testing.T) {
 	for name, refusal := range map[string]*api.Error{
 		"nobody answers": api.Errorf(http.StatusServiceUnavailable, "", "starting"),
@@ -267,7 +266,7 @@ func TestAWrongRevisionWaits(t *testing.T) {
 	}
 }
 
-// What can't start says so and does not end: it would only be started again.
+// An instance that can't start says so and does not exit: it would only be restarted.
 func TestAnInstanceThatCannotBeWhatItIsToldToBe(t *testing.T) {
 	answer := declared
 	answer.Function.Runtime.Kind = "cuda"
@@ -331,7 +330,7 @@ func TestAnInstanceThatClaimsForAnother(t *testing.T) {
 	<-ended
 }
 
-// Whoever has begun to run a model before it learns that it only claims for another ends, and says why.
+// An instance that has begun to run a model before it learns that it only claims for another ends, and says why.
 func TestAnInstanceLearnsLateThatItClaims(t *testing.T) {
 	p := newPlane(t, declared)
 	i := newInstance(t)

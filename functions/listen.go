@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// listen opens e and returns where it listens. A Unix socket lies in a folder
-// that only we can enter (made if it is not there) and replaces one that was left behind.
+// listen opens e and returns the endpoint that it listens at. A Unix socket lies in a folder that only this user can enter, which is
+// created if need be. It replaces a stale socket.
 func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 	network, address := e.Network()
 	if path, unix := e.Socket(); unix {
@@ -43,10 +43,9 @@ func listen(e api.Endpoint) (net.Listener, api.Endpoint, error) {
 	return l, api.Endpoint("http://" + l.Addr().String()), nil
 }
 
-// toldHost is what a runtime is told as the host of requests that come in at e. Runtimes that listen on
-// loopback refuse names that they don't know: a web page can have its own name lead to this machine
-// (DNS rebinding). Behind a port of this machine they go on doing so. No page leads to a Unix socket, and a
-// listener that others reach is found by whatever name a cluster gives it: the runtime is told a name that it knows.
+// toldHost returns the Host header that the runtime sees for requests that arrive at e. Runtimes on loopback refuse unknown hosts,
+// against web pages whose name leads to this machine (DNS rebinding). For a loopback port that check stays. A Unix socket is out of
+// reach of web pages, and others reach a public listener by any name of the cluster, so the runtime is told a name that it accepts.
 func toldHost(e api.Endpoint) string {
 	if _, unix := e.Socket(); unix || e == "" {
 		return "localhost"
@@ -71,7 +70,7 @@ func removeStale(path string) error {
 		return errors.New("there is a file that is no socket; choose another path or remove it")
 	}
 	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = c.Close() // it was only a question
+		_ = c.Close() // only to see whether somebody listens
 		return errors.New("another process listens there; stop it or choose another path")
 	}
 	return os.Remove(path)

@@ -6,8 +6,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestToldHost: a runtime that guards itself against names that it does not know goes on doing so
-// at a port of this machine.
+// TestToldHost: a runtime that refuses unknown hosts continues to do so at a loopback port.
 func TestToldHost(t *testing.T) {
 	for listen, want := range map[api.Endpoint]string{
 		"unix:/run/fn.sock": "localhost", "http://127.0.0.1:8080": "", "http://[::1]:8080": "", "http://localhost:8080": "",

@@ -8,29 +8,26 @@ import (
 	"github.com/rouse-dev/rouse/functions/metrics"
 )
 
-// loadEvery is the time between two looks at the load while requests run, and so
-// the least time between two reports of it.
+// loadEvery is the time between two samples of the load while requests run, and so the least time between two reports.
 const loadEvery = time.Second
 
-// loadWatch reports the load of a runtime that has requests. While it has none,
-// it waits for the gate's word and asks nobody anything.
+// loadWatch reports the load of a runtime that has requests. While it has none, the watch waits for the gate and asks nobody.
 //
 //  1. A request enters an empty runtime: the watch begins.
-//  2. Each second it looks: where requests run, or several came and went, the runtime
-//     is asked for its metrics, and what changed by much is reported.
-//  3. None runs and at most one came and went: one last report says that it is idle, and
-//     what its prefix cache has where it publishes that, if this is news, and the watch ends.
+//  2. Each second, if requests run or several came and went, it asks the runtime for
+//     its metrics and reports large changes.
+//  3. When none runs and at most one came and went, the watch reports once more that
+//     the runtime is idle, with new contents of its prefix cache, and ends.
 type loadWatch struct {
 	gate interface {
 		Busy() <-chan struct{}
 		Running() (running int, entered uint64)
 	}
 	meter *metrics.Meter
-	// report tells a load. It does not block.
+	// report reports a load. It does not block.
 	report func(api.Load)
 }
 
-// run watches until ctx ends.
 func (w *loadWatch) run(ctx context.Context) {
 	var told api.Load
 	tick := time.NewTicker(loadEvery)
@@ -44,7 +41,7 @@ func (w *loadWatch) run(ctx context.Context) {
 		}
 		w.meter.Begin()
 		_, before := w.gate.Running()
-		before = max(before, 1) - 1 // the one that began it counts
+		before = max(before, 1) - 1 // the request that began the watch counts
 		tick.Reset(loadEvery)
 		for {
 			select {
@@ -70,10 +67,10 @@ func (w *loadWatch) run(ctx context.Context) {
 	}
 }
 
-// lookEvery is the time between two looks at the adapters of a server that somebody else starts, who may tell it of others.
+// lookEvery is the time between two checks of the adapters of a server that we did not start: its owner may load others.
 const lookEvery = 10 * time.Second
 
-// watchBrought looks until ctx ends, where somebody else starts the server.
+// watchBrought checks the adapters until ctx ends, if the server is not ours.
 func (f *function) watchBrought(ctx context.Context) {
 	if f.cfg.Function.Runtime.Endpoint == "" || !f.runtime.Traits().Brings {
 		return
@@ -92,7 +89,7 @@ func (f *function) watchBrought(ctx context.Context) {
 	}
 }
 
-// watchLoad reports the load until ctx ends, where anybody wants reports.
+// watchLoad reports the load until ctx ends, if anybody wants reports.
 func (f *function) watchLoad(ctx context.Context) {
 	if f.emit == nil {
 		return

@@ -14,11 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// fakeGate has the requests that a test gives it.
+// fakeGate has the requests that a test sets.
 type fakeGate struct {
-	busy chan struct{} // one place, as in the real one
+	busy chan struct{} // room for one, as in the real one
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running int
 	entered uint64
 }
@@ -31,7 +31,7 @@ func (g *fakeGate) Running() (int, uint64) {
 	return g.running, g.entered
 }
 
-// leave has all requests end.
+// leave ends all requests.
 func (g *fakeGate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,8 +50,8 @@ func (g *fakeGate) enter(n int) {
 	g.running, g.entered = g.running+n, g.entered+uint64(n)
 }
 
-// TestLoadIsReportedWhileRequestsRun: at most each second, only what changed, and
-// once more when it is idle. Nobody is asked anything while nothing runs.
+// TestLoadIsReportedWhileRequestsRun: at most once a second, only changes, and once more when it is idle. While nothing runs, nobody is
+// asked.
 func TestLoadIsReportedWhileRequestsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards asked and got

@@ -16,31 +16,29 @@ import (
 	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
-// models brings the model, and adapters that are references, to this machine. It
-// is safe for many goroutines: adapters are registered while a start fetches.
+// models fetches the model, and adapters given as references, to this machine. It is safe for many goroutines: adapters are registered
+// while a start fetches.
 type models struct {
 	spec     api.Runtime
 	open     func() (*fetch.Cache, error) // opens the cache, once
-	progress func(fetch.Progress)         // nil: nobody
-	placed   bool                         // somebody has said where the cache is
+	progress func(fetch.Progress)         // nil: none
+	placed   bool                         // the configuration names the cache's folder
 
 	mu   sync.Mutex             // guards held
-	held map[string]fetch.Model // by reference: what may not be evicted; nil: the instance has ended
+	held map[string]fetch.Model // by reference, not to be evicted; nil: the instance has ended
 }
 
-// here says that the model needs no fetch: it is a path, the runtime's own
-// business, or that of whoever started the runtime.
+// here reports whether the model needs no fetch: it is a path, or the runtime or its owner loads it.
 func here(spec api.Runtime) bool {
 	return spec.Model == "" || spec.Endpoint != "" || fetch.Local(spec.Model)
 }
 
-// fetches says whether a start has to fetch something.
+// fetches reports whether a start has to fetch something.
 func (m *models) fetches() bool {
 	return !here(m.spec) || slices.ContainsFunc(m.spec.Adapters, func(a api.Adapter) bool { return strings.Contains(a.Path, "://") })
 }
 
-// newModels opens the cache of models, if a start has to fetch something; else the first adapter
-// that has to be fetched opens it.
+// newModels returns the models of an instance. It opens the cache at once only if a start has to fetch something.
 func newModels(cfg Config) (*models, error) {
 	spec := cfg.Function.Runtime
 	m := &models{spec: spec, progress: cfg.Fetching, held: map[string]fetch.Model{}}
@@ -60,9 +58,9 @@ func newModels(cfg Config) (*models, error) {
 	return m, nil
 }
 
-// tiles is the folder of weights that our own engine has repacked: in the cache of models, where somebody has said where that is. So
-// instances that have the cache in common, and no others, have the weights in memory once, and they stay when the instances go.
-// "": the engine's own folder, for its user, also where there is no cache to be had and none is needed.
+// tiles returns the folder for weights that our own engine has repacked, inside the cache of models if the configuration names that. So
+// exactly the instances with a common cache share the weights in memory, and the files outlive the instances. "": the engine's default
+// folder, also if the cache can't be opened.
 func (m *models) tiles() string {
 	if m.spec.Kind != api.RuntimeEngine || !m.placed {
 		return ""
@@ -74,7 +72,6 @@ func (m *models) tiles() string {
 	return filepath.Join(cache.Dir(), "tiles")
 }
 
-// cacheOf opens the cache of an instance.
 func cacheOf(cfg Config) (*fetch.Cache, error) {
 	env := slices.Concat(cfg.Env, cfg.Function.Runtime.Env)
 	from := fetch.Environment(func(name string) string { return environ.Value(env, name) })
@@ -96,7 +93,7 @@ func cacheOf(cfg Config) (*fetch.Cache, error) {
 	return openCache(from, cfg.Models != "" || environ.Value(env, "ROUSE_CACHE") != "")
 }
 
-// prepare is the hook of the supervisor before each start.
+// prepare is the supervisor's hook before each start.
 func (m *models) prepare(ctx context.Context, report func(share float64)) (path string, err error) {
 	if here(m.spec) {
 		return m.spec.Model, nil
@@ -125,13 +122,12 @@ func (m *models) prepare(ctx context.Context, report func(share float64)) (path 
 	return model.GGUF, nil
 }
 
-// adapter brings an adapter.
 func (m *models) adapter(ctx context.Context, ref string) (string, error) {
 	model, err := m.fetch(ctx, ref, nil)
 	return model.Path, err
 }
 
-// fetch holds what it fetches in place of what the reference meant before.
+// fetch fetches a model and holds it. The model that the reference meant before is released.
 func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Progress)) (fetch.Model, error) {
 	cache, err := m.open()
 	if err != nil {
@@ -152,7 +148,6 @@ func (m *models) fetch(ctx context.Context, ref string, progress func(fetch.Prog
 	return model, nil
 }
 
-// release lets go of everything.
 func (m *models) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

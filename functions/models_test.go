@@ -13,8 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestModelsAtOnce fetches a model while adapters are registered and the instance
-// ends: nothing is held afterwards.
+// TestModelsAtOnce fetches a model while adapters are registered and the instance ends: nothing is held afterwards.
 func TestModelsAtOnce(t *testing.T) {
 	files := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"1"`)
@@ -58,8 +57,8 @@ func TestModelsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTilesPlace: repacked weights lie in the cache of models, where somebody has said where that is: only who has it in common
-// has them, and another user's instances have a folder of their own.
+// TestTilesPlace: repacked weights lie in the cache of models if its place is configured. Only instances with the same cache share them;
+// another user's instances have their own folder.
 func TestTilesPlace(t *testing.T) {
 	dir, theirs := t.TempDir(), t.TempDir()
 	if err := os.Chmod(theirs, 0o777); err != nil { // #nosec G302 -- what is tested

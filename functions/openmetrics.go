@@ -11,13 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// metricsTime bounds a reading of the metrics, and how long a connection rests.
+// metricsTime bounds one reading of the metrics; metricsRest bounds how long a connection stays idle.
 const (
 	metricsTime = 30 * time.Second
 	metricsRest = 2 * time.Minute
 )
 
-// serveMetrics serves the metrics at their own address until ctx ends. What it can't do is logged: an instance is there to serve its model.
+// serveMetrics serves the metrics at their own address until ctx ends. Failures are only logged: the instance's task is to serve its
+// model.
 func (f *function) serveMetrics(ctx context.Context) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.cfg.MetricsListen)
 	if err != nil {

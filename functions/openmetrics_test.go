@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMetricsOfTheirOwn: at their own address everybody reads the metrics and nothing else.
+// TestMetricsOfTheirOwn: at their own address everybody may read the metrics, and nothing else.
 func TestMetricsOfTheirOwn(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestMetricsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestMetricsWithoutAnAddress: one that somebody has keeps no instance from serving.
+// TestMetricsWithoutAnAddress: an address in use does not keep an instance from serving.
 func TestMetricsWithoutAnAddress(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

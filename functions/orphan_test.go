@@ -24,7 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// host is a process that has a function in it, as local mode has, with the function's own arguments.
+// host is a process with a function inside, as in local mode, with the function's own arguments.
 func host(args []string) int {
 	var cfg functions.Config
 	flags := flag.NewFlagSet("host", flag.ContinueOnError)
@@ -49,7 +49,7 @@ func host(args []string) int {
 	return 0
 }
 
-// spawned is a function as a process of its own.
+// spawned is a function in a separate process.
 type spawned struct {
 	*instance
 	cmd  *exec.Cmd
@@ -81,7 +81,7 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 	}
 	args = append(args, "--", os.Args[0], "-port=$(PORT)", "-pids="+s.file)
 	s.cmd = exec.Command(os.Args[0], append(args, runtimeArgs...)...)
-	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as, "TMPDIR="+t.TempDir()) // who is killed can't clear up
+	s.cmd.Env = append(os.Environ(), "FUNCTION_TEST="+as, "TMPDIR="+t.TempDir()) // a killed process can't clean up
 	s.cmd.Stderr = os.Stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -91,7 +91,7 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // it has ended where the test passed
+		_ = s.cmd.Process.Kill() // already ended if the test passed
 		for _, pid := range s.pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -106,7 +106,7 @@ func begin(t testing.TB, as, flag string, runtimeArgs ...string) *spawned {
 	return s
 }
 
-// untilAwake waits for the report, and learns the runtime's processes.
+// untilAwake waits for the report, and reads the runtime's process IDs.
 func (s *spawned) untilAwake() {
 	s.t.Helper()
 	s.until(api.Awake)
@@ -120,14 +120,14 @@ func (s *spawned) untilAwake() {
 	}
 }
 
-// alive says whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	return err == nil && !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// wantGone waits for the end of processes that are nobody's children here.
+// wantGone waits for the end of processes that are not our children.
 func wantGone(t *testing.T, pids ...int) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -144,7 +144,7 @@ func wantGone(t *testing.T, pids ...int) {
 	}
 }
 
-// The function is killed and so is its runtime, by the kernel.
+// When the function is killed, the kernel kills its runtime.
 func TestFunctionIsKilled(t *testing.T) {
 	s := spawn(t)
 	if err := s.cmd.Process.Kill(); err != nil {
@@ -154,7 +154,7 @@ func TestFunctionIsKilled(t *testing.T) {
 	wantGone(t, s.pids...)
 }
 
-// The function, or the process that it is in, is killed: its shim leaves nothing behind.
+// The function, or its host process, is killed: its shim leaves nothing behind.
 func TestFunctionIsKilledAlone(t *testing.T) {
 	for _, as := range []string{"function", "host"} {
 		for _, kind := range []string{"group", "session", "orphan"} {
@@ -172,8 +172,7 @@ func TestFunctionIsKilledAlone(t *testing.T) {
 	}
 }
 
-// Workers of one host share a runtime. The leader is killed: the other goes on
-// with the same process, and no request is refused.
+// Workers of one host share a runtime. The leader is killed: the other takes over the same process, and no request is refused.
 func TestWorkersTakeOver(t *testing.T) {
 	dir, err := os.MkdirTemp("", "w") // short, for its sockets
 	if err != nil {
@@ -206,7 +205,7 @@ func TestWorkersTakeOver(t *testing.T) {
 	wantGone(t, first.pids...)
 }
 
-// A runtime that dies takes its grandchild with it, and the next one is no victim.
+// A runtime that dies takes its grandchild with it, and the next runtime is not harmed.
 func TestRestartSweeps(t *testing.T) {
 	s := spawn(t, "-grandchild=orphan")
 	if err := syscall.Kill(s.pids[0], syscall.SIGKILL); err != nil {
@@ -224,8 +223,7 @@ func TestRestartSweeps(t *testing.T) {
 	}
 }
 
-// SIGTERM drains: what runs is finished, what comes is refused, and the process
-// ends with status 0.
+// SIGTERM drains: running requests finish, new ones are refused, and the process ends with status 0.
 func TestTerm(t *testing.T) {
 	s := spawn(t, "-grandchild=session", "-ignore-term")
 	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(`{"model":"fake","max_tokens":20,"stream":true}`))
@@ -253,7 +251,7 @@ func TestTerm(t *testing.T) {
 	s.until(api.Gone)
 }
 
-// A second SIGTERM does not wait for anybody.
+// A second SIGTERM ends it at once.
 func TestTermTwice(t *testing.T) {
 	s := spawn(t, "-ignore-term")
 	req, _ := http.NewRequest(http.MethodPost, s.at.URL("/v1/completions"), strings.NewReader(stream))

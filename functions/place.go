@@ -14,31 +14,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
-// memory is a folder in memory that is there where a disk is not: a container's
-// root may be read-only.
+// memory is the fallback folder if no disk is writable: a container's root may be read-only.
 const memory = "/dev/shm"
 
-// lockName is the file in a folder of an instance's that its process holds locked for as long as it lives,
-// however it ends.
+// lockName is the file in an instance's folder that its process keeps locked while it lives, however it ends.
 const lockName = ".lock"
 
-// temporary makes a folder at the first place that lets us, and removes those there whose processes are gone. clean
-// removes it.
+// temporary creates a folder at the first writable place, and removes folders of dead processes there. clean removes it.
 func temporary() (dir string, clean func(), err error) {
 	var failed error
 	for _, at := range []string{os.TempDir(), memory} {
 		sweep(at)
 		dir, lock, err := lockedFolder(at)
 		if err == nil {
-			return dir, func() { _ = errors.Join(os.RemoveAll(dir), lock.Close()) }, nil // what is left, the next one removes
+			return dir, func() { _ = errors.Join(os.RemoveAll(dir), lock.Close()) }, nil // the next instance removes the rest
 		}
 		failed = errors.Join(failed, err)
 	}
 	return "", nil, fmt.Errorf("there is no place for a folder of its own: mount an emptyDir at %s, or name another folder with --dir: %w", os.TempDir(), failed)
 }
 
-// lockedFolder makes a folder whose lock is ours. It has its name once it is locked, so that nobody takes it for
-// one that was left.
+// lockedFolder creates a folder and holds its lock. The folder gets its name after it is locked, so that sweep never removes a new one.
 func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	made, err := os.MkdirTemp(at, ".rouse-")
 	if err != nil {
@@ -58,7 +54,7 @@ func lockedFolder(at string) (dir string, lock *os.File, err error) {
 	return dir, lock, nil
 }
 
-// sweep removes the folders of instances that were killed: this user's, whose lock nobody holds any more.
+// sweep removes this user's folders whose lock nobody holds: their instances were killed.
 func sweep(at string) {
 	dirs, _ := filepath.Glob(filepath.Join(at, "rouse-*")) // the pattern is well formed
 	for _, dir := range dirs {
@@ -70,14 +66,14 @@ func sweep(at string) {
 			continue // not an instance's
 		}
 		if flock.Try(lock, flock.Exclusive) == nil {
-			_ = os.RemoveAll(dir) // what can't be removed does no harm
+			_ = os.RemoveAll(dir) // leftovers do no harm
 		}
 		_ = lock.Close()
 	}
 }
 
-// openCache opens the cache of models in the folder that was given, else at the
-// first place that lets us: the user's cache, the temporary folder, memory.
+// openCache opens the cache of models in the given folder, else at the first writable place: the user's cache, the temporary folder,
+// memory.
 func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 	if given {
 		return fetch.New(cfg)
@@ -101,7 +97,7 @@ func openCache(cfg fetch.Config, given bool) (*fetch.Cache, error) {
 	return nil, fmt.Errorf("there is no place for fetched models: mount a volume, an emptyDir at least, and name it with ROUSE_CACHE or --models: %w", failed)
 }
 
-// writable makes a folder, if need be, and writes to it.
+// writable reports an error if the folder can't be created or written to.
 func writable(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// A file in place of a folder is what nobody can write below, root included.
+// blocked returns a file in place of a folder: nobody can write below it, not even root.
 func blocked(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "file")
@@ -58,7 +58,7 @@ func TestATemporaryFolder(t *testing.T) {
 	}
 }
 
-// The folder of an instance that was killed is removed by the next one, and nothing else is.
+// The next instance removes the folder of a killed one, and nothing else.
 func TestFoldersThatWereLeft(t *testing.T) {
 	at, elsewhere := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", at)
@@ -82,8 +82,8 @@ func TestFoldersThatWereLeft(t *testing.T) {
 	left := folder("rouse-1", 0o700, lockName, "engine.sock")
 	kept := []string{
 		mine,
-		folder("rouse-0", 0o700, "8080.lock"),    // rouse up's
-		folder("rouse-2", 0o755, lockName),       // others may look into it
+		folder("rouse-0", 0o700, "8080.lock"),    // of "rouse up"
+		folder("rouse-2", 0o755, lockName),       // readable by others
 		folder("other", 0o700, lockName),         // not ours
 		filepath.Join(elsewhere, lockName),       // behind a link
 		filepath.Join(elsewhere, "what matters"), // likewise

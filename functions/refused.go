@@ -13,9 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// refused is an instance that can't be what its control plane says: a runtime that
-// does not exist, a model that can't be. It says so until it is ended; a process
-// that ended by itself would only be started again.
+// refused is an instance that can't run what its control plane says, such as an unknown runtime or an invalid model. It reports that
+// until it is ended: a process that exits would only be restarted.
 type refused struct {
 	cfg    Config
 	status api.InstanceStatus
@@ -24,7 +23,7 @@ type refused struct {
 	stop   func() // ends it
 }
 
-// refuse is an instance with that error, until it is ended.
+// refuse runs an instance that reports the error until it is ended.
 func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving) error {
 	cfg.Logger.Error("the instance can't start", "error", why)
 	events, err := sender(cfg, e.agent)
@@ -58,14 +57,13 @@ func (e *entry) refuse(ctx context.Context, cfg Config, why error, door serving)
 	return nil
 }
 
-// now is the status, numbered.
+// now returns the status with the next number.
 func (x *refused) now() api.InstanceStatus {
 	s := x.status
 	s.Seq = x.seq.Add(1)
 	return s
 }
 
-// gone is the last status.
 func (x *refused) gone() api.InstanceStatus {
 	s := x.now()
 	s.State, s.Message, s.GaveUp = api.Gone, "", false
@@ -74,11 +72,11 @@ func (x *refused) gone() api.InstanceStatus {
 
 func (x *refused) report() { x.events.Emit(stateEvent(x.now())) }
 
-// ServeHTTP says what is wrong to everybody, and lets the control plane end it.
+// ServeHTTP reports the error to everybody, and lets the control plane end the instance.
 func (x *refused) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	why := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "the instance can't be what it was declared to be: who operates it finds out why with kn rouse why")
 	switch r.URL.Path {
-	case "/healthz": // another start would change nothing
+	case "/healthz": // a restart would change nothing
 		api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	case control.PathState, control.PathStop, control.PathWake, control.PathSleep, control.PathFence, control.PathLogs:
 		if err := x.cfg.authorize(r); err != nil {
@@ -106,7 +104,7 @@ func (x *refused) administer(w http.ResponseWriter, r *http.Request, why *api.Er
 		}
 		api.WriteJSON(w, http.StatusOK, x.gone())
 		x.stop()
-	default: // who controls it
+	default: // the control plane
 		api.WriteError(w, api.Errorf(why.Status, why.Code, "%s", x.status.Message))
 	}
 }

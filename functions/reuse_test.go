@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/functions"
 )
 
-// serving runs an instance before a server, and counts the connections to that.
+// serving runs an instance before a server, and counts the connections to the server.
 func serving(t *testing.T, rt api.Runtime, wrap func(net.Listener) net.Listener) (*instance, *atomic.Int64) {
 	t.Helper()
 	var connections atomic.Int64
@@ -40,11 +40,11 @@ func serving(t *testing.T, rt api.Runtime, wrap func(net.Listener) net.Listener)
 	return i, &connections
 }
 
-// TestConnectionsToTheRuntime: they carry further requests to servers that are known, to a command that has shown that it answers side by side, and
-// to whatever the manifest says.
+// TestConnectionsToTheRuntime: connections carry further requests to known servers, to a command that answers on two at once, and as the
+// manifest says.
 func TestConnectionsToTheRuntime(t *testing.T) {
 	limit := *functions.TrySecond
-	*functions.TrySecond = time.Minute // a busy machine is no server of one thread
+	*functions.TrySecond = time.Minute // on a busy machine a server may look like one with a single thread
 	defer func() { *functions.TrySecond = limit }()
 	yes, no := true, false
 	for name, c := range map[string]struct {
@@ -78,10 +78,10 @@ func TestConnectionsToTheRuntime(t *testing.T) {
 	}
 }
 
-// patience is how long a test waits for what comes in a moment on a machine that is not busy.
+// patience is how long a test waits for events that take a moment on an idle machine.
 const patience = 30 * time.Second
 
-// TestOneThread: a server that answers one connection after the other answers everybody.
+// TestOneThread: a server that handles one connection at a time answers everybody.
 func TestOneThread(t *testing.T) {
 	i, connections := serving(t, api.Runtime{Kind: api.RuntimeCommand}, func(l net.Listener) net.Listener { return oneByOne{l, make(chan bool, 1)} })
 	before := connections.Load()
@@ -96,7 +96,7 @@ func TestOneThread(t *testing.T) {
 // oneByOne accepts the next connection when the last one has ended.
 type oneByOne struct {
 	net.Listener
-	thread chan bool // holds who is served; one place
+	thread chan bool // holds the served connection; room for one
 }
 
 func (l oneByOne) Accept() (net.Conn, error) {

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// roundTrip has h answer r without a connection. h runs as a coroutine of who reads the answer: it goes on while the header or more of the body
-// is waited for, and waits when it has written enough or flushes. So a part is neither copied through a pipe nor handed from one
-// goroutine to another. h must call its ResponseWriter in the goroutine that it was called in.
+// roundTrip has h answer r without a connection. h runs as a coroutine of the goroutine that reads the answer. It runs while the reader
+// waits for the header or more of the body, and pauses when it has written enough or flushes. So data is neither copied through a pipe
+// nor handed between goroutines. h must call its ResponseWriter in the goroutine that it was called in.
 //
-// What it writes has the meaning that it has with net/http's server. A panic ends the answer, and nothing else.
+// Writes have the meaning that they have with net/http's server. A panic ends only the answer.
 func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	w := &answer{header: make(http.Header, 8), declared: -1, head: r.Method == http.MethodHead, cancel: cancel}
@@ -33,13 +33,13 @@ func roundTrip(h http.Handler, r *http.Request, log *slog.Logger) (*http.Respons
 	}
 	body := in.Body
 	if agent := in.Header["User-Agent"]; len(agent) == 1 && agent[0] == "" {
-		delete(in.Header, "User-Agent") // net/http's way of saying that there is none
+		delete(in.Header, "User-Agent") // net/http's way to send none
 	}
 	w.next, w.stop = iter.Pull(func(yield func([]byte) bool) {
 		w.yield = yield
 		w.serve(h, in, log)
 		cancel()
-		_ = body.Close() // it was read, or is of no use
+		_ = body.Close() // already read, or not needed
 	})
 	part, more := w.next()
 	if !more && w.aborted {
@@ -67,7 +67,7 @@ var (
 	errLeft = errors.New("nobody reads the answer any more")
 )
 
-// keptBack is how much of an answer is kept until more is written, the answer is flushed or it ends.
+// keptBack bounds the buffered part of an answer. The buffer is delivered when it is full, on a flush, and at the end.
 const keptBack = 4 << 10
 
 // answer is the [http.ResponseWriter] of a handler that runs as a coroutine.
@@ -78,19 +78,19 @@ type answer struct {
 	cancel context.CancelFunc
 
 	header   http.Header
-	sent     http.Header // as it was when the status was written; nil before that
+	sent     http.Header // the header when the status was written; nil before
 	status   int
-	head     bool // the request asks for no body
+	head     bool // the request is a HEAD
 	declared int64
 	wrote    int64
-	buf      []byte // written and kept back
-	part     []byte // given to the reader, and not read yet
+	buf      []byte // written and not delivered
+	part     []byte // delivered and not read
 	left     bool   // the reader has gone
 	ended    bool   // the handler has returned
-	aborted  bool   // it has panicked
+	aborted  bool   // the handler has panicked
 }
 
-// serve calls the handler, and gives the rest of what it wrote.
+// serve calls the handler, and delivers the rest of the buffer.
 func (w *answer) serve(h http.Handler, r *http.Request, log *slog.Logger) {
 	func() {
 		defer func() {
@@ -150,15 +150,15 @@ func (w *answer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// give has the reader go on with what was kept back.
+// give delivers the buffer to the reader, and reports whether there still is one.
 func (w *answer) give() bool {
 	w.left = !w.yield(w.buf)
-	w.buf = w.buf[:0] // the reader has read it all when it asks for more
+	w.buf = w.buf[:0] // the reader asks for more only after it has read all
 	return !w.left
 }
 
-// FlushError, SetReadDeadline, SetWriteDeadline and EnableFullDuplex are for a [http.ResponseController]. There is no connection whose
-// other side is slow.
+// FlushError, SetReadDeadline, SetWriteDeadline and EnableFullDuplex serve [http.ResponseController]. The deadlines do nothing: there is
+// no slow peer.
 func (w *answer) FlushError() error {
 	w.WriteHeader(http.StatusOK)
 	if w.left || !w.give() {
@@ -176,13 +176,12 @@ func (w *answer) SetWriteDeadline(time.Time) error { return nil }
 // EnableFullDuplex does nothing.
 func (w *answer) EnableFullDuplex() error { return nil }
 
-// answerBody reads an answer.
 type answerBody struct {
-	mu sync.Mutex // guards all; held while the handler runs
+	mu sync.Mutex // guards all fields; held while the handler runs
 	*answer
 
 	ctx context.Context // of the request
-	err error           // of the end
+	err error           // the reason of the end
 }
 
 // Read implements [io.Reader].
@@ -211,16 +210,16 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements [io.Closer]. It returns when the handler has.
+// Close implements [io.Closer]. It returns after the handler has.
 func (b *answerBody) Close() error {
-	b.cancel() // of a Read too
+	b.cancel() // also ends a Read
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.end(http.ErrBodyReadAfterClose)
 	return nil
 }
 
-// end lets nothing more be read. The caller holds b.mu.
+// end stops the handler and discards the rest. The caller holds b.mu.
 func (b *answerBody) end(err error) {
 	b.stop()
 	b.part, b.err = nil, cmp.Or(b.err, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// TestRoundTripIsHTTP compares what handlers answer here with what they answer over a connection.
+// TestRoundTripIsHTTP compares handlers' answers here with those over a connection.
 func TestRoundTripIsHTTP(t *testing.T) {
 	large := strings.Repeat("0123456789", 2000)
 	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
@@ -117,7 +117,7 @@ func TestRoundTripIsHTTP(t *testing.T) {
 						resp.Header.Del("Content-Length") // counted
 					}
 					length := resp.ContentLength
-					if method == http.MethodHead { // of which net/http counts what is not sent
+					if method == http.MethodHead { // net/http counts what is not sent
 						resp.Header.Del("Content-Length")
 						length, err = 0, nil
 					}
@@ -141,7 +141,7 @@ func (r roundTripper) RoundTrip(in *http.Request) (*http.Response, error) {
 	return roundTrip(r.h, in, r.log)
 }
 
-// TestRoundTripIsLeft wants a handler to end when nobody reads its answer any more, and the reader to hear why.
+// TestRoundTripIsLeft expects a handler to end when its reader has gone, and the reader to learn why.
 func TestRoundTripIsLeft(t *testing.T) {
 	var ended sync.WaitGroup
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -185,7 +185,7 @@ func TestRoundTripIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 				if name == "its context ends later" && path == "/" {
-					resp.Body.Close() // it writes for ever
+					resp.Body.Close() // it writes forever
 				} else {
 					leave(cancel, resp)
 				}

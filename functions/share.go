@@ -10,15 +10,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// share answers other caches of models until ctx ends, if this instance's takes part. Where its port is taken the instance goes on
-// without: it still fetches from others.
+// share serves other caches of models until ctx ends, if this instance takes part. If its port is taken, the instance goes on without it
+// and still fetches from others.
 func (m *models) share(ctx context.Context, log *slog.Logger) {
 	if !m.fetches() {
 		return
 	}
 	cache, err := m.open()
 	if err != nil {
-		return // the start says it
+		return // the start reports it
 	}
 	handler, at := cache.Peers()
 	if handler == nil {
@@ -41,6 +41,6 @@ func (m *models) share(ctx context.Context, log *slog.Logger) {
 		}
 	}()
 	<-ctx.Done()
-	_ = s.Close() // who asks has others to ask
+	_ = s.Close() // clients have other peers
 	<-served
 }

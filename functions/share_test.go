@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// TestModelsShared: an instance has its model's file from another instance, and one whose port is taken too.
+// TestModelsShared: an instance fetches its model's file from another instance, also if its own port is taken.
 func TestModelsShared(t *testing.T) {
 	content := bytes.Repeat([]byte("weights "), 3<<17)
 	var sent atomic.Int64
@@ -77,7 +77,7 @@ func TestModelsShared(t *testing.T) {
 	}
 }
 
-// answers waits until somebody listens.
+// answers waits until a server listens.
 func answers(t *testing.T, at string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {

@@ -29,7 +29,7 @@ func handle() int {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(at)
 			r.Out.Header.Set("Authorization", "Bearer "+os.Getenv("OPENAI_API_KEY"))
-			r.Out.Header.Set(control.HeaderWait, "true") // not a handler's to say
+			r.Out.Header.Set(control.HeaderWait, "true") // a handler may not set it
 		},
 		ModifyResponse: func(r *http.Response) error {
 			n++
@@ -92,7 +92,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Who knows that the function speaks HTTP/2 may do so without TLS.
+// A client that knows that the function supports HTTP/2 may use it without TLS.
 func TestHTTP2(t *testing.T) {
 	i := newInstance(t)
 	cfg := i.config()
@@ -116,7 +116,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// Metrics are the control plane's, unless they are declared open.
+// Metrics are only for the control plane, unless they are declared open.
 func TestOpenMetrics(t *testing.T) {
 	for open, want := range map[bool]int{false: 403, true: 200} {
 		i := newInstance(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// A runtime's descendants leave its group, its session and every parent, ignore
-// signals and fork while they are killed. However the function ends, none is left.
+// A runtime's descendants leave its group, its session and every parent, ignore signals and fork while they are killed. However the
+// function ends, none is left.
 func TestNothingIsLeftOfASwarm(t *testing.T) {
 	kill := func(t *testing.T, pid int) {
 		t.Helper()
@@ -41,17 +41,17 @@ func TestNothingIsLeftOfASwarm(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			s := begin(t, way.as, way.flag, "-grandchild=swarm", "-ignore-term")
-			t.Cleanup(func() { process.KillMarked("SWARM=" + s.file) }) // where the test fails
+			t.Cleanup(func() { process.KillMarked("SWARM=" + s.file) }) // if the test fails
 			s.untilAwake()
 			way.end(t, s)
-			_ = s.cmd.Wait() // how it ends is another test's affair
+			_ = s.cmd.Wait() // another test checks how it ends
 			wantGone(t, append(s.pids, s.cmd.Process.Pid)...)
 			wantNoSwarm(t, s.file)
 		})
 	}
 	t.Run("the runtime is killed", func(t *testing.T) {
 		s := begin(t, "function", "--shim=false", "-grandchild=swarm")
-		t.Cleanup(func() { process.KillMarked("SWARM=" + s.file) }) // where the test fails
+		t.Cleanup(func() { process.KillMarked("SWARM=" + s.file) }) // if the test fails
 		s.untilAwake()
 		kill(t, s.pids[0])
 		s.until(api.Unhealthy)
@@ -65,8 +65,7 @@ func TestNothingIsLeftOfASwarm(t *testing.T) {
 	})
 }
 
-// wantNoSwarm waits until nothing of a swarm is left: three looks that find
-// nothing, as one may miss who forks and ends.
+// wantNoSwarm waits until nothing of a swarm is left: three searches must find nothing, as one may miss a process that forks and ends.
 func wantNoSwarm(t *testing.T, mark string) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)

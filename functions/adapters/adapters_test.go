@@ -24,7 +24,7 @@ import (
 
 const endpoint api.Endpoint = "http://127.0.0.1:1"
 
-// runtime has adapters and a gate.
+// runtime is a fake with adapters and a gate.
 type runtime struct {
 	mu      sync.Mutex
 	has     map[api.ModelName]string
@@ -85,7 +85,7 @@ func (r *runtime) refuse(code string) {
 	}
 }
 
-// bench is a registry before a runtime.
+// bench is a registry and its runtime.
 type bench struct {
 	*adapters.Registry
 	runtime *runtime
@@ -119,7 +119,7 @@ func set(t *testing.T, change ...func(*adapters.Config)) *bench {
 	return b
 }
 
-// restored is set with a runtime that takes requests.
+// restored is set with a runtime that accepts requests.
 func restored(t *testing.T, change ...func(*adapters.Config)) *bench {
 	t.Helper()
 	b := set(t, change...)
@@ -234,7 +234,7 @@ func TestOtherPathsAndMethods(t *testing.T) {
 	}
 }
 
-// A sleeper is not woken for an adapter: it gets it when it wakes.
+// A sleeping runtime is not woken for an adapter: it loads it when it wakes.
 func TestPending(t *testing.T) {
 	b := restored(t)
 	b.call("POST", "/adapters/old", `{"path":"b"}`)
@@ -314,7 +314,7 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// One that was registered and fails when the runtime wakes does not keep it down.
+// A registered adapter that fails when the runtime wakes does not prevent the wake.
 func TestARegisteredOneFailsLater(t *testing.T) {
 	b := restored(t)
 	b.call("POST", "/adapters/x", `{"path":"a"}`)
@@ -347,8 +347,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestAWakeDoesNotWaitForAFetch registers an adapter that is fetched while the
-// runtime wakes: the wake ends first.
+// TestAWakeDoesNotWaitForAFetch registers an adapter that is fetched while the runtime wakes: the wake ends first.
 func TestAWakeDoesNotWaitForAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetched := make(chan struct{})
@@ -379,7 +378,7 @@ func TestAWakeDoesNotWaitForAFetch(t *testing.T) {
 	})
 }
 
-// answers are what a runtime answers, in turn.
+// answers are a runtime's answers, in turn.
 type answers []string
 
 func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
@@ -415,7 +414,7 @@ func TestModels(t *testing.T) {
 	}
 	runtime := answers{"<html>", `{"object":"list","data":[{"id":"x","max_model_len":1},{"id":"m","max_model_len":4096}]}`}
 	b = set(t, func(c *adapters.Config) { c.Transport = &runtime })
-	for _, want := range []int{0, 4096, 4096} { // what it did not say at one wake it may say at the next
+	for _, want := range []int{0, 4096, 4096} { // an answer that is missing at one wake may come at the next
 		if err := b.Restore(t.Context(), endpoint); err != nil {
 			t.Fatal(err)
 		}
@@ -431,7 +430,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// FuzzPath: whatever a path says, the runtime gets none outside of the folder.
+// FuzzPath: whatever the path, the runtime gets none outside of the folder.
 func FuzzPath(f *testing.F) {
 	base, err := filepath.EvalSymlinks(f.TempDir())
 	if err != nil {

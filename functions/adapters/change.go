@@ -11,9 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Restore makes the runtime at e, which has just generated its first token, know
-// what is registered. It ends when ctx does. An error means that the runtime
-// should not be used: a declared adapter is missing.
+// Restore loads the registered adapters into the runtime at e, which has just generated its first token. It ends when ctx does. An error
+// means that a declared adapter is missing, so the runtime should not be used.
 func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -53,7 +52,6 @@ func (r *Registry) Restore(ctx context.Context, e api.Endpoint) error {
 	return nil
 }
 
-// standBy leaves an adapter for later.
 func (r *Registry) standBy(name api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +59,7 @@ func (r *Registry) standBy(name api.ModelName) {
 	r.adapters[i].State, r.adapters[i].Message = Standby, ""
 }
 
-// load resolves an adapter's path, if that was not done, and loads it.
+// load loads an adapter, after resolving its path if need be.
 func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	if a.path == "" {
 		path, err := r.resolve(ctx, *a)
@@ -73,17 +71,16 @@ func (r *Registry) load(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	return r.cfg.Loader.LoadAdapter(ctx, e, api.Adapter{Name: a.Name, Path: a.path})
 }
 
-// Register registers an adapter, and loads it where the runtime takes requests.
-// Doing it again with the same path does nothing. The error is an *[api.Error],
-// after which nothing is changed.
+// Register registers an adapter, and loads it if the runtime accepts requests. Registering it again with the same path does nothing. The
+// error is an *[api.Error], after which nothing is changed.
 //
-// Its path is resolved before the change begins: what is fetched may take long, and
-// a wake, which ends with [Registry.Restore], must not wait for it.
+// The path is resolved before the change begins: a fetch may take long, and a wake, which ends with [Registry.Restore], must not wait
+// for it.
 func (r *Registry) Register(ctx context.Context, name api.ModelName, path string) (Adapter, error) {
 	return r.register(ctx, name, path, false)
 }
 
-// register registers an adapter that is declared with the function, or is not.
+// register registers an adapter; declared: it is declared with the function.
 func (r *Registry) register(ctx context.Context, name api.ModelName, path string, declared bool) (Adapter, error) {
 	if err := r.checkName(name); err != nil {
 		return Adapter{}, err
@@ -128,8 +125,8 @@ func (r *Registry) register(ctx context.Context, name api.ModelName, path string
 	return a, nil
 }
 
-// bringIn loads a new adapter, or leaves it on standby where all others are in use. One of its name that was removed
-// and is still there goes first, when nobody uses it any more.
+// bringIn loads a new adapter, or leaves it on standby if all others are in use. A removed adapter of the same name that is still loaded
+// is unloaded first, if no request uses it.
 func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) error {
 	r.mu.Lock()
 	before, used := slices.Contains(r.unload, a.Name), r.use.running[a.Name] > 0
@@ -154,8 +151,7 @@ func (r *Registry) bringIn(ctx context.Context, e api.Endpoint, a *Adapter) erro
 	return r.load(ctx, e, a)
 }
 
-// draft is the adapter as it stands if it is loaded, and else as it would be
-// registered now; and where the runtime is.
+// draft returns the adapter as it is if it is loaded, else as it would be registered now, and the runtime's endpoint.
 func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapter, api.Endpoint, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,9 +171,8 @@ func (r *Registry) draft(name api.ModelName, path string, declared bool) (Adapte
 	return Adapter{Name: name, Path: path, Parent: r.cfg.Model, State: Pending, declared: declared || old.declared, required: old.required, created: time.Now()}, r.endpoint, nil
 }
 
-// Remove unloads an adapter and forgets it. Where the runtime can't be asked now,
-// it is unloaded when it wakes, and where requests use it, at the end of the last: no other begins to. The
-// error is an *[api.Error].
+// Remove unloads an adapter and forgets it. If the runtime can't be reached now, the adapter is unloaded when it wakes. If requests use
+// it, it is unloaded when the last one ends; no new request may use it. The error is an *[api.Error].
 func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	if err := r.begin(ctx); err != nil {
 		return err
@@ -193,7 +188,7 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	if i >= 0 {
 		state = r.adapters[i].State
 	}
-	if used = used && i >= 0; used { // from now on nobody begins to use it
+	if used = used && i >= 0; used { // no request may use it from now on
 		r.adapters = slices.Delete(r.adapters, i, i+1)
 		r.unload = append(r.unload, name)
 	}
@@ -227,9 +222,8 @@ func (r *Registry) Remove(ctx context.Context, name api.ModelName) error {
 	return nil
 }
 
-// Declare makes the adapters that are declared with the function those of list: what is new in it is
-// registered, and what is no longer in it removed, while those that were registered otherwise stay. Where
-// one can't be, the others are changed all the same, and the error, an *[api.Error], says which and why.
+// Declare replaces the list of declared adapters: it registers the new ones and removes the missing ones. Adapters that were registered
+// otherwise stay. If one can't be changed, the others are changed all the same, and the error, an *[api.Error], names it and the reason.
 // None of them fails a later start or wake. Doing it again does nothing.
 func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 	var errs []error
@@ -239,7 +233,7 @@ func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 				return fixed(a.Name)
 			}
 			err := r.Remove(ctx, a.Name)
-			if err != nil && api.AsError(err).Status == http.StatusNotFound { // somebody else has removed it meanwhile
+			if err != nil && api.AsError(err).Status == http.StatusNotFound { // another call has removed it meanwhile
 				err = nil
 			}
 			errs = append(errs, err)
@@ -268,7 +262,7 @@ func (r *Registry) Declare(ctx context.Context, list []api.Adapter) error {
 	return nil
 }
 
-// declares says whether an adapter is declared already. One that has failed is tried again.
+// declares reports whether an adapter is declared already. A failed one is tried again.
 func (r *Registry) declares(d api.Adapter) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,21 +270,19 @@ func (r *Registry) declares(d api.Adapter) bool {
 	return i >= 0 && r.adapters[i].declared && r.adapters[i].Path == d.Path && r.adapters[i].State != Failed
 }
 
-// fixed is the error of a change at a runtime that takes none while it runs.
+// fixed returns the error of a change at a runtime that loads adapters only at its start.
 func fixed(name api.ModelName) *api.Error {
 	return api.Errorf(http.StatusNotImplemented, api.CodeUnsupported, "the adapter %s: the runtime takes adapters at its start only: an instance that is started anew has what is declared", name)
 }
 
-// A runtime that was just restored takes requests a moment later: so long, and
-// so often, a change looks whether it does.
+// A runtime that was just restored accepts requests a moment later: a change polls for that long, at this interval.
 const (
 	openingTime  = 200 * time.Millisecond
 	openingPause = 2 * time.Millisecond
 )
 
-// enter takes a place in the runtime, which the caller gives back if now is true.
-// It is false where the runtime will come back by Restore. A runtime that is full
-// is an error: it has to be tried again.
+// enter takes a slot in the runtime, which the caller gives back if now is true. now is false if the runtime will come back by Restore.
+// A full runtime is an error: the caller must retry.
 func (r *Registry) enter(ctx context.Context) (now bool, err error) {
 	for began := time.Now(); ; {
 		_, refused := r.cfg.Gate.Enter()
@@ -310,14 +302,14 @@ func (r *Registry) enter(ctx context.Context) (now bool, err error) {
 	}
 }
 
-// restored says whether a runtime was ever restored.
+// restored reports whether a runtime was ever restored.
 func (r *Registry) restored() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endpoint != ""
 }
 
-// refusal is the error of a change that the runtime did not make.
+// refusal returns the error of a change that the runtime did not make.
 func refusal(ctx context.Context, act string, name api.ModelName, err error) error {
 	switch {
 	case ctx.Err() != nil:

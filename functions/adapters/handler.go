@@ -11,17 +11,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxBody bounds the body of a registration.
 const maxBody = 64 << 10
 
-// Path is the first of the paths of [Registry.ServeHTTP]; the others are below it.
+// Path is the shortest path of [Registry.ServeHTTP]; the others are below it.
 const Path = "/adapters"
 
-// prefix is that of the others.
 const prefix = Path + "/"
 
-// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST
-// /adapters, which has the name in its body. All but GET change the instance and are the control plane's.
+// ServeHTTP answers GET /adapters and /adapters/info, POST and DELETE /adapters/{id}, and POST /adapters, with the name in the body. All
+// but GET change the instance and are for the control plane only.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	id, found := strings.CutPrefix(req.URL.Path, prefix)
 	switch {
@@ -54,12 +52,12 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// info is the answer of the protocol, and the list.
+// info is the protocol's answer, plus the list of adapters.
 type info struct {
 	Config struct {
 		// Enabled: adapters can be registered, or some are.
 		Enabled bool `json:"enabled"`
-		// MaxActiveAdapters is how many can be active at once; 0: the runtime has not said.
+		// MaxActiveAdapters is the number of adapters that can be active at once; 0: unknown.
 		MaxActiveAdapters int `json:"maxActiveAdapters,omitempty"`
 	} `json:"config"`
 	State struct {
@@ -86,8 +84,8 @@ func (r *Registry) info() info {
 	return v
 }
 
-// post registers an adapter, whose name is in the body where it is not in the path: it answers 200 for one
-// that is loaded, 202 for one that will be.
+// post registers an adapter, whose name is in the body if it is not in the path. It answers 200 if the adapter is loaded, and 202 if it
+// will be.
 func (r *Registry) post(w http.ResponseWriter, req *http.Request, id api.ModelName) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {

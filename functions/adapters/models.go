@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// card is OpenAI's model object, with vLLM's additions that clients read.
+// card is OpenAI's model object, with those additions of vLLM that clients read.
 type card struct {
 	ID      api.ModelName `json:"id"`
 	Object  string        `json:"object"`
@@ -23,7 +23,7 @@ type card struct {
 	Root api.ModelName `json:"root"`
 	// Parent is the model that an adapter belongs to.
 	Parent *api.ModelName `json:"parent"`
-	// MaxModelLen is the longest context, where the runtime says it.
+	// MaxModelLen is the longest context, if the runtime reports it.
 	MaxModelLen int `json:"max_model_len,omitempty"`
 }
 
@@ -52,11 +52,11 @@ func (r *Registry) Models(w http.ResponseWriter, req *http.Request) {
 	api.WriteError(w, &api.Error{Status: http.StatusNotFound, Code: api.CodeModelNotFound, Param: "model", Message: "there is no model " + id + " here: GET /v1/models lists them"})
 }
 
-// cards are the model's names, and the adapters that are loaded or will be.
+// cards returns the model's names, and the adapters that are loaded or will be.
 func (r *Registry) cards() []card {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	length := 0 // tokens of the model's context; 0: the runtime has not said
+	length := 0 // tokens of the model's context; 0: unknown
 	if r.card != nil {
 		length = r.card.MaxModelLen
 	}
@@ -84,8 +84,8 @@ const (
 	maxCards   = 1 << 20
 )
 
-// Poll asks a runtime that brings adapters which it has, where it was restored once: somebody else may have
-// told it of some. That it says nothing changes nothing.
+// Poll asks a runtime that brings adapters for its list, if it was restored once: its owner may have loaded some. A failure changes
+// nothing.
 func (r *Registry) Poll(ctx context.Context) {
 	if !r.cfg.Brings || !r.restored() || r.begin(ctx) != nil {
 		return
@@ -97,8 +97,8 @@ func (r *Registry) Poll(ctx context.Context) {
 	r.askRuntime(ctx, e)
 }
 
-// askRuntime reads what the runtime says of its model, at each wake until it has
-// answered, or each time where it brings adapters. That it says nothing is no failure. The caller holds change.
+// askRuntime reads the runtime's list of models: at each wake until it has answered, or each time if it brings adapters. A failure is
+// ignored. The caller holds change.
 func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	r.mu.Lock()
 	done := !r.cfg.Brings && (r.card != nil || r.asked >= mostAsked)
@@ -130,8 +130,8 @@ func (r *Registry) askRuntime(ctx context.Context, e api.Endpoint) {
 	}
 }
 
-// takeBrought takes in the adapters that a runtime lists, cards with a parent, and returns those that it has of itself.
-// The caller holds mu.
+// takeBrought records the adapters that a runtime lists (cards with a parent), and returns the ones that it has loaded itself. The
+// caller holds mu.
 func (r *Registry) takeBrought(list []Model) (brought []api.ModelName) {
 	r.adapters = slices.DeleteFunc(r.adapters, func(a Adapter) bool {
 		return a.brought && !slices.ContainsFunc(list, func(c Model) bool { return c.Parent != "" && c.ID == a.Name })
@@ -154,10 +154,10 @@ func (r *Registry) takeBrought(list []Model) (brought []api.ModelName) {
 	return brought
 }
 
-// mostBrought bounds the adapters that a runtime can make an instance list.
+// mostBrought bounds the number of adapters that a runtime can add to the list.
 const mostBrought = 1000
 
-// Model is what a server lists of a model, or of an adapter, which has a parent.
+// Model is an entry of a server's list: a model, or an adapter, which has a parent.
 type Model struct {
 	ID          api.ModelName `json:"id"`
 	Root        string        `json:"root"`
@@ -165,7 +165,7 @@ type Model struct {
 	MaxModelLen int           `json:"max_model_len"`
 }
 
-// Listed asks a server for its list of models, as vLLM and SGLang have it. It waits for half a second at most.
+// Listed asks a server for its list of models, in vLLM's and SGLang's format. It blocks for at most half a second.
 func Listed(ctx context.Context, transport http.RoundTripper, e api.Endpoint) ([]Model, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -11,9 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// resolve returns the path that the runtime gets: 1. a reference is fetched; 2. a
-// declared path without a root is the declarer's business; 3. anything else must
-// be there and lie inside the root, wherever symbolic links lead.
+// resolve returns the path for the runtime: 1. a reference is fetched; 2. a declared path without a root is not checked; 3. any other
+// path must exist and lie inside the root, after symbolic links are resolved.
 func (r *Registry) resolve(ctx context.Context, a Adapter) (string, error) {
 	switch {
 	case a.Path == "":
@@ -35,8 +34,8 @@ func (r *Registry) resolve(ctx context.Context, a Adapter) (string, error) {
 	return r.inside(a.Path) // 3.
 }
 
-// outside is the error of a declared path that lies outside the root, known
-// before a model is loaded for it. What is not there may still come.
+// outside returns the error of a declared path outside the root, before a model is loaded for it. A missing path is no error: it may
+// appear later.
 func (r *Registry) outside(path string) error {
 	if r.cfg.Root == "" || strings.Contains(path, "://") {
 		return nil
@@ -48,7 +47,6 @@ func (r *Registry) outside(path string) error {
 	return nil
 }
 
-// inside resolves a path in the root.
 func (r *Registry) inside(path string) (string, error) {
 	outside := &api.Error{Status: http.StatusForbidden, Param: "path",
 		Message: "the adapter's path " + path + " lies outside of the function's folder of adapters: name a path inside of it"}
@@ -66,7 +64,7 @@ func (r *Registry) inside(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		full = filepath.Join(root, path)
 	}
-	// What lies outside is refused before anybody learns whether it is there.
+	// A path outside is refused before the answer could reveal whether it exists.
 	if !under(full, root) && !under(full, filepath.Clean(r.cfg.Root)) {
 		return "", outside
 	}
@@ -82,7 +80,7 @@ func (r *Registry) inside(path string) (string, error) {
 	return resolved, nil
 }
 
-// under says whether a clean path lies below the folder root.
+// under reports whether a clean path lies below the folder root.
 func under(path, root string) bool {
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))

@@ -18,49 +18,44 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Loader loads adapters into a runtime; every runtime.Runtime is one. Both
-// functions do nothing where there is nothing to do; [errors.ErrUnsupported]: the
-// runtime has no adapters at run time. Where it has a method KnowAdapters([]api.ModelName) too, that is told
-// which adapters the runtime has of itself.
+// Loader loads adapters into a runtime; every runtime.Runtime is one. Loading a loaded adapter, or unloading a missing one, does
+// nothing. [errors.ErrUnsupported] means that the runtime can't change adapters while it runs. An optional method
+// KnowAdapters([]api.ModelName) receives the adapters that the runtime has loaded itself.
 type Loader interface {
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
 }
 
-// Gate gives a place in the runtime, as in package proxy.
+// Gate gives a slot in the runtime, as in package proxy.
 type Gate interface {
 	Enter() (base string, refused *api.Error)
 	Leave()
 }
 
-// Config of a [Registry].
+// Config configures a [Registry].
 type Config struct {
 	// Model and Aliases are the names that no adapter may have.
 	Model   api.ModelName
 	Aliases []api.ModelName
-	// Root is the folder that adapters must lie in; empty: none can be registered, and
-	// the paths of declared ones are taken as they are.
+	// Root is the folder that adapters must lie in; empty: none can be registered, and the paths of declared ones are not checked.
 	Root string
 	// Declared are the adapters that are loaded at the start.
 	Declared []api.Adapter
-	// Fixed says that the runtime has the declared ones and takes no others while it runs.
-	Fixed bool
-	// Loader is the runtime.
+	// Fixed says that the runtime loads the declared adapters at its start and no others later.
+	Fixed  bool
 	Loader Loader
-	// Gate is the runtime's.
-	Gate Gate
-	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil:
-	// references are refused.
+	Gate   Gate
+	// Fetch turns a reference ("hf://…") into a path, which may lie outside Root; nil: references are refused.
 	Fetch func(ctx context.Context, reference string) (path string, err error)
-	// Brings says that the runtime may have adapters that nobody declared or registered: it is asked for them after each
-	// start and wake, and by a check of the registry.
+	// Brings says that the runtime may have adapters that nobody declared or registered. It is asked for them after each start and wake,
+	// and by [Registry.Poll].
 	Brings bool
-	// Room is how many adapters may be loaded at once; 0: as many as there are; negative: none can be registered.
+	// Room is the number of adapters that may be loaded at once; 0: no bound; negative: none can be registered.
 	Room int
-	// Most is how many adapters the runtime can use at once, 0 where it has not said; nil: nobody knows.
+	// Most returns how many adapters the runtime can use at once, 0 if unknown; nil: unknown.
 	Most func() int
-	// Changed gets the names of the adapters that are loaded, and of those on standby, sorted, when
-	// they have changed. It must not block. Nil: nobody.
+	// Changed receives the sorted names of the loaded adapters, and of those on standby, when they have changed. It must not block. Nil:
+	// no call.
 	Changed func(loaded, standby []api.ModelName)
 	// Transport reaches the runtime's own list of models; nil: it is not asked.
 	Transport http.RoundTripper
@@ -68,10 +63,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// State of an adapter.
+// State is the state of an adapter.
 type State string
 
-// States.
+// The states of an adapter.
 const (
 	Loaded  State = "loaded"
 	Pending State = "pending" // it is loaded when the runtime next starts or wakes
@@ -79,10 +74,10 @@ const (
 	Failed  State = "failed"  // the runtime refused it when it last started or woke
 )
 
-// Adapter is an adapter as it is listed.
+// Adapter is a listed adapter.
 type Adapter struct {
 	Name api.ModelName `json:"name"`
-	// Path is as it was declared or registered.
+	// Path is the declared or registered path.
 	Path string `json:"path"`
 	// Parent is the model it belongs to.
 	Parent api.ModelName `json:"parent"`
@@ -90,10 +85,10 @@ type Adapter struct {
 	// Message says why it failed.
 	Message string `json:"message,omitempty"`
 
-	path     string // as the runtime gets it; empty: not resolved yet
-	declared bool   // with the function, whose declarer may name any path
+	path     string // for the runtime; empty: not resolved yet
+	declared bool   // with the function; then any path is allowed
 	required bool   // declared at the start, which fails without it
-	brought  bool   // the runtime has it of itself
+	brought  bool   // the runtime has loaded it itself
 	created  time.Time
 }
 
@@ -101,22 +96,21 @@ type Adapter struct {
 type Registry struct {
 	cfg     Config
 	created time.Time
-	change  chan struct{} // holds one word while a change is under way; one place: changes wait for each other
+	change  chan struct{} // a lock: it holds one value while a change is under way, so that changes are serialised
 
 	usable atomic.Pointer[map[string]api.ModelName] // for Of; nil: none
 
-	mu       sync.Mutex // guards what follows; changes also hold change
-	adapters []Adapter  // by name
+	mu       sync.Mutex // guards the fields below; changes also hold change
+	adapters []Adapter  // sorted by name
 	endpoint api.Endpoint
 	use      usage
-	told     [2][]api.ModelName // what Changed got last
+	told     [2][]api.ModelName // the last arguments of Changed
 	unload   []api.ModelName    // removed, and still in the runtime: it sleeps, or requests use them
-	card     *card              // what the runtime says of its model; nil: it has not said
-	asked    int                // times that it was asked for it
+	card     *card              // the runtime's description of its model; nil: unknown
+	asked    int                // how often it was asked for the card
 }
 
-// New makes a registry of the declared adapters, none of which is loaded yet. An
-// error names the first that can't be.
+// New returns a registry of the declared adapters, none of which is loaded yet. An error names the first invalid one.
 func New(cfg Config) (*Registry, error) {
 	if cfg.Model == "" || cfg.Loader == nil || cfg.Gate == nil {
 		return nil, errors.New("adapters: Config needs Model, Loader and Gate")
@@ -146,7 +140,7 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// checkName refuses names that mean something else.
+// checkName refuses names that are invalid or taken.
 func (r *Registry) checkName(name api.ModelName) *api.Error {
 	if err := api.CheckAdapterName(name); err != nil {
 		return api.BadRequest("id", "%v", err)
@@ -158,7 +152,7 @@ func (r *Registry) checkName(name api.ModelName) *api.Error {
 	return nil
 }
 
-// find returns the adapter's place, negative where there is none. The caller holds mu or is New.
+// find returns the adapter's index, negative if there is none. The caller holds mu or is New.
 func (r *Registry) find(name api.ModelName) int {
 	return slices.IndexFunc(r.adapters, func(a Adapter) bool { return a.Name == name })
 }
@@ -173,14 +167,14 @@ func (r *Registry) put(a Adapter) {
 	slices.SortFunc(r.adapters, func(a, b Adapter) int { return strings.Compare(string(a.Name), string(b.Name)) })
 }
 
-// List returns the adapters by name.
+// List returns the adapters sorted by name.
 func (r *Registry) List() []Adapter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.adapters)
 }
 
-// Loaded are the adapters that the runtime has loaded, and since when each is known here.
+// Loaded returns the adapters that the runtime has loaded, and since when each is known here.
 func (r *Registry) Loaded() map[api.ModelName]time.Time {
 	loaded := map[api.ModelName]time.Time{}
 	for _, a := range r.List() {
@@ -191,7 +185,7 @@ func (r *Registry) Loaded() map[api.ModelName]time.Time {
 	return loaded
 }
 
-// Path is where an adapter lies as the runtime knows it, empty where that is not known.
+// Path returns an adapter's path for the runtime, empty if it is not resolved yet.
 func (r *Registry) Path(name api.ModelName) (path string, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,15 +195,15 @@ func (r *Registry) Path(name api.ModelName) (path string, found bool) {
 	return "", false
 }
 
-// Empty says that a runtime that wakes is to load and unload nothing.
+// Empty reports whether a waking runtime has nothing to load or unload.
 func (r *Registry) Empty() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.unload) == 0 && !slices.ContainsFunc(r.adapters, func(a Adapter) bool { return !a.brought })
 }
 
-// Of returns the adapter that a request's body names as its model, loaded or on standby, empty if
-// there is none; see [Registry.Hold]. Where there are no adapters it costs nothing.
+// Of returns the adapter that a request's body names as its model, loaded or on standby, or "" if there is none; see [Registry.Hold].
+// Without adapters it costs nothing.
 func (r *Registry) Of(body *jsonfield.Object) api.ModelName {
 	usable := r.usable.Load()
 	if usable == nil {
@@ -240,13 +234,13 @@ func (r *Registry) begin(ctx context.Context) error {
 	}
 }
 
-// end ends a change and tells of it.
+// end ends a change and publishes it.
 func (r *Registry) end() {
 	r.publish()
 	<-r.change
 }
 
-// publish tells of a change. The caller holds change.
+// publish publishes the state after a change. The caller holds change.
 func (r *Registry) publish() {
 	r.mu.Lock()
 	loaded, standby := []api.ModelName{}, []api.ModelName{}

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// usage is who uses which adapters. [Registry.mu] guards it.
+// usage records which adapters are in use. [Registry.mu] guards it.
 type usage struct {
 	running map[api.ModelName]int
 	last    map[api.ModelName]time.Time // when a request began or ended to use it
@@ -25,7 +25,7 @@ func (u *usage) begin(name api.ModelName) {
 	u.last[name] = time.Now()
 }
 
-// end says whether that was the last use.
+// end reports whether that was the last use.
 func (u *usage) end(name api.ModelName) bool {
 	u.last[name] = time.Now()
 	if u.running[name]--; u.running[name] > 0 {
@@ -39,7 +39,7 @@ func (u *usage) end(name api.ModelName) bool {
 	return true
 }
 
-// wait is closed when the next adapter is no longer in use.
+// wait returns a channel that is closed when the next adapter is no longer in use.
 func (u *usage) wait() <-chan struct{} {
 	if u.freed == nil {
 		u.freed = make(chan struct{})
@@ -47,13 +47,12 @@ func (u *usage) wait() <-chan struct{} {
 	return u.freed
 }
 
-// unloadTime bounds the unloading of an adapter that was removed while requests used it, at the end of the last.
+// unloadTime bounds the unloading of a removed adapter after its last request.
 const unloadTime = 5 * time.Second
 
-// Hold has an adapter that [Registry.Of] has named stay loaded until done is called, and loads it first
-// where it is on standby. Where there is no room, the one that was not used for longest makes room; one that a request
-// uses never does, and the call waits for one, or for the end of ctx. The caller has a place in the
-// runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
+// Hold keeps an adapter that [Registry.Of] has named loaded until done is called, and loads it first if it is on standby. If there is no
+// room, it unloads the least recently used adapter that no request uses. If all are in use, it blocks until one is free or ctx ends. The
+// caller must hold a slot in the runtime from before the call until after done. The error is an *[api.Error], or the cause of ctx's end.
 func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), err error) {
 	if r.loadedNow(name) {
 		return func() { r.leave(name) }, nil
@@ -89,7 +88,7 @@ func (r *Registry) Hold(ctx context.Context, name api.ModelName) (done func(), e
 	return func() { r.leave(name) }, nil
 }
 
-// loadedNow begins to use an adapter that is loaded.
+// loadedNow begins to use an adapter if it is loaded.
 func (r *Registry) loadedNow(name api.ModelName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +100,7 @@ func (r *Registry) loadedNow(name api.ModelName) bool {
 	return true
 }
 
-// leave ends a use of an adapter. The last of one that was removed meanwhile unloads it.
+// leave ends a use of an adapter. The last use of a removed one unloads it.
 func (r *Registry) leave(name api.ModelName) {
 	r.mu.Lock()
 	removed := r.use.end(name) && slices.Contains(r.unload, name)
@@ -128,15 +127,15 @@ func (r *Registry) leave(name api.ModelName) {
 	r.unloaded(name)
 }
 
-// unloaded notes that the runtime no longer has an adapter that was removed.
+// unloaded records that the runtime no longer has a removed adapter.
 func (r *Registry) unloaded(name api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unload = slices.DeleteFunc(r.unload, func(n api.ModelName) bool { return n == name })
 }
 
-// makeRoom unloads adapters until one more fits. Where all are in use it waits for one, or says false.
-// The caller holds change.
+// makeRoom unloads adapters until one more fits. If all are in use it waits for one, or returns false without wait. The caller holds
+// change.
 func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (bool, error) {
 	for {
 		r.mu.Lock()
@@ -165,8 +164,8 @@ func (r *Registry) makeRoom(ctx context.Context, e api.Endpoint, wait bool) (boo
 	}
 }
 
-// drop unloads an adapter that is on standby from then on, so that whoever begins to use it waits for the change.
-// Where a request did so already, nothing is done. The caller holds change.
+// drop puts an adapter on standby and unloads it, so that new requests for it wait for the change. It does nothing if a request uses it
+// already. The caller holds change.
 func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName) error {
 	set := func(s State) bool {
 		r.mu.Lock()
@@ -187,8 +186,8 @@ func (r *Registry) drop(ctx context.Context, e api.Endpoint, name api.ModelName)
 	return err
 }
 
-// victim says whether there is no room for one more adapter, and which that no request uses was not used
-// for longest; empty: each is used. The caller holds mu.
+// victim reports whether there is no room for one more adapter, and returns the least recently used one that no request uses; empty: all
+// are in use. The caller holds mu.
 func (r *Registry) victim() (victim api.ModelName, full bool) {
 	loaded := 0
 	for _, a := range r.adapters {
@@ -206,8 +205,8 @@ func (r *Registry) victim() (victim api.ModelName, full bool) {
 	return victim, true
 }
 
-// order is that in which adapters are loaded where there is not room for all: those that a runtime which
-// slept has, then those that were used last, by name. The caller holds mu.
+// order returns the adapters in the order of loading when there is not room for all: first the ones that a slept runtime still has, then
+// the most recently used, then by name. The caller holds mu.
 func (r *Registry) order() []Adapter {
 	list := slices.Clone(r.adapters)
 	slices.SortStableFunc(list, func(a, b Adapter) int {

@@ -28,7 +28,7 @@ func list(pairs ...string) (out []api.Adapter) {
 
 func room(n int) func(*adapters.Config) { return func(c *adapters.Config) { c.Room = n } }
 
-// states are the adapters with their states, in order.
+// states returns the adapters with their states, in order.
 func (b *bench) states() string {
 	var out []string
 	for _, a := range b.List() {
@@ -37,7 +37,7 @@ func (b *bench) states() string {
 	return strings.Join(out, ", ")
 }
 
-// hold uses an adapter and returns how to end that.
+// hold uses an adapter and returns a function that ends the use.
 func (b *bench) hold(t *testing.T, name api.ModelName) func() {
 	t.Helper()
 	if got := b.Of(jsonfield.Open(fmt.Appendf(nil, `{"model":%q}`, name))); got != name {
@@ -50,7 +50,7 @@ func (b *bench) hold(t *testing.T, name api.ModelName) func() {
 	return done
 }
 
-// TestDeclareTwiceAtOnce: a server and its autoscaler tell an instance the same. Who comes second finds done what it wants, and that is no failure.
+// TestDeclareTwiceAtOnce: a server and its autoscaler declare the same list. The second call finds it applied, and succeeds.
 func TestDeclareTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := restored(t, func(c *adapters.Config) { c.Declared = list("first=a") })
@@ -108,7 +108,7 @@ func TestDeclareOneThatFails(t *testing.T) {
 	if err := b.Declare(t.Context(), list("bad=a", "good=b")); err != nil || b.states() != "bad loaded, good loaded" {
 		t.Errorf("again: %v, %s", err, b.states())
 	}
-	// What was declared later keeps nobody from waking.
+	// An adapter that was declared later fails no wake.
 	b.runtime.fails["bad"] = errors.New("the file is broken")
 	if err := b.Restore(t.Context(), endpoint); err != nil || b.states() != "bad failed, good loaded" {
 		t.Errorf("restore: %v, %s", err, b.states())
@@ -132,7 +132,7 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// Where the options of a runtime take all of its room, an adapter is refused when it is registered, and nobody waits for it.
+// If the runtime's options use all of its room, registering an adapter is refused at once.
 func TestNoRoom(t *testing.T) {
 	b := restored(t, room(-1))
 	if _, err := b.Register(t.Context(), "x", "a"); err == nil || api.AsError(err).Status != 400 || !strings.Contains(err.Error(), "--max-loras") || b.states() != "" {
@@ -140,7 +140,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// What does not fit is loaded when it is asked for, in the place of the one that was not used for longest.
+// An adapter without room is loaded on demand, in the place of the least recently used one.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := restored(t, room(2), func(c *adapters.Config) { c.Declared = list("x=a", "y=a", "z=b") })
@@ -186,7 +186,7 @@ func TestRoom(t *testing.T) {
 		if a, err := b.Register(t.Context(), "w", "b"); err != nil || a.State != adapters.Loaded || b.states() != "w loaded, x standby, y loaded, z standby" {
 			t.Errorf("a new one takes the place of the oldest: %v, %v, %s", a, err, b.states())
 		}
-		// A runtime that is started anew gets those that were used last.
+		// A restarted runtime loads the most recently used adapters.
 		b.runtime.has = map[api.ModelName]string{}
 		if err := b.Restore(t.Context(), endpoint); err != nil || len(b.runtime.has) != 2 || b.states() != "w loaded, x standby, y loaded, z standby" {
 			t.Errorf("restored: %v, %v, %s", err, b.runtime.has, b.states())
@@ -197,7 +197,7 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// An adapter that requests use goes at the end of the last, and nobody begins to use it.
+// A removed adapter is unloaded when its last request ends, and no new request may use it.
 func TestRemoveWhileInUse(t *testing.T) {
 	b := restored(t, func(c *adapters.Config) { c.Declared = list("x=a") })
 	one, two := b.hold(t, "x"), b.hold(t, "x")
@@ -220,7 +220,7 @@ func TestRemoveWhileInUse(t *testing.T) {
 	}
 }
 
-// TestUseUnderChanges: whatever comes together, nobody uses what is not loaded, and never more than fit.
+// TestUseUnderChanges: whatever runs concurrently, no request uses an unloaded adapter, and no more are loaded than fit.
 func TestUseUnderChanges(t *testing.T) {
 	b := restored(t, room(2), func(c *adapters.Config) { c.Declared = list("x=a", "y=a", "z=b", "w=b") })
 	names := []api.ModelName{"x", "y", "z", "w"}
@@ -257,7 +257,7 @@ func TestUseUnderChanges(t *testing.T) {
 	}
 }
 
-// What a runtime has of itself is known as long as the runtime lists it, is never loaded or unloaded, and is not the function's to remove.
+// Adapters that a runtime has loaded itself are known while the runtime lists them, are never loaded or unloaded, and can't be removed.
 func TestBrought(t *testing.T) {
 	base := `{"id":"served","root":"org/base","parent":null},`
 	runtime := answers{

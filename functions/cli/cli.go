@@ -1,21 +1,19 @@
-// Package cli is the command line of one instance: flags and environment make a
-// [functions.Config], signals end it. cmd/rouse-function and "rouse function" are both
-// this command.
+// Package cli is the command line of one instance: flags and environment variables give a
+// [functions.Config], and signals end the instance. cmd/rouse-function and "rouse function"
+// are both this command.
 //
-// What is to run is given in one of two ways: whole, as the JSON of an
-// [api.Function] in a file (--spec) or in the environment variable
-// ROUSE_FUNCTION, which keeps secrets out of the argument list; or by flags,
-// which also win over the JSON, with the runtime's command and options after "--".
-// Each flag has a variable too, ROUSE_ and its name in capitals (ROUSE_MODEL for
-// --model), which the flag overrules. In a Knative Service the name, the instance
-// and the port come from K_SERVICE, HOSTNAME and PORT.
+// The function is given in one of two ways. One is the JSON of an [api.Function], in a file
+// (--spec) or in the environment variable ROUSE_FUNCTION, which keeps secrets out of the
+// argument list. The other is flags, which also override the JSON, with the runtime's command
+// and options after "--". Each flag has a variable too, ROUSE_ and its name in capitals
+// (ROUSE_MODEL for --model), which the flag overrides. In a Knative Service the name, the
+// instance and the port come from K_SERVICE, HOSTNAME and PORT.
 //
-// In the pod of a Knative revision (K_REVISION) the function is neither: the
-// instance asks the cluster's control plane (--control) what it is. Flags win over
-// its answer, and so do variables, but for ROUSE_RUNTIME and ROUSE_MODEL, over
-// which annotations win. "none" joins nobody.
+// In the pod of a Knative revision (K_REVISION) the instance asks the cluster's control plane
+// (--control) for its function instead. Flags override the answer, and so do variables, except
+// ROUSE_RUNTIME and ROUSE_MODEL, which annotations override. "none" joins no control plane.
 //
-// A program of one's own with pre- and post-processing in Go is [Main] with a
+// A custom program with pre- and post-processing in Go is [Main] with a
 // function that wraps the handler; docs/functions.md shows one.
 //
 // Signals: the first SIGTERM or SIGINT drains and ends the runtime, a second one
@@ -46,7 +44,7 @@ const (
 	EnvEvents   = "ROUSE_EVENTS"   // the endpoint that state changes are posted to
 )
 
-// Version is what /version says; the linker sets it.
+// Version is the answer of /version; the linker sets it.
 var Version = "dev"
 
 // flags are the command line.
@@ -68,13 +66,12 @@ type flags struct {
 	fromEnv        map[string]bool // flags that a variable has set
 }
 
-// Command makes the command. It writes "listening on ENDPOINT" to its output
-// once it takes requests, and everything else to its error output.
+// Command returns the command. It writes "listening on ENDPOINT" to its output once it accepts requests, and everything else to its
+// error output.
 func Command() *cobra.Command { return command(nil) }
 
-// Main is the whole program: it runs the command with the process's arguments and
-// ends the process. wrap puts pre- and post-processing around the handler of the
-// clients' requests; nil: none. It returns only where nothing went wrong.
+// Main is the whole program: it runs the command with the process's arguments. After an error it exits the process; otherwise it
+// returns. wrap adds pre- and post-processing around the handler of the clients' requests; nil: none.
 func Main(wrap func(next http.Handler) http.Handler) {
 	cmd := command(wrap)
 	if err := cmd.Execute(); err != nil {
@@ -126,18 +123,16 @@ s3, ollama), or the server's own name for a model.`,
 		},
 	}
 	f.define(cmd)
-	cmd.Args = cobra.ArbitraryArgs // without it words behind -- are looked for among the subcommands
+	cmd.Args = cobra.ArbitraryArgs // else words behind -- are looked up as subcommands
 	cmd.AddCommand(keepCommand(), installCommand(), probeCommand())
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }
 
-// gcPercent lets the heap, which is a few MiB, grow to five times what is in use
-// before it is collected: that costs some MiB and saves a fifth of a request's
-// processor time. $GOGC wins.
+// gcPercent lets the heap of a few MiB grow to five times its live size before a collection: that costs some MiB and saves a fifth of a
+// request's processor time. $GOGC wins.
 const gcPercent = 400
 
-// run runs the instance until it has ended.
 func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
@@ -152,7 +147,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	f.cfg.Listening = func(e api.Endpoint) { fmt.Fprintln(stdout, "listening on", e) }
 
-	signals := make(chan os.Signal, 2) // from the runtime; two places: the second signal must not be lost
+	signals := make(chan os.Signal, 2) // from the Go runtime; room for two, so that the second signal is not lost
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	if f.stopSignal != "" {
 		further, err := stopSignal(f.stopSignal)
@@ -162,9 +157,9 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		signal.Notify(signals, further)
 	}
 	defer signal.Stop(signals)
-	// Who reads our output may die before us: a write fails then, and must not end us before the runtime has
-	// ended. Not signal.Ignore, which the runtime would inherit.
-	broken := make(chan os.Signal, 1) // from the runtime; nobody receives
+	// The reader of our output may die first. A write then fails, and SIGPIPE must not end us before the runtime has ended. Not
+	// signal.Ignore: the runtime would inherit it.
+	broken := make(chan os.Signal, 1) // from the Go runtime; nobody receives
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
 	ctx, cancel := context.WithCancel(ctx)
@@ -186,7 +181,7 @@ func (f *flags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// heed waits for signals; true: the runtime is to be killed.
+// heed waits for signals, and reports whether the runtime must be killed.
 func heed(signals <-chan os.Signal, ended <-chan struct{}, drain func()) bool {
 	select {
 	case <-signals:

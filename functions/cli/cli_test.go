@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions"
 )
 
-// parsed is the configuration that a command line and an environment make.
+// parsed returns the configuration of a command line and an environment.
 func parsed(t *testing.T, env []string, args ...string) (functions.Config, error) {
 	t.Helper()
 	var f flags
@@ -47,7 +47,7 @@ func TestFunctionComesFromTheEnvironmentAndFlagsWin(t *testing.T) {
 			Runtime: api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Env: []string{"SECRET=s"}},
 		},
 		Instance: "m-1", Engine: "/bin/rouse", Epoch: 7, Devices: []api.DeviceID{"a", "b"}, MaxBody: api.MiB, Listen: "http://127.0.0.1:8080", Events: "unix:/e", OwnProcess: true,
-		Env: []string{"HOME=/h", EnvEvents + "=unix:/e"}, // without the function: it may hold what is not the runtime's
+		Env: []string{"HOME=/h", EnvEvents + "=unix:/e"}, // without the function, which may hold secrets
 	}
 	if want.Keep = nil; len(got.Keep) == 0 {
 		t.Error("no shim by default")
@@ -101,7 +101,7 @@ func TestEverythingFromTheEnvironment(t *testing.T) {
 	if _, err := parsed(t, []string{"ROUSE_CONCURRENCY=many"}); err == nil || !strings.Contains(err.Error(), "ROUSE_CONCURRENCY") {
 		t.Errorf("error %v, want one that names the variable", err)
 	}
-	// In local mode the function is given whole, and the shell's variables are not its.
+	// In local mode the function is given whole, and the shell's variables do not apply to it.
 	if got, err = parsed(t, append(env, EnvFunction+"="+declared)); err != nil || got.Function.Runtime.Model != "pico" || got.Function.Concurrency != 3 {
 		t.Errorf("model %s, concurrency %d, %v: want those of the JSON", got.Function.Runtime.Model, got.Function.Concurrency, err)
 	}
@@ -127,7 +127,7 @@ func TestFunctionFromAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(declared), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The file is what was asked for, whatever the environment says.
+	// The file wins over the environment.
 	got, err := parsed(t, []string{EnvFunction + `={"name":"default/other"}`}, "--spec", file)
 	if err != nil || got.Function.Name != "default/m" {
 		t.Errorf("function %q, %v; want default/m", got.Function.Name, err)
@@ -149,8 +149,8 @@ func TestFunctionFromAFile(t *testing.T) {
 	}
 }
 
-// In a revision's pod the control plane says what the function is; what the
-// container says wins, but for the two variables that annotations win over.
+// In a revision's pod the control plane defines the function. The container's settings win, except two variables that annotations
+// override.
 func TestAPodJoins(t *testing.T) {
 	pod := []string{"K_REVISION=chat-00002", "K_SERVICE=chat", "POD_NAMESPACE=team", "HOSTNAME=chat-00002-x", "PORT=8080", "NVIDIA_VISIBLE_DEVICES=GPU-a::1", "ROUSE_MODEL=from-env", "ROUSE_CONCURRENCY=7"}
 	annotated := api.Function{Name: "team/chat-00002", Service: "team/chat", Model: "chat", Concurrency: 8, MaxScale: 3, Runtime: api.Runtime{Kind: api.RuntimeVLLM, Model: "annotated"}}
@@ -219,7 +219,8 @@ func TestAPodJoins(t *testing.T) {
 	}
 }
 
-// TestConfigOfAllInstances: variables say of all instances of a program what they say of one, but not what it runs or where it listens.
+// TestConfigOfAllInstances: variables configure all instances of a program as they do one, except for the function and the listen
+// address.
 func TestConfigOfAllInstances(t *testing.T) {
 	env := []string{"A=b", "ROUSE_DRAIN=7s", "ROUSE_PROBE_TIMEOUT=2m", "ROUSE_MAX_BODY=1Mi", "ROUSE_MODEL=x", "ROUSE_LISTEN=:1", "ROUSE_CONCURRENCY=none"}
 	want := functions.Config{Drain: 7 * time.Second, ProbeTimeout: 2 * time.Minute, MaxBody: api.MiB, Env: env}

@@ -17,16 +17,16 @@ import (
 	"github.com/rouse-dev/rouse/functions/registration"
 )
 
-// alone is the control plane of who has none.
+// alone is the value of --control for no control plane.
 const alone = "none"
 
-// whole says that the function is given as JSON.
+// whole reports whether the function is given as JSON.
 func whole(changed func(string) bool, env []string) bool {
 	return changed("spec") || environ.Value(env, EnvFunction) != ""
 }
 
-// fromEnvironment sets each flag that was not given from its variable. Where the
-// whole function is given as JSON, what is in it is not looked for elsewhere.
+// fromEnvironment sets each flag that was not given from its variable. If the whole function is given as JSON, the flags of its fields
+// are skipped.
 func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 	f.fromEnv = map[string]bool{}
 	whole := whole(flags.Changed, env)
@@ -47,8 +47,8 @@ func (f *flags) fromEnvironment(flags *pflag.FlagSet, env []string) error {
 	return failed
 }
 
-// Config returns what the variables of env say of all instances that one program runs (drain, probes, limits, where models are kept): not what
-// one of them runs, nor where it listens.
+// Config returns the settings in env that apply to all instances of a program (drain, probes, limits, where models are kept), without
+// the function or the listen address.
 func Config(env []string) (functions.Config, error) {
 	var f flags
 	var cmd cobra.Command
@@ -64,13 +64,12 @@ func Config(env []string) (functions.Config, error) {
 	}, nil
 }
 
-// join makes the instance one of a cluster's where it is a pod of one: 1. a function
-// that is given as JSON needs nobody to say what it is; 2. "none" is meant; 3. a
-// control plane is named, or the pod is a Knative revision's.
+// join configures the control plane, unless 1. the function is given as JSON; 2. the control plane is "none"; or 3. none is named and
+// the pod is not a Knative revision's.
 func (f *flags) join(told api.Function, args, env []string, changed func(string) bool) error {
 	revision := environ.Value(env, "K_REVISION")
 	switch {
-	case whole(changed, env), f.control == alone, f.control == "" && revision == "": // 1., 2.
+	case whole(changed, env), f.control == alone, f.control == "" && revision == "": // 1., 2., 3.
 		return nil
 	case revision == "":
 		return fmt.Errorf("--control: the control plane knows an instance by its pod and its revision, and this is no pod of a Knative revision: set K_REVISION, or leave --control out")
@@ -98,15 +97,15 @@ func (f *flags) join(told api.Function, args, env []string, changed func(string)
 			if fn.Runtime.Kind == api.RuntimeCommand && f.cfg.RuntimePort == 0 {
 				fn.Runtime.Command = unexpanded(fn.Runtime.Command, port)
 			}
-			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // it is what its pod is
+			fn.Name, fn.Service = cmp.Or(declared.Name, name), cmp.Or(declared.Service, service) // the pod determines it
 			return fn
 		},
 	}
 	return nil
 }
 
-// unexpanded puts $(PORT) back into a command where Kubernetes has put the
-// container's port: that is the function's own, so no server could have it.
+// unexpanded puts $(PORT) back into a command in which Kubernetes has expanded it to the container's port: that port is the function's
+// own, so no server could use it.
 func unexpanded(command []string, port string) []string {
 	if port == "" {
 		return command

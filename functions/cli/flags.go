@@ -69,7 +69,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	s.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// build fills the configuration; changed says which flags were given.
+// build fills the configuration; changed reports whether a flag was given.
 func (f *flags) build(args, env []string, changed func(string) bool) error {
 	declared, err := readFunction(f.spec, env)
 	if err != nil {
@@ -116,7 +116,7 @@ func (f *flags) build(args, env []string, changed func(string) bool) error {
 	}
 	f.cfg.Diagnostics = f.cfg.Diagnostics || environ.Value(env, "ENABLE_DIAGNOSTICS") == "true"
 	for _, kv := range env {
-		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that are not the runtime's
+		if name, _, _ := strings.Cut(kv, "="); name != EnvFunction { // it may hold secrets that the runtime must not see
 			f.cfg.Env = append(f.cfg.Env, kv)
 		}
 	}
@@ -152,14 +152,14 @@ func (f *flags) lists() error {
 	return nil
 }
 
-// overlay puts what the command line says over what was declared.
+// overlay applies the command line to the declared function.
 func overlay(declared, told api.Function, args []string, changed func(string) bool) api.Function {
 	fn := merge(declared, told, changed)
 	fn.Runtime = fn.Runtime.Behind(args)
 	return fn
 }
 
-// identity fills in what a Knative Service's environment says.
+// identity fills in the function and instance from a Knative Service's environment.
 func (f *flags) identity(env []string) {
 	if f.function.Name == "" {
 		f.function.Name = api.NewFunctionName("", cmp.Or(environ.Value(env, "K_SERVICE"), "function"))
@@ -169,7 +169,6 @@ func (f *flags) identity(env []string) {
 	}
 }
 
-// addresses reads them as people write them.
 func (f *flags) addresses(env []string) error {
 	listen, from := string(f.cfg.Listen), "--listen"
 	if listen == "" {
@@ -199,7 +198,7 @@ func (f *flags) addresses(env []string) error {
 	return nil
 }
 
-// readFunction reads the JSON, from a file or the environment; neither is a zero function.
+// readFunction reads the JSON from a file or the environment, or returns a zero function.
 func readFunction(file string, env []string) (api.Function, error) {
 	var fn api.Function
 	source, in := "$"+EnvFunction, io.Reader(strings.NewReader(environ.Value(env, EnvFunction)))
@@ -229,7 +228,7 @@ func readFunction(file string, env []string) (api.Function, error) {
 	return fn, nil
 }
 
-// merge puts the flags that were given over what was declared.
+// merge applies the given flags to the declared function.
 func merge(declared, given api.Function, changed func(string) bool) api.Function {
 	for name, set := range setters(&declared, &given) {
 		if changed(name) {
@@ -239,7 +238,7 @@ func merge(declared, given api.Function, changed func(string) bool) api.Function
 	return declared
 }
 
-// setters copy from given to declared what each flag of the function says.
+// setters returns functions that copy each flag's field from given to declared.
 func setters(declared, given *api.Function) map[string]func() {
 	return map[string]func(){
 		"function":          func() { declared.Name = given.Name },

@@ -15,8 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// installCommand copies this program to where another container starts it from: an init container does so for an
-// image that has no function in it.
+// installCommand copies this program into a folder. An init container runs it for a container whose image lacks the function.
 func installCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "install FOLDER", Short: "Copy this program into a folder, for a container whose image does not have it", Args: cobra.ExactArgs(1),
@@ -30,7 +29,7 @@ func installCommand() *cobra.Command {
 	}
 }
 
-// install copies a program, whole or not at all.
+// install copies a program, atomically.
 func install(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -47,14 +46,14 @@ func install(from, to string) (err error) {
 		}
 	}()
 	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil { // whatever user the other container has
+	if err = errors.Join(err, out.Chmod(0o755), out.Close()); err != nil { // for any user of the other container
 		return err
 	}
 	return os.Rename(out.Name(), to)
 }
 
-// probeCommand runs an exec probe of a container whose server sleeps with its function: while it is not up, the
-// probe passes; else it is the user's own.
+// probeCommand runs an exec probe of a container whose server sleeps with its function. While the server is not up, the probe passes;
+// else it is the user's own.
 func probeCommand() *cobra.Command {
 	var port int
 	cmd := &cobra.Command{
@@ -72,7 +71,7 @@ func probeCommand() *cobra.Command {
 	return cmd
 }
 
-// up says whether the function that listens on a port of this container has its server up.
+// up reports whether the function on that port of this container has its server up.
 func up(ctx context.Context, port int) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

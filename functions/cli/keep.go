@@ -9,7 +9,6 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// keepCommand is the shim of another function: see package shim.
 func keepCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: shim.Args()[0], Short: "Be the parent of a function's runtime; a function starts it", Hidden: true, Args: cobra.NoArgs,

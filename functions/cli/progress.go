@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// fetching draws the progress of a fetch on a terminal; nil where out is none.
+// fetching draws the progress of a fetch on a terminal; nil if out is not one.
 func fetching(out io.Writer) func(fetch.Progress) {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) {
@@ -28,7 +28,7 @@ func fetching(out io.Writer) func(fetch.Progress) {
 		bar.Describe(p.File)
 		bar.ChangeMax64(int64(p.Total))
 		if _ = bar.Set64(int64(p.Done)); p.Done >= p.Total {
-			bar = nil // a later fetch gets another one
+			bar = nil // a later fetch gets a new one
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopSignal reads a signal as images write it: SIGQUIT, QUIT or 3.
+// stopSignal parses a signal in the forms that images use: SIGQUIT, QUIT or 3.
 func stopSignal(text string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n < 65 {
 		return syscall.Signal(n), nil

@@ -15,17 +15,16 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
-// Cache is a folder of models. It is safe for many goroutines, and its folder for
-// many processes.
+// Cache is a folder of models. It is safe for many goroutines, and its folder for many processes.
 type Cache struct {
 	cfg    Config
 	uid    uint32       // of its files
 	client *http.Client // cfg.Client, with redirects that carry no credentials away
-	node   *peers.Node  // its part in sharing files; nil: none
+	node   *peers.Node  // for sharing files with other caches; nil: none
 }
 
-// New returns a cache in cfg.Dir, which it makes if need be, or in a folder of
-// cfg.Dir where other users may write to that. It starts nothing.
+// New returns a cache in cfg.Dir, which it creates if need be. If other users may write to cfg.Dir, it uses a folder inside it. It
+// starts nothing.
 func New(cfg Config) (*Cache, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -47,46 +46,40 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Dir is the cache's folder.
+// Dir returns the cache's folder.
 func (c *Cache) Dir() string { return c.cfg.Dir }
 
 // Model is a model on this machine's disk. It stays there until Release.
 type Model struct {
-	// Path is what a runtime loads: a file, a folder in the layout of a Hugging Face
-	// repository, or for ollama:// a folder to be OLLAMA_MODELS.
+	// Path is the path that a runtime loads: a file, a folder in the layout of a Hugging Face repository, or for ollama:// a folder for
+	// OLLAMA_MODELS.
 	Path string
-	// Digest is "sha256:" and the digest of the one file, or of the sorted list of
-	// files; "" for a path without a checksum.
+	// Digest is "sha256:" and the digest of the one file, or of the sorted list of files; "" for a path without a checksum.
 	Digest string
-	// Size is the size of its files, all together.
+	// Size is the total size of its files.
 	Size api.Bytes
-	// GGUF is the path of the GGUF file to load, where the model is just one: for
-	// runtimes that take files only. A split one is named by its first file.
+	// GGUF is the path of the GGUF file to load, if the model is just one, for runtimes that load only files. A split model is named by
+	// its first file.
 	GGUF string
-	// Name is what the runtime calls the model, where the path does not say it: for
-	// ollama:// its "name:tag".
+	// Name is the runtime's name for the model, if the path does not give it: for ollama:// its "name:tag".
 	Name string
 
 	release func()
 }
 
-// Release says that the model is used no longer: it may be evicted then. It may be
-// called twice, and on the zero Model.
+// Release lets the model be evicted. It may be called twice, and on the zero Model.
 func (m Model) Release() {
 	if m.release != nil {
 		m.release()
 	}
 }
 
-// Fetch makes the model that ref names available, and returns it held: call
-// [Model.Release] when its user has ended. It blocks until the model is whole, ctx
-// ends, or an error is certain; several fetches of one reference, in this process
-// or others, download it once. What was downloaded when ctx ends is used by the
-// next try.
+// Fetch makes the model that ref names available, and returns it held: call [Model.Release] when it is no longer used. It blocks until
+// the model is whole, ctx ends, or an error is certain. Concurrent fetches of one reference, in this process or others, download it
+// once. The next attempt continues a download that ctx ended.
 //
-// progress, if not nil, is called about ten times a second at most, by one
-// goroutine at a time, and must not block. Errors are *[Error]; they wrap
-// *[DiskError] where the disk is full.
+// progress, if not nil, is called at most about ten times a second, by one goroutine at a time, and must not block. Errors are *[Error];
+// they wrap *[DiskError] if the disk is full.
 func (c *Cache) Fetch(ctx context.Context, ref string, progress func(Progress)) (Model, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -110,7 +103,6 @@ func (c *Cache) Fetch(ctx context.Context, ref string, progress func(Progress)) 
 	return m, nil
 }
 
-// fetch is Fetch for references with a source.
 func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
 	src := c.source(r)
 	key := r.key(src.origin)
@@ -130,7 +122,7 @@ func (c *Cache) fetch(ctx context.Context, r Ref, progress func(Progress)) (Mode
 		return Model{}, err
 	}
 	defer l.release()
-	_ = l.file.Truncate(0) // what an earlier holder reported
+	_ = l.file.Truncate(0) // the progress of an earlier holder
 	// Another process may have finished while we waited.
 	m, old, err := c.open(ctx, key, good)
 	if err != nil || m != nil {
@@ -148,9 +140,8 @@ func deref(m *Model) Model {
 	return *m
 }
 
-// open returns the model of a finished reference, held, if good says that its
-// entry may be used and its files are whole. Otherwise the model is nil, and the
-// entry is what there is, or nil.
+// open returns the held model of a finished reference, if good accepts its entry and its files are whole. Otherwise the model is nil,
+// and the entry is the existing one, or nil.
 func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (*Model, *record, error) {
 	index, err := waitLock(ctx, c.indexLock(), true, nil)
 	if err != nil {
@@ -168,19 +159,19 @@ func (c *Cache) open(ctx context.Context, key string, good func(*record) bool) (
 	if err != nil {
 		return nil, nil, err
 	}
-	index.release() // the model is held: reading it through may take a while
+	index.release() // the model is held; reading it through may take a while
 	if err := c.whole(e, c.changed(key, e)); err != nil {
 		l.release()
 		c.cfg.Logger.Warn("cached model is not whole, fetching what it lacks", "ref", e.Ref, "reason", err)
 		return nil, e, nil
 	}
 	now := time.Now()
-	_ = os.Chtimes(c.entryPath(key), now, now) // when it was used last; a cache that is only read does without
+	_ = os.Chtimes(c.entryPath(key), now, now) // the time of the last use; a read-only cache does without it
 	m := c.model(e, l)
 	return &m, e, nil
 }
 
-// model is a held record.
+// model returns the model of a record whose tree is held by l.
 func (c *Cache) model(e *record, l *lock) Model {
 	tree := c.treePath(e.Tree)
 	m := Model{Path: filepath.Join(tree, filepath.FromSlash(e.Path)), Digest: e.Digest, Size: e.size(), Name: e.Name}
@@ -191,8 +182,7 @@ func (c *Cache) model(e *record, l *lock) Model {
 	return m
 }
 
-// commit makes a reference finished: its tree, then its entry. The blobs are there.
-// It returns the model, held.
+// commit makes a reference finished: its tree, then its entry. The blobs exist already. It returns the model, held.
 func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error) {
 	text, err := json.MarshalIndent(e, "", "\t")
 	if err != nil {
@@ -222,8 +212,7 @@ func (c *Cache) commit(ctx context.Context, key string, e *record) (Model, error
 	return c.model(e, l), nil
 }
 
-// supersede keeps the listing of the content that the reference named before, for
-// as long as somebody uses it. The index is locked.
+// supersede keeps the entry of the reference's previous content while somebody uses it. The index is locked.
 func (c *Cache) supersede(key string, e *record) error {
 	old := readRecord(c.entryPath(key))
 	if old == nil || old.Tree == e.Tree {
@@ -235,5 +224,5 @@ func (c *Cache) supersede(key string, e *record) error {
 	return nil
 }
 
-// superseded marks the names of entries that a newer content has replaced.
+// superseded marks the names of entries that newer content has replaced.
 const superseded = "~"

@@ -101,7 +101,7 @@ func TestKilledProcessIsResumed(t *testing.T) {
 	}
 }
 
-// TestWriteThatFindsNoRoom limits the size of files, which the kernel checks as it does a full disk.
+// TestWriteThatFindsNoRoom limits the size of files, which fails in the kernel like a full disk.
 func TestWriteThatFindsNoRoom(t *testing.T) {
 	o := newOrigin(t)
 	content := random(22, 500_000)
@@ -135,7 +135,7 @@ func TestManyGoroutinesFetchOnce(t *testing.T) {
 	}
 }
 
-// age sets back when a model was used last.
+// age moves a model's last use into the past.
 func age(t *testing.T, dir, part string, by time.Duration) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dir, "entries", "*"+part+"*.json"))
@@ -181,7 +181,7 @@ func TestEvictionTakesTheOldestThatIsNotUsed(t *testing.T) {
 	age(t, cfg.Dir, "b.gguf", time.Hour)
 	age(t, cfg.Dir, "c.gguf", 2*time.Hour)
 
-	d := fetched(t, c, o.URL+"/d.gguf") // a is older, and held; c goes
+	d := fetched(t, c, o.URL+"/d.gguf") // a is older, and held; c is evicted
 	if got := refs(t, c); !slices.Equal(got, []string{"d.gguf", "b.gguf", "a.gguf"}) {
 		t.Errorf("the cache has %q, want d, b, a", got)
 	}

@@ -16,66 +16,63 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// Config of a [Cache]. [Environment] fills in what the environment says.
+// Config configures a [Cache]. [Environment] fills it in from the environment.
 type Config struct {
 	// Dir is the cache's folder; "": $HOME/.cache/rouse/models.
 	Dir string
-	// Limit bounds the files of the cache; 0: the disk does.
+	// Limit bounds the total size of the cache's files; 0: only the disk does.
 	Limit api.Bytes
 	// Client does all network access; nil: one with timeouts. Its CheckRedirect is not used.
 	Client *http.Client
-	// Attempts is how often a request is tried in a row without getting a byte further; 0: 6.
+	// Attempts is how often in a row a request is tried without any new byte; 0: 6.
 	Attempts int
 	// Backoff is the wait before the second attempt; it doubles up to 30 s; 0: 500 ms.
 	Backoff time.Duration
 	// Stall is how long a download may bring nothing before its connection counts as lost; 0: 30 s.
 	Stall time.Duration
-	// MaxAge is how long a finished reference is used without asking its source what
-	// it means now; 0: it is asked each time. Pinned references are never asked for again.
+	// MaxAge is how long a finished reference is used without asking its source for its present content; 0: the source is asked each
+	// time. Pinned references are never looked up again.
 	MaxAge time.Duration
-	// Offline uses what the cache has and asks nobody.
+	// Offline uses only the cache, without any network access.
 	Offline bool
-	// Free says how much room the disk of a folder has; nil: statfs(2).
+	// Free returns the free space of a folder's disk; nil: statfs(2).
 	Free func(dir string) (api.Bytes, error)
 
 	Hub    Hub
 	S3     S3
 	Ollama Ollama
-	// DockerConfig is a docker config file with the credentials of registries, read
-	// at each use; "": registries are asked anonymously. A file that does not exist is no error.
+	// DockerConfig is a docker config file with the credentials of registries, read at each use; "": anonymous. A missing file is no
+	// error.
 	DockerConfig string
-	// Share is with whom files are fetched together; zero: with nobody.
+	// Share configures sharing files with other caches; zero: none.
 	Share Share
 
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Hub is where hf:// references are looked up.
+// Hub is the Hugging Face hub of hf:// references.
 type Hub struct {
 	// Endpoint; "": https://huggingface.co.
 	Endpoint string
-	// TokenFile holds an access token, and is read at each use; a file that does not
-	// exist is no error. "": Token is used.
+	// TokenFile holds an access token, and is read at each use; a missing file is no error. "": Token is used.
 	TokenFile string
-	// Token is used where TokenFile gives none.
+	// Token is used if TokenFile gives none.
 	Token string
 }
 
-// S3 is how s3:// references are looked up.
+// S3 is the service of s3:// references.
 type S3 = s3.Service
 
-// Ollama is where ollama:// references without a host are looked up.
+// Ollama is the registry of ollama:// references without a host.
 type Ollama struct {
 	// Endpoint; "": https://registry.ollama.ai.
 	Endpoint string
 }
 
-// Environment is the configuration that the environment's variables ask for, with
-// the names that the tools of each source know: ROUSE_CACHE, XDG_CACHE_HOME,
-// HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*,
-// DOCKER_CONFIG, OLLAMA_REGISTRY; and ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS (separated by commas) and
-// ROUSE_SHARE_LISTEN. getenv is os.Getenv, or a test's.
+// Environment returns the configuration from environment variables, with the names that each source's own tools use: ROUSE_CACHE,
+// XDG_CACHE_HOME, HF_ENDPOINT, HF_TOKEN, HF_TOKEN_PATH, HF_HOME, HF_HUB_OFFLINE, AWS_*, DOCKER_CONFIG, OLLAMA_REGISTRY; and
+// ROUSE_SHARE_SECRET_FILE, ROUSE_SHARE_PEERS (separated by commas) and ROUSE_SHARE_LISTEN. getenv is os.Getenv, or a test's.
 func Environment(getenv func(string) string) Config {
 	under := func(dir, name string) string {
 		if dir == "" {
@@ -102,7 +99,7 @@ func Environment(getenv func(string) string) Config {
 			c.Share.Peers = append(c.Share.Peers, peer)
 		}
 	}
-	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment goes before the one of a login
+	if token := getenv("HF_TOKEN"); token != "" { // a token in the environment precedes that of a login
 		c.Hub.Token = token
 		if getenv("HF_TOKEN_PATH") == "" {
 			c.Hub.TokenFile = ""
@@ -145,7 +142,7 @@ func (c *Config) defaults() error {
 	return nil
 }
 
-// addresses checks the services' addresses, and fills those that are empty.
+// addresses checks the services' addresses, and sets the default ones.
 func (c *Config) addresses() error {
 	for _, e := range []struct {
 		field         *string

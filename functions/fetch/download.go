@@ -19,35 +19,34 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// part is a file on its way: what has arrived, and what its server said of it. It
-// is locked, and outlives a crash.
+// part is a partial download, with what its server said of it. It is locked, and survives a crash.
 type part struct {
 	c     *Cache
 	path  string
 	lock  *lock
-	size  api.Bytes // what has arrived
+	size  api.Bytes // of what has arrived
 	said  said
 	sha   hash.Hash
 	git   hash.Hash // nil: not wanted
 	md5   hash.Hash // nil: not wanted
-	whole api.Bytes // the size that the file's listing says; -1: none
-	sum   string    // its SHA-256, where sha has not seen all of it
+	whole api.Bytes // the size in the file's listing; -1: none
+	sum   string    // its SHA-256, if sha has not seen all of it
 }
 
-// said is what the server told of the file with the first byte. It is stored beside the part.
+// said is what the server reported about the file with the first byte. It is stored beside the part.
 type said struct {
 	ETag     string    `json:"etag,omitempty"` // a strong one
-	Weak     string    `json:"-"`              // the entity tag, where it is a weak one: no reason to put parts together
+	Weak     string    `json:"-"`              // a weak entity tag, by which parts can't be joined
 	Modified string    `json:"modified,omitempty"`
 	Size     api.Bytes `json:"size"` // -1: not known
 	SHA256   string    `json:"sha256,omitempty"`
 	MD5      string    `json:"md5,omitempty"`
-	// Boot names the machine's run. After a crash of the machine, bytes that no
-	// checksum vouches for may be missing in the middle of a file.
+	// Boot is the ID of the machine's run. After a crash of the machine, bytes may be missing in the middle of a file without a
+	// checksum.
 	Boot string `json:"boot,omitempty"`
 }
 
-// validator is what If-Range may hold; "" if nothing tells one content from the next.
+// validator returns the value for If-Range; "" if nothing tells one content from the next.
 func (s said) validator() string {
 	if s.ETag != "" {
 		return s.ETag
@@ -55,7 +54,7 @@ func (s said) validator() string {
 	return s.Modified
 }
 
-// partID names the part of f: by its content, so that two references share it, or by where it comes from.
+// partID returns the name of f's part: its digest, so that references share it, or a hash of its source.
 func partID(f file) string {
 	if f.sums.sha256 != "" {
 		return f.sums.sha256
@@ -82,7 +81,7 @@ func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 	}
 	resumable := f.sums.any() || (c.ours(path) && p.said.validator() != "" && p.said.Boot == bootID())
 	gaps := fileSize(path+chunksSuffix) >= 0
-	if gaps && c.shares(f) { // its journal says what there is
+	if gaps && c.shares(f) { // its journal lists the chunks
 		p.hashes(f)
 		return p, nil
 	}
@@ -101,7 +100,7 @@ func (c *Cache) openPart(ctx context.Context, f file) (*part, error) {
 	return p, nil
 }
 
-// restart forgets what has arrived.
+// restart discards what has arrived.
 func (p *part) restart(f file) error {
 	if err := p.lock.file.Truncate(0); err != nil {
 		return fileError("restart a download", err)
@@ -125,7 +124,6 @@ func (p *part) hashes(f file) {
 	}
 }
 
-// rehash reads what has arrived before.
 func (p *part) rehash(ctx context.Context, f file) error {
 	p.hashes(f)
 	buf := make([]byte, 1<<20)
@@ -170,7 +168,7 @@ func (p *part) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// total is the file's size; -1 if nobody said.
+// total returns the file's size; -1 if it is unknown.
 func (p *part) total() api.Bytes {
 	if p.whole >= 0 {
 		return p.whole
@@ -189,7 +187,7 @@ func (p *part) note(s said) error {
 	return writeFile(p.path+".json", text)
 }
 
-// check compares what has arrived, all of it, with what is known of the file.
+// check compares the complete part with the file's known size and digests.
 func (p *part) check(f file) error {
 	if total := p.total(); total >= 0 && p.size != total {
 		return permanentf("%s has %d bytes instead of %d", f.from, p.size, total)
@@ -211,14 +209,13 @@ func (p *part) check(f file) error {
 	return nil
 }
 
-// discard removes the part.
 func (p *part) discard() {
 	discard(p.path + ".json")
 	discard(p.path + chunksSuffix)
 	discard(p.path)
 }
 
-// blob returns f as a blob of the cache, which downloads it if need be.
+// blob returns f as a blob of the cache, and downloads it if need be.
 func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored, error) {
 	if b, ok := f.present(file); ok {
 		return b, nil
@@ -228,7 +225,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 		return stored{}, err
 	}
 	defer p.lock.release()
-	if b, ok := f.present(file); ok { // somebody else's fetch of another reference
+	if b, ok := f.present(file); ok { // another reference's fetch was faster
 		p.discard()
 		return b, nil
 	}
@@ -252,7 +249,7 @@ func (f *fetching) blob(ctx context.Context, claim *os.File, file file) (stored,
 	return stored{SHA256: sum, Size: p.size}, syncDir(f.c.blobPath(""))
 }
 
-// present returns the blob of a file whose digest is known and that the cache has.
+// present returns the blob of a file with a known digest, if the cache has it.
 func (f *fetching) present(file file) (stored, bool) {
 	b := stored{SHA256: file.sums.sha256, Size: file.size}
 	if b.SHA256 == "" {
@@ -262,7 +259,7 @@ func (f *fetching) present(file file) (stored, bool) {
 	if size < 0 || (file.size >= 0 && size != file.size) {
 		return b, false
 	}
-	if !f.c.ours(f.c.blobPath(b.SHA256)) { // the reason to be here may be that it is bad
+	if !f.c.ours(f.c.blobPath(b.SHA256)) { // the blob may be bad, which may be why it is fetched
 		if sum, err := fileSHA256(f.c.blobPath(b.SHA256)); err != nil || sum != b.SHA256 {
 			return b, false
 		}
@@ -272,8 +269,8 @@ func (f *fetching) present(file file) (stored, bool) {
 	return b, true
 }
 
-// receive fills p until it is whole and right: requests that bring nothing are
-// repeated a few times, and a wrong content is fetched once more from its start.
+// receive fills p until it is whole and right. Requests that bring nothing are repeated a few times, and wrong content is fetched once
+// more from its start.
 func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	if file.get == nil {
 		if p.size > 0 {
@@ -324,7 +321,7 @@ func (f *fetching) receive(ctx context.Context, p *part, file file) error {
 	}
 }
 
-// bootID names this run of the machine; "" where the system does not say.
+// bootID identifies this run of the machine; "" if the system does not tell.
 func bootID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if errors.Is(err, fs.ErrNotExist) {

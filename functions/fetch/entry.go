@@ -20,19 +20,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// record is one finished reference, as its JSON file in entries/ says it.
+// record is a finished reference, as stored in a JSON file in entries/.
 type record struct {
 	Version  int       `json:"version"`
 	Ref      string    `json:"ref"`
-	Revision string    `json:"revision"` // what the source called this content; "" if it has no name for it
+	Revision string    `json:"revision"` // the source's name for this content; "" if it has none
 	Digest   string    `json:"digest"`
 	Tree     string    `json:"tree"`           // the folder in trees/
-	Path     string    `json:"path,omitempty"` // what a runtime loads, in the tree; "": the tree
+	Path     string    `json:"path,omitempty"` // of the file to load, in the tree; "": the tree
 	GGUF     string    `json:"gguf,omitempty"`
 	Name     string    `json:"name,omitempty"`
 	Files    []stored  `json:"files"`
 	Layers   []layer   `json:"layers,omitempty"`
-	Checked  time.Time `json:"checked"` // when the source last said that this is it
+	Checked  time.Time `json:"checked"` // when the source last confirmed this content
 }
 
 const recordVersion = 1
@@ -42,7 +42,7 @@ type stored struct {
 	Name   string    `json:"name"` // slash-separated, in the tree
 	Size   api.Bytes `json:"size"`
 	SHA256 string    `json:"sha256"`
-	Git    string    `json:"git,omitempty"` // the id of its git object, where the source names it so
+	Git    string    `json:"git,omitempty"` // the id of its git object, if the source names it so
 }
 
 // layer is an archive that was unpacked into blobs.
@@ -65,7 +65,7 @@ const (
 	maxName  = 1024
 )
 
-// safeName refuses names that could leave the model's folder, or that no file system takes.
+// safeName refuses names that could leave the model's folder, or that a file system may refuse.
 func safeName(name string) error {
 	switch {
 	case name == "" || len(name) > maxName:
@@ -83,8 +83,7 @@ func safeName(name string) error {
 	return nil
 }
 
-// finish sorts a record's files and says what follows from them: digest, tree, and
-// what a runtime loads. It refuses files that can't lie in one folder.
+// finish sorts a record's files and derives its digest, tree, and the path to load. It refuses files that can't lie in one folder.
 func (r *record) finish() error {
 	if len(r.Files) == 0 {
 		return permanentf("the reference names no file")
@@ -128,8 +127,8 @@ func (r *record) finish() error {
 	return nil
 }
 
-// gguf is the one GGUF file to load, the first of a split one; "" if the files are
-// something else, or several models. The error names a part that is missing.
+// gguf returns the one GGUF file to load, the first of a split one, or "" if the files are something else, or several models. The error
+// names a missing part.
 func gguf(names []string) (string, error) {
 	if slices.ContainsFunc(names, func(name string) bool {
 		return slices.Contains([]string{".safetensors", ".bin", ".pt", ".pth", ".h5", ".onnx"}, strings.ToLower(path.Ext(name)))
@@ -146,7 +145,6 @@ func gguf(names []string) (string, error) {
 	return models[0], nil
 }
 
-// blobPath, partPath and so on are the cache's layout.
 func (c *Cache) blobPath(sum string) string   { return filepath.Join(c.cfg.Dir, "blobs", "sha256", sum) }
 func (c *Cache) partPath(id string) string    { return filepath.Join(c.cfg.Dir, "parts", id) }
 func (c *Cache) entryPath(key string) string  { return filepath.Join(c.cfg.Dir, "entries", key+".json") }
@@ -159,7 +157,7 @@ func (c *Cache) indexLock() string            { return c.lockPath("index") }
 func (c *Cache) hasBlob(f stored) bool        { return isFile(c.blobPath(f.SHA256), f.Size) }
 func isFile(path string, size api.Bytes) bool { return fileSize(path) == size }
 
-// fileSize is -1 if path names no regular file.
+// fileSize returns -1 if path names no regular file.
 func fileSize(path string) api.Bytes {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -168,7 +166,7 @@ func fileSize(path string) api.Bytes {
 	return api.Bytes(info.Size())
 }
 
-// readRecord reads the entry at path; nil if there is none, or none that makes sense.
+// readRecord reads the entry at path; nil if there is no valid one.
 func readRecord(path string) *record {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -191,8 +189,8 @@ func readRecord(path string) *record {
 	return &r
 }
 
-// changed says whether somebody wrote to a blob since the model was used last,
-// which is when its entry was written or touched: then its size proves nothing.
+// changed reports whether a blob was written to since the model's last use, which is the entry's modification time. Then its size proves
+// nothing.
 func (c *Cache) changed(key string, r *record) bool {
 	entry, err := os.Stat(c.entryPath(key))
 	if err != nil {
@@ -204,8 +202,8 @@ func (c *Cache) changed(key string, r *record) bool {
 	})
 }
 
-// whole says what a model in the cache lacks; nil is nothing. The digests of files
-// that another user put there are checked in any case.
+// whole reports what a cached model lacks; nil: nothing. digests also checks the files' digests; those of files that another user put
+// there are always checked.
 func (c *Cache) whole(r *record, digests bool) error {
 	for _, f := range r.Files {
 		for _, p := range []string{c.blobPath(f.SHA256), filepath.Join(c.treePath(r.Tree), filepath.FromSlash(f.Name))} {
@@ -224,7 +222,7 @@ func (c *Cache) whole(r *record, digests bool) error {
 			return err
 		}
 		if sum != f.SHA256 {
-			discard(c.blobPath(f.SHA256)) // it is fetched again; who has it open keeps it
+			discard(c.blobPath(f.SHA256)) // it is fetched again; processes that have it open keep it
 			return fmt.Errorf("the cached %s has the sha256 %s instead of %s", f.Name, sum, f.SHA256)
 		}
 	}
@@ -244,8 +242,7 @@ func fileSHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// buildTree puts up the links of a model whose blobs are all there; what stands
-// there already is mended. The index is locked.
+// buildTree creates the links of a model whose blobs all exist; it repairs an existing tree. The index is locked.
 func (c *Cache) buildTree(r *record) error {
 	final := c.treePath(r.Tree)
 	if _, err := os.Stat(final); err == nil {
@@ -268,7 +265,6 @@ func (c *Cache) buildTree(r *record) error {
 	return syncDir(filepath.Dir(final))
 }
 
-// mendTree makes dir hold a link to each of the model's blobs.
 func (c *Cache) mendTree(dir string, r *record) error {
 	for _, f := range r.Files {
 		to := filepath.Join(dir, filepath.FromSlash(f.Name))
@@ -284,7 +280,7 @@ func (c *Cache) mendTree(dir string, r *record) error {
 		fresh := filepath.Join(filepath.Dir(to), ".link-"+f.SHA256[:16])
 		discard(fresh)
 		if err := os.Link(blob, fresh); err != nil {
-			// No hard links here: a relative one still works where the folder is mounted elsewhere.
+			// No hard links here. A relative link still works if the folder is mounted elsewhere.
 			depth := strings.Repeat("../", 2+strings.Count(f.Name, "/"))
 			if symErr := os.Symlink(depth+"blobs/sha256/"+f.SHA256, fresh); symErr != nil {
 				return fileError("link "+f.Name, err)
@@ -297,7 +293,7 @@ func (c *Cache) mendTree(dir string, r *record) error {
 	return nil
 }
 
-// writeFile writes a small file so that its name means all of it or nothing, crash or not.
+// writeFile writes a small file atomically, even across a crash.
 func writeFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
@@ -323,16 +319,16 @@ func writeFile(path string, content []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes the names in a folder outlive a crash of the machine.
+// syncDir makes the names in a folder survive a crash of the machine.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return fileError("write to the model cache", err)
 	}
 	defer d.Close()
-	_ = d.Sync() // some file systems refuse it for folders, and have nothing to sync then
+	_ = d.Sync() // some file systems refuse it for folders, and then need no sync
 	return nil
 }
 
-// discard removes a file that may be gone already. One that stays is found by the next eviction.
+// discard removes a file that may be gone already. If that fails, the next eviction removes it.
 func discard(path string) { _ = os.Remove(path) }

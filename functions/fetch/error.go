@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Error is why a model could not be fetched.
+// Error says why a model could not be fetched.
 type Error struct {
 	Ref string // without credentials
 	Err error
@@ -23,34 +23,32 @@ type Error struct {
 func (e *Error) Error() string { return "fetch " + e.Ref + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Permanent says that another try ends the same way: what is declared, or what the
-// source has, must change first.
+// Permanent reports whether another attempt fails the same way: the declaration, or the source's content, must change first.
 func (e *Error) Permanent() bool { return Permanent(e.Err) }
 
-// Permanent says whether err, or one that it wraps, says that another try ends the
-// same way.
+// Permanent reports whether err, or one that it wraps, says that another attempt fails the same way.
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// lasting is an error that another try does not change.
+// lasting is an error that another attempt does not change.
 type lasting struct{ error }
 
 func (e lasting) Unwrap() error   { return e.error }
 func (e lasting) Permanent() bool { return true }
 
-// permanentf is fmt.Errorf for an error that another try does not change.
+// permanentf is fmt.Errorf for an error that another attempt does not change.
 func permanentf(format string, args ...any) error {
 	return lasting{fmt.Errorf(format, args...)}
 }
 
-// statusError is an answer of a server that is not the one asked for.
+// statusError is an answer with an unexpected status.
 type statusError struct {
 	code  int
 	url   string        // redacted
-	hint  string        // what to do about it, or what the server said; may be empty
-	after time.Duration // Retry-After; 0: not said
+	hint  string        // advice, or the server's message; may be empty
+	after time.Duration // Retry-After; 0: not given
 }
 
 func (e *statusError) Error() string {
@@ -61,7 +59,7 @@ func (e *statusError) Error() string {
 	return s
 }
 
-// Permanent is true of answers that blame the request, except for those that ask for patience.
+// Permanent reports whether the answer blames the request and does not ask to retry.
 func (e *statusError) Permanent() bool {
 	switch e.code {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -71,7 +69,7 @@ func (e *statusError) Permanent() bool {
 	return e.code < 500
 }
 
-// code is the status that err is about, 0 if it is none.
+// code returns the status of err, or 0 if it has none.
 func code(err error) int {
 	var s *statusError
 	if errors.As(err, &s) {
@@ -80,7 +78,7 @@ func code(err error) int {
 	return 0
 }
 
-// redact is u as it may be shown and stored: queries of signed URLs are credentials too.
+// redact returns u without secrets, to be shown and stored: queries of signed URLs are credentials too.
 func redact(u *url.URL) string {
 	r := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	if u.RawQuery != "" {
@@ -89,7 +87,7 @@ func redact(u *url.URL) string {
 	return r.String()
 }
 
-// transportError is err of an http.Client without the credentials of its URL.
+// transportError returns an http.Client's error without the credentials of its URL.
 func transportError(err error) error {
 	var e *url.Error
 	if !errors.As(err, &e) {
@@ -107,12 +105,12 @@ func transportError(err error) error {
 	return wrapped
 }
 
-// DiskError says that the cache's folder cannot take a model.
+// DiskError says that the cache's folder has no room for a model.
 type DiskError struct {
 	Dir    string
 	Needed api.Bytes // 0: not known, a write failed
 	Free   api.Bytes
-	Err    error // of the write that failed; nil: the room was counted ahead
+	Err    error // of the write that failed; nil: the free space was checked before
 }
 
 func (e *DiskError) Error() string {
@@ -127,12 +125,12 @@ func (e *DiskError) Error() string {
 
 func (e *DiskError) Unwrap() error { return e.Err }
 
-// full says whether err is a write that found no room, of the disk, a quota or a limit of the process.
+// full reports whether err is a failed write for lack of room: of the disk, a quota or a limit of the process.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// fileError adds what to change to an error of the cache's own files.
+// fileError adds advice to an error of the cache's own files.
 func fileError(act string, err error) error {
 	switch {
 	case err == nil:

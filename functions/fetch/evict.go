@@ -21,14 +21,14 @@ type Entry struct {
 	Revision string    `json:"revision,omitempty"` // a commit, a manifest's digest, an entity tag
 	Digest   string    `json:"digest"`
 	Path     string    `json:"path"`
-	Size     api.Bytes `json:"size"` // files that models share count for each
-	Used     time.Time `json:"used"` // when it was fetched or used last
+	Size     api.Bytes `json:"size"` // shared files count for each model
+	Used     time.Time `json:"used"` // when it was fetched or last used
 	InUse    bool      `json:"inUse"`
-	// Superseded says that the reference means something newer now.
+	// Superseded says that the reference has newer content now.
 	Superseded bool `json:"superseded,omitempty"`
 }
 
-// List returns the finished references, the one used last first.
+// List returns the finished references, the last used first.
 func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	index, err := waitLock(ctx, c.indexLock(), true, nil)
 	if err != nil {
@@ -51,9 +51,8 @@ func (c *Cache) List(ctx context.Context) ([]Entry, error) {
 	return list, nil
 }
 
-// Prune evicts what was not used for longest, until the cache has at most limit
-// bytes; 0 evicts all. What is in use, or on its way, stays. It returns how much
-// room that made.
+// Prune evicts the least recently used models until the cache has at most limit bytes; 0 evicts all. Models in use, and downloads under
+// way, stay. It returns the freed size.
 func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	index, err := waitLock(ctx, c.indexLock(), true, nil)
 	if err != nil {
@@ -70,8 +69,7 @@ func (c *Cache) Prune(ctx context.Context, limit api.Bytes) (api.Bytes, error) {
 	return before - v.used, nil
 }
 
-// Remove evicts one reference, and returns how much room that made. It is an error
-// if the cache does not have it, or somebody uses it.
+// Remove evicts one reference, and returns the freed size. It fails if the cache does not have it, or it is in use.
 func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	r, err := Parse(ref)
 	if err != nil {
@@ -99,14 +97,13 @@ func (c *Cache) Remove(ctx context.Context, ref string) (api.Bytes, error) {
 	return 0, fmt.Errorf("%s is not in the model cache %s", r, c.cfg.Dir)
 }
 
-// entry is a record with its file.
 type entry struct {
 	*record
 	key  string
 	used time.Time
 }
 
-// entries reads all entries. What makes no sense is left out.
+// entries reads all entries. It skips invalid ones.
 func (c *Cache) entries() []entry {
 	files, err := os.ReadDir(filepath.Join(c.cfg.Dir, "entries"))
 	if err != nil {
@@ -134,7 +131,7 @@ func (c *Cache) records() []*record {
 	return all
 }
 
-// room makes room for what the plan lacks, and says at once if there can't be enough.
+// room makes room for the plan's missing files, and fails at once if there can't be enough.
 func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
 	if err != nil {
@@ -145,7 +142,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	if err != nil {
 		return err
 	}
-	var total, need, keep api.Bytes // keep: what has arrived of this model
+	var total, need, keep api.Bytes // keep: the arrived part of this model
 	known := true
 	counted := map[string]bool{}
 	for i, file := range p.files {
@@ -166,7 +163,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 			}
 			keep += arrived
 			need += size - arrived
-			delete(v.parts, part) // no victim: it is resumed
+			delete(v.parts, part) // kept: it is resumed
 		}
 		if file.unpack {
 			need += size
@@ -188,7 +185,7 @@ func (f *fetching) room(ctx context.Context, p *plan, layers []layer) error {
 	return f.diskRoom(v, need)
 }
 
-// arrivedOf is what of a part is on the disk: one that came in chunks has gaps.
+// arrivedOf returns the size of a part on the disk: one with chunks has gaps.
 func arrivedOf(info fs.FileInfo) api.Bytes {
 	arrived := api.Bytes(info.Size())
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -197,11 +194,11 @@ func arrivedOf(info fs.FileInfo) api.Bytes {
 	return arrived
 }
 
-// diskRoom is room on the disk itself.
+// diskRoom makes room on the disk itself.
 func (f *fetching) diskRoom(v *inventory, need api.Bytes) error {
 	free, err := f.c.cfg.Free(f.c.cfg.Dir)
 	if err != nil {
-		return nil // nobody knows: a write will tell
+		return nil // unknown: a write will fail if need be
 	}
 	v.evict(func() bool {
 		if free < need {
@@ -220,8 +217,8 @@ func (f *fetching) diskRoom(v *inventory, need api.Bytes) error {
 	return nil
 }
 
-// tidy removes what a finished fetch leaves: its claim, archives that are unpacked,
-// the content that the reference named before; then what is over the limit.
+// tidy removes what a finished fetch leaves: its claim, unpacked archives, and the reference's previous content. Then it evicts down to
+// the limit.
 func (c *Cache) tidy(ctx context.Context, key string) error {
 	index, err := waitLock(ctx, c.indexLock(), true, nil)
 	if err != nil {
@@ -244,7 +241,7 @@ func (c *Cache) tidy(ctx context.Context, key string) error {
 	return nil
 }
 
-// rewrite writes an entry anew, unless it is gone or another one by now.
+// rewrite updates an entry, unless it was removed or replaced meanwhile.
 func (c *Cache) rewrite(ctx context.Context, key string, e *record) error {
 	text, err := json.MarshalIndent(e, "", "\t")
 	if err != nil {

@@ -17,11 +17,10 @@ import (
 
 // source looks a reference up.
 type source struct {
-	origin string // the server it asks, where that is configured: part of the reference's identity
+	origin string // a configured server, as part of the reference's identity
 	plan   func(context.Context) (*plan, error)
 }
 
-// source returns the one for r's scheme.
 func (c *Cache) source(r Ref) source {
 	switch r.Scheme {
 	case "hf":
@@ -36,37 +35,37 @@ func (c *Cache) source(r Ref) source {
 	return source{"", (&web{c: c, ref: r}).plan}
 }
 
-// plan is what a reference means now.
+// plan is the present content of a reference.
 type plan struct {
 	revision string // the source's name for this content; "": it has none
 	files    []file
-	path     string // what a runtime loads, where it isn't what the files' names say
+	path     string // of the file to load, if it does not follow from the files' names
 	gguf     string
 	name     string
-	// merge, if not nil, makes the model's files of the unpacked layers and the plain files.
+	// merge, if not nil, builds the model's files from the unpacked layers and the plain files.
 	merge func(layers []layer, files []stored) ([]stored, error)
 }
 
 // file is one file to download.
 type file struct {
-	name   string    // in the model's tree; for an archive, what progress calls it
+	name   string    // in the model's tree; an archive's is only for progress
 	size   api.Bytes // -1: not known
 	sums   sums
 	from   string // where it comes from, redacted: for messages
-	id     string // what names the download where no SHA-256 does
+	id     string // names the download if no SHA-256 does
 	unpack bool   // a tar archive, perhaps compressed, to be unpacked
-	md5    bool   // the server may say an MD5 with the content
-	// credential is what the source is asked with, "" if nothing: who has it may have the file from other caches. nil: the file
-	// is not shared.
+	md5    bool   // the server may send an MD5 with the content
+	// credential is the credential for the source, "" if none: its holders may have the file from other caches. nil: the file is not
+	// shared.
 	credential *string
 	hint       hint         // may be nil
 	client     *http.Client // nil: the cache's
-	// get makes the request for the whole file; it is called for each attempt. nil: data is the content.
+	// get builds the request for the whole file, for each attempt. nil: data is the content.
 	get  func(context.Context) (*http.Request, error)
 	data []byte
 }
 
-// sums are what is known of a file's content, in lower-case hex; "" is nothing.
+// sums are the known digests of a file's content, in lower-case hex; "": unknown.
 type sums struct {
 	sha256 string
 	git    string // the id of the git object
@@ -80,13 +79,13 @@ type fetching struct {
 	c     *Cache
 	ref   Ref
 	key   string
-	old   *record // what the cache has; may be nil, or not whole
+	old   *record // the cache's content; may be nil, or not whole
 	meter *meter
 	// unpacked counts the bytes of the files in the model's archives.
 	unpacked atomic.Int64
 }
 
-// parallel is how many files of a model are downloaded at once, and checkTimeout bounds a look-up if the cache has an answer that will do.
+// parallel is how many files of a model are downloaded at once. checkTimeout bounds a look-up if the cache has a usable answer.
 const (
 	parallel     = 4
 	checkTimeout = 5 * time.Second
@@ -121,7 +120,7 @@ func (f *fetching) run(ctx context.Context, src source) (Model, error) {
 	return m, nil
 }
 
-// ask looks the reference up; for a short time only, where the cache has an answer too.
+// ask looks the reference up, with a short timeout if the cache has an answer too.
 func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	if f.old == nil || f.c.whole(f.old, false) != nil {
 		return f.named(src.plan(ctx))
@@ -131,7 +130,7 @@ func (f *fetching) ask(ctx context.Context, src source) (*plan, error) {
 	return f.named(src.plan(ctx))
 }
 
-// named checks what every plan must be, and gives the reference's checksum to its one file.
+// named checks a plan, and gives the reference's checksum to its one file.
 func (f *fetching) named(p *plan, err error) (*plan, error) {
 	if err != nil {
 		return nil, err
@@ -161,7 +160,7 @@ func (f *fetching) named(p *plan, err error) (*plan, error) {
 	return p, nil
 }
 
-// fallback uses what the cache has where the source does not answer.
+// fallback uses the cached content if the source does not answer.
 func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
 	if f.old == nil || Permanent(reason) || ctx.Err() != nil {
 		return Model{}, reason
@@ -177,7 +176,7 @@ func (f *fetching) fallback(ctx context.Context, reason error) (Model, error) {
 	return *m, nil
 }
 
-// same uses what the cache has after the source said that it is up to date.
+// same uses the cached content after the source said that it is up to date.
 func (f *fetching) same(ctx context.Context) (*Model, error) {
 	m, e, err := f.c.open(ctx, f.key, func(*record) bool { return true })
 	if err != nil || m == nil {
@@ -240,8 +239,7 @@ func (f *fetching) download(ctx context.Context, p *plan) (*record, error) {
 	return e, e.finish()
 }
 
-// knownLayers finds the plan's archives that an entry of the cache was unpacked
-// from already, at the indices of the plan's files.
+// knownLayers finds archives of the plan that were unpacked for another entry, at the indices of the plan's files.
 func (f *fetching) knownLayers(p *plan) []layer {
 	found := make([]layer, len(p.files))
 	if !slices.ContainsFunc(p.files, func(file file) bool { return file.unpack }) {
@@ -262,7 +260,7 @@ func (f *fetching) knownLayers(p *plan) []layer {
 	return found
 }
 
-// claim tells the other processes which blobs this fetch counts on, before it looks which there are.
+// claim records for other processes which blobs this fetch needs, before it checks which exist.
 func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
 	if err != nil {
@@ -300,8 +298,7 @@ func (f *fetching) claim(ctx context.Context, p *plan) (*os.File, error) {
 	return claim, nil
 }
 
-// recognize finds the SHA-256 of files that the plan names by another digest, if
-// the cache has checked the same one before.
+// recognize finds the SHA-256 of files that the plan names by another digest, if the cache has checked the same one before.
 func (f *fetching) recognize(p *plan, records []*record) {
 	type object struct {
 		git  string
@@ -338,8 +335,7 @@ func (c *Cache) adopt(ctx context.Context, claim *os.File, path, sum string) err
 	return nil
 }
 
-// writeError is err of writing into the cache, with what to do about it; needed is
-// how much was still to be written, 0 if that is not known.
+// writeError adds advice to an error of writing into the cache; needed is the size still to be written, 0 if unknown.
 func (c *Cache) writeError(err error, needed api.Bytes) error {
 	if !full(err) {
 		return fileError("write to the model cache", err)

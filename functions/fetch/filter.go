@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// glob translates a pattern of a reference: a star stands for any text, slashes
-// included, a question mark for one character, [abc] for one of them. The folder dir/
-// stands for all in it. The result matches whole names, or their last part.
+// glob translates a pattern of a reference: a star matches any text, including slashes, a question mark one character, [abc] one of
+// them. dir/ matches all in that folder. The result matches whole names, or their last part.
 func glob(pattern string) *regexp.Regexp {
 	if strings.HasSuffix(pattern, "/") {
 		pattern += "*"
@@ -36,13 +35,13 @@ func glob(pattern string) *regexp.Regexp {
 	}
 	re.WriteString(`$`)
 	compiled, err := regexp.Compile(re.String())
-	if err != nil { // a class such as [z-a]: the pattern stands for itself
+	if err != nil { // a class such as [z-a]: the pattern matches itself
 		return regexp.MustCompile(`^` + regexp.QuoteMeta(pattern) + `$`)
 	}
 	return compiled
 }
 
-// class is a bracket of a pattern as one of a regular expression.
+// class translates a bracket of a pattern into one of a regular expression.
 func class(inner string) string {
 	negate := ""
 	if strings.HasPrefix(inner, "!") && len(inner) > 1 {
@@ -52,8 +51,7 @@ func class(inner string) string {
 	return "[" + negate + inner + "]"
 }
 
-// filter picks files by the reference's patterns; names are what they are matched
-// with. Where there are none, all is kept.
+// filter returns the files that match the reference's patterns, by their names. Without patterns it returns all.
 func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	if len(r.include) == 0 && len(r.exclude) == 0 {
 		return all, nil
@@ -80,7 +78,6 @@ func filter[T any](r Ref, all []T, name func(T) string) ([]T, error) {
 	return kept, nil
 }
 
-// examples are the first few names.
 func examples[T any](all []T, name func(T) string) string {
 	var some []string
 	for _, f := range all[:min(len(all), 5)] {
@@ -89,14 +86,13 @@ func examples[T any](all []T, name func(T) string) string {
 	return strings.Join(some, ", ")
 }
 
-// copies are the files of a hub's repository that hold the weights once more, for
-// other programs than those that read safetensors.
+// copies match files of a hub's repository that hold the weights again, for programs that do not read safetensors.
 var copies = []*regexp.Regexp{
 	glob("pytorch_model*.bin"), glob("pytorch_model*.bin.index.json"), glob("*.h5"), glob("*.msgpack"), glob("*.ot"), glob("*.ckpt"), glob("*.pth"),
 	glob("*.onnx"), glob("*.onnx_data"), glob("*.mlmodel"), glob("onnx/"), glob("openvino/"), glob("coreml/"), glob("original/"),
 }
 
-// withoutCopies leaves out what a model in safetensors has twice, unless the reference says what it wants.
+// withoutCopies removes the copies from a model with safetensors, unless the reference has patterns.
 func withoutCopies[T any](r Ref, all []T, name func(T) string) []T {
 	if len(r.include) > 0 || len(r.exclude) > 0 {
 		return all

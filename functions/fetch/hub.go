@@ -16,8 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// hub is the source of hf:// references. The calls are those of a Hugging Face
-// hub's HTTP API (https://huggingface.co/docs/hub/api).
+// hub is the source of hf:// references, with the HTTP API of a Hugging Face hub (https://huggingface.co/docs/hub/api).
 type hub struct {
 	c   *Cache
 	ref Ref
@@ -39,7 +38,7 @@ type hubSibling struct {
 	} `json:"lfs"`
 }
 
-// hubEntry is one of the answer of /api/models/ORG/NAME/tree/COMMIT.
+// hubEntry is an entry of the answer of /api/models/ORG/NAME/tree/COMMIT.
 type hubEntry struct {
 	Type string    `json:"type"`
 	OID  string    `json:"oid"`
@@ -78,14 +77,13 @@ func (h *hub) plan(ctx context.Context) (*plan, error) {
 		switch {
 		case strings.HasPrefix(f.name, h.ref.path+"/"):
 			f.name = strings.TrimPrefix(f.name, h.ref.path+"/")
-		case h.ref.path != "": // that of a file
+		case h.ref.path != "": // of a file
 			f.name = path.Base(f.name)
 		}
 	}
 	return &plan{revision: m.SHA, files: files}, nil
 }
 
-// files are all of the commit, with what the hub says of their content.
 func (h *hub) files(ctx context.Context, base string, m hubModel) ([]file, error) {
 	var all []file
 	for _, s := range m.Siblings {
@@ -96,7 +94,7 @@ func (h *hub) files(ctx context.Context, base string, m hubModel) ([]file, error
 		if s.LFS != nil {
 			f.size, f.sums = s.LFS.Size, sums{sha256: s.LFS.SHA256}
 		}
-		if f.size < 0 || !f.sums.any() { // a hub that knows no ?blobs=true
+		if f.size < 0 || !f.sums.any() { // a hub without ?blobs=true
 			return h.tree(ctx, base+"/tree/"+m.SHA+"?recursive=true")
 		}
 		all = append(all, f)
@@ -140,7 +138,7 @@ func (h *hub) tree(ctx context.Context, address string) ([]file, error) {
 	return all, wellFormed(all)
 }
 
-// wellFormed checks a hub's digests, which become names of files here.
+// wellFormed checks a hub's digests, which become file names here.
 func wellFormed(files []file) error {
 	for _, f := range files {
 		if f.size < 0 || (f.sums.sha256 != "" && !isHex(f.sums.sha256, 64)) || (f.sums.git != "" && !isHex(f.sums.git, 40)) || !f.sums.any() {
@@ -153,7 +151,8 @@ func wellFormed(files []file) error {
 	return nil
 }
 
-// pick leaves what the reference means: below its path, by its patterns, and of its quantization. A part of a GGUF model means all.
+// pick returns the files that the reference selects: by its path, its patterns, and its quantization. A part of a GGUF model selects all
+// parts.
 func (h *hub) pick(all []file) ([]file, error) {
 	if h.ref.path != "" {
 		var below []file
@@ -185,7 +184,7 @@ func (h *hub) pick(all []file) ([]file, error) {
 	return withoutCopies(h.ref, kept, relative), nil
 }
 
-// get makes the request for address with the token that is valid now.
+// get returns a function that builds the request for address with the present token.
 func (h *hub) get(address string) func(context.Context) (*http.Request, error) {
 	return func(ctx context.Context) (*http.Request, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -221,7 +220,7 @@ func (h *Hub) token() (string, error) {
 	return token, nil
 }
 
-// hint explains the hub's refusals: it answers 401 for what does not exist, too.
+// hint explains the hub's refusals: it answers 401 also for missing repositories.
 func (h *hub) hint(code int, header http.Header) string {
 	token, _ := h.c.cfg.Hub.token()
 	with := "with the token"

@@ -17,15 +17,15 @@ import (
 
 const commit = "c0ffee00c0ffee00c0ffee00c0ffee00c0ffee00"
 
-// hub makes an origin answer like a Hugging Face hub with one repository, org/name,
-// whose large files (*.safetensors, *.gguf, *.bin) are LFS objects.
+// hub makes an origin answer like a Hugging Face hub with one repository, org/name, whose large files (*.safetensors, *.gguf, *.bin) are
+// LFS objects.
 type hub struct {
 	*origin
 	files  map[string][]byte
 	commit string
-	token  string               // what it asks for; "": nothing
-	plain  bool                 // it knows no ?blobs=true, and lists by pages
-	lie    func(map[string]any) // changes what it says of a file
+	token  string               // that it requires; "": none
+	plain  bool                 // it does not support ?blobs=true, and lists by pages
+	lie    func(map[string]any) // changes a file's metadata
 	body   func(string) []byte  // changes a file's content
 }
 
@@ -202,7 +202,7 @@ func TestHubPick(t *testing.T) {
 	}
 }
 
-// layouts are lists of files as repositories of GGUF models have them.
+// layouts are file lists of typical repositories of GGUF models.
 var layouts = map[string][]string{
 	"unsloth": {".gitattributes", "README.md", "config.json", "imatrix_unsloth.gguf", "m-4b-it-BF16.gguf", "m-4b-it-F16.gguf", "m-4b-it-IQ4_XS.gguf", "m-4b-it-Q4_K_M.gguf",
 		"m-4b-it-Q8_0.gguf", "m-4b-it-UD-Q4_K_M.gguf", "m-4b-it-UD-Q8_K_XL.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"},
@@ -217,7 +217,7 @@ var layouts = map[string][]string{
 	"safetensors": {"config.json", "model.safetensors"},
 }
 
-// TestHubQuant: a quantization is a whole part of a name, and what is ambiguous, absent or not whole is refused before the first byte.
+// TestHubQuant: a quantization is a whole part of a name. Ambiguous, missing or incomplete models are refused before the first byte.
 func TestHubQuant(t *testing.T) {
 	for _, tt := range []struct {
 		layout, query string

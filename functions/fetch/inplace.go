@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/walk"
 )
 
-// inPlace is a model that lies on this machine already: it is used where it is.
+// inPlace returns a model that lies on this machine already: it is used in place.
 func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Model, error) {
 	info, err := os.Stat(r.path)
 	switch {
@@ -60,7 +60,7 @@ func (c *Cache) inPlace(ctx context.Context, r Ref, progress func(Progress)) (Mo
 	return m, c.checkInPlace(ctx, r, info, progress)
 }
 
-// seen is what a file was when its checksum was found right.
+// seen is a file's state when its checksum was verified.
 type seen struct {
 	Path     string    `json:"path"`
 	SHA256   string    `json:"sha256"`
@@ -68,8 +68,7 @@ type seen struct {
 	Modified time.Time `json:"modified"`
 }
 
-// checkInPlace reads a file through, once: as long as it keeps its size and its
-// time of modification, it is not read again.
+// checkInPlace verifies a file's checksum once: while its size and modification time stay, it is not read again.
 func (c *Cache) checkInPlace(ctx context.Context, r Ref, info fs.FileInfo, progress func(Progress)) error {
 	now := seen{Path: r.path, SHA256: r.sha256, Size: info.Size(), Modified: info.ModTime().UTC()}
 	note := filepath.Join(c.cfg.Dir, "entries", r.key("")+".seen")
@@ -115,7 +114,7 @@ func folderSize(ctx context.Context, dir string) (api.Bytes, error) {
 	var size api.Bytes
 	err := walk.Files(dir, func(_ string, info fs.FileInfo, err error) error {
 		switch {
-		case err != nil && !errors.Is(err, fs.ErrNotExist): // a link to nothing is no file
+		case err != nil && !errors.Is(err, fs.ErrNotExist): // a dangling link is skipped
 			return err
 		case err == nil && info.Mode().IsRegular():
 			size += api.Bytes(info.Size())

@@ -10,12 +10,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// inventory is what is in the cache. It is valid while the index is locked.
+// inventory is the content of the cache. It is valid while the index is locked.
 type inventory struct {
 	c       *Cache
 	used    api.Bytes // blobs and parts
 	entries []entry
-	refs    map[string]int // blobs, by how many entries and running fetches count on them
+	refs    map[string]int // number of entries and running fetches that need a blob
 	blobs   map[string]fs.FileInfo
 	parts   map[string]fs.FileInfo
 }
@@ -46,7 +46,7 @@ func (c *Cache) inventory() (*inventory, error) {
 	}
 	for key := range claims {
 		if l, err := tryLock(c.refLock(key), true); err == nil && l != nil {
-			discard(c.claimPath(key)) // its fetch has ended, well or not
+			discard(c.claimPath(key)) // its fetch has ended
 			l.release()
 			continue
 		}
@@ -68,7 +68,7 @@ func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 		if err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		// A young one is being written by [writeFile].
+		// A recent one may still be written by [writeFile].
 		if !strings.HasPrefix(d.Name(), ".new-") || time.Since(info.ModTime()) > time.Hour {
 			files[d.Name()] = info
 		}
@@ -76,7 +76,7 @@ func regularFiles(dir string) (map[string]fs.FileInfo, error) {
 	return files, nil
 }
 
-// claimed are the blobs that a running fetch counts on.
+// claimed returns the blobs that a running fetch needs.
 func (c *Cache) claimed(key string) []string {
 	text, err := os.ReadFile(c.claimPath(key))
 	if err != nil {
@@ -85,8 +85,7 @@ func (c *Cache) claimed(key string) []string {
 	return strings.Fields(string(text))
 }
 
-// sweep removes what nobody can use any more: superseded entries and the folders
-// that crashes left.
+// sweep removes unusable leftovers: superseded entries and the folders that crashes left.
 func (v *inventory) sweep() {
 	for _, e := range slices.Clone(v.entries) {
 		if strings.Contains(e.key, superseded) {
@@ -118,7 +117,7 @@ func (v *inventory) sweep() {
 func (c *Cache) removeTree(tree string) {
 	old := c.treePath(".old-" + tree)
 	os.RemoveAll(old)
-	if os.Rename(c.treePath(tree), old) == nil { // so that no half of it has the name
+	if os.Rename(c.treePath(tree), old) == nil { // so that the name never means half of it
 		os.RemoveAll(old)
 	} else {
 		os.RemoveAll(c.treePath(tree))
@@ -126,7 +125,7 @@ func (c *Cache) removeTree(tree string) {
 	discard(c.treeLock(tree))
 }
 
-// remove evicts an entry, with what nobody else needs. It is false if it is in use.
+// remove evicts an entry, with the blobs that nothing else needs. It returns false if the entry is in use.
 func (v *inventory) remove(e entry) bool {
 	l, err := tryLock(v.c.treeLock(e.Tree), true)
 	if err != nil || l == nil {
@@ -148,7 +147,7 @@ func (v *inventory) remove(e entry) bool {
 	return true
 }
 
-// drop removes a blob, if nobody needs it.
+// drop removes a blob, if nothing needs it.
 func (v *inventory) drop(sum string) {
 	info, there := v.blobs[sum]
 	if v.refs[sum] > 0 || !there || os.Remove(v.c.blobPath(sum)) != nil {
@@ -159,7 +158,7 @@ func (v *inventory) drop(sum string) {
 	delete(v.blobs, sum)
 }
 
-// dropPart removes a download, if nobody works on it.
+// dropPart removes a download, unless it is under way.
 func (v *inventory) dropPart(name string) {
 	base := strings.TrimSuffix(strings.TrimSuffix(name, ".json"), chunksSuffix)
 	l, err := tryLock(v.c.partPath(base), true)
@@ -175,8 +174,7 @@ func (v *inventory) dropPart(name string) {
 	}
 }
 
-// evict removes things, the one not used for longest first, until enough says so:
-// entries, and what fetches that did not finish have left.
+// evict removes entries and unfinished downloads, the least recently used first, until enough returns true.
 func (v *inventory) evict(enough func() bool) {
 	type victim struct {
 		used   time.Time

@@ -14,8 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/flock"
 )
 
-// lock is a held flock on a file. The kernel drops it when the process dies;
-// children do not inherit it.
+// lock is a held flock on a file. The kernel drops it when the process dies; children do not inherit it.
 type lock struct{ file *os.File }
 
 func (l *lock) release() {
@@ -24,9 +23,9 @@ func (l *lock) release() {
 	}
 }
 
-// tryLock locks the file at path, which it creates, exclusively or shared; nil
-// without an error means that somebody else holds it. Who removes such a file
-// must hold it exclusively: whoever opened it before sees that its name is gone.
+// tryLock locks the file at path, exclusively or shared, and creates it if need be. It returns nil without an error if another process
+// holds the lock. Such a file may be removed only under an exclusive lock: a process that opened it before notices that its name is
+// gone.
 func tryLock(path string, exclusive bool) (*lock, error) {
 	how := syscall.LOCK_SH
 	if exclusive {
@@ -35,7 +34,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-			// Another user's file, or a cache that is only read: a lock needs no writing.
+			// Another user's file, or a read-only cache: a lock needs no write access.
 			if r, readErr := os.Open(path); readErr == nil {
 				f, err = r, nil
 			}
@@ -59,8 +58,7 @@ func tryLock(path string, exclusive bool) (*lock, error) {
 	}
 }
 
-// lockedTemp makes a file in dir that is locked, so that nobody takes it for what
-// a crash has left.
+// lockedTemp creates a locked file in dir. The lock tells it from a file that a crash has left.
 func lockedTemp(dir string) (*os.File, error) {
 	for {
 		f, err := os.CreateTemp(dir, leftover)
@@ -78,10 +76,10 @@ func lockedTemp(dir string) (*os.File, error) {
 	}
 }
 
-// leftover begins the names of files that mean nothing once nobody locks them.
+// leftover begins the names of files that are garbage once they are not locked.
 const leftover = "unpacked-"
 
-// same says whether path still names the open file.
+// same reports whether path still names the open file.
 func same(f *os.File, path string) bool {
 	opened, err := f.Stat()
 	if err != nil {
@@ -91,7 +89,7 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(opened, named)
 }
 
-// waitLock is tryLock until it succeeds or ctx ends; waiting is called between tries, if not nil.
+// waitLock repeats tryLock until it succeeds or ctx ends; waiting is called between attempts, if not nil.
 func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) (*lock, error) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		l, err := tryLock(path, exclusive)
@@ -107,7 +105,6 @@ func waitLock(ctx context.Context, path string, exclusive bool, waiting func()) 
 	}
 }
 
-// sleep waits for d, or for ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -119,7 +116,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// diskFree is what a user without privileges may still write on dir's disk.
+// diskFree returns the space that unprivileged users may still use on dir's disk.
 func diskFree(dir string) (api.Bytes, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// TestMain makes the test binary a second process that fetches, when told so.
+// TestMain also runs the test binary as a second process that fetches.
 func TestMain(m *testing.M) {
 	if os.Getenv("FETCH_TEST_REF") != "" {
 		if err := child(); err != nil {
@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child fetches a reference, says where it is, and holds it until its input ends.
+// child fetches a reference, prints its path, and holds it until its input ends.
 func child() error {
 	if limit, err := strconv.ParseUint(os.Getenv("FETCH_TEST_FILE_LIMIT"), 10, 64); err == nil {
-		signal.Ignore(syscall.SIGXFSZ) // a write past the limit is an error then
+		signal.Ignore(syscall.SIGXFSZ) // then a write past the limit is an error
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
 			return err
 		}
 	}
-	// The parent's server has a certificate that only the parent knows; the test is about processes.
+	// Only the parent trusts its server's certificate, and the test is about processes.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	cfg := fetch.Config{Dir: os.Getenv("FETCH_TEST_DIR"), Client: client, Backoff: time.Millisecond}
 	cfg.Share.SecretFile = os.Getenv("FETCH_TEST_SECRET")
@@ -97,7 +97,7 @@ func start(t *testing.T, dir, ref string, env ...string) *process {
 	return p
 }
 
-// line is the next line of output that is not about progress, unless want is.
+// line returns the next line of output that is not about progress, unless want is.
 func (p *process) line(t *testing.T, want string) string {
 	t.Helper()
 	for p.lines.Scan() {

@@ -80,7 +80,7 @@ func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Auth
 	}
 	desc, err := remote.Get(ref, remote.WithContext(ctx), remote.WithTransport(authorized),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		remote.WithRetryBackoff(remote.Backoff{Steps: 1})) // attempts are counted by the caller
+		remote.WithRetryBackoff(remote.Backoff{Steps: 1})) // the caller counts attempts
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (o *registry) look(ctx context.Context, ref name.Reference, auth authn.Auth
 	return p, nil
 }
 
-// credentialOf is what a registry is asked with, "" if nothing.
+// credentialOf returns the credential for a registry, "" if none.
 func credentialOf(ctx context.Context, auth authn.Authenticator) (string, error) {
 	a, err := authn.Authorization(ctx, auth)
 	if err != nil || a == nil || *a == (authn.AuthConfig{}) {
@@ -132,7 +132,6 @@ func transportOf(client *http.Client) http.RoundTripper {
 	return client.Transport
 }
 
-// layers are the manifest's layers as files.
 func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Client) (*plan, error) {
 	p := &plan{}
 	untitled := map[string]int{}
@@ -169,7 +168,7 @@ func (o *registry) layers(repo name.Repository, m v1.Manifest, client *http.Clie
 	return o.choose(p)
 }
 
-// choose applies the reference's patterns: to files ahead, to what archives hold after.
+// choose applies the reference's patterns: to files now, to the content of archives after unpacking.
 func (o *registry) choose(p *plan) (*plan, error) {
 	var plain, archives []file
 	for _, f := range p.files {
@@ -200,13 +199,12 @@ func (o *registry) choose(p *plan) (*plan, error) {
 	return p, nil
 }
 
-// isArchive says whether a layer is a tar archive, by its media type.
+// isArchive reports whether a layer is a tar archive, by its media type.
 func isArchive(l v1.Descriptor) bool {
 	t := string(l.MediaType)
 	return l.MediaType.IsLayer() || strings.HasSuffix(t, ".tar") || strings.Contains(t, ".tar+") || strings.Contains(t, ".tar.")
 }
 
-// layerTitle is the name that a layer's annotations give its file.
 func layerTitle(l v1.Descriptor) string {
 	title := l.Annotations[titleAnnotation]
 	if title == "" {
@@ -215,7 +213,7 @@ func layerTitle(l v1.Descriptor) string {
 	return strings.TrimPrefix(title, "./")
 }
 
-// untitledName names the file of a layer that has no name of its own.
+// untitledName returns a file name for a layer without one.
 func untitledName(l v1.Descriptor, used map[string]int) string {
 	t := strings.ToLower(string(l.MediaType))
 	n := "model"
@@ -256,7 +254,7 @@ func (o *registry) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	defer f.Close()
 	cf, err := config.LoadFromReader(f)
 	if err != nil {
-		return nil, permanentf("%s is no docker config file", o.c.cfg.DockerConfig) // its error may show what is in there
+		return nil, permanentf("%s is no docker config file", o.c.cfg.DockerConfig) // its error may show the file's content
 	}
 	for _, key := range []string{target.String(), target.RegistryStr()} {
 		if key == name.DefaultRegistry {

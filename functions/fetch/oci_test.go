@@ -26,12 +26,12 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// registryServer is a registry in memory that asks for credentials, if told so.
+// registryServer is a registry in memory that can require credentials.
 type registryServer struct {
 	*httptest.Server
 	password string
 	mu       sync.Mutex // guards all below
-	blobs    []string   // the blobs that were asked for, with their ranges
+	blobs    []string   // requested blobs, with their ranges
 	cut      int        // the next blob breaks off after so many bytes
 }
 
@@ -59,7 +59,7 @@ func newRegistry(t *testing.T) *registryServer {
 	return s
 }
 
-// ref is the reference of what is pushed to a repository.
+// ref returns the reference of a pushed artifact.
 func (s *registryServer) ref(name string) string {
 	return "oci://" + s.Listener.Addr().String() + "/" + name
 }
@@ -274,7 +274,7 @@ func TestArchivesThatEscape(t *testing.T) {
 	refused(t, open(t, cfg), s.ref("org/evil:bomb"), "more than the cache may")
 }
 
-// TestArchivesThatFillDisks has archives that say more than they hold.
+// TestArchivesThatFillDisks has archives that declare more than they hold.
 func TestArchivesThatFillDisks(t *testing.T) {
 	s := newRegistry(t)
 	const kind = "application/x.tar+gzip"
@@ -313,8 +313,8 @@ func TestArchivesThatFillDisks(t *testing.T) {
 	refused(t, open(t, cfg), s.ref("org/bomb:layers"), "more than the cache may")
 }
 
-// sparse is a tar archive with a file of so many bytes, all of them a hole: in the
-// format 1.0 that PAX records describe, or in GNU tar's older one.
+// sparse returns a tar archive with a file of that size that is one hole: in the format 1.0 that PAX records describe, or in GNU tar's
+// older one.
 func sparse(t *testing.T, size int64, pax bool) []byte {
 	t.Helper()
 	block := func(name, content string, kind byte) []byte {

@@ -14,14 +14,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// library is the source of ollama:// references: a model of an Ollama registry, as
-// a folder that Ollama takes for its OLLAMA_MODELS.
+// library is the source of ollama:// references: a model of an Ollama registry, as a folder for OLLAMA_MODELS.
 type library struct {
 	c   *Cache
 	ref Ref
 }
 
-// ollamaManifest is the manifest of a model, as far as it names files.
+// ollamaManifest is the part of a model's manifest that names files.
 type ollamaManifest struct {
 	Config *ollamaLayer  `json:"config"`
 	Layers []ollamaLayer `json:"layers"`
@@ -33,12 +32,12 @@ type ollamaLayer struct {
 	Size      api.Bytes `json:"size"`
 }
 
-// ollamaHost is the host that Ollama's own names mean when they name none.
+// ollamaHost is the host of Ollama names without one.
 const ollamaHost = "registry.ollama.ai"
 
 func (o *library) plan(ctx context.Context) (*plan, error) {
 	base := o.c.cfg.Ollama.Endpoint + "/v2/" + o.ref.repo
-	host := ollamaHost // whatever serves it: this is how Ollama finds it
+	host := ollamaHost // also for another endpoint: Ollama looks it up by this name
 	if o.ref.host != "" {
 		base, host = "https://"+o.ref.host+"/v2/"+o.ref.repo, o.ref.host
 	}

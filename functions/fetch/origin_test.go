@@ -88,7 +88,7 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// zero is no time: what is served has no Last-Modified.
+// zero disables the Last-Modified header.
 var zero time.Time
 
 // cutter loses the connection after some bytes.
@@ -107,7 +107,7 @@ func (c *cutter) Write(b []byte) (int, error) {
 	return written, err
 }
 
-// config is that of a cache in a folder of its own, that trusts the server.
+// config returns the configuration of a new cache that trusts the server.
 func config(t *testing.T, s *httptest.Server) fetch.Config {
 	c := fetch.Config{Dir: filepath.Join(t.TempDir(), "cache"), Backoff: time.Millisecond}
 	if s != nil {
@@ -136,7 +136,7 @@ func fetched(t *testing.T, c *fetch.Cache, ref string) fetch.Model {
 	return m
 }
 
-// refused fetches, and wants an error that contains each of the texts.
+// refused expects a fetch to fail with an error that contains each of the texts.
 func refused(t *testing.T, c *fetch.Cache, ref string, want ...string) error {
 	t.Helper()
 	m, err := c.Fetch(context.Background(), ref, nil)
@@ -152,7 +152,7 @@ func refused(t *testing.T, c *fetch.Cache, ref string, want ...string) error {
 	return err
 }
 
-// holds checks that a file has a content.
+// holds checks a file's content.
 func holds(t *testing.T, path string, want []byte) {
 	t.Helper()
 	got, err := os.ReadFile(path)
@@ -164,7 +164,7 @@ func holds(t *testing.T, path string, want []byte) {
 	}
 }
 
-// random is reproducible content.
+// random returns reproducible content.
 func random(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
@@ -177,7 +177,7 @@ func sumOf(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// names lists the files below dir, but for those of the cache's bookkeeping.
+// names lists the files below dir, except the cache's bookkeeping.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	var all []string
@@ -195,7 +195,7 @@ func names(t *testing.T, dir string) []string {
 	return all
 }
 
-// tree is the folder of a model in the cache, whatever its path names there.
+// tree returns the folder of a model in the cache.
 func tree(c *fetch.Cache, m fetch.Model) string {
 	trees := filepath.Join(c.Dir(), "trees")
 	rel, _ := filepath.Rel(trees, m.Path)

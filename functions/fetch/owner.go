@@ -9,10 +9,9 @@ import (
 	"syscall"
 )
 
-// own returns the folder for the cache of this process's user, and who owns its
-// files: dir, or a folder in it where other users may write to dir. A folder that
-// this user can't write is used for reading, if it is root's or mounted read-only:
-// whoever runs the machine put it there.
+// own returns the folder for the cache of this process's user, and the owner of its files: dir, or a folder inside it if other users may
+// write to dir. A folder that this user can't write to is used for reading, if it is root's or mounted read-only: then the machine's
+// operator provided it.
 func own(dir string) (string, uint32, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", 0, fileError("make the model cache's folder", err)
@@ -42,11 +41,10 @@ func own(dir string) (string, uint32, error) {
 	return mine, uid, nil
 }
 
-// ours says whether the cache's own user, or root, made the file at path.
+// ours reports whether the cache's own user, or root, made the file at path.
 func (c *Cache) ours(path string) bool { return ownedBy(path, c.uid) || ownedBy(path, 0) }
 
-// madeBy is the user who owns what this process makes in dir. It need not be the
-// process's own: network file systems map users.
+// madeBy returns the owner of files that this process creates in dir. It need not be the process's user: network file systems map users.
 func madeBy(dir string) (uint32, error) {
 	f, err := os.CreateTemp(dir, ".owner-")
 	if err != nil {
@@ -61,8 +59,8 @@ func madeBy(dir string) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// ownedBy says whether path is no link, uid's, and writable by no other user. A
-// group that may write is the operator's choice: volumes in Kubernetes have one.
+// ownedBy reports whether path is not a link, belongs to uid, and is not world-writable. Group access is the operator's choice:
+// Kubernetes volumes have a group.
 func ownedBy(path string, uid uint32) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.Mode()&fs.ModeSymlink == 0 && info.Mode().Perm()&0o002 == 0 && info.Sys().(*syscall.Stat_t).Uid == uid

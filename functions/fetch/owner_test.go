@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// TestFolderOfSeveralUsers is a cache's folder that others can write to.
+// TestFolderOfSeveralUsers uses a folder that others can write to.
 func TestFolderOfSeveralUsers(t *testing.T) {
 	o := newOrigin(t)
 	content := random(40, 1000)
@@ -33,8 +33,7 @@ func TestFolderOfSeveralUsers(t *testing.T) {
 	}
 }
 
-// TestFilesOfAnotherUser has another user's files in a cache: its content is
-// checked, and what it says of references is not believed.
+// TestFilesOfAnotherUser has another user's files in a cache: their content is verified, and their entries are ignored.
 func TestFilesOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make files of another user")

@@ -9,15 +9,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Progress is how far a fetch is.
+// Progress is the progress of a fetch.
 type Progress struct {
 	Done  api.Bytes `json:"done"`
 	Total api.Bytes `json:"total"` // 0: not known
-	File  string    `json:"file"`  // the one that moved last
-	Rate  api.Bytes `json:"rate"`  // a second, over the last seconds; what was there before does not count
+	File  string    `json:"file"`  // that made the last progress
+	Rate  api.Bytes `json:"rate"`  // per second, over the last seconds, only downloads
 }
 
-// between is the time between two reports, and window what a rate looks back on.
+// between is the time between two reports, and window the period of a rate.
 const (
 	between = 100 * time.Millisecond
 	window  = 3 * time.Second
@@ -25,19 +25,18 @@ const (
 
 // meter counts the bytes of one fetch and reports them.
 type meter struct {
-	mu       sync.Mutex // guards all below; report is called under it, so that reports stay in order
+	mu       sync.Mutex // guards all below; held during report, so that reports stay in order
 	report   func(Progress)
-	board    *os.File // the reference's lock file: those who wait for it read there; may be nil
+	board    *os.File // the reference's lock file, which waiting processes read; may be nil
 	now      Progress
 	last     time.Time
 	boarded  time.Time
 	received api.Bytes   // from the network, in all
 	marks    []mark      // within the window
-	pending  *time.Timer // reports what came too soon after the last report; nil: none is due
+	pending  *time.Timer // sends the report that came too soon after the last one; nil: none is due
 	closed   bool
 }
 
-// mark is how much had been received at a time.
 type mark struct {
 	at       time.Time
 	received api.Bytes
@@ -50,7 +49,6 @@ func newMeter(report func(Progress), board *os.File) *meter {
 	return &meter{report: report, board: board, marks: []mark{{at: time.Now()}}}
 }
 
-// total says how much there is in all.
 func (m *meter) total(n api.Bytes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +56,7 @@ func (m *meter) total(n api.Bytes) {
 	m.tell(true)
 }
 
-// found counts bytes that need no download, or, negative, that must be had again.
+// found counts bytes that need no download, or, negative, that must be downloaded again.
 func (m *meter) found(file string, n api.Bytes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,7 +64,6 @@ func (m *meter) found(file string, n api.Bytes) {
 	m.tell(false)
 }
 
-// got counts downloaded bytes.
 func (m *meter) got(file string, n api.Bytes) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,7 +72,6 @@ func (m *meter) got(file string, n api.Bytes) {
 	m.tell(false)
 }
 
-// finish reports the end.
 func (m *meter) finish() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +79,6 @@ func (m *meter) finish() {
 	m.tell(true)
 }
 
-// close ends the reports.
 func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,14 +127,13 @@ func (m *meter) tell(always bool) {
 	if err != nil {
 		return
 	}
-	// Nobody relies on it: a reader that meets half a line skips it.
+	// A reader that meets half a line skips it.
 	if n, err := m.board.WriteAt(append(line, '\n'), 0); err == nil {
 		_ = m.board.Truncate(int64(n))
 	}
 }
 
-// watch returns what to call while waiting for the lock at path: it reports what
-// the holder wrote there.
+// watch returns a function to call while waiting for the lock at path: it reports the progress that the holder wrote there.
 func watch(path string, report func(Progress)) func() {
 	if report == nil {
 		return nil

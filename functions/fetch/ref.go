@@ -16,20 +16,20 @@ import (
 // schemes are the schemes of references that are fetched.
 var schemes = []string{"file", "http", "https", "hf", "oci", "s3", "ollama"}
 
-// Ref is a parsed reference. Its zero value is none.
+// Ref is a parsed reference. Its zero value is not valid.
 type Ref struct {
-	// Scheme is one of schemes; "" is what needs no fetch (see [Local]).
+	// Scheme is one of schemes; "": no fetch is needed (see [Local]).
 	Scheme string
 
-	host    string   // registry (oci), registry's host (ollama; "" is the configured one)
+	host    string   // registry (oci), registry's host (ollama; "": the configured one)
 	repo    string   // org/name (hf), repository (oci), namespace/name (ollama), bucket (s3)
 	rev     string   // revision (hf), tag or digest (oci), tag (ollama)
 	path    string   // a path (file, ""), path in the repository (hf), key or prefix (s3)
 	region  string   // s3
 	url     *url.URL // http, https: without the fragment
-	sha256  string   // what the content must be, lower-case hex; "" is anything
+	sha256  string   // of the content, lower-case hex; "": any
 	include []string
-	quant   string // hf: of the one GGUF model that is meant; "": all files are
+	quant   string // hf: of the one wanted GGUF model; "": all files
 	exclude []string
 }
 
@@ -69,7 +69,7 @@ func Parse(ref string) (Ref, error) {
 
 func known() string { return strings.Join(schemes, "://, ") + "://" }
 
-// nearest is a clause that says which scheme was probably meant.
+// nearest returns a clause with the scheme that was probably meant.
 func nearest(scheme string) string {
 	best, least := "", 3
 	for _, s := range schemes {
@@ -83,20 +83,17 @@ func nearest(scheme string) string {
 	return " (did you mean " + best + "?)"
 }
 
-// isPath tells a path from a name by how it begins.
 func isPath(ref string) bool {
 	return strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, "./") || strings.HasPrefix(ref, "../") || ref == "." || ref == ".."
 }
 
-// Local says that a reference needs no fetch: a plain path without a checksum, or
-// a name that is the runtime's own business ("pico", "org/name", "name:tag"). It is
-// false of a reference that Parse refuses.
+// Local reports whether a reference needs no fetch: a plain path without a checksum, or a name that the runtime itself resolves ("pico",
+// "org/name", "name:tag"). It returns false for a reference that Parse refuses.
 func Local(ref string) bool {
 	r, err := Parse(ref)
 	return err == nil && r.Scheme == ""
 }
 
-// parsePlain reads what has no scheme.
 func parsePlain(ref string) (Ref, error) {
 	if scheme, rest, found := strings.Cut(ref, ":"); found && !isPath(ref) && strings.Contains(rest, "/") && slices.Contains(schemes, strings.ToLower(scheme)) {
 		return Ref{}, permanentf("the model's reference %s lacks slashes: want %s://%s", ref, strings.ToLower(scheme), strings.TrimLeft(rest, "/"))
@@ -116,7 +113,7 @@ func parsePlain(ref string) (Ref, error) {
 
 var checksumSuffix = lazyregexp.New(`[?#]sha256=[^?#]*$`)
 
-// cutChecksum takes ?sha256=… or #sha256=… from the path's end. Other marks are part of a file's name.
+// cutChecksum cuts ?sha256=… or #sha256=… from the path's end. Other uses of these characters are part of a file's name.
 func (r *Ref) cutChecksum() error {
 	at := checksumSuffix().FindStringIndex(r.path)
 	if at == nil {
@@ -136,12 +133,10 @@ func (r *Ref) setChecksum(sum string) error {
 	return nil
 }
 
-// isHex says whether s is n lower-case hexadecimal digits.
 func isHex(s string, n int) bool {
 	return len(s) == n && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// parseFile reads what follows file://.
 func (r *Ref) parseFile(rest string) error {
 	if r.path = rest; rest == "" {
 		return permanentf("file:// names no path: want file:///absolute/path")
@@ -152,7 +147,6 @@ func (r *Ref) parseFile(rest string) error {
 	return r.cutChecksum()
 }
 
-// parseURL reads a whole http or https URL.
 func (r *Ref) parseURL(ref string) error {
 	u, err := url.Parse(ref)
 	if err != nil { // the error would show the whole URL
@@ -173,7 +167,7 @@ func (r *Ref) parseURL(ref string) error {
 	return err
 }
 
-// parseRemote reads what follows the scheme of hf, oci, s3 and ollama.
+// parseRemote reads the part behind the scheme of hf, oci, s3 and ollama.
 func (r *Ref) parseRemote(rest string) error {
 	rest, fragment, _ := strings.Cut(rest, "#")
 	rest, query, _ := strings.Cut(rest, "?")

@@ -99,7 +99,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// FuzzParse: nothing panics, and the one form of a reference is read as itself.
+// FuzzParse: nothing panics, and the canonical form of a reference parses as itself.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"pico", "/a.gguf#sha256=" + sum64, "https://u:p@h/a?b=c#sha256=" + sum64, "hf://o/n@refs/pr/1/p?include=*.json&exclude=a",

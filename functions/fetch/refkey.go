@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// pinned says that the reference names one content for ever: by checksum, digest or commit.
+// pinned reports whether the reference can never change its content: it has a checksum, digest or commit.
 func (r Ref) pinned() bool {
 	switch {
 	case r.sha256 != "":
@@ -23,8 +23,7 @@ func (r Ref) pinned() bool {
 	return false
 }
 
-// String is the reference in its one form, without credentials: a user, a
-// password and the query of a URL are not shown.
+// String returns the canonical reference, without credentials: a URL's user, password and query are not shown.
 func (r Ref) String() string {
 	var s string
 	switch r.Scheme {
@@ -56,7 +55,7 @@ func (r Ref) String() string {
 	return s + r.suffix()
 }
 
-// suffix is the query and the fragment that the reference's own grammar knows.
+// suffix returns the query and the fragment of the reference's own grammar.
 func (r Ref) suffix() string {
 	q := url.Values{}
 	if len(r.include) > 0 {
@@ -81,9 +80,8 @@ func (r Ref) suffix() string {
 	return s
 }
 
-// key names the reference's files in the cache: readable, and different for
-// different references. origin is where it is looked up, so that one name at two
-// hubs is two references.
+// key returns the base name of the reference's files in the cache: readable, and unique. origin is the server that it is looked up at,
+// so that one name at two hubs is two references.
 func (r Ref) key(origin string) string {
 	identity := r.String() + "\n" + origin
 	if r.url != nil && r.sha256 == "" {

@@ -20,21 +20,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// bucket is the source of s3:// references: an object, or all below a prefix, of
-// Amazon S3 or a service that speaks like it.
+// bucket is the source of s3:// references: an object, or all below a prefix, of Amazon S3 or a compatible service.
 type bucket struct {
 	c   *Cache
 	ref Ref
-	// region is where the bucket turned out to be. It is set while planning, before files are fetched.
+	// region is the bucket's actual region. It is set while planning, before files are fetched.
 	region string
 	client *http.Client
-	// credential is what the bucket is asked with, "" if nothing; nil: it can't be told.
+	// credential is the credential for the bucket, "" if none; nil: unknown.
 	credential *string
 }
 
 func (b *bucket) plan(ctx context.Context) (*plan, error) {
 	b.region = cmp.Or(b.ref.region, b.c.cfg.S3.Region, "us-east-1")
-	// A signature is for one host: redirects can't be followed.
+	// A signature is for one host, so redirects can't be followed.
 	stay := *b.c.client
 	stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	b.client = &stay
@@ -54,14 +53,13 @@ func (b *bucket) plan(ctx context.Context) (*plan, error) {
 		}
 		p, listErr := b.list(ctx)
 		if listErr != nil && code(listErr) != 0 {
-			return nil, err // who may not list is told about the object
+			return nil, err // without permission to list, the object's error is clearer
 		}
 		return p, listErr
 	}
 	return b.list(ctx)
 }
 
-// object looks up the one object that the reference names.
 func (b *bucket) object(ctx context.Context) (*file, error) {
 	var f *file
 	err := b.ask(ctx, http.MethodHead, b.ref.path, nil, func(resp *http.Response) error {
@@ -76,8 +74,7 @@ func (b *bucket) object(ctx context.Context) (*file, error) {
 	return f, safeName(f.name)
 }
 
-// file is an object as a file to download. Its id holds the entity tag: another
-// content is another download.
+// file returns an object as a file to download. Its id holds the entity tag: other content is another download.
 func (b *bucket) file(name, key string, size api.Bytes, tag string) *file {
 	return &file{
 		name: name, size: size, md5: true, client: b.client, hint: b.hint, credential: b.credential,
@@ -154,8 +151,8 @@ func (b *bucket) list(ctx context.Context) (*plan, error) {
 	return &plan{revision: "sha256:" + hex.EncodeToString(sum[:]), files: files}, nil
 }
 
-// digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, which a listing does not say. One that
-// was uploaded without it, or in parts, has none; one that has changed since it was listed is found out when it is fetched.
+// digest asks for the SHA-256 of an object below the prefix that is large enough to be shared, since listings lack it. Objects uploaded
+// without it, or in parts, have none. A change since the listing is detected by the fetch.
 func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 	if b.c.node == nil || f.size < peers.MinSize {
 		return nil
@@ -167,13 +164,12 @@ func (b *bucket) digest(ctx context.Context, prefix string, f *file) error {
 		return nil
 	})
 	if code(err) == http.StatusForbidden || code(err) == http.StatusNotFound {
-		return nil // the fetch says what to do about it
+		return nil // the fetch reports it
 	}
 	return err
 }
 
-// ask makes a request, again if need be, and once more where the bucket says that
-// it is in another region.
+// ask makes a request, with retries, and once more if the bucket answers that it is in another region.
 func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) error {
 	moved := false
 	for failures := 1; ; failures++ {
@@ -191,7 +187,7 @@ func (b *bucket) ask(ctx context.Context, method, key string, query url.Values, 
 	}
 }
 
-// once makes a request; the region is what the answer says of the bucket's.
+// once makes a request; it returns the bucket's region if the answer gives it.
 func (b *bucket) once(ctx context.Context, method, key string, query url.Values, read func(*http.Response) error) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*b.c.cfg.Stall, errors.New("the bucket takes too long to answer"))
 	defer cancel()
@@ -210,8 +206,7 @@ func (b *bucket) once(ctx context.Context, method, key string, query url.Values,
 	return "", read(resp)
 }
 
-// request is a signed request for a key, or for the bucket; tag is the entity tag
-// of the content that was listed, and no other will do.
+// request returns a signed request for a key, or for the bucket; tag is the required entity tag of the content.
 func (b *bucket) request(ctx context.Context, method, key string, query url.Values, tag string) (*http.Request, error) {
 	u, err := b.c.cfg.S3.URL(b.ref.repo, key, b.region, query)
 	if err != nil {
@@ -229,7 +224,6 @@ func (b *bucket) request(ctx context.Context, method, key string, query url.Valu
 	return req, b.sign(ctx, req)
 }
 
-// sign signs a request, unless there are no credentials.
 func (b *bucket) sign(ctx context.Context, req *http.Request) error {
 	return noProfile(b.c.cfg.S3.Sign(ctx, req, s3.EmptySum, b.region))
 }

@@ -26,11 +26,11 @@ import (
 type store struct {
 	*origin
 	objects map[string][]byte
-	keys    map[string]string // secrets by access key; nil: anybody may read
+	keys    map[string]string // secrets by access key; nil: public
 	region  string
 	noList  bool
 	corrupt bool
-	sums    bool // it says the objects' SHA-256
+	sums    bool // it reports the objects' SHA-256
 }
 
 func newStore(t *testing.T) *store {

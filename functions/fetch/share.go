@@ -17,28 +17,25 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch/peers"
 )
 
-// Share is how a cache fetches large files together with other caches, see package peers. Only files whose SHA-256 the source
-// says are shared, and only between caches that ask the source with the same credential, or without any.
+// Share configures fetching large files together with other caches, see package peers. Only files whose SHA-256 the source gives are
+// shared, and only between caches with the same credential for the source, or none.
 type Share struct {
 	// SecretFile holds the secret that the caches share; "": nothing is shared.
 	SecretFile string
-	// Peers are the other caches, as host:port. A host that is a name stands for all of its addresses, and this cache may be
-	// among them.
+	// Peers are the other caches, as host:port. A host name stands for all of its addresses; this cache's may be among them.
 	Peers []string
-	// Listen is where the caches' questions are answered, host:port; "": 127.0.0.1:8013. The cache does not listen itself:
-	// see [Cache.Peers].
+	// Listen is the address for the other caches' requests, host:port; "": 127.0.0.1:8013. The cache does not listen itself: see
+	// [Cache.Peers].
 	Listen string
-	// Client asks the other caches; nil: one of its own, without a proxy.
+	// Client asks the other caches; nil: a new one, without a proxy.
 	Client *http.Client
 }
 
-// defaultShare is where questions of other caches are answered unless the configuration says so.
 const defaultShare = "127.0.0.1:8013"
 
-// maxSecret bounds the secret's file.
 const maxSecret = 4096
 
-// newNode makes this cache's part in sharing; nil: it has none.
+// newNode returns this cache's node for sharing; nil: it does not share.
 func (c *Cache) newNode() (*peers.Node, error) {
 	s := c.cfg.Share
 	if s.SecretFile == "" {
@@ -65,8 +62,8 @@ func (c *Cache) newNode() (*peers.Node, error) {
 	})
 }
 
-// Peers returns the handler for other caches, and where it should listen. Only caches that have the secret and the right to a
-// file can read its answers. It is nil if nothing is shared.
+// Peers returns the handler for other caches, and the address for it. Only caches that have the secret and the right to a file can read
+// its answers. It is nil if nothing is shared.
 func (c *Cache) Peers() (h http.Handler, listen string) {
 	if c.node == nil {
 		return nil, ""
@@ -77,7 +74,6 @@ func (c *Cache) Peers() (h http.Handler, listen string) {
 	return c.node, c.cfg.Share.Listen
 }
 
-// lookup resolves the names of the peers.
 func (c *Cache) lookup(ctx context.Context) ([]string, error) {
 	var all []string
 	var failed error
@@ -102,7 +98,7 @@ func (c *Cache) lookup(ctx context.Context) ([]string, error) {
 // sharesPath returns the path of a note that a file may be shared.
 func (c *Cache) sharesPath(name string) string { return filepath.Join(c.cfg.Dir, "shares", name) }
 
-// noteShare notes the right to a file of the cache, for a later process. The note is an empty file: its name says all.
+// noteShare records the right to a cached file, for a later process, in the name of an empty file.
 func (c *Cache) noteShare(file file) {
 	right := peers.NewRight(file.sums.sha256, *file.credential)
 	if err := writeFile(c.sharesPath(file.sums.sha256+"-"+hex.EncodeToString(right[:])), nil); err != nil {
@@ -110,7 +106,6 @@ func (c *Cache) noteShare(file file) {
 	}
 }
 
-// dropShares removes the notes of a file that is gone.
 func (c *Cache) dropShares(sum string) {
 	notes, _ := filepath.Glob(c.sharesPath(sum + "-*")) // the pattern is well formed
 	for _, n := range notes {
@@ -118,7 +113,7 @@ func (c *Cache) dropShares(sum string) {
 	}
 }
 
-// shared returns the file of the cache with this id; nil: there is none.
+// shared returns the cached file with this ID; nil: there is none.
 func (c *Cache) shared(id string) *peers.File {
 	notes, err := os.ReadDir(c.sharesPath(""))
 	if err != nil {
@@ -137,7 +132,7 @@ func (c *Cache) shared(id string) *peers.File {
 	return nil
 }
 
-// opener opens a file of the cache by its SHA-256, finished or on its way.
+// opener returns a function that opens a file of the cache by its SHA-256, finished or partial.
 func (c *Cache) opener(sum string) func() (*os.File, error) {
 	return func() (*os.File, error) {
 		f, err := os.Open(c.blobPath(sum))
@@ -148,15 +143,15 @@ func (c *Cache) opener(sum string) func() (*os.File, error) {
 	}
 }
 
-// shares says whether a file is one that is fetched together with others.
+// shares reports whether a file is fetched together with other caches.
 func (c *Cache) shares(f file) bool {
 	return c.node != nil && f.credential != nil && f.get != nil && f.sums.sha256 != "" && f.size >= peers.MinSize
 }
 
-// chunksSuffix ends the name of a file beside a part that says which of its chunks are there: such a part has gaps.
+// chunksSuffix ends the name of the journal beside a part that has gaps: it lists the chunks of the part.
 const chunksSuffix = ".chunks"
 
-// together fills p with the help of other caches. done is false if it is left to the source alone.
+// together fills p with the help of other caches. done is false if only the source can provide it.
 func (f *fetching) together(ctx context.Context, p *part, file file) (done bool, err error) {
 	if !f.c.shares(file) || p.size > 0 {
 		return false, nil

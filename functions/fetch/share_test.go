@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// sharers are caches that share files, and the server that the files come from.
+// sharers are caches that share files, and the files' origin.
 type sharers struct {
 	*origin
 	secret string
@@ -37,7 +37,7 @@ func newSharers(t *testing.T) *sharers {
 	return s
 }
 
-// count counts what is asked for of files.
+// count counts the requested bytes of files.
 func (s *sharers) count(r *http.Request) {
 	var first, last int64
 	if n, _ := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-%d", &first, &last); n == 2 && last > 0 {
@@ -45,7 +45,7 @@ func (s *sharers) count(r *http.Request) {
 	}
 }
 
-// open opens a cache in a folder, whose questions are answered until the test ends.
+// open opens a cache in a folder, and serves its peers until the test ends.
 func (s *sharers) open(t *testing.T, dir string) *fetch.Cache {
 	t.Helper()
 	return s.openWith(t, dir, fetch.Hub{})
@@ -74,7 +74,7 @@ func (s *sharers) openConfig(t *testing.T, dir string, cfg fetch.Config) *fetch.
 	return c
 }
 
-// TestShared: a file that one cache has comes from there, also from a later process of that cache, and until it is evicted.
+// TestShared: a file comes from another cache that has it, also from a later process of that cache, until it is evicted.
 func TestShared(t *testing.T) {
 	s := newSharers(t)
 	content := random(1, 5<<20+77)
@@ -119,7 +119,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestSharedWithRight: a file that was fetched with a credential is had from another cache only with the same credential.
+// TestSharedWithRight: a file that was fetched with a credential is shared only with caches that have the same one.
 func TestSharedWithRight(t *testing.T) {
 	s := newSharers(t)
 	content := random(2, 4<<20)
@@ -131,7 +131,7 @@ func TestSharedWithRight(t *testing.T) {
 	fetched(t, s.open(t, t.TempDir()), ref("?signature=ours"))
 	for _, step := range []struct {
 		signature string
-		want      int64 // what the origin has sent after it
+		want      int64 // bytes sent by the origin after it
 	}{{"?signature=ours", size}, {"?signature=theirs", 2 * size}, {"", 3 * size}, {"?signature=theirs", 3 * size}} {
 		holds(t, fetched(t, s.open(t, t.TempDir()), ref(step.signature)).Path, content)
 		if sent := s.sent.Load(); sent != step.want {
@@ -140,7 +140,7 @@ func TestSharedWithRight(t *testing.T) {
 	}
 }
 
-// TestSharedHub: on a hub the token is the credential, and small files, of which it says no SHA-256, come from it alone.
+// TestSharedHub: on a hub the token is the credential. Small files have no SHA-256 there, so they come from the hub only.
 func TestSharedHub(t *testing.T) {
 	h := newHub(t)
 	h.files = map[string][]byte{"config.json": []byte(`{}`), "model.safetensors": random(3, 3<<20)}
@@ -153,7 +153,7 @@ func TestSharedHub(t *testing.T) {
 	size := int64(3 << 20)
 	for _, step := range []struct {
 		token string
-		want  int64 // what the hub has sent of the weights after it
+		want  int64 // bytes of the weights that the hub has sent after it
 	}{{"one", size}, {"one", size}, {"two", 2 * size}, {"one", 2 * size}} {
 		h.token = step.token
 		c := s.openWith(t, t.TempDir(), fetch.Hub{Endpoint: h.URL, Token: step.token})
@@ -164,8 +164,8 @@ func TestSharedHub(t *testing.T) {
 	}
 }
 
-// TestSharedBucket: objects of S3 whose SHA-256 the bucket says are shared by those who have the same access key, also those of a
-// folder; others come from the bucket alone.
+// TestSharedBucket: objects of S3 whose SHA-256 the bucket reports are shared between caches with the same access key, also those of a
+// folder. Others come from the bucket only.
 func TestSharedBucket(t *testing.T) {
 	b := newStore(t)
 	b.objects = map[string][]byte{"m/config.json": []byte(`{}`), "m/model.safetensors": random(6, 3<<20)}
@@ -184,7 +184,7 @@ func TestSharedBucket(t *testing.T) {
 	for _, step := range []struct {
 		key, ref string
 		sums     bool
-		want     int64 // what the bucket has sent of the weights after it
+		want     int64 // bytes of the weights that the bucket has sent after it
 	}{
 		{"one", "s3://models/m", true, size}, {"one", "s3://models/m", true, size}, {"two", "s3://models/m", true, 2 * size},
 		{"one", "s3://models/m/model.safetensors", true, 2 * size}, {"one", "s3://models/m", false, 3 * size},
@@ -204,7 +204,7 @@ func TestSharedBucket(t *testing.T) {
 	}
 }
 
-// TestShareRefused: a configuration that can't be meant.
+// TestShareRefused has invalid configurations.
 func TestShareRefused(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
 	long := filepath.Join(t.TempDir(), "long")
@@ -236,7 +236,7 @@ func TestShareRefused(t *testing.T) {
 	}
 }
 
-// TestShareCutOff: what has come before the end of a process is used by the next one, and begun anew by one that shares nothing.
+// TestShareCutOff: the next process continues a partial download if it shares, and starts over if it does not.
 func TestShareCutOff(t *testing.T) {
 	s := newSharers(t)
 	content := random(4, 8<<20)
@@ -285,7 +285,7 @@ func TestShareCutOff(t *testing.T) {
 	}
 }
 
-// TestShareFindsNoRoom: a disk that is full while chunks come is said as it is of any fetch, and what has come is used by the next one.
+// TestShareFindsNoRoom: a full disk is reported as for any fetch, and the next fetch uses the received chunks.
 func TestShareFindsNoRoom(t *testing.T) {
 	s := newSharers(t)
 	content := random(7, 8<<20)
@@ -302,7 +302,7 @@ func TestShareFindsNoRoom(t *testing.T) {
 	holds(t, fetched(t, s.open(t, dir), ref).Path, content)
 }
 
-// TestSharedDamaged: a cache whose file was changed, cut off or removed makes nobody's wrong: others have it from the source.
+// TestSharedDamaged: a cache whose file was changed, cut off or removed harms no other: they fetch it from the source.
 func TestSharedDamaged(t *testing.T) {
 	s := newSharers(t)
 	content := random(8, 3<<20)

@@ -17,13 +17,12 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxAnswer bounds the answers of sources that are read whole: listings and manifests.
+// maxAnswer bounds listings and manifests, which are read whole.
 const maxAnswer = 64 << 20
 
-// transfer makes one request and appends what it brings. A nil error means that
-// the answer ended where it should have.
+// transfer makes one request and appends the received bytes. A nil error means that the answer was complete.
 func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
-	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing tells whether the rest belongs to it
+	if p.size > 0 && !file.sums.any() && p.said.validator() == "" { // nothing shows whether the rest belongs to it
 		f.meter.found(file.name, -p.size)
 		if err := p.restart(file); err != nil {
 			return err
@@ -51,7 +50,6 @@ func (f *fetching) transfer(ctx context.Context, p *part, file file) error {
 // errNoRanges says that a source sends whole files only.
 var errNoRanges = permanentf("the source sends no part of a file")
 
-// section fetches a section of a file from its source.
 func (f *fetching) section(ctx context.Context, file file, at int64, b []byte) error {
 	last := at + int64(len(b)) - 1
 	resp, err := f.request(ctx, file, func(h http.Header) { h.Set("Range", fmt.Sprintf("bytes=%d-%d", at, last)) })
@@ -97,7 +95,7 @@ func (f *fetching) request(ctx context.Context, file file, further func(http.Hea
 	return nil, err
 }
 
-// lively is the body of an answer. Each part of it puts off its end for want of any.
+// lively is the body of an answer. Each read restarts its stall timer.
 type lively struct {
 	io.ReadCloser
 	ctx    context.Context
@@ -163,7 +161,7 @@ func (f *fetching) client(file file) *http.Client {
 	return f.c.client
 }
 
-// cause is why ctx ended, if it has, and else err.
+// cause returns the cause of ctx's end, or err if ctx has not ended.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -171,7 +169,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// begin looks at the head of an answer, and makes the part ready for its body.
+// begin checks the head of an answer, and prepares the part for its body.
 func (f *fetching) begin(p *part, file file, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
@@ -214,7 +212,7 @@ func (f *fetching) unusable(p *part, file file, reason error) error {
 	return reason
 }
 
-// heard is what an answer says of the file.
+// heard returns what an answer's headers say about the file.
 func heard(resp *http.Response, size int64) said {
 	s := said{Size: api.Bytes(size), Modified: resp.Header.Get("Last-Modified")}
 	if etag := resp.Header.Get("ETag"); strings.HasPrefix(etag, `"`) {
@@ -222,7 +220,7 @@ func heard(resp *http.Response, size int64) said {
 	} else {
 		s.Weak = etag
 	}
-	// Amazon's: of whole objects only, so not of those in parts ("…-N").
+	// Amazon's checksum covers whole objects; one of an upload in parts ends with "-N".
 	if sum, err := base64.StdEncoding.DecodeString(resp.Header.Get("X-Amz-Checksum-Sha256")); err == nil && len(sum) == 32 && resp.StatusCode == http.StatusOK {
 		s.SHA256 = hex.EncodeToString(sum)
 	}
@@ -234,8 +232,7 @@ func heard(resp *http.Response, size int64) said {
 	return s
 }
 
-// again says whether a failed request is worth another attempt, and waits for its
-// time; the error is what to give up with.
+// again waits for the next attempt of a failed request. It returns an error to give up with if no further attempt is worthwhile.
 func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	var disk *DiskError
 	switch {
@@ -255,11 +252,10 @@ func (c *Cache) again(ctx context.Context, failures int, err error) error {
 	return sleep(ctx, pause)
 }
 
-// hint says what to do about an answer that is no success; "" is nothing.
+// hint returns advice about an unsuccessful answer; "": none.
 type hint func(code int, header http.Header) string
 
-// do makes a request whose answer is read whole, again if need be, and hands it to
-// read. Answers other than 2xx are errors, with what h says of them.
+// do makes a request, with retries, and passes the whole answer to read. Answers other than 2xx are errors, with h's advice.
 func (c *Cache) do(ctx context.Context, h hint, get func(context.Context) (*http.Request, error), read func(http.Header, []byte) error) error {
 	for failures := 1; ; failures++ {
 		err := c.once(ctx, h, get, read)
@@ -300,7 +296,6 @@ func (c *Cache) once(ctx context.Context, h hint, get func(context.Context) (*ht
 	return nil
 }
 
-// statusOf is the error of an answer that is not the one asked for.
 func statusOf(resp *http.Response, h hint) error {
 	e := &statusError{code: resp.StatusCode, url: redact(resp.Request.URL)}
 	if h != nil {
@@ -312,13 +307,11 @@ func statusOf(resp *http.Response, h hint) error {
 	return e
 }
 
-// decode reads a JSON answer into v.
 func decode[T any](v *T) func(http.Header, []byte) error {
 	return func(_ http.Header, body []byte) error { return json.Unmarshal(body, v) }
 }
 
-// followSafely is client with redirects that take no credentials to another
-// server, and never go from https to http.
+// followSafely returns client with redirects that carry no credentials to another server, and never go from https to http.
 func followSafely(client *http.Client) *http.Client {
 	safe := *client
 	safe.CheckRedirect = func(req *http.Request, via []*http.Request) error {

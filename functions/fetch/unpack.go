@@ -21,18 +21,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// archive is one thing in a tar archive: a file, as a blob, or a link.
+// archive is an entry of a tar archive: a file, as a blob, or a link.
 type archive struct {
 	Name   string    `json:"name"`
 	Size   api.Bytes `json:"size,omitempty"`
 	SHA256 string    `json:"sha256,omitempty"` // "": a link, or a folder
-	Link   string    `json:"link,omitempty"`   // the name of what it stands for, in the merged archives
+	Link   string    `json:"link,omitempty"`   // the name of the link's target, in the merged archives
 }
 
 func (a archive) stored() stored { return stored{Name: a.Name, Size: a.Size, SHA256: a.SHA256} }
 
-// An archive may unpack to inflation times its own size and slack more: model
-// weights hardly compress, and what goes beyond is made to fill a disk.
+// An archive may unpack to inflation times its own size plus slack: model weights hardly compress, and more would be an attempt to fill
+// the disk.
 const (
 	inflation = 32
 	slack     = 16 << 20
@@ -41,10 +41,9 @@ const (
 // maxWindow bounds the memory of a zstd decoder, in bytes. The window of zstd --long is as large.
 const maxWindow = 128 << 20
 
-// unpack turns the files of a tar archive, which is the blob b, into blobs. No name
-// of the archive is ever a name on the disk: links are only noted, so nothing can
-// be written through them. What it writes is bounded by the size of the archive, by
-// the cache's limit and by the room on the disk.
+// unpack turns the files of a tar archive, which is the blob b, into blobs. No name of the archive ever becomes a name on the disk:
+// links are only recorded, so nothing can be written through them. Its output is bounded by the size of the archive, the cache's limit
+// and the free space.
 func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer, error) {
 	l := layer{SHA256: b.SHA256}
 	file, err := os.Open(f.c.blobPath(b.SHA256))
@@ -91,15 +90,15 @@ func (f *fetching) unpack(ctx context.Context, claim *os.File, b stored) (layer,
 	}
 }
 
-// roomFor is room for one file of an archive, before its first byte. The archives
-// of a model count together against the cache's limit.
+// roomFor makes room for one file of an archive, before its first byte. The archives of a model count together against the cache's
+// limit.
 func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	unpacked := api.Bytes(f.unpacked.Add(int64(size)))
 	if limit := f.c.cfg.Limit; limit > 0 && unpacked > limit {
 		return permanentf("unpack: the model's archives hold more than the cache may, %s", limit)
 	}
 	if free, err := f.c.cfg.Free(f.c.cfg.Dir); err != nil || free >= size {
-		return nil // where nobody knows, a write will tell
+		return nil // unknown: a write will fail if need be
 	}
 	index, err := waitLock(ctx, f.c.indexLock(), true, nil)
 	if err != nil {
@@ -113,7 +112,7 @@ func (f *fetching) roomFor(ctx context.Context, size api.Bytes) error {
 	return f.diskRoom(v, size)
 }
 
-// bounded is the content of an archive, which ends with an error past its most.
+// bounded is the content of an archive. Reading past its bound is an error.
 type bounded struct {
 	io.Reader
 	left api.Bytes
@@ -128,8 +127,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// item is what a header says, with its name made safe. Kinds that no model has
-// (devices, pipes, sparse files) are refused.
+// item returns the entry of a header, with a safe name. It refuses kinds that no model has (devices, pipes, sparse files).
 func item(h *tar.Header) (archive, error) {
 	a := archive{Name: path.Clean(strings.TrimPrefix(h.Name, "/"))}
 	if a.Name != "." {
@@ -138,7 +136,7 @@ func item(h *tar.Header) (archive, error) {
 		}
 	}
 	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") { // its size is no size of anything that is there
+		if strings.HasPrefix(key, "GNU.sparse.") { // its size is not the size of any content
 			return a, permanentf("the archive holds %q as a sparse file: refused; pack it without --sparse", a.Name)
 		}
 	}
@@ -161,7 +159,7 @@ func item(h *tar.Header) (archive, error) {
 
 func isClean(name string) bool { return name == "." || safeName(name) == nil }
 
-// keep writes what r holds as a blob.
+// keep writes r's content as a blob.
 func (f *fetching) keep(ctx context.Context, claim *os.File, r io.Reader) (string, api.Bytes, error) {
 	tmp, err := lockedTemp(f.c.partPath(""))
 	if err != nil {
@@ -203,7 +201,7 @@ func (c *cancellable) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// decompress tells by its first bytes how r is compressed.
+// decompress detects r's compression by its first bytes.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 1<<20)
 	head, err := b.Peek(4)
@@ -223,8 +221,8 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// merged are the files of archives, each laid over those before it: links stand
-// for the content that they lead to, and names with .wh. take names below away.
+// merged returns the files of archives, each laid over the previous ones. Links stand for their targets' content, and names with .wh.
+// remove earlier names.
 func merged(layers []layer) []stored {
 	tree := map[string]archive{}
 	for _, l := range layers {
@@ -262,7 +260,7 @@ func merged(layers []layer) []stored {
 	return files
 }
 
-// inAny says whether name lies below one of the folders.
+// inAny reports whether name lies below one of the folders.
 func inAny(name string, folders map[string]bool) bool {
 	for dir := path.Dir(name); ; dir = path.Dir(dir) {
 		if folders[dir] {

@@ -15,15 +15,14 @@ type web struct {
 	ref Ref
 }
 
-// plan asks for the file's first byte: signed URLs allow nothing but GET, and the
-// answer tells size and entity tag.
+// plan asks for the file's first byte: signed URLs allow only GET, and the answer has the size and entity tag.
 func (w *web) plan(ctx context.Context) (*plan, error) {
 	base := path.Base(w.ref.url.Path)
 	if safeName(base) != nil {
 		base = "model"
 	}
 	f := file{name: base, size: -1, from: redact(w.ref.url), id: w.ref.url.String(), get: w.get, hint: w.hint, credential: new(string)}
-	if w.ref.url.User != nil || w.ref.url.RawQuery != "" { // who has the same URL may have the file
+	if w.ref.url.User != nil || w.ref.url.RawQuery != "" { // holders of the same URL may have the file
 		*f.credential = w.ref.url.String()
 	}
 	if w.ref.url.Scheme == "http" && w.ref.sha256 == "" {
@@ -64,14 +63,14 @@ func (w *web) head(ctx context.Context) (said, error) {
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
-	case http.StatusOK: // it knows no ranges, and sends all: the connection is dropped
+	case http.StatusOK: // it has no ranges and sends all: the connection is dropped
 		return heard(resp, resp.ContentLength), nil
 	case http.StatusPartialContent:
 		total := int64(-1)
 		if _, err := fmt.Sscanf(resp.Header.Get("Content-Range"), "bytes 0-0/%d", &total); err != nil {
 			total = -1
 		}
-		_, _ = io.CopyN(io.Discard, resp.Body, 1) // so that the connection serves again
+		_, _ = io.CopyN(io.Discard, resp.Body, 1) // so that the connection can be reused
 		return heard(resp, total), nil
 	case http.StatusRequestedRangeNotSatisfiable:
 		return said{}, permanentf("%s is empty", redact(w.ref.url))

@@ -61,7 +61,7 @@ func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// What a server says nothing of but its bytes is not put together of two answers.
+// Without a validator, two answers are never joined.
 func TestNothingIsResumedWithoutAValidator(t *testing.T) {
 	o := newOrigin(t)
 	newer := random(16, 300_000)
@@ -125,7 +125,7 @@ func TestResumeAfterCut(t *testing.T) {
 	}{
 		"by etag":     {`"v1"`, "", "bytes=200000-"},
 		"by checksum": {"", "#sha256=" + sumOf(content), "bytes=200000-"},
-		"neither":     {"", "", ""}, // from the start: nothing says that it is the same file
+		"neither":     {"", "", ""}, // from the start: nothing shows that it is the same file
 		"weak etag":   {`W/"v1"`, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestStalledDownloadGoesOn(t *testing.T) {
 	cfg := config(t, o.Server)
 	cfg.Stall = 50 * time.Millisecond
 	holds(t, fetched(t, open(t, cfg), o.URL+"/a.gguf").Path, content)
-	// How much came before it counted as stalled, 50,000 bytes or less, is the machine's affair.
+	// The received size before the stall, at most 50,000 bytes, depends on the machine.
 	seen := o.seen()
 	if from, resumes := strings.CutPrefix(seen[len(seen)-1], "/a.gguf bytes="); !resumes || strings.HasPrefix(from, "0-") {
 		t.Errorf("the requests are %q, want the last one to resume", seen)

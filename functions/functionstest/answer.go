@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// answer is one answer under way.
 type answer struct {
 	w      http.ResponseWriter
 	r      *http.Request
@@ -19,7 +18,7 @@ type answer struct {
 	tokens int
 }
 
-// write says whether the client was there until the end.
+// write reports whether the client was there until the end.
 func (a *answer) write(stream bool) bool {
 	if stream {
 		return a.stream()
@@ -48,7 +47,7 @@ func (a *answer) abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// token waits for token i; it is false where the client has left.
+// token waits for token i; it returns false if the client has left.
 func (a *answer) token(i int) bool {
 	if a.fault.exitAfter == i {
 		_ = http.NewResponseController(a.w).Flush()
@@ -100,7 +99,6 @@ func (a *answer) stream() bool {
 	return true
 }
 
-// created is when all answers were made.
 const created = 1700000000
 
 func (a *answer) event(text, finish string) {

@@ -1,9 +1,9 @@
 // Package functionstest is a model server without a model, for tests: it speaks
 // the OpenAI API, answers deterministic tokens and fails in every way that a
-// real server does, when told so by a flag or by a request.
+// real server does, as told by a flag or by a request.
 //
-// It stands for a command runtime (--port, vLLM's sleep calls) and, when its
-// arguments begin with "engine serve", for Rouse's own engine (--listen, the
+// It acts as a command runtime (--port, vLLM's sleep calls) or, if its
+// arguments begin with "engine serve", as Rouse's own engine (--listen, the
 // line "listening on …", its sleep calls). [Main] is the whole program: a test
 // binary calls it from TestMain when an environment variable says so, an e2e
 // test builds it as a command.

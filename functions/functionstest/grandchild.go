@@ -35,15 +35,14 @@ func (o options) spawn() error {
 	if o.pids == "" {
 		return nil
 	}
-	// Renamed into place, so that who sees the file sees all of it.
+	// Renamed into place, so that a reader sees all of it.
 	if err := os.WriteFile(o.pids+".new", []byte(ids), 0o600); err != nil {
 		return err
 	}
 	return os.Rename(o.pids+".new", o.pids)
 }
 
-// lingerer starts a process that ignores every polite signal and returns the
-// line with the id of the one that stays.
+// lingerer starts a process that ignores SIGTERM, SIGHUP and SIGINT. It returns the line with the id of the process that stays.
 func lingerer(args []string, session bool) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -66,8 +65,7 @@ func lingerer(args []string, session bool) (string, error) {
 	return id, err
 }
 
-// linger is the grandchild. It ends by itself after five minutes, so that a
-// failed test leaves nothing for good.
+// linger is the grandchild. It ends by itself after five minutes, so that a failed test leaves nothing for good.
 func linger(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		id, err := lingerer([]string{"linger"}, true)

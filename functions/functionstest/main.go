@@ -16,7 +16,6 @@ import (
 // HeaderFault carries a request's own fault, see the package comment.
 const HeaderFault = "X-Fault"
 
-// options are the flags.
 type options struct {
 	listen, model, pids, starts                string
 	names                                      names
@@ -28,7 +27,6 @@ type options struct {
 	grandchild                                 string
 }
 
-// names is a flag that may be repeated.
 type names []string
 
 func (n *names) String() string { return strings.Join(*n, ",") }
@@ -125,7 +123,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-// early is what happens before anything else: -1 goes on.
+// early handles flags that replace the server; -1: go on.
 func (o options) early(stderr io.Writer) int {
 	if o.starts != "" {
 		f, err := os.OpenFile(o.starts, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

@@ -22,11 +22,11 @@ type server struct {
 	options
 	generations, running, left atomic.Int64
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	level  int        // 0: awake
 	tags   map[string]bool
 	stale  bool // woken from level 2, weights not reloaded
-	cached bool // the prefix cache holds what the lost weights made
+	cached bool // the prefix cache holds results of the lost weights
 }
 
 func (s *server) routes() http.Handler {
@@ -102,7 +102,7 @@ func (s *server) wakeUp(w http.ResponseWriter, r *http.Request) {
 	tags := r.URL.Query()["tags"]
 	if len(tags) == 0 {
 		tags = []string{"weights", "kv_cache"}
-		if s.announce { // the engine sees to its weights itself
+		if s.announce { // the engine reloads its weights itself
 			s.stale, s.cached = false, false
 		}
 	}
@@ -139,14 +139,13 @@ func (s *server) resetCache(http.ResponseWriter, *http.Request) {
 	s.cached = false
 }
 
-// request is what is read of a request's body.
 type request struct {
 	Model     string `json:"model"`
 	MaxTokens *int   `json:"max_tokens"`
 	Stream    bool   `json:"stream"`
 }
 
-// digest says what came: the type of a body, how long it is, and its SHA-256 sum.
+// digest answers with the body's type, length and SHA-256 sum.
 func digest(w http.ResponseWriter, r *http.Request) {
 	sum := sha256.New()
 	n, err := io.Copy(sum, r.Body)
@@ -212,7 +211,6 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fault is what goes wrong with one request.
 type fault struct {
 	hang                bool
 	delay, pause        time.Duration

@@ -9,12 +9,10 @@ import (
 	"strconv"
 )
 
-// swarmScript starts what is hard to end; all of it ignores every polite signal:
-// a session of its own, a daemon (forked twice), three chains that fork and end
-// again and again, so that nobody has the same id for long (in the runtime's group, as a
-// daemon, and in a new session each time), one that forks as long as it lives, and
-// one that talks.
-// Each ends by itself: after a minute, or after so many generations.
+// swarmScript starts processes that are hard to end; all ignore SIGTERM, SIGHUP and SIGINT. They are: a separate session, a daemon
+// (forked twice), three chains that fork and end again and again so that no ID lives long (in the runtime's group, as a daemon, and in a
+// new session each time), one that forks as long as it lives, and one that writes output. Each ends by itself: after a minute, or after
+// a number of generations.
 const swarmScript = `
 trap "" TERM HUP INT
 chain() { [ "$1" -le 0 ] || (chain $(($1 - 1)) &) }
@@ -50,15 +48,14 @@ func swarm(mark string) error {
 	return err
 }
 
-// Swarm lists the processes that live of the swarm that a runtime started with
-// the flags -grandchild=swarm and -pids=mark.
+// Swarm lists the living processes of the swarm that a runtime started with the flags -grandchild=swarm and -pids=mark.
 func Swarm(mark string) (pids []int, err error) {
 	names, err := fs.Glob(os.DirFS("/proc"), "[0-9]*")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		environ, _ := os.ReadFile("/proc/" + name + "/environ") // nothing of who has ended, or is another user's
+		environ, _ := os.ReadFile("/proc/" + name + "/environ") // empty for ended processes and those of other users
 		pid, err := strconv.Atoi(name)
 		if err == nil && bytes.Contains(environ, []byte("\x00SWARM="+mark+"\x00")) {
 			pids = append(pids, pid)

@@ -20,21 +20,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Config of a [Handler].
+// Config configures a [Handler].
 type Config struct {
 	// Command is the program and its arguments.
 	Command []string
-	// Env is the environment that it inherits; what the package comment lists is added.
+	// Env is the environment that it inherits; the variables in the package comment are added.
 	Env []string
 	// Runtime answers the client paths, for the inner door.
 	Runtime http.Handler
 	// Model is the model's name.
 	Model api.ModelName
-	// Log gets the program's output.
+	// Log receives the program's output.
 	Log *process.Log
 	// Start starts it; nil: [process.Start].
 	Start func(process.Spec) (Program, error)
-	// StartTimeout bounds the time until its port takes a connection; 0: 1 min.
+	// StartTimeout bounds the time until its port accepts a connection; 0: 1 min.
 	StartTimeout time.Duration
 	// StopGrace is the time between SIGTERM and SIGKILL; 0: 5 s.
 	StopGrace time.Duration
@@ -42,7 +42,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Program is the program while it runs.
+// Program is the running program.
 type Program interface {
 	Exited() <-chan struct{}
 	Status() string
@@ -53,26 +53,25 @@ type Program interface {
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = 10 * time.Second
-	calmAfter    = time.Minute // ready so long, earlier failures are forgotten
+	calmAfter    = time.Minute // after being ready so long, earlier failures are forgotten
 )
 
-// messageTail is the number of lines of output in a message.
 const messageTail = 5
 
-// Handler is the program, see the package comment.
+// Handler runs the program, see the package comment.
 type Handler struct {
 	cfg Config
 	key string // of the inner door
 
-	mu      sync.Mutex    // guards what follows
+	mu      sync.Mutex    // guards the fields below
 	failed  int           // starts that failed in a row
 	base    string        // URL of the program; empty while it is not ready
-	why     *api.Error    // why it is not, for clients
-	reason  error         // the same, for the operator: with its last output
-	changed chan struct{} // closed, and made anew, when base or why changes
+	why     *api.Error    // why it is not ready, for clients
+	reason  error         // the same for the operator, with the last output
+	changed chan struct{} // closed and replaced when base or why changes
 }
 
-// New makes a handler; nothing runs until Run.
+// New returns a handler; nothing runs until Run.
 func New(cfg Config) (*Handler, error) {
 	if len(cfg.Command) == 0 || cfg.Command[0] == "" {
 		return nil, errors.New("handler: no command: name the program and its arguments")
@@ -98,19 +97,17 @@ func New(cfg Config) (*Handler, error) {
 	return h, nil
 }
 
-// Base returns the program's URL, or a refusal: the program is not ready and
-// will not see the request.
+// Base returns the program's URL, or a refusal: the program is not ready and will not see the request.
 func (h *Handler) Base() (base string, refused *api.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.base, h.why
 }
 
-// patience is how many starts in a row may fail before who waits gives up.
+// patience is how many starts in a row may fail before Await gives up.
 const patience = 3
 
-// Await returns once the program is ready, and an error when ctx ends first or
-// the program has failed three times in a row.
+// Await blocks until the program is ready. It returns an error when ctx ends first or the program has failed three times in a row.
 func (h *Handler) Await(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -130,7 +127,7 @@ func (h *Handler) Await(ctx context.Context) error {
 	}
 }
 
-// become says how the program is from now on: to clients why it is not ready, and to its operator reason.
+// become sets the program's state: its URL, or why it is not ready, for clients and (reason) for the operator.
 func (h *Handler) become(base string, why *api.Error, reason error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +179,7 @@ func (h *Handler) Run(ctx context.Context) error {
 	return err
 }
 
-// door lets the program in, and nobody else.
+// door admits only the program, by its key.
 func (h *Handler) door() http.Handler {
 	want := sha256.Sum256([]byte("Bearer " + h.key))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,7 +188,7 @@ func (h *Handler) door() http.Handler {
 			api.WriteError(w, api.Errorf(http.StatusUnauthorized, "", "this door is for the function's handler: send the key of $OPENAI_API_KEY as a bearer token"))
 			return
 		}
-		r.Header.Del("Authorization") // it is ours, not the runtime's
+		r.Header.Del("Authorization") // ours, not the runtime's
 		h.cfg.Runtime.ServeHTTP(w, r)
 	})
 }
@@ -227,14 +224,13 @@ func (h *Handler) once(ctx context.Context, runtime string) (ready time.Duration
 	}
 }
 
-// awaitPort waits until the program takes a connection. The pause between two
-// tries grows with the time waited.
+// awaitPort waits until the program accepts a connection. The pause between attempts grows with the time waited.
 func (h *Handler) awaitPort(ctx context.Context, p Program, address string) error {
 	began := time.Now()
 	for {
 		c, err := net.DialTimeout("tcp", address, time.Second)
 		if err == nil {
-			_ = c.Close() // it was only a question
+			_ = c.Close() // only to see whether it listens
 			return nil
 		}
 		waited := time.Since(began)

@@ -19,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// TestMain is also the handler as a program: it turns what the runtime answers
-// to upper case.
+// TestMain also runs the handler as a program: it converts the runtime's answers to upper case.
 func TestMain(m *testing.M) {
 	switch os.Getenv("HANDLER_TEST") {
 	case "":
@@ -140,7 +139,7 @@ func TestACrashedProgramIsStartedAgain(t *testing.T) {
 	}
 }
 
-// Clients are told that the handler does not run, and who waits for it on the operator's behalf, why.
+// Clients are told that the handler does not run; the operator is told why.
 func TestRefusalsSayWhatIsWrong(t *testing.T) {
 	for mode, want := range map[string][]string{
 		"exits":   {"exit status 3", "no configuration found"},
@@ -180,7 +179,7 @@ func TestRefusalsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// The inner door is for the program: others on the machine find it closed.
+// The inner door requires the program's key.
 func TestTheInnerDoorWantsTheKey(t *testing.T) {
 	h, log := run(t, "upper", func(c *handler.Config) {
 		c.Command = []string{"/bin/sh", "-c", `echo "at $ROUSE_RUNTIME_URL"; exec ` + os.Args[0]}

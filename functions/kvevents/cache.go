@@ -1,9 +1,9 @@
 package kvevents
 
-// mostBlocks bounds the blocks that are remembered, some 50 MiB; what else is stored is not counted.
+// mostBlocks bounds the remembered blocks, some 50 MiB; further ones are not counted.
 const mostBlocks = 1 << 20
 
-// Cache is what a server's prefix cache has. It belongs to one goroutine. The zero value knows nothing.
+// Cache is the content of a server's prefix cache. It belongs to one goroutine. The zero value knows nothing.
 type Cache struct {
 	blocks map[uint64]block
 	tokens int64
@@ -11,23 +11,20 @@ type Cache struct {
 	group  int // whose blocks are counted, the first that was seen: caches of other layers have the same tokens
 }
 
-// block is one block, and where it is.
 type block struct {
 	size  int32
 	media uint8
 }
 
-// Tokens is how many tokens the cache has, wherever: a block that moved to the host's memory is still there. known is false where that is
-// not known.
+// Tokens returns how many tokens the cache has, in any memory: a block that moved to host memory still counts. known is false if the
+// number is unknown.
 func (c *Cache) Tokens() (tokens int64, known bool) { return c.tokens, c.known }
 
-// begin says that the cache is empty.
 func (c *Cache) begin() { *c = Cache{blocks: map[uint64]block{}, known: true, group: -1} }
 
-// lose says that some events were not seen.
+// lose records that events were missed.
 func (c *Cache) lose() { *c = Cache{} }
 
-// see takes an event in.
 func (c *Cache) see(e event) {
 	switch {
 	case e.kind == cleared:
@@ -74,7 +71,7 @@ func (c *Cache) remove(h uint64, e event) {
 	delete(c.blocks, h)
 }
 
-// bit is a medium's; older servers name none, and have one.
+// bit returns a medium's bit; older servers have one medium and name none.
 func bit(medium string) uint8 {
 	switch medium {
 	case "", "GPU":

@@ -10,7 +10,6 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// kind is what an event says.
 type kind int
 
 const (
@@ -28,17 +27,17 @@ type event struct {
 	hashes []uint64
 	size   int // of each block, in tokens
 	medium string
-	group  int // of layers with a cache of their own
+	group  int // of layers with a separate cache
 }
 
-// Names of an event's fields, in the order in which older servers write them without names. The first is the event's kind.
+// Names of an event's fields, in the order in which older servers send them without names. The first is the event's kind.
 var (
 	storedFields  = []string{"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys", "group_idx"}
 	removedFields = []string{"type", "block_hashes", "medium", "group_idx"}
 )
 
-// decode reads a batch of events: a list of a time, the events, and more, or the same with names. It calls see for each event, which must
-// not keep the hashes.
+// decode reads a batch of events: a list of a time, the events, and more, or the same with names. It calls see for each event, which
+// must not keep the hashes.
 func decode(payload []byte, see func(event)) error {
 	d := msgpack.NewDecoder(bytes.NewReader(payload))
 	if isMap(payload) {
@@ -62,7 +61,7 @@ func decode(payload []byte, see func(event)) error {
 	return readEvents(d, see)
 }
 
-// isMap says whether what is encoded begins with a map.
+// isMap reports whether the encoded value begins with a map.
 func isMap(raw []byte) bool {
 	return len(raw) > 0 && (msgpcode.IsFixedMap(raw[0]) || raw[0] == msgpcode.Map16 || raw[0] == msgpcode.Map32)
 }
@@ -139,7 +138,6 @@ func (e *event) read(d *msgpack.Decoder) error {
 	return nil
 }
 
-// field reads one field's value.
 func (e *event) field(d *msgpack.Decoder, name string) (err error) {
 	switch name {
 	case "type":

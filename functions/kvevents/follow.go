@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	retry     = 250 * time.Millisecond // the pause between two tries to connect
+	retry     = 250 * time.Millisecond // between two attempts to connect
 	handshake = 10 * time.Second
-	// early are the batches of the first moments of a server's life. Those that were missed before we were connected are of probes: clients' requests
-	// come later.
+	// early is the number of batches of a server's first moments. Batches missed before our connection are only from probes: clients'
+	// requests come later.
 	early = 64
 )
 
-// Follower follows one server, over its starts. See [New].
+// Follower follows one server, across its restarts. See [New].
 type Follower struct {
 	endpoint string
 	log      *slog.Logger
@@ -33,11 +33,11 @@ type Follower struct {
 	seq   uint64 // of the last batch; belongs to Run
 }
 
-// New makes a follower of what is published at an endpoint of ZeroMQ: ipc://PATH or tcp://HOST:PORT.
+// New returns a follower of the events at a ZeroMQ endpoint: ipc://PATH or tcp://HOST:PORT.
 func New(endpoint string, log *slog.Logger) *Follower { return &Follower{endpoint: endpoint, log: log} }
 
-// Tokens is how many tokens the cache has. known is false where that is not known: nothing is published, or some of it was missed. It is safe for
-// many goroutines.
+// Tokens returns how many tokens the cache has. known is false if nothing is published, or events were missed. It is safe for many
+// goroutines.
 func (f *Follower) Tokens() (tokens int64, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,6 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
-// follow follows one connection to its end.
 func (f *Follower) follow(ctx context.Context) (connected bool, err error) {
 	network, address, err := split(f.endpoint)
 	if err != nil {
@@ -89,7 +88,7 @@ func (f *Follower) follow(ctx context.Context) (connected bool, err error) {
 	}
 }
 
-// take takes one message in: a topic, a number, and a batch; first says that it is the first of this connection.
+// take handles one message: a topic, a number, and a batch; first: the first one of this connection.
 func (f *Follower) take(frames [][]byte, first bool) {
 	if len(frames) != 3 || len(frames[1]) != 8 {
 		f.change((*Cache).lose)
@@ -119,7 +118,7 @@ func (f *Follower) change(how func(*Cache)) {
 
 var errEndpoint = errors.New("want ipc://PATH or tcp://HOST:PORT")
 
-// split is an endpoint as package net has it.
+// split returns an endpoint's network and address for package net.
 func split(endpoint string) (network, address string, err error) {
 	scheme, address, found := strings.Cut(endpoint, "://")
 	switch {

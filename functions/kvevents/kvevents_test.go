@@ -50,7 +50,7 @@ type (
 	named = map[string]any
 )
 
-// TestRecorded: vLLM 0.32 has told of three blocks of 128 tokens, and of three more that an adapter has made of the same prompt.
+// TestRecorded: vLLM 0.32 has reported three blocks of 128 tokens, and three more for an adapter with the same prompt.
 func TestRecorded(t *testing.T) {
 	archive, err := txtar.ParseFile(filepath.Join("..", "runtime", "testdata", "vllm.txt"))
 	if err != nil {
@@ -84,7 +84,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestDecode: events of all shapes that servers have used say the same.
+// TestDecode: events of all shapes in use decode to the same.
 func TestDecode(t *testing.T) {
 	big := uint64(0xffffffffffffffff)
 	for name, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever comes, the number of tokens is that of the blocks.
+// FuzzDecode: for any input, the number of tokens is that of the blocks.
 func FuzzDecode(f *testing.F) {
 	f.Add(batch(f, list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2, nil, "GPU"}, named{"type": "BlockRemoved", "block_hashes": list{1}}))
 	f.Add(batch(f, named{"type": "BlockStored", "block_hashes": list{[]byte("one")}, "block_size": 16}, list{"AllBlocksCleared"}))
@@ -144,7 +144,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// server publishes what a test says, to the last one who has subscribed.
+// server publishes the test's events to the last subscriber.
 type server struct {
 	t    *testing.T
 	path string
@@ -219,8 +219,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestFollow: a follower knows a cache from its first event on, does not once it has missed something, knows it again when it is cleared, and follows
-// the next server at the same place.
+// TestFollow: a follower knows a cache from its first event on. After a missed event the cache is unknown until it is cleared. The
+// follower then follows the next server at the same endpoint.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kv.sock")
 	f := New("ipc://"+path, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -257,17 +257,17 @@ func TestFollow(t *testing.T) {
 	s.stop()
 	want(0, false)
 	s = startServer(t, path)
-	s.batch(5, store(6)) // what came before was a probe
+	s.batch(5, store(6)) // missed batches were probes
 	want(16, true)
 	s.stop()
 	want(0, false)
 	s = startServer(t, path)
-	s.batch(70, store(9)) // we came too late
+	s.batch(70, store(9)) // connected too late
 	s.batch(71, list{"AllBlocksCleared"}, store(9, 10, 11))
 	want(48, true)
 }
 
-// TestEndpoints: an endpoint that can't be followed is nothing that stops anything.
+// TestEndpoints: an unusable endpoint harms nothing.
 func TestEndpoints(t *testing.T) {
 	for endpoint, want := range map[string]string{"ipc:///a/b": "unix /a/b", "tcp://127.0.0.1:5557": "tcp 127.0.0.1:5557", "inproc://x": " ", "x": " "} {
 		network, address, err := split(endpoint)

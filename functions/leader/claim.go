@@ -12,10 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/flock"
 )
 
-// claim says in the folder what its workers run, or checks that those who are
-// there run the same: one of them would else answer with another's model. Who
-// comes while nobody is there decides. It holds until the file is closed, by us
-// or by our end.
+// claim writes into the folder what its workers run, or checks that the present workers run the same. Otherwise a worker would answer
+// with another one's model. The first worker decides. The claim holds until the file is closed, also by the end of this process.
 func claim(dir, runs string) (*os.File, error) {
 	path := filepath.Join(dir, "runs")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
@@ -23,14 +21,13 @@ func claim(dir, runs string) (*os.File, error) {
 		return nil, fmt.Errorf("open the workers' claim: %w", err)
 	}
 	if err := agree(f, runs); err != nil {
-		_ = f.Close() // what is said of it is said by err
+		_ = f.Close() // err says enough
 		return nil, err
 	}
 	return f, nil
 }
 
-// agree takes f's lock together with the others, after it has written to f where
-// there are none.
+// agree takes f's lock shared with the other workers. If there are none, it writes to f first.
 func agree(f *os.File, runs string) error {
 	err := flock.Try(f, flock.Exclusive)
 	switch {
@@ -41,7 +38,7 @@ func agree(f *os.File, runs string) error {
 	case !errors.Is(err, syscall.EWOULDBLOCK):
 		return fmt.Errorf("lock %s: %w; choose a folder on a file system that has locks", f.Name(), err)
 	}
-	// Another may come in between, so that what is there is read again in any case.
+	// Another worker may have written in between, so the file is read in any case.
 	if err := flock.Wait(f, flock.Shared); err != nil {
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
 	}

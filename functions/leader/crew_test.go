@@ -109,7 +109,7 @@ func (m *member) ask(body, fault string) (*http.Response, error) {
 	return m.crew.http.Do(req)
 }
 
-// leader is who holds the lock.
+// leading returns the worker that holds the lock.
 func leading(t *testing.T, members ...*member) *member {
 	t.Helper()
 	for _, m := range members {
@@ -139,7 +139,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// alive says whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, rest, _ := strings.Cut(string(raw), ") ")
@@ -158,11 +158,11 @@ func (c *crew) wantGone() {
 	}
 }
 
-// load asks through a door until it is told to stop, and counts answers and failures.
+// load sends requests through a door until it is told to stop, and counts answers and failures.
 type load struct {
 	end      chan struct{}
 	done     sync.WaitGroup
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	answers  int
 	failures []string
 }

@@ -1,36 +1,35 @@
-// Package leader lets several functions of one host, its workers, run one runtime
-// between them: one leads, the others pass every request on to it, and when the
-// leader dies another one goes on with the same runtime.
+// Package leader lets several functions of one host, its workers, share one runtime.
+// One worker leads, and the others pass every request on to it. When the leader dies
+// another worker takes over the same runtime.
 //
-// A folder that only their user can enter is all that they share:
+// The workers share only a folder, which only their user can enter:
 //
 //	leader.lock   locked by the leader; the kernel releases it with the process
-//	leader.sock   where the leader takes requests
-//	shim.sock   where the shim does, the runtime's parent (package shim)
-//	runs          what all of them run; locked by each of them
+//	leader.sock   receives requests for the leader
+//	shim.sock     the socket of the shim, the runtime's parent (package shim)
+//	runs          identifies what all of them run; locked by each of them
 //	stops         how often the instance was stopped for good
 //
 // The life of a worker ([Run]):
 //
-//  1. Its door is open from the start. It knows nothing of who may do what: it
+//  1. Its door is open from the start. It makes no decisions about access: it
 //     passes requests on with all their headers, and the leader decides.
-//  2. It tries for the lock. Who fails follows: it attends at the shim, by which
-//     the shim knows that the runtime is still wanted, and tries again, at once
-//     when another worker has gone.
-//  3. Who has the lock leads: it joins the shim or starts one, opens
-//     leader.sock and calls [Config.Lead], which adopts the runtime that is there.
+//  2. It tries to get the lock. A worker that does not get it follows: it stays
+//     connected to the shim, which shows that the runtime is still wanted. It tries
+//     again, and at once when another worker has gone.
+//  3. The worker with the lock leads: it joins the shim or starts one, opens
+//     leader.sock and calls [Config.Lead], which adopts an existing runtime.
 //     Its own door now calls the handler directly ([Leadership.Serve]).
 //  4. Lead returns, and with it Run. If the instance was stopped for good, the
-//     shim has told the others, and they end too, as does who finds, with the
-//     lock in hand, that there was a stop since it began.
+//     shim tells the other workers, and they end. A worker also ends if it gets the
+//     lock and finds that there was a stop since it began.
 //
-// A request that is passed on, body and all in memory: 1. no leader, or one that
-// dies before the first byte of its answer: it is sent again, to the next leader,
-// for as long as [Config.Wait]; 2. a leader that dies later: a stream ends with an
-// error event, another answer with a broken connection; 3. the client leaves: the
-// leader sees that.
+// A request that is passed on is wholly in memory. If there is no leader, or the leader
+// dies before the first byte of its answer, the request is sent to the next leader, for
+// up to [Config.Wait]. If the leader dies later, a stream ends with an error event, and
+// another answer with a broken connection. The leader notices when the client leaves.
 //
-// What it refuses: to share a folder with other users or with workers that run
-// something else ([Config.Runs]), and to lead without a
-// shim, as nobody could take the runtime over then.
+// Run refuses to share a folder with other users or with workers that run something
+// else ([Config.Runs]). It refuses to lead without a shim, since nobody could take
+// over the runtime then.
 package leader

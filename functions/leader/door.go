@@ -23,9 +23,9 @@ import (
 const (
 	idlePerWorker  = 64
 	idleConnection = 3 * time.Second
-	// A leader is looked for again after a pause that grows with the time waited.
+	// The pause before the next attempt to reach a leader grows with the time waited.
 	firstPause, longestPause = 2 * time.Millisecond, 50 * time.Millisecond
-	// deaths is how many leaders one request may meet that die of it, or seem to.
+	// deaths is how many leaders may die, or seem to, while they have one request.
 	deaths = 3
 )
 
@@ -33,8 +33,8 @@ const (
 type door struct {
 	cfg       Config
 	bodies    *inbound.Door
-	local     atomic.Pointer[http.Handler] // where this worker leads
-	last      atomic.Bool                  // the worker ends: who meets no leader does not wait for one
+	local     atomic.Pointer[http.Handler] // the handler while this worker leads
+	last      atomic.Bool                  // the worker ends: requests do not wait for a leader
 	transport *localhttp.Transport
 	proxy     *httputil.ReverseProxy
 }
@@ -52,7 +52,7 @@ func newDoor(cfg Config) *door {
 	return d
 }
 
-// ServeHTTP answers by this worker's own handler where it leads, else by the leader's.
+// ServeHTTP calls this worker's own handler if it leads, else the leader's.
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h := d.local.Load(); h != nil {
 		(*h).ServeHTTP(w, r)
@@ -74,8 +74,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.proxy.ServeHTTP(w, out)
 }
 
-// rewrite sends a request to the leader as it came, with the headers that a
-// proxy takes away or adds.
+// rewrite sends a request to the leader unchanged, including the headers that a proxy would remove or add.
 func (d *door) rewrite(r *httputil.ProxyRequest) {
 	target := *r.In.URL
 	to := socketIn(d.cfg.Dir).URL("")
@@ -88,13 +87,12 @@ func (d *door) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// errNoLeader is what a request is told that has waited long enough.
+// errNoLeader is the answer after the longest wait.
 var errNoLeader = api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy,
 	"no worker of this instance leads: the last one has died and another is taking over").WithRetryAfter(time.Second)
 
-// RoundTrip is the transport: it sends a request to the leader, and to the next
-// one where that dies before it answers. A connection that was refused costs
-// nothing; one that broke may have met a leader that dies of the request.
+// RoundTrip sends a request to the leader, and to the next one if that dies before it answers. A refused connection does not count; a
+// broken one may mean that the leader died of the request.
 func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	began := time.Now()
@@ -103,7 +101,7 @@ func (d *door) RoundTrip(r *http.Request) (*http.Response, error) {
 			r.Body, _ = r.GetBody() // it is in memory
 		}
 		if ua := r.Header["User-Agent"]; len(ua) == 1 && ua[0] == "" {
-			delete(r.Header, "User-Agent") // the proxy's way to say that there was none
+			delete(r.Header, "User-Agent") // ReverseProxy's way to send none
 		}
 		resp, err := d.transport.RoundTrip(r)
 		if err == nil || ctx.Err() != nil {

@@ -11,38 +11,37 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// endHonestly lets a stream that its leader leaves unfinished end with an error
-// event. What is no stream ends with a broken connection, which needs no words.
+// endHonestly ends a stream that its leader left unfinished with an error event. Other answers end with a broken connection, which
+// suffices.
 func endHonestly(resp *http.Response) error {
 	kind := resp.Header.Get("Content-Type")
 	style := api.EventsOf(resp.Request.URL.Path)
 	switch {
 	case resp.Header.Get("Content-Encoding") != "":
-		return nil // not ours to write into
+		return nil // encoded: an event can't be added
 	case strings.HasPrefix(kind, "application/x-ndjson"):
 		style = api.StreamLines
 	case !strings.HasPrefix(kind, "text/event-stream"):
 		return nil
 	}
 	events := relay.NewEvents(relay.NewSource(resp.Request.Context(), resp.Body, readSize, largestEvent, nil), style)
-	events.AnyEnd = true // how the leader ends is judged by whoever reads on
+	events.AnyEnd = true // the reader of the stream judges how it ends
 	resp.Body = &honest{Closer: resp.Body, events: events, style: style}
 	return nil
 }
 
 const (
 	readSize = 4 << 10
-	// largestEvent is how much of one event is kept back; a larger one goes out in parts.
+	// largestEvent is how much of one event is buffered; a larger one is passed on in parts.
 	largestEvent = 1 << 20
 )
 
-// honest is the body of a stream. It gives out whole events as they come; what
-// follows the last whole one when the connection breaks is dropped.
+// honest is the body of a stream. It delivers whole events; a partial event before a broken connection is dropped.
 type honest struct {
 	io.Closer
 	events *relay.Events
 	style  api.Stream
-	left   []byte // to be given out
+	left   []byte // not delivered yet
 	ended  bool
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay/relaytest"
 )
 
-// Streams as they come from a leader, read in several sizes.
+// Streams from a leader, read in several sizes.
 func TestStreamsEndHonestly(t *testing.T) {
 	for _, size := range []int{1, 5, 4096} {
 		relaytest.Ends{AnyEnd: true, Through: func(t *testing.T, s relaytest.Stream) string {
@@ -38,7 +38,7 @@ func TestStreamsEndHonestly(t *testing.T) {
 	}
 }
 
-// What is no stream breaks as it broke.
+// Other answers keep their broken end.
 func TestOthersBreak(t *testing.T) {
 	broken := errors.New("broken")
 	resp := &http.Response{

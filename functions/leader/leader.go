@@ -18,52 +18,50 @@ import (
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
-// Config of a worker.
+// Config configures a worker.
 type Config struct {
 	// Dir is the folder that the workers of one instance share.
 	Dir string
-	// Runs says what the worker runs: a name, a space, and what else must be the same
-	// for all workers of the folder. A worker that runs something else is refused.
+	// Runs identifies what the worker runs: a name, a space, and a digest that must be equal in all workers of the folder. A worker with
+	// another value is refused.
 	Runs string
-	// Listener is the worker's own door. Run closes it.
+	// Listener is the worker's own listener. Run closes it.
 	Listener net.Listener
-	// Server is how the door serves: its timeouts and protocols. Its Handler is set by Run.
+	// Server has the timeouts and protocols of the worker's server. Run sets its Handler.
 	Server *http.Server
-	// Shim is how a shim is started, and what gets an adopted runtime's output;
-	// Socket is set by Run.
+	// Shim says how to start a shim, and receives an adopted runtime's output; Run sets Socket.
 	Shim shim.ClientConfig
-	// Lead is called once, where the worker leads, and leads until it returns. When
-	// ctx ends it is to end soon; what it drains is served until then.
+	// Lead is called once, when the worker leads, and leads until it returns. When ctx ends it must end soon; requests that it drains
+	// are still served.
 	Lead func(ctx context.Context, l *Leadership) error
 	// MaxBody bounds the body of a request that is passed on; 0: 64 MiB.
 	MaxBody api.Bytes
 	// Wait is how long a request waits for a leader; 0: 10 s.
 	Wait time.Duration
-	// Drain is how long requests may go on when a follower is to end; 0: 30 s.
+	// Drain is how long requests may finish when a follower ends; 0: 30 s.
 	Drain time.Duration
-	// Kill, when closed, ends that at once; nil: never.
+	// Kill, when closed, ends the drain at once; nil: never.
 	Kill <-chan struct{}
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Leadership is what a leader has.
+// Leadership holds a leader's resources.
 type Leadership struct {
-	// Shim starts the runtime, gives the one that is there, and keeps notes: it is
-	// Start, Adopt and Save of a supervise.Config. Its Peers are who could go on.
+	// Shim starts the runtime, returns an existing one, and keeps notes: it provides Start, Adopt and Save of a supervise.Config. Its
+	// Peers are the workers that could take over.
 	Shim *shim.Client
-	// Listener is where the other workers send their requests. Who serves it closes it.
+	// Listener receives the other workers' requests. The server on it closes it.
 	Listener net.Listener
 
 	door *door
 }
 
-// Serve lets the worker's own door call the handler directly; until then, it
-// sends requests to Listener as the doors of the others do.
+// Serve makes the worker's own door call the handler directly. Until then the door sends requests to Listener, as the other workers do.
 func (l *Leadership) Serve(h http.Handler) { l.door.local.Store(&h) }
 
-// Run is a worker. It returns nil once ctx has ended or the instance was stopped,
-// and an error where it can't go on; then another worker does.
+// Run runs a worker. It blocks, and returns nil once ctx has ended or the instance was stopped. After an error another worker can take
+// over.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.defaults(); err != nil {
 		return errors.Join(fmt.Errorf("worker: %w", err), cfg.Listener.Close())
@@ -82,7 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 	served := make(chan error, 1)
 	go func() {
 		served <- server.Serve(cfg.Listener)
-		cancel() // without its door it is of no use
+		cancel() // a worker without its door is of no use
 	}()
 	err = w.run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
@@ -98,7 +96,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// shutdown lets the door's last requests end.
+// shutdown lets the door's last requests finish.
 func (w *worker) shutdown(server *shutdown.Server) {
 	w.door.last.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.Drain)
@@ -112,7 +110,7 @@ func (w *worker) shutdown(server *shutdown.Server) {
 		cancel()
 	}
 	if <-shut != nil {
-		_ = server.Close() // the rest is cut
+		_ = server.Close() // cuts the remaining requests
 	}
 }
 
@@ -144,13 +142,11 @@ func (c *Config) defaults() error {
 	return prepare(dir)
 }
 
-// socketIn is where the leader takes requests. Its name is no shorter than that
-// of the shim's socket.
+// socketIn returns the leader's socket. Its name is at least as long as the shim socket's.
 func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "leader.sock"))
 }
 
-// worker is a worker that runs.
 type worker struct {
 	cfg   Config
 	door  *door
@@ -189,7 +185,7 @@ func (w *worker) run(ctx context.Context) error {
 	}
 	w.cfg.Logger.Info("this worker leads", "folder", w.cfg.Dir)
 	client, err := shim.Open(ctx, w.cfg.Shim)
-	leave(nil) // only now: the shim is never without us
+	leave(nil) // only now, so that the shim always has a connection of ours
 	<-attended
 	if err != nil {
 		return err
@@ -204,7 +200,6 @@ func (w *worker) run(ctx context.Context) error {
 
 func (w *worker) hint() { w.hints.Ring() }
 
-// lead opens the leader's socket and leads.
 func (w *worker) lead(ctx context.Context, client *shim.Client) error {
 	path, _ := socketIn(w.cfg.Dir).Socket()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -35,7 +35,7 @@ import (
 
 const variable = "LEAD_TEST"
 
-// TestMain is also the programs that tests start.
+// TestMain also runs the programs that tests start.
 func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
@@ -59,7 +59,7 @@ func as(what string) []string {
 	return append(env, variable+"="+what)
 }
 
-// worker is a function of few parts: a supervisor, a proxy, and two control paths.
+// worker is a minimal function: a supervisor, a proxy, and two control paths.
 func worker(dir, door string, args []string) error {
 	if err := process.Adopt(); err != nil {
 		return err
@@ -127,8 +127,7 @@ func lead(ctx context.Context, l *leader.Leadership, log *process.Log, logger *s
 	return err
 }
 
-// The leader dies while requests run, twice: the next one goes on with the same
-// process, and those whose door lives notice nothing but time.
+// The leader dies while requests run, twice. The next one takes over the same process, and clients of living doors notice only a delay.
 func TestLeaderIsKilled(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b"), c.hire("c")}
@@ -160,7 +159,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	c.wantGone()
 }
 
-// A stream that passes a follower ends with an error event when the leader dies.
+// A stream through a follower ends with an error event when the leader dies.
 func TestStreamIsCutHonestly(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b")}
@@ -192,7 +191,7 @@ func TestStreamIsCutHonestly(t *testing.T) {
 	}
 }
 
-// A client that leaves a follower leaves the runtime.
+// A client that leaves a follower also leaves the runtime.
 func TestClientLeaves(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b")}
@@ -240,7 +239,7 @@ func TestStopEndsAll(t *testing.T) {
 	c.wantGone()
 }
 
-// A leader that is told to end hands the runtime over; what it runs is finished.
+// A leader that is told to end hands the runtime over after its requests have finished.
 func TestLeaderIsToldToEnd(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b")}
@@ -280,8 +279,7 @@ func TestLeaderIsToldToEnd(t *testing.T) {
 	c.wantGone()
 }
 
-// The shim dies: the leader starts another one, with another runtime, and that
-// one outlives the leader too.
+// The shim dies: the leader starts another one, with another runtime, and that one outlives the leader too.
 func TestShimIsKilled(t *testing.T) {
 	c := newCrew(t)
 	members := []*member{c.hire("a"), c.hire("b")}

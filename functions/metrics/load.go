@@ -7,20 +7,19 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Meter makes rates of what [Metrics] counts, from look to look. It belongs to one
-// goroutine.
+// Meter derives rates from successive readings of [Metrics]. It belongs to one goroutine.
 type Meter struct {
 	metrics *Metrics
-	last    runtime.Signals // at the last look; meaningless while at is zero
+	last    runtime.Signals // at the last reading; meaningless while at is zero
 	firsts  runtime.Histogram
-	at      time.Time // of the last look, or of the moment since when requests run
+	at      time.Time // of the last reading, or since when requests run
 }
 
-// Meter makes a meter that has not looked yet.
+// Meter returns a meter without a reading.
 func (m *Metrics) Meter() *Meter { return &Meter{metrics: m} }
 
-// Begin says that requests run from now on, and that none did since the last look:
-// that time counts for no rate. The first time, it looks.
+// Begin says that requests run from now on, and that none did since the last reading: that time counts for no rate. The first call also
+// takes a reading.
 func (m *Meter) Begin() {
 	if m.at.IsZero() {
 		m.Poll()
@@ -28,9 +27,8 @@ func (m *Meter) Begin() {
 	m.at = time.Now()
 }
 
-// Poll returns the load now. It asks the runtime, for at most a quarter of a second.
-// Rates and the time to first token are of what happened since the look before, and
-// 0 at the first look and after the runtime's counters began anew.
+// Poll returns the present load. It asks the runtime, for at most a quarter of a second. Rates and the time to first token cover the
+// time since the previous reading. They are 0 at the first reading, and after the runtime's counters were reset.
 func (m *Meter) Poll() api.Load {
 	v, _ := m.metrics.protocol.read()
 	now, firsts := time.Now(), m.metrics.firsts(v)
@@ -48,13 +46,13 @@ func (m *Meter) Poll() api.Load {
 	return load
 }
 
-// Rest is the load of a runtime without requests: what its prefix cache has, if it publishes that. It asks nobody.
+// Rest returns the load of a runtime without requests: the size of its prefix cache, if it publishes that. It asks nobody.
 func (m *Meter) Rest() (load api.Load) {
 	load.Cached, load.CacheKnown = m.metrics.published()
 	return load
 }
 
-// published is how many tokens the prefix cache has, as the runtime publishes.
+// published returns the number of tokens in the prefix cache, from the runtime's events.
 func (m *Metrics) published() (tokens api.Tokens, known bool) {
 	if m.cached == nil {
 		return 0, false
@@ -63,7 +61,7 @@ func (m *Metrics) published() (tokens api.Tokens, known bool) {
 	return api.Tokens(n), known
 }
 
-// cache is how many tokens the prefix cache has: what the runtime publishes, else what its metrics say, else all that it has room for.
+// cache returns the number of tokens in the prefix cache: from the runtime's events, else from its metrics, else the cache's capacity.
 func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
 	if tokens, known = m.published(); known {
 		return tokens, true
@@ -77,7 +75,7 @@ func (m *Metrics) cache(v runtime.Signals) (tokens api.Tokens, known bool) {
 	return api.Tokens(v.Capacity), true
 }
 
-// firsts are the times to the first token: the runtime's, else what the function measured.
+// firsts returns the times to the first token: the runtime's, else those that the function measured.
 func (m *Metrics) firsts(v runtime.Signals) runtime.Histogram {
 	if h, theirs := v.Times[runtime.FirstToken]; theirs {
 		return h
@@ -85,11 +83,11 @@ func (m *Metrics) firsts(v runtime.Signals) runtime.Histogram {
 	return runtime.Histogram{Count: m.firstTokens.Load(), Sum: time.Duration(m.firstTokenTime.Load()).Seconds()}
 }
 
-// mostFirstToken is how many seconds a first token may take on average; more is a fault of the counters.
+// mostFirstToken is the most plausible mean time to a first token, in seconds; more is a fault of the counters.
 const mostFirstToken = 3600
 
-// sane is v, or 0 where v is none that a server can mean: it comes from a text that
-// somebody else wrote, and goes into JSON, which has no infinity.
+// sane returns v, or 0 if v is negative, NaN or implausibly large. v comes from another program's text and goes into JSON, which has no
+// infinity.
 func sane(v float64) float64 {
 	if v > 0 && v < 1e9 {
 		return v
@@ -97,8 +95,7 @@ func sane(v float64) float64 {
 	return 0
 }
 
-// Differs says whether a differs from b by so much that whoever plans with it
-// should know.
+// Differs reports whether a differs from b by so much that a planner should know.
 func Differs(a, b api.Load) bool {
 	share := func(a, b, least float64) bool {
 		d := max(a-b, b-a)

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// firsts are so many times to the first token, of so many seconds together.
+// firsts returns a histogram of count times to the first token, of seconds in total.
 func firsts(count uint64, seconds float64) map[string]runtime.Histogram {
 	return map[string]runtime.Histogram{runtime.FirstToken: {Count: count, Sum: seconds}}
 }
@@ -42,7 +42,7 @@ func TestMeterMakesRates(t *testing.T) {
 		i.signals.GeneratedTokens = 310
 		look(api.Load{Running: 3, Waiting: 1, KVUsage: .5, TokensPerSecond: 10})
 		time.Sleep(time.Second)
-		i.signals = runtime.Signals{Running: 1, GeneratedTokens: 5, Times: firsts(1, 9)} // it has started again
+		i.signals = runtime.Signals{Running: 1, GeneratedTokens: 5, Times: firsts(1, 9)} // it has restarted
 		look(api.Load{Running: 1})
 		time.Sleep(time.Second)
 		i.signals = runtime.Signals{Running: math.Inf(1), Waiting: 1e300, KVUsage: math.NaN(), GeneratedTokens: math.Inf(1), Times: firsts(2, math.Inf(1))}
@@ -50,7 +50,7 @@ func TestMeterMakesRates(t *testing.T) {
 	})
 }
 
-// What a runtime can't mean is as good as nothing: the function counts itself.
+// Implausible metrics are ignored: the function counts itself.
 func TestMeterOfAbsurdMetrics(t *testing.T) {
 	for _, v := range []float64{-5, 1e300, math.Inf(1), math.Inf(-1), math.NaN()} {
 		synctest.Test(t, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestMeterOfWhatTheFunctionCounts(t *testing.T) {
 	})
 }
 
-// What the prefix cache has is what the runtime publishes, else what its metrics say, else what it has room for.
+// The size of the prefix cache comes from the runtime's events, else from its metrics, else it is the capacity.
 func TestMeterOfCaches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}

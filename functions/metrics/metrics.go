@@ -1,10 +1,9 @@
-// Package metrics is what GET /metrics of an instance answers: the same names
-// whatever the runtime, so that whoever picks among instances, or draws them,
-// needs to know only these.
+// Package metrics answers an instance's GET /metrics, with the same names whatever
+// the runtime, so that endpoint pickers and dashboards need only these.
 //
 // The names are those of the model server protocol of the Gateway API inference
 // extension (its proposal 003), which are vLLM's: an endpoint picker reads them
-// without being configured. They carry the label model_name.
+// without configuration. They carry the label model_name.
 //
 //	vllm:num_requests_running                  gauge      requests that generate
 //	vllm:num_requests_waiting                  gauge      requests that the runtime has queued
@@ -24,24 +23,23 @@
 //
 // Where a value comes from:
 //
-//  1. The runtime's own metrics, if it has them, asked for when we are asked, at
-//     most every 200 ms and for at most 250 ms, histograms included. A sleeper is never
-//     asked: what does not change by a sleep, sizes and what was counted, is what it said
-//     last, and it is asked before each sleep.
-//  2. Else what the proxy counts: requests in the runtime as running, none as
-//     waiting (who has no place is refused, and waits elsewhere); tokens by the length of
-//     bodies, as long as those of the last prompts that the runtime counted, and by what was
-//     generated; times of streams, those that the proxy puts together included, and of answers in
-//     which the runtime says how long it generated.
-//  3. The share of the KV cache is then tokens by capacity where the capacity is known,
-//     else requests by places, which is what a server with a fixed piece of the cache for
-//     each place has in use.
-//  4. A size that neither knows is not there: cache_config_info, max_token_capacity,
-//     lora_requests_info; and a histogram of which there is no observation. The others always
-//     are, for a picker may take an instance without one of them for broken.
+//  1. The runtime's own metrics, if it has them, read at our own scrapes, at most every
+//     200 ms and for at most 250 ms, histograms included. A sleeping runtime is never
+//     asked. Sizes and counters, which a sleep does not change, keep their last values;
+//     the runtime is asked for them before each sleep.
+//  2. Else the proxy's counts. Requests in the runtime count as running, and none as
+//     waiting: a request without a slot is refused and waits elsewhere. Tokens are the
+//     generated ones, and those of prompts, estimated from the length of bodies by the
+//     runtime's last counts. Times come from streams, including those that the proxy
+//     joins, and from answers in which the runtime reports its generation time.
+//  3. The share of the KV cache is then tokens by capacity, if that is known. Else it is
+//     requests by slots, as for a server with a fixed part of the cache for each slot.
+//  4. Unknown sizes are left out: cache_config_info, max_token_capacity,
+//     lora_requests_info; and so are histograms without observations. All others are
+//     always present, since a picker may take an instance without them for broken.
 //
-// An adapter is running only while a request that names it is in the runtime: what
-// runtimes say of adapters is often that they are loaded.
+// An adapter counts as running only while a request that names it is in the runtime:
+// runtimes often report all loaded adapters.
 //
 // The instance's own metrics are under rouse_function_.
 package metrics
@@ -61,23 +59,23 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Config of [Metrics].
+// Config configures [Metrics].
 type Config struct {
 	// Model is the label model_name.
 	Model api.ModelName
-	// Status is the instance's.
+	// Status returns the instance's status.
 	Status func() api.InstanceStatus
-	// Load is what the requests in the runtime amount to; nil: the status says all.
+	// Load returns the load of the requests in the runtime; nil: only the status counts.
 	Load func() proxy.Load
-	// Signals reads the runtime's own metrics and ends when its context does. An error
-	// means that there are none now; nil: there never are.
+	// Signals reads the runtime's own metrics and ends when its context does. An error means that there are none now; nil: there never
+	// are.
 	Signals func(context.Context) (runtime.Signals, error)
-	// Cached is how many tokens the runtime's prefix cache has, as it publishes; known is false where it does not. Nil: it never does.
+	// Cached returns the number of tokens in the runtime's prefix cache, from its events; known is false if unknown. Nil: it publishes
+	// none.
 	Cached func() (tokens int64, known bool)
 }
 
-// Metrics counts requests and answers scrapes. It is safe for many goroutines
-// and starts none.
+// Metrics counts requests and answers scrapes. It is safe for many goroutines and starts none.
 type Metrics struct {
 	handler                     http.Handler
 	requests, errors            *prometheus.CounterVec
@@ -86,7 +84,7 @@ type Metrics struct {
 	decode, request             prometheus.Histogram // one by two names
 	measured                    atomic.Bool          // a request's first token was seen
 	prompt, generated           atomic.Uint64        // tokens
-	firstTokens, firstTokenTime atomic.Uint64        // how many, and the sum in nanoseconds
+	firstTokens, firstTokenTime atomic.Uint64        // number, and sum in nanoseconds
 	protocol                    *protocol
 	state                       *stateCollector
 	cached                      func() (tokens int64, known bool)
@@ -98,7 +96,7 @@ var latencies = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5
 // perToken are in seconds: from a prefill of many tokens at once to a slow CPU.
 var perToken = []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
 
-// New makes the metrics of one instance.
+// New returns the metrics of one instance.
 func New(cfg Config) (*Metrics, error) {
 	if cfg.Status == nil || cfg.Model == "" {
 		return nil, errors.New("metrics: Config needs Status and Model")
@@ -137,7 +135,7 @@ func New(cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Register has reg collect the metrics too, as [Metrics.Handler] answers them.
+// Register also registers the metrics with reg.
 func (m *Metrics) Register(reg prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{m.requests, m.errors, m.firstByte, m.total, m.state, m.protocol} {
 		if err := reg.Register(c); err != nil {
@@ -150,11 +148,10 @@ func (m *Metrics) Register(reg prometheus.Registerer) error {
 // Handler answers scrapes, within half a second whatever the runtime does.
 func (m *Metrics) Handler() http.Handler { return m.handler }
 
-// Poll reads the runtime's own metrics, for what is remembered while it sleeps. It ends
-// within a quarter of a second, and with ctx.
+// Poll reads the runtime's own metrics, to remember them while it sleeps. It ends within a quarter of a second, and with ctx.
 func (m *Metrics) Poll(ctx context.Context) { m.protocol.scraper.look(ctx) }
 
-// MaxAdapters is how many adapters the runtime can use at once, 0 where it has not said.
+// MaxAdapters returns how many adapters the runtime can use at once, 0 if unknown.
 func (m *Metrics) MaxAdapters() int {
 	v, _ := m.protocol.read()
 	return v.MaxAdapters

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// instance is one whose numbers a test sets.
+// instance is a fake with the test's numbers.
 type instance struct {
 	status  api.InstanceStatus
 	load    proxy.Load
@@ -60,7 +60,7 @@ func scrape(t *testing.T, m *metrics.Metrics) map[string]string {
 	return samples
 }
 
-// want checks samples; names are without the label that all of the protocol have.
+// want checks samples; names lack the label that all of the protocol have.
 func want(t *testing.T, got map[string]string, samples map[string]string) {
 	t.Helper()
 	for name, value := range samples {
@@ -104,14 +104,14 @@ func TestTheRuntimesOwnNumbers(t *testing.T) {
 	}
 }
 
-// blocks are the signals of a runtime that says only how large its KV cache is.
+// blocks returns the signals of a runtime that reports only the size of its KV cache.
 func blocks(n float64) runtime.Signals {
 	s := runtime.Unknown()
 	s.BlockTokens, s.Blocks, s.Capacity, s.MaxAdapters = 1, n, n, 2
 	return s
 }
 
-// A runtime that says little: the function counts. Nothing of the protocol is missing.
+// A runtime with few metrics: the function counts. Nothing of the protocol is missing.
 func TestTheFunctionCounts(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -179,7 +179,7 @@ func TestTheRuntimeIsNotAskedTooOften(t *testing.T) {
 	})
 }
 
-// A runtime that hangs holds no scrape up; what it said last stands for a while.
+// A hanging runtime delays no scrape; its last values are used for a while.
 func TestARuntimeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &instance{status: api.InstanceStatus{State: api.Awake}, load: proxy.Load{Requests: 1}}
@@ -227,7 +227,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Adapters are running while a request names them, and not because the runtime says so.
+// Adapters count as running while a request names them, regardless of the runtime's list.
 func TestIdleAdaptersDoNotRun(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -256,7 +256,7 @@ func TestIdleAdaptersDoNotRun(t *testing.T) {
 	}
 }
 
-// A runtime that tells requests and not tokens: as many of those without an answer wait as it has queued.
+// A runtime that reports requests and not tokens: as many unanswered requests count as waiting as it has queued.
 func TestTokensThatWait(t *testing.T) {
 	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}, load: proxy.Load{Requests: 4, Tokens: 500, Queued: 3, QueuedTokens: 300}}
 	i.signals = runtime.Unknown()
@@ -266,7 +266,7 @@ func TestTokensThatWait(t *testing.T) {
 	})
 }
 
-// Asleep, sizes and totals are what the runtime said before; what runs is nothing.
+// Asleep, sizes and totals keep their last values, and nothing runs.
 func TestAsleepItRemembers(t *testing.T) {
 	i := &instance{status: api.InstanceStatus{State: api.Awake, Concurrency: 8}}
 	i.signals = runtime.Signals{

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// protocol makes the metrics of the model server protocol when they are read.
+// protocol collects the metrics of the model server protocol at each scrape.
 type protocol struct {
 	cfg     Config
 	metrics *Metrics
@@ -22,11 +22,10 @@ type protocol struct {
 	times                                              []series
 }
 
-// series is one histogram.
 type series struct {
 	name string // in runtime.Signals.Times
 	desc *prometheus.Desc
-	own  prometheus.Histogram // of what the function measures; nil: it can't
+	own  prometheus.Histogram // measured by the function; nil: not possible
 }
 
 func newProtocol(cfg Config, model prometheus.Labels, m *Metrics) *protocol {
@@ -78,7 +77,7 @@ func (p *protocol) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// read returns all values as they are now. own says whether the numbers of requests are the runtime's.
+// read returns the present values. own reports whether the numbers of requests are the runtime's.
 func (p *protocol) read() (v runtime.Signals, own bool) {
 	status := p.cfg.Status()
 	signals := runtime.Unknown()
@@ -128,5 +127,4 @@ func (p *protocol) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// count writes a number of things.
 func count(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }

@@ -10,23 +10,22 @@ import (
 
 const (
 	scrapeTimeout = 250 * time.Millisecond // no scrape of ours waits longer for the runtime's
-	scrapeEvery   = 200 * time.Millisecond // what a picker takes for fresh
-	scrapeKept    = 5 * time.Second        // how long an old answer stands in where a busy runtime gives none
+	scrapeEvery   = 200 * time.Millisecond // fresh enough for a picker
+	scrapeKept    = 5 * time.Second        // how long an old answer is used if a busy runtime gives none
 )
 
-// scraper reads the runtime's signals for all who ask.
+// scraper reads the runtime's signals for all callers.
 type scraper struct {
 	read func(context.Context) (runtime.Signals, error)
 
-	mu    sync.Mutex // guards what follows; held while the runtime is asked, so that it is asked once for many
+	mu    sync.Mutex // guards the fields below; held while the runtime is asked, so that concurrent callers share one answer
 	asked time.Time
-	given time.Time // when last was given; zero: never, or it sleeps since
+	given time.Time // when last was read; zero: never, or it slept since
 	last  runtime.Signals
-	any   bool // last was given at some time
+	any   bool // last was ever read
 }
 
-// signals returns the runtime's signals, asking it if the last answer is old.
-// found is false where there are none.
+// signals returns the runtime's signals, and reads them again if the last answer is old. found is false if there are none.
 func (s *scraper) signals() (v runtime.Signals, found bool) {
 	if s.read == nil {
 		return runtime.Unknown(), false
@@ -42,7 +41,7 @@ func (s *scraper) signals() (v runtime.Signals, found bool) {
 	return s.last, true
 }
 
-// look asks the runtime whenever it was asked last.
+// look asks the runtime regardless of the last answer's age.
 func (s *scraper) look(ctx context.Context) {
 	if s.read == nil {
 		return
@@ -63,15 +62,14 @@ func (s *scraper) ask(ctx context.Context) {
 	}
 }
 
-// forget drops what the runtime said of its load: it does not run any more, or sleeps.
+// forget drops the runtime's load: it does not run any more, or sleeps.
 func (s *scraper) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.given, s.asked = time.Time{}, time.Time{}
 }
 
-// remembered is what the runtime said last, whenever that was. What it is, how much it
-// holds and what it has counted stays true.
+// remembered returns the runtime's last answer, however old. Its sizes and counters stay true.
 func (s *scraper) remembered() runtime.Signals {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,14 +6,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// stateCollector makes gauges of the status at the time they are read.
+// stateCollector collects gauges of the status at each scrape.
 type stateCollector struct {
 	status func() api.InstanceStatus
 	state  *prometheus.Desc
 	gauges []gauge
 }
 
-// gauge is one number of the status.
 type gauge struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -50,7 +49,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector: one snapshot for all.
+// Collect implements prometheus.Collector, with one snapshot for all.
 func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.status()
 	for _, state := range []api.State{api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy, api.Gone} {

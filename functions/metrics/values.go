@@ -8,23 +8,22 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// What a runtime can mean; more is as good as nothing: what decides by it would decide
-// by a fault of somebody's.
+// The largest plausible values; a larger one is ignored, so that no decision depends on a fault of the runtime.
 const (
 	mostRequests = 1e6
 	mostTokens   = 1e15
-	mostUsage    = 1.5 // a share, and what rounding and overcommitment add
+	mostUsage    = 1.5 // a share, plus rounding and overcommitment
 )
 
-// or makes a value that can't be meant another one.
+// or replaces a value that is not plausible.
 func or(v *float64, most, otherwise float64) {
 	if !(*v >= 0 && *v <= most) { // NaN too
 		*v = otherwise
 	}
 }
 
-// values makes one of three: 1. what the runtime says now, s; 2. what it said last, of what does
-// not change while it sleeps; 3. what the function counts. A size that nobody knows stays negative.
+// values merges three sources: 1. the runtime's present answer, s; 2. its last answer, for values that a sleep does not change; 3. the
+// function's own counts. An unknown size stays negative.
 func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.Signals) runtime.Signals {
 	last := p.scraper.remembered()
 	for _, v := range []struct{ now, last *float64 }{
@@ -52,8 +51,8 @@ func (p *protocol) values(status api.InstanceStatus, load proxy.Load, s runtime.
 	return s
 }
 
-// tokens fills in how full the KV cache is, and what waits for it. Where the runtime says how
-// many requests it has queued, as many of those that have no answer count as queued.
+// tokens sets the use of the KV cache and the waiting tokens. If the runtime reports the number of its queued requests, that many of the
+// unanswered ones count as queued.
 func tokens(s *runtime.Signals, status api.InstanceStatus, load proxy.Load) {
 	queued := 0.0
 	if load.Queued > 0 {
@@ -75,11 +74,10 @@ func tokens(s *runtime.Signals, status api.InstanceStatus, load proxy.Load) {
 	}
 }
 
-// atWork are the adapters that requests use, and those that requests wait for. What a runtime
-// says of them may be old, or mean that they are loaded (vLLM fills both lists from one, and
-// does not empty them). So it counts
+// atWork returns the adapters that running requests use, and those that waiting requests need. The runtime's lists may be old, or may
+// list all loaded adapters (vLLM fills both lists from one, and does not empty them). So they count only
 //
-//  1. for the adapters of the requests that are in the runtime: whether they wait;
+//  1. for adapters of requests that are in the runtime: whether they wait;
 //  2. for adapters that the function does not know, while requests run.
 func atWork(status api.InstanceStatus, load proxy.Load, s runtime.Signals) (running, waiting []string) {
 	for _, a := range load.Adapters { // 1.

@@ -16,24 +16,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// children are the processes that Start started. mu is held while one is forked,
-// while any child is reaped and while strays are looked for: so the kinds never
-// mix, no id that was found is another's yet, and a child that has ended stays to
-// be found until the look is over, with whatever it left to us as it ended.
+// children are the processes that Start started. mu is held while one is forked, while any child is reaped, and while strays are
+// searched. So known children and strays are never confused, and no ID is reused during a search. A child that ends stays a zombie until
+// the search is over.
 var children = struct {
 	mu    sync.Mutex
 	known map[int]bool
 }{known: map[int]bool{}}
 
-// adopts says that Adopt was called: every child that is not known is a stray.
+// adopts says that Adopt was called: every unknown child is a stray.
 var adopts atomic.Bool
 
-// Adopt makes this process the parent of every descendant that loses its own
-// (a subreaper), and from now on every child that [Start] did not start is a
-// stray: it is killed when a child ends, and reaped when it ends by itself.
-// Children that are started in another way, by os/exec, must stay in our own
-// process group, which is os/exec's default: by that they are told from strays,
-// which are of other sessions and so can't enter it.
+// Adopt makes this process a subreaper: the parent of every descendant that loses its own parent. From now on every child that [Start]
+// did not start is a stray. Strays are killed when a child ends, and reaped when they end by themselves. Children of os/exec must stay
+// in our own process group, which is its default. That distinguishes them from strays, which are of other sessions and so can't enter
+// the group.
 func Adopt() error {
 	if adopts.Swap(true) {
 		return nil
@@ -42,13 +39,13 @@ func Adopt() error {
 		adopts.Store(false)
 		return fmt.Errorf("become a subreaper: %w", err)
 	}
-	ended := make(chan os.Signal, 1) // sent to by the runtime; one place: a reap sees all that ended
+	ended := make(chan os.Signal, 1) // sent to by the Go runtime; room for one, since one reap handles all ended processes
 	signal.Notify(ended, syscall.SIGCHLD)
-	go func() { // for as long as the process lives, see the package comment
+	go func() { // for the life of the process, see the package comment
 		for range ended {
 			pids, err := listed()
 			if err != nil {
-				pids, _ = walked() // who is missed is reaped with the next one
+				pids, _ = walked() // a missed one is reaped with the next
 			}
 			reapStrays(pids)
 		}
@@ -67,11 +64,9 @@ func reapStrays(pids []int) {
 	}
 }
 
-// lookAgain is the pause before /proc is read again after it could not be.
 const lookAgain = 10 * time.Millisecond
 
-// sweepStrays kills and reaps every stray until none is left: one that dies
-// hands its own children to us.
+// sweepStrays kills and reaps strays until none is left: the children of a killed one become ours.
 func sweepStrays() {
 	if !adopts.Load() {
 		return
@@ -79,7 +74,7 @@ func sweepStrays() {
 	for {
 		killed, err := killStrays()
 		switch {
-		case err != nil: // of files, for one, there may be none left to open
+		case err != nil: // for example, no file descriptor may be left
 			time.Sleep(lookAgain)
 		case len(killed) == 0:
 			return
@@ -92,14 +87,14 @@ func sweepStrays() {
 	}
 }
 
-// killStrays kills the strays that there are, and returns them. Where it returns
-// none, there were none when it began, and so nothing that could make one:
+// killStrays kills the present strays, and returns them. If it returns none, there
+// were none when it began, and so no process that could create one:
 //
-//  1. It kills those in the kernel's own list of our children as long as it finds
-//     new ones there. The list is read so fast that who forks and ends, again and
-//     again, is caught; but it may miss one while others come and go.
-//  2. Then it walks over /proc, which misses none that is there from the beginning to
-//     the end of the walk. Every child is: none is reaped meanwhile.
+//  1. It kills the children in the kernel's own list until it finds no new ones. The
+//     list is read fast enough to catch processes that fork and end again and again.
+//     But it may miss one while others come and go.
+//  2. Then it walks over /proc, which finds every process that exists during the whole
+//     walk. Every child does: none is reaped meanwhile.
 func killStrays() (killed []int, err error) {
 	children.mu.Lock()
 	defer children.mu.Unlock()
@@ -123,8 +118,8 @@ func killStrays() (killed []int, err error) {
 	return killed, err
 }
 
-// end kills a stray, with its group where that is not a child's of Start: a group
-// is killed at one moment, whoever forks in it. The caller holds children.mu.
+// end kills a stray together with its group, unless that belongs to a child of Start: a signal to the group is atomic, even if a member
+// forks. The caller holds children.mu.
 func end(pid int) {
 	if group, err := unix.Getpgid(pid); err == nil && group > 1 && !children.known[group] {
 		_ = syscall.Kill(-group, syscall.SIGKILL)
@@ -132,15 +127,15 @@ func end(pid int) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// stray says whether a child of ours is one that Start did not start and that is
-// not in our group; a zombie has its group still. The caller holds children.mu.
+// stray reports whether a child of ours was not started by Start and is not in our group; a zombie still has its group. The caller holds
+// children.mu.
 func stray(pid int) bool {
 	group, err := unix.Getpgid(pid)
 	return err == nil && !children.known[pid] && group != syscall.Getpgrp()
 }
 
-// listed are our children as the kernel lists them, thread by thread. It may miss
-// some that are there. Not every kernel has the lists (CONFIG_PROC_CHILDREN).
+// listed returns our children from the kernel's lists, one per thread. It may miss some. Not every kernel has the lists
+// (CONFIG_PROC_CHILDREN).
 func listed() (pids []int, err error) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -163,14 +158,13 @@ func listed() (pids []int, err error) {
 	return pids, nil
 }
 
-// walked are our children as a walk over /proc finds them.
+// walked returns our children, found by a walk over /proc.
 func walked() ([]int, error) {
 	of, err := family()
 	return of[os.Getpid()], err
 }
 
-// family maps each process to its children. It reads the whole of /proc. With an
-// error it is what could be read.
+// family maps each process to its children. It reads all of /proc. With an error, it returns the part that it could read.
 func family() (map[int][]int, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -195,9 +189,9 @@ func family() (map[int][]int, error) {
 	return of, failed
 }
 
-// descent are a process and its descendants, as far as /proc can be read.
+// descent returns a process and its descendants, as far as /proc is readable.
 func descent(pid int) []int {
-	of, _ := family() // what can be read counts
+	of, _ := family() // a partial result suffices
 	pids := []int{pid}
 	for k := 0; k < len(pids); k++ {
 		pids = append(pids, of[pids[k]]...)
@@ -205,11 +199,10 @@ func descent(pid int) []int {
 	return pids
 }
 
-// gone says that a file of /proc can't be read because its process has ended.
+// gone reports whether a file of /proc can't be read because its process has ended.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// parentOf reads the fourth field of /proc/PID/stat: "PID (name) state parent …".
-// The name may hold anything, brackets too.
+// parentOf reads the fourth field of /proc/PID/stat: "PID (name) state parent …". The name may hold anything, even parentheses.
 func parentOf(pid string, buf []byte) (int, error) {
 	f, err := os.Open("/proc/" + pid + "/stat")
 	if err != nil {

@@ -8,12 +8,10 @@ import (
 	"time"
 )
 
-// clockTick is the unit of times in /proc/PID/stat; Linux shows every program the
-// same one (USER_HZ), whatever its kernel counts in.
+// clockTick is the unit of times in /proc/PID/stat; Linux shows every program the same one (USER_HZ), whatever the kernel's tick.
 const clockTick = time.Second / 100
 
-// CPU is the processor time that the child and its descendants have used, those
-// that have ended not counted: it can shrink. It reads /proc.
+// CPU returns the processor time that the child and its living descendants have used; it can shrink when one ends. It reads /proc.
 func (p *Process) CPU() (time.Duration, error) {
 	var total time.Duration
 	found := false
@@ -30,15 +28,14 @@ func (p *Process) CPU() (time.Duration, error) {
 	return total, nil
 }
 
-// timesOf reads the fourteenth and fifteenth field of /proc/PID/stat: the time in
-// the program and in the kernel.
+// timesOf reads the fourteenth and fifteenth field of /proc/PID/stat: the user and the system time.
 func timesOf(pid int, buf []byte) (time.Duration, bool) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, false
 	}
 	defer f.Close()
-	n, _ := f.Read(buf) // what was read counts
+	n, _ := f.Read(buf) // a partial read suffices
 	fields := bytes.Fields(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n])
 	if len(fields) < 13 {
 		return 0, false

@@ -12,10 +12,9 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// GPUMemory is what a process and its descendants hold of the GPU of which they hold most, as nvidia-smi
-// says. found is false where it names none of them: they hold nothing, or it does not see them,
-// which depends on the driver in a container. It returns when ctx ends, whether
-// nvidia-smi has ended or hangs in its driver, where nothing ends it.
+// GPUMemory returns the memory that a process and its descendants hold of the GPU of which they hold most, according to nvidia-smi.
+// found is false if nvidia-smi lists none of them: they hold nothing, or it can't see them, which depends on the driver in a container.
+// It returns when ctx ends, even if nvidia-smi hangs in its driver, where nothing can end it.
 func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err error) {
 	cmd := exec.CommandContext(ctx, "nvidia-smi", "--query-compute-apps=pid,gpu_uuid,used_gpu_memory", "--format=csv,noheader,nounits")
 	cmd.WaitDelay = 100 * time.Millisecond
@@ -23,8 +22,8 @@ func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err er
 		text []byte
 		err  error
 	}
-	ended := make(chan output, 1) // one place: nobody may wait any more
-	go func() {                   // not waited for where it hangs
+	ended := make(chan output, 1) // buffered: there may be no receiver any more
+	go func() {                   // not awaited if it hangs
 		text, err := cmd.Output()
 		ended <- output{text, err}
 	}()
@@ -33,7 +32,7 @@ func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err er
 	case out = <-ended:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil { // that it was killed says less
+	if ctx.Err() != nil { // says more than that it was killed
 		out.err = context.Cause(ctx)
 	}
 	if out.err != nil {
@@ -43,7 +42,7 @@ func GPUMemory(ctx context.Context, pid int) (held api.Bytes, found bool, err er
 	return held, found, nil
 }
 
-// heldBy reads lines of "pid, UUID of a GPU, MiB". One that says no number, as "[N/A]", counts nothing.
+// heldBy reads lines of "pid, UUID of a GPU, MiB". A line without a number, such as "[N/A]", counts as 0.
 func heldBy(lines string, pids []int) (most api.Bytes, found bool) {
 	on := make(map[string]api.Bytes)
 	for line := range strings.Lines(lines) {

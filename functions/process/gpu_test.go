@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// smi puts a program into PATH that is called nvidia-smi.
+// smi puts a program called nvidia-smi into PATH.
 func smi(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -24,7 +24,7 @@ func smi(t *testing.T, script string) {
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
-// TestGPUMemory: of a process and its descendants, nobody else's; the device that has most; nothing that is no amount.
+// TestGPUMemory: a process and its descendants count, on the device where they hold most; invalid lines do not count.
 func TestGPUMemory(t *testing.T) {
 	pid := os.Getpid()
 	for _, tt := range []struct {

@@ -7,15 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endWait is how long a process that was killed is waited for before it is looked
-// for again, in milliseconds.
+// endWait is how long, in milliseconds, the end of a killed process is awaited.
 const endWait = 1000
 
-// Held is a process that is no child of ours, held so that no other one is taken
-// for it when its id is used again.
+// Held refers to a process that is no child of ours, and never to a later process with the same ID.
 type Held struct{ fd int }
 
-// Hold holds a process.
+// Hold returns a handle to the process with that ID; the caller must close it.
 func Hold(pid int) (*Held, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -24,8 +22,7 @@ func Hold(pid int) (*Held, error) {
 	return &Held{fd}, nil
 }
 
-// Kill kills the process and waits up to a second for its end. It says whether
-// there was one that could be killed.
+// Kill kills the process and blocks for up to a second until it has ended. It reports whether the signal could be sent.
 func (h *Held) Kill() bool {
 	if unix.PidfdSendSignal(h.fd, syscall.SIGKILL, nil, 0) != nil {
 		return false
@@ -34,10 +31,10 @@ func (h *Held) Kill() bool {
 	return true
 }
 
-// Ended says whether the process has ended, or does so within a second.
+// Ended reports whether the process has ended, or does so within a second.
 func (h *Held) Ended() bool { return h.wait(endWait) }
 
-// Close lets the process go. It is used no more afterwards.
+// Close releases the handle, which must not be used afterwards.
 func (h *Held) Close() { _ = unix.Close(h.fd) } // nothing was written to it
 
 func (h *Held) wait(ms int) bool {

@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// Log keeps the last lines of output, whoever wrote them, and passes them on to
-// those who follow. The zero value keeps nothing: see [NewLog].
+// Log keeps the last lines of output and passes them on to followers. The zero value keeps nothing: see [NewLog].
 type Log struct {
 	echo io.Writer
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	lines     []string   // a ring once it is full
-	next      int        // where the next line goes in a full ring
+	next      int        // index of the next line in a full ring
 	marked    int        // lines since the mark
 	followers map[chan string]bool
 }
@@ -23,17 +22,16 @@ type Log struct {
 // followerQueue is how many lines a follower may lag behind before it loses some.
 const followerQueue = 256
 
-// NewLog makes a log of the last keep lines. Each line also goes to echo, if
-// that is not nil: a slow echo slows the writer.
+// NewLog returns a log of the last keep lines. Each line also goes to echo, if that is not nil: a slow echo slows the writer.
 func NewLog(keep int, echo io.Writer) *Log {
 	return &Log{echo: echo, lines: make([]string, 0, keep), followers: map[chan string]bool{}}
 }
 
-// Write adds one line. Its signature is that of [Spec.Lines].
+// Write adds one line. Its signature fits [Spec.Lines].
 func (l *Log) Write(line []byte) {
 	s := string(line)
 	if l.echo != nil {
-		_, _ = io.WriteString(l.echo, s+"\n") // nobody to tell
+		_, _ = io.WriteString(l.echo, s+"\n") // nobody to report it to
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +45,7 @@ func (l *Log) Write(line []byte) {
 	for f := range l.followers {
 		select {
 		case f <- s:
-		default: // it is too slow: it loses this line, the runtime goes on
+		default: // too slow: the follower loses the line, the runtime goes on
 		}
 	}
 }
@@ -67,23 +65,22 @@ func (l *Log) tail(n int) []string {
 	return all
 }
 
-// Mark is called when another process begins to write: what the one before it
-// said explains nothing of it.
+// Mark is called when another process begins to write: earlier output does not explain its failures.
 func (l *Log) Mark() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.marked = 0
 }
 
-// Message is at most the last n lines since the mark as one text, for an error message.
+// Message returns the last n lines since the mark, or fewer, as one text for an error message.
 func (l *Log) Message(n int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.tail(min(n, l.marked)), "\n")
 }
 
-// Follow gives f the last n lines and then each new one, until ctx ends or f
-// fails, whose error it returns. A follower that lags far behind loses lines.
+// Follow calls f with the last n lines and then each new one, until ctx ends or f fails, whose error it returns. A follower that lags
+// far behind loses lines.
 func (l *Log) Follow(ctx context.Context, n int, f func(line string) error) error {
 	fresh := make(chan string, followerQueue) // sent to by Write; never closed
 	l.mu.Lock()

@@ -6,23 +6,22 @@ import (
 	"strconv"
 )
 
-// looks is how many looks must find nothing before nothing is believed to be there.
+// looks is how many searches in a row must find nothing.
 const looks = 3
 
-// KillMarked kills every process that was started with mark, "KEY=VALUE", in its
-// environment, and returns once none is left that may be killed. Children inherit
-// an environment, so it reaches what has left every group and every parent; it
-// does not reach who was started with an environment of its own. Who calls it is spared.
+// KillMarked kills every process that was started with mark, "KEY=VALUE", in its environment, except the caller, and blocks until none
+// is left that may be killed. Children inherit an environment, so it reaches processes that left their group and parent, but not one
+// that was started with another environment.
 //
-// It looks until several looks find nothing: they are no children of ours, and one
-// that forks and ends while we look can be missed, with the child that it leaves.
+// It searches until several searches find nothing. These are no children of ours, so a process that forks and ends during a search can
+// be missed, with its child.
 func KillMarked(mark string) {
 	for quiet := 0; quiet < looks; quiet++ {
 		dir, err := os.Open("/proc")
 		if err != nil {
 			return
 		}
-		names, _ := dir.Readdirnames(-1) // what was read counts, also when it is not all
+		names, _ := dir.Readdirnames(-1) // a partial list suffices
 		dir.Close()
 		for _, name := range names {
 			if pid, err := strconv.Atoi(name); err == nil && pid != os.Getpid() && killMarked(pid, mark) {
@@ -32,9 +31,8 @@ func KillMarked(mark string) {
 	}
 }
 
-// killMarked kills a process if it bears the mark and says whether it did. The
-// process is held by a descriptor before it is looked at, so that no other one
-// can have its id by then.
+// killMarked kills a process if it bears the mark, and reports whether it did. It opens a handle before it reads the environment, so
+// that the ID can't have been reused.
 func killMarked(pid int, mark string) bool {
 	held, err := Hold(pid)
 	if err != nil {
@@ -48,7 +46,7 @@ func killMarked(pid int, mark string) bool {
 	return held.Kill()
 }
 
-// marked says whether an environment, as the kernel shows it, holds the pair.
+// marked reports whether an environment, in the kernel's format, holds the pair.
 func marked(env []byte, pair string) bool {
 	for _, kv := range bytes.Split(env, []byte{0}) {
 		if string(kv) == pair {

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// A mark finds what has left every group and every parent, and nothing else.
+// A mark finds processes that have left every group and every parent, and nothing else.
 func TestKillMarked(t *testing.T) {
 	const mark = "PROCESS_MARK=1"
 	dir := t.TempDir()

@@ -12,15 +12,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// leastShared is the size from which a file that is mapped counts as shared: weights, not programs.
+// leastShared is the least size of a mapped file that counts as shared: weights, not programs.
 const leastShared = 16 * api.MiB
 
-// Memory is the memory that the child and its descendants occupy: the
-// proportional set size, in which a page that n processes share counts 1/n; but for
-// the largest file that they map only to read, shared, such as packed weights: all of it that is in memory counts, whoever
-// else maps it, and shared says how much that is. It
-// reads /proc and takes the longer the more memory there is; call it off any path
-// that somebody waits on. A process that ends meanwhile counts nothing.
+// Memory returns the memory that the child and its descendants occupy: their proportional set size, in which a page that n processes
+// share counts 1/n. The exception is the largest file that they map shared and read-only, such as packed weights. All of its pages in
+// memory count, whoever else maps it, and shared is their size. Memory reads /proc and takes longer the more memory there is; don't call
+// it where a request waits. A process that ends meanwhile counts nothing.
 func (p *Process) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	found := false
 	files := map[string]mapped{}
@@ -44,11 +42,11 @@ func (p *Process) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	return all, shared, nil
 }
 
-// mapped is what processes have in memory of a file: whole is the most that one of them has, ours their share of it.
+// mapped is the resident size of a file: whole is the largest size in one process, ours the processes' proportional share.
 type mapped struct{ whole, ours api.Bytes }
 
-// proportional adds up the lines "Pss: N kB" of a process's mappings, and notes in files those that are files, shared and only
-// read, by device and inode.
+// proportional adds up the lines "Pss: N kB" of a process's mappings. It records shared, read-only file mappings in files, by device and
+// inode.
 func proportional(pid int, files map[string]mapped) (sum api.Bytes, ok bool) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {

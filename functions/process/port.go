@@ -12,17 +12,16 @@ import (
 	"sync"
 )
 
-// The ports for servers that are started here: above those of well-known servers, below those that Kubernetes gives
-// to Services on nodes, and below those that the kernel gives to who asks for any.
+// The range of ports for servers that are started here. It lies above the ports of well-known servers, below Kubernetes' node ports, and
+// below the kernel's ephemeral ports.
 const (
 	firstPort = 10240
 	lastPort  = 29999
 )
 
-// drawn is how many ports are drawn before it is given up.
 const drawn = 200
 
-// reserved holds the ports that this process drew last: as many as it can have servers at once, and more.
+// reserved holds the last ports that this process drew: more than it can have servers at once.
 var reserved struct {
 	mu   sync.Mutex
 	keep []io.Closer
@@ -30,9 +29,9 @@ var reserved struct {
 
 const mostReserved = 4
 
-// FreePort finds a port of 127.0.0.1 that nobody listens on, for a process that is to be started. It may take long to
-// listen there, and who listens in its place would get its requests: so the port is none that the kernel gives
-// to others, and no other process of Rouse gets it while this one lives and draws few more.
+// FreePort returns a port of 127.0.0.1 that nobody listens on, for a process that is to be started. That process may begin to listen
+// much later, and another listener would get its requests. So the port is not an ephemeral one, and no other process of Rouse gets it
+// while this one lives, unless this one draws several more.
 func FreePort() (string, error) {
 	var last error
 	for range drawn {
@@ -45,7 +44,7 @@ func FreePort() (string, error) {
 	return "", fmt.Errorf("find a free port: %w", last)
 }
 
-// draw draws a port below those of the kernel, and reserves it.
+// draw draws a port below the kernel's ephemeral ones, and reserves it.
 func draw(kernel int) (int, error) {
 	port := 0
 	if most := min(lastPort+1, kernel); most-firstPort >= 1000 {
@@ -71,7 +70,7 @@ func draw(kernel int) (int, error) {
 	return port, nil
 }
 
-// kernelPorts is the first of the ports that the kernel gives to who asks for any.
+// kernelPorts returns the first ephemeral port.
 func kernelPorts() int {
 	raw, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if fields := strings.Fields(string(raw)); err == nil && len(fields) == 2 {

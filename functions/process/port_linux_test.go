@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFreePort: a port is none that the kernel gives to who asks for any, and that another process has reserved is not drawn.
+// TestFreePort: a port is not an ephemeral one, and one that another process has reserved is not drawn.
 func TestFreePort(t *testing.T) {
 	if kernelPorts() < lastPort {
 		t.Skip("net.ipv4.ip_local_port_range leaves few ports: this kernel gives them to who asks for any")

@@ -7,5 +7,5 @@ import (
 	"strings"
 )
 
-// reserve holds nothing: there are no abstract sockets.
+// reserve does nothing: there are no abstract sockets.
 func reserve(int) (io.Closer, error) { return io.NopCloser(strings.NewReader("")), nil }

@@ -11,45 +11,43 @@ import (
 	"time"
 )
 
-// maxLine is the length in bytes at which a line of output is broken in two.
+// maxLine is the length in bytes at which a line of output is split.
 const maxLine = 8 << 10
 
-// outputGrace is how long output is read after the child is gone: only a
-// descendant that could not be killed still holds the pipe then.
+// outputGrace is how long output is read after the child is gone. Only a descendant that could not be killed still holds the pipe then.
 const outputGrace = 200 * time.Millisecond
 
-// Spec says what to start.
+// Spec is the description of a child to start.
 type Spec struct {
-	// Path is the program, with a slash in it or to be found in PATH.
+	// Path is the program: a path with a slash, or a name to be found in PATH.
 	Path string
 	// Args follow the program's name.
 	Args []string
-	// Env is the whole environment as "KEY=VALUE". Values may be secrets: nothing here prints them.
+	// Env is the whole environment as "KEY=VALUE". Values may be secrets: this package never prints them.
 	Env []string
 	// Dir is the working directory; empty: ours.
 	Dir string
 	// Stdin is the child's standard input; nil: it is empty. The caller closes its own end.
 	Stdin *os.File
-	// Outlives says that the child lives on when we die. Else it is killed (Linux only).
+	// Outlives lets the child live on when we die. Else the kernel kills it (Linux only).
 	Outlives bool
-	// Lines gets each line of stdout and stderr, without its end, from one
-	// goroutine; it must not keep the slice. Nil: output is dropped.
+	// Lines receives each line of stdout and stderr, without its end, from one goroutine; it must not keep the slice. Nil: output is
+	// dropped.
 	Lines func(line []byte)
 }
 
-// Process is a child that was started.
+// Process is a started child.
 type Process struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed by watch once nothing of the child remains
 
 	status string // how it ended; written by watch before exited is closed
 
-	mu   sync.Mutex // guards dead, so that no signal is sent to an id that was given back
+	mu   sync.Mutex // guards dead, so that no signal is sent to a reused ID
 	dead bool
 }
 
-// Start starts a child. It returns once the child runs its program, or with an
-// error that says why it can't.
+// Start starts a child. It returns once the child runs its program, or with an error that says why it can't.
 func Start(spec Spec) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -57,7 +55,7 @@ func Start(spec Spec) (*Process, error) {
 	}
 	cmd := exec.Command(spec.Path, spec.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, w, w
-	if spec.Stdin != nil { // a nil *os.File is no nil io.Reader
+	if spec.Stdin != nil { // a nil *os.File would be a non-nil io.Reader
 		cmd.Stdin = spec.Stdin
 	}
 	cmd.SysProcAttr = attributes(spec.Outlives)
@@ -77,14 +75,13 @@ func Start(spec Spec) (*Process, error) {
 	return p, nil
 }
 
-// PID is the child's process id, and the id of its group.
+// PID returns the child's process ID, which is also the ID of its group.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed once the child, its group and its output are at their end.
+// Exited returns a channel that is closed once the child, its group and its output have ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Status says how the child ended, such as "exit status 3" or "signal: killed".
-// It is empty before [Process.Exited] is closed.
+// Status says how the child ended, such as "exit status 3" or "signal: killed". It is empty before [Process.Exited] is closed.
 func (p *Process) Status() string {
 	select {
 	case <-p.exited:
@@ -94,8 +91,7 @@ func (p *Process) Status() string {
 	}
 }
 
-// Stop asks the child's group to end with SIGTERM, kills it after grace and
-// returns once it is gone. A grace of 0 kills at once.
+// Stop sends SIGTERM to the child's group, kills it after grace, and blocks until it is gone. A grace of 0 kills at once.
 func (p *Process) Stop(grace time.Duration) {
 	if grace > 0 {
 		p.signal(syscall.SIGTERM)
@@ -114,16 +110,16 @@ func (p *Process) Stop(grace time.Duration) {
 // Kill kills the child's group and returns at once.
 func (p *Process) Kill() { p.signal(syscall.SIGKILL) }
 
-// signal reaches the whole group, as long as its id is ours.
+// signal signals the whole group, while its ID is ours.
 func (p *Process) signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.dead {
-		_ = syscall.Kill(-p.PID(), sig) // ESRCH: it is gone, which is what was wanted
+		_ = syscall.Kill(-p.PID(), sig) // ESRCH: it has already gone
 	}
 }
 
-// watch waits for the child's end and clears up after it.
+// watch waits for the child's end and cleans up after it.
 func (p *Process) watch(output *os.File, lines <-chan struct{}) {
 	err := p.reap()
 	var exit *exec.ExitError
@@ -142,7 +138,7 @@ func (p *Process) watch(output *os.File, lines <-chan struct{}) {
 	close(p.exited)
 }
 
-// readLines gives each line of r to lines until the end of r.
+// readLines calls lines with each line of r until the end of r.
 func readLines(r *os.File, lines func([]byte)) {
 	br := bufio.NewReaderSize(r, maxLine)
 	for {

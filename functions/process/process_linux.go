@@ -13,7 +13,7 @@ import (
 var thread = sync.OnceValue(func() chan<- func() {
 	work := make(chan func()) // never closed
 	go func() {
-		runtime.LockOSThread() // and never unlocked: a locked goroutine's thread dies with it
+		runtime.LockOSThread() // never unlocked: a locked goroutine's thread ends with it
 		for f := range work {
 			f()
 		}
@@ -28,8 +28,7 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// attributes put a child in a session, and so a group, of its own: nothing of it
-// can enter our group.
+// attributes put a child in its own session, and so in its own group: none of its descendants can enter our group.
 func attributes(outlives bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if outlives {
@@ -38,10 +37,10 @@ func attributes(outlives bool) *syscall.SysProcAttr {
 	return a
 }
 
-// spawn starts cmd on the permanent thread and enters it among the known children.
+// spawn starts cmd on the permanent thread and adds it to the known children.
 func spawn(cmd *exec.Cmd) error {
 	return onThread(func() error {
-		children.mu.Lock() // across the fork: a sweep must not meet a child that is not entered yet
+		children.mu.Lock() // across the fork: a sweep must not find a child that is not known yet
 		defer children.mu.Unlock()
 		if err := cmd.Start(); err != nil {
 			return err
@@ -51,8 +50,7 @@ func spawn(cmd *exec.Cmd) error {
 	})
 }
 
-// reap waits for the child's end and kills its group while the zombie still
-// holds the id, so that no other group can have it.
+// reap waits for the child's end and kills its group while the zombie still holds the ID, so that no other group can have it.
 func (p *Process) reap() error {
 	for unix.Waitid(unix.P_PID, p.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -63,5 +61,5 @@ func (p *Process) reap() error {
 	children.mu.Lock()
 	defer children.mu.Unlock()
 	delete(children.known, p.PID())
-	return p.cmd.Wait() // at once: it has ended
+	return p.cmd.Wait() // returns at once: it has ended
 }

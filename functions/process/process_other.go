@@ -17,8 +17,8 @@ func attributes(bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid
 
 func spawn(cmd *exec.Cmd) error { return cmd.Start() }
 
-// reap kills the group once the child is reaped: without waitid's WNOWAIT the
-// id might by then belong to another group, if the system reuses ids that fast.
+// reap kills the group once the child is reaped. Without waitid's WNOWAIT the ID might by then belong to another group, if the system
+// reuses IDs that fast.
 func (p *Process) reap() error {
 	err := p.cmd.Wait()
 	p.mu.Lock()
@@ -30,7 +30,7 @@ func (p *Process) reap() error {
 
 func sweepStrays() {}
 
-// descent knows the process alone.
+// descent returns the process alone.
 func descent(pid int) []int { return []int{pid} }
 
 // Adopt is supported on Linux only.

@@ -21,8 +21,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// TestMain is also the program that tests start: a fake runtime, or a shim,
-// which is a supervisor that adopts strays and starts a fake runtime.
+// TestMain also runs the programs that tests start: a fake runtime, or a shim, which is a supervisor that adopts strays and starts a
+// fake runtime.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROCESS_TEST") {
 	case "runtime":
@@ -57,8 +57,7 @@ func shim(args []string, end *os.File) int {
 	return 0
 }
 
-// employer adopts, and starts programs by os/exec while children of Start come
-// and go: the sweeps must not touch them.
+// employer adopts, and starts programs by os/exec while children of Start come and go: the sweeps must not touch them.
 func employer() int {
 	if err := process.Adopt(); err != nil {
 		fmt.Println(err)
@@ -91,8 +90,7 @@ func employer() int {
 	return 0
 }
 
-// agent starts a shim, prints its id and waits for its end: it stands for
-// whoever starts functions on a node.
+// agent starts a shim, prints its id and waits for its end: it stands for the process that starts functions on a node.
 func agent(args []string) int {
 	if err := process.Adopt(); err != nil {
 		fmt.Println(err)
@@ -130,7 +128,7 @@ func ids(t *testing.T, path string) []int {
 	return out
 }
 
-// alive says whether a process runs; a zombie does not.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -140,7 +138,7 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(rest, "Z") && !strings.HasPrefix(rest, "X")
 }
 
-// eventually polls the world outside, which can't tell us.
+// eventually polls a condition outside of this process.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -201,7 +199,7 @@ func TestStopKillsWhoIgnoresSIGTERM(t *testing.T) {
 	}
 }
 
-// A grandchild in the runtime's group dies with the runtime, by whatever it dies.
+// A grandchild in the runtime's group dies with the runtime, whatever the cause.
 func TestGroupDiesWithTheRuntime(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pids")
 	p, err := process.Start(runtimeSpec(nil, "-pids", file, "-grandchild", "group"))
@@ -216,7 +214,7 @@ func TestGroupDiesWithTheRuntime(t *testing.T) {
 	eventually(t, "the grandchild dies", func() bool { return !alive(pids[1]) })
 }
 
-// startShim starts a shim through us, a subreaper as the node agent is one.
+// startShim starts a shim as a child of this process, a subreaper like the node agent.
 func startShim(t *testing.T, kind string) (cmd *exec.Cmd, end func(), pids []int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pids")
@@ -232,8 +230,7 @@ func startShim(t *testing.T, kind string) (cmd *exec.Cmd, end func(), pids []int
 	return cmd, func() { _, _ = in.Write([]byte("end\n")) }, ids(t, file)
 }
 
-// A shim that adopts leaves nothing: neither a grandchild in a session of its
-// own nor one whose parent ended long ago.
+// A shim that adopts leaves nothing: neither a grandchild in its own session nor one whose parent ended long ago.
 func TestShimSweepsStrays(t *testing.T) {
 	for _, kind := range []string{"group", "session", "orphan"} {
 		t.Run(kind, func(t *testing.T) {
@@ -265,8 +262,7 @@ func TestKilledShim(t *testing.T) {
 	eventually(t, "the runtime dies with its shim", func() bool { return !alive(pids[0]) })
 }
 
-// The shim gets SIGKILL and whoever started it adopts: nothing is left, not
-// even a grandchild in its own session.
+// The shim gets SIGKILL and its parent adopts: nothing is left, not even a grandchild in its own session.
 func TestKilledShimBelowAnAgent(t *testing.T) {
 	for _, kind := range []string{"group", "session", "orphan"} {
 		t.Run(kind, func(t *testing.T) {

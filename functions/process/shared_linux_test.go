@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// TestSharedFilesAreFound: a file that is mapped shared and only read is told apart from all other memory, and counts as far as it
-// is in memory.
+// TestSharedFilesAreFound: a file that is mapped shared and read-only is counted apart from all other memory, as far as it is resident.
 func TestSharedFilesAreFound(t *testing.T) {
 	const size = 32 << 20
 	path := filepath.Join(t.TempDir(), "weights")

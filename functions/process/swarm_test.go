@@ -16,11 +16,11 @@ import (
 	"github.com/rouse-dev/rouse/functions/process"
 )
 
-// rounds is how often each way of ending is tried: what it looks for is a race.
+// rounds is how often each way of ending is tried, to find races.
 const rounds = 3
 
-// A runtime's descendants leave its group, its session and every parent, ignore
-// signals, and fork while they are killed. However the end comes, none is left.
+// A runtime's descendants leave its group, its session and every parent, ignore signals, and fork while they are killed. However the end
+// comes, none is left.
 func TestSwarm(t *testing.T) {
 	for _, way := range []struct {
 		name, as string
@@ -42,7 +42,7 @@ func TestSwarm(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			for range rounds {
 				file := filepath.Join(t.TempDir(), "pids")
-				t.Cleanup(func() { process.KillMarked("SWARM=" + file) }) // where the test fails
+				t.Cleanup(func() { process.KillMarked("SWARM=" + file) }) // if the test fails
 				cmd := exec.Command(os.Args[0], "-pids", file, "-grandchild", "swarm")
 				cmd.Env = append(os.Environ(), "PROCESS_TEST="+way.as)
 				in, err := cmd.StdinPipe()
@@ -72,7 +72,7 @@ func TestSwarm(t *testing.T) {
 				if err := cmd.Wait(); err != nil {
 					t.Fatal(err)
 				}
-				for range 3 { // one look may miss who forks and ends
+				for range 3 { // one search may miss a process that forks and ends
 					if left, err := functionstest.Swarm(file); err != nil || len(left) > 0 {
 						t.Fatalf("processes are left: %v, %v", left, err)
 					}

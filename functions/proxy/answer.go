@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	smallBuffer = 4 << 10  // what streams begin with
-	largeBuffer = 32 << 10 // the longest event that is kept back until it is whole
+	smallBuffer = 4 << 10  // the first buffer of a stream
+	largeBuffer = 32 << 10 // the longest event that is buffered whole
 )
 
-// serverBuffer is what package net/http keeps of a small answer until the handler returns, with room to spare.
+// serverBuffer is the size up to which package net/http buffers an answer until the handler returns, with room to spare.
 const serverBuffer = 2 << 10
 
-// usageTail is how much of one part of an answer is seen again with the next:
-// its usage may lie across.
+// usageTail is the number of bytes of a part that are read again with the next one, for a usage object that spans both.
 const usageTail = 512
 
-// pass passes an answer on that is no stream of events. With hold, what fits
-// into one buffer is read to its end before anything is sent.
+// pass passes on an answer that is not a stream of events. With hold, an answer that fits into one buffer is read to its end before
+// anything is sent.
 func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	from := relay.NewSource(ctx, moving{x, resp}, largeBuffer, largeBuffer, nil)
 	defer from.Close()
@@ -69,7 +68,7 @@ func (x *exchange) pass(ctx context.Context, resp *http.Response, hold bool) {
 	}
 }
 
-// read reads a part of the answer and tells the gate that the runtime moves.
+// read reads a part of the answer and tells the gate that the runtime makes progress.
 func (x *exchange) read(resp *http.Response, p []byte) (int, error) {
 	n, err := resp.Body.Read(p)
 	if n > 0 {
@@ -78,10 +77,10 @@ func (x *exchange) read(resp *http.Response, p []byte) (int, error) {
 	return n, err
 }
 
-// maxFailure bounds the failures that are put into other words.
+// maxFailure bounds the size of failures that are rewritten.
 const maxFailure = 1 << 20
 
-// failure passes a failure of the runtime's on, as clients know failures.
+// failure passes on a failure of the runtime, rewritten as an error that clients know.
 func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxFailure+1))
 	if err != nil {
@@ -99,14 +98,14 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 		x.refuse(api.Errorf(http.StatusServiceUnavailable, api.CodeBusy, "the model server is busy: try again later").WithRetryAfter(time.Second))
 		return
 	}
-	if len(raw) > maxFailure { // nobody's error body; it stays what it is
+	if len(raw) > maxFailure { // not an error body: pass it on unchanged
 		resp.Body = readCloser{io.MultiReader(bytes.NewReader(raw), resp.Body), resp.Body}
 		x.pass(ctx, resp, false)
 		return
 	}
 	text := x.proxy.cfg.Dialect.Failure(x.r.URL.Path, resp.StatusCode, raw)
 	if !bytes.Equal(text, raw) {
-		if resp.StatusCode >= http.StatusInternalServerError { // its own words were taken out
+		if resp.StatusCode >= http.StatusInternalServerError { // its text was removed for the client
 			x.log("runtime answers an error", fmt.Errorf("%s: %.500q", resp.Status, raw))
 		}
 		resp.Header.Set("Content-Type", "application/json")
@@ -119,13 +118,13 @@ func (x *exchange) failure(ctx context.Context, resp *http.Response) {
 	x.write(text)
 }
 
-// busy says whether a status means that the request may have an answer later. A runtime that says so for want of room has not begun
-// with the request; one that has nothing else to do means something else, which is the client's to know.
+// busy reports whether a status invites a retry. A busy runtime that answers so has not begun with the request. From an idle one the
+// status means something else, and goes to the client.
 func busy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// alongside says whether other requests are in the runtime.
+// alongside reports whether other requests are in the runtime.
 func (x *exchange) alongside() bool { return x.proxy.load.requests.Load() > 1 }
 
 type readCloser struct {
@@ -133,8 +132,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// brokenBeforeFirstByte answers for a runtime whose answer broke off before any
-// of it was sent.
+// brokenBeforeFirstByte answers the client if the runtime's answer broke off before any of it was sent.
 func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 	if ctx.Err() == nil && x.giveWay() {
 		return
@@ -148,29 +146,26 @@ func (x *exchange) brokenBeforeFirstByte(ctx context.Context, err error) {
 	x.fail(err)
 }
 
-// header sends status and headers.
 func (x *exchange) header(resp *http.Response) {
 	x.outcome.FirstByte = time.Since(x.began)
 	head := x.w.Header()
 	relay.CopyHeader(head, resp.Header)
 	if busy(resp.StatusCode) && head["Retry-After"] == nil {
-		head["Retry-After"] = []string{"1"} // clients that come again at once, and all together, help nobody
+		head["Retry-After"] = []string{"1"} // else clients retry at once, all together
 	}
 	x.w.WriteHeader(resp.StatusCode)
 }
 
-// trailer sends what the runtime said behind its answer.
 func (x *exchange) trailer(resp *http.Response) {
 	for name, values := range resp.Trailer {
 		x.w.Header()[http.TrailerPrefix+name] = values
 	}
 }
 
-// unread is how long a client may take nothing of its answer before it counts as
-// gone: its request has a place in the runtime.
+// unread is how long a client may read nothing of its answer before it counts as gone: its request holds a slot in the runtime.
 const unread = time.Minute
 
-// write says whether the client is still there.
+// write writes p and reports whether the client is still there.
 func (x *exchange) write(p []byte) bool {
 	x.unread.Move(http.NewResponseController(x.w), len(p))
 	if _, err := x.w.Write(p); err != nil {
@@ -180,7 +175,6 @@ func (x *exchange) write(p []byte) bool {
 	return true
 }
 
-// flush sends what was written on its way, through writers that wrap the connection's.
 func (x *exchange) flush() {
-	_ = http.NewResponseController(x.w).Flush() // a client that left is found when it is written to
+	_ = http.NewResponseController(x.w).Flush() // a client that left is found at the next write
 }

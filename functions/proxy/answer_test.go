@@ -22,7 +22,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// dialect writes requests in upper case and failures as "PATH STATUS: body".
+// dialect converts requests to upper case and failures to "PATH STATUS: body".
 type dialect struct{}
 
 func (dialect) Request(path string, body *jsonfield.Object) *api.Error {
@@ -42,12 +42,13 @@ func (dialect) Failure(path string, status int, body []byte) []byte {
 
 func speaks(c *proxy.Config) { c.Dialect = dialect{} }
 
-// mortal is a dialect of a server that says so before it ends.
+// mortal is a dialect of a server that announces its end.
 type mortal struct{ dialect }
 
 func (mortal) Dying(status int, body []byte) bool { return status == 500 && string(body) == "I die" }
 
-// TestDying: what a server says that is about to end is no answer: who has sent the request may try it again, and the server's health is looked at.
+// TestDying: the announcement of a server that is about to end is not an answer. The request may be sent again, and the server's health
+// is checked.
 func TestDying(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
@@ -144,7 +145,7 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// A body of known length that is longer than what is allocated at once comes through whole.
+// A body of known length that exceeds the initial buffer comes through whole.
 func TestLargeBody(t *testing.T) {
 	sent := strings.Repeat("0123456789", 300<<10)
 	b := set(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
@@ -295,7 +296,7 @@ func TestLoad(t *testing.T) {
 	want(proxy.Load{})
 }
 
-// counter counts what a handler writes and flushes.
+// counter counts a handler's writes and flushes.
 type counter struct {
 	*httptest.ResponseRecorder
 	flushes int
@@ -357,7 +358,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// Over HTTP/2 a broken answer is a reset stream, and the connection goes on.
+// Over HTTP/2 a broken answer is a reset stream, and the connection stays open.
 func TestHTTP2Abort(t *testing.T) {
 	client, url, outcomes := serveH2(t, raw("HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nRIFF.\r\n"))
 	for range 2 {
@@ -399,7 +400,7 @@ func TestHTTP2ClientLeaves(t *testing.T) {
 	}
 }
 
-// The runtime moves with each part of an answer.
+// Each part of an answer counts as the runtime's progress.
 func TestMoved(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -412,7 +413,7 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// The promise that the runtime has not seen a request is ours alone to make.
+// Only the proxy may promise that the runtime has not seen a request.
 func TestHeadRequest(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(control.HeaderRefused, "spoofed")
@@ -427,8 +428,7 @@ func TestHeadRequest(t *testing.T) {
 	}
 }
 
-// A runtime that has no room beside what it does refuses nobody: the request goes elsewhere, or comes again. What it says with nothing
-// else to do is the client's.
+// A busy runtime's refusal sends the request elsewhere, or to a retry. An idle runtime's refusal goes to the client.
 func TestBusyRuntime(t *testing.T) {
 	entered, end := make(chan struct{}), make(chan struct{})
 	b := set(t, func(w http.ResponseWriter, r *http.Request) {

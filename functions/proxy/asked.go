@@ -10,25 +10,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Prefixes is how a runtime keeps apart what it has computed for different clients.
+// Prefixes is how a runtime separates the cached prompts of different clients.
 type Prefixes int
 
-// How a runtime does it.
 const (
-	// PrefixesAsTheyAre: it can't, or all clients are to share.
+	// PrefixesAsTheyAre: the runtime can't, or all clients are to share.
 	PrefixesAsTheyAre Prefixes = iota
-	// PrefixesSalted: by the field cache_salt, as vLLM has it.
+	// PrefixesSalted: by vLLM's field cache_salt.
 	PrefixesSalted
-	// PrefixesForgotten: only by using nothing again, where the field cache_prompt is false, as llama-server has it.
+	// PrefixesForgotten: llama-server reuses nothing of a request whose field cache_prompt is false.
 	PrefixesForgotten
 )
 
-// asked puts into the body what counts of who asks. What a client may not say is taken out:
-// its priority, unless the activator trusts it. Who asks goes into the salt of prompts.
-// A body that servers read differently is refused: who routed it may have read another.
+// asked applies the client's identity to the body. It removes the priority unless the activator trusts the client, and adds the tenant
+// to the salt of prompts. It refuses bodies that JSON parsers read differently: the router may have read another one.
 func (x *exchange) asked(body *jsonfield.Object) error {
 	watch := jsonfield.Watch{Names: jsonfield.Read}
-	for name := range body.Fields { // what is no object is the runtime's to refuse
+	for name := range body.Fields { // the runtime refuses anything but an object
 		if err := watch.See(name); err != nil {
 			return api.BadRequest("", "%v", err)
 		}
@@ -40,7 +38,7 @@ func (x *exchange) asked(body *jsonfield.Object) error {
 	return nil
 }
 
-// salt keeps what is computed for the request's client apart from what others get.
+// salt separates the cached prompts of the request's tenant from those of others.
 func (x *exchange) salt(body *jsonfield.Object) {
 	tenant := x.r.Header.Get(control.HeaderTenant)
 	if tenant == "" || !x.path.Prompts {
@@ -57,18 +55,18 @@ func (x *exchange) salt(body *jsonfield.Object) {
 	}
 }
 
-// saltOf returns a salt that no other tenant's requests have, whatever salt of its own each adds: a string of JSON.
+// saltOf returns a JSON string as a salt that no other tenant's requests have, whatever salt a client adds.
 func saltOf(tenant string, own []byte) []byte {
 	sum := sha256.Sum256(append(append([]byte(tenant), 0), own...))
 	return append(base64.RawURLEncoding.AppendEncode([]byte{'"'}, sum[:16]), '"')
 }
 
-// tellsState says whether the runtime can go on with a stream of another instance, and nobody is between it and the activator.
+// tellsState reports whether the runtime can continue a stream of another instance, and the request comes from the activator directly.
 func (x *exchange) tellsState() bool {
 	return (x.proxy.cfg.Tenants || x.proxy.cfg.States) && !x.proxy.cfg.Inside
 }
 
-// private takes out of a request's header what the runtime is not to know.
+// private removes the headers that the runtime must not see.
 func (x *exchange) private(h http.Header) {
 	for name := range h {
 		switch {

@@ -40,7 +40,7 @@ func ask(t *testing.T, path, body, tenant string, trusted bool, change func(*pro
 	return got, header
 }
 
-// A priority counts where the activator says so.
+// A priority counts only if the activator allows it.
 func TestPriority(t *testing.T) {
 	const path, body = "/v1/completions", `{"\u0070riority":-5, "prompt":"a" }`
 	none := func(*proxy.Config) {}
@@ -55,7 +55,7 @@ func TestPriority(t *testing.T) {
 	}
 }
 
-// What two servers read differently reaches none.
+// Bodies that two servers read differently reach none.
 func TestAmbiguousBodies(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") })
 	for _, body := range []string{`{"model":"a","model":"b"}`, `{"Model":"b"}`, `{"priority":1,"PRIORITY":2}`, `{"cache_\u017falt":"x"}`} {
@@ -66,8 +66,7 @@ func TestAmbiguousBodies(t *testing.T) {
 	}
 }
 
-// Two tenants never have one salt, whatever salt of its own one of them sends; one tenant has
-// the salts that it wants.
+// Two tenants never have the same salt, whatever salt of its own a client sends; one tenant may choose its salts.
 func TestSalt(t *testing.T) {
 	salted := func(c *proxy.Config) { c.Prefixes = proxy.PrefixesSalted }
 	salt := func(tenant, own string) string {
@@ -113,7 +112,7 @@ func TestSalt(t *testing.T) {
 	}
 }
 
-// The runtime learns who asks, and gets a client's credentials, only where that was declared.
+// The runtime learns the tenant, and gets a client's credentials, only if that was declared.
 func TestWhatTheRuntimeKnowsOfClients(t *testing.T) {
 	_, h := ask(t, "/v1/completions", "{}", "a", true, func(*proxy.Config) {})
 	for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", control.HeaderTenant, control.HeaderTrusted} {

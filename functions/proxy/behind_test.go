@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// speculative is a gate that lets requests in speculatively, validated by judge.
+// speculative is a gate that admits requests speculatively, validated by judge.
 type speculative struct {
 	*gate
 	judge func(cut context.CancelCauseFunc) *api.Error
@@ -42,7 +42,7 @@ func (b *bench) behind(t *testing.T, body string) (*http.Response, string) {
 	return resp, string(raw)
 }
 
-// The answer to a speculative request is passed on once it is validated, and thrown away where it is refused.
+// The answer to a speculative request is passed on once it is validated, and thrown away if it is refused.
 func TestBehindAWake(t *testing.T) {
 	bad := api.Errorf(http.StatusServiceUnavailable, api.CodeUnhealthy, "it says something else")
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func TestBehindAWakeAndCutOff(t *testing.T) {
 	asked := make(chan struct{})
 	g := &cutting{cuts: make(chan context.CancelCauseFunc, 1)}
 	b := set(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else nobody sees that the client leaves
+		_, _ = io.Copy(io.Discard, r.Body) // else nobody notices that the client leaves
 		close(asked)
 		<-r.Context().Done()
 	}, func(cfg *proxy.Config) { g.gate = cfg.Gate.(*gate); cfg.Gate = g })
@@ -108,7 +108,7 @@ func (g *cutting) EnterBehind(ctx context.Context, _ time.Duration) (string, con
 	return base, inside, func() *api.Error { <-inside.Done(); return nil }, refused
 }
 
-// What is wrong with a request behind a wake is said before the wake is over.
+// A bad request with a wake is refused before the wake is over.
 func TestBehindAWakeAndBad(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime was asked") },
 		func(cfg *proxy.Config) { cfg.Gate = never{cfg.Gate.(*gate)} })

@@ -23,9 +23,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// role makes this program a process of its own: "upstream", a model server, or the
-// URL of one, for a proxy before it. So each hop is what it is in life, and a
-// proxy's memory is nobody else's.
+// role makes this program a separate process: "upstream", a model server, or the URL of one, for a proxy before it. So each hop is as in
+// production, and the proxy's memory is measured alone.
 const role = "ROUSE_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -53,7 +52,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// usage is what a process has in use, in bytes, and the processor time that it took.
+// usage is a process's memory in use, in bytes, and its processor time.
 type usage struct {
 	Heap, Stack, Resident uint64
 	Processor             time.Duration
@@ -65,7 +64,7 @@ func processor() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// listen listens and prints where.
+// listen listens and prints the address.
 func listen() net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -100,7 +99,7 @@ func letThrough(l net.Listener, next chan<- bool) {
 	}
 }
 
-// resident is the process's resident memory, 0 where the system does not say.
+// resident returns the process's resident memory, 0 if unknown.
 func resident() uint64 {
 	raw, _ := os.ReadFile("/proc/self/statm")
 	var size, pages uint64
@@ -161,8 +160,7 @@ func newChain(b *testing.B) chain {
 
 const chatChunk = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 
-// upstream answers at once; with "stream" in the body, with one event and as many
-// more as next lets through.
+// upstream answers at once; with "stream" in the body, with one event and as many more as next lets through.
 func upstream(next <-chan bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
@@ -187,8 +185,7 @@ func upstream(next <-chan bool) http.HandlerFunc {
 	}
 }
 
-// BenchmarkRequest compares a request to the runtime with one through a proxy:
-// the difference is what the hop adds.
+// BenchmarkRequest compares a request to the runtime with one through a proxy: the difference is the cost of the hop.
 func BenchmarkRequest(b *testing.B) {
 	client := &http.Client{Transport: localhttp.New(4, time.Minute)}
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 800) + `"}]}`
@@ -223,8 +220,7 @@ func openStream(b *testing.B, client *http.Client, at string) *http.Response {
 	return resp
 }
 
-// BenchmarkEvent measures the way of one event, from the moment the runtime may
-// write it to the moment the client has it: nothing is batched.
+// BenchmarkEvent measures the time of one event from the runtime's write to the client's read: nothing is batched.
 func BenchmarkEvent(b *testing.B) {
 	c := newChain(b)
 	for name, at := range c.at {
@@ -276,7 +272,7 @@ func BenchmarkRequestWork(b *testing.B) {
 	}
 }
 
-// discard is a client that takes everything.
+// discard is a client that accepts everything.
 type discard struct{ h http.Header }
 
 func (d *discard) Header() http.Header         { return d.h }
@@ -284,7 +280,7 @@ func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 func (d *discard) Flush()                      {}
 
-// endless gives one event at each read.
+// endless returns one event at each read.
 type endless struct{ left int }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -294,7 +290,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return copy(p, chatChunk), nil
 }
 
-// BenchmarkOpenStreams opens a thousand streams and reports what each costs the proxy.
+// BenchmarkOpenStreams opens a thousand streams and reports the proxy's cost of each.
 func BenchmarkOpenStreams(b *testing.B) {
 	const streams = 1000
 	c := newChain(b)
@@ -306,7 +302,7 @@ func BenchmarkOpenStreams(b *testing.B) {
 		for range streams {
 			open = append(open, openStream(b, client, at).Body)
 		}
-		_, _ = c.more.Write(make([]byte, 3*streams)) // some events, so that what grows has grown
+		_, _ = c.more.Write(make([]byte, 3*streams)) // some events, so that buffers have grown
 		after := measure(b, at)
 		report := func(name string, from, to uint64) {
 			b.ReportMetric((float64(to)-float64(from))/streams/1024, name)
@@ -332,8 +328,7 @@ func measure(b *testing.B, at string) (m usage) {
 	return m
 }
 
-// work reports the proxy's processor time per operation, which a busy machine
-// does not change as much as it does the time.
+// work reports the proxy's processor time per operation, which depends less on the machine's load than the time does.
 func work(b *testing.B, name, at string) func() {
 	if name != "proxy" {
 		return func() {}

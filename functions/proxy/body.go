@@ -13,12 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// prepare reads the whole body and makes of it what the runtime gets. Its errors
-// are the client's faults, or that it left.
+// prepare reads the whole body and converts it for the runtime. Its errors are the client's faults, or that it left.
 func (x *exchange) prepare() (*jsonfield.Object, error) {
 	read, err := x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
 	if err != nil {
-		return nil, err // it is for the client
+		return nil, err // an error for the client
 	}
 	x.body = read
 	x.report.tells, x.report.learned = x.r.Header[control.HeaderUsage] != nil, &x.proxy.moved
@@ -35,9 +34,9 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 			return nil, err
 		}
 	case len(body) > 0 && !strings.Contains(kind, "json"):
-		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse what curl -d sends
+		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse the type that curl -d sends
 	}
-	if !x.proxy.cfg.Inside { // what a handler sends is the function's own
+	if !x.proxy.cfg.Inside { // a handler is trusted
 		if err := x.media(body); err != nil {
 			return nil, err
 		}
@@ -47,15 +46,15 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 		x.outcome.Adapter = x.proxy.cfg.Adapter(object)
 	}
 	if err := x.asked(object); err != nil || x.held() {
-		return object, err // how the runtime is asked for an adapter is known once it is loaded
+		return object, err // the form of the request for an adapter is known once it is loaded
 	}
 	return object, x.translate(object)
 }
 
-// held says whether a request needs an adapter that may have to be loaded.
+// held reports whether a request needs an adapter that may have to be loaded.
 func (x *exchange) held() bool { return x.outcome.Adapter != "" && x.proxy.cfg.Hold != nil }
 
-// translate makes a body one that the runtime understands.
+// translate converts a body for the runtime.
 func (x *exchange) translate(body *jsonfield.Object) error {
 	if x.proxy.cfg.Dialect == nil {
 		return nil
@@ -72,8 +71,7 @@ func (x *exchange) translate(body *jsonfield.Object) error {
 	return nil
 }
 
-// form refuses a multipart body that does not begin with its boundary: what stands before it is read by
-// one reader and not by another.
+// form refuses a multipart body that does not begin with its boundary: some parsers read a preamble, and some skip it.
 func form(kind string, body []byte) error {
 	media, params, err := mime.ParseMediaType(kind)
 	if err != nil || !strings.HasPrefix(media, "multipart/") {
@@ -85,7 +83,7 @@ func form(kind string, body []byte) error {
 	return nil
 }
 
-// Client is who pays for a request's body: whom the activator says, else an address.
+// Client returns the payer of a request's body: the tenant that the activator names, else the client's address.
 func Client(r *http.Request) string {
 	if tenant := r.Header.Get(control.HeaderTenant); tenant != "" {
 		return tenant
@@ -94,8 +92,7 @@ func Client(r *http.Request) string {
 	return host
 }
 
-// isText says whether a body of a Content-Type is JSON, or what people send as
-// JSON: without a type, or with the one that curl gives to all.
+// isText reports whether a body of a Content-Type may be JSON: a JSON type, none, or the types that curl and others send for JSON.
 func isText(kind string) bool {
 	media, _, _ := strings.Cut(kind, ";")
 	switch media = strings.ToLower(strings.TrimSpace(media)); media {

@@ -19,16 +19,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// anyPath is how metrics name the paths of a runtime that is no model server.
+// anyPath is the path label of a runtime that is no model server.
 const anyPath = "/…"
 
-// mostLeft bounds how long a container may go on with a request whose client has left.
+// mostLeft bounds how long a container may continue with a request whose client has left.
 const mostLeft = 30 * time.Second
 
-// idle is shorter than the time after which common servers close an idle connection.
+// idle is below the time after which common servers close an idle connection.
 const idle = 3 * time.Second
 
-// transports reach a runtime that is no model server: it is spoken to as its client speaks.
+// transports reach a runtime that is no model server, with the protocol of the client.
 type transports struct{ http1, http2 *http.Transport }
 
 func newTransports(single bool) *transports {
@@ -41,9 +41,9 @@ func newTransports(single bool) *transports {
 	return &transports{http1, http2}
 }
 
-// outlive returns a context for a request over HTTP/1 that goes on when its client leaves, and a function to call when it has
-// ended. The container is told by the end of what it gets, and keeps its place until it has answered or [mostLeft] has passed:
-// else the next request would come while it still works on this one, and it would have more than containerConcurrency at once.
+// outlive returns a context for a request over HTTP/1 that survives the client's leave, and a function to call when the request has
+// ended. The container sees the end of its input, and the request keeps its slot until the answer or [mostLeft]. Else the next request
+// would come while the container still works on this one: more than containerConcurrency at once.
 func (t *transports) outlive(client context.Context) (ctx context.Context, ended func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	var mu sync.Mutex
@@ -52,7 +52,7 @@ func (t *transports) outlive(client context.Context) (ctx context.Context, ended
 		mu.Lock()
 		defer mu.Unlock()
 		if half, can := conn.(interface{ CloseWrite() error }); can {
-			_ = half.CloseWrite() // where that fails the container has closed it
+			_ = half.CloseWrite() // a failure means that the container has closed it
 		}
 	}
 	stop := context.AfterFunc(client, func() {
@@ -69,13 +69,13 @@ func (t *transports) outlive(client context.Context) (ctx context.Context, ended
 	}})
 	return ctx, func() {
 		if !stop() {
-			t.http1.CloseIdleConnections() // nothing can be sent over this one any more
+			t.http1.CloseIdleConnections() // this connection can carry no further request
 		}
 		cancel(nil)
 	}
 }
 
-// RoundTrip sends by the protocol that the client's request came by.
+// RoundTrip sends with the protocol of the client's request.
 func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Context().Value(overHTTP2{}) != nil {
 		return t.http2.RoundTrip(r)
@@ -85,12 +85,12 @@ func (t *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type overHTTP2 struct{}
 
-// serveEverything passes a request on whatever its path is: bodies stream both ways, connections may be upgraded, and
-// HTTP/2 without TLS stays that.
+// serveEverything passes on a request of any path: bodies stream both ways, connections may be upgraded, and HTTP/2 without TLS stays
+// HTTP/2.
 //
-//  1. The kubelet's probes are answered while the runtime is not up: a container is not started anew because it sleeps.
-//  2. The request gets its place in the runtime, or is refused.
-//  3. What the runtime answers is passed on as it comes.
+//  1. While the runtime is not up, the kubelet's probes get 200: a container must not restart because it sleeps.
+//  2. The request gets its slot in the runtime, or is refused.
+//  3. The runtime's answer is streamed.
 func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	x := exchange{proxy: p, w: w, r: r, began: time.Now()}
 	x.outcome.Path = anyPath
@@ -119,7 +119,7 @@ func (p *Proxy) serveEverything(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter gets the request its place, behind a wake where it came behind one.
+// enter gets the request its slot, after the wake that it came with if there is one.
 func (x *exchange) enter(probe bool) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	if probe {
 		base, refused = x.proxy.cfg.Gate.EnterProbe()
@@ -133,7 +133,7 @@ func (x *exchange) enter(probe bool) (base string, inside context.Context, valid
 	return base, x.r.Context(), nil, refused
 }
 
-// everything passes one request on that has its place.
+// everything passes on a request that holds its slot.
 func (x *exchange) everything(ctx context.Context, base string, validated func() *api.Error) {
 	if x.r.ProtoMajor == 1 && validated == nil && x.r.Header.Get("Upgrade") == "" {
 		var ended func()
@@ -149,7 +149,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		ctx = context.WithValue(ctx, overHTTP2{}, true)
 	}
 	out := http.NewResponseController(x.w)
-	_ = out.SetReadDeadline(time.Time{}) // a body may stream for as long as it likes; a writer without deadlines needs none
+	_ = out.SetReadDeadline(time.Time{}) // a body may stream for any time; a writer without deadlines needs none
 	target := &url.URL{Scheme: "http", Host: strings.TrimPrefix(base, "http://")}
 	through := httputil.ReverseProxy{
 		Transport: x.proxy.everything, FlushInterval: -1, ErrorLog: slog.NewLogLogger(x.proxy.cfg.Logger.Handler(), slog.LevelDebug),
@@ -185,7 +185,7 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { x.unpassed(ctx, err) },
 	}
 	defer func() {
-		if cut := recover(); cut != nil { // the proxy's way to say that one side has left in mid-answer
+		if cut := recover(); cut != nil { // the proxy's signal that one side left in mid-answer
 			if err, is := cut.(error); !is || !errors.Is(err, http.ErrAbortHandler) {
 				panic(cut)
 			}
@@ -195,8 +195,8 @@ func (x *exchange) everything(ctx context.Context, base string, validated func()
 	through.ServeHTTP(x.w, x.r.WithContext(ctx))
 }
 
-// forwarded returns the header Forwarded (RFC 7239) that says what X-Forwarded-For, -Host and -Proto say, as Knative's
-// queue-proxy makes it: host and proto stand in the first element. It is empty where there are none of them.
+// forwarded returns the header Forwarded (RFC 7239) for X-Forwarded-For, -Host and -Proto, as Knative's queue-proxy builds it: host and
+// proto stand in the first element. It is empty if all three are missing.
 func forwarded(h http.Header) string {
 	var first []string
 	nodes := strings.Split(strings.Join(h["X-Forwarded-For"], ","), ",")
@@ -219,13 +219,13 @@ func forwarded(h http.Header) string {
 	return strings.Join(nodes, ", ")
 }
 
-// turnAway says that the runtime has not seen the request. Its body may have no end, and is left to the server.
+// turnAway answers that the runtime has not seen the request. The body may have no end, and is left to the server.
 func (x *exchange) turnAway(err *api.Error) {
 	x.w.Header().Set(control.HeaderRefused, err.Code)
 	x.fail(err)
 }
 
-// unpassed answers for a runtime that did not.
+// unpassed answers a request that the runtime did not answer.
 func (x *exchange) unpassed(ctx context.Context, err error) {
 	var refused *api.Error
 	switch {
@@ -242,13 +242,13 @@ func (x *exchange) unpassed(ctx context.Context, err error) {
 	}
 }
 
-// moves is an answer's body, whose parts say that the runtime does not hang.
+// moves is an answer's body that tells the gate of the runtime's progress.
 type moves struct {
 	io.ReadCloser
 	gate Gate
 }
 
-// Read reads a part.
+// Read implements [io.Reader].
 func (m moves) Read(p []byte) (int, error) {
 	n, err := m.ReadCloser.Read(p)
 	if n > 0 {
@@ -257,8 +257,8 @@ func (m moves) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the body once it has ended: where that is not so, the client has left.
+// Close reads the body to its end, which comes if the client has left too, and closes it.
 func (m moves) Close() error {
-	_, _ = io.Copy(io.Discard, m) // an error is its end too
+	_, _ = io.Copy(io.Discard, m) // an error ends it too
 	return m.ReadCloser.Close()
 }

@@ -20,7 +20,7 @@ import (
 
 func everything(c *proxy.Config) { c.Everything, c.Credentials = true, true }
 
-// anyRuntime says what it was asked, and echoes what comes over an upgraded connection.
+// anyRuntime reports the request that it got, and echoes an upgraded connection.
 func anyRuntime(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "" {
 		conn, both, err := http.NewResponseController(w).Hijack()
@@ -67,7 +67,7 @@ func TestEveryPathPasses(t *testing.T) {
 	}
 }
 
-// TestForwarded: Knative's runtime contract promises the header to containers; a client's own stays as it is.
+// TestForwarded: Knative's runtime contract promises the header to containers; a client's own stays unchanged.
 func TestForwarded(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -101,8 +101,8 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// TestAClientThatLeavesKeepsItsPlace: a container learns that a client has left, and has one request at a time all the same. The
-// next request gets a connection that can be used.
+// TestAClientThatLeavesKeepsItsPlace: a container is told that a client has left, and still has only one request at a time. The next
+// request gets a usable connection.
 func TestAClientThatLeavesKeepsItsPlace(t *testing.T) {
 	for name, begun := range map[string]bool{"before the answer": false, "in the answer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestHTTP2StaysThat(t *testing.T) {
 	var cleartext http.Protocols
 	cleartext.SetUnencryptedHTTP2(true)
 	h2c := &http.Client{Transport: &http.Transport{Protocols: &cleartext}}
-	// Both sides send and are heard before either has ended, as in a stream of gRPC.
+	// Both sides send and receive before either has ended, as in a gRPC stream.
 	out, in := io.Pipe()
 	req, err := http.NewRequest(http.MethodPost, server.URL+"/rpc", out)
 	if err != nil {
@@ -204,7 +204,7 @@ func TestHTTP2StaysThat(t *testing.T) {
 	}
 }
 
-// TestProbesPassWhileItSleeps: a container is not started anew because its server was stopped on purpose.
+// TestProbesPassWhileItSleeps: a container is not restarted because its server was stopped on purpose.
 func TestProbesPassWhileItSleeps(t *testing.T) {
 	b := set(t, anyRuntime, everything)
 	b.gate.refused = api.Errorf(http.StatusServiceUnavailable, api.CodeAsleep, "the instance is asleep")

@@ -15,21 +15,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Streamer is what the [Dialect] of a runtime may have besides that tells of an answer without a stream neither
-// when its first token came nor how long it generated. Such answers are asked for as streams, so that both are
-// seen, and put together here: the client gets what it asked for.
+// Streamer is implemented by a [Dialect] whose runtime reports no times in answers without a stream: when the first token came, and how
+// long it generated. The proxy asks for such answers as streams and joins them, so that the client gets the form that it asked for.
 type Streamer interface {
-	// Stream has a body, as the runtime gets it, ask for a stream with its usage. False: it asks for one
-	// already, or for something that is no generation.
+	// Stream makes the body, in the runtime's form, ask for a stream with its usage. It returns false if the body already asks for a
+	// stream, or is no generation.
 	Stream(path string, body *jsonfield.Object) bool
 }
 
 const (
 	maxLine   = 1 << 20  // of one event
-	maxJoined = 16 << 20 // of an answer that is put together
+	maxJoined = 16 << 20 // of a joined answer
 )
 
-// whole is an answer that was put together, with the names of OpenAI's API: of a chat, or of a completion.
+// whole is a joined answer: a chat or a text completion of OpenAI's API.
 type whole struct {
 	ID          string          `json:"id"`
 	Object      string          `json:"object"`
@@ -40,7 +39,7 @@ type whole struct {
 	Usage       json.RawMessage `json:"usage,omitempty"`
 }
 
-// choice is what a chunk adds to one of the answers, and what becomes of it.
+// choice is a choice of a chunk, and of the joined answer.
 type choice struct {
 	Text     *string   `json:"text,omitempty"`
 	Index    int       `json:"index"`
@@ -63,7 +62,6 @@ type logprobs struct {
 	Content []json.RawMessage `json:"content"`
 }
 
-// add takes in a chunk.
 func (w *whole) add(chunk *whole) {
 	if w.ID == "" {
 		w.ID, w.Object, w.Model, w.Fingerprint = chunk.ID, chunk.Object, chunk.Model, chunk.Fingerprint
@@ -90,7 +88,7 @@ const maxChoices = 128
 func (c *choice) add(piece *choice) {
 	if piece.Text != nil {
 		c.text.WriteString(*piece.Text)
-		c.Text = piece.Text // it has one
+		c.Text = piece.Text // not nil: the choice has text
 	}
 	if d := piece.Delta; d != nil {
 		if c.Message == nil {
@@ -111,7 +109,7 @@ func (c *choice) add(piece *choice) {
 	}
 }
 
-// end puts the texts in their places.
+// end stores the joined texts.
 func (w *whole) end() *whole {
 	for _, c := range w.Choices {
 		if c.Text != nil {
@@ -125,7 +123,7 @@ func (w *whole) end() *whole {
 	return w
 }
 
-// join reads a stream that the client has not asked for to its end, and answers with the whole of it.
+// join reads a stream that the client has not asked for to its end, and sends it as one answer.
 func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	answer, err := x.joined(resp)
 	if err != nil {
@@ -149,7 +147,7 @@ func (x *exchange) join(ctx context.Context, resp *http.Response) {
 	x.write(text.Bytes())
 }
 
-// joinedAnswer is one of both: what the runtime says went wrong, or the whole.
+// joinedAnswer is either the runtime's failure or the whole answer.
 type joinedAnswer struct {
 	whole   *whole
 	failure []byte
@@ -180,12 +178,12 @@ func (x *exchange) joined(resp *http.Response) (joinedAnswer, error) {
 		answer.whole.add(&chunk)
 	}
 	if err := lines.Err(); err != nil {
-		return answer, err // it is the transport's
+		return answer, err // a transport error
 	}
 	return answer, io.ErrUnexpectedEOF
 }
 
-// moving tells the gate that the runtime moves.
+// moving tells the gate that the runtime makes progress.
 type moving struct {
 	x    *exchange
 	resp *http.Response

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// streams asks for streams in the place of clients that want none.
+// streams asks for streams if clients want none.
 type streams struct{ dialect }
 
 func (streams) Request(string, *jsonfield.Object) *api.Error { return nil }
@@ -32,8 +32,8 @@ func delta(text string) string {
 	return "data: " + head + `{"index":0,"delta":` + text + `,"finish_reason":null}]}` + "\n\n"
 }
 
-// TestJoined: a client that wants no stream gets the whole of the one that was asked for in its place, as the runtime
-// would have answered, and the time of the first token is known.
+// TestJoined: a client that wants no stream gets the joined stream, in the form of the runtime's own answer, and the time of the first
+// token is known.
 func TestJoined(t *testing.T) {
 	const usage = `"usage":{"prompt_tokens":5,"completion_tokens":3,"total_tokens":8}`
 	end := "data: " + head + `{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":"stop"}]}` + "\n\n" +
@@ -111,7 +111,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestNotJoined: what the runtime refuses is passed on, and so is a stream that the client asked for.
+// TestNotJoined: a refusal of the runtime is passed on, and so is a stream that the client asked for.
 func TestNotJoined(t *testing.T) {
 	for name, tc := range map[string]struct {
 		kind, body string

@@ -9,30 +9,29 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// bytesPerToken is the usual mean for English text. It estimates prompts until the
-// runtime has said how long the first ones were.
+// bytesPerToken is a usual mean for English text. It estimates prompts until the runtime has reported the first lengths.
 const bytesPerToken = 4
 
-// Load is what the requests that the runtime has now amount to.
+// Load is the work that the runtime has now.
 type Load struct {
-	// Requests is their number.
+	// Requests is the number of running requests.
 	Requests int
-	// Tokens is the length of their prompts, estimated, and of what was generated for them.
+	// Tokens is the estimated length of their prompts, plus the tokens generated for them.
 	Tokens api.Tokens
-	// Queued is how many have no answer that has begun, and QueuedTokens their part of Tokens.
+	// Queued is the number of requests whose answer has not begun, and QueuedTokens their part of Tokens.
 	Queued       int
 	QueuedTokens api.Tokens
-	// Adapters are those that they name, sorted.
+	// Adapters are the adapters that the requests name, sorted.
 	Adapters []api.ModelName
 }
 
-// Load is the load now. It is cheap, and safe for many goroutines.
+// Load returns the present load. It is cheap, and safe for many goroutines.
 func (p *Proxy) Load() Load { return p.load.read() }
 
 // load counts the requests in the runtime.
 type load struct {
 	requests, tokens, silent, queued atomic.Int64
-	perToken                         atomic.Uint64 // bytes of a body by token of its prompt, as bits of a float; 0: none was counted
+	perToken                         atomic.Uint64 // mean bytes of a body per token of its prompt, as bits of a float; 0: not known
 
 	mu       sync.Mutex // guards adapters
 	adapters map[api.ModelName]int
@@ -47,7 +46,6 @@ type live struct {
 	begun          bool // its answer has begun
 }
 
-// begin counts a request whose body has size bytes.
 func (l *load) begin(adapter api.ModelName, size int) live {
 	v := live{load: l, adapter: adapter, size: size, prompt: int64(float64(size) / l.bytesPerToken())}
 	l.requests.Add(1)
@@ -65,7 +63,6 @@ func (l *load) begin(adapter api.ModelName, size int) live {
 	return v
 }
 
-// answered says that the runtime has begun to answer.
 func (v *live) answered() {
 	if !v.begun {
 		v.begun = true
@@ -74,7 +71,6 @@ func (v *live) answered() {
 	}
 }
 
-// generated counts further tokens.
 func (v *live) generated(n int) {
 	if n > 0 {
 		v.answered()
@@ -83,7 +79,7 @@ func (v *live) generated(n int) {
 	}
 }
 
-// bytesPerToken is the mean of the last prompts that were counted.
+// bytesPerToken returns the mean of the last counted prompts.
 func (l *load) bytesPerToken() float64 {
 	if bits := l.perToken.Load(); bits != 0 {
 		return math.Float64frombits(bits)
@@ -91,7 +87,7 @@ func (l *load) bytesPerToken() float64 {
 	return bytesPerToken
 }
 
-// counted says how many tokens the prompt had. Of two who say it at once one may be forgotten.
+// counted records the prompt's number of tokens. A concurrent call may overwrite it.
 func (v *live) counted(prompt int) {
 	if prompt <= 0 || v.size <= 0 {
 		return
@@ -103,7 +99,6 @@ func (v *live) counted(prompt int) {
 	v.load.perToken.Store(math.Float64bits(mean))
 }
 
-// end takes the request out.
 func (v *live) end() {
 	v.answered()
 	v.load.requests.Add(-1)

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// Prompts that only the runtime counts are as long as those that it has counted, by their bytes.
+// Lengths of prompts are estimated by the last lengths that the runtime has counted.
 func TestLoadLearnsHowLongPromptsAre(t *testing.T) {
 	began, next := make(chan struct{}), make(chan struct{})
 	rt := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,6 +46,6 @@ func TestLoadLearnsHowLongPromptsAre(t *testing.T) {
 		}
 		next <- struct{}{}
 		<-done
-		send("/v1/completions") // its end comes after that of the one before
+		send("/v1/completions") // ends after the previous one
 	}
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// mediaFields have an image, a sound, a video or a file in some API (OpenAI's chat completions and responses, Anthropic's messages in source, Ollama's, vLLM's
-// and SGLang's own): a text, a list of such, or an object with the field url. Model servers fetch what is a URL there, and SGLang opens what is a path.
+// mediaFields have an image, a sound, a video or a file in some API: OpenAI's chat completions and responses, Anthropic's messages in
+// source, Ollama's, vLLM's and SGLang's own. The value is a string, a list of strings, or an object with the field url. Model servers
+// fetch URLs there, and SGLang opens paths.
 var mediaFields = strings.Fields("image_url audio_url video_url file_url image_data audio_data video_data image audio video images audios videos input_audio file_data source")
 
-// besides are top-level fields that no server looks for media in.
+// besides are top-level fields that no server searches for media.
 var besides = strings.Fields("tools metadata response_format")
 
-// media refuses a body by which the runtime would fetch or open something, but for URLs at hosts that the function names.
+// media refuses a body that would make the runtime fetch or open something, except URLs at the function's media hosts.
 func (x *exchange) media(body []byte) error {
 	if media, params, err := mime.ParseMediaType(x.r.Header.Get("Content-Type")); err == nil && strings.HasPrefix(media, "multipart/") {
 		return x.mediaForm(multipart.NewReader(bytes.NewReader(body), params["boundary"]))
@@ -37,18 +38,18 @@ func (x *exchange) media(body []byte) error {
 	switch {
 	case m.refused != nil:
 		return m.refused
-	case err != nil: // some servers read what is no JSON all the same
+	case err != nil: // some servers accept invalid JSON
 		return api.BadRequest("", "the body is not valid JSON, so whether it names media can't be told: %v", err)
 	}
 	return nil
 }
 
-// mediaForm is [exchange.media] of a multipart form: files in it are sent, and are no names.
+// mediaForm is [exchange.media] for a multipart form. Uploaded files are data and may pass.
 func (x *exchange) mediaForm(r *multipart.Reader) error {
 	for {
 		part, err := r.NextRawPart()
 		if err != nil {
-			return nil // at its end, or the runtime says what is wrong
+			return nil // at its end, or the runtime reports the error
 		}
 		name, _, _ := strings.Cut(part.FormName(), "[")
 		if part.FileName() != "" || name != "url" && !slices.Contains(mediaFields, name) {
@@ -64,14 +65,13 @@ func (x *exchange) mediaForm(r *multipart.Reader) error {
 	}
 }
 
-// mediaReader walks through a body.
 type mediaReader struct {
 	in      *jsontext.Decoder
 	hosts   []string
 	refused *api.Error
 }
 
-// value reads the next value, which is that of the field, "" where that is none of media, at a depth.
+// value checks the next value, at a depth. field is the media field that it belongs to, or "".
 func (m *mediaReader) value(field string, depth int) error {
 	token, err := m.in.ReadToken()
 	if err != nil {
@@ -80,7 +80,7 @@ func (m *mediaReader) value(field string, depth int) error {
 	kind := token.Kind()
 	switch kind {
 	case '"':
-		if field != "" && field != "source" { // as a text that is somebody's own field
+		if field != "" && field != "source" { // source may be a client's own text field
 			m.refused = checkMedia(token.String(), field, m.hosts)
 		}
 		return nil
@@ -88,7 +88,7 @@ func (m *mediaReader) value(field string, depth int) error {
 	default:
 		return nil
 	}
-	for m.refused == nil && m.in.PeekKind() != kind+2 { // ] and } come two behind
+	for m.refused == nil && m.in.PeekKind() != kind+2 { // ] and } are two above [ and {
 		below := field
 		if kind == '{' {
 			name, err := m.in.ReadToken()
@@ -118,14 +118,14 @@ func (m *mediaReader) value(field string, depth int) error {
 	return err
 }
 
-// checkMedia refuses what is neither in the text itself, as a data: URL or in base64, nor at one of the hosts.
+// checkMedia allows only inline data (a data: URL or base64) and URLs at the hosts.
 func checkMedia(text, field string, hosts []string) *api.Error {
 	const base64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_\r\n"
 	scheme, rest, isURL := strings.Cut(text, "://")
 	switch {
 	case len(text) >= 5 && strings.EqualFold(text[:5], "data:"):
 		return nil
-	case strings.Trim(text, base64) == "" && (!strings.HasPrefix(text, "/") || strings.HasPrefix(text, "/9j/")): // a JPEG begins so
+	case strings.Trim(text, base64) == "" && (!strings.HasPrefix(text, "/") || strings.HasPrefix(text, "/9j/")): // the base64 of a JPEG begins with /9j/
 		return nil
 	case isURL && (scheme == "https" || scheme == "http"):
 		host := rest

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// TestMedia: what a request has the runtime fetch or open is refused in every API's form, and what it carries itself passes.
+// TestMedia: media that the runtime would fetch or open are refused in every API's form; inline media pass.
 func TestMedia(t *testing.T) {
 	reached := 0
 	server := func(w http.ResponseWriter, _ *http.Request) { reached++; fmt.Fprint(w, `{}`) }

@@ -6,8 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// moves tells the gate whether the request can go on elsewhere from now on: as a stream whose state is told, or whole, as long as
-// nothing of an answer was sent.
+// moves tells the gate whether the request can continue at another instance from now on: as a stream with a known state, or from its
+// start while nothing of an answer was sent.
 func (x *exchange) moves(is bool) {
 	if gate := x.proxy.moves; gate != nil && x.movable != is {
 		x.movable = is
@@ -15,10 +15,11 @@ func (x *exchange) moves(is bool) {
 	}
 }
 
-// giving says whether the runtime has ended the request because it gives way.
+// giving reports whether the runtime ended the request so that it continues elsewhere.
 func (x *exchange) giving() bool { return x.movable && x.proxy.moves.Moving() }
 
-// giveWay gives a request back of whose answer nothing was sent, where the runtime has ended it because it gives way.
+// giveWay refuses the request, for a retry elsewhere, if the runtime ended it for that and nothing of an answer was sent. It reports
+// whether it did.
 func (x *exchange) giveWay() bool {
 	if !x.giving() {
 		return false

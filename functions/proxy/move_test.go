@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// moving is a gate whose instance gives way, once it says so.
+// moving is a gate of an instance that can give way.
 type moving struct {
 	gate
 	movable atomic.Int32
@@ -30,8 +30,8 @@ func (g *moving) Movable(is bool) {
 
 func (g *moving) Moving() bool { return g.moves.Load() }
 
-// TestMoves: what an instance that gives way does with a request in each stage. A stream's end is marked where its state is told, and what has
-// no answer yet is given back; of all else the gate knows that it can't move.
+// TestMoves: an instance gives way with a request in each stage. A stream's end is marked if its state is known, and an unanswered
+// request is given back. The gate knows that all others can't move.
 func TestMoves(t *testing.T) {
 	const (
 		event  = control.StateComment + "1,2\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
@@ -53,10 +53,10 @@ func TestMoves(t *testing.T) {
 	for name, test := range map[string]struct {
 		state   string
 		before  func(http.ResponseWriter) // the runtime gives way
-		after   func(http.ResponseWriter) // it did
+		after   func(http.ResponseWriter) // after it did
 		movable int32
 		refused bool
-		body    string // as far as it comes
+		body    string // the part that arrives
 		code    string
 	}{
 		"a stream":                      {"new", stream(event), abort, 1, false, event + control.MovedComment + "\n\n", api.CodeMoved},
@@ -103,7 +103,7 @@ func TestMoves(t *testing.T) {
 			<-begun
 			var resp *http.Response
 			first := ""
-			if test.before != nil && !test.refused { // the client has what was sent before
+			if test.before != nil && !test.refused { // the client has the part sent before
 				if resp = <-answered; resp == nil {
 					t.FailNow()
 				}

@@ -13,13 +13,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// What a runtime says of its models names files of its host, which are nobody's affair: such
-// answers are read whole, and of each path its last part is left.
+// A runtime's description of its models names files of its host, which clients must not learn. Such answers are read whole, and each
+// path is replaced by its last element.
 
-// maxDescription bounds them: one that has a tokenizer's whole vocabulary takes some MiB.
+// maxDescription bounds a description: one with a tokenizer's whole vocabulary takes some MiB.
 const maxDescription = 64 << 20
 
-// describe passes a description of models on, without places.
+// describe passes on a description of models without paths.
 func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxDescription+1))
 	switch {
@@ -39,8 +39,8 @@ func (x *exchange) describe(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// withoutPlaces is a JSON text in which each text that is a path, or a line of a Modelfile that
-// names one, has only the path's last part. All else stays, byte by byte, as does what is no JSON.
+// withoutPlaces returns JSON with each string that is a path, or a line of a Modelfile that names one, reduced to the path's last
+// element. All other bytes, and anything that is not JSON, stay.
 func withoutPlaces(raw []byte) []byte {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -61,13 +61,12 @@ func withoutPlaces(raw []byte) []byte {
 			continue
 		}
 		start := int(before) + bytes.IndexByte(raw[before:], '"')
-		quoted, _ := json.Marshal(short) // a text always marshals
+		quoted, _ := json.Marshal(short) // a string always marshals
 		out = append(append(out, raw[copied:start]...), quoted...)
 		copied = int(dec.InputOffset())
 	}
 }
 
-// withoutPlace is a text without its paths.
 func withoutPlace(text string) string {
 	if strings.HasPrefix(text, "/") && !strings.ContainsAny(text, "\n") {
 		return path.Base(text)

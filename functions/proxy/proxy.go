@@ -19,13 +19,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Gate lets requests into the runtime. Enter returns the runtime's base URL and
-// takes a place that Leave gives back, or refuses.
+// Gate admits requests to the runtime. Enter returns the runtime's base URL and takes a slot that Leave gives back, or refuses.
 type Gate interface {
 	Enter() (base string, refused *api.Error)
-	// EnterBehind is Enter for a request that came behind the call that wakes the runtime. It
-	// waits for limit at most. Where validated is not nil the runtime may get the request, in the
-	// context inside, but its answer is good for nothing unless validated returns nil.
+	// EnterBehind is Enter for a request that came with the call that wakes the runtime. It waits for at most limit. If validated is not
+	// nil, the runtime may get the request in the context inside, but its answer may be used only if validated returns nil.
 	EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error)
 	// EnterProbe is Enter for a probe of the runtime, which may not be ready for requests.
 	EnterProbe() (base string, refused *api.Error)
@@ -36,71 +34,69 @@ type Gate interface {
 	Unreachable()
 }
 
-// Moves is a [Gate] that can have requests go on at other instances.
+// Moves is a [Gate] that can move requests to other instances.
 type Moves interface {
-	// Movable says of a request that has entered whether it can; one of which it was said is not any more when it leaves.
+	// Movable says whether a request that has entered can move. A caller that has said true says false before Leave.
 	Movable(is bool)
-	// Moving says whether those that can are being ended for that.
+	// Moving reports whether the movable requests are being ended so that they move.
 	Moving() bool
 }
 
-// Dialect is how the runtime's HTTP differs from the clients', see runtime.Dialect.
+// Dialect converts between the clients' HTTP and the runtime's, see runtime.Dialect.
 type Dialect interface {
 	Request(path string, body *jsonfield.Object) *api.Error
 	Failure(path string, status int, body []byte) []byte
 }
 
-// Mortal is a [Dialect] of a server that says so before it ends.
+// Mortal is a [Dialect] of a server that announces its end.
 type Mortal interface {
-	// Dying says whether an answer says that: whatever else is asked has the same answer.
+	// Dying reports whether an answer announces the end; then all requests get the same answer.
 	Dying(status int, body []byte) bool
 }
 
-// Config of a [Proxy].
+// Config configures a [Proxy].
 type Config struct {
 	Gate Gate
-	// Dialect; nil: the runtime speaks as clients do.
+	// Dialect converts requests and failures; nil: the runtime needs no conversion.
 	Dialect Dialect
 	// Transport reaches the runtime.
 	Transport http.RoundTripper
-	// Host is what the runtime gets as the request's host; empty: what the client wrote, for
-	// a runtime that guards itself against names that it does not know.
+	// Host is the Host header for the runtime, which may refuse unknown names; empty: the client's.
 	Host string
-	// Adapter returns the adapter that a request's body names as its model,
-	// empty where it names none; nil: there are no adapters.
+	// Adapter returns the adapter that a request's body names as its model, or "" if none; nil: there are no adapters.
 	Adapter func(body *jsonfield.Object) api.ModelName
-	// Hold keeps such an adapter loaded until done is called, for a request that has its place, and loads
-	// it first where it is not; nil: all are.
+	// Hold keeps an adapter loaded until done is called, for a request that holds its slot, and loads it first if need be; nil: all are
+	// loaded.
 	Hold func(ctx context.Context, name api.ModelName) (done func(), err error)
-	// Tenants says that the runtime is ours and may know whose a request is (control.HeaderTenant).
+	// Tenants says that the runtime is ours and may know the tenant of a request (control.HeaderTenant).
 	Tenants bool
-	// States says that the transport has the runtime go on with streams (control.HeaderState). In that header of an answer it says why the
-	// state of one is not told.
+	// States says that the transport lets the runtime continue streams (control.HeaderState). It puts the reason into that header of an
+	// answer if it does not report a stream's state.
 	States bool
-	// Prefixes is how the runtime keeps clients' prompts apart.
+	// Prefixes is how the runtime separates clients' cached prompts.
 	Prefixes Prefixes
-	// Credentials says that the runtime gets those of clients.
+	// Credentials says that clients' credentials are passed to the runtime.
 	Credentials bool
-	// MediaHosts are those from which the runtime may fetch what requests name, in lower case, with a port that is not the scheme's own.
+	// MediaHosts are the hosts from which the runtime may fetch media, in lower case, with the port unless it is the scheme's default.
 	MediaHosts []string
-	// Inside says that requests are a handler's, which may say how urgent they are.
+	// Inside says that the requests are a handler's, which may set their priority.
 	Inside bool
-	// Everything says that the runtime is no model server: all paths are its clients', and Dialect, Adapter, Hold, Host and Prefixes are not used.
+	// Everything says that the runtime is no model server: clients may use all paths. Dialect, Adapter, Hold, Host and Prefixes are not
+	// used.
 	Everything bool
-	// Single says that a connection to such a runtime carries one request; else an idle one is reused, as Knative's queue-proxy does.
+	// Single says that each connection to such a runtime carries one request; else idle ones are reused, as in Knative's queue-proxy.
 	Single bool
-	// Door reads bodies; nil: one of its own.
+	// Door reads bodies; nil: a new one.
 	Door *inbound.Door
 	// Timeout bounds a request from its arrival to its last byte; 0: no bound.
 	Timeout time.Duration
-	// Observe gets the outcome of each request, from its goroutine; nil: nobody.
+	// Observe receives the outcome of each request, in its goroutine; nil: no call.
 	Observe func(Outcome)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Outcome is how one request went. Its times are from the request's arrival, 0
-// where there was no such moment.
+// Outcome is the result of one request. Its times count from the request's arrival; 0: it did not happen.
 type Outcome struct {
 	// Path is the pattern of its route.
 	Path string
@@ -110,14 +106,14 @@ type Outcome struct {
 	Status int
 	// Code is the code of an error of ours; empty: none.
 	Code string
-	// Sent is when it went to the runtime, FirstByte when its answer began, Total when it was over.
+	// Sent is when it was sent to the runtime, FirstByte when its answer began, Total when it ended.
 	Sent, FirstByte, Total time.Duration
-	// FirstToken and LastToken are when the first and the last text came: of a stream, and of any
-	// answer in which the runtime says how long it generated.
+	// FirstToken and LastToken are when the first and the last text came. They are set for streams, and for answers in which the runtime
+	// reports its generation time.
 	FirstToken, LastToken time.Duration
-	// PromptTokens is the length of its prompt as the runtime says; 0: it does not.
+	// PromptTokens is the length of its prompt as the runtime reports it; 0: unknown.
 	PromptTokens int
-	// GeneratedTokens is what the runtime says, else the number of events with text.
+	// GeneratedTokens is the runtime's count, else the number of events with text.
 	GeneratedTokens int
 	// abort says that the connection must be aborted.
 	abort bool
@@ -127,12 +123,11 @@ type Outcome struct {
 type Proxy struct {
 	cfg        Config
 	load       load
-	moves      Moves       // nil: requests stay
+	moves      Moves       // nil: requests can't move
 	everything *transports // to a runtime that is no model server; nil: it is one
 	moved      atomic.Pointer[[]byte]
 }
 
-// New makes a proxy.
 func New(cfg Config) *Proxy {
 	if cfg.Door == nil {
 		cfg.Door = inbound.New(inbound.Config{})
@@ -151,8 +146,7 @@ func New(cfg Config) *Proxy {
 	return p
 }
 
-// ServeHTTP answers one request. It panics with [http.ErrAbortHandler] where the
-// connection must not end well.
+// ServeHTTP answers one request. It panics with [http.ErrAbortHandler] if the connection must be aborted.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Everything {
 		p.serveEverything(w, r)
@@ -177,7 +171,6 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// exchange is one request and its answer.
 type exchange struct {
 	proxy   *Proxy
 	w       http.ResponseWriter
@@ -190,11 +183,11 @@ type exchange struct {
 	report  report
 	live    live
 	joins   bool   // the answer is asked for as a stream, and the client wants none
-	stated  bool   // the runtime tells the state of the stream: where it is cut, the activator has it go on elsewhere
-	untold  string // why it does not; empty: nobody has said
+	stated  bool   // the runtime reports the stream's state: after a cut, the activator continues it elsewhere
+	untold  string // why it does not; empty: no reason given
 	state   relay.State
-	movable bool // the gate knows that the request can go on elsewhere
-	beside  bool // others were in the runtime when it went there
+	movable bool // the gate knows that the request can move
+	beside  bool // other requests were in the runtime when this one was sent
 	unread  relay.WriteDeadline
 }
 
@@ -218,7 +211,7 @@ func (x *exchange) serve() {
 	x.ask(x.r.Context(), base, body, nil)
 }
 
-// serveBehind serves a request that came behind a wake: it is made ready before it waits.
+// serveBehind serves a request that came with a wake: it is prepared before it waits.
 func (x *exchange) serveBehind() {
 	body, err := x.prepare()
 	if err != nil {
@@ -234,8 +227,8 @@ func (x *exchange) serveBehind() {
 	x.ask(inside, base, body, validated)
 }
 
-// ask gives a request that has a place to the runtime, and passes the answer on. validated
-// says what the answer is worth; nil: it is worth it.
+// ask sends a request that holds a slot to the runtime, and passes the answer on. validated reports whether the answer may be used; nil:
+// it may.
 func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object, validated func() *api.Error) {
 	if x.proxy.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -282,15 +275,15 @@ func (x *exchange) ask(ctx context.Context, base string, body *jsonfield.Object,
 	x.answer(ctx, resp)
 	x.outcome.PromptTokens, x.outcome.GeneratedTokens = x.meter.Prompt, x.meter.Tokens()
 	x.outcome.FirstToken, x.outcome.LastToken = x.meter.First, x.meter.Last
-	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // no stream, of a runtime that says how long it generated
+	if x.meter.First == 0 && x.meter.Decode > 0 && resp.StatusCode == http.StatusOK { // an answer without a stream, with the runtime's generation time
 		x.outcome.LastToken = x.outcome.FirstByte
 		x.outcome.FirstToken = max(x.outcome.Sent, x.outcome.FirstByte-x.meter.Decode)
 	}
 	x.live.counted(x.meter.Prompt)
 }
 
-// answer passes the answer on by its kind: 1. a stream that the client gets as a whole; 2. a stream of events or
-// lines; 3. a failure, in the words that clients know; 4. what it says of its models; 5. anything else.
+// answer passes the answer on by its kind: 1. a stream that the client gets as a whole; 2. a stream of events or lines; 3. a failure,
+// rewritten; 4. a description of models; 5. anything else.
 func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	kind, readable := resp.Header.Get("Content-Type"), resp.Header.Get("Content-Encoding") == ""
 	lines := strings.HasPrefix(kind, "application/x-ndjson") && x.path.Stream == api.StreamLines
@@ -300,7 +293,7 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	case lines && readable || strings.HasPrefix(kind, "text/event-stream"):
 		style := x.path.Stream
 		if lines != (style == api.StreamLines) || resp.StatusCode != http.StatusOK || !readable {
-			style = api.StreamPlain // not a generation, or not ours to read
+			style = api.StreamPlain // not a generation, or not readable
 		}
 		x.stream(ctx, resp, style)
 	case resp.StatusCode >= http.StatusBadRequest && x.proxy.cfg.Dialect != nil && readable:
@@ -312,13 +305,13 @@ func (x *exchange) answer(ctx context.Context, resp *http.Response) {
 	}
 }
 
-// log tells the operator what a client is told without its cause.
+// log logs the cause that the client is not told.
 func (x *exchange) log(what string, err error) {
 	x.proxy.cfg.Logger.Warn(what, "path", x.path.Pattern, "request", x.r.Header.Get("X-Request-Id"), "error", err)
 }
 
-// refuse answers that the runtime has not seen the request. The body is read
-// first: a connection closed on an unread one can lose the answer.
+// refuse answers that the runtime has not seen the request. It reads the body first: closing a connection with unread data can lose the
+// answer.
 func (x *exchange) refuse(err *api.Error) {
 	if x.body == nil {
 		x.body, _ = x.proxy.cfg.Door.Read(x.w, x.r, Client(x.r))
@@ -327,7 +320,8 @@ func (x *exchange) refuse(err *api.Error) {
 	x.fail(err)
 }
 
-// fail answers with an error of ours. Nothing was sent before. That the runtime failed a header says: not every API has codes.
+// fail answers with an error of ours; nothing was sent before. A header marks a failure of the runtime, since not every API has error
+// codes.
 func (x *exchange) fail(err error) {
 	e := api.AsError(err)
 	if e.Code == api.CodeRuntimeFailed {
@@ -341,7 +335,7 @@ func (x *exchange) fail(err error) {
 	api.WriteErrorTo(x.w, x.r, e)
 }
 
-// unheld answers a request whose adapter can't be had.
+// unheld answers a request whose adapter can't be loaded.
 func (x *exchange) unheld(ctx context.Context, err error) {
 	var refused *api.Error
 	if ctx.Err() != nil && errors.As(context.Cause(ctx), &refused) {
@@ -351,9 +345,8 @@ func (x *exchange) unheld(ctx context.Context, err error) {
 	x.fail(cmp.Or(ctx.Err(), err))
 }
 
-// unanswered deals with a request that got no answer: 1. it was speculative and cut off; 2. the client left or its
-// time is up; 3. it gives way; 4. there was no connection, so the runtime has not seen it; 5. the
-// runtime failed.
+// unanswered deals with a request that got no answer: 1. it was speculative and cut off; 2. the client left or its time is up; 3. it
+// moves elsewhere; 4. there was no connection, so the runtime has not seen it; 5. the runtime failed.
 func (x *exchange) unanswered(ctx context.Context, err error) {
 	var refused *api.Error
 	switch {
@@ -371,8 +364,7 @@ func (x *exchange) unanswered(ctx context.Context, err error) {
 	}
 }
 
-// outbound makes the runtime's request out of the client's, whose headers it
-// takes over.
+// outbound builds the runtime's request from the client's. It takes the client's headers over.
 func (x *exchange) outbound(ctx context.Context, base string, object *jsonfield.Object) *http.Request {
 	h := x.r.Header
 	localhttp.DropConnection(h)

@@ -86,7 +86,7 @@ func (b *bench) post(t *testing.T, path, body string) (*http.Response, string, e
 	return resp, string(raw), err
 }
 
-// wantIdle checks that every place was given back.
+// wantIdle checks that every slot was given back.
 func (b *bench) wantIdle(t *testing.T) proxy.Outcome {
 	t.Helper()
 	o := <-b.outcomes // comes after Leave
@@ -115,7 +115,7 @@ func TestRoute(t *testing.T) {
 		"POST /completion", "POST /infill", "POST /apply-template", "POST /api/chat", "POST /api/generate", "POST /api/embed",
 		"POST /api/embeddings", "POST /api/show", "GET /api/tags", "GET /api/version", "GET /api/ps",
 	}
-	// Whoever may do these decides what the model is, whether it is awake, or what the host shows.
+	// These paths change the model, its sleep, or reveal the host.
 	shut := []string{
 		// vLLM
 		"POST /sleep", "POST /wake_up", "GET /is_sleeping", "POST /collective_rpc", "POST /reset_prefix_cache", "POST /pause", "POST /resume",
@@ -232,7 +232,7 @@ func TestNoConnectionIsARefusal(t *testing.T) {
 	b.wantIdle(t)
 }
 
-// raw answers with bytes and then closes the connection, with no regard to HTTP.
+// raw answers with raw bytes and then closes the connection.
 func raw(answer string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -306,7 +306,7 @@ func TestStreamEnds(t *testing.T) {
 	}}.Run(t)
 }
 
-// wrapped is a writer that others have wrapped for a [http.ResponseController], as who translates answers does.
+// wrapped is a writer wrapped for a [http.ResponseController], as a translator wraps it.
 type wrapped struct{ w http.ResponseWriter }
 
 func (w wrapped) Header() http.Header         { return w.w.Header() }
@@ -339,7 +339,7 @@ func testPassedAtOnce(t *testing.T, around func(http.Handler) http.Handler) {
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	})
 	b.Config.Handler = around(b.Config.Handler)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an event that is kept back ends nothing
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an event that is held back ends nothing
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.URL+"/v1/completions", strings.NewReader("{}"))
 	if err != nil {
@@ -423,8 +423,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// An idle connection turns out to be closed before a byte is written to it: the
-// request goes over a new one.
+// An idle connection turns out to be closed before a byte is written to it: the request goes over a new one.
 func TestIdleConnectionWasClosed(t *testing.T) {
 	var conns []*brokenConn
 	transport := api.NewTransport(8)
@@ -464,7 +463,7 @@ func FuzzEnding(f *testing.F) {
 	f.Add("event: message_stop\r\n\r\n", 7)
 	f.Add("data: {}\n\ndata: {}\ndata: {", 2)
 	f.Fuzz(func(t *testing.T, stream string, size int) {
-		// Whatever a runtime sends in whatever pieces reaches the client unchanged. Of a stream that is cut a last line without an end does not.
+		// Any stream in any pieces reaches the client unchanged. Of a cut stream, an unfinished last line is dropped.
 		size = max(1, min(size, 100))
 		rt := roundTripper(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(&pieces{stream, size}), ContentLength: -1}, nil
@@ -502,7 +501,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestJSONType: what is sent as JSON without its type, or with curl's, gets it: vLLM and SGLang refuse it otherwise. Other types stay.
+// TestJSONType: JSON without a type, or with curl's, gets the JSON type: vLLM and SGLang refuse it otherwise. Other types stay.
 func TestJSONType(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("Content-Type")) })
 	for kind, want := range map[string]string{
@@ -526,7 +525,7 @@ func TestJSONType(t *testing.T) {
 	}
 }
 
-// TestHost: the runtime sees the host that the client wrote, unless another one was configured.
+// TestHost: the runtime sees the client's host, unless another one was configured.
 func TestHost(t *testing.T) {
 	for configured, want := range map[string]string{"": "evil.example", "localhost": "localhost"} {
 		b := set(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Host) }, func(c *proxy.Config) { c.Host = configured })

@@ -11,31 +11,30 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// Reporter is what the [Dialect] of a runtime may have besides that can be asked what its streams use.
+// Reporter is implemented by a [Dialect] whose runtime can report the usage of its streams.
 type Reporter interface {
-	// Report has a body, as the runtime gets it, ask for that, as often as the runtime says it, and returns what it asks for
-	// that the client did not. What is no stream stays as it is.
+	// Report makes the body, in the runtime's form, ask for usage as often as the runtime can report it. It returns the additions that
+	// the client did not ask for. Other requests than streams stay unchanged.
 	Report(path string, body *jsonfield.Object) relay.Asked
 }
 
-// report is what the runtime reports of one stream.
+// report is the state of one stream's usage reports.
 type report struct {
 	asked   relay.Asked
-	tells   bool                    // the activator wants to know it
+	tells   bool                    // the activator wants it
 	n       int                     // choices of each prompt
-	learned *atomic.Pointer[[]byte] // the value of the field that moves, as the runtime has sent it last
+	learned *atomic.Pointer[[]byte] // the last value of the field that varies, as the runtime sent it
 
 	choices map[int]counts // the last report of each
-	ended   int            // the choice that has ended last
-	total   counts         // of all, once the runtime has said it
-	held    [][]byte       // an event that finishes a choice, and waits for the next one: all of it, and its data
-	kept    []byte         // memory of what take returns
+	ended   int            // the choice that ended last
+	total   counts         // of all choices, once reported
+	held    [][]byte       // an event that finishes a choice, held until the next one: all of it, and its data
+	kept    []byte         // memory of take's result
 }
 
-// fieldTimings is llama-server's.
 const fieldTimings = "timings"
 
-// counts is what is reported: in a usage, or in llama-server's times.
+// counts are the reported numbers, from a usage or from llama-server's timings.
 type counts struct {
 	Prompt  int `json:"prompt_tokens"`
 	Made    int `json:"completion_tokens"`
@@ -53,19 +52,19 @@ func (r *report) request(of Dialect, path string, body *jsonfield.Object) {
 	if reporter, is := of.(Reporter); is {
 		r.asked = reporter.Report(path, body)
 		n, _ := body.Find("n")
-		_ = json.Unmarshal(n, &r.n) // what is no number is the runtime's to refuse
+		_ = json.Unmarshal(n, &r.n) // the runtime refuses other values
 	}
 }
 
-// take takes whole events, or a part of one that is too large, and returns what the client gets of them: with what the activator wants to
-// know, and without what its client has not asked for. Meter is told too. The result is valid until the next call. Of a finished stream
-// nothing is kept back.
+// take takes whole events, or a part of an oversized one, and returns the client's version. It adds the numbers for the activator,
+// removes what the client has not asked for, and updates meter. The result is valid until the next call. When finished is true nothing
+// is held back.
 func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	if r.asked.Field == "" && !r.asked.Chunk && !r.tells || len(r.held) == 0 && !r.concern(p) {
 		return p
 	}
 	r.kept = r.kept[:0]
-	begin, at, end := 0, 0, 0 // of the event, and of the line in it that has data
+	begin, at, end := 0, 0, 0 // of the event, and of its data line
 	for i := 0; i < len(p); {
 		n := bytes.IndexByte(p[i:], '\n') + 1
 		if n == 0 {
@@ -90,7 +89,7 @@ func (r *report) take(p []byte, finished bool, meter *relay.Usage) []byte {
 	return r.kept
 }
 
-// concern reports whether anything in p may be a report, or be changed. In a model's text the quotes would be escaped.
+// concern reports whether p may contain a report, or text to change. In a model's text the quotes would be escaped.
 func (r *report) concern(p []byte) bool {
 	if relay.Index(p, []byte(`"usage"`)) >= 0 || relay.Index(p, []byte(`"`+fieldTimings+`"`)) >= 0 {
 		return true
@@ -98,7 +97,7 @@ func (r *report) concern(p []byte) bool {
 	return (r.asked.Moves != "" || r.asked.Field == fieldTimings) && relay.Finishes(p)
 }
 
-// event takes an event in three parts: what stands before its data, the line with that, and what stands behind it.
+// event handles one event, given as the part before its data line, that line, and the part behind it.
 func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	data := bytes.TrimSpace(bytes.TrimPrefix(line, []byte("data:")))
 	c := readChunk(data, r.asked.Field)
@@ -138,7 +137,7 @@ func (r *report) event(before, line, behind []byte, meter *relay.Usage) {
 	r.kept = append(r.kept, event...)
 }
 
-// release passes on an event that was held, with what the chunk with the usage has in its place; nil: another chunk has come.
+// release passes on a held event, with the varying field's value from the chunk with the usage; own is nil if another chunk came.
 func (r *report) release(own *chunk) {
 	if len(r.held) == 0 {
 		return
@@ -161,20 +160,20 @@ func (r *report) release(own *chunk) {
 	r.kept = append(r.kept, event...)
 }
 
-// chunk is what counts of an event's data.
+// chunk is the relevant part of an event's data.
 type chunk struct {
 	object   *jsonfield.Object
 	usage    []byte // nil: none
 	timings  []byte
-	field    []byte // that was asked for; nil: it is not there, or null
+	field    []byte // the field asked for; nil: missing or null
 	index    int    // of its first choice
-	alone    bool   // it has choices, and they are none
+	alone    bool   // it has an empty list of choices
 	finishes bool   // a choice
-	keeps    bool   // it has its times whether they were asked for or not
+	keeps    bool   // its timings stay, whether they were asked for or not
 }
 
 func readChunk(data []byte, field string) chunk {
-	c := chunk{object: jsonfield.Open(data)} // what is no object has no fields
+	c := chunk{object: jsonfield.Open(data)} // has no fields if data is no object
 	value := func(name string) []byte {
 		v, _ := c.object.Find(name)
 		if string(v) == "null" {
@@ -197,18 +196,19 @@ func readChunk(data []byte, field string) chunk {
 
 // choice reads the first of a chunk's choices: servers send one in each.
 func (c *chunk) choice(list []byte) {
-	_ = jsonfield.Items(list, func(item []byte) bool { // the list was read
+	_ = jsonfield.Items(list, func(item []byte) bool { // the list was parsed before
 		var o struct {
 			Index  int             `json:"index"`
 			Finish json.RawMessage `json:"finish_reason"`
 		}
-		_ = json.Unmarshal(item, &o) // it is JSON; of another kind it has no numbers
+		_ = json.Unmarshal(item, &o) // valid JSON; other kinds of it have no numbers
 		c.index, c.finishes = o.Index, len(o.Finish) > 0 && string(o.Finish) != "null"
 		return false
 	})
 }
 
-// count takes in what a chunk reports, and says whether it does. Before the last chunk each report is of one choice, and of its prompt.
+// count records the numbers of a chunk, and reports whether it has any. Before the last chunk, each report is of one choice and its
+// prompt.
 func (r *report) count(c *chunk) bool {
 	from := c.usage
 	if from == nil {
@@ -222,11 +222,11 @@ func (r *report) count(c *chunk) bool {
 		n.Prompt, n.Made, n.Details.Cached = n.Fresh+n.Cached, n.Predicted, n.Cached
 	}
 	switch {
-	case n.Prompt <= 0: // it is not known yet
+	case n.Prompt <= 0: // not known yet
 		return false
 	case c.alone && r.asked.Field != fieldTimings:
 		r.total = n
-	default: // llama-server tells the usage behind the end of each choice
+	default: // llama-server sends the usage behind the end of each choice
 		if c.alone {
 			c.index = r.ended
 		}
@@ -238,7 +238,7 @@ func (r *report) count(c *chunk) bool {
 	return true
 }
 
-// said is what was reported of the whole, as [control.HeaderUsage] has it.
+// said returns the numbers of the whole stream, in the form of [control.HeaderUsage].
 func (r *report) said() string {
 	u := relay.Usage{Prompt: r.total.Prompt, Cached: r.total.Details.Cached, Generated: r.total.Made}
 	if u.Prompt > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Who is told to come again is told when: as the runtime says, or in a second.
+// A retriable answer has a Retry-After: the runtime's, or a second.
 func TestRetryAfter(t *testing.T) {
 	b := set(t, func(w http.ResponseWriter, r *http.Request) {
 		if after := r.URL.Query().Get("after"); after != "" {
@@ -42,7 +42,7 @@ func TestShapesOfErrors(t *testing.T) {
 	}
 }
 
-// failing is a dialect whose failures are written over, but for a client's own.
+// failing is a dialect that rewrites failures, except a client's own.
 type failing struct{}
 
 func (failing) Request(string, *jsonfield.Object) *api.Error { return nil }
@@ -53,7 +53,7 @@ func (failing) Failure(_ string, status int, body []byte) []byte {
 	return []byte(`{"error":{"message":"it failed"}}` + "\n")
 }
 
-// What a runtime says of its own failures in the middle of a stream reaches no client.
+// The runtime's description of its own failure in the middle of a stream reaches no client.
 func TestFailuresInStreams(t *testing.T) {
 	const word = `{"choices":[{"delta":{"content":"error"}}],"error":null}`
 	for _, tc := range []struct{ path, kind, text, want string }{
@@ -73,7 +73,7 @@ func TestFailuresInStreams(t *testing.T) {
 	}
 }
 
-// A form is one thing to everybody: nothing stands before its boundary.
+// A form must begin with its boundary, so that all parsers agree on it.
 func TestFormsBeginWithTheirBoundary(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) {})
 	for body, want := range map[string]int{"--b\r\nx": 200, "--bb\r\nx": 400, "\r\n--b\r\n": 400, "--a\r\n\r\n--b\r\n": 400, "": 400} {

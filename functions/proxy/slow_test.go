@@ -15,7 +15,7 @@ import (
 
 // one is a listener of one connection.
 type one struct {
-	conns chan net.Conn // from the test to Accept; one place; closed by Close
+	conns chan net.Conn // from the test to Accept; room for one; closed by Close
 }
 
 func (l one) Accept() (net.Conn, error) {
@@ -28,7 +28,7 @@ func (l one) Accept() (net.Conn, error) {
 func (l one) Close() error { close(l.conns); return nil }
 func (one) Addr() net.Addr { return &net.UnixAddr{} }
 
-// flood is a runtime whose answers have no end.
+// flood is a runtime with endless answers.
 type flood struct{}
 
 func (flood) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,7 +45,7 @@ func (r repeat) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat(string(r), len(p)/len(r))), nil
 }
 
-// connect gives one connection to a server of a proxy, and its client's side.
+// connect returns the client's side of a connection to a server with a proxy.
 func connect(g *gate) (ours net.Conn, outcomes <-chan proxy.Outcome, end func()) {
 	seen := make(chan proxy.Outcome, 1)
 	server := &http.Server{
@@ -62,7 +62,7 @@ func connect(g *gate) (ours net.Conn, outcomes <-chan proxy.Outcome, end func())
 	}
 }
 
-// A client that does not send its body gives its place back.
+// A client that does not send its body loses its slot.
 func TestClientThatDoesNotSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{base: "http://runtime"}
@@ -82,7 +82,7 @@ func TestClientThatDoesNotSend(t *testing.T) {
 	})
 }
 
-// A client that does not read its answer gives its place back.
+// A client that does not read its answer loses its slot.
 func TestClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{base: "http://runtime"}

@@ -12,16 +12,16 @@ import (
 	"github.com/rouse-dev/rouse/functions/proxy"
 )
 
-// TestStreamStateGoesToOurRuntimeAlone: our own runtime is asked for the state of a stream, and where it is cut the connection ends, so that
-// the activator has it go on; nobody else's runtime is asked, and a handler's requests have no state.
+// TestStreamStateGoesToOurRuntimeAlone: our own runtime is asked for the state of a stream. If it is cut the connection ends, so that
+// the activator continues it elsewhere. Other runtimes are not asked, and a handler's requests have no state.
 func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 	const event = control.StateComment + "1,2\ndata: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"
 	for name, test := range map[string]struct {
 		state string
 		cfg   func(*proxy.Config)
-		told  string // the runtime
-		why   string // what it does not tell
-		event bool   // the cut is told by an event
+		told  string // by the runtime
+		why   string // what it does not report
+		event bool   // the cut is reported by an event
 	}{
 		"ours":           {"new", func(c *proxy.Config) { c.Tenants = true }, "new", "", false},
 		"ours, not told": {"", func(c *proxy.Config) { c.Tenants = true }, "", "", true},
@@ -77,7 +77,8 @@ func TestStreamStateGoesToOurRuntimeAlone(t *testing.T) {
 	}
 }
 
-// TestStreamOfAnotherRuntime: a runtime that can't go on with a stream is not asked for it: it would answer from the beginning, and the client has a part.
+// TestStreamOfAnotherRuntime: a runtime that can't continue a stream does not get the request: it would answer from the beginning, and
+// the client has a part.
 func TestStreamOfAnotherRuntime(t *testing.T) {
 	b := set(t, func(http.ResponseWriter, *http.Request) { t.Error("the runtime is asked") })
 	for _, state := range []string{"id:1::0:m:1,2", control.StateScores + control.StateReplay + "id:1::0:m:1*1"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// events is a stream on its way through.
+// events is a stream that is passed on.
 type events struct {
 	*exchange
 	*relay.Events
@@ -24,13 +24,12 @@ type events struct {
 	sent  bool
 }
 
-// stream passes a stream on, each event as soon as it is whole: if the stream
-// breaks off, the error event stands on its own. Of an event that is larger than
-// a buffer the parts are passed on.
+// stream passes a stream on, each event as soon as it is whole, so that an error event after a cut stands on its own. An event larger
+// than a buffer is passed on in parts.
 func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.Stream) {
 	delete(resp.Header, "Content-Length") // an error event may have to follow
 	largest := largeBuffer
-	if x.report.asked.Field != "" { // what is to be taken out stands at the end of an event
+	if x.report.asked.Field != "" { // the fields to remove stand at the end of an event
 		largest = maxLine
 	}
 	from := relay.NewSource(ctx, moving{x, resp}, smallBuffer, largest, nil)
@@ -49,7 +48,7 @@ func (x *exchange) stream(ctx context.Context, resp *http.Response, style api.St
 	}
 }
 
-// pass sends whole events, the last ones of the stream too, and says whether the client is still there.
+// pass sends whole events, and reports whether the client is still there. last is set for the stream's last events.
 func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	made := e.meter.Tokens()
 	e.meter.See(p, time.Since(e.began))
@@ -70,8 +69,7 @@ func (e *events) pass(resp *http.Response, p []byte, last bool) bool {
 	return e.send(p)
 }
 
-// failures puts what a runtime says of its failures, in whole events, into the words that clients know, as
-// [exchange.failure] does where the answer has not begun.
+// failures rewrites the runtime's failures in whole events, as [exchange.failure] does before the answer has begun.
 func (e *events) failures(p []byte) []byte {
 	x := e.exchange
 	if x.proxy.cfg.Dialect == nil || e.style == api.StreamPlain || relay.Index(p, []byte(`"error"`)) < 0 {
@@ -112,7 +110,7 @@ func (e *events) failures(p []byte) []byte {
 	return out
 }
 
-// unnamed takes the name away that an event begins with at the end of p.
+// unnamed returns p without the name of an event that begins at its end.
 func unnamed(p []byte) []byte {
 	at := bytes.LastIndexByte(bytes.TrimRight(p, "\r\n"), '\n') + 1
 	if bytes.HasPrefix(p[at:], []byte("event:")) {
@@ -121,7 +119,7 @@ func unnamed(p []byte) []byte {
 	return p
 }
 
-// numbered makes the event of OpenAI's responses with the number next of an error body, without its end.
+// numbered returns an error body as event number next of OpenAI's responses, without the event's end.
 func (e *events) numbered(body []byte, next int) []byte {
 	var b struct {
 		Error struct {
@@ -129,7 +127,7 @@ func (e *events) numbered(body []byte, next int) []byte {
 			Param, Code   *string
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &b) // the dialect wrote it; of anything else, the message is empty
+	_ = json.Unmarshal(body, &b) // the dialect wrote it; else the message stays empty
 	known := &api.Error{Status: http.StatusInternalServerError, Type: b.Error.Type, Message: b.Error.Message}
 	if b.Error.Param != nil {
 		known.Param = *b.Error.Param
@@ -140,7 +138,7 @@ func (e *events) numbered(body []byte, next int) []byte {
 	return bytes.TrimRight(e.style.Error(known, next), "\n")
 }
 
-// statusOf is the status that an error object names as its code, as vLLM does; 500 where it names none.
+// statusOf returns the status that an error object has as its code, as vLLM's do, or 500.
 func statusOf(what []byte) int {
 	var e struct {
 		Code int `json:"code"`
@@ -151,7 +149,7 @@ func statusOf(what []byte) int {
 	return http.StatusInternalServerError
 }
 
-// send says whether the client is still there.
+// send writes and flushes p, and reports whether the client is still there.
 func (x *exchange) send(p []byte) bool {
 	if !x.write(p) {
 		return false
@@ -160,9 +158,8 @@ func (x *exchange) send(p []byte) bool {
 	return true
 }
 
-// end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent,
-// so there is still a status to be had; 4. the client is told by an error event, or, where
-// another instance can go on with the stream, the activator by the connection's end.
+// end ends the stream: 1. it was whole; 2. the client left; 3. nothing was sent, so a status can still be sent; 4. an error event tells
+// the client, or, if another instance can continue the stream, the aborted connection tells the activator.
 func (e *events) end(ctx context.Context, resp *http.Response, err error) {
 	x := e.exchange
 	switch {

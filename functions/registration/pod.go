@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Pod is what a pod knows of its place without asking anybody.
+// Pod is a pod's knowledge of its place.
 type Pod struct {
 	// Namespace is the pod's; empty: not known.
 	Namespace string
@@ -24,14 +24,13 @@ type Pod struct {
 	Domain string
 }
 
-// Files that every pod has, unless it was told not to.
+// Files that every pod has by default.
 const (
 	namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 	resolverFile  = "/etc/resolv.conf"
 )
 
-// Here is this pod: the namespace of its service account, else that which its
-// resolver looks in first.
+// Here returns this pod: the namespace of its service account, else the first one in its resolver's search list.
 func Here() Pod {
 	namespace, _ := os.ReadFile(namespaceFile) // a pod may have none
 	resolver, _ := os.ReadFile(resolverFile)
@@ -60,9 +59,8 @@ func podOf(namespace, resolver []byte) Pod {
 	return p
 }
 
-// Devices reads the GPUs that a container was given from the value of
-// NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) are that GPU, once. Words
-// that name no device, such as all and void, are none.
+// Devices returns a container's GPUs from the value of NVIDIA_VISIBLE_DEVICES. Shares of one GPU (GPU-…::2) count as that GPU, once.
+// Words that name no device, such as all and void, are skipped.
 func Devices(visible string) []api.DeviceID {
 	var ids []api.DeviceID
 	for word := range strings.SplitSeq(visible, ",") {
@@ -78,10 +76,8 @@ func Devices(visible string) []api.DeviceID {
 	return ids
 }
 
-// NewTransport makes a transport for the cluster's services. A host that ends in
-// .svc is looked up as what it is in the cluster's domain, which is one question to
-// the cluster's name server; with the search list of a pod it is three, one after
-// another. An empty domain: as any other host.
+// NewTransport returns a transport for the cluster's services. It expands a host that ends in .svc with the cluster's domain, which
+// needs one DNS query; the search list of a pod would need three, one after another. An empty domain: no expansion.
 func NewTransport(domain string) *http.Transport {
 	t := control.NewTransport(2)
 	dial := t.DialContext

@@ -21,31 +21,30 @@ import (
 
 const (
 	firstPause, longestPause = 50 * time.Millisecond, 2 * time.Second
-	// While a pod starts, Kubernetes is about to publish its address: whoever waits for it tries often.
+	// While a pod starts, Kubernetes is about to publish its address, and its callers retry often.
 	earlyPause, early = 200 * time.Millisecond, 10 * time.Second
 	attemptTime       = 5 * time.Second        // for one try to join
 	joinsApart        = time.Second            // between two joins
 	reportsApart      = 250 * time.Millisecond // between two reports that were asked for
-	lostAgain         = 2 * time.Second        // until an event that was lost is made up for
-	quiet             = time.Second            // before the log says what is in the way
-	wordsApart        = time.Minute            // between two words in the log about the same thing
+	lostAgain         = 2 * time.Second        // until a lost event is made up for
+	quiet             = time.Second            // before the log says what stands in the way
+	wordsApart        = time.Minute            // between two log lines about the same thing
 	maxAnswer         = 1 << 20
 )
 
-// Config of a [Agent].
+// Config configures an [Agent].
 type Config struct {
-	// Control is where the control plane listens.
+	// Control is the control plane's endpoint.
 	Control api.Endpoint
-	// Request is how the instance introduces itself.
+	// Request is the instance's registration.
 	Request control.RegisterRequest
-	// Token is its credential; it is sent with all that the agent sends.
+	// Token is its credential; the agent sends it with every request.
 	Token string
 	// Base carries the requests; nil: [NewTransport] with the pod's own place.
 	Base http.RoundTripper
-	// Report makes the instance post its status. It must not block; it may be called
-	// before there is anything to report.
+	// Report makes the instance post its status. It must not block; it may be called before there is anything to report.
 	Report func()
-	// Told is called after each join, before the report; nil: nobody.
+	// Told is called after each join, before the report; nil: no call.
 	Told func(control.RegisterAnswer)
 	// Logger; nil: none.
 	Logger *slog.Logger
@@ -56,17 +55,17 @@ type Agent struct {
 	cfg    Config
 	base   http.RoundTripper
 	again  bell.Bell     // from the transport: the control plane doesn't know us
-	asked  bell.Bell     // from Ask: one report answers all who asked
+	asked  bell.Bell     // from Ask: one report answers all calls
 	lost   bell.Bell     // from the transport: an event did not arrive
 	joined chan struct{} // closed by Run at the first answer
-	alone  chan struct{} // closed by Run once the control plane has said that we are not its
+	alone  chan struct{} // closed by Run once the control plane has said that it does not manage this revision
 	answer atomic.Pointer[control.RegisterAnswer]
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	reason error      // why the last try failed
 }
 
-// New makes an agent; nothing is sent until [Agent.Run] runs.
+// New returns an agent; nothing is sent until [Agent.Run] runs.
 func New(cfg Config) (*Agent, error) {
 	if err := api.CheckEndpoint(cfg.Control); err != nil {
 		return nil, fmt.Errorf("join: the control plane: %w; \"none\" is to join nobody", err)
@@ -87,14 +86,13 @@ func New(cfg Config) (*Agent, error) {
 	}, nil
 }
 
-// Joined is closed at the first answer.
+// Joined returns a channel that is closed at the first answer.
 func (a *Agent) Joined() <-chan struct{} { return a.joined }
 
-// Alone is closed once the control plane has said that it has nothing to do with
-// this revision.
+// Alone returns a channel that is closed once the control plane has said that it does not manage this revision.
 func (a *Agent) Alone() <-chan struct{} { return a.alone }
 
-// Answer is the last answer, once Joined is closed; the zero one before.
+// Answer returns the last answer, once Joined is closed; the zero one before.
 func (a *Agent) Answer() control.RegisterAnswer {
 	if answer := a.answer.Load(); answer != nil {
 		return *answer
@@ -102,24 +100,23 @@ func (a *Agent) Answer() control.RegisterAnswer {
 	return control.RegisterAnswer{}
 }
 
-// Reason says why the last try to join failed, nil where none has.
+// Reason returns why the last attempt to join failed, or nil.
 func (a *Agent) Reason() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.reason
 }
 
-// Wrong says that the control plane knows the revision and finds it wrong: an
-// instance of it is of no use.
+// Wrong reports whether the control plane has found the revision invalid: then an instance of it is of no use.
 func (a *Agent) Wrong() bool {
 	refused, is := errors.AsType[*api.Error](a.Reason())
 	return is && refused.Status == http.StatusUnprocessableEntity
 }
 
-// Ask has the instance report soon.
+// Ask makes the instance report soon.
 func (a *Agent) Ask() { a.asked.Ring() }
 
-// Run joins, and joins again, until ctx ends.
+// Run joins, and joins again when forgotten, until ctx ends. It also returns once the agent is [Agent.Alone].
 func (a *Agent) Run(ctx context.Context) {
 	for first := true; ; first = false {
 		began := time.Now()
@@ -146,8 +143,7 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// stay reports when there is reason to, until the control plane doesn't know the
-// instance any more (true), or ctx ends (false).
+// stay reports when there is reason to, until the control plane has forgotten the instance (true), or ctx ends (false).
 func (a *Agent) stay(ctx context.Context) bool {
 	select {
 	case <-a.again: // about an event from before the join
@@ -188,7 +184,7 @@ func (a *Agent) stay(ctx context.Context) bool {
 	}
 }
 
-// pause says whether d has passed before the end of ctx.
+// pause reports whether d has passed before the end of ctx.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -261,7 +257,6 @@ func (a *Agent) try(ctx context.Context) (answer control.RegisterAnswer, err err
 	return answer, nil
 }
 
-// advice says what to do about a failed try.
 func (a *Agent) advice(err error) string {
 	refused, is := errors.AsType[*api.Error](err)
 	if !is {
@@ -282,13 +277,13 @@ func (a *Agent) advice(err error) string {
 	return "see the autoscaler's log (kubectl -n " + control.SystemNamespace + " logs -l app=" + control.AutoscalerName + ")"
 }
 
-// Transport carries the instance's events: it adds the token, and sees to it that
-// the instance joins again, or reports again, where its events don't arrive.
+// Transport returns the transport for the instance's events. It adds the token. If events don't arrive, it makes the instance join or
+// report again.
 func (a *Agent) Transport() http.RoundTripper { return watched{a} }
 
 type watched struct{ *Agent }
 
-// RoundTrip is the base's, with the token.
+// RoundTrip implements [http.RoundTripper].
 func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+w.cfg.Token)

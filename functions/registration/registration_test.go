@@ -138,7 +138,7 @@ func TestReportsAndJoinsAgain(t *testing.T) {
 		expect("at once again", 2, 2)
 		time.Sleep(joinsApart)
 		expect("a second later", 3, 3)
-		event.Store(400) // an event that is wrong is no reason to join
+		event.Store(400) // an invalid event is no reason to join
 		post()
 		time.Sleep(10 * time.Second)
 		expect("a wrong event", 3, 3)
@@ -161,7 +161,7 @@ func TestARevisionOfAnotherClass(t *testing.T) {
 	})
 }
 
-// What is in the way is said with what to do about it.
+// Each obstacle is logged with advice.
 func TestAdvice(t *testing.T) {
 	m := agent(t, carrier(nil), nil)
 	for want, err := range map[string]error{

@@ -1,6 +1,6 @@
-// Package requester is what a pod does that claims GPUs for another: it says which it
-// was given, answers readiness probes for the pod that runs the model, and holds the claim
-// until it is told that nobody uses it any more.
+// Package requester runs in a pod that claims GPUs for another pod: it reports its
+// GPUs, answers readiness probes on behalf of the pod that runs the model, and holds
+// the claim until it is released.
 //
 // The interface is that of llm-d's dual-pods requester, on the function's own port:
 //
@@ -12,16 +12,16 @@
 //	GET  /v1/proxy/config, PUT                  where other requests go: {"address","port"}
 //	POST /v1/release                            the claim may go (not in llm-d's)
 //
-// All but /ready want the token that the instance has made for its control plane. What
-// is none of these paths goes to the provider, where there is one.
+// All but /ready require the instance's token for its control plane. Requests for other
+// paths go to the provider, if there is one.
 //
 // The life of a claim:
 //
 //  1. The pod has joined and was told that it is a requester: nothing is started.
 //  2. It is bound: it gets the provider's address and becomes ready.
-//  3. The provider sleeps: it becomes unready, is released, and its pod deleted.
-//  4. Where the pod is deleted first, it waits in [Requester.Run] for the release,
-//     which comes when the provider sleeps; Kubernetes bounds that by the pod's grace.
+//  3. The provider sleeps: the claim becomes unready, is released, and its pod deleted.
+//  4. If the pod is deleted first, it waits in [Requester.Run] for the release, which
+//     comes when the provider sleeps; Kubernetes bounds that by the pod's grace period.
 //
 // All methods are safe for many goroutines; Run is called once.
 package requester

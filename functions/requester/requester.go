@@ -32,24 +32,24 @@ const (
 // maxLog bounds one piece of the provider's log, maxBody other bodies.
 const maxLog, maxBody = 4 << 20, 64 << 10
 
-// Config is what a requester is told.
+// Config configures a [Requester].
 type Config struct {
-	// Devices are what the pod was given.
+	// Devices are the pod's devices.
 	Devices []api.DeviceID
-	// Authorize says whether a request comes from the control plane; an *[api.Error] where not.
+	// Authorize returns an *[api.Error] unless a request comes from the control plane.
 	Authorize func(*http.Request) error
-	// Usage measures the memory in use on all devices that it sees; nil: [Usage].
+	// Usage measures the memory in use on all visible devices; nil: [Usage].
 	Usage func(context.Context) (map[api.DeviceID]api.Bytes, error)
-	// Output gets the provider's log; nil: nobody.
+	// Output receives the provider's log; nil: it is dropped.
 	Output io.Writer
 	// Transport reaches the provider; nil: http.DefaultTransport.
 	Transport http.RoundTripper
-	// Changed is called when it becomes ready or unready; it must not block. Nil: nobody.
+	// Changed is called when it becomes ready or unready; it must not block. Nil: no call.
 	Changed func(ready bool)
 	Logger  *slog.Logger
 }
 
-// Proxy is where requests go that are not the requester's own. The zero value is nowhere.
+// Proxy is the address for requests that are not the requester's own. Zero: none.
 type Proxy struct {
 	Address string `json:"address"`
 	Port    int    `json:"port"`
@@ -61,16 +61,16 @@ type Requester struct {
 	released chan struct{} // closed by release
 	release  func()
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ready bool
 	proxy Proxy
-	to    *httputil.ReverseProxy // nil: nowhere
+	to    *httputil.ReverseProxy // nil: no provider
 
-	logging sync.Mutex // guards logged, and is held over writes to Output
+	logging sync.Mutex // guards logged; held during writes to Output
 	logged  int64      // bytes of the provider's log
 }
 
-// New makes one that is not ready.
+// New returns a requester that is not ready.
 func New(cfg Config) *Requester {
 	if cfg.Usage == nil {
 		cfg.Usage = Usage
@@ -86,16 +86,15 @@ func New(cfg Config) *Requester {
 	return r
 }
 
-// Ready says whether a provider serves by this claim.
+// Ready reports whether a provider serves under this claim.
 func (r *Requester) Ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ready
 }
 
-// Run returns when the claim may go: after the end of ctx, once nobody uses it. A
-// requester that was released returns at the end of ctx; one that claims for a provider waits
-// for the release, and no longer than until kill is closed.
+// Run blocks until the claim may go. That is at the end of ctx, unless a provider uses the claim: then Run waits for the release. It
+// returns at the latest when kill is closed.
 func (r *Requester) Run(ctx context.Context, kill <-chan struct{}) {
 	select {
 	case <-ctx.Done():
@@ -199,7 +198,7 @@ func (r *Requester) answerReady(w http.ResponseWriter) {
 	api.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
-// log writes what is new of the provider's log. Pieces may overlap and come twice.
+// log writes the new part of the provider's log. Pieces may overlap and repeat.
 func (r *Requester) log(w http.ResponseWriter, req *http.Request) error {
 	start, err := strconv.ParseInt(req.URL.Query().Get("startPos"), 10, 64)
 	if err != nil || start < 0 {
@@ -225,7 +224,7 @@ func (r *Requester) log(w http.ResponseWriter, req *http.Request) error {
 	return nil
 }
 
-// configure answers what the proxy is, or sets it.
+// configure returns or sets the proxy.
 func (r *Requester) configure(w http.ResponseWriter, req *http.Request) {
 	switch req.Method {
 	case http.MethodGet:
@@ -276,7 +275,6 @@ func (r *Requester) aim(p Proxy) error {
 	return nil
 }
 
-// pass gives a request to the provider.
 func (r *Requester) pass(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	to := r.to

@@ -22,7 +22,7 @@ import (
 
 const token = "Bearer secret"
 
-// newStub makes a requester of two GPUs whose log goes to the buffer.
+// newStub returns a requester of two GPUs whose log goes to the buffer.
 func newStub(usage map[api.DeviceID]api.Bytes, failure error) (*Requester, *bytes.Buffer) {
 	var log bytes.Buffer
 	return New(Config{
@@ -135,7 +135,7 @@ func TestOtherRequestsGoToTheProvider(t *testing.T) {
 	}
 }
 
-// ends says whether Run has returned.
+// ends returns a function that reports whether Run has returned.
 func ends(r *Requester, ctx context.Context, kill <-chan struct{}) func() bool {
 	done := make(chan struct{})
 	go func() { r.Run(ctx, kill); close(done) }()

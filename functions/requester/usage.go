@@ -14,12 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// EnvUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for
-// machines whose accelerators nvidia-smi does not know.
+// EnvUsage names a file with the memory in use by UUID, in bytes, as a JSON object, for machines whose accelerators nvidia-smi does not
+// know.
 const EnvUsage = "ROUSE_ACCELERATOR_MEMORY"
 
-// Usage reads the memory in use of each GPU that the process sees: from the file that
-// [EnvUsage] names, else from nvidia-smi.
+// Usage reads the memory in use of each visible GPU, from the file that [EnvUsage] names, else from nvidia-smi.
 func Usage(ctx context.Context) (map[api.DeviceID]api.Bytes, error) {
 	if file := os.Getenv(EnvUsage); file != "" {
 		raw, err := os.ReadFile(file)

@@ -11,14 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// maxAnswer bounds what vLLM answers here: a prompt's ids mostly.
+// maxAnswer bounds vLLM's answers to our own requests, which hold at most a prompt's IDs.
 const maxAnswer = 16 << 20
 
-// ask asks vLLM something of our own. An answer other than 200 is returned.
+// ask sends vLLM a request of our own. It returns an answer other than 200.
 func (x *exchange) ask(path string, body []byte, into any) (refused *http.Response, err error) {
 	own := *x
 	own.in = x.in.Clone(x.in.Context())
-	delete(own.in.Header, "X-Request-Id") // vLLM makes its ids of it, which the stream's own request is to have
+	delete(own.in.Header, "X-Request-Id") // vLLM derives its IDs from it; the stream's own request needs that ID
 	resp, err := own.send(path, body)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,8 @@ func (x *exchange) ask(path string, body []byte, into any) (refused *http.Respon
 	return nil, nil
 }
 
-// prompt are the tokens of the request's prompt, and what vLLM says of them in its usage. An answer is one in its place.
+// prompt returns the tokens of the request's prompt, and vLLM's details about them from its usage. instead is the answer for the client
+// if vLLM refuses, or the prompt is not the stream's.
 func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, instead *http.Response, err error) {
 	body := x.body
 	for _, name := range []string{"stream_options", "max_completion_tokens", "min_tokens", "stream_interval", "request_id"} {
@@ -71,12 +72,12 @@ func (x *exchange) prompt(s *stream) (tokens []int64, details json.RawMessage, i
 	return tokens, answer.Usage.Details, nil, nil
 }
 
-// refusal is what vLLM refuses of ours: it would do so again, and others would, too.
+// refusal is vLLM's refusal of our own request: it would recur, at other instances too.
 type refusal struct{ path, status string }
 
 func (r *refusal) Error() string { return "vLLM's answer at " + r.path + " is " + r.status }
 
-// answered asks vLLM something of our own that it can only refuse where the state is none of its own: a [*refusal] then.
+// answered sends vLLM a request that it refuses only if the state is not its own: then the error is a [*refusal].
 func (x *exchange) answered(path string, body []byte, into any) error {
 	refused, err := x.ask(path, body, into)
 	if refused == nil {
@@ -91,15 +92,15 @@ func (x *exchange) answered(path string, body []byte, into any) error {
 
 const (
 	window       = 16 // tokens whose text shows whether they end within a character
-	maxCharacter = 8  // tokens that one character may have
+	maxCharacter = 8  // the most tokens of one character
 )
 
-// incomplete is how many of the last tokens, of which made are the answer's, are the beginning of a character: a detokenizer tells their text as a
-// replacement character, and vLLM holds that back. Negative: too many.
+// incomplete returns how many of the last tokens are an incomplete character; made of all tokens are the answer's. A detokenizer decodes
+// them to a replacement character, and vLLM holds them back. Negative: too many.
 func (x *exchange) incomplete(tokens []int64, made int) (int, error) {
 	for n := range min(made, maxCharacter) {
 		end := len(tokens) - n
-		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]}) // numbers and a text always marshal
+		body, _ := json.Marshal(map[string]any{"model": x.asked.model, "tokens": tokens[max(0, end-window):end]}) // numbers and a string always marshal
 		var answer struct {
 			Prompt *string `json:"prompt"`
 		}
@@ -119,7 +120,7 @@ func (x *exchange) incomplete(tokens []int64, made int) (int, error) {
 	return -1, nil
 }
 
-// left is how many tokens the answer may still have.
+// left returns how many more tokens the answer may have.
 func (x *exchange) left(s *stream) (int, error) {
 	if x.asked.most >= 0 {
 		return x.asked.most - len(s.tokens), nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// BenchmarkEvents is what an event of a stream costs on its way.
+// BenchmarkEvents measures the cost of an event of a stream.
 func BenchmarkEvents(b *testing.B) {
 	const first = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[1,2,3]}` + "\n\n"
 	const one = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":[1234]}]}` + "\n\n"
@@ -17,7 +17,7 @@ func BenchmarkEvents(b *testing.B) {
 	}
 }
 
-// BenchmarkQualify is what a request costs whose stream begins.
+// BenchmarkQualify measures the cost of a request whose stream begins.
 func BenchmarkQualify(b *testing.B) {
 	body := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"user","content":"` + strings.Repeat("a text of some length ", 200) + `"}]}`)
 	b.ReportAllocs()

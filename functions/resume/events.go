@@ -14,23 +14,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// events is the body of a stream of vLLM's: each event without the ids of its tokens, and with its piece of the state in front. It belongs to the
-// goroutine that reads it.
+// events is the body of a vLLM stream: each event without the IDs of its tokens, and with its piece of the state in front. It belongs to
+// the goroutine that reads it.
 type events struct {
 	body io.ReadCloser
 	from *bufio.Reader
 	chat bool
-	out  []byte // for who reads
-	err  error  // behind that
+	out  []byte // for the reader
+	err  error  // after out
 
 	stream stream
 	fresh  bool   // no chunk has come
-	why    string // the state is not told
-	opened bool   // the first piece was told
+	why    string // why the state is not reported
+	opened bool   // the first piece was sent
 
 	resumed bool
-	made    int             // tokens of the answer that were made before
-	dropped int             // tokens that are made again, and not told yet
+	made    int             // tokens of the answer from earlier instances
+	dropped int             // tokens that are generated again, and not reported yet
 	details json.RawMessage // of the prompt, for the usage
 }
 
@@ -38,7 +38,7 @@ func newEvents(body io.ReadCloser, chat bool) *events {
 	return &events{body: body, from: bufio.NewReaderSize(body, 4<<10), chat: chat, fresh: true}
 }
 
-// maxEvent bounds one event: the first one has the ids of the whole prompt.
+// maxEvent bounds one event: the first one has the IDs of the whole prompt.
 const maxEvent = 16 << 20
 
 // Close implements [io.Closer].
@@ -64,11 +64,10 @@ func (e *events) peek() {
 	}
 }
 
-// next takes in one event.
 func (e *events) next() {
 	event, err := e.event()
 	if err != nil {
-		e.err = err // what has come of an event is nothing without the rest
+		e.err = err // a partial event is worth nothing
 		return
 	}
 	data, found := []byte(nil), false
@@ -98,7 +97,6 @@ func (e *events) next() {
 	e.out = append(append(append(append(out, piece...), "\ndata: "...), changed...), "\n\n"...)
 }
 
-// event reads one, with its end.
 func (e *events) event() (event []byte, err error) {
 	for {
 		line, err := e.from.ReadSlice('\n')
@@ -113,17 +111,17 @@ func (e *events) event() (event []byte, err error) {
 	}
 }
 
-// choice is what counts of an event.
+// choice is the relevant part of an event.
 type choice struct {
 	raw     []byte
 	tokens  []int64
 	text    []byte // quoted; nil: none
-	finish  []byte // null: it goes on
+	finish  []byte // null: it continues
 	stopped []byte
-	strange bool // it has what no plain text has
+	strange bool // it has fields that plain text lacks
 }
 
-// chunk takes in the data of an event, and returns what the client gets, and the piece of the state; empty: it has none.
+// chunk handles the data of an event. It returns the client's data and the piece of the state; empty: none.
 func (e *events) chunk(data []byte) (changed []byte, told string, err error) {
 	if what, failed := jsonfield.Find(data, "error"); failed && string(what) != "null" {
 		if serious(what) && !e.fresh && e.why == "" {
@@ -167,7 +165,7 @@ func (e *events) chunk(data []byte) (changed []byte, told string, err error) {
 	return without(data, c.raw), told, nil
 }
 
-// open takes the stream's own out of its first chunk.
+// open reads the stream's own fields from its first chunk.
 func (e *events) open(data []byte, c *choice) {
 	ids, found := jsonfield.Find(data, "prompt_token_ids")
 	if !found && c != nil {
@@ -183,7 +181,7 @@ func (e *events) open(data []byte, c *choice) {
 		Created int64  `json:"created"`
 		Model   string `json:"model"`
 	}
-	_ = json.Unmarshal(data, &own) // the fields were found in it, so it is an object; a field of another kind is empty
+	_ = json.Unmarshal(data, &own) // the fields were found in it, so it is an object; a field of another type is empty
 	e.stream.id, e.stream.created, e.stream.model = own.ID, own.Created, own.Model
 	if len(own.ID) > maxName || len(own.Model) > maxName {
 		e.why = "its id is too long"
@@ -192,7 +190,7 @@ func (e *events) open(data []byte, c *choice) {
 	e.stream.prompt, e.stream.digest = len(tokens), digest(tokens)
 }
 
-// readChoice reads one. chat says that it is a chat's.
+// readChoice reads a choice; chat: of a chat.
 func readChoice(item []byte, chat bool) *choice {
 	c := &choice{raw: item, finish: []byte("null"), stopped: []byte("null")}
 	if ids, found := jsonfield.Find(item, "token_ids"); found {
@@ -219,12 +217,12 @@ func readChoice(item []byte, chat bool) *choice {
 		})
 	}
 	if text := len(c.text) > 0 && c.text[0] == '"'; len(c.tokens) > 0 && !text || len(c.tokens) == 0 && text && len(c.text) > 2 && string(c.finish) == "null" {
-		c.strange = true // a parser has taken the text of the tokens, or adds some
+		c.strange = true // a parser has removed the tokens' text, or adds some
 	}
 	return c
 }
 
-// empty says whether a value means nothing.
+// empty reports whether a value means nothing.
 func empty(value []byte) bool {
 	switch string(value) {
 	case "null", "[]", `""`:
@@ -233,7 +231,7 @@ func empty(value []byte) bool {
 	return false
 }
 
-// serious says whether an error is the server's, and not the request's.
+// serious reports whether an error is the server's, and not the request's.
 func serious(what []byte) bool {
 	var e struct {
 		Code json.RawMessage `json:"code"`
@@ -245,7 +243,7 @@ func serious(what []byte) bool {
 	return err != nil || code >= http.StatusInternalServerError
 }
 
-// without is a chunk without the ids: vLLM has the fields in any chunk, with null for nothing.
+// without returns a chunk without the IDs: vLLM has the fields in any chunk, with null for none.
 func without(data, item []byte) []byte {
 	for _, name := range []string{"token_ids", "prompt_token_ids"} {
 		if _, found := jsonfield.Find(item, name); found {
@@ -258,7 +256,7 @@ func without(data, item []byte) []byte {
 	return jsonfield.Set(data, "choices", append(append([]byte{'['}, item...), ']'))
 }
 
-// again makes of a chunk of the rest one of the stream.
+// again converts a chunk of the rest into one of the stream.
 func (e *events) again(data []byte, c *choice) []byte {
 	if e.chat {
 		usage, _ := jsonfield.Find(e.count(data), "usage")
@@ -267,12 +265,12 @@ func (e *events) again(data []byte, c *choice) []byte {
 	return e.count(without(data, c.raw))
 }
 
-// count makes the usage in a chunk that of the whole, and the chunk the stream's.
+// count sets the chunk's usage to the whole answer's, and its ID to the stream's.
 func (e *events) count(data []byte) []byte {
 	if !e.resumed {
 		return data
 	}
-	id, _ := json.Marshal(e.stream.id) // a text always marshals
+	id, _ := json.Marshal(e.stream.id) // a string always marshals
 	data = jsonfield.Set(data, "id", id)
 	data = jsonfield.Set(data, "created", strconv.AppendInt(nil, e.stream.created, 10))
 	if e.chat {
@@ -295,7 +293,7 @@ func (e *events) count(data []byte) []byte {
 	return jsonfield.Set(data, "usage", usage)
 }
 
-// chunk is one of the stream as vLLM makes them. text, finish, stopped and usage are JSON; no usage: it has none.
+// chunk returns a chunk in vLLM's format. text, finish, stopped and usage are JSON; an empty usage is left out.
 func (s *stream) chunk(chat bool, text, finish, stopped, usage []byte) []byte {
 	if len(text) == 0 {
 		text = []byte(`""`)
@@ -317,7 +315,7 @@ func (s *stream) envelope(chat bool, choices, usage []byte) []byte {
 	if chat {
 		object = "chat.completion.chunk"
 	}
-	id, _ := json.Marshal(s.id) // texts always marshal
+	id, _ := json.Marshal(s.id) // strings always marshal
 	model, _ := json.Marshal(s.model)
 	out := fmt.Appendf(nil, `{"id":%s,"object":%q,"created":%d,"model":%s,"choices":%s`, id, object, s.created, model, choices)
 	if len(usage) > 0 && string(usage) != "null" {

@@ -15,13 +15,13 @@ import (
 	"unicode/utf8"
 )
 
-// fake is a vLLM: a detokenizer that holds incomplete characters back, and a model that says one thing. The ids of its
-// tokens are firstToken and their place in says; those of a prompt are its bytes.
+// fake is a vLLM with a detokenizer that holds incomplete characters back, and a model with one answer. The IDs of its tokens are
+// firstToken plus their index in says; those of a prompt are its bytes.
 type fake struct {
-	interval int    // tokens an event
-	deaf     bool   // it is too old to tell ids
-	cut      int    // the connection ends behind so many bytes; 0: it does not
-	instead  string // of the third event; empty: that itself
+	interval int    // tokens per event
+	deaf     bool   // too old to report IDs
+	cut      int    // the connection ends after so many bytes; 0: it does not
+	instead  string // in place of the third event; empty: unchanged
 	prompt   string // of a template in front of every prompt
 
 	mu     sync.Mutex // guards bodies
@@ -30,10 +30,10 @@ type fake struct {
 
 const firstToken = 5000
 
-// says is what the model says, token by token; the last is the end.
+// says is the model's answer, token by token; the last is the end.
 var says = []string{"The", " ", "caf", "\xc3", "\xa9", " is", " open", " \xf0", "\x9f", "\x99", "\x82", "\xe2", "\x82\xac", ".", ""}
 
-// known says whether there are such tokens.
+// known reports whether all tokens exist.
 func known(tokens []int64) bool {
 	return !slices.ContainsFunc(tokens, func(t int64) bool { return t < 0 || t >= firstToken+int64(len(says)) || t > 0xff && t < firstToken })
 }
@@ -49,7 +49,7 @@ func text(tokens []int64) (out string) {
 	return out
 }
 
-// detokenized is a text as a tokenizer tells it.
+// detokenized returns a text as a detokenizer would.
 func detokenized(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -134,7 +134,7 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// cutter is the end of a connection that is cut.
+// cutter is the end of a cut connection.
 type cutter struct{}
 
 func (cutter) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
@@ -146,7 +146,7 @@ func bytesOf(text string) (ids []int64) {
 	return ids
 }
 
-// fakeAnswer is one answer of it.
+// fakeAnswer is one of its answers.
 type fakeAnswer struct {
 	*fake
 	chat, tell bool
@@ -154,7 +154,7 @@ type fakeAnswer struct {
 	most       int
 }
 
-// made are the tokens of the answer, and why it ends.
+// made returns the tokens of the answer, and why it ends.
 func (a *fakeAnswer) made() (tokens []int64, finish string) {
 	from := int64(0)
 	for _, t := range a.ids {
@@ -186,7 +186,7 @@ func (a *fakeAnswer) whole() string {
 	return string(raw)
 }
 
-// events are those of a stream.
+// events returns the events of a stream.
 func (a *fakeAnswer) events(usage, continuous bool) (out []string) {
 	tokens, finish := a.made()
 	held, sent := "", 0
@@ -227,7 +227,7 @@ func (a *fakeAnswer) events(usage, continuous bool) (out []string) {
 		tokens = tokens[n:]
 		delta := ""
 		for _, t := range chunk {
-			if held += text([]int64{t}); utf8.ValidString(held) { // else its text is not known yet, and with it that of the token's other bytes
+			if held += text([]int64{t}); utf8.ValidString(held) { // else its text, and that of the token's other bytes, is not known yet
 				delta, held = delta+held, ""
 			}
 		}
@@ -252,7 +252,7 @@ func (a *fakeAnswer) events(usage, continuous bool) (out []string) {
 	return append(out, "data: [DONE]\n\n")
 }
 
-// served is a transport to f, and where it is.
+// served returns a transport to f, and its address.
 func served(t *testing.T, f *fake, change ...func(*Config)) (*Transport, string) {
 	t.Helper()
 	if f.interval == 0 {

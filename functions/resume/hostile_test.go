@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// half is the state of a stream of which so many events have come.
+// half returns the state of a stream after some events.
 func half(t *testing.T, body string, events int) string {
 	t.Helper()
 	by, url := served(t, &fake{})
@@ -25,8 +25,8 @@ func half(t *testing.T, body string, events int) string {
 	return known.Header()
 }
 
-// TestSpoiltStates: a state that is cut at each of its bytes, and one each of whose bits is another, is refused with a reason, by us or by vLLM, or gives a
-// stream that reads as one.
+// TestSpoiltStates: a state that is cut at any byte, or has any bit flipped, is refused with a reason, by us or by vLLM, or gives a
+// well-formed stream.
 func TestSpoiltStates(t *testing.T) {
 	const usage = `{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true,"max_tokens":100,"stream_options":{"include_usage":true}}`
 	by, url := served(t, &fake{})
@@ -64,7 +64,7 @@ func TestSpoiltStates(t *testing.T) {
 	}
 }
 
-// TestForgedStates: numbers that nothing can be, and what is of another request.
+// TestForgedStates has impossible numbers, and parts of another request's state.
 func TestForgedStates(t *testing.T) {
 	const huge = "9223372036854775807"
 	state := half(t, hello, 4)
@@ -102,15 +102,15 @@ func TestForgedStates(t *testing.T) {
 	}
 }
 
-// spoiler is a vLLM that answers otherwise at one path, and counts the bodies that are not closed.
+// spoiler is a vLLM that misbehaves at one path, and counts the bodies that are not closed.
 type spoiler struct {
 	fake *fake
-	path string // that is spoilt; with ! a request that is a stream
+	path string // the spoilt path; with ! a request for a stream
 	does func(*http.Request) (*http.Response, error)
 	open atomic.Int32
 }
 
-// closing is a body that says when it is closed.
+// closing is a body that records when it is closed.
 type closing struct {
 	io.Reader
 	of     *spoiler
@@ -147,8 +147,8 @@ func (s *spoiler) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestHostileVLLM: a vLLM that is asked to go on fails, lies, hangs or dies, at each thing that it is asked. The answer is an error, a refusal or what
-// vLLM says, and never a part of a stream that nobody has a state of; nothing of it stays open.
+// TestHostileVLLM: a vLLM that should continue a stream fails, lies, hangs or dies, at each request. The answer is an error, a refusal
+// or vLLM's own, and never a part of a stream without a state. Nothing stays open.
 func TestHostileVLLM(t *testing.T) {
 	endless := strings.Replace(hello, `,"max_tokens":100`, "", 1)
 	state := half(t, hello, 5)

@@ -8,20 +8,19 @@ import (
 	"strings"
 )
 
-// repository is a name of the Hugging Face hub.
+// repository matches a name of the Hugging Face hub.
 var repository = regexp.MustCompile(`^[\w-][\w.-]*(/[\w-][\w.-]*)?$`)
 
-// commit is the name of one.
 var commit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// elsewhere are options and variables of vLLM with which a model's name means something else, or its files lie elsewhere.
+// elsewhere are options and variables of vLLM that change the meaning of a model's name, or the place of its files.
 var (
 	elsewhere         = []string{"--hf-config-path", "--config-format", "--hf-overrides"}
 	elsewhereVariable = []string{"VLLM_USE_MODELSCOPE", "TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE"}
 )
 
-// snapshot is the folder in which vLLM has the files of a model that it knows by name: that of the commit in the hub's cache, which vLLM has filled
-// when it started (huggingface_hub, "Understand caching"). Empty: nobody knows.
+// snapshot returns the folder with vLLM's files of a model that it knows by name: the commit's folder in the hub's cache, which vLLM has
+// filled when it started (huggingface_hub, "Understand caching"). Empty: unknown.
 func snapshot(known Model) string {
 	env := func(name string) string {
 		for i := len(known.Env) - 1; i >= 0; i-- {
@@ -39,7 +38,7 @@ func snapshot(known Model) string {
 			return ""
 		}
 	}
-	if _, err := os.Lstat(known.Path); err == nil { // vLLM takes a folder of that name before the hub
+	if _, err := os.Lstat(known.Path); err == nil { // vLLM prefers a folder of that name to the hub
 		return ""
 	}
 	cache := cmp.Or(env("XDG_CACHE_HOME"), filepath.Join(env("HOME"), ".cache"))
@@ -67,7 +66,7 @@ func snapshot(known Model) string {
 	return folder
 }
 
-// option is the last value of an option of vLLM's, with either spelling; empty: it has none.
+// option returns the last value of a vLLM option, in either spelling; empty: it has none.
 func option(args []string, name string) (last string) {
 	for i, arg := range args {
 		key, value, given := strings.Cut(arg, "=")

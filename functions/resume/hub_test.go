@@ -13,7 +13,7 @@ const (
 	otherCommit = "89abcdef0123456789abcdef0123456789abcdef"
 )
 
-// hub lays out a cache of the hub's, with two commits of org/name of which main is the first, and says where it is.
+// hub creates a hub cache with two commits of org/name, of which main is the first, and returns its path.
 func hub(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,7 +33,7 @@ func hub(t *testing.T) string {
 	return dir
 }
 
-// TestSnapshot finds the files of a model that vLLM knows by name where the hub's own library has them, and nowhere else.
+// TestSnapshot finds the files of a model that vLLM knows by name in the place of the hub's own library, and nowhere else.
 func TestSnapshot(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.MkdirAll("here/name", 0o755); err != nil {
@@ -98,7 +98,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotCounts: a commit's defaults are the model's; another commit is another model, and one that comes while vLLM runs is not what it runs.
+// TestSnapshotCounts: a commit's defaults are the model's. Another commit is another model, and one that arrives while vLLM runs does
+// not count.
 func TestSnapshotCounts(t *testing.T) {
 	const endless = `{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}`
 	dir := hub(t)

@@ -18,37 +18,38 @@ import (
 	"github.com/rouse-dev/rouse/internal/walk"
 )
 
-// Model is what a function knows of the model that its vLLM serves.
+// Model describes the model that the function's vLLM serves.
 type Model struct {
-	// Name is the reference that was declared, and Path what vLLM was started with: a folder of files, or a name that it knows itself.
+	// Name is the declared reference, and Path the one that vLLM was started with: a folder of files, or a name that vLLM resolves
+	// itself.
 	Name, Path string
 	// Starts is how often vLLM was started.
 	Starts uint64
-	// Args and Env are the options of the user's.
+	// Args and Env are the user's options.
 	Args, Env []string
-	// Attached says that somebody else starts vLLM, with options that nobody knows.
+	// Attached says that somebody else starts vLLM, with unknown options.
 	Attached bool
 }
 
-// model is what follows of a [Model] for a request.
+// model is the part of a [Model] that matters for a request.
 type model struct {
 	mark  string
-	most  int  // tokens of an answer where the request does not say; 0: as many as fit
+	most  int  // of an answer's tokens if the request sets no limit; 0: as many as fit
 	usage bool // every stream ends with its usage
 }
 
-// parsers are options of vLLM that put something between tokens and text, or hide the options that do.
+// parsers are options of vLLM that change the text between tokens and answer, or may hide such options.
 var parsers = []string{"--reasoning-parser", "--reasoning-parser-plugin", "--enable-reasoning", "--reasoning-config", "--config", "--override-generation-config", "--logits-processors", "--return-tokens-as-token-ids"}
 
-// model says what a request's tokens depend on besides itself; why says why its stream does not go on:
+// model returns the model's properties that affect the request's tokens. why says why its stream can't be continued:
 //
-//  1. Nobody knows how vLLM was started.
-//  2. An option has a parser of thoughts, or may have.
-//  3. The model's own defaults have a penalty that counts the answer alone.
-//  4. Nobody knows how long the answer may be: the request does not say, and the model's files are vLLM's alone.
-//  5. Nobody knows what its adapter has in it.
+//  1. It is unknown how vLLM was started.
+//  2. An option enables a reasoning parser, or may do so.
+//  3. The model's own defaults have a penalty that counts only the answer.
+//  4. The answer's length limit is unknown: the request has none, and only vLLM has the model's files.
+//  5. The content of its adapter is unknown.
 //
-// begins says that the stream begins with the request.
+// begins says that the stream begins with this request.
 func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	known := t.cfg.Model()
 	if known.Attached || known.Path == "" {
@@ -82,7 +83,7 @@ func (t *Transport) model(a *asked, begins bool) (m model, why string) {
 	return m, ""
 }
 
-// firstOf is the first option of args that is one of names, with either spelling of vLLM's.
+// firstOf returns the first option of args that is one of names, in either spelling.
 func firstOf(args, names []string) string {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
@@ -94,16 +95,16 @@ func firstOf(args, names []string) string {
 	return ""
 }
 
-// generation is what counts of a model's generation_config.json.
+// generation is the relevant part of a model's generation_config.json.
 type generation struct {
 	Most      int     `json:"max_new_tokens"`
 	Presence  float64 `json:"presence_penalty"`
 	Frequency float64 `json:"frequency_penalty"`
 	read      bool
-	why       string // what of it does not allow that streams go on
+	why       string // the part that streams can't be continued with
 }
 
-// defaults reads it from the model's folder, as vLLM does; folder is empty where nobody knows it.
+// defaults reads it from the model's folder, as vLLM does; folder is empty if unknown.
 func defaults(args []string, folder string) (g generation) {
 	switch option(args, "--generation-config") {
 	case "vllm":
@@ -126,7 +127,7 @@ func defaults(args []string, folder string) (g generation) {
 	return g
 }
 
-// seen is what was seen of the files that vLLM was started with.
+// seen is a record of the files that vLLM was started with.
 type seen struct {
 	starts  uint64
 	path    string
@@ -136,10 +137,11 @@ type seen struct {
 	looked  time.Time
 }
 
-// patience is how long a stream that begins takes the files for those that were seen: a folder may be far away.
+// patience is how long new streams rely on the last check of the files: a folder may be on a slow file system.
 const patience = 10 * time.Second
 
-// look names the model's files by what is in them. They are read once a start; files that are touched after that are not those that vLLM computes with.
+// look identifies the model's files by their content. They are read once per start. Files that are modified later are not those that
+// vLLM computes with.
 func (t *Transport) look(known Model, begins bool) (seen, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +179,6 @@ func (t *Transport) look(known Model, begins bool) (seen, error) {
 	return t.seen, nil
 }
 
-// stats are names, sizes and times of files.
 func stats(root string) (string, error) {
 	var b strings.Builder
 	err := each(root, func(name, _ string, info fs.FileInfo) error {
@@ -192,7 +193,7 @@ const (
 	edge     = 64 << 10 // of a file at each end
 )
 
-// files adds to h what is seen of files without reading them whole: names, sizes, and the bytes at both ends.
+// files hashes a folder without reading large files: names, sizes, and the bytes at both ends.
 func files(h hash.Hash, root string) error {
 	return each(root, func(name, path string, info fs.FileInfo) error {
 		f, err := os.Open(path)
@@ -209,7 +210,7 @@ func files(h hash.Hash, root string) error {
 	})
 }
 
-// each calls see with each file below root, in their order. Links are followed.
+// each calls see with each file below root, in order. Links are followed.
 func each(root string, see func(name, path string, info fs.FileInfo) error) error {
 	n := 0
 	return walk.Files(root, func(path string, info fs.FileInfo, err error) error {

@@ -10,13 +10,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// The paths whose streams can go on.
+// The paths whose streams can be continued.
 const (
 	pathChat = "/v1/chat/completions"
 	pathText = "/v1/completions"
 )
 
-// asked is a request whose stream can go on.
+// asked is a request whose stream can be continued.
 type asked struct {
 	chat  bool
 	model string
@@ -26,18 +26,18 @@ type asked struct {
 	rest  map[string]json.RawMessage
 }
 
-// kind is what a field of a request is to a stream that goes on.
+// kind says how a request's field affects continuing the stream.
 type kind int
 
 const (
-	unknown kind = iota // with a value, the stream does not go on
-	prompt              // it counts for the prompt alone, whose tokens are known, or for nothing
-	goes                // both paths have it, and it means the same from any token on
+	unknown kind = iota // with a value, the stream can't be continued
+	prompt              // affects only the prompt, whose tokens are known, or nothing
+	goes                // both paths have it, with the same meaning from any token on
 	own                 // see qualify
-	zero                // only with a value that means nothing: null, false, 0, an empty text or list
+	zero                // only with a neutral value: null, false, 0, an empty string or list
 )
 
-// fields are those that requests may have.
+// fields are the known fields of requests.
 var fields = map[string]kind{
 	"model": own, "stream": own, "stream_options": own, "max_tokens": own, "max_completion_tokens": own, "min_tokens": own, "messages": own, "prompt": own,
 	"n": own, "best_of": own, "seed": own, "temperature": own, "tools": own, "tool_choice": own, "functions": zero, "response_format": own,
@@ -54,15 +54,16 @@ var fields = map[string]kind{
 	"prompt_cache_key": prompt, "prompt_cache_retention": prompt, "request_id": prompt, "length_penalty": prompt,
 }
 
-// qualify decides whether the stream of a request can go on exactly; why says why not:
+// qualify decides whether the stream of a request can be continued exactly; why says why not:
 //
-//  1. It is a stream of one text, and of text alone.
-//  2. Nothing reads the answer for calls or thoughts: no tool may be called. (That no parser of thoughts is there is the function's to know, see [Config].)
-//  3. A token depends on nothing but those before it: no penalty that counts the answer alone, no grammar, no seed but where nothing is drawn.
-//  4. No text is held back but that of incomplete characters, and nothing but text is told of tokens.
-//  5. All else is known to mean the same for a prompt of ids.
+//  1. It must be a stream of one text, and of text alone.
+//  2. Nothing may parse the answer: no tool may be called. (The function ensures that there is no reasoning parser, see [Config].)
+//  3. A token must depend only on those before it: no penalty that counts only the answer, no grammar, and no seed, except for
+//     greedy sampling.
+//  4. Only incomplete characters may be held back, and only text may be reported of tokens.
+//  5. All other fields must have the same meaning for a prompt of IDs.
 //
-// vLLM itself judges what is wrong with a request.
+// vLLM itself reports errors in a request.
 func qualify(path string, body []byte) (a *asked, why string) {
 	all := map[string]json.RawMessage{}
 	if json.Unmarshal(body, &all) != nil || string(all["stream"]) != "true" {
@@ -91,12 +92,12 @@ func qualify(path string, body []byte) (a *asked, why string) {
 		}
 	}
 	if !a.chat && a.most < 0 {
-		a.most = 16 // what the API says
+		a.most = 16 // the API's default
 	}
 	return a, ""
 }
 
-// takes takes in a field that has a rule of its own, and says whether the stream can go on with it.
+// takes handles a field with a rule of its own, and reports whether the stream can be continued with it.
 func (a *asked) takes(name string, value json.RawMessage, all map[string]json.RawMessage) bool {
 	switch name {
 	case "model":
@@ -107,7 +108,7 @@ func (a *asked) takes(name string, value json.RawMessage, all map[string]json.Ra
 		return a.chat && json.Unmarshal(value, &a.most) == nil && a.most > 0
 	case "max_tokens":
 		if other := string(all["max_completion_tokens"]); a.chat && other != "" && other != "null" {
-			return true // that one counts
+			return true // max_completion_tokens counts
 		}
 		return json.Unmarshal(value, &a.most) == nil && a.most > 0
 	case "min_tokens":
@@ -134,7 +135,6 @@ func (a *asked) takes(name string, value json.RawMessage, all map[string]json.Ra
 	return true
 }
 
-// options are those of the stream.
 func (a *asked) options(value json.RawMessage) bool {
 	var o map[string]bool
 	if json.Unmarshal(value, &o) != nil {
@@ -149,7 +149,6 @@ func (a *asked) options(value json.RawMessage) bool {
 	return true
 }
 
-// textOnly says whether messages have text alone.
 func textOnly(messages json.RawMessage) bool {
 	var list []struct {
 		Content json.RawMessage
@@ -173,7 +172,7 @@ func textOnly(messages json.RawMessage) bool {
 	return true
 }
 
-// onePrompt says whether a prompt is one: a text, its tokens, or a list with one of either.
+// onePrompt reports whether there is exactly one prompt: a string, its tokens, or a list with one of either.
 func onePrompt(value json.RawMessage) bool {
 	var text string
 	var tokens []int64

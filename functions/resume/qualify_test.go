@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// TestWhatDoesNotGoOn: such a request reaches vLLM as it came, its answer the client, and the header says why.
+// TestWhatDoesNotGoOn: such a request reaches vLLM unchanged, its answer reaches the client, and the header says why.
 func TestWhatDoesNotGoOn(t *testing.T) {
 	chat := func(more string) string {
 		return `{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true,"max_tokens":9,` + more + `}`

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// post asks by a transport, and returns status, header, and the body as far as it comes.
+// post sends a request through a transport, and returns the response, and the body as far as it comes.
 func post(t *testing.T, by *Transport, url, body, state string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
@@ -37,7 +37,7 @@ func post(t *testing.T, by *Transport, url, body, state string) (*http.Response,
 	return resp, string(raw)
 }
 
-// events are what a client gets of a stream that is cut, and whose state an activator keeps.
+// follow returns what a client gets of a stream that is cut, while an activator keeps its state.
 func follow(t *testing.T, body, path string, from ...func() (*Transport, string)) string {
 	t.Helper()
 	var known relay.State
@@ -62,7 +62,7 @@ func follow(t *testing.T, body, path string, from ...func() (*Transport, string)
 	return out
 }
 
-// told is a stream as it reads: without events that have nothing in them, and, joined, without the bounds between texts.
+// told normalises a stream: without empty events, and, joined, without the bounds between texts.
 func told(t *testing.T, stream string, joined bool) (out []string) {
 	t.Helper()
 	all := ""
@@ -91,7 +91,7 @@ func told(t *testing.T, stream string, joined bool) (out []string) {
 		if err := json.Unmarshal([]byte(data), &c); err != nil {
 			t.Fatalf("%q: %v", data, err)
 		}
-		delete(c.Usage, "prompt_tokens_details") // nobody knows it where vLLM need not be asked any more
+		delete(c.Usage, "prompt_tokens_details") // unknown if vLLM need not be asked any more
 		if len(c.Choices) == 0 {
 			out = append(out, fmt.Sprint(c.ID, c.Object, c.Model, c.Created, c.Usage))
 			continue
@@ -129,7 +129,8 @@ var forms = map[string]struct{ path, body string }{
 	"ids":              {pathText, `{"model":"m","prompt":[104,105],"stream":true,"max_tokens":9}`},
 }
 
-// TestStreamsGoOn cuts streams at each of their bytes, or around the end of each event and at some others, also within characters that are several tokens: the client sees no seam.
+// TestStreamsGoOn cuts streams at each byte, or around the end of each event and at some others, also within characters of several
+// tokens: the client sees no seam.
 func TestStreamsGoOn(t *testing.T) {
 	for name, form := range forms {
 		for _, interval := range []int{1, 3} {
@@ -155,7 +156,7 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 }
 
-// TestStreamsGoOnAgainAndAgain cuts a stream behind each event, at an instance each.
+// TestStreamsGoOnAgainAndAgain cuts a stream after each event, at a new instance each time.
 func TestStreamsGoOnAgainAndAgain(t *testing.T) {
 	for name, form := range forms {
 		whole := follow(t, form.body, form.path, func() (*Transport, string) { return served(t, &fake{}) })
@@ -165,7 +166,7 @@ func TestStreamsGoOnAgainAndAgain(t *testing.T) {
 			by, url := served(t, &fake{})
 			_, text := post(t, by, url+form.path, form.body, known.Header())
 			events := strings.SplitAfter(text, "\n\n")
-			// Behind an event without text the same one comes again.
+			// After an event without text the same one comes again.
 			n := 1
 			for n < len(events)-1 && !strings.Contains(events[n-1], `"role"`) && (strings.Contains(events[n-1], `"content":""`) || strings.Contains(events[n-1], `"text":""`)) && strings.Contains(events[n-1], `"finish_reason":null`) {
 				n++
@@ -242,7 +243,7 @@ func TestOnlyTheSameModelGoesOn(t *testing.T) {
 	}
 }
 
-// TestDefaultsOfTheModel: what its generation_config.json says counts where vLLM reads it.
+// TestDefaultsOfTheModel: the model's generation_config.json counts if vLLM reads it.
 func TestDefaultsOfTheModel(t *testing.T) {
 	const endless = `{"model":"m","messages":[{"role":"user","content":"hello"}],"stream":true}`
 	for name, test := range map[string]struct {
@@ -264,7 +265,7 @@ func TestDefaultsOfTheModel(t *testing.T) {
 		"of a name, limited": {named: true, body: hello},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Setenv("HF_HUB_CACHE", t.TempDir()) // that nothing is in
+			t.Setenv("HF_HUB_CACHE", t.TempDir()) // empty
 			m := Model{Name: "n", Path: t.TempDir(), Args: test.args}
 			if test.named {
 				m.Path = "org/name"
@@ -287,7 +288,8 @@ func TestDefaultsOfTheModel(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreReadWithTheFiles: a stream that begins takes generation_config.json for what was seen of it, and one that goes on looks again.
+// TestDefaultsAreReadWithTheFiles: a new stream relies on the last reading of generation_config.json, and a continued one reads it
+// again.
 func TestDefaultsAreReadWithTheFiles(t *testing.T) {
 	m := Model{Name: "n", Path: t.TempDir()}
 	write := func(config string) {
@@ -310,7 +312,8 @@ func TestDefaultsAreReadWithTheFiles(t *testing.T) {
 	}
 }
 
-// TestWhatVLLMSaysInTheMiddle: its own failures are cuts, those of the request are the client's, and what no plain text is ends the state.
+// TestWhatVLLMSaysInTheMiddle: vLLM's own failures are cuts, those of the request go to the client, and events beyond plain text end the
+// state.
 func TestWhatVLLMSaysInTheMiddle(t *testing.T) {
 	const chunk = `data: {"id":"x","created":1,"model":"m","choices":[{"index":0,"delta":%s,"finish_reason":%s,"token_ids":%s}]}` + "\n\n"
 	for name, test := range map[string]struct {
@@ -352,7 +355,7 @@ func TestWhatVLLMSaysInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestAnOldVLLMIsAskedOnce for ids: its streams are as they were.
+// TestAnOldVLLMIsAskedOnce for IDs: its streams stay unchanged.
 func TestAnOldVLLMIsAskedOnce(t *testing.T) {
 	f := &fake{deaf: true}
 	by, url := served(t, f)
@@ -368,7 +371,7 @@ func TestAnOldVLLMIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestOtherPaths pass as they are.
+// TestOtherPaths pass unchanged.
 func TestOtherPaths(t *testing.T) {
 	f := &fake{}
 	by, url := served(t, f)

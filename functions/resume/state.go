@@ -10,17 +10,16 @@ import (
 	"strings"
 )
 
-// A state is pieces with semicolons between them, one of each event that was sent:
+// A state is a list of pieces, separated by semicolons, one for each event that was sent:
 //
-//   - The first one begins with what is the stream's own, each with a colon behind it: the word of this package, id, time, model, mark, the
+//   - The first one begins with the stream's own fields, each followed by a colon: this package's word, ID, time, model, mark, the
 //     number of the prompt's tokens and their digest.
-//   - Then come the event's tokens with commas, or a minus where it has none.
-//   - "N<" in front of them: the last N tokens before were made again.
-//   - "f" in front of that: the answer has ended with the event.
-//   - "u" is the event of the usage, "x" one with which the stream can't go on any more.
+//   - Then come the event's tokens, separated by commas, or a minus if it has none.
+//   - "N<" before them: the last N tokens before were generated again.
+//   - "f" before that: the answer has ended with the event.
+//   - "u" is the event of the usage, "x" one after which the stream can't be continued.
 const word = "ids"
 
-// stream is what is known of one.
 type stream struct {
 	id      string
 	created int64
@@ -32,10 +31,9 @@ type stream struct {
 	tokens   []int64 // of the answer
 	finished bool
 	counted  bool // the usage was sent
-	lost     bool // it can't go on
+	lost     bool // it can't be continued
 }
 
-// digest names the tokens of a prompt.
 func digest(tokens []int64) string {
 	h := sha256.New()
 	for _, t := range tokens {
@@ -44,12 +42,12 @@ func digest(tokens []int64) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// head is the beginning of the first piece.
+// head returns the beginning of the first piece.
 func (s *stream) head() string {
 	return strings.Join([]string{word, url.QueryEscape(s.id), strconv.FormatInt(s.created, 10), url.QueryEscape(s.model), s.mark, strconv.Itoa(s.prompt), s.digest, ""}, ":")
 }
 
-// piece is that of an event with so many tokens, in front of which so many were dropped.
+// piece returns the piece of an event with these tokens, before which dropped tokens were discarded.
 func piece(tokens []int64, dropped int, finished bool) string {
 	var b []byte
 	if finished {
@@ -73,8 +71,8 @@ func piece(tokens []int64, dropped int, finished bool) string {
 // Bounds of a state.
 const (
 	maxName   = 256     // of an id or a model
-	maxPrompt = 1 << 30 // tokens: sums of them are numbers still
-	maxToken  = 1 << 31 // no id is as large
+	maxPrompt = 1 << 30 // tokens: small enough for sums
+	maxToken  = 1 << 31 // above any id
 )
 
 // parse reads a state.
@@ -100,7 +98,6 @@ func parse(text string) (s *stream, ok bool) {
 	return s, true
 }
 
-// add takes in a piece.
 func (s *stream) add(p string) bool {
 	switch p {
 	case "u":
@@ -113,7 +110,7 @@ func (s *stream) add(p string) bool {
 	}
 	p, finished := strings.CutPrefix(p, "f")
 	if s.finished {
-		return false // nothing but the usage follows
+		return false // only the usage follows
 	}
 	s.finished = finished
 	if n, rest, found := strings.Cut(p, "<"); found {

@@ -20,28 +20,29 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Config of a [Transport].
+// Config configures a [Transport].
 type Config struct {
 	// Next reaches vLLM.
 	Next http.RoundTripper
-	// Model is what is known of the model that it serves, at the time of a request.
+	// Model returns the knowledge of the served model, at each request.
 	Model func() Model
-	// Adapter is the folder of an adapter by its name, empty where nobody knows it; found says that there is such an adapter. nil: there are none.
+	// Adapter returns the folder of an adapter by its name, empty if unknown; found reports whether there is such an adapter. nil: there
+	// are none.
 	Adapter func(name string) (path string, found bool)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Transport asks vLLM for what clients ask, and tells the state of their streams where the activator has asked for it.
+// Transport passes clients' requests to vLLM, and reports the state of their streams if the activator has asked for it.
 type Transport struct {
 	cfg  Config
-	deaf atomic.Bool // this vLLM does not tell token ids
+	deaf atomic.Bool // this vLLM does not report token IDs
 
-	mu   sync.Mutex // guards seen, and is held while files are looked at
+	mu   sync.Mutex // guards seen; held while files are checked
 	seen seen
 }
 
-// New makes a transport.
+// New returns a transport.
 func New(cfg Config) *Transport {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -49,17 +50,18 @@ func New(cfg Config) *Transport {
 	return &Transport{cfg: cfg}
 }
 
-// notTold is why streams of a vLLM that is too old do not go on.
+// notTold is the reason for a vLLM that is too old.
 const notTold = "this version of vLLM does not tell the ids of tokens"
 
-// RoundTrip implements [http.RoundTripper]. Where the state of the answer was asked for and is not told, the answer's header [control.HeaderState] says why.
+// RoundTrip implements [http.RoundTripper]. If the state was asked for and can't be reported, the answer's header [control.HeaderState]
+// says why.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	said, is := in.Header[control.HeaderState]
 	if !is || len(said) == 0 {
 		return t.cfg.Next.RoundTrip(in)
 	}
 	if path := in.URL.Path; path != pathChat && path != pathText {
-		if control.KnownState(said[0]) { // it was another runtime's
+		if control.KnownState(said[0]) { // another runtime's
 			x := exchange{Transport: t, in: in}
 			return x.refuse("streams of " + path + " can't go on at another instance of this runtime"), nil
 		}
@@ -91,7 +93,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	return x.begin()
 }
 
-// untold says in an answer why the state of its stream is not told.
+// untold sets the reason why the state of an answer's stream is not reported.
 func untold(resp *http.Response, why string) *http.Response {
 	if resp != nil {
 		resp.Header[control.HeaderState] = []string{why}
@@ -116,7 +118,7 @@ type exchange struct {
 	model model
 }
 
-// send asks vLLM, with the client's headers.
+// send sends a request to vLLM, with the client's headers.
 func (x *exchange) send(path string, body []byte) (*http.Response, error) {
 	r := x.in.Clone(x.in.Context())
 	delete(r.Header, control.HeaderState)
@@ -133,7 +135,7 @@ func (x *exchange) send(path string, body []byte) (*http.Response, error) {
 	return x.cfg.Next.RoundTrip(r)
 }
 
-// streams says whether an answer is a stream that can be read.
+// streams reports whether an answer is a readable stream.
 func streams(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == "" && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
 }
@@ -157,7 +159,7 @@ func (x *exchange) begin() (*http.Response, error) {
 	return resp, nil
 }
 
-// goOn answers a request with what is left of a stream. why says why it should not have one.
+// goOn answers a request with the rest of a stream. why is the reason to refuse it, or empty.
 func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	s, ok := parse(state)
 	switch {
@@ -201,7 +203,7 @@ func (x *exchange) goOn(state, why string) (*http.Response, error) {
 	return resp, nil
 }
 
-// unknown is what becomes of a stream of which vLLM was asked something that it has not answered.
+// unknown answers a stream after vLLM refused or failed to answer our own request.
 func (x *exchange) unknown(err error) (*http.Response, error) {
 	var no *refusal
 	if errors.As(err, &no) {
@@ -210,20 +212,19 @@ func (x *exchange) unknown(err error) (*http.Response, error) {
 	return nil, err
 }
 
-// refuse is the answer to a stream that does not go on.
 func (x *exchange) refuse(why string) *http.Response {
-	text, _ := json.Marshal(map[string]any{"error": map[string]any{ // texts always marshal
+	text, _ := json.Marshal(map[string]any{"error": map[string]any{ // strings always marshal
 		"message": api.NotGoneOn("another instance") + ": " + why, "type": "invalid_request_error", "param": nil, "code": api.CodeStreamCut}})
 	return x.made(http.StatusBadRequest, "application/json", text)
 }
 
-// made is an answer without vLLM.
+// made returns an answer without vLLM.
 func (x *exchange) made(status int, kind string, text []byte) *http.Response {
 	return &http.Response{StatusCode: status, Status: strconv.Itoa(status) + " " + http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: x.in}
 }
 
-// ended is the end of an answer all of whose tokens were made.
+// ended returns the end of an answer all of whose tokens were generated.
 func (x *exchange) ended(s *stream) *http.Response {
 	var out []byte
 	event := func(piece string, body []byte) {
@@ -238,7 +239,7 @@ func (x *exchange) ended(s *stream) *http.Response {
 	return x.made(http.StatusOK, "text/event-stream; charset=utf-8", append(out, "data: [DONE]\n\n"...))
 }
 
-// rest is the request for what is left.
+// rest returns the request for the rest.
 func (x *exchange) rest(s *stream, tokens []int64, left int) []byte {
 	body := map[string]any{"model": x.asked.model, "prompt": tokens, "max_tokens": left, "stream": true, "return_token_ids": true}
 	for name, value := range x.asked.rest {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// cacheEvents is the option of vLLM and SGLang that has a server publish events of its KV cache: a JSON object.
+// cacheEvents is the option of vLLM and SGLang that makes a server publish events of its KV cache: a JSON object.
 const cacheEvents = "--kv-events-config"
 
-// publisher is where a server publishes events of its KV cache. The zero value publishes none.
+// publisher is the endpoint of a server's KV cache events. The zero value publishes none.
 type publisher struct{ endpoint string }
 
 // CacheEvents implements [Publisher].
 func (p publisher) CacheEvents() string { return p.endpoint }
 
-// publish has a server that is to publish events do so on a socket in dir, and returns its options: by themselves the servers open a port
-// to everybody, and the events have the tokens of prompts. An endpoint that the options name stays; where it is to be bound, it is found on this machine. ranks says that there may be
-// several servers, which would have one socket.
+// publish returns args with the events' socket in dir, if they enable events. By default the servers open a port to everybody, and the
+// events hold the tokens of prompts. An endpoint named in the options stays; if the server binds it, it is reached on this machine.
+// ranks says that there may be several servers, which would share one socket.
 func publish(args []string, dir string, ranks bool) (publisher, []string, error) {
 	at, text := -1, ""
 	for k, arg := range args {
@@ -62,7 +62,8 @@ func publish(args []string, dir string, ranks bool) (publisher, []string, error)
 	return publisher{"ipc://" + filepath.Join(dir, "kv.sock")}, args, nil
 }
 
-// here is where a server on this machine is found that binds an endpoint; empty: it does not bind, but connects to who listens there.
+// here returns the local address of an endpoint that a server on this machine binds; empty: it does not bind, but connects to a
+// listener.
 func here(endpoint string) string {
 	for _, all := range []string{"tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"} {
 		if port, is := strings.CutPrefix(endpoint, all); is {

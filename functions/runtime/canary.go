@@ -12,47 +12,43 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Answer is what a server says to the canary: a fixed prompt, greedy, of which a
-// healthy model says the same before and after a sleep. It survives JSON. The zero
-// value is none, with which nothing is compared.
+// Answer is a server's answer to the canary: a fixed prompt with greedy sampling, to which a healthy model answers the same before and
+// after a sleep. It survives JSON. The zero value is no answer, which is compared with nothing.
 type Answer struct {
 	// By is how the server was asked.
 	By string `json:"by,omitempty"`
-	// Text is what was generated.
+	// Text is the generated text.
 	Text string `json:"text,omitempty"`
-	// Numbers are the first of an embedding, a score, or the log probabilities of the most likely tokens in the place
-	// of each that was generated.
+	// Numbers are the first of an embedding, a score, or the log probabilities of the most likely tokens at each generated position.
 	Numbers []float64 `json:"numbers,omitempty"`
 }
 
 const (
-	// canaryPrompt has an answer that every language model is sure of, so that it does
-	// not change with the order of additions. It is for those that do not take more: the prompt is [longPrompt].
+	// canaryPrompt has an answer that every language model is sure of, so that the order of additions does not change it. It is for
+	// models with a short context; others get [longPrompt].
 	canaryPrompt = "1 2 3 4 5 6"
-	// canaryProbs is how many of the most likely tokens count in each place.
+	// canaryProbs is the number of most likely tokens that count at each position.
 	canaryProbs = 4
-	// canaryDistance is the mean difference, in nats, from which log probabilities are not the same: logits in bfloat16
-	// differ by up to 0.25 with the order of additions, few of them by so much.
+	// canaryDistance is the mean difference, in nats, from which log probabilities differ. Logits in bfloat16 differ by up to 0.25 with
+	// the order of additions, but few of them by that much.
 	canaryDistance = 0.25
-	// canaryNumbers are those of an answer that are compared.
+	// canaryNumbers is how many numbers of an answer are compared.
 	canaryNumbers = 16
-	// canaryText bounds the bytes of a text that are compared: whoever answers more than
-	// was asked for does not fill logs and notes with it.
+	// canaryText bounds the compared bytes of a text, so that a long answer does not fill logs and notes.
 	canaryText = 1 << 10
-	// canaryTolerance is the share of the largest number by which numbers may differ:
-	// a sum in another order differs by less, random numbers by more.
+	// canaryTolerance is the share of the largest number by which numbers may differ: a sum in another order differs by less, random
+	// numbers by more.
 	canaryTolerance = 0.05
 )
 
-// longPrompt has more than the 128 tokens of the longest common block of a KV cache: after a sleep a block that was
-// not forgotten is found again, with whatever is in its memory now.
+// longPrompt has more than the 128 tokens of the longest common block of a KV cache. So a stale block that survived a sleep is found
+// again, with whatever is in its memory now.
 var longPrompt = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + canaryPrompt
 
-// Known says whether there is an answer.
+// Known reports whether there is an answer.
 func (a Answer) Known() bool { return a.By != "" }
 
-// inText is the answer of a text, inNumbers that of numbers. What is longer than what is
-// compared is let go.
+// inText returns the answer of a text, inNumbers that of numbers, both cut to the compared length.
 func inText(by, text string) Answer {
 	if len(text) > canaryText {
 		text = strings.ToValidUTF8(text[:canaryText], "") // JSON would change half a character
@@ -64,7 +60,7 @@ func inNumbers(by string, numbers []float64) Answer {
 	return Answer{By: by, Numbers: slices.Clone(numbers[:min(len(numbers), canaryNumbers)])}
 }
 
-// Agrees says whether b is the same answer. Numbers may differ by a tolerance: those of a text all together, others each.
+// Agrees reports whether b is the same answer. Numbers may differ by a tolerance: for a completion in their mean, else each.
 func (a Answer) Agrees(b Answer) bool {
 	if a.By != b.By || a.Text != b.Text || len(a.Numbers) != len(b.Numbers) {
 		return false
@@ -88,7 +84,7 @@ func (a Answer) Agrees(b Answer) bool {
 	return true
 }
 
-// String is the answer as people read it.
+// String returns the answer for people.
 func (a Answer) String() string {
 	switch {
 	case !a.Known():
@@ -101,8 +97,8 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%.4g", a.Numbers)
 }
 
-// canary has the server answer the canary as the model itself, or as one of its adapters: that which it knows as a model of that
-// name, or as lora. Where it refuses all of it, or there is to be no canary, it is sent a probe, and the answer is none.
+// canary asks the server the canary, as the model itself or as one of its adapters: a model of that name, or lora for SGLang. If the
+// server refuses every form of it, or the canary is off, it gets a probe, and the answer is empty.
 func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelName, lora string) (Answer, error) {
 	if s.cfg.CanaryTokens <= 0 {
 		return Answer{}, s.Probe(ctx, e)
@@ -117,7 +113,7 @@ func (s *server) canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return s.client.examine(ctx, e, q)
 }
 
-// examine asks the canary, and less of it where the server refuses: it may have a short context, or tell no probabilities.
+// examine asks the canary, and less of it if the server refuses: it may have a short context, or report no probabilities.
 func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	for _, q.prompt = range []string{longPrompt, canaryPrompt} {
 		for _, q.probs = range []int{canaryProbs, 0} {
@@ -131,7 +127,7 @@ func (c *client) examine(ctx context.Context, e api.Endpoint, q question) (Answe
 	return Answer{}, err
 }
 
-// refused says whether err is a server's answer that it does not take the request.
+// refused reports whether err is a server's refusal of the request itself.
 func refused(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && (status.status == http.StatusBadRequest || status.status == http.StatusUnprocessableEntity)

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// withCanary makes a runtime that asks for tokens of the canary.
+// withCanary returns a runtime with a canary of some tokens.
 func withCanary(t *testing.T, spec api.Runtime, tokens int) runtime.Runtime {
 	t.Helper()
 	cfg := config(t, spec)
@@ -27,7 +27,7 @@ func withCanary(t *testing.T, spec api.Runtime, tokens int) runtime.Runtime {
 // long is the prompt of a canary.
 var long = strings.Repeat("1 2 3 4 5 6 7 8 9 ", 15) + "1 2 3 4 5 6"
 
-// A wake ends with the canary in the place of the probe.
+// A wake ends with the canary in place of the probe.
 func TestCanaryIsTheProbe(t *testing.T) {
 	asked := `POST /v1/completions {"logprobs":4,"max_tokens":4,"model":"m","prompt":"` + long + `","temperature":0}`
 	f := newFake(t).on("POST /wake_up", 200, nothing).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
@@ -44,7 +44,7 @@ func TestCanaryIsTheProbe(t *testing.T) {
 	f.asked(asked)
 }
 
-// The weights are read anew with all that was computed or loaded beside them.
+// A reload also resets or reloads everything computed or loaded besides the weights.
 func TestReload(t *testing.T) {
 	f := newFake(t).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing)
 	if err := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}).Reload(t.Context(), f.endpoint()); err != nil {
@@ -68,7 +68,7 @@ func TestCanaryOfTheEngine(t *testing.T) {
 	}
 }
 
-// What a server does not take as a canary it may take as a shorter one, or without probabilities, or as a probe; then nothing is compared.
+// A server that refuses the canary gets a shorter one, or one without probabilities, or a probe; then nothing is compared.
 func TestCanaryRefused(t *testing.T) {
 	const refusal = `{"error":{"message":"at most 8 tokens"}}`
 	way := func(fields, prompt string) string {
@@ -91,7 +91,7 @@ func TestCanaryRefused(t *testing.T) {
 	}
 }
 
-// An adapter is asked as the server knows it, and what it says of its probabilities counts.
+// An adapter is asked by the server's name for it, and its probabilities count.
 func TestCanaryOfAnAdapter(t *testing.T) {
 	for kind, names := range map[string]string{api.RuntimeVLLM: `"logprobs":4,"max_tokens":4,"model":"sql"`, api.RuntimeSGLang: `"logprobs":4,"lora_path":"sql","max_tokens":4,"model":"m"`} {
 		f := newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":" 7","logprobs":{"tokens":[" 7"],"token_logprobs":[-0.5],"top_logprobs":[{" 8":-2,"x":-9," 7":-0.5,"y":-8,"z":-10}]}}]}`)
@@ -106,7 +106,7 @@ func TestCanaryOfAnAdapter(t *testing.T) {
 	if diff := cmp.Diff(runtime.Answer{By: "/v1/chat/completions", Text: "7", Numbers: []float64{-0.5, -2}}, got); diff != "" || err != nil {
 		t.Errorf("chat: %v (-want +got):\n%s", err, diff)
 	}
-	for _, probs := range []string{`[]`, `5`, `null`, `{"content":"no"}`, `{"top_logprobs":[null]}`} { // others' forms are none
+	for _, probs := range []string{`[]`, `5`, `null`, `{"content":"no"}`, `{"top_logprobs":[null]}`} { // unknown formats count as none
 		f = newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":" 7","logprobs":`+probs+`}]}`)
 		got, err = withCanary(t, api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}, 4).Canary(t.Context(), f.endpoint(), "")
 		if err != nil || got.Text != " 7" || len(got.Numbers) != 0 {
@@ -141,8 +141,7 @@ func TestCanaryWays(t *testing.T) {
 	f.asked(`POST /api/show {"model":"qwen"}`, `POST /api/generate {"keep_alive":-1,"model":"qwen","options":{"num_predict":1,"seed":1,"temperature":0},"prompt":"1 2 3 4 5 6","raw":true,"stream":false}`)
 }
 
-// Whoever answers more than was asked for fills neither logs nor notes with it, and what
-// is kept of it survives JSON.
+// An overlong answer fills neither logs nor notes, and its kept part survives JSON.
 func TestCanaryThatIsTooLong(t *testing.T) {
 	spec := api.Runtime{Kind: api.RuntimeVLLM, Model: "x"}
 	f := newFake(t).on("POST /v1/completions", 200, `{"choices":[{"text":"`+strings.Repeat("x€", 1<<20)+`"}]}`)

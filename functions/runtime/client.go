@@ -15,10 +15,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxAnswer bounds what is read of a server's answer to one of our own calls.
+// maxAnswer bounds the size of a server's answer to one of our own calls.
 const maxAnswer = 16 << 20
 
-// client calls a model server on our own account.
+// client makes our own calls to a model server.
 type client struct {
 	http *http.Client
 	// way is the index in ways of the probe that the server answers.
@@ -36,22 +36,22 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answers %d: %s", e.path, e.status, e.message)
 }
 
-// answered says whether err came from a server that answered.
+// answered reports whether err came from a server that answered.
 func answered(err error) bool {
 	var status *statusError
 	return errors.As(err, &status)
 }
 
-// missing says whether err is an answer that there is no such path.
+// missing reports whether err is an answer that there is no such path.
 func missing(err error) bool {
 	var status *statusError
 	return errors.As(err, &status) && (status.status == http.StatusNotFound || status.status == http.StatusMethodNotAllowed)
 }
 
-// Missing says whether err is the answer of a server that has none of the paths that it was probed at.
+// Missing reports whether err is the answer of a server that has none of the probed paths.
 func Missing(err error) bool { return missing(err) }
 
-// says whether err is an answer with one of the words.
+// says reports whether err is an answer with one of the words.
 func says(err error, words ...string) bool {
 	var status *statusError
 	if !errors.As(err, &status) {
@@ -77,7 +77,7 @@ func (c *client) call(ctx context.Context, method string, e api.Endpoint, path s
 	return c.send(ctx, method, e, path, reader)
 }
 
-// send is call with a body that is encoded, of any size.
+// send is call with an encoded body of any size.
 func (c *client) send(ctx context.Context, method string, e api.Endpoint, path string, body io.Reader) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, e.URL(path), body)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *client) send(ctx context.Context, method string, e api.Endpoint, path s
 	return raw, nil
 }
 
-// complains is the message in a server's error body, or the body where it has no place of its own.
+// complains returns the message in a server's error body, or the body if it has none.
 func complains(body []byte) string {
 	var e struct{ Error complaint }
 	if json.Unmarshal(body, &e) == nil {
@@ -119,7 +119,6 @@ func complains(body []byte) string {
 	return strings.TrimSpace(string(body[:min(len(body), 500)]))
 }
 
-// ask is call of which the answer is read as JSON into answer.
 func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path string, body, answer any) error {
 	raw, err := c.call(ctx, method, e, path, body)
 	if err != nil {
@@ -131,7 +130,6 @@ func (c *client) ask(ctx context.Context, method string, e api.Endpoint, path st
 	return nil
 }
 
-// models are what a server lists.
 type models struct {
 	Data []struct {
 		ID     string `json:"id"`
@@ -140,7 +138,6 @@ type models struct {
 	} `json:"data"`
 }
 
-// firstModel asks the server which model it has.
 func (c *client) firstModel(ctx context.Context, e api.Endpoint) (string, error) {
 	raw, err := c.call(ctx, http.MethodGet, e, "/v1/models", nil)
 	if err != nil {

@@ -9,19 +9,17 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// command runs any server that speaks the OpenAI API and listens where we say: on a
-// Unix socket, where its command line has $(SOCKET), else on a port of 127.0.0.1. Where it sleeps, it does so by vLLM's calls.
+// command runs any server with the OpenAI API that listens where we say: on a Unix socket, if its command line has $(SOCKET), else on a
+// port of 127.0.0.1. If it sleeps, it does so by vLLM's calls.
 //
-// What it calls its model is asked of it, unless the function's model reference is
-// no path and no URL: then that is its name. Requests that use the function's names
-// are given to it under its own.
+// The server is asked for its name of the model, unless the function's model reference is neither a path nor a URL: then that is the
+// name. Requests that use the function's names get that name.
 type command struct {
 	server
 }
 
-// Words in the command, its options and its environment that are replaced: the
-// port or the path of the socket to listen on, and what to load. A server that reads PORT from its
-// environment needs no portWord.
+// Placeholders in the command, its options and its environment: for the port or the socket path to listen on, and the model to load. A
+// server that reads PORT from its environment needs no portWord.
 const (
 	portWord   = "$(PORT)"
 	socketWord = "$(SOCKET)"
@@ -40,7 +38,7 @@ func newCommand(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// isPath says whether a reference is written as a path.
+// isPath reports whether a reference is written as a path.
 func isPath(model string) bool {
 	return strings.HasPrefix(model, "/") || strings.HasPrefix(model, "./") || strings.HasPrefix(model, "../")
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// engine runs Rouse's own engine: "PROGRAM engine serve" on a Unix socket. It
-// announces itself once it has generated a token, /sleep drains, and /wake_up
-// answers after it has generated one.
+// engine runs Rouse's own engine: "PROGRAM engine serve" on a Unix socket. It announces itself once it has generated a token. Its /sleep
+// drains, and its /wake_up answers after it has generated a token.
 type engine struct {
 	Plain
 	cfg    Config
@@ -55,10 +54,10 @@ func newEngine(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// most is how many adapters may be loaded at once; 0: there is no bound.
+// most returns how many adapters may be loaded at once; 0: no bound.
 func (r *engine) most() int { return valueOf(r.cfg.Spec.Args, "--max-loras", 0) }
 
-// given is how many adapters its options name, name=path with commas between several.
+// given returns the number of adapters in its options, each name=path, separated by commas.
 func (r *engine) given() int {
 	n := 0
 	for i, arg := range r.cfg.Spec.Args {
@@ -74,7 +73,7 @@ func (r *engine) given() int {
 	return n
 }
 
-// room is how many adapters it takes beside those.
+// room returns how many adapters it can load besides those.
 func (r *engine) room() int {
 	switch most, given := r.most(), r.given(); {
 	case most <= 0:
@@ -90,7 +89,7 @@ func socketIn(dir string) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(dir, "engine.sock"))
 }
 
-// Failure changes nothing but the shape where clients know another: the engine's errors are ours.
+// Failure only changes the shape for Anthropic's API: the engine's errors are ours.
 func (r *engine) Failure(path string, status int, body []byte) []byte {
 	if isMessages(path) {
 		return failure(path, status, body)
@@ -116,7 +115,7 @@ func (r *engine) Launch(model string) (Launch, error) {
 		args = append(args, "--max-body", strconv.FormatInt(int64(r.cfg.MaxBody), 10))
 	}
 	if r.cfg.Tiles != "" {
-		args = append(args, "--tile-dir", r.cfg.Tiles) // what the function declares comes after it, and wins
+		args = append(args, "--tile-dir", r.cfg.Tiles) // the function's own options follow, and win
 	}
 	args = append(args, conversations(r.cfg.Spec.Conversations)...)
 	return Launch{
@@ -128,7 +127,7 @@ func (r *engine) Launch(model string) (Launch, error) {
 	}, nil
 }
 
-// conversations are the engine's options for what it keeps of them.
+// conversations returns the engine's options for stored conversations.
 func conversations(c api.Conversations) (args []string) {
 	if c.Memory != 0 {
 		args = append(args, "--conversation-memory", strconv.FormatInt(int64(max(c.Memory, 0)), 10))
@@ -176,8 +175,7 @@ func (r *engine) sleep(ctx context.Context, e api.Endpoint, path string) error {
 // Kept implements [Keeper].
 func (r *engine) Kept() api.Tokens { return api.Tokens(r.kept.Load()) }
 
-// Wake has the token that the engine generates before it answers, which costs no
-// further call.
+// Wake returns the token that the engine generates before it answers, so it needs no further call.
 func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()) (Answer, error) {
 	raw, err := r.client.call(ctx, http.MethodPost, e, "/wake_up", nil)
 	if err != nil || r.cfg.CanaryTokens <= 0 {
@@ -187,12 +185,12 @@ func (r *engine) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 		Token *int32 `json:"token"`
 	}
 	if json.Unmarshal(raw, &woken) != nil || woken.Token == nil {
-		return Answer{}, nil // it is awake, and says no more
+		return Answer{}, nil // it is awake, without a token
 	}
 	return Answer{By: "/wake_up", Text: strconv.Itoa(int(*woken.Token))}, nil
 }
 
-// Canary has an engine that is awake generate the token that a wake ends with. Its adapters have none.
+// Canary makes an awake engine generate the token of a wake. Adapters have no canary.
 func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	if adapter != "" {
 		return Answer{}, nil
@@ -200,7 +198,7 @@ func (r *engine) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return r.Wake(ctx, e, api.LevelAwake, nil)
 }
 
-// LoadAdapter also takes the adapters that ship with pico, as pico/shout.
+// LoadAdapter also loads the adapters that ship with pico, as pico/shout.
 func (r *engine) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error {
 	_, err := r.client.call(ctx, http.MethodPost, e, "/v1/load_lora_adapter", map[string]string{"lora_name": string(a.Name), "lora_path": a.Path})
 	if says(err, "of this name is loaded") {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// TestEngineTiles: the folder of repacked weights is said before what the function declares, which may say another.
+// TestEngineTiles: the folder of repacked weights precedes the function's own options, which win.
 func TestEngineTiles(t *testing.T) {
 	r, err := runtime.New(runtime.Config{
 		Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "pico", Args: []string{"--tile-dir", "/declared"}},
@@ -30,7 +30,7 @@ func TestEngineTiles(t *testing.T) {
 	}
 }
 
-// TestEngineKeeps: what the engine says that it has kept in a sleep is known, until the next one; of what it does not say, nothing is.
+// TestEngineKeeps: the size that the engine reports as kept in a sleep is known until the next one; without a report it is 0.
 func TestEngineKeeps(t *testing.T) {
 	r, err := runtime.New(runtime.Config{Spec: api.Runtime{Kind: api.RuntimeEngine, Model: "pico"}, Dir: t.TempDir(), Engine: "rouse"})
 	if err != nil {

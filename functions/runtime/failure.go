@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// complaint is what is read of a server's error, wherever in the body it stands.
+// complaint is the relevant part of a server's error, wherever in the body it stands.
 type complaint struct {
 	Message json.RawMessage `json:"message"`
 	Type    json.RawMessage `json:"type"`
@@ -17,18 +17,18 @@ type complaint struct {
 	Code    json.RawMessage `json:"code"`
 }
 
-// failure makes an error body of a server's answer, in the shape that the path's clients know:
+// failure converts a server's answer into an error body in the shape that the path's clients know:
 //
-//  1. Paths of Ollama's own API have errors of their own, {"error":"text"}, and
-//     /v1/messages has Anthropic's: those stay.
-//  2. {"error":{…}} with the fields of the right types stays, byte for byte. vLLM
-//     and llama-server give a number as code, the status again: it becomes null,
-//     or the word that OpenAI has for the case.
+//  1. Ollama's own API has errors of its own, {"error":"text"}, and /v1/messages has
+//     Anthropic's: those stay.
+//  2. {"error":{…}} with fields of the right types stays, byte for byte. vLLM and
+//     llama-server repeat the status as a number in code: it becomes null, or OpenAI's
+//     code for the case.
 //  3. A flat {"message":…} (SGLang, older vLLM), {"error":"text"} (Ollama) and
 //     {"detail":…} (FastAPI) are wrapped.
-//  4. Any other text is the message; a page of HTML is not shown to anybody.
-//  5. What a server says of its own failures, with a status of 500 or more, is for its operator: it names
-//     paths, addresses and what it was told. Clients get that it failed (code runtime_error), or that it is busy.
+//  4. Any other text becomes the message, except an HTML page.
+//  5. Texts with a status of 500 or more are only for the operator: they name paths, addresses
+//     and inputs. Clients learn that the server failed (code runtime_error), or that it is busy.
 func failure(path string, status int, body []byte) []byte {
 	e, right := understood(path, status, body)
 	switch {
@@ -48,10 +48,10 @@ func failure(path string, status int, body []byte) []byte {
 	return e.Body(api.ShapeOf(path))
 }
 
-// isMessages says whether a path is of Anthropic's API.
+// isMessages reports whether a path belongs to Anthropic's API.
 func isMessages(path string) bool { return api.ShapeOf(path) == api.ShapeMessages }
 
-// understood reads a server's error, and says whether its shape is right for the path.
+// understood parses a server's error, and reports whether its shape is right for the path.
 func understood(path string, status int, body []byte) (e *api.Error, right bool) {
 	var outer struct {
 		Kind   json.RawMessage `json:"type"`
@@ -80,15 +80,14 @@ func understood(path string, status int, body []byte) (e *api.Error, right bool)
 	return e, right
 }
 
-// complaintFlat has no type: at the top level that field is read once, as kind.
+// complaintFlat has no type: at the top level that field is decoded as kind.
 type complaintFlat struct {
 	Message json.RawMessage `json:"message"`
 	Param   json.RawMessage `json:"param"`
 	Code    json.RawMessage `json:"code"`
 }
 
-// proper says whether c is an OpenAI error object: both strings are there, and both
-// others, each a string or null.
+// proper reports whether c is an OpenAI error object: message and type are strings, and param and code are strings or null.
 func (c complaint) proper() bool {
 	for _, raw := range []json.RawMessage{c.Message, c.Type} {
 		if _, isText := str(raw); !isText {
@@ -103,7 +102,7 @@ func (c complaint) proper() bool {
 	return true
 }
 
-// into copies what are strings; a message that is none is shown as it is.
+// into copies the fields that are strings; any other message is copied as JSON.
 func (c complaint) into(e *api.Error) {
 	var isText bool
 	if e.Message, isText = str(c.Message); !isText {
@@ -116,7 +115,7 @@ func (c complaint) into(e *api.Error) {
 
 func str(raw json.RawMessage) (string, bool) { return text(raw, len(raw) > 0) }
 
-// detail reads FastAPI's complaint: a text, or a list of what is wrong where.
+// detail decodes FastAPI's detail: a text, or a list of errors with their places.
 func detail(raw json.RawMessage) (message, param string) {
 	if s, isText := str(raw); isText {
 		return s, ""
@@ -137,7 +136,7 @@ func detail(raw json.RawMessage) (message, param string) {
 	return list[0].Message, param
 }
 
-// readable is the message of a body that is no JSON we know.
+// readable returns the message for a body that is no known JSON.
 func readable(status int, body []byte) string {
 	s := strings.TrimSpace(strings.ToValidUTF8(string(body[:min(len(body), 500)]), "\uFFFD"))
 	if s == "" || strings.HasPrefix(s, "<") {
@@ -146,7 +145,7 @@ func readable(status int, body []byte) string {
 	return s
 }
 
-// codeFor is OpenAI's word for a case that servers only describe.
+// codeFor returns OpenAI's code for an error that servers only describe.
 func codeFor(status int, message string) string {
 	m := strings.ToLower(message)
 	switch {

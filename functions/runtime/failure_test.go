@@ -49,7 +49,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Whatever a server answers, a client of the OpenAI API gets an error that it can read.
+// For any answer of a server, a client of the OpenAI API gets a readable error.
 func FuzzFailure(f *testing.F) {
 	for _, s := range []string{`{"error":{"message":"a","code":1}}`, `{"error":"a"}`, `{"message":"a"}`, `{"detail":[{"loc":["body",1,"x"],"msg":"m"}]}`, `<`, "", "\xff"} {
 		f.Add(400, s)

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// fake is a server with scripted answers that records what it is asked.
+// fake is a server with scripted answers that records its requests.
 type fake struct {
 	*httptest.Server
 	t *testing.T
@@ -38,7 +38,7 @@ const (
 	nothing = ``
 )
 
-// newFake makes a server that answers 404, as FastAPI does, but where told otherwise.
+// newFake returns a server that answers 404 as FastAPI does, unless told otherwise.
 func newFake(t *testing.T) *fake {
 	t.Helper()
 	f := &fake{t: t, answers: map[string][]answer{}}
@@ -90,7 +90,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, a.body)
 }
 
-// asked compares the calls since the last look with want.
+// asked compares the calls since the last check with want.
 func (f *fake) asked(want ...string) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -101,12 +101,12 @@ func (f *fake) asked(want ...string) {
 	f.calls = nil
 }
 
-// probed is the probe of a model that generates.
+// probed returns the probe of a model that generates.
 func probed(model string) string {
 	return `POST /v1/completions {"max_tokens":1,"model":"` + model + `","prompt":"a","temperature":0}`
 }
 
-// adapter makes a runtime for the model "m" with the alias "n".
+// adapter returns a runtime for the model "m" with the alias "n".
 func adapter(t testing.TB, spec api.Runtime) runtime.Runtime {
 	t.Helper()
 	r, err := runtime.New(config(t, spec))
@@ -123,8 +123,7 @@ func config(t testing.TB, spec api.Runtime) runtime.Config {
 	}
 }
 
-// launched is the launch of a runtime with its port written as PORT, and its
-// environment without what depends on the machine.
+// launched returns the launch of a runtime with its port written as PORT, and its environment without the machine's own variables.
 func launched(t *testing.T, r runtime.Runtime, model string) runtime.Launch {
 	t.Helper()
 	l, err := r.Launch(model)
@@ -149,7 +148,7 @@ func launched(t *testing.T, r runtime.Runtime, model string) runtime.Launch {
 
 const (
 	there  = api.Endpoint("http://127.0.0.1:PORT")
-	inside = api.Endpoint("unix:SOCKET") // where nobody else gets
+	inside = api.Endpoint("unix:SOCKET") // in a private folder
 )
 
 // request sends a body through a runtime's dialect.
@@ -162,7 +161,7 @@ func request(t *testing.T, r runtime.Runtime, path, body string) string {
 	return string(out.Bytes())
 }
 
-// write makes a file and returns its path.
+// write creates a file and returns its path.
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

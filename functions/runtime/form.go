@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// isForm says whether a body is a multipart form (RFC 7578): no JSON begins so.
+// isForm reports whether a body is a multipart form (RFC 7578): no JSON begins with two dashes.
 func isForm(body []byte) bool { return bytes.HasPrefix(body, []byte("--")) }
 
-// setInForm has change the values of a field of a multipart form, and copies the rest byte for byte. A
-// body that is no form after all is returned as it is.
+// setInForm replaces the values of a field of a multipart form by change's results, and copies the rest byte for byte. It returns
+// anything but a form unchanged.
 func setInForm(body []byte, name string, change func(string) string) []byte {
 	first, _, found := bytes.Cut(body, []byte("\r\n"))
 	if !found {
@@ -23,7 +23,7 @@ func setInForm(body []byte, name string, change func(string) string) []byte {
 	for at := len(first) + len("\r\n"); at < len(body); {
 		end := bytes.Index(body[at:], between)
 		if end < 0 {
-			break // the form is cut; whoever reads it says so
+			break // the form is cut; its reader reports that
 		}
 		end += at
 		if from := partValue(body[at:end], name); from >= 0 {
@@ -45,7 +45,7 @@ func setInForm(body []byte, name string, change func(string) string) []byte {
 	return append(out, body[done:]...)
 }
 
-// partValue is where the value begins in a part of a form that is the field name, -1: it is another.
+// partValue returns where the value begins in a form part that is the named field, or -1 for other parts.
 func partValue(part []byte, name string) int {
 	head, _, found := bytes.Cut(part, []byte("\r\n\r\n"))
 	if !found {

@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// hopeless are what model servers say, in lower case, of what another start does not
-// change: each entry is the parts of one line, in their order. What may be for want of
-// memory, of a network, or of another GPU is not among them.
+// hopeless are messages of model servers, in lower case, about failures that recur at every start: each entry has the parts of one line,
+// in order. Failures that may come from lack of memory, the network, or another GPU are excluded.
 var hopeless = [][]string{
 	// vLLM and SGLang, and transformers in both: the model, its files and its quantization.
 	{"model architectures [", "are not supported"},
@@ -19,14 +18,14 @@ var hopeless = [][]string{
 	{"is not a local folder and is not a valid model identifier"}, // there is no such model
 	{"you are trying to access a gated repo"},
 	{"does not appear to have a file named config.json"}, {"cannot find any model weights with"},
-	{"safetensorerror: error while deserializing"}, // a file that is cut off, or something else
+	{"safetensorerror: error while deserializing"}, // a cut-off file, or another format
 	{"unknown quantization method"}, {"quantization method specified in the model config", "does not match"},
 	{"is not supported for quantization method"},
 
-	// llama.cpp, and Ollama, which has it inside.
+	// llama.cpp, and Ollama, which includes it.
 	{"unknown model architecture"}, {"unsupported model architecture"}, {"unsupported architecture"},
 	{"invalid magic"}, {"invalid file magic"}, {"failed to open gguf file"},
-	{"gguf_init_from_file", "failed to read"}, // cut off, or of a version that it does not know
+	{"gguf_init_from_file", "failed to read"}, // cut off, or of an unknown version
 	{"this gguf file is version"}, {"bad gguf version"}, {"ggufv1 is no longer supported"}, {"has invalid ggml type"},
 	{"error loading model hyperparameters: "}, {"error loading model vocabulary: "},
 	{"error loading model: ", "missing tensor '"}, {"error loading model: ", "wrong number of tensors"},
@@ -38,22 +37,22 @@ var hopeless = [][]string{
 	{"supplied file was not in gguf format"}, {"offset+size", "exceeds file size"},
 	{"is not supported by your version of ollama"}, {"may be incompatible with your version of ollama"},
 
-	{noSleepMode}, // to an option of the function's: ours is left out then, see [Yielder]
+	{noSleepMode}, // for the function's own option; ours is left out then, see [Yielder]
 
-	// An option that it does not have, or not with that value: Python's, llama.cpp.
+	// An unknown option or a wrong value: Python's argparse, llama.cpp.
 	{"unrecognized arguments: "}, {"error: argument -"}, {"error: the following arguments are required: "},
 	{"error: invalid argument: "}, {"error while handling argument "},
 }
 
-// unreadable is how Ollama answers of a file of which it can't even read what it is: why is in its log. A runner of
-// Ollama's says the same where there is no memory for a model, but not in an answer.
+// unreadable is Ollama's answer about a file whose format it can't read; the reason is in its log. A runner of Ollama's logs the same if
+// a model does not fit into memory, but does not answer so.
 const unreadable = "unable to load model: "
 
-// Hopeless returns the first line of what a model server says that tells of something that
-// another start does not change, such as a model that it can't use; empty: there is none.
+// Hopeless returns the first line of a model server's output about a failure that recurs at every start, such as an unusable model;
+// empty: there is none.
 func Hopeless(output string) string { return saying(output, hopeless) }
 
-// saying returns the first line that has all parts of one of what.
+// saying returns the first line that has all parts of one entry.
 func saying(output string, what [][]string) string {
 	for line := range strings.Lines(output) {
 		for _, parts := range what {
@@ -76,43 +75,41 @@ func inOrder(line string, parts []string) bool {
 	return true
 }
 
-// Permanent says that the server says so of its model.
+// Permanent reports whether the answer is about a failure that recurs at every start.
 func (e *statusError) Permanent() bool {
 	return strings.HasPrefix(e.message, unreadable) || Hopeless(e.message) != ""
 }
 
-// Permanent says whether err, or one that it wraps, says of itself that another try
-// fails too.
+// Permanent reports whether err, or one that it wraps, says that another attempt fails too.
 func Permanent(err error) bool {
 	var p interface{ Permanent() bool }
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// engineDead is vLLM's answer once its engine has died, in lower case: it ends some seconds later.
+// engineDead is vLLM's answer once its engine has died, in lower case; vLLM ends some seconds later.
 const engineDead = "enginecore encountered an issue"
 
-// Dying says that the server is about to end, and answers nothing else until then.
+// Dying reports whether the server is about to end; until then all its answers are the same.
 func (e *statusError) Dying() bool {
 	return e.status == http.StatusInternalServerError && strings.Contains(strings.ToLower(e.message), engineDead)
 }
 
-// Dying says whether err, or one that it wraps, says so of itself.
+// Dying reports whether err, or one that it wraps, is a dying server's answer.
 func Dying(err error) bool {
 	var d interface{ Dying() bool }
 	return errors.As(err, &d) && d.Dying()
 }
 
-// lasting is an error that another try ends with too.
+// lasting is an error that recurs at every attempt.
 type lasting struct{ error }
 
 // Unwrap returns the error.
 func (e lasting) Unwrap() error { return e.error }
 
-// Permanent is true.
+// Permanent returns true.
 func (e lasting) Permanent() bool { return true }
 
-// unusable is what is wrong with a model that was declared: the next try finds the same, but where the system
-// fails to read what is there.
+// unusable marks an error of a declared model as permanent, unless the system failed to read an existing file.
 func unusable(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {

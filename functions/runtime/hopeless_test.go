@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// What model servers say when they can't start, word for word, and whether another start ends the same way.
+// Messages of model servers that can't start, word for word, and whether another start ends the same way.
 func TestHopeless(t *testing.T) {
 	for _, line := range []string{
 		"ValueError: Model architectures ['MambaForCausalLM'] are not supported for now. Supported architectures: dict_keys(['A'])",
@@ -70,8 +70,8 @@ func TestHopeless(t *testing.T) {
 		"model requires more system memory (5.6 GiB) than is available (3.1 GiB)",
 		"llama runner process has terminated: cudaMalloc failed: out of memory",
 		"OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
-		"ValueError: Invalid repository ID or local directory specified: 'org/m'.",                                                      // vLLM's, whatever went wrong, a network too
-		"ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. Current capability: 80.", // there may be another
+		"ValueError: Invalid repository ID or local directory specified: 'org/m'.",                                                      // vLLM's for any failure, also of a network
+		"ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. Current capability: 80.", // another GPU may support it
 		"Failed to load generation config for org/m: org/m does not appear to have a file named generation_config.json.",
 		"torch.distributed.DistNetworkError: The client socket has timed out",
 	} {
@@ -81,7 +81,7 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// An Ollama that lives and says that it can't use the model is asked once.
+// A running Ollama that reports an unusable model is asked once.
 func TestHopelessOllamaIsAskedOnce(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path, message string
@@ -107,7 +107,7 @@ func TestHopelessOllamaIsAskedOnce(t *testing.T) {
 	}
 }
 
-// A model that can't be one is found before anything is started, and once.
+// An invalid model is found before anything is started, and once.
 func TestHopelessModels(t *testing.T) {
 	dir := t.TempDir()
 	bad := write(t, filepath.Join(dir, "bad.gguf"), "this is no model")

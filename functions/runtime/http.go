@@ -14,16 +14,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// httpServer runs any HTTP server, which need not know of models. It is up when it answers its probe with
-// success, or takes connections where it has none. It does not sleep in place: asleep there is no process. What it
-// answers is nobody's to judge, so it has no canary.
+// httpServer runs any HTTP server, whether it serves models or not. It is up when its probe succeeds, or, without a probe, when it
+// accepts connections. It does not sleep in place: asleep there is no process. It has no canary, since its answers can't be judged.
 type httpServer struct {
 	Plain
 	server server
 	http   *http.Client
 }
 
-// probeTimeout bounds one try of a probe.
+// probeTimeout bounds one attempt of a probe.
 const probeTimeout = 5 * time.Second
 
 func newHTTP(cfg Config) (Runtime, error) {
@@ -34,12 +33,12 @@ func newHTTP(cfg Config) (Runtime, error) {
 	return &httpServer{server: server{cfg: cfg}, http: client}, nil
 }
 
-// Traits are none but a readiness probe, where it has one: its sleep is a stop of its process.
+// Traits returns only Readiness, if there is a probe: its sleep is a stop of its process.
 func (r *httpServer) Traits() Traits {
 	return Traits{Readiness: r.server.cfg.ProbePath != "" || len(r.server.cfg.ProbeCommand) > 0}
 }
 
-// Launch starts the command with its port in PORT, and in the place of $(PORT).
+// Launch starts the command with its port in PORT, and in place of $(PORT).
 func (r *httpServer) Launch(model string) (Launch, error) {
 	if l, attached := r.server.attached(); attached {
 		return l, nil
@@ -52,7 +51,7 @@ func (r *httpServer) Launch(model string) (Launch, error) {
 	return r.server.launchWith(words, e, []string{"PORT=" + port})
 }
 
-// Probe runs the probe's command, or asks for its path, as Kubernetes does: 200 to 399 is success. Without either it connects.
+// Probe runs the probe's command, or requests its path, as Kubernetes does: 200 to 399 is success. Without either it connects.
 func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -82,7 +81,7 @@ func (r *httpServer) Probe(ctx context.Context, e api.Endpoint) error {
 		return fmt.Errorf("probe %s: %w", path, err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
 		return fmt.Errorf("probe %s: status %d", path, resp.StatusCode)
 	}

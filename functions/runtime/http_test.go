@@ -25,7 +25,7 @@ func anyHTTP(t *testing.T, change func(*Config)) Runtime {
 	return r
 }
 
-// TestAnyServerIsStarted on a port that is free, or on its own.
+// TestAnyServerIsStarted on a free port, or on its own.
 func TestAnyServerIsStarted(t *testing.T) {
 	l, err := anyHTTP(t, nil).Launch("")
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"sync"
 )
 
-// Keyed is a [Runtime] whose server lets in only who has a key that this instance has made. Whoever
-// gives it requests that are not the runtime's own does so through [WithKey].
+// Keyed is a [Runtime] whose server requires a key that this instance has made. Code other than the runtime sends requests to it through
+// [WithKey].
 type Keyed interface{ Key() string }
 
-// WithKey returns a transport that shows a key to the server; where there is none, it changes nothing.
+// WithKey returns a transport that adds the key to requests; without a key it changes nothing.
 func WithKey(by http.RoundTripper, k Keyed) http.RoundTripper { return withKey{by, k} }
 
 type withKey struct {
@@ -30,11 +30,11 @@ func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Header["Authorization"] = []string{"Bearer " + key}
 		r = &out
 	}
-	return t.by.RoundTrip(r) // it is that transport
+	return t.by.RoundTrip(r) // the wrapped transport
 }
 
-// keyFile is a file in an instance's own folder that gives a server its key as an option: a command line
-// can be read by everybody who uses the machine. It outlives the process that made it, as the server may.
+// keyFile is a file in an instance's folder that gives a server its key as an option: everybody on the machine can read a command line.
+// It outlives the process that made it, as the server may.
 type keyFile struct {
 	path, option string
 
@@ -42,7 +42,7 @@ type keyFile struct {
 	key string     // empty: not read yet, or there is none
 }
 
-// make makes the file, or finds the one that is there.
+// make creates the file, unless it exists.
 func (f *keyFile) make() error {
 	if f.Key() != "" {
 		return nil
@@ -53,14 +53,14 @@ func (f *keyFile) make() error {
 	return nil
 }
 
-// Key is the key; empty where none was made.
+// Key returns the key, or "" if none was made.
 func (f *keyFile) Key() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.key == "" {
 		raw, err := os.ReadFile(f.path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "" // the server says that it lacks one
+			return "" // the server will report the missing key
 		}
 		f.key = strings.TrimSpace(strings.TrimPrefix(string(raw), f.option+":"))
 	}

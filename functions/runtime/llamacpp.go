@@ -18,14 +18,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// llamaCpp runs llama-server of llama.cpp, with one model, on a Unix socket, which it takes
-// as a host whose name ends with .sock.
+// llamaCpp runs llama.cpp's llama-server, with one model, on a Unix socket, which it accepts as a host whose name ends with .sock.
 //
-// It does not sleep in place: with one model it has no call for it (its router mode
-// has, and does it by ending a process too). Adapters are given to it at its start
-// with --lora. It applies them all to a request without the field "lora", whatever
-// --lora-init-without-apply says (b11434): each request gets that field, with the
-// adapter that "model" names, or none (llama.cpp, tools/server/README.md).
+// It does not sleep in place: with one model it has no call for it (its router mode has one, which also ends a process). Adapters are
+// given at its start with --lora. It applies all of them to a request without the field "lora", whatever --lora-init-without-apply says
+// (b11434). So each request gets that field, with the adapter that "model" names, or none (llama.cpp, tools/server/README.md).
 type llamaCpp struct {
 	server
 }
@@ -81,7 +78,7 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 		if strings.Contains(a.Path, "://") {
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: it takes adapters at its start only, as GGUF files: give the path of one, not %s", a.Name, a.Path)
 		}
-		if strings.Contains(a.Path, ",") { // it would be taken for two, and the next adapters for others
+		if strings.Contains(a.Path, ",") { // it would count as two, and the next adapters would be mixed up
 			return Launch{}, fmt.Errorf("runtime llamacpp: adapter %s: llama-server cuts the path %s at its comma: rename the file", a.Name, a.Path)
 		}
 		args = append(args, "--lora", a.Path)
@@ -89,8 +86,8 @@ func (r *llamaCpp) Launch(model string) (Launch, error) {
 	return r.launch(e, args, nil)
 }
 
-// ggufFile finds the file to load: the path itself, or what lies in the folder, a
-// model in one file or in shards. A projector of images is not the model.
+// ggufFile returns the file to load: the path itself, or the model in the folder, as one file or in shards. An image projector does not
+// count as a model.
 func ggufFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -113,7 +110,7 @@ func ggufFile(path string) (string, error) {
 	return models[0], nil
 }
 
-// scales is the field "lora" that applies the adapter of that name, and no other.
+// scales returns the field "lora" that applies only the adapter of that name.
 func (r *llamaCpp) scales(name string) []byte {
 	text := []byte("[")
 	for i, a := range r.cfg.Spec.Adapters {
@@ -127,7 +124,7 @@ func (r *llamaCpp) scales(name string) []byte {
 	return text
 }
 
-// Request has the adapter that "model" names applied, and no other. llama-server drops "lora" from Anthropic's requests.
+// Request applies only the adapter that "model" names. llama-server drops "lora" from Anthropic's requests.
 func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	if adapters := r.cfg.Spec.Adapters; len(adapters) > 0 {
 		asked, _ := modelOf(body)
@@ -140,7 +137,7 @@ func (r *llamaCpp) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// Probe has first no adapter applied to what does not name one, in the server that it has started.
+// Probe first resets the adapters of a server that it has started, so that requests without "lora" use none.
 func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	if len(r.cfg.Spec.Adapters) > 0 && r.cfg.Spec.Endpoint == "" {
 		if _, err := r.client.call(ctx, http.MethodPost, e, "/lora-adapters", json.RawMessage(r.scales(""))); err != nil {
@@ -150,7 +147,7 @@ func (r *llamaCpp) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// LoadAdapter knows those that the server was started with.
+// LoadAdapter accepts only those that the server was started with.
 func (r *llamaCpp) LoadAdapter(_ context.Context, _ api.Endpoint, a api.Adapter) error {
 	if slices.ContainsFunc(r.cfg.Spec.Adapters, func(d api.Adapter) bool { return d.Name == a.Name }) {
 		return nil
@@ -169,13 +166,13 @@ func (r *llamaCpp) Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 	return s, nil
 }
 
-// readSlots reads what the metrics do not say: how many tokens the slots hold and have.
-// Servers before 2026 do not say the latter.
+// readSlots adds what the metrics lack: the slots' capacity in tokens, and the tokens in them. Servers before 2026 do not report the
+// latter.
 func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	var slots []struct {
 		Context    float64  `json:"n_ctx"`
 		Processing bool     `json:"is_processing"`
-		Tokens     *float64 `json:"n_prompt_tokens"` // those that are in the slot, generated ones too
+		Tokens     *float64 `json:"n_prompt_tokens"` // the tokens in the slot, including generated ones
 	}
 	if r.client.ask(ctx, http.MethodGet, e, "/slots", nil, &slots) != nil || len(slots) == 0 {
 		return // it was started without --slots
@@ -198,7 +195,7 @@ func (r *llamaCpp) readSlots(ctx context.Context, e api.Endpoint, s *Signals) {
 	switch unified := has(args, "-kvu", "--kv-unified"); {
 	case unified || len(slots) == 1:
 		s.Capacity = slots[0].Context
-	case r.cfg.Spec.Endpoint == "" && (r.cfg.Concurrency > 0 || has(args, "-np", "--parallel")): // a number of slots parts the cache
+	case r.cfg.Spec.Endpoint == "" && (r.cfg.Concurrency > 0 || has(args, "-np", "--parallel")): // a number of slots divides the cache
 		s.Capacity = capacity
 	}
 }

@@ -8,12 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// stillInUse is what each of vLLM's workers says when it has fallen asleep. The second number is
-// of its whole GPU: what other processes use of it is counted.
+// stillInUse matches the line that each of vLLM's workers prints when it has fallen asleep. The second number covers its whole GPU,
+// including other processes.
 var stillInUse = lazyregexp.New(`Sleep mode .*freed -?[0-9.]+ GiB memory, ([0-9.]+) GiB memory is still in use`)
 
-// StillInUse reads from a line of a server's output how much of a GPU is in use, whoever uses it, after
-// the server has fallen asleep.
+// StillInUse reads the used memory of a GPU, by any process, from the line that a server prints after it has fallen asleep.
 func StillInUse(line []byte) (used api.Bytes, said bool) {
 	if !bytes.Contains(line, []byte("still in use")) {
 		return 0, false
@@ -29,8 +28,7 @@ func StillInUse(line []byte) (used api.Bytes, said bool) {
 	return api.Bytes(gib * float64(api.GiB)), true
 }
 
-// noRoom are what model servers say, in lower case, where too little memory of a GPU is free: the
-// parts of one line, in their order.
+// noRoom are messages of model servers, in lower case, about too little free GPU memory: the parts of one line, in order.
 var noRoom = [][]string{
 	{"cuda", "out of memory"}, {"torch.outofmemoryerror"}, {"hip out of memory"}, // PyTorch, vLLM's allocator, llama.cpp
 	{"free memory on device", "is less than desired"},   // vLLM
@@ -38,9 +36,8 @@ var noRoom = [][]string{
 	{"not enough memory", "mem-fraction-static"},        // SGLang
 	{"unable to allocate", "buffer"},                    // llama.cpp, Ollama
 	{"failed to allocate", "buffer"},                    // the same
-	{"error in memory profiling", "not properly clean"}, // vLLM: another gave some back or took some meanwhile
+	{"error in memory profiling", "not properly clean"}, // vLLM: another process freed or took some meanwhile
 }
 
-// NoRoom returns the first line of what a model server says that tells of too little free memory of a GPU;
-// empty: there is none.
+// NoRoom returns the first line of a model server's output about too little free GPU memory; empty: there is none.
 func NoRoom(output string) string { return saying(output, noRoom) }

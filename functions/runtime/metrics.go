@@ -16,8 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// metricNames are the names of a server's metrics; where there are several, names
-// of different versions: the first that is there counts.
+// metricNames are the names of a server's metrics. Several names are those of different versions: the first that exists counts.
 type metricNames struct {
 	running, waiting, usage  []string
 	prompt, generated        []string
@@ -33,7 +32,7 @@ type metricNames struct {
 	maxLabel                 string              // of adapters
 }
 
-// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine has its names too.
+// vLLM renamed gpu_cache_usage_perc with its V1 engine (vLLM documentation, "Metrics"). Rouse's engine uses its names too.
 var vllmMetrics = metricNames{
 	running: []string{"vllm:num_requests_running"}, waiting: []string{"vllm:num_requests_waiting"},
 	usage:  []string{"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"},
@@ -50,7 +49,7 @@ var vllmMetrics = metricNames{
 	adapters: "vllm:lora_requests_info", runningLabel: "running_lora_adapters", waitLabel: "waiting_lora_adapters", maxLabel: "max_lora",
 }
 
-// SGLang has had page_size and num_pages as gauges since 0.5.11, before as labels.
+// SGLang has page_size and num_pages as gauges since 0.5.11, before as labels.
 var sglangMetrics = metricNames{
 	running: []string{"sglang:num_running_reqs"}, waiting: []string{"sglang:num_queue_reqs"}, usage: []string{"sglang:token_usage"},
 	prompt: []string{"sglang:prompt_tokens_total"}, generated: []string{"sglang:generation_tokens_total"},
@@ -65,13 +64,13 @@ var sglangMetrics = metricNames{
 	cacheInfo: "sglang:cache_config_info", sizeLabel: "page_size", numberLabel: "num_pages",
 }
 
-// llama-server dropped kv_cache_usage_ratio in 2025: newer ones do not say.
+// llama-server dropped kv_cache_usage_ratio in 2025.
 var llamaCppMetrics = metricNames{
 	running: []string{"llamacpp:requests_processing"}, waiting: []string{"llamacpp:requests_deferred"}, usage: []string{"llamacpp:kv_cache_usage_ratio"},
 	prompt: []string{"llamacpp:prompt_tokens_total"}, generated: []string{"llamacpp:tokens_predicted_total"},
 }
 
-// scrape reads the server's metrics by the first of the names that are there.
+// scrape reads the server's metrics with the first of the sets of names that occurs.
 func scrape(ctx context.Context, c *client, e api.Endpoint, known ...metricNames) (Signals, error) {
 	raw, err := c.call(ctx, http.MethodGet, e, "/metrics", nil)
 	switch {
@@ -122,8 +121,8 @@ func (n metricNames) read(found promtext.Families) Signals {
 	return s
 }
 
-// groups are a family's values by engine: one of several that serve the model
-// together. Ranks of one engine say the same, so the largest stands for them.
+// groups returns a family's values by engine, of several that serve the model together. The ranks of one engine report the same, so the
+// largest stands for them.
 func groups(f *dto.MetricFamily) map[string]float64 {
 	out := map[string]float64{}
 	if f == nil {
@@ -142,7 +141,7 @@ func groups(f *dto.MetricFamily) map[string]float64 {
 	return out
 }
 
-// sum is -1 where there is no value.
+// sum returns -1 if there is no value.
 func sum(f *dto.MetricFamily) float64 {
 	total, any := 0.0, false
 	for _, v := range groups(f) {
@@ -162,7 +161,7 @@ func mean(f *dto.MetricFamily) float64 {
 	return sum(f) / float64(n)
 }
 
-// cache reads a block's size, and the number of blocks of all engines.
+// cache returns a block's size, and the number of blocks of all engines.
 func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number float64) {
 	sizes, numbers := &dto.MetricFamily{}, &dto.MetricFamily{}
 	for _, m := range f.Metric {
@@ -179,8 +178,7 @@ func cache(f *dto.MetricFamily, sizeLabel, numberLabel string) (size, number flo
 	return mean(sizes), sum(numbers)
 }
 
-// readAdapters takes the newest of the entries: each set of adapters leaves one,
-// and its value is when it was true.
+// readAdapters reads the newest entry: each set of adapters leaves one, and its value is its time.
 func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 	var newest *dto.Metric
 	for _, m := range f.Metric {
@@ -192,7 +190,7 @@ func (n metricNames) readAdapters(f *dto.MetricFamily, s *Signals) {
 		return
 	}
 	s.RunningAdapters, s.WaitingAdapters = list(promtext.Label(newest, n.runningLabel)), list(promtext.Label(newest, n.waitLabel))
-	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel)) // 0: it does not say
+	s.MaxAdapters, _ = strconv.Atoi(promtext.Label(newest, n.maxLabel)) // 0: unknown
 }
 
 func list(s string) []string {

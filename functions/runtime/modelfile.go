@@ -9,12 +9,10 @@ import (
 	"strings"
 )
 
-// maxModelfile bounds what is read of a Modelfile.
 const maxModelfile = 1 << 20
 
-// readModelfile reads a Modelfile (Ollama's documentation, "Modelfile Reference"):
-// FROM, TEMPLATE, SYSTEM, PARAMETER, ADAPTER, LICENSE, MESSAGE, RENDERER, PARSER
-// and REQUIRES, with values on a line, in quotes, or in three quotes over lines.
+// readModelfile reads a Modelfile (Ollama's documentation, "Modelfile Reference"): FROM, TEMPLATE, SYSTEM, PARAMETER, ADAPTER, LICENSE,
+// MESSAGE, RENDERER, PARSER and REQUIRES. Values are on a line, in quotes, or in three quotes over lines.
 func readModelfile(path string) (*recipe, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -37,7 +35,6 @@ func readModelfile(path string) (*recipe, error) {
 	return r, nil
 }
 
-// instruction is one of a Modelfile.
 type instruction struct {
 	line          int
 	word          string // in upper case
@@ -100,7 +97,7 @@ func (r *recipe) add(i instruction, dir string) error {
 	return nil
 }
 
-// addModel takes FROM: a file, or a folder with one, or else a name.
+// addModel handles FROM: a file, a folder with one, or a name.
 func (r *recipe) addModel(from, dir string) error {
 	if r.from != "" {
 		return errors.New("FROM: there is one already that names a model")
@@ -139,12 +136,12 @@ func inDir(path, dir string) string {
 	return filepath.Join(dir, path)
 }
 
-// scalar is a value of the type that it looks like.
+// scalar returns s as the type that it looks like.
 func scalar(s string) any {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n
 	}
-	if f, err := strconv.ParseFloat(s, 64); err == nil && f-f == 0 { // a finite one
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f-f == 0 { // finite
 		return f
 	}
 	switch strings.ToLower(s) {
@@ -156,13 +153,11 @@ func scalar(s string) any {
 	return s
 }
 
-// parts is the number of values of each instruction.
 var parts = map[string]int{
 	"FROM": 1, "TEMPLATE": 1, "SYSTEM": 1, "ADAPTER": 1, "LICENSE": 1, "RENDERER": 1, "PARSER": 1, "REQUIRES": 1,
 	"PARAMETER": 2, "MESSAGE": 2,
 }
 
-// instructions splits a Modelfile.
 func instructions(s string) ([]instruction, error) {
 	s = strings.ReplaceAll(strings.TrimPrefix(s, "\uFEFF"), "\r\n", "\n")
 	var out []instruction
@@ -218,8 +213,7 @@ func cutWord(s string) (word, rest string) {
 	return s[:i], strings.TrimSpace(s[i:])
 }
 
-// longValue reads up to three quotes: what is left of the line that the value began
-// on, and what follows.
+// longValue reads up to three quotes. begun is the rest of the value's first line, after the following text.
 func longValue(begun, after string) (value, rest string, lines int, err error) {
 	if value, _, found := strings.Cut(begun, `"""`); found {
 		return value, after, 0, nil

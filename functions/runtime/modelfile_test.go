@@ -84,7 +84,7 @@ func TestModelfileRefuses(t *testing.T) {
 	}
 }
 
-// Bad input never panics, and what is taken has a model.
+// Bad input never panics, and accepted input has a model.
 func FuzzModelfile(f *testing.F) {
 	for _, s := range []string{"FROM x\nSYSTEM \"\"\"a\nb\"\"\"\nPARAMETER stop \"x\"\n", "MESSAGE user", `"""`, "FROM \"\"\"\n", "PARAMETER a"} {
 		f.Add(s)

@@ -12,14 +12,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// names are what clients call a server's model, and what the server calls it. It
-// is safe for many goroutines.
+// names are the clients' names of a server's model, and the server's own. It is safe for many goroutines.
 type names struct {
-	clients []string // as clients write it, the first is the model's own
-	// learn says that the server is asked for its name of the model; else it takes
-	// each of the clients' names.
+	clients []string // the first is the model's own
+	// learn says that the server is asked for its name of the model; else it accepts each of the clients' names.
 	learn bool
-	// declared is the server's name where the function says it; empty: it does not.
+	// declared is the server's name if the function gives it, else empty.
 	declared string
 	own      atomic.Pointer[ownName] // nil: not known yet, or not needed
 }
@@ -29,7 +27,7 @@ type ownName struct {
 	json []byte
 }
 
-// clientNames are the model's name, its aliases and the default, each once.
+// clientNames returns the model's name, its aliases and the default, each once.
 func clientNames(cfg Config) []string {
 	out := []string{string(cfg.Model)}
 	for _, n := range append(slices.Clone(cfg.Aliases), api.DefaultModel) {
@@ -50,11 +48,10 @@ func (n *names) set(own string) {
 	n.own.Store(&ownName{own, raw})
 }
 
-// forget lets the next launch be asked again.
+// forget makes the next launch learn the name again.
 func (n *names) forget() { n.set(n.declared) }
 
-// at is the name to ask the server with: its own, else the first that it lists,
-// else the clients'.
+// at returns the name for calls to the server: its own, else the first that it lists, else the clients'.
 func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, error) {
 	if own := n.own.Load(); own != nil {
 		return own.name, nil
@@ -67,17 +64,16 @@ func (n *names) at(ctx context.Context, c *client, e api.Endpoint) (string, erro
 	case err != nil && !answered(err):
 		return "", err
 	case err != nil:
-		return n.clients[0], nil // asked again by the next probe
+		return n.clients[0], nil // the next probe asks again
 	}
 	n.set(model)
 	return model, nil
 }
 
-// known says whether clients may call the model so.
+// known reports whether clients may use the name.
 func (n *names) known(name string) bool { return slices.Contains(n.clients, name) }
 
-// rename puts the server's own name in the place of the client's in the field
-// "model" of the body. Any other name is the server's to answer for.
+// rename replaces the client's name in the body's field "model" by the server's own. Any other name is left to the server.
 func (n *names) rename(body *jsonfield.Object) {
 	own := n.own.Load()
 	if own == nil {
@@ -97,12 +93,12 @@ func (n *names) rename(body *jsonfield.Object) {
 	}
 }
 
-// none says whether a field names nothing.
+// none reports whether a field is missing, null or "".
 func none(raw []byte, found bool) bool {
 	return !found || string(raw) == "null" || string(raw) == `""`
 }
 
-// named is rename for a server that wants the model's name in each request of OpenAI's API: a client of a function may leave it out.
+// named is rename for a server that requires the model's name in each request of OpenAI's API: a function's clients may leave it out.
 func (n *names) named(path string, body *jsonfield.Object) {
 	if own := n.own.Load(); own != nil && strings.HasPrefix(path, "/v1/") && none(body.Find("model")) {
 		body.Set("model", own.json)
@@ -111,7 +107,7 @@ func (n *names) named(path string, body *jsonfield.Object) {
 	n.rename(body)
 }
 
-// modelOf is the field "model" of a body, and whether it is a string.
+// modelOf returns the body's field "model", and reports whether it is a string.
 func modelOf(body *jsonfield.Object) (name string, found bool) { return text(body.Find("model")) }
 
 func text(raw []byte, found bool) (string, bool) {
@@ -123,7 +119,7 @@ func text(raw []byte, found bool) (string, bool) {
 	return s, err == nil
 }
 
-// unknownModel refuses a name that is none of the clients'.
+// unknownModel returns the error for a name that clients may not use.
 func unknownModel(name string, n *names) *api.Error {
 	return &api.Error{
 		Status: 404, Code: api.CodeModelNotFound, Param: "model",

@@ -17,22 +17,20 @@ import (
 	"github.com/rouse-dev/rouse/functions/internal/environ"
 )
 
-// ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are
-// environment variables; its home is a folder of the instance's.
+// ollama runs "ollama serve" for one model, on a port of 127.0.0.1. Its options are environment variables; its home is a folder of the
+// instance.
 //
-// It sleeps by unloading its model and wakes by loading it: what is left of the
-// weights is what the kernel keeps of their file, at level 1 and at level 2. Any
-// request could do both, by its field keep_alive or by naming another model, for
-// which ours would have to go: the first is taken out, the second refused.
+// It sleeps by unloading its model and wakes by loading it. At both levels only the kernel's cache of the file keeps the weights. Any
+// request could do both, by its field keep_alive, or by naming another model in place of ours: the field is removed, other models are
+// refused.
 //
-// What the model is, [ollamaModel] says. Where Ollama does not have it yet, it is
-// made after the server listens. For a sidecar, set OLLAMA_KEEP_ALIVE=-1 there:
-// requests by the OpenAI API reset the time to what the server was told.
+// [ollamaModel] resolves the model. If Ollama does not have it, it is created after the server listens. For a sidecar, set
+// OLLAMA_KEEP_ALIVE=-1 there: requests by the OpenAI API reset the time to the server's own setting.
 type ollama struct {
 	server
 	maker maker
 
-	mu     sync.Mutex // guards what follows, which is of this launch
+	mu     sync.Mutex // guards the fields below, which belong to this launch
 	origin origin
 	ready  bool // the server has the model
 	embeds bool // the model can't generate
@@ -69,7 +67,7 @@ func newOllama(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// expectedName is what the server calls the model, as far as the reference says.
+// expectedName returns the server's name of the model, as far as the reference tells.
 func (r *ollama) expectedName() string {
 	model := r.cfg.Spec.Model
 	if name, found := strings.CutPrefix(model, "ollama://"); found {
@@ -83,7 +81,7 @@ func (r *ollama) expectedName() string {
 
 func (r *ollama) Traits() Traits { return Traits{Reuses: true, Sleeps: true, Deepens: true} }
 
-// home is a folder for what Ollama writes: its identity, and models that are made.
+// home returns the folder for Ollama's own files: its identity, and created models.
 func (r *ollama) home() string { return filepath.Join(r.cfg.Dir, "ollama") }
 
 func (r *ollama) Launch(model string) (Launch, error) {
@@ -111,12 +109,11 @@ func (r *ollama) Launch(model string) (Launch, error) {
 	if err != nil {
 		return Launch{}, err
 	}
-	l.Env = append(l.Env, "OLLAMA_MODELS="+from.store) // that of the user says where to look, not where to make
+	l.Env = append(l.Env, "OLLAMA_MODELS="+from.store) // the user's value says where to find models, not where to create them
 	r.begin(from)
 	return l, nil
 }
 
-// parallel tells Ollama how many requests it computes at once.
 func (r *ollama) parallel() []string {
 	if r.cfg.Concurrency <= 0 {
 		return nil
@@ -124,7 +121,7 @@ func (r *ollama) parallel() []string {
 	return []string{"OLLAMA_NUM_PARALLEL=" + strconv.Itoa(r.cfg.Concurrency)}
 }
 
-// begin is the beginning of a launch with a model.
+// begin resets the state for a launch with a model.
 func (r *ollama) begin(from origin) {
 	r.client.forget()
 	r.mu.Lock()
@@ -133,8 +130,7 @@ func (r *ollama) begin(from origin) {
 	r.set(from.name)
 }
 
-// store is where models are that Ollama has: what the environment says, else where
-// its command line or its package for Linux puts them.
+// store returns the folders of existing models: the environment's, else the defaults of Ollama's command line and Linux package.
 func (r *ollama) store() []string {
 	env := slices.Concat(r.cfg.Env, r.cfg.Spec.Env)
 	if dir := environ.Value(env, "OLLAMA_MODELS"); dir != "" {
@@ -147,13 +143,13 @@ func (r *ollama) store() []string {
 	return append(dirs, "/usr/share/ollama/.ollama/models")
 }
 
-// Probe loads the model, if it is not loaded, and has it generate or embed a token.
+// Probe loads the model if need be, and makes it generate or embed a token.
 func (r *ollama) Probe(ctx context.Context, e api.Endpoint) error {
 	_, err := r.ask(ctx, e, probePrompt, map[string]any{"num_predict": 1})
 	return err
 }
 
-// Canary loads the model, if it is not loaded, and has it answer.
+// Canary loads the model if need be, and asks it the canary.
 func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (Answer, error) {
 	if r.cfg.CanaryTokens <= 0 {
 		return Answer{}, r.Probe(ctx, e)
@@ -161,7 +157,7 @@ func (r *ollama) Canary(ctx context.Context, e api.Endpoint, _ api.ModelName) (A
 	return r.ask(ctx, e, canaryPrompt, map[string]any{"num_predict": r.cfg.CanaryTokens, "temperature": 0, "seed": 1})
 }
 
-// ask has the model answer a prompt in the way that it can.
+// ask sends a prompt to the model, to generate or to embed.
 func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options map[string]any) (Answer, error) {
 	name, err := r.ensure(ctx, e)
 	if err != nil {
@@ -186,7 +182,7 @@ func (r *ollama) ask(ctx context.Context, e api.Endpoint, prompt string, options
 	return answer, nil
 }
 
-// ensure makes the model where the server does not have it, and returns its name.
+// ensure creates the model if the server does not have it, and returns its name.
 func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	r.mu.Lock()
 	from, ready := r.origin, r.ready
@@ -201,7 +197,7 @@ func (r *ollama) ensure(ctx context.Context, e api.Endpoint) (string, error) {
 	case missing(err):
 		err = fmt.Errorf("the server does not have the model %s: pull it there, or set the reference ollama://%s to have it fetched: %w", from.name, from.name, err)
 	case err != nil && !answered(err) && from.recipe != nil:
-		// It does not listen yet: the time is well spent.
+		// While it does not listen yet, compute the digests.
 		err = errors.Join(err, r.maker.measure(ctx, from.recipe))
 	}
 	if err != nil {
@@ -246,13 +242,13 @@ func (r *ollama) embed(ctx context.Context, e api.Endpoint, name, prompt string)
 	return inNumbers("/api/embed", answer.Embeddings[0]), nil
 }
 
-// Between two looks at what is loaded. Ollama lists it without a lock of its own.
+// Pauses between checks of the loaded models. Ollama lists them without taking a lock.
 const (
 	firstLook  = 5 * time.Millisecond
 	laterLooks = 100 * time.Millisecond
 )
 
-// Sleep unloads the model and returns once its runner has ended.
+// Sleep unloads the model and blocks until its runner has ended.
 func (r *ollama) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	r.mu.Lock()
 	name := r.origin.name
@@ -277,7 +273,7 @@ func (r *ollama) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return r.Canary(ctx, e, "")
 }
 
-// ollamaLoaded is what /api/ps says of a model.
+// ollamaLoaded is an entry of /api/ps.
 type ollamaLoaded struct {
 	Name    string `json:"name"`
 	Model   string `json:"model"`
@@ -287,7 +283,7 @@ type ollamaLoaded struct {
 	} `json:"details"`
 }
 
-// loaded finds a model among those in memory; nil: it is not.
+// loaded returns a model's entry if it is in memory, else nil.
 func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*ollamaLoaded, error) {
 	var list struct {
 		Models []ollamaLoaded `json:"models"`
@@ -303,12 +299,10 @@ func (r *ollama) loaded(ctx context.Context, e api.Endpoint, name string) (*olla
 	return nil, nil
 }
 
-// alone are the families of models that Ollama computes one request at a time of,
-// whatever it was told (Ollama 0.17, server/sched.go).
+// alone are the model families whose requests Ollama runs one at a time, whatever its settings (Ollama 0.17, server/sched.go).
 var alone = []string{"mllama", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "nemotron_h_omni"}
 
-// Signals has what Ollama says, which is how many tokens the KV cache holds: as many
-// contexts as it computes requests at once.
+// Signals returns the number of tokens that the KV cache holds: one context per concurrent request. Ollama reports nothing else.
 func (r *ollama) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	r.mu.Lock()
 	name, embeds := r.origin.name, r.embeds

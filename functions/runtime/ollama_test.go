@@ -17,13 +17,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// anOllama makes a runtime for a model, with a program that is none.
+// anOllama returns a runtime for a model, with a fake program.
 func anOllama(t *testing.T, model string, env ...string) runtime.Runtime {
 	t.Helper()
 	return adapter(t, api.Runtime{Kind: api.RuntimeOllama, Model: model, Command: []string{program(t, "ollama"), "serve"}, Env: env})
 }
 
-// aStore makes an Ollama store with models of no content.
+// aStore creates an Ollama store with empty models.
 func aStore(t *testing.T, models ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,7 +97,7 @@ func TestOllamaLaunch(t *testing.T) {
 	}
 }
 
-// aForm is a form as audio comes in; a file may hold anything.
+// aForm is a form like those for audio; a file may hold anything.
 func aForm(model string) string {
 	return strings.ReplaceAll(`--b
 Content-Disposition: form-data; name="file"; filename="model"
@@ -163,7 +163,7 @@ func TestOllamaRequest(t *testing.T) {
 
 const generated = `POST /api/generate {"keep_alive":-1,"model":"qwen","options":{"num_predict":1},"prompt":"a","raw":true,"stream":false}`
 
-// TestOllamaStream: what a client wants without a stream is asked for as one, and nothing else is.
+// TestOllamaStream: requests without a stream are asked for as one, and no others.
 func TestOllamaStream(t *testing.T) {
 	r, is := anOllama(t, "m").(interface {
 		Stream(path string, body *jsonfield.Object) bool
@@ -192,7 +192,7 @@ func TestOllamaStream(t *testing.T) {
 	}
 }
 
-// sameFields compares two objects, their names without regard to case.
+// sameFields compares two objects, ignoring the case of their names.
 func sameFields(t *testing.T, got []byte, want string) bool {
 	t.Helper()
 	var a, b map[string]any
@@ -246,10 +246,10 @@ func TestOllamaSleep(t *testing.T) {
 	f.asked(`POST /api/generate {"keep_alive":0,"model":"qwen","stream":false}`, "GET /api/ps", "GET /api/ps", "GET /api/ps")
 }
 
-// moreDigest is that of "GGUF and more".
+// moreDigest is the digest of "GGUF and more".
 const moreDigest = "sha256:144581c14596a699068df44aa4ca0ed507e2d4a875f409e78b6319ec468379b3"
 
-// The server makes the model from what it is given, and is not given it twice.
+// The server creates the model from the given files, and gets them only once.
 func TestOllamaMakes(t *testing.T) {
 	dir := t.TempDir()
 	gguf := write(t, filepath.Join(dir, "x.gguf"), "GGUF and more")

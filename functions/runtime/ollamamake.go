@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maker makes models in an Ollama that runs. It is safe for many goroutines.
+// maker creates models in a running Ollama. It is safe for many goroutines.
 type maker struct {
 	client *client
 
@@ -33,8 +33,7 @@ type measured struct {
 	digest string
 }
 
-// make gives the server the recipe's files, without a copy where its store is in
-// reach, and has it make the model.
+// make gives the server the recipe's files, without a copy if its store is reachable, and lets it create the model.
 func (m *maker) make(ctx context.Context, e api.Endpoint, from origin) error {
 	request := maps.Clone(from.recipe.fields)
 	if request == nil {
@@ -75,7 +74,7 @@ func (m *maker) measure(ctx context.Context, r *recipe) error {
 	return nil
 }
 
-// give puts a file among the server's blobs and returns its digest.
+// give adds a file to the server's blobs and returns its digest.
 func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (string, error) {
 	digest, err := m.digest(ctx, path)
 	if err != nil {
@@ -104,7 +103,7 @@ func (m *maker) give(ctx context.Context, e api.Endpoint, path, store string) (s
 	return digest, err
 }
 
-// digest is a file's sha256, computed once for as long as it has the same size and time.
+// digest returns a file's SHA-256, cached while its size and time stay the same.
 func (m *maker) digest(ctx context.Context, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,7 +131,6 @@ func (m *maker) digest(ctx context.Context, path string) (string, error) {
 	return digest, nil
 }
 
-// untilDone reads until its context ends.
 type untilDone struct {
 	ctx context.Context
 	r   io.Reader

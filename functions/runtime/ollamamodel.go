@@ -15,31 +15,31 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// origin is what a reference means to Ollama.
+// origin is a resolved model reference.
 type origin struct {
-	name   string  // the server's, of the model
+	name   string  // the server's name of the model
 	store  string  // OLLAMA_MODELS
-	recipe *recipe // of a model that is to be made; nil: the store has it
+	recipe *recipe // how to create the model; nil: the store has it
 }
 
-// recipe is what a model is made of.
+// recipe describes how to create a model.
 type recipe struct {
-	from     string            // a model that the store has; empty: made of files
-	files    map[string]string // name as it is told to the server → path
+	from     string            // a model of the store; empty: made of files
+	files    map[string]string // by their names for the server
 	adapters map[string]string // likewise
-	fields   map[string]any    // further ones of the request
+	fields   map[string]any    // further fields of the request
 }
 
-// ollamaModel finds out what a model is, as it is declared or was fetched:
+// ollamaModel resolves a model, as declared or fetched:
 //
 //  1. a name, of a model in one of the stores;
 //  2. a folder with manifests/ and blobs/: a store, with the model in it;
-//  3. a folder with a Modelfile or with one GGUF file: as that;
-//  4. a GGUF file: a model is made of it, with what is in it for a template;
+//  3. a folder with a Modelfile or with one GGUF file: like that file;
+//  4. a GGUF file: a model is created from it, with the template inside it;
 //  5. another file: a Modelfile.
 //
-// name is what a model is called that the reference does not name, and own a folder
-// for the store of one that is to be made, which is begun anew.
+// name is the name for a model that the reference does not name. own is a folder for the
+// store of a created model; an existing one is replaced.
 func ollamaModel(model, name string, stores []string, own string) (origin, error) {
 	info, err := os.Stat(model)
 	if errors.Is(err, fs.ErrNotExist) && !isPath(model) { // 1.
@@ -79,8 +79,7 @@ func ollamaModel(model, name string, stores []string, own string) (origin, error
 	return origin{name: name, store: own, recipe: made}, nil
 }
 
-// madeName is the name of a model that is made: what clients call it, where Ollama
-// takes that for a name.
+// madeName returns the name for a created model: the clients' name, if Ollama accepts it.
 func madeName(client string) string {
 	if validName().MatchString(client) {
 		return client
@@ -90,14 +89,12 @@ func madeName(client string) string {
 
 var validName = lazyregexp.New(`^([A-Za-z0-9_][\w.-]{0,79}/)?[A-Za-z0-9_][\w.-]{0,79}(:[A-Za-z0-9_][\w.-]{0,79})?$`)
 
-// canonical is the full name that Ollama gives a short one.
 func canonical(name string) string {
 	dir, file := manifestPath(name)
 	return strings.ToLower(filepath.Join(dir, file))
 }
 
-// manifestPath is where a store has the manifest of a model: the default host and
-// namespace, and the tag, are in it though not in the name.
+// manifestPath returns the place of a model's manifest in a store. It includes the default host, namespace and tag that the name omits.
 func manifestPath(name string) (dir, tag string) {
 	name, tag = strings.TrimPrefix(name, "https://"), "latest"
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -112,7 +109,6 @@ func manifestPath(name string) (dir, tag string) {
 	return filepath.FromSlash(name), tag
 }
 
-// inStore finds the store that has a model.
 func inStore(name string, stores []string) (origin, error) {
 	dir, tag := manifestPath(name)
 	if !filepath.IsLocal(filepath.Join(dir, tag)) {
@@ -127,7 +123,7 @@ func inStore(name string, stores []string) (origin, error) {
 		name, strings.Join(stores, " or "), name, name)
 }
 
-// isStore says whether a folder has the parts of Ollama's.
+// isStore reports whether a folder has the layout of Ollama's store.
 func isStore(dir string) bool {
 	for _, part := range []string{"manifests", "blobs"} {
 		if info, err := os.Stat(filepath.Join(dir, part)); err != nil || !info.IsDir() {
@@ -137,7 +133,7 @@ func isStore(dir string) bool {
 	return true
 }
 
-// storeOf is the model in a store: the one with the name, or the only one.
+// storeOf returns the model in a store: the one with the name, or the only one.
 func storeOf(dir, name string) (origin, error) {
 	if from, err := inStore(name, []string{dir}); err == nil {
 		return from, nil
@@ -154,7 +150,7 @@ func storeOf(dir, name string) (origin, error) {
 	return origin{name: strings.Join(parts[:3], "/") + ":" + parts[3], store: dir}, nil
 }
 
-// fileIn is the file in a folder that says what the model is.
+// fileIn returns the file in a folder that describes the model.
 func fileIn(dir string) (string, error) {
 	if at := filepath.Join(dir, "Modelfile"); checkRegular(at) == nil {
 		return at, nil
@@ -183,8 +179,7 @@ func isGGUF(path string) (bool, error) {
 	return bytes.Equal(magic, []byte("GGUF")), nil
 }
 
-// borrow makes a store that has a model of another, without a copy: what is made
-// of it stays out of that.
+// borrow creates a store with a model of another one, without a copy. Models that are made from it stay out of the other store.
 func borrow(name string, stores []string, own string) error {
 	from, err := inStore(name, stores)
 	if err != nil {
@@ -225,7 +220,7 @@ func borrow(name string, stores []string, own string) error {
 
 var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
-// blobName is the name of a blob's file in a store.
+// blobName returns the name of a blob's file in a store.
 func blobName(digest string) (string, error) {
 	if !digestForm().MatchString(digest) {
 		return "", fmt.Errorf("its manifest has the digest %q, which is no sha256", digest)
@@ -233,7 +228,7 @@ func blobName(digest string) (string, error) {
 	return strings.Replace(digest, ":", "-", 1), nil
 }
 
-// link makes to another name of a file, or, where they can't share one, a pointer to it.
+// link makes to a hard link to a file or, across file systems, a symbolic link.
 func link(from, to string) error {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// realOllama is the path of an Ollama, by ROUSE_OLLAMA or PATH.
+// realOllama returns the path of an Ollama, by ROUSE_OLLAMA or PATH.
 func realOllama(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -119,7 +119,7 @@ func (r running) post(t *testing.T, path, body string) (status int, answer strin
 	return resp.StatusCode, string(raw)
 }
 
-// loaded is what Ollama says of what it has loaded.
+// loaded returns Ollama's list of loaded models.
 func (r running) loaded(t *testing.T) string {
 	t.Helper()
 	resp, err := http.Get(r.launch.Endpoint.URL("/api/ps"))
@@ -141,7 +141,7 @@ func ollamaConfig(program, model string) runtime.Config {
 	}
 }
 
-// Of a model that it can't use, Ollama is asked once.
+// Ollama is asked once about an unusable model.
 func TestRealOllamaHopeless(t *testing.T) {
 	program, gguf := realOllama(t), tinyModel(t)
 	good, err := os.ReadFile(gguf)
@@ -169,8 +169,8 @@ func TestRealOllamaHopeless(t *testing.T) {
 	}
 }
 
-// The whole life with a Modelfile: made, loaded, asked by every name, asleep, awake;
-// then its folder is a store, from which other functions run.
+// The whole life with a Modelfile: created, loaded, asked by every name, asleep, awake; then its folder is a store, from which other
+// functions run.
 func TestRealOllama(t *testing.T) {
 	program, gguf := realOllama(t), tinyModel(t)
 	template := "TEMPLATE \"\"\"{{- range .Messages }}{{ .Role }}: {{ .Content }}\n{{ end }}assistant:\"\"\"\n"
@@ -215,7 +215,7 @@ func TestRealOllama(t *testing.T) {
 	t.Run("sidecar", r.testSidecar)
 }
 
-// says wants a completion of two tokens.
+// says expects a completion of two tokens.
 func (r running) says(t *testing.T, name, want string) {
 	t.Helper()
 	status, answer := r.post(t, "/v1/completions", `{"model":"`+name+`","prompt":"a","max_tokens":2}`)
@@ -239,7 +239,7 @@ func (r running) testNames(t *testing.T) {
 	}
 }
 
-// A client can't unload the model, however it writes it.
+// A client can't unload the model, in any spelling.
 func (r running) testKeepAlive(t *testing.T) {
 	for _, field := range []string{`"keep_alive":0`, `"Keep_Alive":"0s"`, `"keep\u005falive":0`} {
 		if status, answer := r.post(t, "/api/generate", `{"model":"tiny",`+field+`}`); status != 200 {
@@ -322,8 +322,8 @@ func TestRealOllamaEmbeds(t *testing.T) {
 	}
 }
 
-// onlyEmbeds marks a model as one for embeddings: it puts a kind of pooling before
-// its first field, and so much more that the tensors stay aligned to 32 bytes.
+// onlyEmbeds marks a model as one for embeddings: it adds a pooling type before its first field, with padding that keeps the tensors
+// aligned to 32 bytes.
 func onlyEmbeds(t *testing.T, gguf string) {
 	t.Helper()
 	raw, err := os.ReadFile(gguf)

@@ -9,9 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Request takes out keep_alive, gives the limit of tokens the name that Ollama
-// reads, and its own name to the model, also where a client names none. Ollama reads fields without regard to case
-// and ignores what stands behind the object: nothing may hide there.
+// Request removes keep_alive, renames the limit of tokens to the field that Ollama reads, and sets Ollama's name of the model, also if
+// the client names none. Ollama ignores the case of fields and any text behind the object, so both are handled here.
 func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	switch raw := body.Bytes(); {
 	case len(bytes.TrimSpace(raw)) == 0:
@@ -31,7 +30,7 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	}
 	name := "model"
 	raw, found := body.Find(name)
-	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API takes an old field too, and its command line writes both
+	if none(raw, found) && strings.HasPrefix(path, "/api/") { // Ollama's own API has an old field too, and its command line writes both
 		if old, there := body.Find("name"); there {
 			name, raw, found = "name", old, true
 		}
@@ -53,8 +52,8 @@ func (r *ollama) Request(path string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// Stream asks for a stream where the client wants none: of an answer without one, by OpenAI's API, Ollama does
-// not tell when its first token came, nor how long it generated.
+// Stream asks for a stream if the client wants none: without one, Ollama's OpenAI API reports neither when the first token came nor how
+// long it generated.
 func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	body.Fold = true
 	if path != "/v1/chat/completions" && path != "/v1/completions" || body.Err() != nil {
@@ -71,7 +70,7 @@ func (r *ollama) Stream(path string, body *jsonfield.Object) bool {
 	return true
 }
 
-// form is Request for a multipart form, as audio comes in: the field "model" is renamed.
+// form is Request for a multipart form, used for audio: it renames the field "model".
 func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	own := r.own.Load()
 	body.Replace(setInForm(body.Bytes(), "model", func(asked string) string {
@@ -87,8 +86,7 @@ func (r *ollama) form(body *jsonfield.Object) (refused *api.Error) {
 	return refused
 }
 
-// promptOf makes a prompt that is a list of one text, as OpenAI's API has it too, that text: Ollama takes
-// nothing else.
+// promptOf replaces a prompt that is a list of one text, which OpenAI's API allows, by that text: Ollama accepts nothing else.
 func promptOf(body *jsonfield.Object) {
 	raw, found := body.Find("prompt")
 	var list []json.RawMessage
@@ -100,8 +98,7 @@ func promptOf(body *jsonfield.Object) {
 	}
 }
 
-// limitOf gives max_completion_tokens, which Ollama ignores, the older name, unless
-// that is there too.
+// limitOf renames max_completion_tokens, which Ollama ignores, to max_tokens, unless that is set too.
 func limitOf(body *jsonfield.Object) {
 	if limit, found := body.Find("max_tokens"); !found || string(limit) == "null" {
 		body.Rename("max_completion_tokens", "max_tokens")

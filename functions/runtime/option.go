@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reserved are options that an adapter sets itself, or that would make a server
-// serve elsewhere or otherwise than the function expects; with what to do instead.
+// reserved are options that the adapter sets itself, or that would change where or what the server serves; with advice on what to do
+// instead.
 type reserved map[string]string
 
-// What to do instead of some options, whatever the server.
+// Advice for some options, whatever the server.
 const (
 	noAddress = "the function chooses where its runtime listens; remove it"
 	useModel  = "set the function's model reference instead"
@@ -29,7 +29,7 @@ const (
 	adapters  = "declare the adapters with the function instead"
 )
 
-// because makes them of reasons, each with the names, separated by spaces, that follow it.
+// because builds the set from pairs: an advice, and the names that it is for, separated by spaces.
 func because(pairs ...string) reserved {
 	r := reserved{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -40,10 +40,10 @@ func because(pairs ...string) reserved {
 	return r
 }
 
-// nowhere is a host that can't be (RFC 6761): a server that is given it as the only one fetches nothing.
+// nowhere is a host that can't exist (RFC 6761): a server with it as the only allowed host fetches nothing.
 const nowhere = "media.invalid"
 
-// mediaDomains is the option of vLLM and SGLang that says which hosts they fetch from, by names alone.
+// mediaDomains returns the option of vLLM and SGLang for the hosts that they may fetch from, by names without ports.
 func mediaDomains(hosts []string) []string {
 	args := []string{"--allowed-media-domains"}
 	for _, h := range hosts {
@@ -59,7 +59,7 @@ func mediaDomains(hosts []string) []string {
 	return args
 }
 
-// without leaves out the reserved variables of an inherited environment, which nobody chose for this server.
+// without removes the reserved variables from an inherited environment, which was not chosen for this server.
 func (r reserved) without(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -67,8 +67,7 @@ func (r reserved) without(env []string) []string {
 	})
 }
 
-// refuse is the error for the first option in the user's args, or variable in the
-// user's env, that is reserved.
+// refuse returns the error for the first reserved option or variable of the user.
 func (r reserved) refuse(spec api.Runtime) error {
 	for _, arg := range spec.Args {
 		if instead, found := r[option(arg)]; found {
@@ -84,8 +83,7 @@ func (r reserved) refuse(spec api.Runtime) error {
 	return nil
 }
 
-// option is the name of the option that an argument is, as it is documented:
-// "--max_len=5" is --max-len. It is empty where the argument is none.
+// option returns the documented name of an argument that is an option, else "": "--max_len=5" is --max-len.
 func option(arg string) string {
 	if !strings.HasPrefix(arg, "-") {
 		return ""
@@ -97,13 +95,12 @@ func option(arg string) string {
 	return name
 }
 
-// has says whether one of the options is among args.
+// has reports whether one of the options is among args.
 func has(args []string, options ...string) bool {
 	return slices.ContainsFunc(args, func(arg string) bool { return slices.Contains(options, option(arg)) })
 }
 
-// valueOf is the number that an option has, the last one where it is given more than once,
-// or otherwise.
+// valueOf returns the number that an option has, the last one if it is repeated, or otherwise.
 func valueOf(args []string, name string, otherwise int) int {
 	for i, arg := range args {
 		if option(arg) != name {

@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// Plain is embedded by adapters and fakes of servers that speak as clients do, and have
-// neither adapters nor metrics.
+// Plain is embedded by adapters and fakes of servers that need no conversion, and have neither adapters nor metrics.
 type Plain struct{}
 
 // Request changes nothing.

@@ -14,26 +14,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// question is what a server is asked to show that its model works.
+// question is a request that shows that the server's model works.
 type question struct {
 	model  string
 	lora   string // SGLang's name of an adapter; empty: none
 	prompt string
 	tokens int // to generate, at most
-	probs  int // tokens of each place whose log probabilities are told; 0: none
+	probs  int // tokens per position whose log probabilities are reported; 0: none
 }
 
 // way is a way to make a server show that its model works.
 type way struct {
 	path string
-	// body is that of the request, without the model.
+	// body returns the request's body, without the model.
 	body func(q question) map[string]any
-	// shows is what an answer shows, or why it shows nothing; not by which way.
+	// shows returns the answer without By, or why the response shows nothing.
 	shows func(raw []byte) (Answer, error)
 }
 
-// ways are tried in this order; the one that worked is remembered until the next
-// launch. Models that only embed or rank can't generate, and their servers say so.
+// ways are tried in this order; the one that worked is remembered until the next launch. Models that only embed or rank can't generate,
+// and their servers say so.
 var ways = []way{
 	{"/v1/completions", func(q question) map[string]any {
 		body := map[string]any{"max_tokens": q.tokens, "temperature": 0, "prompt": q.prompt}
@@ -55,17 +55,17 @@ var ways = []way{
 	}, ranked},
 }
 
-// probePrompt is what a probe asks: that there is an answer is all that counts.
+// probePrompt is the prompt of a probe; any answer to it counts.
 const probePrompt = "a"
 
-// probe makes the server compute one token in a way that it has.
+// probe makes the server compute one token in a way that it supports.
 func (c *client) probe(ctx context.Context, e api.Endpoint, model string) error {
 	_, err := c.show(ctx, e, question{model: model, prompt: probePrompt, tokens: 1})
 	return err
 }
 
-// show has the server answer a question in a way that it has. A server that has
-// none of them, or does not know the model yet, is asked in every way again.
+// show asks the server a question in a way that it supports. A server that supports none of them, or does not know the model yet, is
+// asked in every way again.
 func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, error) {
 	var first error
 	for i := int(c.way.Load()); i < len(ways); i++ {
@@ -84,7 +84,7 @@ func (c *client) show(ctx context.Context, e api.Endpoint, q question) (Answer, 
 	return Answer{}, first
 }
 
-// forget lets the next launch be asked in every way.
+// forget resets the remembered way for the next launch.
 func (c *client) forget() { c.way.Store(0) }
 
 func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (Answer, error) {
@@ -105,9 +105,8 @@ func (c *client) try(ctx context.Context, e api.Endpoint, w way, q question) (An
 	return answer, nil
 }
 
-// incapable says whether err means that the server or its model has no such way: a
-// path that is not there (404 may also mean that the model is unknown; then every
-// way says so), or a refusal that says it.
+// incapable reports whether err means that the server or its model does not support a way: the path is missing, or a refusal says so. A
+// 404 may also mean an unknown model; then every way fails so.
 func incapable(err error) bool {
 	var status *statusError
 	if missing(err) || errors.As(err, &status) && status.status == http.StatusNotImplemented {
@@ -117,7 +116,7 @@ func incapable(err error) bool {
 		says(err, "does not support", "not supported", "doesn't support", "unsupported")
 }
 
-// generated wants a token. A first token that ends the text counts: its text is empty.
+// generated requires a token. A first token that ends the text counts: its text is empty.
 func generated(raw []byte) (Answer, error) {
 	var g struct {
 		Choices []struct {
@@ -150,7 +149,8 @@ func generated(raw []byte) (Answer, error) {
 	return answer, nil
 }
 
-// logProbs are those of the most likely tokens in each place, first the most likely; nil where there are none that we can read.
+// logProbs returns the log probabilities of the most likely tokens at each position, in descending order; nil if there are none in a
+// known format.
 func logProbs(raw json.RawMessage) (all []float64) {
 	var l struct {
 		Text []map[string]float64 `json:"top_logprobs"` // of a completion
@@ -180,7 +180,7 @@ func logProbs(raw json.RawMessage) (all []float64) {
 	return all[:min(len(all), canaryNumbers)]
 }
 
-// embedded wants a vector, as numbers or as base64.
+// embedded requires a vector, as numbers or as base64.
 func embedded(raw []byte) (Answer, error) {
 	var v struct {
 		Data []struct {
@@ -194,11 +194,11 @@ func embedded(raw []byte) (Answer, error) {
 		return Answer{}, errors.New("the answer has no embedding")
 	}
 	var numbers []float64
-	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for; where it comes, it is no answer to compare
+	_ = json.Unmarshal(v.Data[0].Embedding, &numbers) // base64 is not asked for, and is not compared
 	return inNumbers("", numbers), nil
 }
 
-// ranked wants a score. SGLang answers with a list alone.
+// ranked requires a score. SGLang answers with a bare list.
 func ranked(raw []byte) (Answer, error) {
 	var v struct {
 		Results []struct {

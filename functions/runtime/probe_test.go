@@ -7,8 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A server is asked in every way until it shows that its model works, and then only
-// in the way that it has.
+// A server is asked in every way until it shows that its model works, and then only in that way.
 func TestProbeWays(t *testing.T) {
 	chat := `POST /v1/chat/completions {"max_tokens":1,"messages":[{"content":"a","role":"user"}],"model":"m","temperature":0}`
 	embed, rank := `POST /v1/embeddings {"input":"a","model":"m"}`, `POST /v1/rerank {"documents":["a"],"model":"m","query":"a"}`
@@ -49,7 +48,7 @@ func TestProbeWays(t *testing.T) {
 	}
 }
 
-// Clients may write the function's name where the server has another.
+// Clients may use the function's name if the server has another.
 func TestCommandRequest(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"its own \"name\""}]}`).on("POST /v1/completions", 200, token)
 	r := adapter(t, api.Runtime{Kind: api.RuntimeCommand, Model: "/models/x", Command: []string{program(t, "srv")}})

@@ -14,14 +14,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// rayServe runs "serve run" of Ray Serve: an application that speaks the OpenAI
-// API, given as an import path (module:app) or a configuration file. Its HTTP proxy
-// listens on a port of 127.0.0.1; Ray starts a cluster of its own for it, unless
-// RAY_ADDRESS says which one to join.
+// rayServe runs Ray Serve's "serve run": an application with the OpenAI API, given as an import path (module:app) or a configuration
+// file. Its HTTP proxy listens on a port of 127.0.0.1. Ray starts its own cluster for it, unless RAY_ADDRESS names one to join.
 //
-// Applications differ: many have no path but /v1/chat/completions. Nothing of theirs
-// is relied on but an answer with a token. It does not sleep in place, and its
-// metrics are not at its HTTP port.
+// Applications differ: many have no path but /v1/chat/completions. This adapter relies only on an answer with a token. It does not sleep
+// in place, and its metrics are not at its HTTP port.
 type rayServe struct {
 	server
 }
@@ -67,8 +64,8 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Args = append(l.Args, path) // click takes arguments behind options
-	// Serve's --app-dir reaches its own process alone, and a worker of Ray imports what a configuration file names.
+	l.Args = append(l.Args, path) // click accepts arguments behind options
+	// Serve's --app-dir affects only its own process, while a worker of Ray imports the modules that a configuration file names.
 	const modules = "PYTHONPATH"
 	where, err := filepath.Abs(appDir(r.cfg.Spec.Args))
 	if err != nil {
@@ -81,7 +78,6 @@ func (r *rayServe) Launch(model string) (Launch, error) {
 	return l, nil
 }
 
-// appDir is the folder of the application's module.
 func appDir(args []string) (dir string) {
 	dir = "." // Serve's default
 	for i, arg := range args {
@@ -97,8 +93,8 @@ func appDir(args []string) (dir string) {
 	return dir
 }
 
-// configure writes the configuration that Serve runs: the model's, which is an import path or a file, with
-// where it listens. Serve reads a port nowhere else.
+// configure writes the configuration that Serve runs: the model's, which is an import path or a file, plus the address. Serve accepts a
+// port only there.
 func (r *rayServe) configure(model, port string) (string, error) {
 	if r.cfg.Dir == "" {
 		return "", errors.New("no folder for its configuration")
@@ -133,7 +129,7 @@ func (r *rayServe) configure(model, port string) (string, error) {
 	return path, nil
 }
 
-// member is the value of a mapping's key, which is added where there is none.
+// member returns the value of a mapping's key, which it adds if it is missing.
 func member(mapping *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {

@@ -26,7 +26,7 @@ func TestRayServeLaunch(t *testing.T) {
 	}
 }
 
-// Serve takes the port from nothing but http_options, so every start has a configuration with them.
+// Serve reads the port only from http_options, so every start has a configuration with them.
 func TestRayServeConfiguration(t *testing.T) {
 	serve, dir := program(t, "serve"), t.TempDir()
 	for name, tt := range map[string]struct{ model, text, want, fails string }{
@@ -66,7 +66,7 @@ func TestRayServeConfiguration(t *testing.T) {
 	}
 }
 
-// Many applications have one path and a name of their own.
+// Many applications have one path and their own name.
 func TestRayServeProbe(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 404, "Path '/v1/models' not found").on("POST /v1/completions", 404, "Path '/v1/completions' not found").
 		on("POST /v1/chat/completions", 200, `{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}`)
@@ -80,7 +80,7 @@ func TestRayServeProbe(t *testing.T) {
 	}
 }
 
-// What a client leaves out, the application wants all the same.
+// A name that a client omits is added, since the application requires it.
 func TestRayServeNamesItsModel(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"its own"}]}`).on("POST /v1/completions", 200, `{"choices":[{"text":"x","finish_reason":"stop"}]}`)
 	r := adapter(t, api.Runtime{Kind: api.RuntimeRayServe, Model: "app:llm"})

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// What a function must not say of its runtime is refused with what to do instead.
+// Settings that a function must not make are refused with advice.
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		spec api.Runtime

@@ -16,7 +16,7 @@ func (r *engine) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report does as for the engine. vLLM tells its fingerprint in the last chunk: that is the one with the usage, where it is asked for.
+// Report does as for the engine. vLLM puts its fingerprint into the last chunk, which is the one with the usage if that is asked for.
 func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	if has(r.cfg.Spec.Args, "--enable-force-include-usage") { // all clients get it
 		return relay.Asked{}
@@ -26,7 +26,8 @@ func (r *vllm) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report does as for the engine. SGLang tells the usage with each chunk without one at the end, too, and writes a chunk with text of a chat without the fields that have no value, and all others with null.
+// Report does as for the engine. SGLang reports the usage with each chunk even without one at the end. Its chat chunks with text omit
+// empty fields; all others write null.
 func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
 	before, _ := body.Find("stream_options")
 	asked := reportUsage(path, body, true, has(r.cfg.Spec.Args, "--stream-response-default-include-usage"))
@@ -39,12 +40,12 @@ func (r *sglang) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for the usage at the end: what else an application knows nobody can say.
+// Report asks for the usage at the end; applications' other abilities are unknown.
 func (r *rayServe) Report(path string, body *jsonfield.Object) relay.Asked {
 	return reportUsage(path, body, false, false)
 }
 
-// Report asks for the usage at the end; Ollama has no more. Of a text it has an empty one in each chunk then.
+// Report asks for the usage at the end; Ollama has no more. Then each chunk of a completion has an empty usage.
 func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	if body.Err() != nil {
 		return relay.Asked{}
@@ -56,7 +57,7 @@ func (r *ollama) Report(path string, body *jsonfield.Object) relay.Asked {
 	return asked
 }
 
-// Report asks for the times with each chunk, which have the tokens; without that the last one has them.
+// Report asks for timings with each chunk, which have the tokens; by default only the last chunk has them.
 func (r *llamaCpp) Report(path string, body *jsonfield.Object) relay.Asked {
 	switch path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/completion", "/infill":
@@ -84,8 +85,8 @@ const (
 	withEach = "continuous_usage_stats"
 )
 
-// reportUsage asks for the usage of a stream by OpenAI's API, and where each is true with each chunk, as vLLM and SGLang know it. always says
-// that the server tells it at the end without a word.
+// reportUsage asks for the usage of a stream of OpenAI's API. If each is true it is reported with each chunk, as vLLM and SGLang can.
+// always says that the server reports it at the end unasked.
 func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked relay.Asked) {
 	stream, _ := body.Find("stream")
 	if path != "/v1/chat/completions" && path != "/v1/completions" || string(stream) != "true" {
@@ -99,7 +100,7 @@ func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked 
 	end, known := switched(o, atEnd)
 	all, known2 := switched(o, withEach)
 	if o.Err() != nil || !known || !known2 {
-		return relay.Asked{} // the server's to refuse
+		return relay.Asked{} // the server refuses it
 	}
 	end = end || always
 	asked.Chunk = !end
@@ -114,7 +115,7 @@ func reportUsage(path string, body *jsonfield.Object, each, always bool) (asked 
 	return asked
 }
 
-// switched returns a field that is true, false or null; known is false where it is anything else.
+// switched returns a field that is true, false or null; known is false for any other value.
 func switched(options *jsonfield.Object, name string) (on, known bool) {
 	v, found := options.Find(name)
 	return string(v) == "true", !found || string(v) == "true" || string(v) == "false" || string(v) == "null"

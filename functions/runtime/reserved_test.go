@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// real are the lists of what the real servers understand, which make pins reads from their sources.
+// real are the lists of the real servers' options and variables, which make pins reads from their sources.
 const real = "../../e2e/vllmsim/testdata/real/"
 
 // unlisted are names that are in no such list, with the reason.
@@ -21,7 +21,7 @@ var unlisted = map[string]string{
 	"sglang --no-enable-memory-saver": "the adapter's own, which it does not pass on",
 }
 
-// lines are those of a file that begin with one of the words, without it.
+// lines returns the lines of a file that begin with one of the words, without the word.
 func lines(t *testing.T, path string, words ...string) map[string]bool {
 	t.Helper()
 	raw, err := os.ReadFile(path)
@@ -42,7 +42,7 @@ func lines(t *testing.T, path string, words ...string) map[string]bool {
 }
 
 // TestEveryOptionIsJudged: each option and variable of each real server is harmless, so that a front door's function may have it
-// (config/harmless), or reserved, with what to do instead, or the operator's only (testdata/operator).
+// (config/harmless), or reserved, with advice, or the operator's only (testdata/operator).
 func TestEveryOptionIsJudged(t *testing.T) {
 	servers := map[string]struct {
 		kind     string
@@ -109,7 +109,7 @@ func keysOf(r reserved) map[string]bool {
 	return all
 }
 
-// TestInherited: what is reserved is not inherited either, however the process came by it.
+// TestInherited: reserved variables are not inherited either.
 func TestInherited(t *testing.T) {
 	gguf := filepath.Join(t.TempDir(), "m.gguf")
 	if err := os.WriteFile(gguf, []byte("GGUF"), 0o600); err != nil {

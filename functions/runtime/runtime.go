@@ -1,29 +1,29 @@
-// Package runtime knows the model servers: how each is started, where it then
-// listens, how it shows that it computes, how it sleeps and wakes, takes adapters
-// and tells its load, and how its HTTP differs from the OpenAI API. It starts no
+// Package runtime knows the model servers: how to start each, where it then
+// listens, how it proves that it computes, how it sleeps and wakes, loads adapters
+// and reports its load, and how its HTTP differs from the OpenAI API. It starts no
 // process and keeps no state of an instance; package supervise does.
 //
-// A runtime is used in this order, by one goroutine at a time but for its
+// A runtime is used in this order, by one goroutine at a time except for its
 // [Dialect] and [Runtime.Signals]:
 //
-//  1. [Runtime.Launch] gives the command line and the endpoint of one start, or the
+//  1. [Runtime.Launch] returns the command line and the endpoint of one start, or the
 //     endpoint of a server that somebody else starts (a sidecar).
-//  2. Where the launch announces, the supervisor waits for its line of output,
+//  2. If the launch announces itself, the supervisor waits for that line of output,
 //     and the start is over.
-//  3. Else [Runtime.Probe] is tried until it has computed one token: health paths
-//     of model servers answer before the model does, so nothing less counts.
-//  4. [Runtime.Sleep] and [Runtime.Wake], where [Traits] say that it has them.
-//     Who calls Sleep has drained: most servers cut what runs. A wake ends with a
-//     probe too, for servers say that they are awake when they are not.
+//  3. Else [Runtime.Probe] is called until it has computed one token. Health paths of
+//     model servers answer before the model does, so nothing less counts.
+//  4. [Runtime.Sleep] and [Runtime.Wake] are called, if [Traits] say that it has them.
+//     The caller of Sleep has drained the server: most servers cut what runs. A wake
+//     ends with a probe too, because servers say that they are awake when they are not.
 //
-// One that another process of the same instance has launched is used from 3. on.
+// A server that another process of the same instance has launched is used from step 3 on.
 //
-// The server listens where nobody but this instance reaches it: many have calls
-// that need no key and can do anything. Options that would change where it listens
-// or what it is called are refused, with what to do instead; further ones of the
-// user's stand behind ours. Nothing secret is ever an option.
+// The server listens where only this instance reaches it: many servers have calls that
+// need no key and can do anything. Options that would change where it listens or its
+// name are refused, with advice; the user's other options follow ours. Secrets are
+// never passed as options.
 //
-// One adapter is one file. A new one is a new case in [New].
+// Each adapter is one file. A new one needs a new case in [New].
 package runtime
 
 import (
@@ -43,20 +43,20 @@ type Launch struct {
 	Path string
 	Args []string
 	Env  []string
-	// Endpoint is where the runtime will listen.
+	// Endpoint is the address at which the runtime will listen.
 	Endpoint api.Endpoint
-	// Attach says that somebody else starts and stops the server (a sidecar
-	// container): there is nothing to execute, only Endpoint counts.
+	// Attach says that somebody else starts and stops the server (a sidecar container): there is nothing to execute, only Endpoint
+	// counts.
 	Attach bool
-	// Announce is the beginning of the line of output that says that it listens
-	// and has generated a token, which spares the first probe; empty: it says nothing.
+	// Announce is the prefix of the output line by which the runtime announces that it listens and has generated a token, which saves
+	// the first probe; empty: there is none.
 	Announce string
 }
 
-// Traits are what a supervisor must know of a runtime.
+// Traits are the properties of a runtime that a supervisor needs.
 type Traits struct {
-	// Reuses: connections to it carry further requests. It answers each connection's requests in their order, and idle connections keep no
-	// other client waiting.
+	// Reuses: connections to it carry further requests. It answers each connection's requests in order, and idle connections do not
+	// delay other clients.
 	Reuses bool
 	// Sleeps: it sleeps in place. Else its sleep is a stop of its process.
 	Sleeps bool
@@ -66,10 +66,9 @@ type Traits struct {
 	Adapts bool
 	// Brings: it may have adapters that the function does not know of, and lists them among its models.
 	Brings bool
-	// Readiness: its probe says whether it is to get requests, also after the start. Where it fails the server is not started anew.
+	// Readiness: its probe decides whether it gets requests, also after the start. A failed probe does not restart the server.
 	Readiness bool
-	// Room is how many adapters it keeps loaded beside those that its options name; 0: it has not said, or as many
-	// as there are; negative: none.
+	// Room is how many adapters it keeps loaded besides those in its options; 0: unknown or unbounded; negative: none.
 	Room int
 }
 
@@ -77,76 +76,73 @@ type Traits struct {
 type Runtime interface {
 	Dialect
 	Traits() Traits
-	// Launch prepares a start. model is what to load: the reference as declared, or
-	// the path of the file or folder that it was fetched to.
+	// Launch prepares a start. model is the reference as declared, or the path of the fetched file or folder.
 	Launch(model string) (Launch, error)
 	// Probe generates one token. A server that is not there yet or still loads is an error like any other.
 	Probe(ctx context.Context, e api.Endpoint) error
 	// Sleep puts an idle server to sleep, or deepens its sleep.
 	Sleep(ctx context.Context, e api.Endpoint, level api.Level) error
-	// Canary has an awake server answer the canary as one of its adapters, or as the model itself where the name is empty; where
-	// Config.CanaryTokens is 0, or the server does not take it, it is a probe, and the answer is none.
+	// Canary asks an awake server the canary as one of its adapters, or as the model itself if the name is empty. If Config.CanaryTokens
+	// is 0, or the server refuses the canary, it is a probe, and the answer is empty.
 	Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error)
-	// Wake wakes one that sleeps at level. It returns once the server has answered the
-	// canary as the model itself: whether that is what it should say, others judge. serves is
-	// called when the server takes requests again, before it has shown what it answers, where
-	// there is such a moment; nil: nobody wants to know.
+	// Wake wakes a server that sleeps at level. It blocks until the server has answered the canary as the model itself; the caller
+	// judges the answer. serves is called when the server accepts requests again, before that answer, if there is such a moment; nil: no
+	// call.
 	Wake(ctx context.Context, e api.Endpoint, level api.Level, serves func()) (Answer, error)
-	// Reload has an awake server read its weights anew, and forget what it computed with
-	// those that it had. [errors.ErrUnsupported]: only a new start does that.
+	// Reload makes an awake server load its weights again, and forget everything computed with the old ones. [errors.ErrUnsupported]:
+	// only a new start does that.
 	Reload(ctx context.Context, e api.Endpoint) error
-	// LoadAdapter loads a LoRA adapter, or does nothing where it is loaded. The
-	// server must be awake. [errors.ErrUnsupported]: it has no adapters at run time.
+	// LoadAdapter loads a LoRA adapter, or does nothing if it is loaded. The server must be awake. [errors.ErrUnsupported]: it can't
+	// change adapters while it runs.
 	LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter) error
-	// UnloadAdapter unloads one, or does nothing where it is not loaded.
+	// UnloadAdapter unloads an adapter, or does nothing if it is not loaded.
 	UnloadAdapter(ctx context.Context, e api.Endpoint, name api.ModelName) error
-	// Signals reads the server's load from its own metrics.
-	// [errors.ErrUnsupported]: it has none, and who asks counts for itself.
+	// Signals reads the server's load from its own metrics. [errors.ErrUnsupported]: it has none, and the caller must count itself.
 	Signals(ctx context.Context, e api.Endpoint) (Signals, error)
 }
 
-// Mover is a [Runtime] whose requests can go on at another instance, where who sent them has asked for it ([control.HeaderState]).
+// Mover is a [Runtime] whose requests can continue at another instance, if their sender has asked for it ([control.HeaderState]).
 type Mover interface {
 	// Move is Sleep for a server with such requests: it ends them between two steps, and sleeps.
 	Move(ctx context.Context, e api.Endpoint, level api.Level) error
 }
 
-// Tellable is a [Runtime] whose server can tell the ids of tokens, and takes ids as a prompt, so that its streams can go on at another instance.
+// Tellable is a [Runtime] whose server can report token IDs, and accepts IDs as a prompt, so that its streams can continue at another
+// instance.
 type Tellable interface {
-	// Started is the model that the server was last started with, and how often it was started; empty: this process has not started it.
+	// Started returns the model that the server was last started with, and the number of starts; empty: this process has not started it.
 	Started() (model string, times uint64)
 }
 
-// Keeper is a [Runtime] whose server may keep what its prefix cache has while it sleeps.
+// Keeper is a [Runtime] whose server may keep its prefix cache while it sleeps.
 type Keeper interface {
-	// Kept is how many tokens it kept in the last sleep. It does not block.
+	// Kept returns how many tokens it kept in the last sleep. It does not block.
 	Kept() api.Tokens
 }
 
 // Yielder is a [Runtime] that can do without an option of ours that its server refuses.
 type Yielder interface {
-	// Yield reads what a server printed that ended before it was ready, and says what later launches go without; empty: nothing is refused.
+	// Yield reads the output of a server that ended before it was ready. It returns what later launches go without; empty: nothing is
+	// refused.
 	Yield(output string) (without string)
 }
 
-// Publisher is a [Runtime] whose server publishes what its prefix cache has.
+// Publisher is a [Runtime] whose server publishes the contents of its prefix cache.
 type Publisher interface {
-	// CacheEvents is the ZeroMQ endpoint where it does, the same at each launch; empty: it does not.
+	// CacheEvents returns the ZeroMQ endpoint of the events, the same at each launch; empty: none.
 	CacheEvents() string
 }
 
-// Dialect is how a server's HTTP differs from what clients send and expect. Its
-// methods are safe for many goroutines, and change nothing besides what they are given.
+// Dialect converts between a server's HTTP and the clients'. Its methods are safe for many goroutines, and change only their arguments.
 type Dialect interface {
-	// Request changes the body of a client's request, JSON or not, on its way to the
-	// server: fields it must not see, fields it knows under another name, its own
-	// name for the model. An error is the client's fault.
+	// Request converts the body of a client's request, JSON or not, for the server: it removes fields that the server must not see,
+	// renames fields, and sets the server's name of the model. An error is the client's fault.
 	Request(path string, body *jsonfield.Object) *api.Error
-	// Failure makes an OpenAI error body of an answer with a status of 400 or more.
+	// Failure converts an answer with a status of 400 or more into an OpenAI error body.
 	Failure(path string, status int, body []byte) []byte
 }
 
-// Config says which runtime.
+// Config describes the runtime.
 type Config struct {
 	// Spec is the runtime as the function declares it.
 	Spec api.Runtime
@@ -154,27 +150,25 @@ type Config struct {
 	Model api.ModelName
 	// Aliases are further names for it.
 	Aliases []api.ModelName
-	// Dir is a folder of the instance's own, for a socket and for files that a runtime needs.
+	// Dir is a folder of the instance, for a socket and for files that a runtime needs.
 	Dir string
-	// Concurrency is the number of requests that the runtime gets at once; 0: the
-	// runtime's own default is left.
+	// Concurrency is the largest number of concurrent requests to the runtime; 0: the runtime's default stays.
 	Concurrency int
-	// MaxBody is the largest body that the runtime gets; 0: 64 MiB. Our own engine takes as much.
+	// MaxBody is the largest body that the runtime gets; 0: 64 MiB. It is our own engine's limit too.
 	MaxBody api.Bytes
-	// Port is where a server of the kinds command and http listens whatever it is told; 0: where it is told to.
+	// Port is the port of servers of the kinds command and http that cannot be told one; 0: the server gets a port.
 	Port int
-	// ProbePath is what a server of the kind http answers with success when it is ready; empty: that it takes connections is enough.
+	// ProbePath is the path at which a server of the kind http answers with success when it is ready; empty: an open port is enough.
 	ProbePath string
-	// ProbeCommand is a command that ends with success when such a server is ready; empty: ProbePath says.
+	// ProbeCommand is a command that succeeds when such a server is ready; empty: ProbePath is used.
 	ProbeCommand []string
 	// Devices is the number of GPUs that the instance was given; 0: none, or not known.
 	Devices int
-	// CanaryTokens is how many tokens of the canary are asked for; 0: there is none. Our
-	// own engine has one token, whatever the number.
+	// CanaryTokens is the number of tokens that the canary generates; 0: no canary. Our own engine generates one, whatever the number.
 	CanaryTokens int
 	// Engine is the program that has the subcommand "engine serve"; for [api.RuntimeEngine].
 	Engine string
-	// Tiles is the folder in which our own engine keeps repacked weights, which its processes share; "": the engine's default.
+	// Tiles is the folder for our own engine's repacked weights, which its processes share; "": the engine's default.
 	Tiles string
 	// Env is the environment that the runtime inherits; Spec.Env is added to it.
 	Env []string
@@ -182,7 +176,7 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// New makes the adapter for cfg.Spec.Kind.
+// New returns the adapter for cfg.Spec.Kind.
 func New(cfg Config) (Runtime, error) {
 	if err := checkAttach(cfg.Spec); err != nil {
 		return nil, err
@@ -209,22 +203,19 @@ func New(cfg Config) (Runtime, error) {
 	return nil, fmt.Errorf("runtime kind %q: want one of %s", cfg.Spec.Kind, strings.Join(api.RuntimeKinds, ", "))
 }
 
-// over says whether ctx has ended, or its deadline has come: what dials may notice that first.
+// over reports whether ctx has ended, or its deadline has passed: a dial may fail at the deadline before ctx ends.
 func over(ctx context.Context) bool {
 	deadline, set := ctx.Deadline()
 	return ctx.Err() != nil || set && !time.Now().Before(deadline)
 }
 
-// Finder is a runtime that can say before its model is there why its program can't be executed.
+// Finder is a runtime that can report, before its model is there, why its program can't be executed.
 type Finder interface{ Find() error }
 
-// Await probes until the server has generated a token, which is the end of a
-// start, and returns the last failure when ctx ends first, or when the server says
-// what another try does not change. heard is called once,
-// when the server first answers anything, failed with why a try failed where a second has passed and it is
-// another reason than the one before. The pause between two tries grows with
-// the time waited, so that a short start is seen within 2 ms and a long one
-// within 2 % of its length, or 200 ms.
+// Await blocks until the server has generated a token, which ends a start. It returns the last failure when ctx ends first, or at once a
+// permanent one. heard is called once, at the server's first answer of any kind. failed is called with the reason of a failed attempt,
+// after the first second and only when the reason changes. The pause between attempts grows with the time waited, so that a short start
+// is seen within 2 ms and a long one within 2 % of its length, or 200 ms.
 func Await(ctx context.Context, r Runtime, e api.Endpoint, heard func(), failed func(error)) error {
 	begin := time.Now()
 	var last error

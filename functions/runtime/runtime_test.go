@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// server records the calls that a runtime makes and answers by script.
+// server records a runtime's calls and answers by script.
 type server struct {
 	*httptest.Server
 	calls  []string
@@ -30,7 +30,7 @@ type server struct {
 
 const oneToken = `{"choices":[{"text":"x","finish_reason":"length"}]}`
 
-// A server that can listen on a socket is told which: in a folder that nobody else enters.
+// A server that supports sockets gets one in a private folder.
 func TestCommandOnASocket(t *testing.T) {
 	srv := program(t, "srv")
 	r := adapter(t, api.Runtime{Kind: api.RuntimeCommand, Command: []string{srv, "--bind=unix:$(SOCKET)"}, Model: "x"})
@@ -58,7 +58,7 @@ func serve(t *testing.T, answer func(r *http.Request) (int, string)) *server {
 	return s
 }
 
-// program makes an executable file with a name and returns its path.
+// program creates an executable file with a name and returns its path.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -258,7 +258,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestAwaitTellsWhy: why a start takes long is told once for each reason, and not where it is short.
+// TestAwaitTellsWhy: a long start reports each reason once; a short one reports none.
 func TestAwaitTellsWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, told := time.Now(), []string{}
@@ -290,7 +290,7 @@ type probes struct {
 
 func (p probes) Probe(context.Context, api.Endpoint) error { return p.probe() }
 
-// Adapters that a server is given by its options take of the room that it has.
+// Adapters in a server's options reduce its room.
 func TestRoomBesideOptions(t *testing.T) {
 	for args, want := range map[string]int{
 		"": 0, "--max-loras 2": 2, "--lora a=x": 0, "--max-loras 2 --lora a=x": 1, "--lora-modules=a=x --max-loras=2 --threads 3": 1,

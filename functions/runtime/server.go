@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// server is what the adapters of servers that are not ours share: how they are
-// started, and the shape of their errors.
+// server is the common part of adapters for servers that are not ours: their start, and the shape of their errors.
 type server struct {
 	Plain
 	names
@@ -28,23 +27,23 @@ type server struct {
 	program []string
 }
 
-// newServer makes what they share. learn says that the server is asked for its name of the model.
+// newServer returns the common part. learn says that the server is asked for its name of the model.
 func newServer(cfg Config, c *client, learn bool, program ...string) server {
 	return server{names: names{clients: clientNames(cfg), learn: learn}, cfg: cfg, client: c, program: program}
 }
 
-// Failure makes the body an OpenAI error, whatever shape the server gave it.
+// Failure converts the body into an OpenAI error, whatever its shape.
 func (s *server) Failure(path string, status int, body []byte) []byte {
 	return failure(path, status, body)
 }
 
-// fresh forgets what was learnt of the server before a launch.
+// fresh resets the knowledge of the server before a launch.
 func (s *server) fresh() {
 	s.client.forget()
 	s.names.forget()
 }
 
-// Request gives the server its own name of the model.
+// Request sets the server's own name of the model.
 func (s *server) Request(_ string, body *jsonfield.Object) *api.Error {
 	s.rename(body)
 	return nil
@@ -60,7 +59,7 @@ func (s *server) Wake(ctx context.Context, e api.Endpoint, _ api.Level, _ func()
 	return s.Canary(ctx, e, "")
 }
 
-// Canary takes an adapter for a model of that name.
+// Canary asks an adapter as a model of that name.
 func (s *server) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelName) (Answer, error) {
 	return s.canary(ctx, e, adapter, "")
 }
@@ -74,7 +73,7 @@ func (s *server) Probe(ctx context.Context, e api.Endpoint) error {
 	return s.client.probe(ctx, e, model)
 }
 
-// attached is the launch of a server that somebody else starts.
+// attached returns the launch of a server that somebody else starts.
 func (s *server) attached() (Launch, bool) {
 	if s.cfg.Spec.Endpoint == "" {
 		return Launch{}, false
@@ -88,7 +87,7 @@ func (s *server) Find() error {
 	return err
 }
 
-// find returns the command line of the server, the first word as a path, and its environment with env.
+// find returns the server's command line, with the first word as a path, and its environment with env.
 func (s *server) find(env []string) (argv, environment []string, err error) {
 	argv = s.program
 	if len(s.cfg.Spec.Command) > 0 {
@@ -105,8 +104,7 @@ func (s *server) find(env []string) (argv, environment []string, err error) {
 	return append([]string{path}, argv[1:]...), environment, nil
 }
 
-// launch is a start of the program with options of ours, then those of the user.
-// Of two settings of one variable the last counts: the user's.
+// launch returns a start of the program with our options, then the user's. If a variable is set twice the last one counts: the user's.
 func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	argv, env, err := s.find(env)
 	if err != nil {
@@ -115,7 +113,7 @@ func (s *server) launch(e api.Endpoint, options, env []string) (Launch, error) {
 	return Launch{Path: argv[0], Args: slices.Concat(argv[1:], options, s.cfg.Spec.Args), Env: env, Endpoint: e}, nil
 }
 
-// launchWith is a start of the user's command line with words in it replaced.
+// launchWith returns a start of the user's command line with its placeholders replaced.
 func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []string) (Launch, error) {
 	filled := server{cfg: s.cfg}
 	for _, list := range []*[]string{&filled.cfg.Spec.Command, &filled.cfg.Spec.Args, &filled.cfg.Spec.Env} {
@@ -127,7 +125,7 @@ func (s *server) launchWith(words *strings.Replacer, e api.Endpoint, env []strin
 	return filled.launch(e, nil, env)
 }
 
-// checkAttach refuses what can't reach a server that somebody else starts.
+// checkAttach refuses settings that can't affect a server that somebody else starts.
 func checkAttach(spec api.Runtime) error {
 	if spec.Endpoint == "" {
 		return nil
@@ -141,7 +139,7 @@ func checkAttach(spec api.Runtime) error {
 	return nil
 }
 
-// findProgram finds an executable as a shell would that has env.
+// findProgram finds an executable as a shell with env would.
 func findProgram(name string, env []string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		return name, checkProgram(name)
@@ -158,10 +156,10 @@ func findProgram(name string, env []string) (string, error) {
 	return "", noProgramf("the program %q is in no folder of PATH (%s): install it, add its folder to the runtime's environment variable PATH, or set the runtime's command to its path", name, path)
 }
 
-// noProgramf says why there is no program to execute: for the next try there is none either.
+// noProgramf returns a permanent error that says why there is no program to execute.
 func noProgramf(format string, args ...any) error { return lasting{fmt.Errorf(format, args...)} }
 
-// checkProgram says why path can't be executed.
+// checkProgram reports why path can't be executed.
 func checkProgram(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -174,8 +172,8 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// socket is an endpoint in the instance's own folder, for a server of that name: nobody else who uses the
-// machine gets there. What another start has left of it is removed.
+// socket returns an endpoint in the instance's folder, which nobody else on the machine can reach, for a server of that name. It removes
+// the previous start's socket.
 func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	if s.cfg.Dir == "" {
 		return "", "", fmt.Errorf("runtime %s: no folder for its socket", s.cfg.Spec.Kind)
@@ -191,7 +189,7 @@ func (s *server) socket(name string) (e api.Endpoint, path string, err error) {
 	return e, path, nil
 }
 
-// listens is where the server will listen, and its port: its own where it has one, else one that is free.
+// listens returns the server's future endpoint and port: its fixed port if it has one, else a free one.
 func (s *server) listens() (e api.Endpoint, port string, err error) {
 	if s.cfg.Port == 0 {
 		return loopback()
@@ -200,8 +198,8 @@ func (s *server) listens() (e api.Endpoint, port string, err error) {
 	return api.Endpoint("http://127.0.0.1:" + port), port, nil
 }
 
-// loopback is an endpoint of 127.0.0.1 that nobody listens on now, and its port. Everybody who uses the
-// machine reaches it: it is for servers that know no sockets.
+// loopback returns a free endpoint of 127.0.0.1, and its port. Everybody on the machine can reach it: it is for servers that do not
+// support sockets.
 func loopback() (e api.Endpoint, port string, err error) {
 	port, err = process.FreePort()
 	if err != nil {

@@ -15,31 +15,27 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// sglang runs SGLang's server on a port of 127.0.0.1, with a key that only the instance has: in a
-// configuration file, unless the function's options name one of their own.
+// sglang runs SGLang's server on a port of 127.0.0.1. Only the instance has its key, which is in a configuration file, unless the
+// function's options name their own file.
 //
-// It sleeps by giving the memory of its weights, KV cache and CUDA graphs back (SGLang
-// documentation, "--enable-memory-saver"); the server must be idle, or it fails. It
-// has no levels: with --enable-weights-cpu-backup, which we set, the weights stay
-// in host memory at both of ours, and a server without it (a sidecar) has memory
-// with undefined content after the wake, so that they are read from disk then. To
-// free the host's memory too the process is stopped, which is how level 1 becomes
-// level 2. The option --no-enable-memory-saver, which is ours and not SGLang's, has
-// it not sleep in place at all.
+// It sleeps by releasing the memory of its weights, KV cache and CUDA graphs (SGLang documentation, "--enable-memory-saver"); a busy
+// server fails. It has no levels: with --enable-weights-cpu-backup, which we set, the weights stay in host memory at both levels. A
+// server without it (a sidecar) has undefined weights after the wake, so they are read from disk. Level 1 becomes level 2 by a stop of
+// the process, which frees host memory too. Our own option --no-enable-memory-saver, which SGLang does not have, turns sleep in place
+// off.
 //
-// A LoRA adapter is not chosen by SGLang's field "model" in every version, but by
-// "lora_path" in all: requests are changed so.
+// Not every version of SGLang chooses a LoRA adapter by the field "model", but all do by "lora_path": requests are converted to that.
 type sglang struct {
 	server
 	publisher
 	sleeps, lora bool
 	secret       *keyFile // nil: the server has none
 
-	mu         sync.Mutex      // guards what follows, which is of this launch
-	adapters   []string        // that are loaded
-	brought    []api.ModelName // adapters that it has of itself; replaced, never changed
+	mu         sync.Mutex      // guards the fields below, which belong to this launch
+	adapters   []string        // loaded adapters
+	brought    []api.ModelName // adapters that the server has loaded itself; replaced, never changed
 	batchLoRAs *int            // adapters of a batch; nil: it was not asked
-	weights    string          // what to read the weights from after a sleep; empty: they are kept
+	weights    string          // where to read the weights from after a sleep; empty: they are kept
 }
 
 var sglangReserved = because(
@@ -75,14 +71,14 @@ func newSGLang(cfg Config, c *client) (Runtime, error) {
 	}
 	r.server = newServer(cfg, c, spec.Endpoint != "", "python3", "-m", "sglang.launch_server")
 	if spec.Endpoint == "" {
-		r.set(r.clients[0]) // it has one name only
+		r.set(r.clients[0]) // it has only one name
 	} else {
 		r.weights = spec.Model
 	}
 	return r, nil
 }
 
-// Key is what the server lets us in by; empty: everybody is let in.
+// Key returns the server's key; empty: it needs none.
 func (r *sglang) Key() string {
 	if r.secret == nil {
 		return ""
@@ -119,7 +115,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	if revision != "" {
 		args = append(args, "--revision", revision)
 	}
-	if len(r.cfg.Spec.MediaHosts) > 0 { // it checks redirects too; older ones, which lack it, are given no URLs without it
+	if len(r.cfg.Spec.MediaHosts) > 0 { // it checks redirects too; older versions lack it, and get no URLs without it
 		args = append(args, mediaDomains(r.cfg.Spec.MediaHosts)...)
 	}
 	env := sharedMemoryEnv(sharedMemory())
@@ -128,7 +124,7 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	}
 	if r.lora {
 		args = append(args, "--enable-lora")
-		// Without adapters at its start it asks for the shape of those to come.
+		// Without adapters at its start SGLang needs the shape of later ones.
 		if !has(given, "--max-lora-rank") {
 			args = append(args, "--max-lora-rank", "64")
 		}
@@ -142,9 +138,8 @@ func (r *sglang) Launch(model string) (Launch, error) {
 	return r.launch(e, args, env)
 }
 
-// Request puts the server's name of the model in the field "model" and, for an
-// adapter, the adapter's in "lora_path". The server answers for names that it does not
-// know with the model itself, so these are refused here, as are adapters that it does not have.
+// Request puts the server's name of the model into the field "model" and an adapter's name into "lora_path". The server answers unknown
+// names with the model itself, so unknown models and adapters are refused here.
 func (r *sglang) Request(_ string, body *jsonfield.Object) *api.Error {
 	if raw, found := body.Find("lora_path"); !none(raw, found) {
 		if name, is := text(raw, found); !is || !r.has(name) {
@@ -173,7 +168,7 @@ func (r *sglang) Request(_ string, body *jsonfield.Object) *api.Error {
 	return nil
 }
 
-// has says whether the server has an adapter loaded.
+// has reports whether the server has an adapter loaded.
 func (r *sglang) has(adapter string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,8 +179,8 @@ func (r *sglang) Canary(ctx context.Context, e api.Endpoint, adapter api.ModelNa
 	return r.canary(ctx, e, "", string(adapter))
 }
 
-// memoryTags are the kinds of memory that a sleep gives back; a version that does not know one, or has nothing of it, does nothing for it. A
-// wake must name the same.
+// memoryTags are the kinds of memory that a sleep releases; a version ignores those that it does not know or use. A wake must name the
+// same.
 var memoryTags = map[string][]string{"tags": {"kv_cache", "weights", "cuda_graph"}}
 
 func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
@@ -199,7 +194,7 @@ func (r *sglang) Sleep(ctx context.Context, e api.Endpoint, _ api.Level) error {
 	return nil
 }
 
-// serverInfo asks with which options the server was started: servers before 2026 by another name.
+// serverInfo reads the options that the server was started with. Servers before 2026 have another path for it.
 func (r *sglang) serverInfo(ctx context.Context, e api.Endpoint, info any) error {
 	err := r.client.ask(ctx, http.MethodGet, e, "/server_info", nil, info)
 	if missing(err) {
@@ -254,8 +249,7 @@ func (r *sglang) Wake(ctx context.Context, e api.Endpoint, _ api.Level, serves f
 	return shown(ctx, e, r.Canary, serves)
 }
 
-// loadWeights reads the weights from disk, and forgets what was computed with
-// whatever stood in their place.
+// loadWeights reads the weights from disk, and discards everything computed with the undefined ones.
 func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) error {
 	name, _ := hub(path)
 	var answer outcome
@@ -269,7 +263,7 @@ func (r *sglang) loadWeights(ctx context.Context, e api.Endpoint, path string) e
 	return err
 }
 
-// outcome is what SGLang answers to a change.
+// outcome is SGLang's answer to a change.
 type outcome struct {
 	Success *bool  `json:"success"`
 	Message string `json:"message"`
@@ -299,7 +293,7 @@ func (r *sglang) LoadAdapter(ctx context.Context, e api.Endpoint, a api.Adapter)
 	return nil
 }
 
-// KnowAdapters says which adapters the server has of itself.
+// KnowAdapters sets the adapters that the server has loaded itself.
 func (r *sglang) KnowAdapters(names []api.ModelName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -337,8 +331,8 @@ func (r *sglang) Signals(ctx context.Context, e api.Endpoint) (Signals, error) {
 	return s, err
 }
 
-// maxAdapters is how many adapters a batch may have, which no metric says: what the server
-// was started with, and 0 where it has none. A server that somebody else starts is asked once.
+// maxAdapters returns how many adapters a batch may have, which no metric reports: the option's value, or 0 without adapters. A server
+// that somebody else starts is asked once.
 func (r *sglang) maxAdapters(ctx context.Context, e api.Endpoint) int {
 	const loras = 8 // SGLang's default
 	if r.cfg.Spec.Endpoint == "" {

@@ -93,7 +93,7 @@ func TestSGLangSleeps(t *testing.T) {
 	}
 }
 
-// Weights that can't be brought back must not be let go, and must not serve.
+// Weights that can't be restored must not be released, and must not serve.
 func TestSGLangRefusesGarbage(t *testing.T) {
 	r := adapter(t, api.Runtime{Kind: api.RuntimeSGLang, Model: "x"})
 	f := newFake(t).on("GET /server_info", 200, `{"enable_memory_saver":false,"model_path":"/x"}`)
@@ -158,8 +158,7 @@ func TestSGLangAdapters(t *testing.T) {
 	}
 }
 
-// A server that has a key gets it with every call, ours and the clients'; one that a file of the user's
-// configures has none of ours.
+// A server with a key gets it with every call, ours and the clients'. One with a user's own configuration file has none of ours.
 func TestSGLangsKey(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,34 +2,31 @@ package runtime
 
 import "math"
 
-// Signals is a server's load at one moment. A negative number means that the
-// server does not say.
+// Signals is a server's load at one moment. A negative number means that it is unknown.
 type Signals struct {
 	// Running and Waiting are numbers of requests.
 	Running, Waiting float64
-	// KVUsage is the share of the KV cache that is in use, 0 to 1.
+	// KVUsage is the used share of the KV cache, 0 to 1.
 	KVUsage float64
 	// BlockTokens and Blocks are the size of a KV block in tokens, and the number of blocks.
 	BlockTokens, Blocks float64
 	// Capacity is the number of tokens that the KV cache holds.
 	Capacity float64
-	// Cached is the number of tokens that the prefix cache has.
+	// Cached is the number of tokens in the prefix cache.
 	Cached float64
-	// Tokens are those that running requests have in the KV cache, QueuedTokens those of
-	// requests that wait.
+	// Tokens is the number of tokens of running requests in the KV cache, QueuedTokens that of waiting requests.
 	Tokens, QueuedTokens float64
-	// PromptTokens and GeneratedTokens were processed since the server's start.
+	// PromptTokens and GeneratedTokens are the numbers processed since the server's start.
 	PromptTokens, GeneratedTokens float64
-	// Times are histograms of the server's own, of all its requests since its start, by
-	// their names in the protocol; what it does not have is not there.
+	// Times are the server's own histograms over all requests since its start, by the protocol's names; unknown ones are missing.
 	Times map[string]Histogram
-	// RunningAdapters and WaitingAdapters are adapters with requests, nil where it does not
-	// say; MaxAdapters is how many can be active at once, 0 where it does not say.
+	// RunningAdapters and WaitingAdapters are adapters with requests, nil if unknown; MaxAdapters is how many can be active at once, 0
+	// if unknown.
 	RunningAdapters, WaitingAdapters []string
 	MaxAdapters                      int
 }
 
-// Unknown are the signals of a server that says nothing.
+// Unknown returns the signals of a server that reports nothing.
 func Unknown() Signals {
 	return Signals{
 		Running: -1, Waiting: -1, KVUsage: -1, BlockTokens: -1, Blocks: -1, Capacity: -1,
@@ -37,8 +34,7 @@ func Unknown() Signals {
 	}
 }
 
-// Names of [Signals.Times]: vLLM's, and one that it does not have. The model server
-// protocol calls PerOutputToken TimePerDecodeToken.
+// Names of [Signals.Times]: vLLM's, and one that it does not have. The model server protocol calls PerOutputToken TimePerDecodeToken.
 const (
 	FirstToken      = "vllm:time_to_first_token_seconds"
 	PerOutputToken  = "vllm:time_per_output_token_seconds"
@@ -52,16 +48,15 @@ const (
 	DecodeTime      = "vllm:request_decode_time_seconds"
 )
 
-// Histogram is one of Prometheus' kind.
+// Histogram is a Prometheus histogram.
 type Histogram struct {
 	Count uint64
 	Sum   float64
-	// Buckets count the observations up to a bound, the one without a bound left out;
-	// empty: only the mean is known.
+	// Buckets count the observations up to a bound, without the infinite one; empty: only the mean is known.
 	Buckets map[float64]uint64
 }
 
-// complete fills in what follows from what the server says.
+// complete derives missing values from the reported ones.
 func (s *Signals) complete() {
 	if s.Capacity < 0 && s.BlockTokens > 0 && s.Blocks > 0 {
 		s.Capacity = s.BlockTokens * s.Blocks

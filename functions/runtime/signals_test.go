@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// What the metrics of a server don't say, and other calls or the function's own options do.
+// Signals that metrics lack, from other calls or the function's options.
 func TestSignalsBesideMetrics(t *testing.T) {
 	const one = "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
 	loras := []api.Adapter{{Name: "a", Path: "/a"}, {Name: "b", Path: "/b"}}
@@ -105,7 +105,7 @@ func TestSignalsBesideMetrics(t *testing.T) {
 	}
 }
 
-// A server's histograms are summed over its engines; those that can't be are none.
+// A server's histograms are summed over its engines; invalid ones are dropped.
 func TestSignalsTimes(t *testing.T) {
 	text := `vllm:num_requests_running 0
 # TYPE vllm:time_to_first_token_seconds histogram

@@ -11,19 +11,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sleepMode are vLLM's calls to sleep and wake (vLLM documentation, "Sleep Mode").
-// They need vLLM's developer mode, which is why the port must be ours alone.
+// sleepMode makes vLLM's calls to sleep and wake (vLLM documentation, "Sleep Mode"). They need vLLM's developer mode, so the port must
+// be reachable only by us.
 type sleepMode struct {
 	client *client
-	// reload is called at the end of a wake from level 2: what beside the weights was
-	// lost with them is loaded again. Nil: nothing.
+	// reload is called at the end of a wake from level 2 to load again what was lost besides the weights. Nil: nothing.
 	reload func(ctx context.Context, e api.Endpoint) error
-	// external says that a connector keeps the KV cache elsewhere, too. Nobody knows whether weights that were read again are those
-	// that it was computed with, so it has to forget it then; one that does not know how to does not.
+	// external says that a connector also keeps the KV cache elsewhere. Reloaded weights may differ from those that it was computed
+	// with, so it must be reset too, which not every connector supports.
 	external bool
 }
 
-// forget has nothing cached left of what other weights made. vLLM 0.32 says whether that is so; older ones do not.
+// forget discards all cached results of other weights. vLLM 0.32 reports whether that succeeded; older versions do not.
 func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 	path := "/reset_prefix_cache"
 	if m.external {
@@ -39,11 +38,10 @@ func (m sleepMode) forget(ctx context.Context, e api.Endpoint) error {
 	return err
 }
 
-// setSleepMode is what to do about a server that does not know the calls.
+// setSleepMode is the advice for a server without the calls.
 const setSleepMode = "start vLLM with --enable-sleep-mode, and with VLLM_SERVER_DEV_MODE=1 in its environment"
 
-// sleep puts the server to sleep. mode=wait lets what runs end: who calls has
-// drained, and vLLM's default cuts it.
+// sleep puts the server to sleep. mode=wait lets running requests end: the caller has drained, and vLLM's default would cut them.
 func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) error {
 	_, err := m.client.call(ctx, http.MethodPost, e, fmt.Sprintf("/sleep?level=%d&mode=wait", level), nil)
 	if missing(err) {
@@ -59,15 +57,14 @@ func (m sleepMode) sleep(ctx context.Context, e api.Endpoint, level api.Level) e
 	return err
 }
 
-// wake makes the calls, and has the server show that it is awake: by an answer. It
-// is not asked whether it sleeps unless the answer takes long, for a server that took the
-// calls and sleeps on keeps requests waiting for ever.
+// wake makes the calls, and requires an answer as proof that the server is awake. Only if the answer takes long does it ask whether the
+// server sleeps: a server that accepts the calls and sleeps on blocks requests forever.
 func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if err := m.rouse(ctx, e, level); err != nil {
 		return Answer{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{}) // closed when nobody watches any more
+	watched := make(chan struct{}) // closed when the watch has ended
 	go func() {
 		defer close(watched)
 		select {
@@ -87,14 +84,13 @@ func (m sleepMode) wake(ctx context.Context, e api.Endpoint, level api.Level, sh
 	return answer, err
 }
 
-// sleepsOnAfter is how long an answer takes that makes one ask whether the server sleeps.
+// sleepsOnAfter is how long an answer may take before the server is asked whether it sleeps.
 const sleepsOnAfter = 200 * time.Millisecond
 
 var errSleepsOn = errors.New("the server took the calls to wake and says that it sleeps")
 
-// rouse follows the documented order for level 2: the memory of the weights, the
-// weights, the memory of the KV cache, and then nothing cached may be left of what
-// the lost weights made. A server without the mode never slept.
+// rouse follows the documented order for level 2: the memory of the weights, the weights, the memory of the KV cache, and then a reset
+// of everything cached from the lost weights. A server without sleep mode never slept.
 func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) error {
 	type step struct {
 		path string
@@ -123,7 +119,7 @@ func (m sleepMode) rouse(ctx context.Context, e api.Endpoint, level api.Level) e
 	return nil
 }
 
-// again has an awake server read its weights, in place.
+// again makes an awake server read its weights, in place.
 func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	if _, err := m.client.call(ctx, http.MethodPost, e, "/collective_rpc", reloadWeights); err != nil {
 		return err
@@ -131,7 +127,7 @@ func (m sleepMode) again(ctx context.Context, e api.Endpoint) error {
 	return m.forgetAndReload(ctx, e)
 }
 
-// forgetAndReload ends what reads weights.
+// forgetAndReload completes a reload of the weights.
 func (m sleepMode) forgetAndReload(ctx context.Context, e api.Endpoint) error {
 	if err := m.forget(ctx, e); err != nil || m.reload == nil {
 		return err
@@ -142,7 +138,7 @@ func (m sleepMode) forgetAndReload(ctx context.Context, e api.Endpoint) error {
 // reloadWeights is the call that reads the weights from disk.
 var reloadWeights = map[string]string{"method": "reload_weights"}
 
-// asleep asks the server; where it does not know the question, the answer is as expected.
+// asleep asks the server whether it sleeps, and returns expected if it does not support the question.
 func (m sleepMode) asleep(ctx context.Context, e api.Endpoint, expected bool) (bool, error) {
 	var answer struct {
 		Sleeping *bool `json:"is_sleeping"`

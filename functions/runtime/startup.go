@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Startup notes the steps of a start or wake: each ends where the next begins. Its
-// methods are safe for many goroutines; a nil one notes nothing.
+// Startup records the steps of a start or wake: each ends where the next begins. Its methods are safe for many goroutines. Step does
+// nothing on a nil Startup.
 type Startup struct {
 	began time.Time
 
@@ -18,13 +18,13 @@ type Startup struct {
 	steps []api.Step // Took is filled in by the next
 }
 
-// NewStartup is one that begins now.
+// NewStartup returns a Startup that begins now.
 func NewStartup() *Startup { return &Startup{began: time.Now()} }
 
-// mostSteps bounds what a runtime that is tried for long can make.
+// mostSteps bounds the steps of a long series of attempts.
 const mostSteps = 24
 
-// Step begins a step, and ends the one under way. One that is under way is not begun again.
+// Step begins a step, and ends the one under way. A step that is under way is not begun again.
 func (s *Startup) Step(step string) {
 	if s == nil {
 		return
@@ -41,10 +41,10 @@ func (s *Startup) Step(step string) {
 	s.steps = append(s.steps, api.Step{Name: step, After: after})
 }
 
-// shortest is what is worth a line where nothing may have been to do.
+// shortest is the least duration of a step that is reported although it may have done nothing.
 const shortest = 50 * time.Microsecond
 
-// End ends the last step and returns all. Nothing is noted after it.
+// End ends the last step and returns all. Nothing is recorded after it.
 func (s *Startup) End() []api.Step {
 	took := time.Since(s.began)
 	s.mu.Lock()
@@ -63,20 +63,18 @@ func (s *Startup) End() []api.Step {
 
 type startupKey struct{}
 
-// With returns a context in which calls to a runtime note the steps that they begin.
+// With returns a context in which calls to a runtime record the steps that they begin.
 func (s *Startup) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, startupKey{}, s)
 }
 
-// startupOf is the one that ctx carries; nil: none.
 func startupOf(ctx context.Context) *Startup {
 	s, _ := ctx.Value(startupKey{}).(*Startup)
 	return s
 }
 
-// shown has a server that takes requests again show what it answers. Others' requests come after
-// the one that is made for that: serves is called when this goroutine waits for the answer, or at
-// the latest when it has it.
+// shown makes a server that accepts requests again answer the canary. Other requests come after the canary: serves is called when this
+// goroutine waits for the answer, or at the latest when it has it.
 func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.Endpoint, api.ModelName) (Answer, error), serves func()) (Answer, error) {
 	if serves == nil {
 		return show(ctx, e, "")
@@ -91,7 +89,7 @@ func shown(ctx context.Context, e api.Endpoint, show func(context.Context, api.E
 	return answer, err
 }
 
-// stepOf is the step that a call to a path of a runtime is part of; empty: it begins none.
+// stepOf returns the step that a call to a runtime's path belongs to; empty: it begins none.
 func stepOf(path string) string {
 	path, query, _ := strings.Cut(path, "?")
 	switch {

@@ -10,9 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/promtext"
 )
 
-// readTimes reads the histograms that are there. The time per token of a prompt is, where
-// the server does not have it, a mean: 1. of the prefills, by the prompts of the same
-// requests; 2. of the times to the first token, by all prompts.
+// readTimes reads the server's histograms. If the server does not report the time per token of a prompt, it is a mean: 1. of the
+// prefills, over the prompts of the same requests; 2. of the times to the first token, over all prompts.
 func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	for name, theirs := range n.times {
 		h, ok := histogram(first(found, theirs))
@@ -35,7 +34,7 @@ func (n metricNames) readTimes(found promtext.Families, s *Signals) {
 	}
 }
 
-// tokensIn is a number of tokens that somebody else wrote, 0 where it can't be one.
+// tokensIn returns a reported number of tokens, or 0 if it is not plausible.
 func tokensIn(v float64) uint64 {
 	if v > 0 && v < 1e15 {
 		return uint64(v)
@@ -43,8 +42,8 @@ func tokensIn(v float64) uint64 {
 	return 0
 }
 
-// histogram is the sum of a family's histograms: those of a server's several engines. One
-// that can't be, such as buckets that fall, is none.
+// histogram returns the sum of a family's histograms, which are those of a server's several engines. It rejects invalid ones, such as
+// falling buckets.
 func histogram(f *dto.MetricFamily) (sum Histogram, ok bool) {
 	if f == nil {
 		return sum, false

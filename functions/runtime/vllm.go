@@ -13,20 +13,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless the
-// option --no-enable-sleep-mode is among the function's, or vLLM has said that its
-// platform (a CPU) has none: then its sleep is a stop.
-// At level 1 the weights move to host memory, at level 2 they are dropped and read
-// from disk at the wake; it can't go from 1 to 2 without a wake.
+// vllm runs "vllm serve" on a Unix socket (--uds). Its sleep mode is on, unless the function has the option --no-enable-sleep-mode, or
+// vLLM has refused it for its platform (a CPU): then its sleep is a stop. At level 1 the weights move to host memory, at level 2 they
+// are dropped and read from disk at the wake. It can't go from 1 to 2 without a wake.
 //
-// The calls to sleep need vLLM's developer mode, which also opens calls that run
-// code: its documentation forbids that mode where clients reach the port.
+// The calls to sleep need vLLM's developer mode, which also opens calls that run code: its documentation forbids that mode where clients
+// reach the port.
 type vllm struct {
 	server
 	publisher
 	sleeps   atomic.Bool
 	lora     bool
-	external bool // a connector keeps its KV cache elsewhere, too
+	external bool // a connector also keeps its KV cache elsewhere
 	started  atomic.Pointer[started]
 }
 
@@ -66,9 +64,8 @@ func newVLLM(cfg Config, c *client) (Runtime, error) {
 	return r, nil
 }
 
-// vllmEnv takes out of an inherited environment what would break vLLM: a key that
-// the probes do not have, and the variable VLLM_PORT of a Kubernetes Service named
-// vllm, which vLLM takes for a port of its own.
+// vllmEnv removes variables from an inherited environment that would break vLLM: a key that the probes do not have, and the VLLM_PORT of
+// a Kubernetes Service named vllm, which vLLM would take for its own port.
 func vllmEnv(env []string) []string {
 	return slices.DeleteFunc(vllmReserved.without(env), func(kv string) bool { return strings.HasPrefix(kv, "VLLM_PORT=tcp://") })
 }
@@ -80,7 +77,7 @@ func (r *vllm) Traits() Traits {
 // noSleepMode is vLLM's refusal of --enable-sleep-mode, in lower case.
 const noSleepMode = "sleep mode is not supported on current platform"
 
-// Yield implements [Yielder]. Who gave the option --enable-sleep-mode wants nothing else.
+// Yield implements [Yielder]. A user's own --enable-sleep-mode is never dropped.
 func (r *vllm) Yield(output string) string {
 	if !r.sleeps.Load() || has(r.cfg.Spec.Args, "--enable-sleep-mode") || saying(output, [][]string{{noSleepMode}}) == "" {
 		return ""
@@ -89,13 +86,13 @@ func (r *vllm) Yield(output string) string {
 	return "vLLM has no sleep mode on this platform: it is stopped and started again where others sleep and wake"
 }
 
-// Dying says whether an answer says that vLLM is about to end.
+// Dying reports whether an answer says that vLLM is about to end.
 func (r *vllm) Dying(status int, body []byte) bool {
 	return (&statusError{status: status, message: string(body)}).Dying()
 }
 
-// room is how many adapters vLLM keeps in host memory, or on the device, whichever is more. Of one that somebody else
-// starts nobody knows, and it reads anew what it has dropped.
+// room returns how many adapters vLLM keeps in host memory, or on the device, whichever is more. For a server that somebody else starts
+// it is unknown; that server reads dropped adapters again.
 func (r *vllm) room() int {
 	if !r.lora || r.cfg.Spec.Endpoint != "" {
 		return 0
@@ -133,7 +130,6 @@ func (r *vllm) Launch(model string) (Launch, error) {
 	return r.launch(e, args, env)
 }
 
-// started is a start of a server.
 type started struct {
 	model string
 	times uint64
@@ -155,8 +151,8 @@ func (r *vllm) Started() (model string, times uint64) {
 	return s.model, s.times
 }
 
-// hub splits a reference of the Hugging Face hub, hf://org/name@revision, into what
-// model servers take. Other references are returned as they are.
+// hub splits a reference of the Hugging Face hub, hf://org/name@revision, into the name and revision that model servers accept. Other
+// references are returned unchanged.
 func hub(model string) (name, revision string) {
 	rest, found := strings.CutPrefix(model, "hf://")
 	if !found {
@@ -166,9 +162,8 @@ func hub(model string) (name, revision string) {
 	return name, revision
 }
 
-// sharedMemoryEnv turns NCCL's use of shared memory off where there is too little,
-// as in a container with the default of 64 MiB: NCCL fails then when a collective
-// is set up.
+// sharedMemoryEnv disables NCCL's use of shared memory if there is too little, as in a container with the default of 64 MiB: NCCL would
+// fail when it sets up a collective.
 func sharedMemoryEnv(size api.Bytes, known bool) []string {
 	if known && size < api.GiB {
 		return []string{"NCCL_SHM_DISABLE=1"}
@@ -183,9 +178,9 @@ func (r *vllm) Probe(ctx context.Context, e api.Endpoint) error {
 	return r.server.Probe(ctx, e)
 }
 
-// meet wakes a server that somebody else starts where it is found asleep, as another
-// instance or a person has left it: requests would wait in it for ever. At which level it sleeps nobody knows: vLLM's
-// metric engine_sleep_state has that of the last call, though a second one changes nothing. What wakes it from level 2 wakes it from level 1.
+// meet wakes a server that somebody else starts if it is asleep, since requests would wait in it forever. Its level is unknown: vLLM's
+// metric engine_sleep_state has the level of the last call, although a second call changes nothing. A wake from level 2 also works for
+// level 1.
 func (r *vllm) meet(ctx context.Context, e api.Endpoint) error {
 	if r.cfg.Spec.Endpoint == "" || !r.sleeps.Load() {
 		return nil
@@ -218,8 +213,7 @@ func (r *vllm) Reload(ctx context.Context, e api.Endpoint) error {
 	return r.sleepMode().again(ctx, e)
 }
 
-// reloadAdapters loads every adapter that vLLM lists again: what is on the device
-// of them was dropped with the weights, and vLLM does not know.
+// reloadAdapters loads again every adapter that vLLM lists: the device's copies were dropped with the weights, which vLLM does not know.
 func (r *vllm) reloadAdapters(ctx context.Context, e api.Endpoint) error {
 	if !r.lora {
 		return nil
@@ -267,8 +261,7 @@ func (r *vllm) UnloadAdapter(ctx context.Context, e api.Endpoint, name api.Model
 	return err
 }
 
-// noRoute says whether err is FastAPI's answer for a path that it does not have: a
-// 404 of a handler looks otherwise.
+// noRoute reports whether err is FastAPI's answer for an unknown path: a handler's own 404 looks different.
 func noRoute(err error) bool {
 	return missing(err) && says(err, `"detail":"not found"`, `"detail":"method not allowed"`)
 }

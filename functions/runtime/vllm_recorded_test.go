@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/relay"
 )
 
-// recorded are the sections of testdata/vllm.txt by their names.
+// recorded returns the sections of testdata/vllm.txt by their names.
 func recorded(t *testing.T) map[string]string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "vllm.txt"))
@@ -30,7 +30,8 @@ func recorded(t *testing.T) map[string]string {
 	return sections
 }
 
-// TestVLLMRecorded replays what a real vLLM without a sleep mode has said (e2e/real records it): it is started, probed, measured and not put to sleep as it was then.
+// TestVLLMRecorded replays a real vLLM without a sleep mode (e2e/real records it): it is started, probed, measured and not put to sleep
+// as it was then.
 func TestVLLMRecorded(t *testing.T) {
 	said := recorded(t)
 	f := newFake(t)
@@ -94,7 +95,7 @@ func TestVLLMRecorded(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	// Between both were a text of one token and one, two chats of 35 and 9, and two texts of 400 and 40.
+	// In between came a text of one token and one, two chats of 35 and 9, and two texts of 400 and 40.
 	const requests, prompts, generated = 5, 1 + 2*35 + 2*400, 1 + 2*9 + 2*40
 	counts := map[string]uint64{runtime.PerPrefillToken: prompts}
 	for _, name := range []string{runtime.FirstToken, runtime.PerRequestToken, runtime.WholeRequest, runtime.QueueTime, runtime.InferenceTime, runtime.PrefillTime, runtime.DecodeTime} {

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// TestCacheEvents: a server that is to publish what its cache has does so where only its instance gets, unless its options say where.
+// TestCacheEvents: a server with cache events publishes them on a private socket, unless its options name an endpoint.
 func TestCacheEvents(t *testing.T) {
 	const on = `{"enable_kv_cache_events":true,"topic":"kv"}`
 	own := func(cfg runtime.Config) string { return "ipc://" + filepath.Join(cfg.Dir, "kv.sock") }
@@ -138,7 +138,7 @@ func TestVLLMSleeps(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		switch r.URL.Path {
 		case "/v1/completions":
-			<-r.Context().Done() // it keeps what comes while it sleeps
+			<-r.Context().Done() // it holds requests while it sleeps
 		case "/is_sleeping":
 			_, _ = io.WriteString(w, `{"is_sleeping":true}`)
 		}
@@ -163,7 +163,7 @@ func TestVLLMSleeps(t *testing.T) {
 	f.asked("POST /wake_up", probed("m"))
 }
 
-// What a sleep at level 2 drops of adapters, vLLM goes on listing.
+// vLLM goes on listing adapters whose weights a sleep at level 2 has dropped.
 func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 	f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing).
 		on("GET /is_sleeping", 200, `{"is_sleeping":false}`).on("POST /v1/completions", 200, token).
@@ -178,7 +178,7 @@ func TestVLLMLoadsAdaptersAgain(t *testing.T) {
 		`POST /v1/load_lora_adapter {"lora_name":"a","lora_path":"/adapters/a"}`, probed("m"))
 }
 
-// vLLM 0.32 says where it did not forget what the lost weights had made.
+// vLLM 0.32 reports if it could not discard the lost weights' results.
 func TestVLLMForgets(t *testing.T) {
 	for body, want := range map[string]bool{`{"success":true}`: true, nothing: true, `{"success":false}`: false} {
 		f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, body).
@@ -191,7 +191,7 @@ func TestVLLMForgets(t *testing.T) {
 	}
 }
 
-// A connector that keeps the KV cache elsewhere has to forget it where weights are read again, and not else.
+// A connector that keeps the KV cache elsewhere is reset only when weights are loaded again.
 func TestVLLMConnectorForgets(t *testing.T) {
 	for _, option := range []string{"--kv-offloading-size=8", `--kv-transfer-config={"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}`} {
 		f := newFake(t).on("POST /wake_up", 200, nothing).on("POST /collective_rpc", 200, nothing).on("POST /reset_prefix_cache", 200, nothing).
@@ -218,7 +218,7 @@ func TestVLLMAdapters(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status      int
 		body        string
-		load        string // what the error says; empty: none
+		load        string // the error's text; empty: none
 		unsupported bool
 	}{
 		"loaded":        {200, "Success: LoRA adapter 'a' added successfully.", "", false},
@@ -242,8 +242,8 @@ func TestVLLMAdapters(t *testing.T) {
 	}
 }
 
-// A sidecar that another instance has left asleep is woken, at whichever level it
-// sleeps: what fails on the way is tried again, and so is one that somebody puts to sleep later.
+// A sidecar that another instance has left asleep is woken, at any level. Failures on the way are retried, and so is a later sleep by
+// somebody else.
 func TestVLLMSidecarIsLeftAsleep(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token).
 		on("GET /is_sleeping", 200, `{"is_sleeping":true}`).on("GET /is_sleeping", 200, `{"is_sleeping":true}`).on("GET /is_sleeping", 200, `{"is_sleeping":false}`).
@@ -272,7 +272,7 @@ func TestVLLMSidecarIsLeftAsleep(t *testing.T) {
 	}
 }
 
-// A sidecar is asked what it calls its model.
+// A sidecar is asked for its name of the model.
 func TestVLLMSidecar(t *testing.T) {
 	f := newFake(t).on("GET /v1/models", 200, `{"data":[{"id":"org/x"}]}`).on("POST /v1/completions", 200, token)
 	r := adapter(t, api.Runtime{Kind: api.RuntimeVLLM, Endpoint: f.endpoint()})
@@ -291,7 +291,8 @@ func TestVLLMSidecar(t *testing.T) {
 	}
 }
 
-// TestVLLMWithoutSleepMode: on a platform that has none vLLM refuses our option, and later starts go without it. It is the function's own option that it refuses for good.
+// TestVLLMWithoutSleepMode: on a platform without sleep mode vLLM refuses our option, and later starts omit it. If the option is the
+// function's own, the failure is permanent.
 func TestVLLMWithoutSleepMode(t *testing.T) {
 	const said = "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n" +
 		"  Value error, Sleep mode is not supported on current platform. [type=value_error, input_value=ArgsKwargs((), {'model': ...nderer_num_workers': 1}), input_type=ArgsKwargs]\n"

@@ -8,11 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Child is a runtime below a shim, to its leader; it is a [supervise.Child].
+// Child is the leader's handle of a runtime below a shim; it is a [supervise.Child].
 type Child struct {
 	link  *link
 	lines func([]byte)
-	pid   int // written before anybody else has the child
+	pid   int // written before it is shared
 
 	once   sync.Once
 	exited chan struct{} // closed by end
@@ -30,10 +30,10 @@ func (c *Child) end(status string) {
 	})
 }
 
-// PID is the runtime's process id.
+// PID returns the runtime's process ID.
 func (c *Child) PID() int { return c.pid }
 
-// Exited is closed once nothing of the runtime is left.
+// Exited returns a channel that is closed once nothing of the runtime is left.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
 // Status says how it ended; empty before that.
@@ -46,7 +46,7 @@ func (c *Child) Status() string {
 	}
 }
 
-// Stop asks it to end, has it killed after grace and returns once it is gone.
+// Stop asks it to end, has it killed after grace and blocks until it is gone.
 func (c *Child) Stop(grace time.Duration) {
 	_ = c.link.send(message{Call: callStop, PID: c.pid, Grace: grace}) // without a shim it has ended
 	<-c.exited
@@ -55,10 +55,9 @@ func (c *Child) Stop(grace time.Duration) {
 // Kill has it killed and returns at once.
 func (c *Child) Kill() { _ = c.link.send(message{Call: callKill, PID: c.pid}) } // likewise
 
-// askTime bounds a question to the shim.
 const askTime = 30 * time.Second
 
-// Memory is as that of a process.Process.
+// Memory is like process.Process's.
 func (c *Child) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	m, err := c.ask(callMemory)
 	if m.Shared != nil {
@@ -67,7 +66,7 @@ func (c *Child) Memory() (all api.Bytes, shared api.SharedMemory, err error) {
 	return api.Bytes(m.Bytes), shared, err
 }
 
-// CPU is as that of a process.Process.
+// CPU is like process.Process's.
 func (c *Child) CPU() (time.Duration, error) {
 	m, err := c.ask(callCPU)
 	return m.Time, err

@@ -22,40 +22,35 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// ClientConfig of a [Client].
+// ClientConfig configures a [Client].
 type ClientConfig struct {
 	// Command is the shim's command line: a program and arguments that end in [Args].
 	Command []string
 	// Env is the shim's own environment; nil: empty. The runtime's comes with its start.
 	Env []string
-	// Socket is where other workers of the instance join, in a folder that only our
-	// user can enter. Who opens it is the only one that leads: it holds a lock. Empty:
-	// there are no others.
+	// Socket is the path where other workers of the instance join, in a folder that only this user can enter. Only the leader, which
+	// holds a lock, may call Open with it. Empty: there are no others.
 	Socket string
-	// Lines gets the output of an adopted runtime: the last lines of what it wrote
-	// before, and all that it writes. Nil: nobody.
+	// Lines receives the output of an adopted runtime: the last earlier lines, and all new ones. Nil: output is dropped.
 	Lines func([]byte)
 	// Logger; nil: none.
 	Logger *slog.Logger
 }
 
-// Client is the leading function's side of a shim. Its methods are safe for
-// many goroutines and fit a [supervise.Config]: Start, Adopt, Save. A shim that
-// has died is replaced at the next Start.
+// Client is the leading function's side of a shim. Its methods are safe for many goroutines and fit a [supervise.Config]: Start, Adopt,
+// Save. A dead shim is replaced at the next Start.
 type Client struct {
 	cfg ClientConfig
 
-	mu    sync.Mutex // guards what follows; held while a shim is started
+	mu    sync.Mutex // guards the fields below; held while a shim is started
 	link  *link
 	final bool // the last note says that the instance is gone
 }
 
-// waitForOld is the pause between two looks at a shim whose instance is over
-// and that still has connections.
+// waitForOld is the pause between two checks of a shim whose instance was stopped and that still has connections.
 const waitForOld = 20 * time.Millisecond
 
-// Open starts a shim, or joins the one at cfg.Socket. The shim of an instance
-// that was stopped for good is waited for until it has ended.
+// Open starts a shim, or joins the one at cfg.Socket. If that shim's instance was stopped for good, Open first waits until it has ended.
 func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("shim: no command line to start one")
@@ -69,7 +64,7 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	c := &Client{cfg: cfg}
 	if err := c.connect(ctx); err != nil {
 		if c.link != nil {
-			_ = c.link.conn.Close() // not left: it is of no use, and is killed
+			_ = c.link.conn.Close() // not an orderly leave: the shim is of no use, and is killed
 			<-c.link.gone
 		}
 		return nil, err
@@ -77,7 +72,6 @@ func Open(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// connect joins the shim that is there, or starts one.
 func (c *Client) connect(ctx context.Context) error {
 	for c.cfg.Socket != "" {
 		l, err := join(ctx, c.cfg.Socket, role{leads: true, lines: c.cfg.Lines})
@@ -103,11 +97,10 @@ func (c *Client) connect(ctx context.Context) error {
 	return c.spawn(ctx)
 }
 
-// markFile is where the mark of the last shim at the socket is kept.
+// markFile returns the path of the file with the mark of the last shim at the socket.
 func (c *Client) markFile() string { return c.cfg.Socket + ".mark" }
 
-// clearUp removes what a shim has left behind that nobody saw die: its socket,
-// and what came of its runtime.
+// clearUp removes the remains of a shim whose death nobody saw: its socket, and its runtime's processes.
 func (c *Client) clearUp() error {
 	mark, err := os.ReadFile(c.markFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -122,10 +115,10 @@ func (c *Client) clearUp() error {
 	return nil
 }
 
-// markKey begins the mark: the runtime and its descendants have it in their environment.
+// markKey begins the mark, which the runtime and its descendants have in their environment.
 const markKey = "ROUSE_SHIM="
 
-// newMark makes a mark, and notes it for whoever comes after us.
+// newMark creates a mark, and saves it for later workers.
 func (c *Client) newMark() (string, error) {
 	mark := markKey + rand.Text()
 	if c.cfg.Socket == "" {
@@ -137,7 +130,7 @@ func (c *Client) newMark() (string, error) {
 	return mark, nil
 }
 
-// spawn starts a shim. Where others may join, it returns once they can.
+// spawn starts a shim. If others may join, it returns once they can.
 func (c *Client) spawn(ctx context.Context) error {
 	mark, err := c.newMark()
 	if err != nil {
@@ -168,7 +161,6 @@ func (c *Client) spawn(ctx context.Context) error {
 	return err
 }
 
-// pair makes the two ends of a connection.
 func pair() (ours net.Conn, theirs *os.File, err error) {
 	fds, err := socketpair()
 	if err != nil {
@@ -184,8 +176,7 @@ func pair() (ours net.Conn, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// live returns the connection to a shim that lives; another one is started
-// once nothing of the last one is left.
+// live returns the connection to a living shim; it starts another one once nothing of a dead one is left.
 func (c *Client) live() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +201,7 @@ func (c *Client) Start(s process.Spec) (supervise.Child, error) {
 }
 
 func (c *Client) start(s process.Spec) (*Child, error) {
-	// Here, not there: the shim has no PATH, and may have another working directory.
+	// Resolve here: the shim has no PATH, and may have another working directory.
 	path, err := exec.LookPath(s.Path)
 	if err == nil {
 		path, err = filepath.Abs(path)
@@ -236,8 +227,7 @@ func (c *Client) start(s process.Spec) (*Child, error) {
 	return child, err
 }
 
-// Adopt is what another leader has left: its runtime, if one runs, and its note.
-// It is false where nobody has left one.
+// Adopt returns what another leader has left: its runtime, if one runs, and its note. It returns false if there is none.
 func (c *Client) Adopt() (supervise.Child, runtime.Launch, supervise.Note, bool) {
 	c.mu.Lock()
 	l := c.link
@@ -245,23 +235,23 @@ func (c *Client) Adopt() (supervise.Child, runtime.Launch, supervise.Note, bool)
 	child, raw := l.inherited()
 	var n supervise.Note
 	found := len(raw) > 0 && json.Unmarshal(raw, &n) == nil
-	if child != nil && n.Endpoint == "" { // started a moment before its leader died: nobody knows where it listens
+	if child != nil && n.Endpoint == "" { // its leader died just after the start: its endpoint is unknown
 		child.Stop(0)
 		child = nil
 	}
-	if child == nil { // not a nil *Child: that is no nil interface
+	if child == nil { // a nil *Child would be a non-nil interface
 		return nil, n.Launch(), n, found
 	}
 	return child, n.Launch(), n, found
 }
 
-// Save leaves a note for the next leader.
+// Save saves a note for the next leader.
 func (c *Client) Save(n supervise.Note) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.final = n.State == api.Gone
 	if c.cfg.Socket == "" {
-		return // nobody comes after us
+		return // there is no next leader
 	}
 	raw, err := json.Marshal(n)
 	if err == nil {
@@ -272,33 +262,31 @@ func (c *Client) Save(n supervise.Note) {
 	}
 }
 
-// Peers is the number of other workers that are there to take over.
+// Peers returns the number of other workers that could take over.
 func (c *Client) Peers() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return int(c.link.peers.Load())
 }
 
-// Final says that the last note says that the instance is gone for good.
+// Final reports whether the last note says that the instance is gone for good.
 func (c *Client) Final() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.final
 }
 
-// closeTime bounds how long Close waits for a shim.
 const closeTime = 5 * time.Second
 
-// Close leaves the shim, which ends, with the runtime, if nobody else is there.
-// Where the last note says that the instance is gone, the other workers are told
-// to end.
+// Close leaves the shim, which ends, with the runtime, if no other worker is connected. If the last note says that the instance is gone,
+// the other workers are told to end.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.final && c.cfg.Socket != "" {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
-		_, _ = c.link.ask(ctx, message{Call: callEnd}) // where it has gone, so have the others' reasons to stay
+		_, _ = c.link.ask(ctx, message{Call: callEnd}) // a dead shim needs no call: the others notice
 	}
 	alone := c.link.peers.Load() == 0
 	c.link.leave()
@@ -307,7 +295,7 @@ func (c *Client) Close() {
 		defer timer.Stop()
 		select {
 		case <-proc.Exited():
-		case <-timer.C: // somebody has joined it in this moment
+		case <-timer.C: // another worker has just joined it
 		}
 	}
 }

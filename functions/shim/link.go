@@ -16,44 +16,41 @@ import (
 )
 
 const (
-	helloTime = 30 * time.Second // for a shim to answer who joins
+	helloTime = 30 * time.Second // for a shim to answer a join
 	writeTime = 10 * time.Second // for it to read
 )
 
-// errGone is the end of a shim, as a caller sees it.
+// errGone says that the shim has ended.
 var errGone = errors.New("the shim of the runtime has ended")
 
-// link is one connection to one shim.
 type link struct {
 	conn net.Conn
 	role role
-	proc *process.Process // the shim, where we started it
-	held *process.Held    // the shim, where we joined it
+	proc *process.Process // the shim, if we started it
+	held *process.Held    // the shim, if we joined it
 
 	peers atomic.Int64
-	ended chan struct{} // closed when the instance is over
-	// broken is closed when the connection has, gone when nothing of the shim is
-	// left that we see to; both by hear.
+	ended chan struct{} // closed when the instance was stopped
+	// broken is closed when the connection has ended, gone when the cleanup after the shim is done; both by hear.
 	broken, gone chan struct{}
 
 	writing sync.Mutex // held while a message is written
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	last    uint64     // id of a call
 	waiting map[uint64]chan message
 	started map[uint64]*Child // by the call that starts it
-	child   *Child            // that runs; nil: none
+	child   *Child            // running; nil: none
 	heir    *Child            // that ran when we joined
 	hello   hello
 	mark    string
-	left    bool // we have closed it
+	left    bool // we have closed the connection
 }
 
-// role is what one is to a shim.
 type role struct {
 	leads bool
-	lines func([]byte) // gets the output of an adopted runtime; of who leads
-	fewer func()       // is called when another connection has gone; of who attends
+	lines func([]byte) // receives the output of an adopted runtime; for the leader
+	fewer func()       // is called when another connection has gone; for followers
 }
 
 func newLink(conn net.Conn, as role) *link {
@@ -63,7 +60,7 @@ func newLink(conn net.Conn, as role) *link {
 	}
 }
 
-// join connects to the shim at a socket and returns once it has said hello.
+// join connects to the shim at a socket and returns once it has answered with its hello.
 func join(ctx context.Context, socket string, as role) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
@@ -90,16 +87,16 @@ func join(ctx context.Context, socket string, as role) (*link, error) {
 	return l, nil
 }
 
-// nobody says that no shim is there: an error of join.
+// nobody reports whether an error of join means that there is no shim.
 func nobody(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, errGone) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// send sends a message that has no answer, or one that is waited for.
+// send sends a message without waiting for an answer.
 func (l *link) send(m message) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // it fails where the write does
+	_ = l.conn.SetWriteDeadline(time.Now().Add(writeTime)) // if it fails, so does the write
 	if err := writeMessage(l.conn, m); err != nil {
 		_ = l.conn.Close() // half a message may be out; hear notices
 		return fmt.Errorf("%w (%w)", errGone, err)
@@ -107,10 +104,10 @@ func (l *link) send(m message) error {
 	return nil
 }
 
-// call sends a call whose answer comes by the channel. child is what it starts, and
-// runs from the answer on; nil: nothing.
+// call sends a call whose answer comes by the channel. child is the runtime that the call starts, and runs from the answer on; nil:
+// none.
 func (l *link) call(m message, child *Child) (<-chan message, error) {
-	answers := make(chan message, 1) // from hear, which must not wait
+	answers := make(chan message, 1) // from hear, which must not block
 	l.mu.Lock()
 	l.last++
 	m.ID = l.last
@@ -131,7 +128,6 @@ func (l *link) ask(ctx context.Context, m message) (message, error) {
 	return l.await(ctx, answers)
 }
 
-// await waits for the answer to a call.
 func (l *link) await(ctx context.Context, answers <-chan message) (message, error) {
 	select {
 	case m := <-answers:
@@ -146,7 +142,7 @@ func (l *link) await(ctx context.Context, answers <-chan message) (message, erro
 	}
 }
 
-// hear takes what the shim sends until the connection is gone, and then clears up.
+// hear handles the shim's messages until the connection ends, and then cleans up.
 func (l *link) hear() {
 	in := bufio.NewReader(l.conn)
 	for {
@@ -156,13 +152,12 @@ func (l *link) hear() {
 		}
 		l.take(m)
 	}
-	_ = l.conn.Close() // it is gone
+	_ = l.conn.Close() // already broken
 	close(l.broken)
 	l.clear()
 	close(l.gone)
 }
 
-// take deals with a message.
 func (l *link) take(m message) {
 	switch {
 	case m.ID != 0:
@@ -191,8 +186,7 @@ func (l *link) take(m message) {
 	}
 }
 
-// answered gives an answer to who waits for it. What it says of the runtime holds
-// before the next message is read.
+// answered delivers an answer to its caller. Its effect on the runtime's state is recorded before the next message is read.
 func (l *link) answered(m message) {
 	l.mu.Lock()
 	answers, child := l.waiting[m.ID], l.started[m.ID]
@@ -222,7 +216,7 @@ func (l *link) answered(m message) {
 	}
 }
 
-// finished says that the instance is over. Only hear calls it.
+// finished records that the instance was stopped. Only hear calls it.
 func (l *link) finished() {
 	if !l.over() {
 		close(l.ended)
@@ -238,7 +232,7 @@ func (l *link) over() bool {
 	}
 }
 
-// inherited is the runtime that ran when we joined, and the note on it.
+// inherited returns the runtime that ran when we joined, and its note.
 func (l *link) inherited() (*Child, json.RawMessage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,10 +247,8 @@ func (l *link) inherited() (*Child, json.RawMessage) {
 	return heir, l.hello.Note
 }
 
-// clear sees to it that nothing of a shim is left with which the connection
-// broke: 1. we have left it, and it sees to itself; 2. who leads makes sure that it
-// has ended, as what it can't lead must not live; 3. where it has ended, whoever is
-// left of its runtime is killed.
+// clear cleans up after the connection to a shim has ended: 1. after our own leave the shim cleans up itself; 2. a leader makes sure
+// that the shim has ended, since a shim out of its control must not live; 3. once the shim has ended, the rest of its runtime is killed.
 func (l *link) clear() {
 	l.mu.Lock()
 	left, child, mark := l.left, l.child, l.mark
@@ -284,7 +276,7 @@ func (l *link) clear() {
 	}
 }
 
-// leave closes the connection and waits until it is cleared away.
+// leave closes the connection and waits for the cleanup.
 func (l *link) leave() {
 	l.mu.Lock()
 	l.left = true

@@ -4,7 +4,7 @@ package shim
 
 import "syscall"
 
-// socketpair makes two connected sockets that no program inherits by accident.
+// socketpair returns two connected sockets that no program inherits by accident.
 func socketpair() ([2]int, error) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
-// sameUser returns the process at the other end of a connection (for one that was
-// dialled: the one that listened), and refuses one of another user.
+// sameUser returns the process at the other end of a connection, and refuses one of another user. For a dialled connection that is the
+// process that listened.
 func sameUser(conn net.Conn) (pid int, err error) {
 	uid, pid, err := owner.Peer(conn.(*net.UnixConn))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// program is one that a test has started.
+// program is a program that a test has started.
 type program struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -56,7 +56,7 @@ func (p *program) kill() {
 	_ = p.cmd.Wait()
 }
 
-// eventually polls the world outside, which can't tell us.
+// eventually polls a condition outside of this process.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -86,21 +86,21 @@ func ids(t *testing.T, path string) []int {
 	return out
 }
 
-// alive says whether one of the processes here runs; a zombie does not. All of them
-// are this program, so that another one that was given the number later is none.
+// alive reports whether one of the test's processes runs; a zombie does not. All of them are this program, so that another process with
+// a reused ID does not count.
 func alive(pid int) bool {
 	name, rest := stat(pid)
 	own, _ := stat(os.Getpid())
 	return rest != nil && rest[0] != "Z" && rest[0] != "X" && command(name) == command(own)
 }
 
-// command is the name in "PID (NAME".
+// command returns the name in "PID (NAME".
 func command(name string) string {
 	_, name, _ = strings.Cut(name, "(")
 	return name
 }
 
-// stat returns what /proc says of a process behind its name.
+// stat returns the name and the further fields of /proc/PID/stat.
 func stat(pid int) (name string, rest []string) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -19,7 +19,6 @@ var (
 	errUnknown = errors.New("the shim knows no such call: both sides must be of one version")
 )
 
-// take does what a message asks for.
 func (s *server) take(p *peer, m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +51,7 @@ func (s *server) take(p *peer, m message) {
 	s.send(p, answer)
 }
 
-// join answers with all that is known, and sends what comes after it.
+// join answers with the present state; the connection gets all later events.
 func (s *server) join(p *peer, m message, answer *message) error {
 	if m.Mark != "" {
 		s.mark = m.Mark
@@ -79,7 +78,7 @@ func (s *server) join(p *peer, m message, answer *message) error {
 	return nil
 }
 
-// listen opens the socket for others. Who starts a shim has removed an old one.
+// listen opens the socket for others. The starter of the shim has removed an old one.
 func listen(path string) (net.Listener, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -92,8 +91,7 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// start starts the runtime. It holds mu, so that the answer is sent before the
-// first line of output.
+// start starts the runtime. It holds mu, so that the answer is sent before the first line of output.
 func (s *server) start(m message, answer *message) error {
 	switch {
 	case s.closing || s.ended:
@@ -108,7 +106,7 @@ func (s *server) start(m message, answer *message) error {
 	})
 	if err != nil {
 		if why := errors.Unwrap(err); why != nil {
-			return why // the caller names what was to be started
+			return why // the caller adds the program's name
 		}
 		return err
 	}
@@ -123,7 +121,6 @@ func (s *server) start(m message, answer *message) error {
 	return nil
 }
 
-// line passes a line of output on.
 func (s *server) line(line []byte) {
 	s.log.Write(line)
 	text := string(line)
@@ -132,7 +129,7 @@ func (s *server) line(line []byte) {
 	s.tell(message{Line: &text})
 }
 
-// stop ends the runtime that is meant, if it still runs.
+// stop ends the runtime with that process ID, if it still runs.
 func (s *server) stop(m message) {
 	child := s.child
 	if child == nil || child.PID() != m.PID {
@@ -145,7 +142,7 @@ func (s *server) stop(m message) {
 	s.tasks.Go(func() { child.Stop(m.Grace) })
 }
 
-// measure answers from a goroutine of its own: it may take long.
+// measure answers from another goroutine: it may take long.
 func (s *server) measure(p *peer, m message) error {
 	child := s.child
 	if child == nil || child.PID() != m.PID {

@@ -19,18 +19,17 @@ import (
 )
 
 const (
-	tailLines = 50   // of the output that are kept for who joins
+	tailLines = 50   // lines of output that are kept for the next leader
 	queue     = 4096 // messages that a connection may lag behind
-	// linger is how long others may take to come when the last connection has gone:
-	// one of them may be on its way, as each comes back after a pause (rejoin).
+	// linger is how long the shim waits for others to join after the last connection has gone. A worker may be about to come back: each
+	// does after the pause rejoin.
 	linger = 500 * time.Millisecond
 )
 
-// Args are the arguments of the shim's program, behind those that lead to the
-// subcommand.
+// Args returns the arguments of the shim's program, behind those that lead to the subcommand.
 func Args() []string { return []string{"keep"} }
 
-// Config of a shim.
+// Config configures a shim.
 type Config struct {
 	// In is the socket to the function that starts the shim: the standard input.
 	In *os.File
@@ -38,16 +37,15 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Run keeps a runtime until the last connection is gone, or ctx ends. When it
-// returns nothing of the runtime is left. It changes what the whole process does
-// with signals and with orphans, so the process must do nothing else.
+// Run keeps a runtime until the last connection is gone, or ctx ends. When it returns nothing of the runtime is left. It changes how the
+// whole process handles signals and orphans, so the process must do nothing else.
 func Run(ctx context.Context, cfg Config) error {
 	first, err := net.FileConn(cfg.In)
 	if err != nil {
 		return fmt.Errorf("shim: the standard input is no socket (%w): a function starts this command, people have no need to", err)
 	}
 	_ = cfg.In.Close()              // first is a copy
-	deaf := make(chan os.Signal, 1) // from the runtime; nobody receives. Not signal.Ignore, which the child would inherit
+	deaf := make(chan os.Signal, 1) // from the Go runtime; never received. A child would inherit signal.Ignore
 	signal.Notify(deaf, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	defer signal.Stop(deaf)
 	if err := process.Adopt(); err != nil {
@@ -66,33 +64,30 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// server is a shim that runs.
 type server struct {
 	cfg      Config
 	log      *process.Log
 	tasks    sync.WaitGroup // goroutines
 	deserted chan struct{}  // closed when the last connection has gone
 
-	mu       sync.Mutex // guards what follows, and orders what is sent
+	mu       sync.Mutex // guards the fields below, and orders the messages that are sent
 	peers    map[*peer]bool
 	listener net.Listener // nil: nobody else may join
 	mark     string
 	child    *process.Process // nil: none runs
 	note     json.RawMessage
-	alone    *time.Timer // runs while there is no connection but may be one soon; nil: there was never none
-	ended    bool        // the instance is over
+	alone    *time.Timer // runs while no connection is left and one may come soon; nil: has never run
+	ended    bool        // the instance was stopped
 	closing  bool        // nothing new is begun
 }
 
-// peer is a connection.
 type peer struct {
 	conn  net.Conn
-	out   chan message // to its writer, from who holds the server's mu; closed when it has left
+	out   chan message // to its writer; sent to under the server's mu; closed when the peer has left
 	knows bool         // it has joined: events are sent to it
-	leads bool         // output too
+	leads bool         // it gets the output too
 }
 
-// admit takes a connection in.
 func (s *server) admit(conn net.Conn) {
 	p := &peer{conn: conn, out: make(chan message, queue)}
 	s.mu.Lock()
@@ -109,7 +104,7 @@ func (s *server) admit(conn net.Conn) {
 	s.tasks.Go(func() { speak(p) })
 }
 
-// hear takes a connection's calls until it is gone.
+// hear handles a connection's calls until it ends.
 func (s *server) hear(p *peer) {
 	in := bufio.NewReader(p.conn)
 	for {
@@ -120,7 +115,7 @@ func (s *server) hear(p *peer) {
 		}
 		s.take(p, m)
 	}
-	_ = p.conn.Close() // it is gone
+	_ = p.conn.Close() // already broken
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(p)
@@ -157,7 +152,7 @@ func (s *server) desert() {
 	}
 }
 
-// speak writes what is queued; it flushes when nothing is.
+// speak writes queued messages, and flushes when the queue is empty.
 func speak(p *peer) {
 	w := bufio.NewWriter(p.conn)
 	for m := range p.out {
@@ -170,9 +165,8 @@ func speak(p *peer) {
 	}
 }
 
-// send queues a message. One that can't be queued may be a line, which is lost;
-// else the connection is given up: who reads nothing for so long is as good as
-// dead. The caller holds mu.
+// send queues a message. If the queue is full, a line of output is dropped; for any other message the connection is closed: a peer that
+// lags so far is as good as dead. The caller holds mu.
 func (s *server) send(p *peer, m message) {
 	if !s.peers[p] {
 		return
@@ -186,7 +180,7 @@ func (s *server) send(p *peer, m message) {
 	}
 }
 
-// tell sends an event to all who have joined. The caller holds mu.
+// tell sends an event to all joined peers. The caller holds mu.
 func (s *server) tell(m message) {
 	for p := range s.peers {
 		if p.knows && (m.Line == nil || p.leads) {
@@ -195,7 +189,7 @@ func (s *server) tell(m message) {
 	}
 }
 
-// tellPeers tells everybody how many others have joined. The caller holds mu.
+// tellPeers sends each joined peer the number of others. The caller holds mu.
 func (s *server) tellPeers() {
 	others := -1
 	for p := range s.peers {
@@ -206,7 +200,7 @@ func (s *server) tellPeers() {
 	s.tell(message{Peers: &others})
 }
 
-// accept takes further connections, of our own user only.
+// accept accepts further connections, of our own user only.
 func (s *server) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
@@ -224,7 +218,7 @@ func (s *server) accept(l net.Listener) {
 	}
 }
 
-// end kills what is left and waits for all goroutines.
+// end kills the rest and waits for all goroutines.
 func (s *server) end() {
 	s.mu.Lock()
 	s.closing = true

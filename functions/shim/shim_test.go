@@ -28,8 +28,7 @@ import (
 
 const variable = "SHIM_TEST"
 
-// TestMain is also the programs that tests start: a shim, a runtime, and a
-// function that starts a runtime below a shim.
+// TestMain also runs the programs that tests start: a shim, a runtime, and a function that starts a runtime below a shim.
 func TestMain(m *testing.M) {
 	var err error
 	switch os.Getenv(variable) {
@@ -85,7 +84,7 @@ func function(socket string, args []string) error {
 	fmt.Println(child.PID())
 	go func() {
 		for c.Peers() == 0 {
-			time.Sleep(time.Millisecond) // in a process of its own, which waits for nothing else
+			time.Sleep(time.Millisecond) // in a separate process, which waits for nothing else
 		}
 		fmt.Println("attended")
 	}()
@@ -150,8 +149,7 @@ func TestShimIsKilled(t *testing.T) {
 	}
 }
 
-// The function that started the shim is gone: who is left kills what the shim
-// leaves, though it is no child of its own.
+// The function that started the shim is gone: another worker kills the shim's remains, although they are not its children.
 func TestShimIsKilledWithoutItsFunction(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -187,7 +185,7 @@ func TestRuntimeOutlivesItsFunction(t *testing.T) {
 	go func() { attended <- shim.Attend(ctx, socket, func() { fewer <- struct{}{} }) }()
 	f.line()
 	f.kill()
-	<-fewer // the worker's end is told
+	<-fewer // the worker's end is reported
 
 	lines := make(chan string, 100)
 	cfg := config(socket)
@@ -265,7 +263,7 @@ func TestOutputAndExit(t *testing.T) {
 	}
 }
 
-// What a shim does not heed, its runtime does.
+// The shim ignores signals, but its runtime does not.
 func TestRuntimeHeedsSignals(t *testing.T) {
 	c, err := shim.Open(t.Context(), config(""))
 	if err != nil {
@@ -306,7 +304,7 @@ func TestStartSaysWhy(t *testing.T) {
 	}
 }
 
-// An instance that was stopped is over for all workers, and a new one can begin.
+// A stopped instance is over for all workers, and a new one can begin.
 func TestEnd(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c, err := shim.Open(t.Context(), config(socket))

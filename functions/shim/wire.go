@@ -11,11 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// maxMessage bounds a message: an environment and a command line are by far the
-// largest part of one, and the kernel takes no more of those.
+// maxMessage bounds a message. Its largest parts are an environment and a command line, and the kernel accepts no larger ones.
 const maxMessage = 16 << 20
 
-// Calls. Those without an answer carry no id.
+// Calls. A call without an answer has no id.
 const (
 	callJoin   = "join"   // Mark, Listen, Lead: answered with Hello
 	callStart  = "start"  // Spec: answered with PID
@@ -24,17 +23,17 @@ const (
 	callMemory = "memory" // PID: answered with Bytes and Shared
 	callCPU    = "cpu"    // PID: answered with Time
 	callNote   = "note"   // Note; no answer
-	callEnd    = "end"    // the instance is over: answered, and all are told
+	callEnd    = "end"    // the instance was stopped: answered, and all are told
 )
 
-// message is all that is ever sent; most fields are empty in each.
+// message is any message of the protocol; most fields are empty in each.
 type message struct {
 	ID    uint64 `json:"id,omitempty"`
 	Call  string `json:"call,omitempty"`
 	Error string `json:"error,omitempty"` // of an answer
 
 	// Of a call.
-	Mark   string          `json:"mark,omitempty"`   // what the runtime is to bear; from who started the shim
+	Mark   string          `json:"mark,omitempty"`   // the runtime's mark; from the starter of the shim
 	Listen string          `json:"listen,omitempty"` // the path for others; likewise
 	Lead   bool            `json:"lead,omitempty"`   // the caller wants the output
 	Spec   *spec           `json:"spec,omitempty"`
@@ -52,8 +51,8 @@ type message struct {
 	// Events.
 	Line  *string `json:"line,omitempty"`  // of the runtime's output
 	Exit  *exit   `json:"exit,omitempty"`  // the runtime has ended, and nothing of it is left
-	Peers *int    `json:"peers,omitempty"` // other connections there are now
-	Ended bool    `json:"ended,omitempty"` // the instance is over
+	Peers *int    `json:"peers,omitempty"` // the number of other connections
+	Ended bool    `json:"ended,omitempty"` // the instance was stopped
 }
 
 // spec is a process.Spec on the wire.
@@ -69,16 +68,16 @@ type exit struct {
 	Status string `json:"status"`
 }
 
-// hello is what who joins must know.
+// hello is the state that a joining peer needs.
 type hello struct {
 	Mark  string          `json:"mark"`
-	PID   int             `json:"pid,omitempty"` // of the runtime that runs; 0: none
+	PID   int             `json:"pid,omitempty"` // of the running runtime; 0: none
 	Note  json.RawMessage `json:"note,omitempty"`
-	Lines []string        `json:"lines,omitempty"` // the last ones of the output
+	Lines []string        `json:"lines,omitempty"` // the last lines of output
 	Ended bool            `json:"ended,omitempty"`
 }
 
-// errTooLong is a message that nobody sends who means well.
+// errTooLong says that a message exceeds maxMessage, which no correct peer sends.
 var errTooLong = errors.New("shim: a message is too long")
 
 func writeMessage(w io.Writer, m message) error {
@@ -94,7 +93,7 @@ func writeMessage(w io.Writer, m message) error {
 	return err
 }
 
-// readMessage reads one message; io.EOF: there is none any more.
+// readMessage reads one message. It returns io.EOF at the end of the connection.
 func readMessage(r io.Reader) (message, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

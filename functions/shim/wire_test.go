@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/shim"
 )
 
-// Nonsense ends the connection it comes by, and nothing else.
+// Invalid messages end only their own connection.
 func TestNonsense(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c, err := shim.Open(t.Context(), config(socket))
@@ -49,7 +49,7 @@ func TestNonsense(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// An unknown call is answered; one for a process that is not there does nothing.
+	// An unknown call is answered; one for a missing process does nothing.
 	if _, err := io.WriteString(conn, "\x00\x00\x00\x17{\"call\":\"kill\",\"pid\":1}\x00\x00\x00\x17{\"id\":9,\"call\":\"dance\"}"); err != nil {
 		t.Fatal(err)
 	}

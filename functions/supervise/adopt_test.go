@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// estate is what one supervisor leaves to the next, through JSON as in life.
+// estate is what one supervisor leaves to the next, through JSON as in production.
 type estate struct{ note []byte }
 
 func (e *estate) save(n supervise.Note) { e.note, _ = json.Marshal(n) }
@@ -144,7 +144,7 @@ func TestAdoptsStarting(t *testing.T) {
 	})
 }
 
-// Nobody knows how far a sleep got that was under way: it is woken.
+// A sleep that was under way has an unknown result: the runtime is woken.
 func TestAdoptsTurning(t *testing.T) {
 	w := &world{traits: inPlace, fall: time.Hour}
 	succeed(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -155,7 +155,7 @@ func TestAdoptsTurning(t *testing.T) {
 	})
 }
 
-// An adopted runtime that gives no token is started again.
+// An adopted runtime that gives no token is restarted.
 func TestAdoptsHung(t *testing.T) {
 	w := &world{}
 	succeed(t, w, func(t *testing.T, _ *supervise.Supervisor) {
@@ -174,7 +174,7 @@ func TestAdoptsSidecar(t *testing.T) {
 	})
 }
 
-// Leave lets requests end; a stop overtakes it.
+// Leave lets requests finish; a stop overrides it.
 func TestLeaveDrains(t *testing.T) {
 	w := &world{}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

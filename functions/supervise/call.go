@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// goal is what is wanted of the runtime.
+// goal is a wanted or present state of the runtime.
 type goal struct {
 	state api.State // Awake, Asleep or Gone
 	level api.Level // of Asleep
 }
 
-// call is one call of the control plane that waits for its goal.
+// call is a call of the control plane that waits for its goal.
 type call struct {
 	goal  goal
 	grant api.Grant     // of a wake
@@ -25,42 +25,38 @@ type call struct {
 	move  bool          // of a sleep or stop: see Supervisor.moves
 	leave bool          // of a stop: the runtime goes on
 	fence bool          // only the epoch counts
-	// answer gets nil or the refusal, from the owner, once; one place, so that
-	// the owner never waits for a caller who left.
+	// answer receives nil or the refusal once, from the owner. It has room for one, so that the owner never waits for a caller that
+	// left.
 	answer chan error
 }
 
-// Wake wakes the runtime under a grant and returns once it has generated a
-// token; an awake one at once. It fails once the runtime has failed to come up
-// three times in a row. A caller who leaves does not stop the wake.
+// Wake wakes the runtime under a grant and blocks until it has generated a token; it returns at once if the runtime is awake. It fails
+// after three failed attempts in a row. Cancelling ctx does not stop the wake.
 func (s *Supervisor) Wake(ctx context.Context, g api.Grant) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{state: api.Awake}, grant: g, epoch: g.Epoch, trace: api.TraceOf(ctx)})
 }
 
-// Sleep drains the runtime and puts it to sleep, or deepens its sleep. When the
-// running requests take longer than r.Drain it stays awake (409 busy); a caller
-// who leaves during the drain ends it too. With r.Move it does not wait for them once all
-// can go on at another instance, and the runtime is a [runtime.Mover]: they are ended.
+// Sleep drains the runtime and puts it to sleep, or deepens its sleep. If the running requests take longer than r.Drain, or ctx ends
+// during the drain, the runtime stays awake (409 busy). With r.Move, and a runtime that is a [runtime.Mover], it does not wait once all
+// running requests can continue at another instance: it ends them.
 func (s *Supervisor) Sleep(ctx context.Context, r control.SleepRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{api.Asleep, r.Level}, epoch: r.Epoch, drain: r.Drain, move: r.Move})
 }
 
-// Fence has every wake and sleep with an epoch below r.Epoch refused from now on, those that
-// are on their way included. It changes nothing else, and what is under way goes on. The
-// status that it returns is true after that.
+// Fence refuses every wake and sleep with an epoch below r.Epoch from now on, including calls that are on their way. Operations under
+// way continue. The returned status was taken after that.
 func (s *Supervisor) Fence(ctx context.Context, r control.FenceRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{fence: true, epoch: r.Epoch})
 }
 
-// Stop drains the runtime and ends it, and with it Run. Requests that take longer
-// than r.Drain are cut; r.Move is as in Sleep. A caller who leaves does not stop it.
+// Stop drains the runtime and ends it, and with it Run. Requests that take longer than r.Drain are cut; r.Move is as in Sleep.
+// Cancelling ctx does not stop it.
 func (s *Supervisor) Stop(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, move: r.Move})
 }
 
-// Leave drains the runtime's requests as Stop does and ends Run, but leaves the
-// runtime as it is, for the next supervisor to adopt. It is not reported: the
-// instance is not gone. A Stop overtakes it.
+// Leave drains the runtime's requests as Stop does and ends Run, but leaves the runtime running for the next supervisor to adopt. It
+// reports no state: the instance is not gone. A Stop overrides it.
 func (s *Supervisor) Leave(ctx context.Context, r control.StopRequest) (api.InstanceStatus, error) {
 	return s.do(ctx, &call{goal: goal{state: api.Gone}, drain: r.Drain, leave: true})
 }
@@ -86,7 +82,7 @@ func (s *Supervisor) do(ctx context.Context, c *call) (api.InstanceStatus, error
 	}
 }
 
-// afterEnd answers a call that came when all was over: a stop has what it wants.
+// afterEnd answers a call that came after the end: a stop succeeds.
 func (s *Supervisor) afterEnd(c *call, err *api.Error) (api.InstanceStatus, error) {
 	if c.goal.state == api.Gone {
 		return s.Status(), nil
@@ -94,7 +90,7 @@ func (s *Supervisor) afterEnd(c *call, err *api.Error) (api.InstanceStatus, erro
 	return s.Status(), err
 }
 
-// take admits a call: it is refused, or its goal becomes what is wanted.
+// take refuses a call or makes its goal the wanted state.
 func (s *Supervisor) take(c *call) {
 	if err := s.check(c); err != nil {
 		c.answer <- err
@@ -115,10 +111,8 @@ func (s *Supervisor) take(c *call) {
 	}
 }
 
-// check refuses what may not be done, in this order: 1. anything after a stop;
-// 2. what is malformed; 3. what is older than what was seen; 4. a sleep that the
-// runtime can't do. It asks no clock: that a grant's time is over by ours says
-// nothing, and what has to be refused for safety has an older epoch.
+// check refuses: 1. anything after a stop; 2. malformed calls; 3. calls with an older epoch than one seen; 4. a sleep that the runtime
+// can't do. It does not compare a grant's expiry with our clock, which may be wrong: for safety an older epoch suffices.
 func (s *Supervisor) check(c *call) error {
 	switch {
 	case c.goal.state == api.Gone:
@@ -139,7 +133,7 @@ func (s *Supervisor) check(c *call) error {
 	return nil
 }
 
-// checkSidecarSleep refuses a sleep that only a stop of the process could be.
+// checkSidecarSleep refuses a sleep that would need the process to stop.
 func (s *Supervisor) checkSidecarSleep(level api.Level) error {
 	switch traits := s.cfg.Runtime.Traits(); {
 	case !traits.Sleeps:
@@ -198,7 +192,7 @@ func (s *Supervisor) takeStop(c *call) {
 	s.callers.add(c)
 }
 
-// left forgets a caller. A drain that nobody waits for any more is given up.
+// left forgets a caller. A drain is given up if no other caller waits for it.
 func (s *Supervisor) left(c *call) {
 	s.callers.remove(c)
 	if s.want.state == api.Asleep && (s.phase == awake || s.phase == draining) && !s.callers.want(api.Asleep) {

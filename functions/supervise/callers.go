@@ -9,7 +9,7 @@ import (
 // callers are the calls of the control plane that wait for their goal.
 type callers struct {
 	calls   chan *call // from callers to the owner; unbuffered; never closed
-	leaves  chan *call // from callers who stop waiting; unbuffered; never closed
+	leaves  chan *call // from callers that stop waiting; unbuffered; never closed
 	waiting []*call
 }
 
@@ -21,12 +21,10 @@ func (w *callers) remove(c *call) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(o *call) bool { return o == c })
 }
 
-// want says whether one waits for a state.
 func (w *callers) want(state api.State) bool {
 	return slices.ContainsFunc(w.waiting, func(c *call) bool { return c.goal.state == state })
 }
 
-// answer answers all who wait for a state.
 func (w *callers) answer(state api.State, err error) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool {
 		if c.goal.state != state {
@@ -37,8 +35,7 @@ func (w *callers) answer(state api.State, err error) {
 	})
 }
 
-// settle answers those whose goal is reached, and those whose goal can't be
-// reached any more because what is wanted is reached and is something else.
+// settle answers the calls whose goal is reached, and, once the wanted state is reached, those whose goal it does not fulfil.
 func (w *callers) settle(is, wanted goal) {
 	final := is.reaches(wanted)
 	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool {
@@ -54,7 +51,7 @@ func (w *callers) settle(is, wanted goal) {
 	})
 }
 
-// reaches says whether a runtime that is at g is where wanted has it: a deeper sleep is a sleep too.
+// reaches reports whether g fulfils wanted: a deeper sleep fulfils a lighter one.
 func (g goal) reaches(wanted goal) bool {
 	return g.state == wanted.state && (g.state != api.Asleep || g.level >= wanted.level)
 }

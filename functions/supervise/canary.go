@@ -10,42 +10,33 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// The canary is a fixed prompt that a healthy model answers the same before and
-// after a sleep. Weights that did not come back as they were make a server that
-// answers quickly, with status 200, and in nonsense: no probe sees that.
+// The canary is a fixed prompt that a healthy model answers the same before and after a sleep. With damaged weights a server answers
+// nonsense quickly and with status 200, which no other probe detects.
 //
-//  1. Before the first sleep of a process, when nothing runs any more, the
-//     runtime is asked twice. Where it answers differently it is not
-//     deterministic, and nothing is ever compared; there is a line in the log.
-//  2. A wake ends with the canary: it is the probe, so it costs no call. A request
-//     that came behind the wake may run beside it, speculatively: its answer is kept back until
-//     the canary's is there. Where that is different, what ran speculatively is cut off and goes
-//     back to where it came from, and the canary is asked once more, alone.
-//  3. Where it stays different, the weights are read anew, in place if the runtime
-//     can; where that does not help, the wake has failed and the runtime is started
-//     again. Who waits for it waits on: it is never awake before.
-//  4. Adapters that were loaded before the sleep are asked too, when they have been restored: a server can lose one and answer
-//     for it with the model itself. That they differ has the same consequences, and nobody gets in before.
-//  5. A fresh start has read the weights anew: what is known is forgotten. A
-//     sidecar, whose start is not ours, is judged by what it said before, until
-//     it is seen to have gone.
+//  1. Before the first sleep of a process, without requests, the runtime is asked twice. If the answers differ it is not
+//     deterministic; that is logged, and nothing is ever compared.
+//  2. A wake ends with the canary, which is also its probe. A request that came with the wake may run beside it, speculatively: its
+//     answer is held back. If the canary's differs, such requests go back to their senders, and it is asked once more, alone.
+//  3. If it differs again, the weights are reloaded, in place if possible, else by a restart. Until then it is not awake.
+//  4. Adapters loaded before the sleep are asked too, once restored: a server can lose one and answer with the base model. A
+//     difference has the same consequences.
+//  5. A fresh start discards the known answers. A sidecar's, whose start is not ours, are kept until it was seen to have gone.
 
-// canaryTimeout bounds the canary before a sleep.
 const canaryTimeout = 10 * time.Second
 
-// errChanged is the outcome of a wake after which the runtime answers otherwise.
+// errChanged is the outcome of a wake after which the runtime answers differently.
 var errChanged = errors.New("the model does not answer as it did before it slept")
 
-// adapter is one that the runtime has loaded. Another of its name is known since another time.
+// adapter is a loaded adapter. since tells it from an earlier one of the same name.
 type adapter struct {
 	name  api.ModelName
 	since time.Time
 }
 
-// answers are what adapters should answer; nil: not asked yet.
+// answers are the expected answers of adapters; nil: not asked yet.
 type answers map[adapter]*runtime.Answer
 
-// learnAll asks for what is compared after the sleep and is not known yet. Where the model itself is not compared its adapters are not.
+// learnAll asks for the expected answers that are not known yet. If the model itself is not compared, its adapters are not either.
 func (s *Supervisor) learnAll(ctx context.Context, op *operation, launch runtime.Launch) {
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -65,7 +56,7 @@ func (s *Supervisor) learnAll(ctx context.Context, op *operation, launch runtime
 	}
 }
 
-// learn asks the model, or one of its adapters; nil: the next sleep asks again.
+// learn asks the model, or one of its adapters. It returns nil if the next sleep must ask again.
 func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch, adapter api.ModelName) *runtime.Answer {
 	answer, err := s.cfg.Runtime.Canary(ctx, launch.Endpoint, adapter)
 	if err == nil && answer.Known() {
@@ -83,7 +74,7 @@ func (s *Supervisor) learn(ctx context.Context, launch runtime.Launch, adapter a
 	return &answer
 }
 
-// compareAdapters says whether the adapters that are loaded, and were before, answer the canary as they did.
+// compareAdapters reports an error if an adapter that was loaded before, and still is, answers the canary differently.
 func (s *Supervisor) compareAdapters(ctx context.Context, op *operation, launch runtime.Launch) error {
 	loaded := s.cfg.Adapters()
 	for a, want := range op.adapters {
@@ -101,8 +92,8 @@ func (s *Supervisor) compareAdapters(ctx context.Context, op *operation, launch 
 	return nil
 }
 
-// compare says whether the model, or one of its adapters, answers the canary as it should; got is what it
-// has just answered.
+// compare asks the canary once more if got, the last answer, is not the wanted one. If the second answer differs too, it reloads the
+// weights, and returns an error unless that helps.
 func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.Launch, adapter api.ModelName, want *runtime.Answer, got runtime.Answer) error {
 	if want == nil || !want.Known() || !got.Known() || want.Agrees(got) {
 		return nil
@@ -131,9 +122,8 @@ func (s *Supervisor) compare(ctx context.Context, op *operation, launch runtime.
 	return changed
 }
 
-// awaitSuspect waits for a sidecar that answered otherwise after its sleep: until
-// it answers as before, or has been started again, which is seen by nobody
-// listening for a moment.
+// awaitSuspect waits for a sidecar that answered differently after its sleep, until it answers as before or has restarted. A refused
+// connection shows the restart.
 func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch runtime.Launch) error {
 	if err := s.cfg.Runtime.Probe(ctx, launch.Endpoint); refusedConnection(err) {
 		op.canary, op.adapters = nil, nil
@@ -151,18 +141,18 @@ func (s *Supervisor) awaitSuspect(ctx context.Context, op *operation, launch run
 	return err
 }
 
-// canary is what is known of a runtime's answer.
+// canary is the knowledge of a runtime's expected answers.
 type canary struct {
-	answer     *runtime.Answer // what the runtime should answer after a sleep; nil: not asked yet, unknown: nothing is compared
+	answer     *runtime.Answer // after a sleep; nil: not asked yet, unknown: nothing is compared
 	adapters   answers         // the same for adapters
-	mismatches int             // wakes after which it did not
-	suspect    bool            // a sidecar that did not: the canary decides whether it is awake
+	mismatches int             // wakes with a different answer
+	suspect    bool            // a sidecar with a different answer: the canary decides whether it is awake
 }
 
-// forget forgets the answer: the weights are read anew.
+// forget discards the answers: the weights are loaded again.
 func (c *canary) forget() { c.answer, c.adapters = nil, nil }
 
-// judged notes what an operation has found out.
+// judged records the findings of an operation.
 func (c *canary) judged(op *operation, sidecar bool, err error) {
 	c.answer, c.adapters = op.canary, op.adapters
 	if op.mismatch && op.kind == opWake {

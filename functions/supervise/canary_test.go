@@ -31,7 +31,7 @@ func TestCanaryAgrees(t *testing.T) {
 	}, canary)
 }
 
-// Weights that did not come back: the wake goes on by a fresh start, which forgets.
+// Damaged weights: the wake continues with a fresh start, which discards the known answers.
 func TestCanaryDiffers(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -54,7 +54,7 @@ func TestCanaryDiffers(t *testing.T) {
 	}, canary)
 }
 
-// Who can read its weights in place is not started again where that helps.
+// A runtime that can reload its weights in place is not restarted if that helps.
 func TestCanaryReloads(t *testing.T) {
 	w := &world{traits: inPlace, reloads: true, rise: second, answers: []string{"good", "good", "!!", "!!", "good"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -75,7 +75,7 @@ func TestCanaryReloads(t *testing.T) {
 	}, canary)
 }
 
-// An adapter that a wake has lost is not served: its own answers are compared too, all that were loaded before the sleep.
+// An adapter that a wake has lost is not served: the answers of all adapters that were loaded before the sleep are compared too.
 func TestCanaryOfAdapters(t *testing.T) {
 	for name, tt := range map[string]struct {
 		says       []string // of the adapter b: twice before the first sleep, then after it
@@ -106,13 +106,13 @@ func TestCanaryOfAdapters(t *testing.T) {
 	}
 }
 
-// What an adapter of the same name said that is not there any more counts for nothing, and what it says is known after the next sleep only.
+// The answer of a removed adapter does not count for a new one of the same name, whose answer is learnt at the next sleep.
 func TestCanaryOfAnotherAdapter(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, adapters: map[api.ModelName][]string{"b": {"b", "b", "other"}}}
 	var since atomic.Int64
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
-		since.Store(1) // registered anew while it sleeps
+		since.Store(1) // registered again while it sleeps
 		wantCode(t, "wake", wake(s, 3), "")
 		wantCalls(t, w, "start 100", "canary", "canary", "canary of b", "canary of b", "sleep 1", "wake from 1")
 		wantCode(t, "sleep", sleep(s, 4, 1, 0), "")
@@ -129,7 +129,7 @@ func TestCanaryOfAnotherAdapter(t *testing.T) {
 	})
 }
 
-// Who waits at the gate for the wake gets to no model that has not answered the canary as before.
+// Requests that wait for the wake are not admitted before the model has answered the canary as before.
 func TestNobodyGetsInBeforeTheCanary(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -156,7 +156,7 @@ func TestCanaryDiffersOnce(t *testing.T) {
 	}, canary)
 }
 
-// Whoever answered wrongly, and then says nothing to the canary, has not shown that it is well.
+// A runtime that answered wrongly and then does not answer has not shown that it is well.
 func TestCanaryDiffersAndIsSilent(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", ""}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -169,7 +169,7 @@ func TestCanaryDiffersAndIsSilent(t *testing.T) {
 	}, canary)
 }
 
-// A model that answers differently anyway is not judged by it, nor is one that did not answer.
+// A model that is not deterministic is not judged, nor is one that did not answer.
 func TestCanaryNotDeterministic(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"a", "b", "c"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -187,7 +187,7 @@ func TestCanaryNotDeterministic(t *testing.T) {
 	}, canary)
 }
 
-// A sleeper that can't be asked is not asked when it goes deeper.
+// A sleeping runtime can't answer, so it is not asked when its sleep deepens.
 func TestCanaryDeeper(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, canaryErr: errors.New("no")}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -197,7 +197,7 @@ func TestCanaryDeeper(t *testing.T) {
 	}, canary)
 }
 
-// Who adopts a sleeper knows what it should answer.
+// A supervisor that adopts a sleeping runtime knows the expected answer.
 func TestCanaryIsLeft(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!"}, canary: true}
 	succeed(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -211,8 +211,7 @@ func TestCanaryIsLeft(t *testing.T) {
 	})
 }
 
-// A sidecar is not ours to start again: it is not awake before it answers as it did,
-// or has gone.
+// We can't restart a sidecar: it counts as awake only after it answers as before, or has restarted.
 func TestCanaryOfASidecar(t *testing.T) {
 	w := &world{attach: true, traits: inPlace, answers: []string{"good", "good", "!!"}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// coming is the start or wake under way, and the steps of the last one that came up.
+// coming is the start or wake under way, and the steps of the last successful one.
 type coming struct {
 	since   time.Time        // when it began
 	startup *runtime.Startup // nil: none is under way
@@ -16,20 +16,20 @@ type coming struct {
 	span    string // of the trace that the steps belong to
 }
 
-// causedBy notes the trace of a wake that came before there was a start.
+// causedBy records the trace of a wake that came before a start.
 func (c *coming) causedBy(t api.Trace) {
 	if c.startup == nil && !t.Zero() {
 		c.trace = t
 	}
 }
 
-// begin begins a start or wake, or a part of one that takes its own time, by its first step.
+// begin begins a start or wake, or a part of one with its own time, by its first step.
 func (c *coming) begin(step string) {
 	c.since = time.Now()
 	c.step(step)
 }
 
-// step begins a step. Where a start follows a fetch, it goes on with what the fetch began.
+// step begins a step. A start after a fetch continues the fetch's record.
 func (c *coming) step(step string) {
 	if c.startup == nil {
 		c.startup = runtime.NewStartup()
@@ -37,10 +37,10 @@ func (c *coming) step(step string) {
 	c.startup.Step(step)
 }
 
-// failed ends it: the steps of a failure are told to nobody.
+// failed ends it without a record.
 func (c *coming) failed() { c.startup = nil }
 
-// cameUp ends it. What comes up after this comes up for another reason.
+// cameUp ends it successfully, and clears its trace.
 func (c *coming) cameUp() {
 	c.steps, c.span = nil, ""
 	if c.startup != nil {

@@ -6,16 +6,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// unknownWait is what a client is told to wait for a start that was never measured.
+// unknownWait is the Retry-After for a start that was never measured.
 const unknownWait = 10 * time.Second
 
-// expected is when the gate will be open, as far as past starts and wakes say:
+// expected returns when the gate will be open, estimated from past starts and wakes:
 //
-//  1. starting: what the last start, or wake, took, from the beginning of this one;
-//  2. unhealthy: a start from the next try on; where no try is set, a start from
-//     the moment that somebody asks for it;
-//  3. asleep: a wake;
-//  4. draining towards a sleep: the sleep and a wake; towards the end: never.
+//  1. starting: the time of the last start, or wake, counted from the beginning of this one;
+//  2. unhealthy: the time of a start, from the next attempt; without a planned one, from
+//     the moment that a caller asks for it;
+//  3. asleep: the time of a wake;
+//  4. draining towards a sleep: the time of the sleep and a wake; towards the end: never.
 func (s *Supervisor) expected(state api.State) reopening {
 	load, wake := s.took.load, s.took.toWake()
 	switch state {
@@ -38,7 +38,7 @@ func (s *Supervisor) expected(state api.State) reopening {
 		return reopening{after: orUnknown(wake)}
 	case api.Draining: // 4.
 		if s.leaving {
-			return reopening{after: time.Second} // somebody else goes on
+			return reopening{after: time.Second} // another worker takes over
 		}
 		if s.want.state == api.Asleep {
 			return reopening{after: s.took.sleep + orUnknown(wake)}
@@ -54,8 +54,7 @@ func orUnknown(d time.Duration) time.Duration {
 	return d
 }
 
-// expectedFetching is when the gate will be open if the model goes on to come as
-// fast as its first share did.
+// expectedFetching returns when the gate will be open if the model continues to arrive at its present rate.
 func (s *Supervisor) expectedFetching(share float64, now time.Time) reopening {
 	rest := unknownWait
 	if share > 0 {

@@ -15,10 +15,9 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// messageTail is how many lines of output are in a message.
 const messageTail = 5
 
-// explain adds the last lines of output.
+// explain appends the last lines of output.
 func (s *Supervisor) explain(reason string) string {
 	if tail := s.cfg.Log.Message(messageTail); tail != "" {
 		return reason + "; its last output:\n" + tail
@@ -26,7 +25,7 @@ func (s *Supervisor) explain(reason string) string {
 	return reason
 }
 
-// adviseStart says what to do about a program that can't be executed.
+// adviseStart adds advice to the error of a program that can't be executed.
 func adviseStart(err error) string {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -37,13 +36,12 @@ func adviseStart(err error) string {
 	return err.Error()
 }
 
-// lasting says whether a program could not be executed for what another try does not change.
+// lasting reports whether another try to execute a program would fail the same way.
 func lasting(err error) bool {
 	return runtime.Permanent(err) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)
 }
 
-// hearOut waits for what a runtime says in its log of a failure that lasts: its answer may come before that, but
-// not by much.
+// hearOut waits briefly for the runtime to log a permanent failure: its answer may come before the log line.
 func (s *Supervisor) hearOut(ctx context.Context) {
 	for pause := time.Millisecond; pause < 200*time.Millisecond && runtime.Hopeless(s.cfg.Log.Message(math.MaxInt)) == ""; pause *= 2 {
 		select {
@@ -54,12 +52,12 @@ func (s *Supervisor) hearOut(ctx context.Context) {
 	}
 }
 
-// neverHad says whether a server that answered, to the end of the time for its start, knew none of the paths that it was
-// probed at: another start ends the same way.
+// neverHad reports whether a server answered until the start timed out, but knew none of the probed paths: another start would end the
+// same way.
 func neverHad(err error) bool { return errors.Is(err, errTimeout) && runtime.Missing(err) }
 
-// because says why a runtime that lives did not start: what to do where that took too long, and what its log says
-// of a model that it can't use, for its answer need not.
+// because explains why a running runtime did not start. It adds advice after a timeout, and the log's words about an unusable model,
+// which the server's answer may lack.
 func (s *Supervisor) because(err error) string {
 	reason := err.Error()
 	switch {
@@ -77,15 +75,14 @@ func (s *Supervisor) because(err error) string {
 	return reason
 }
 
-// exitModel is how a server ends that can't use its model: so it does the next time.
+// exitModel is the status of a server that can't use its model: it would fail again.
 var exitModel = fmt.Sprintf("exit status %d", api.ExitModel)
 
-// exitShell are how a shell ends that can't execute a program, or does not find it.
+// exitShell are the statuses of a shell that can't execute a program, or does not find it.
 var exitShell = []string{"exit status 126", "exit status 127"}
 
-// adviseExit says what to do about a runtime that ended before it generated a
-// token, and whether another start ends the same way. What most of them say on a port
-// that is taken, they have from the system.
+// adviseExit returns advice for a runtime that ended before its first token, and reports whether another start would end the same way.
+// Most runtimes print the system's own text for a port that is taken.
 func adviseExit(output, status string) (advice string, hopeless bool) {
 	advice = "check its command, its options and the model"
 	said := runtime.Hopeless(output)

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// missing is how a probe fails at a server that has none of OpenAI's paths.
+// missing returns a probe's error at a server that has none of OpenAI's paths.
 func missing(t *testing.T) error {
 	s := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(s.Close)
@@ -35,7 +35,7 @@ type hopelessError struct{}
 func (*hopelessError) Error() string   { return "no such architecture" }
 func (*hopelessError) Permanent() bool { return true }
 
-// What goes wrong with a start is told with what to change.
+// Failures of a start come with advice.
 func TestFailedStartsAdvise(t *testing.T) {
 	for name, tt := range map[string]struct {
 		w      *world

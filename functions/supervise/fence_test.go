@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// TestFence: what is on its way is worthless, what is under way goes on, and nothing else changes.
+// TestFence: calls on their way become invalid, operations under way continue, and nothing else changes.
 func TestFence(t *testing.T) {
 	w := &world{traits: inPlace}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -29,7 +29,7 @@ func TestFence(t *testing.T) {
 		wantCode(t, "fence 8", fence(8), "")
 		wantCode(t, "wake 7", wake(s, 7), api.CodeStaleEpoch)
 		wantCode(t, "fence 7", fence(7), api.CodeStaleEpoch)
-		// Another machine's clock: only the epoch counts.
+		// A grant's expiry is another machine's time: only the epoch counts.
 		if _, err := s.Wake(t.Context(), api.Grant{Epoch: 8, Expires: time.Now().Add(-second)}); err != nil {
 			t.Errorf("a grant that is over by this machine's clock: %v", err)
 		}

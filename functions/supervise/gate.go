@@ -10,43 +10,41 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Gate counts the requests in the runtime and lets new ones in only while it is
-// awake and has room. It is safe for many goroutines and never blocks.
+// Gate counts the requests in the runtime and admits new ones only while it is awake and has room. It is safe for many goroutines. Only
+// EnterBehind blocks.
 type Gate struct {
 	limit int
 
 	moved atomic.Uint64 // parts of answers that came from the runtime
-	// lost gets a word where a request could not connect; sent to by Unreachable,
-	// one place: many such requests are one reason to look.
+	// lost is signalled by Unreachable when a request could not connect. It has room for one: many such requests cause one check.
 	lost chan struct{}
-	// busy gets a word where a request enters and no other is in; one place: who reads
-	// it looks how it is then.
+	// busy is signalled when a request enters an empty runtime. It has room for one: the reader looks at the present state.
 	busy chan struct{}
 
-	mu         sync.Mutex  // guards what follows
+	mu         sync.Mutex  // guards the fields below
 	base       string      // URL of the runtime; empty while closed
 	last       string      // URL of the runtime that the requests are in
 	refusal    *api.Error  // why it is closed
 	back       reopening   // when it is expected to be open again
-	validation *validation // lets in who came behind a wake; nil: nobody
+	validation *validation // admits requests that came with a wake; nil: none
 	running    int
-	movables   int  // of these, requests that can go on elsewhere
+	movables   int  // how many of these can move to another instance
 	moving     bool // they are being ended for that
 	entered    uint64
-	unready    *api.Error    // why an open gate lets in probes only; nil: it lets in requests
+	unready    *api.Error    // why an open gate admits only probes; nil: it admits requests
 	turned     chan struct{} // closed when it is next opened or shut; nil while nobody waits for it
 	idle       chan struct{} // closed by the last to leave once the gate is closed; nil while it is open
-	settled    chan struct{} // closed when all that run can go on elsewhere; nil while nobody waits for it
+	settled    chan struct{} // closed when all running requests can move; nil while nobody waits for it
 }
 
-// reopening is when a closed gate is expected to be open: after the time from
-// at, or from now where at is zero. The zero value: nobody knows, or never.
+// reopening is when a closed gate is expected to be open: the time after at, or after now if at is zero. The zero value: unknown, or
+// never.
 type reopening struct {
 	at    time.Time
 	after time.Duration
 }
 
-// fromNow is what a client is told to wait: at least a second, 0 for never.
+// fromNow returns the client's Retry-After: at least a second, or 0 for never.
 func (r reopening) fromNow() time.Duration {
 	if r == (reopening{}) {
 		return 0
@@ -58,7 +56,7 @@ func (r reopening) fromNow() time.Duration {
 	return max(wait, time.Second)
 }
 
-// newGate makes a closed gate for limit requests at once.
+// newGate returns a closed gate for limit requests at once.
 func newGate(limit int) *Gate {
 	g := &Gate{
 		limit: limit, lost: make(chan struct{}, 1), busy: make(chan struct{}, 1), idle: make(chan struct{}),
@@ -68,30 +66,29 @@ func newGate(limit int) *Gate {
 	return g
 }
 
-// Enter takes a place and returns the runtime's base URL; the caller calls Leave
-// when its request has ended. A refusal (503) says that the request was not and
-// will not be given to the runtime, and when another try is worth it.
+// Enter takes a slot and returns the runtime's base URL; the caller calls Leave when its request has ended. A refusal (503) says that
+// the runtime will never see the request, and when to retry.
 func (g *Gate) Enter() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.enter(g.base)
 }
 
-// EnterProbe is Enter for a probe: it gets into a runtime that is not ready for requests too.
+// EnterProbe is Enter for a probe, which is also admitted while the runtime is not ready for requests.
 func (g *Gate) EnterProbe() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.takePlace(g.base)
 }
 
-// setReady lets requests in again, or says why they are refused although the runtime runs.
+// setReady admits requests again, or sets why they are refused although the runtime runs.
 func (g *Gate) setReady(unready *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unready = unready
 }
 
-// enter takes a place in the runtime at base; empty: there is none. g.mu is held.
+// enter takes a slot in the runtime at base; empty: there is none. g.mu is held.
 func (g *Gate) enter(base string) (string, *api.Error) {
 	if base != "" && g.unready != nil {
 		return "", g.unready
@@ -99,7 +96,7 @@ func (g *Gate) enter(base string) (string, *api.Error) {
 	return g.takePlace(base)
 }
 
-// takePlace is enter whether the runtime is ready or not. g.mu is held.
+// takePlace is enter, whether the runtime is ready or not. g.mu is held.
 func (g *Gate) takePlace(base string) (string, *api.Error) {
 	switch {
 	case base == "":
@@ -117,13 +114,12 @@ func (g *Gate) takePlace(base string) (string, *api.Error) {
 	return base, nil
 }
 
-// EnterBehind is Enter for a request that came behind the call that wakes the runtime: it
-// waits, for limit at most, while the gate is shut because the instance sleeps or comes up.
+// EnterBehind is Enter for a request that came with the call that wakes the runtime. It waits for at most limit while the gate is shut
+// because the instance sleeps or starts.
 //
-// Where the runtime is awake and has not shown yet that it is what it was, the request gets
-// in speculatively: validated is not nil, and returns when that is known or inside has ended. What the runtime
-// answers until then is nobody's; where validated returns a refusal it is thrown away, and
-// inside, the context in which the runtime is asked, is over.
+// If the runtime is awake but not validated, the request enters speculatively. Then validated is not nil; it blocks until the outcome is
+// known or inside has ended. Until then the answer must be held back. If validated returns a refusal the answer is thrown away, and
+// inside, the context for the runtime's request, is cancelled.
 func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	waiting, done := context.WithTimeout(ctx, limit)
 	defer done()
@@ -146,7 +142,7 @@ func (g *Gate) EnterBehind(ctx context.Context, limit time.Duration) (base strin
 	}
 }
 
-// enterBehind takes the place, speculatively where that is how it is. g.mu is held.
+// enterBehind takes the slot, speculatively during a validation. g.mu is held.
 func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Context, validated func() *api.Error, refused *api.Error) {
 	t := g.validation
 	if t == nil {
@@ -157,14 +153,14 @@ func (g *Gate) enterBehind(ctx context.Context) (base string, inside context.Con
 		return "", ctx, nil, refused
 	}
 	if g.running == 1 {
-		g.idle = make(chan struct{}) // that of the shut gate is closed
+		g.idle = make(chan struct{}) // the shut gate's is closed
 	}
 	inside, cut := context.WithCancelCause(ctx)
 	t.cuts = append(t.cuts, cut)
 	return base, inside, func() *api.Error { return t.validated(inside) }, nil
 }
 
-// turn wakes those who wait for it. g.mu is held.
+// turn wakes the waiters for the next opening or shutting. g.mu is held.
 func (g *Gate) turn() {
 	if g.turned != nil {
 		close(g.turned)
@@ -172,8 +168,8 @@ func (g *Gate) turn() {
 	}
 }
 
-// Inside returns the runtime's base URL for a call on behalf of a request that has
-// entered: it takes no place, and a gate that was shut since lets it through.
+// Inside returns the runtime's base URL for a call on behalf of a request that has entered. It takes no slot, and a gate that was shut
+// meanwhile lets it through.
 func (g *Gate) Inside() (base string, refused *api.Error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,8 +179,7 @@ func (g *Gate) Inside() (base string, refused *api.Error) {
 	return g.last, nil
 }
 
-// Refusal is what a request would be told now; nil while the gate is open,
-// however many requests run.
+// Refusal returns the refusal that a request would get now, or nil while the gate is open, however many requests run.
 func (g *Gate) Refusal() *api.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,7 +196,7 @@ func (g *Gate) refused() *api.Error {
 	return g.refusal
 }
 
-// Leave gives the place back.
+// Leave gives the slot back.
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,7 +209,7 @@ func (g *Gate) Leave() {
 	g.settle()
 }
 
-// Movable says of a request that has entered whether it can go on at another instance. A caller that has said true says false before Leave.
+// Movable says whether a request that has entered can move to another instance. A caller that has said true says false before Leave.
 func (g *Gate) Movable(is bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -226,14 +221,14 @@ func (g *Gate) Movable(is bool) {
 	g.settle()
 }
 
-// Moving says whether the requests that can go on elsewhere are being ended for that.
+// Moving reports whether the movable requests are being ended so that they move.
 func (g *Gate) Moving() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.moving
 }
 
-// settle tells who waits that all can go on elsewhere. g.mu is held.
+// settle wakes the waiter once all requests can move. g.mu is held.
 func (g *Gate) settle() {
 	if g.settled != nil && g.running <= g.movables {
 		close(g.settled)
@@ -241,7 +236,7 @@ func (g *Gate) settle() {
 	}
 }
 
-// movable is closed once all requests in a gate that is shut can go on elsewhere. It may not be so any more when that is seen.
+// movable returns a channel that is closed once all requests in a shut gate can move. A later change may make that untrue again.
 func (g *Gate) movable() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -254,7 +249,7 @@ func (g *Gate) movable() <-chan struct{} {
 	return settled
 }
 
-// move says that the requests in a gate that is shut are ended, so that they go on elsewhere; not where one can't.
+// move marks the requests in a shut gate as being ended so that they move, unless one can't. moved reports whether it did.
 func (g *Gate) move() (running int, moved bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -265,8 +260,8 @@ func (g *Gate) move() (running int, moved bool) {
 // Moved says that the runtime has sent a part of an answer: it does not hang.
 func (g *Gate) Moved() { g.moved.Add(1) }
 
-// Unreachable says that a request that had entered got no connection to the
-// runtime, or was told that it ends: the supervisor looks at its health at once.
+// Unreachable says that an admitted request got no connection to the runtime, or was told that the runtime ends. The supervisor checks
+// its health at once.
 func (g *Gate) Unreachable() {
 	select {
 	case g.lost <- struct{}{}:
@@ -274,17 +269,16 @@ func (g *Gate) Unreachable() {
 	}
 }
 
-// Busy gets a word when a request enters and no other is in. It is for one reader.
+// Busy is signalled when a request enters an empty runtime. It is for one reader.
 func (g *Gate) Busy() <-chan struct{} { return g.busy }
 
-// Running is the number of places taken, and entered how many ever were.
+// Running returns the number of slots in use, and how many requests have ever entered.
 func (g *Gate) Running() (running int, entered uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.running, g.entered
 }
 
-// traffic is what a gate has seen.
 type traffic struct {
 	running        int
 	entered, moved uint64
@@ -296,7 +290,6 @@ func (g *Gate) traffic() traffic {
 	return traffic{g.running, g.entered, g.moved.Load()}
 }
 
-// open lets requests in, to the runtime at e.
 func (g *Gate) open(e api.Endpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -306,9 +299,8 @@ func (g *Gate) open(e api.Endpoint) {
 	g.turn()
 }
 
-// shut lets none in from now on and says why, and until when; for any reason but
-// that the instance comes up, that ends a validation with a refusal too. The channel is
-// closed once all that are in have left.
+// shut admits no more requests, and sets the refusal and when it ends. Unless the instance is starting, a validation ends with that
+// refusal too. The channel is closed once all admitted requests have left.
 func (g *Gate) shut(why *api.Error, back reopening) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -333,8 +325,8 @@ func (g *Gate) expect(back reopening) {
 	g.back = back
 }
 
-// refusal is what a request is told in a state that takes none; failed says that the runtime has failed
-// before. Why it has is for its operator: the status says it.
+// refusal returns the error for a request in a state that admits none; failed: the runtime has failed before. The reason of the failure
+// is for the operator, in the status.
 func refusal(state api.State, failed bool) *api.Error {
 	code, text := api.CodeLoading, "the instance is starting"
 	switch state {

@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// A call on behalf of a request that is in gets through while the gate drains.
+// A call on behalf of an admitted request gets through while the gate drains.
 func TestInside(t *testing.T) {
 	g := newGate(1)
 	if _, refused := g.Inside(); refused == nil {
@@ -28,7 +28,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// Who awaits an open gate waits while it is shut by a sleep or a start, and for nothing else.
+// EnterBehind waits only while the gate is shut by a sleep or a start.
 func TestEnterBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(1)

@@ -13,32 +13,31 @@ import (
 )
 
 const (
-	// pulseTimeout bounds what is asked beside a probe.
+	// pulseTimeout bounds the measurements beside a probe.
 	pulseTimeout = 2 * time.Second
-	// busyShare is the share of one processor from which on a runtime computes.
+	// busyShare is the share of one processor above which a runtime counts as computing.
 	busyShare = 0.1
-	// A runtime that computes, but gives no other sign of life, is believed for that
-	// many probes in a row: less long where it counts its tokens and counts none, or has no requests.
+	// patience is how many failed probes in a row are tolerated while a runtime computes without other signs of life; patienceCounted
+	// applies if its token counter stands still, or if it has no requests.
 	patience, patienceCounted = 10, 3
-	// readyEvery is the longest time between probes of a runtime whose probe says whether it is ready for requests, and
-	// unreadyAfter how many failures in a row say that it is not, as for Kubernetes by default. After one the next comes soon.
+	// readyEvery is the longest time between probes of a runtime whose probe reports readiness, and unreadyEvery that after a failure.
+	// unreadyAfter failures in a row mean not ready, as is Kubernetes' default.
 	readyEvery, unreadyEvery, unreadyAfter = 10 * time.Second, time.Second, 3
-	// idlePatience is for one that has no requests and does not compute either.
+	// idlePatience is for a runtime that has no requests and does not compute either.
 	idlePatience = 2
 )
 
-// errMoves is the outcome of a probe that had no answer while other requests had.
+// errMoves is the outcome of a probe without an answer while the token counter advanced.
 var errMoves = errors.New("the runtime counts tokens")
 
-// health is what the last checks of a runtime's traffic have shown.
+// health is the result of the last checks of a runtime's traffic.
 type health struct {
 	probeAt time.Time // of the next check; zero: none
 	last    traffic   // at the last check
-	silent  int       // probes in a row that were not answered
-	unready int       // probes in a row that said that it is not ready
+	silent  int       // probes in a row without an answer
+	unready int       // probes in a row that reported not ready
 }
 
-// awoke begins anew with a runtime that generates.
 func (h *health) awoke(interval time.Duration, seen traffic) {
 	*h = health{last: seen}
 	if interval > 0 {
@@ -46,10 +45,9 @@ func (h *health) awoke(interval time.Duration, seen traffic) {
 	}
 }
 
-// putOff sets the time of the next check.
 func (h *health) putOff(interval time.Duration) { h.probeAt = time.Now().Add(interval) }
 
-// moves checks again, and says whether a part of an answer came since the last check, or requests run that did not then.
+// moves records the traffic, and reports whether a part of an answer came since the last check, or requests run now and none did then.
 func (h *health) moves(seen traffic) bool {
 	last := h.last
 	h.last = seen
@@ -60,10 +58,14 @@ func (h *health) moves(seen traffic) bool {
 	return false
 }
 
-// judge takes the outcome of a probe, and says why the runtime has failed; empty: it has not, as far as is known:
-// 1. it answers or something moved, or nobody cares any more; 2. nobody listens at its endpoint, or it is about to end; 3. an idle runtime refuses, for which there is no
-// excuse; 4. requests came meanwhile, the next check tells; 5. it refused, and does not hang; 6. its own requests or other
-// programs have the processors, which is believed for a while.
+// judge takes the outcome of a probe and returns why the runtime has failed; empty: it has not, as far as is known.
+//
+//  1. It answers, something moved, or the outcome no longer matters.
+//  2. Nobody listens at its endpoint, or it is about to end.
+//  3. An idle runtime refuses the probe, which nothing excuses.
+//  4. Requests came meanwhile: the next check decides.
+//  5. It refused, so it does not hang.
+//  6. Its requests or other programs may occupy the processors, which is tolerated for a while.
 func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Config) (failure string) {
 	idle := !op.busy && now.running == 0 && now.entered == h.last.entered
 	switch {
@@ -92,8 +94,7 @@ func (h *health) judge(op *operation, r result, ended bool, now traffic, cfg *Co
 	return ""
 }
 
-// checkHealth looks whether the runtime may hang: where nothing moves it is sent a
-// probe, whether it is idle or owes answers.
+// checkHealth probes the runtime if it shows no progress, whether it is idle or owes answers.
 func (s *Supervisor) checkHealth() {
 	s.health.putOff(s.probeEvery())
 	if !s.health.moves(s.gate.traffic()) || s.cfg.Runtime.Traits().Readiness {
@@ -101,7 +102,7 @@ func (s *Supervisor) checkHealth() {
 	}
 }
 
-// probeEvery is the time between two looks at the runtime's health; 0 or less: nobody looks.
+// probeEvery returns the time between two health checks; 0 or less: none.
 func (s *Supervisor) probeEvery() time.Duration {
 	switch every := s.cfg.ProbeInterval; {
 	case !s.cfg.Runtime.Traits().Readiness:
@@ -113,7 +114,7 @@ func (s *Supervisor) probeEvery() time.Duration {
 	}
 }
 
-// checkNow is checkHealth for the word that a request could not connect.
+// checkNow is checkHealth at once, after a request could not connect.
 func (s *Supervisor) checkNow() {
 	if s.phase == awake && s.op == nil && s.cfg.ProbeInterval > 0 {
 		s.health.last = s.gate.traffic()
@@ -140,7 +141,7 @@ func (s *Supervisor) finishProbe(op *operation, r result) {
 	}
 }
 
-// readiness takes in whether the runtime is ready for requests. One that is not is left alone, and refuses them until it is.
+// readiness records whether the runtime is ready for requests. The gate refuses requests while it is not.
 func (s *Supervisor) readiness(failed error) {
 	was := s.health.unready >= unreadyAfter
 	s.health.unready++
@@ -158,8 +159,7 @@ func (s *Supervisor) readiness(failed error) {
 	}
 }
 
-// refusedConnection says that nobody listens. A connection that fails in another
-// way may be the fault of too many requests.
+// refusedConnection reports whether nobody listens. Other connection errors may come from too many requests.
 func refusedConnection(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)
 }
@@ -188,16 +188,16 @@ func (s *Supervisor) sendProbe(ctx context.Context, op *operation, child Child, 
 	return err
 }
 
-// pulse is what a runtime shows of its work beside its answers.
+// pulse is a runtime's progress beside its answers.
 type pulse struct {
 	counted bool
 	tokens  float64 // processed and generated since its start
 	timed   bool
-	cpu     time.Duration // that its processes have used
+	cpu     time.Duration // used by its processes
 	at      time.Time
 }
 
-// pulse takes it. count says that the runtime is asked what it has counted: one that is idle counts nothing.
+// pulse measures the progress. count also reads the token counters, which stand still in an idle runtime.
 func (s *Supervisor) pulse(ctx context.Context, count bool, child Child, launch runtime.Launch) pulse {
 	ctx, cancel := context.WithTimeout(ctx, pulseTimeout)
 	defer cancel()
@@ -215,7 +215,7 @@ func (s *Supervisor) pulse(ctx context.Context, count bool, child Child, launch 
 	return p
 }
 
-// measureBusy measures where requests may have changed something.
+// measureBusy measures the memory if requests may have changed it.
 func (s *Supervisor) measureBusy() {
 	running, entered := s.gate.Running()
 	if running > 0 || entered != s.health.last.entered || s.reports.read().Memory.Host == 0 {

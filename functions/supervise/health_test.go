@@ -14,14 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// Requests run, none moves, and a probe gets no answer either.
+// Requests run, none makes progress, and a probe gets no answer either.
 func TestHangsUnderLoad(t *testing.T) {
 	w := &world{}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		w.states()
 		_, _ = s.Gate().Enter()
 		w.set(func() { w.hangs = true })
-		time.Sleep(60 * second) // two looks: a request may be new at the first one
+		time.Sleep(60 * second) // two checks: a request may be new at the first one
 		wantStates(t, w, "awake")
 		time.Sleep(31 * second)
 		wantStates(t, w, "unhealthy "+comesUp)
@@ -30,7 +30,7 @@ func TestHangsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestNotReady: a readiness probe that fails after the start stops requests and nothing else, until it succeeds again.
+// TestNotReady: a readiness probe that fails after the start only stops requests, until it succeeds again.
 func TestNotReady(t *testing.T) {
 	w := &world{traits: runtime.Traits{Readiness: true}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -40,7 +40,7 @@ func TestNotReady(t *testing.T) {
 		if _, refused := s.Gate().Enter(); refused != nil {
 			t.Errorf("after one failure: %v", refused)
 		}
-		time.Sleep(2 * second) // three in a row, though a request runs and moves
+		time.Sleep(2 * second) // three in a row, though a request runs and makes progress
 		_, refused := s.Gate().Enter()
 		if wantCode(t, "a request", refused, api.CodeUnhealthy); refused.RetryAfter == 0 {
 			t.Error("nothing says when to come again")
@@ -80,7 +80,7 @@ func TestHangsUnderImpatientClients(t *testing.T) {
 	})
 }
 
-// A probe that waits behind requests which are answered says nothing.
+// A probe that waits behind answered requests proves nothing.
 func TestSaturatedIsNoHang(t *testing.T) {
 	w := &world{}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -89,7 +89,7 @@ func TestSaturatedIsNoHang(t *testing.T) {
 		_, _ = s.Gate().Enter()
 		_, _ = s.Gate().Enter()
 		for range 100 {
-			time.Sleep(50 * second) // longer than the interval, shorter than it and a probe
+			time.Sleep(50 * second) // longer than the interval, shorter than the interval plus a probe
 			s.Gate().Moved()
 		}
 		wantStates(t, w, "awake")
@@ -108,7 +108,7 @@ func (c counted) Signals(context.Context, api.Endpoint) (runtime.Signals, error)
 	return runtime.Signals{GeneratedTokens: c.tokens()}, nil
 }
 
-// An answer that is no stream has no parts: the runtime's own counters say that it moves.
+// An answer without a stream has no parts: the runtime's own counters show progress.
 func TestCountersProveLife(t *testing.T) {
 	w := &world{}
 	moves := true
@@ -145,7 +145,7 @@ var born = time.Now()
 
 func (computing) CPU() (time.Duration, error) { return time.Since(born), nil }
 
-// Where nothing counts, a process that computes is believed for a while.
+// Without counters, a process that computes is tolerated for a while.
 func TestComputingIsBelievedForAWhile(t *testing.T) {
 	w := &world{}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -167,8 +167,8 @@ func TestComputingIsBelievedForAWhile(t *testing.T) {
 	})
 }
 
-// TestIdleHang: one silent probe does not end a runtime that has nothing to do, two in a row do. One that computes all the same is
-// believed for longer: on a busy machine its probe may wait for a processor.
+// TestIdleHang: two unanswered probes in a row end an idle runtime, one does not. A runtime that computes is tolerated for longer: on a
+// busy machine its probe may wait for a processor.
 func TestIdleHang(t *testing.T) {
 	for _, computes := range []bool{false, true} {
 		w := &world{}
@@ -197,7 +197,7 @@ func TestIdleHang(t *testing.T) {
 	}
 }
 
-// A refusal under load is an answer; nobody listening is none.
+// A refusal under load is an answer; a refused connection is not.
 func TestRefusedProbe(t *testing.T) {
 	w := &world{}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

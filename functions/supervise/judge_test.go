@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// dying is what a server answers that is about to end.
+// dying is the answer of a server that is about to end.
 type dying struct{}
 
 func (dying) Error() string { return "500: its engine is dead" }
 func (dying) Dying() bool   { return true }
 
-// TestJudge: what the outcome of a probe says of a runtime, beside what requests have shown meanwhile.
+// TestJudge: the outcome of a probe, combined with the requests' progress.
 func TestJudge(t *testing.T) {
 	silent := result{err: context.DeadlineExceeded, took: 10 * time.Second}
 	before := traffic{running: 1, entered: 7, moved: 3}
@@ -23,9 +23,9 @@ func TestJudge(t *testing.T) {
 		busy, stopped, ended bool
 		r                    result
 		now                  traffic
-		silent               int // probes that were not answered before
+		silent               int // unanswered probes before
 		want                 string
-		left                 int // of them, afterwards
+		left                 int // the same afterwards
 	}{
 		"it answers":                                 {busy: true, silent: 2, now: before},
 		"it answers idle":                            {now: traffic{entered: 7, moved: 3}},

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// keeper is a runtime that keeps so much of its prefix cache in a sleep.
+// keeper is a runtime that keeps that much of its prefix cache in a sleep.
 type keeper struct {
 	*world
 	kept api.Tokens
@@ -17,7 +17,7 @@ type keeper struct {
 
 func (k *keeper) Kept() api.Tokens { return k.kept }
 
-// TestKept: an instance that sleeps says what its runtime has kept, and nothing of it once it is awake.
+// TestKept: a sleeping instance reports what its runtime has kept, and nothing once it is awake.
 func TestKept(t *testing.T) {
 	w := &world{traits: inPlace}
 	k := &keeper{world: w}

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// memoryInterval is how often the memory of a busy runtime is measured.
+	// memoryInterval is the time between measurements of a busy runtime's memory.
 	memoryInterval = 30 * time.Second
-	// gpuTimeout bounds a look at what it holds of GPUs.
+	// gpuTimeout bounds a measurement of GPU memory.
 	gpuTimeout = 2 * time.Second
 )
 
@@ -25,20 +25,20 @@ type meter struct {
 	at              time.Time          // of the next measurement; zero: none
 	running         int                // measurements under way
 	again           bool               // others are to follow
-	cut             context.CancelFunc // a measurement, where somebody is asked for it
-	mute            bool               // nobody answers for GPUs
-	visible, hidden Child              // the last one that was seen to hold something of GPUs, and that was not
+	cut             context.CancelFunc // cuts short a GPU measurement
+	mute            bool               // GPUs can't be measured
+	visible, hidden Child              // the last child seen, and the last not seen, among the processes on GPUs
 }
 
-// measurement is the memory of a child: of the host, or, where there is somebody to ask, of GPUs.
+// measurement is the memory of a child: the host's, or the GPUs'.
 type measurement struct {
 	child Child
 	phase phase // when it began
 	gpus  bool
 	held  api.Bytes
-	// shared is what of held is a file that others may have in memory too; of the host.
+	// shared is the part of held that is a file which others may share; of the host.
 	shared api.SharedMemory
-	found  bool // it was among those who hold something of GPUs
+	found  bool // it was among the processes on GPUs
 	err    error
 }
 
@@ -46,7 +46,7 @@ func newMeter(gpus func(context.Context, int) (api.Bytes, bool, error), r *repor
 	return &meter{gpus: gpus, reports: r, measured: make(chan measurement)}
 }
 
-// next is when the next measurement is due; zero: none, or one is under way.
+// next returns when the next measurement is due; zero: none, or one is under way.
 func (m *meter) next() time.Time {
 	if m.running > 0 {
 		return time.Time{}
@@ -54,10 +54,9 @@ func (m *meter) next() time.Time {
 	return m.at
 }
 
-// after puts the next measurement off.
 func (m *meter) after(d time.Duration) { m.at = time.Now().Add(d) }
 
-// start starts to measure. What is being measured was of another state: it is cut short, and followed by another.
+// start starts to measure. A measurement under way belongs to an earlier state: it is cut short, and another follows.
 func (m *meter) start(p *proc, now phase) {
 	m.at = time.Time{}
 	if p.child == nil {
@@ -90,7 +89,7 @@ func (m *meter) start(p *proc, now phase) {
 	}()
 }
 
-// finish waits for the measurements under way, and forgets them.
+// finish waits for the measurements under way, and discards them.
 func (m *meter) finish() {
 	for ; m.running > 0; m.running-- {
 		m.cut()
@@ -98,13 +97,13 @@ func (m *meter) finish() {
 	}
 }
 
-// looks says whether there is somebody to ask what the runtime holds of GPUs: not who is not there, did not answer once, or
-// did not see it while it was awake, as in a container.
+// looks reports whether GPU memory can be measured. It can't if there is no tool, if a measurement timed out once, or if the tool did
+// not see the runtime while it was awake, as in a container.
 func (m *meter) looks(p *proc) bool {
 	return m.gpus != nil && !m.mute && !p.attached && m.hidden != p.child
 }
 
-// unmeasured takes out of a report of a new state what was measured of GPUs in the one before.
+// unmeasured removes the GPU measurements of the previous state from a report of a new one.
 func (m *meter) unmeasured(st *api.InstanceStatus, state api.State, p *proc) {
 	if state != api.Asleep {
 		st.DeviceUse = 0
@@ -134,8 +133,8 @@ func (m *meter) take(r measurement, p *proc, now phase) {
 	}
 }
 
-// takeGPUs takes what the runtime holds of GPUs. That one is not among those who hold something counts for nothing
-// held where it was among them before: else it can't be seen.
+// takeGPUs takes a measurement of GPU memory. A child that is not among the processes on GPUs holds none if it was seen before; else it
+// is invisible.
 func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 	m.mute = m.mute || errors.Is(r.err, context.DeadlineExceeded) || errors.Is(r.err, exec.ErrNotFound)
 	switch {
@@ -145,16 +144,16 @@ func (m *meter) takeGPUs(r measurement, p *proc, now phase) {
 		m.hidden = r.child
 	}
 	if r.child != p.child || r.phase != now || m.again {
-		return // of a state that is over
+		return // of an earlier state
 	}
 	held := api.Bytes(0)
 	if r.err == nil && (r.found || m.visible == r.child) {
-		held = max(r.held, api.MiB) // nothing would be: not known
+		held = max(r.held, api.MiB) // 0 would mean: not known
 	}
 	m.takeTotal(held)
 }
 
-// takeTotal ends a measurement of GPUs, and reports what the runtime holds of them where it is known and is news.
+// takeTotal ends a measurement of GPUs, and reports a known and changed amount.
 func (m *meter) takeTotal(held api.Bytes) {
 	old := m.reports.read()
 	news := held > 0 && differs(old.Memory.PerDevice, held)
@@ -169,11 +168,10 @@ func (m *meter) takeTotal(held api.Bytes) {
 	}))
 }
 
-// differs says whether two amounts do by more than a tenth.
 func differs(old, now api.Bytes) bool { return max(now-old, old-now)*10 > old }
 
-// noteUse takes what the runtime says, as it falls asleep, of how full a GPU is: each of its processes says it
-// of its own. Of one that does not fall asleep it says nothing. It may be called from anywhere.
+// noteUse records the use of a GPU that a process of the runtime logs as it falls asleep; the largest counts. In other states the line
+// means nothing. It is safe for many goroutines.
 func (r *reports) noteUse(used api.Bytes) {
 	r.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Draining && st.State != api.Asleep || used <= st.DeviceUse {

@@ -13,14 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// gpus stands for who knows what processes hold of GPUs.
+// gpus is a fake measurement of GPU memory.
 type gpus struct {
 	w     *world
 	held  api.Bytes
 	found bool
 	err   error
 	takes time.Duration
-	deaf  bool // it takes that long whoever waits for it
+	deaf  bool // it takes that long even after ctx has ended
 	asked int
 }
 
@@ -46,7 +46,7 @@ func withGPUs(t *testing.T, g *gpus, f func(t *testing.T, s *supervise.Superviso
 	})
 }
 
-// holds is what the reports since the last call say of the GPUs, by state; "?" while it is being measured.
+// holds returns the GPU memory in the reports since the last call, by state; "?" while it is being measured.
 func (g *gpus) holds() (out []string) {
 	synctest.Wait()
 	g.w.mu.Lock()
@@ -87,7 +87,7 @@ func TestGPUMemoryIsReported(t *testing.T) {
 	})
 }
 
-// TestGPUMemoryTakesLong: who is asked for it holds up neither a sleep nor an end, and what comes of another state is not believed.
+// TestGPUMemoryTakesLong: a slow measurement delays neither a sleep nor an end, and a result from another state is dropped.
 func TestGPUMemoryTakesLong(t *testing.T) {
 	g := &gpus{held: 70 * api.GiB, found: true, takes: 500 * time.Millisecond}
 	withGPUs(t, g, func(t *testing.T, s *supervise.Supervisor) {
@@ -103,7 +103,7 @@ func TestGPUMemoryTakesLong(t *testing.T) {
 	})
 }
 
-// TestGPUMemoryIsFoundHiddenAtTheLast: that nobody sees the runtime comes out as it falls asleep.
+// TestGPUMemoryIsFoundHiddenAtTheLast: that the runtime is invisible is found out as it falls asleep.
 func TestGPUMemoryIsFoundHiddenAtTheLast(t *testing.T) {
 	g := &gpus{takes: 500 * time.Millisecond, deaf: true}
 	withGPUs(t, g, func(t *testing.T, s *supervise.Supervisor) {
@@ -140,7 +140,7 @@ func TestGPUMemoryThatNobodyTells(t *testing.T) {
 	}
 }
 
-// TestARuntimeSaysHowFullItsGPUIs: as it falls asleep, and no client's prompt that it prints before.
+// TestARuntimeSaysHowFullItsGPUIs: as it falls asleep; an earlier line, which may be a client's prompt, does not count.
 func TestARuntimeSaysHowFullItsGPUIs(t *testing.T) {
 	const said = "(Worker_TP%d pid=7) INFO 10-26 12:00:00 [gpu_worker.py:144] Sleep mode freed 70.00 GiB memory, %s GiB memory is still in use."
 	w := &world{traits: inPlace, fall: second}
@@ -160,7 +160,7 @@ func TestARuntimeSaysHowFullItsGPUIs(t *testing.T) {
 	})
 }
 
-// TestAStartWithoutRoom: that too little GPU memory was free is said apart from other failures.
+// TestAStartWithoutRoom: too little free GPU memory is reported apart from other failures.
 func TestAStartWithoutRoom(t *testing.T) {
 	for line, want := range map[string]bool{
 		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB": true,

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// mover is a runtime that ends its requests where it is told to move.
+// mover is a runtime that ends its requests when told to move.
 type mover struct {
 	*world
 	end func() // its requests leave
@@ -24,7 +24,7 @@ func (m *mover) Move(ctx context.Context, e api.Endpoint, level api.Level) error
 	return m.Sleep(ctx, e, level)
 }
 
-// TestMove: requests that can go on elsewhere are ended as soon as no others are left; where one can't, all drain.
+// TestMove: movable requests are ended as soon as no others are left.
 func TestMove(t *testing.T) {
 	w := &world{traits: inPlace}
 	m := &mover{world: w}

@@ -7,16 +7,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// Note is what a supervisor leaves for the one that goes on with its runtime. It
-// is a value that survives JSON; it holds no secrets.
+// Note is the record that a supervisor leaves for the next one of its runtime. It survives JSON and holds no secrets.
 type Note struct {
 	// State and Level are as reported.
 	State api.State `json:"state"`
 	Level api.Level `json:"level"`
-	// Turning says that the runtime was told to sleep or to wake and that it has not
-	// answered: nobody knows which of both it does. Level is that of the sleep.
+	// Turning says that the runtime was told to sleep or to wake and has not answered, so its state is unknown. Level is the sleep's.
 	Turning bool `json:"turning,omitempty"`
-	// Endpoint is where the runtime listens, Attach that it is a sidecar.
+	// Endpoint is the runtime's address, and Attach says that it is a sidecar.
 	Endpoint api.Endpoint `json:"endpoint,omitempty"`
 	Attach   bool         `json:"attach,omitempty"`
 	// The rest is as in [api.InstanceStatus].
@@ -27,21 +25,19 @@ type Note struct {
 	Restarts  int             `json:"restarts,omitempty"`
 	Adapters  []api.ModelName `json:"adapters,omitempty"`
 	Standby   []api.ModelName `json:"standby,omitempty"`
-	// Canary is what the runtime should answer after a sleep, nil where it was not asked
-	// yet; CanaryMismatches are as in the status.
+	// Canary is the expected answer after a sleep, nil if it was not asked yet; CanaryMismatches is as in the status.
 	Canary           *runtime.Answer `json:"canary,omitempty"`
 	CanaryMismatches int             `json:"canaryMismatches,omitempty"`
 }
 
-// Launch is the launch that a note tells of, as Config.Adopt returns it.
+// Launch returns the note's launch, as Config.Adopt returns it.
 func (n Note) Launch() runtime.Launch {
 	return runtime.Launch{Endpoint: n.Endpoint, Attach: n.Attach}
 }
 
-// save leaves a note.
 func (s *Supervisor) save() {
 	if s.leaving {
-		return // the last note before the leave is the one that counts
+		return // the last note before the leave counts
 	}
 	loaded, standby := s.reports.adapters()
 	n := Note{
@@ -61,11 +57,9 @@ func (s *Supervisor) save() {
 	s.cfg.Save(n)
 }
 
-// adopt goes on with a runtime that another supervisor has left: 1. there is no
-// process: it sleeps without one, or is to be started; 2. nobody knows whether it
-// sleeps: it is woken, which proves that it generates or ends in a restart; 3. it
-// sleeps, which is believed; 4. it was starting, and is waited for; 5. it was
-// awake, and is once it has generated a token.
+// adopt continues with a runtime that another supervisor left: 1. there is no process: it sleeps without one, or must be started; 2. it
+// may sleep or not: it is woken, which proves that it generates or ends in a restart; 3. it sleeps, according to the note; 4. it was
+// starting, and is awaited; 5. it was awake, and is again once it has generated a token.
 func (s *Supervisor) adopt() {
 	child, launch, n, found := s.cfg.Adopt()
 	if !found {

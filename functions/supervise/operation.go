@@ -33,8 +33,8 @@ var (
 	errTimeout = errors.New("took longer than its limit")
 )
 
-// operation is what is done to the runtime now. One goroutine runs it and sends
-// one result, which the owner always takes.
+// operation is the operation on the runtime that is under way. One goroutine runs it and sends one result, which the owner always
+// receives.
 type operation struct {
 	kind      kind
 	began     time.Time
@@ -44,29 +44,27 @@ type operation struct {
 	announced <-chan struct{}  // of a start
 	grace     time.Duration    // of an end
 	busy      bool             // of a probe: requests run
-	run       func()           // starts the goroutine; begin calls it where nothing is left to be set
-	drained   bool             // an end, of a runtime that was awake and has nothing to do
-	moves     bool             // a sleep or an end: it ends requests, which go on elsewhere
+	run       func()           // starts the goroutine; begin calls it if nothing is left to be set
+	drained   bool             // an end of a runtime that was awake and has no requests
+	moves     bool             // a sleep or an end: it ends requests, which continue elsewhere
 	stopped   bool             // cancelled by the owner
 	suspect   bool             // of a start: the canary decides
-	serves    func()           // of a wake: the runtime takes requests again; nil: none may come early
+	serves    func()           // of a wake: the runtime accepts requests again; nil: none may come early
 
 	// Written by the goroutine, read by the owner after the result.
 	model    string          // of a fetch
 	patience int             // of a probe
-	mismatch bool            // of a wake or start: the canary was not answered as before
-	canary   *runtime.Answer // what the runtime should answer; of a sleep or start, also what was learnt
+	mismatch bool            // of a wake or start: a different answer to the canary
+	canary   *runtime.Answer // the expected answer; of a sleep or start, also the learnt one
 	adapters answers         // the same for its adapters
 }
 
-// result is how the operation went.
 type result struct {
 	err  error
 	took time.Duration
 }
 
-// begin sets up an operation and starts it; for a start, a probe or an end the
-// caller sets what it needs and calls run.
+// begin sets up an operation and starts it. For a start, a probe or an end, the caller sets its fields and calls run.
 func (s *Supervisor) begin(k kind) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	op := &operation{kind: k, began: time.Now(), cancel: cancel, level: s.want.level, suspect: s.canary.suspect, canary: s.canary.answer, adapters: s.canary.adapters}
@@ -74,7 +72,7 @@ func (s *Supervisor) begin(k kind) {
 	op.moves = s.gate.Moving()
 	s.op = op
 	child, launch, level := s.proc.child, s.proc.launch, s.proc.level
-	if k == opWake { // a start is told by its stages: probes before it can answer say nothing
+	if k == opWake { // a start reports its stages; probes before it can answer mean nothing
 		ctx = s.coming.startup.With(ctx)
 		if s.cfg.Early != nil && s.cfg.Early() {
 			op.serves = func() { s.gate.try(launch.Endpoint) }
@@ -92,7 +90,7 @@ func (s *Supervisor) begin(k kind) {
 	}
 }
 
-// perform runs in the operation's goroutine; it touches nothing of the owner's.
+// perform runs in the operation's goroutine; it touches no state of the owner.
 func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, launch runtime.Launch, level api.Level) error {
 	if limit, found := s.limits(op.kind); found {
 		var done context.CancelFunc
@@ -155,10 +153,11 @@ func (s *Supervisor) perform(ctx context.Context, op *operation, child Child, la
 	return err
 }
 
-// moveTimeout bounds how long a runtime that is to end may take to end its requests first.
+// moveTimeout bounds how long a runtime may take to end its requests before it is ended.
 const moveTimeout = 10 * time.Second
 
-// moveOut has a runtime that is about to end give way. Where that fails the end of its process is the requests', which go on elsewhere all the same.
+// moveOut makes a runtime end its requests before its own end. If that fails, the end of the process ends them, and they continue
+// elsewhere all the same.
 func (s *Supervisor) moveOut(ctx context.Context, launch runtime.Launch) {
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
@@ -167,7 +166,7 @@ func (s *Supervisor) moveOut(ctx context.Context, launch runtime.Launch) {
 	}
 }
 
-// limits is how long an operation may take; a fetch and an end have their own bounds.
+// limits returns how long an operation may take; a fetch and an end have their own bounds.
 func (s *Supervisor) limits(k kind) (time.Duration, bool) {
 	switch k {
 	case opStart:
@@ -182,7 +181,7 @@ func (s *Supervisor) limits(k kind) (time.Duration, bool) {
 	return 0, false
 }
 
-// ready does what is to be done between the first token and the first request.
+// ready runs Config.Ready and compares the adapters, between the first token and the first request.
 func (s *Supervisor) ready(ctx context.Context, op *operation, launch runtime.Launch) error {
 	if s.cfg.Ready == nil {
 		return nil
@@ -194,8 +193,7 @@ func (s *Supervisor) ready(ctx context.Context, op *operation, launch runtime.La
 	return nil
 }
 
-// awaitStart waits for the first token: for the runtime's announcement of it, or
-// for the answer to a probe.
+// awaitStart waits for the first token: for the runtime's announcement of it, or for the answer to a probe.
 func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runtime.Launch) error {
 	if launch.Announce != "" {
 		select {
@@ -221,11 +219,10 @@ func (s *Supervisor) awaitStart(ctx context.Context, op *operation, launch runti
 	return err
 }
 
-// finish takes the result of the operation.
 func (s *Supervisor) finish(r result) {
 	op := s.op
 	s.op = nil
-	s.proc.poll() // where both happened, the end explains the result
+	s.proc.poll() // if the process has ended too, that explains the result
 	s.canary.judged(op, s.proc.attached, r.err)
 	switch op.kind {
 	case opFetch:
@@ -243,8 +240,7 @@ func (s *Supervisor) finish(r result) {
 	}
 }
 
-// finishStart: 1. it is to end; 2. the process has ended, which step clears
-// away; 3. it failed; 4. it is awake.
+// finishStart: 1. the runtime must end; 2. the process has ended, which step handles; 3. the start failed; 4. the runtime is awake.
 func (s *Supervisor) finishStart(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone: // 1.
@@ -274,8 +270,8 @@ func (s *Supervisor) finishWake(r result) {
 	}
 }
 
-// finishSleep: one that turns out not to sleep is stopped instead. After another failure nobody knows how far the
-// runtime got, so it is woken again, which proves that it generates or ends in a restart.
+// finishSleep stops a runtime that turns out not to sleep. After another failure its state is unknown, so it is woken again, which
+// proves that it generates or ends in a restart.
 func (s *Supervisor) finishSleep(op *operation, r result) {
 	switch {
 	case s.want.state == api.Gone:
@@ -306,5 +302,5 @@ func (s *Supervisor) finishEnd(r result) {
 	if s.state == api.Draining && s.want.state == api.Asleep {
 		s.took.sleep = r.took
 	}
-	s.proc.wasEnded() // cleared by step, in phase ending
+	s.proc.wasEnded() // step clears it, in phase ending
 }

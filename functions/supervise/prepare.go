@@ -9,23 +9,20 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// progressInterval is the shortest time between two reports of progress.
 const progressInterval = 200 * time.Millisecond
 
-// prepare begins to make the model ready.
 func (s *Supervisor) prepare() {
 	s.phase = fetching
 	s.coming.begin(api.StepFetching)
-	s.cfg.Log.Mark() // what an earlier process said explains nothing of what comes now
+	s.cfg.Log.Mark() // output of an earlier process explains nothing now
 	s.enter(api.Starting, api.StepFetching)
 	s.gate.expect(s.expectedFetching(0, time.Now()))
 	s.begin(opFetch)
 }
 
-// progress makes the function that a preparation reports to: it passes a share
-// on to the owner where the last one is old enough.
+// progress returns the function that a preparation reports to. It passes a share on to the owner if the last one is old enough.
 func (s *Supervisor) progress(ctx context.Context) func(float64) {
-	var mu sync.Mutex // guards last: a model may come in parts, at once
+	var mu sync.Mutex // guards last: parts of a model may arrive concurrently
 	var last time.Time
 	return func(share float64) {
 		mu.Lock()
@@ -40,9 +37,8 @@ func (s *Supervisor) progress(ctx context.Context) func(float64) {
 	}
 }
 
-// noteShare reports the progress of a preparation.
 func (s *Supervisor) noteShare(share float64) {
-	if s.phase != fetching || !(share >= 0) { // not a number, either
+	if s.phase != fetching || !(share >= 0) { // also false for NaN
 		return
 	}
 	share = min(share, 1)
@@ -50,8 +46,8 @@ func (s *Supervisor) noteShare(share float64) {
 	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Progress = share }))
 }
 
-// finishFetch: 1. something else is wanted by now, or was meanwhile: step goes
-// on from where there is no process; 2. it failed; 3. the process is started.
+// finishFetch: 1. another state is wanted, or was meanwhile: step goes on without a process; 2. the fetch failed; 3. the process is
+// started.
 func (s *Supervisor) finishFetch(op *operation, r result) {
 	s.phase = off
 	switch {

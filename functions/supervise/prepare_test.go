@@ -65,14 +65,14 @@ func TestPrepare(t *testing.T) {
 		if st := s.Status(); st.LoadTime != 5*second || st.Progress != 0 {
 			t.Errorf("load time %v, progress %v; want 5s, without the fetch, and none", st.LoadTime, st.Progress)
 		}
-		// It is fetched for each start; the restart is one.
+		// It is fetched for each start, including a restart.
 		w.children[0].end("signal: killed")
 		wantCode(t, "wake", wake(s, 1), "")
 		wantCalls(t, w, "fetch", "launch /models/m", "start 101")
 	}, f.config)
 }
 
-// TestNoProgram: where there is no program to run it, no model is fetched.
+// TestNoProgram: without a program to run it, no model is fetched.
 func TestNoProgram(t *testing.T) {
 	w := &world{findErr: errors.New("no srv in PATH")}
 	f := &fetcher{w: w, took: second}
@@ -85,7 +85,7 @@ func TestNoProgram(t *testing.T) {
 	}, f.config)
 }
 
-// TestStillStarting: while a runtime does not answer, the status says why the last try failed; once it is awake nothing is wrong.
+// TestStillStarting: while a runtime does not answer, the status has the reason of the last failure; once it is awake it has none.
 func TestStillStarting(t *testing.T) {
 	w := &world{probeErr: errors.New("connection refused")}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -156,7 +156,7 @@ func TestWakeAfterACancelledFetch(t *testing.T) {
 				return "m", nil
 			}
 			<-ctx.Done()
-			time.Sleep(second) // it takes its time to end
+			time.Sleep(second) // it ends slowly
 			return "", ctx.Err()
 		}
 	})
@@ -184,7 +184,7 @@ func TestFetchFails(t *testing.T) {
 	}, f.config)
 }
 
-// forGood is an error that no other try mends.
+// forGood is a permanent error.
 type forGood struct{}
 
 func (forGood) Error() string   { return "sha256 differs" }
@@ -255,7 +255,7 @@ func TestAdaptersAreReported(t *testing.T) {
 	})
 }
 
-// What clients are told to wait is what was measured.
+// Clients' Retry-After is what was measured.
 func TestRetryAfter(t *testing.T) {
 	w := &world{traits: inPlace, load: 30 * second, rise: 8 * second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

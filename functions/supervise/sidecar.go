@@ -9,11 +9,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// sidecar stands where a process stands for a runtime that somebody else starts
-// and stops. To end it is to let go of it.
+// sidecar stands in for a process if somebody else starts and stops the runtime. Ending it only detaches from it.
 type sidecar struct {
 	once sync.Once
-	left chan struct{} // closed when it is let go
+	left chan struct{} // closed on detaching
 }
 
 func newSidecar() *sidecar { return &sidecar{left: make(chan struct{})} }
@@ -24,7 +23,7 @@ func (c *sidecar) Status() string          { return "let go" }
 func (c *sidecar) Stop(time.Duration)      { c.Kill() }
 func (c *sidecar) Kill()                   { c.once.Do(func() { close(c.left) }) }
 
-// Memory is not known: the processes of another container are not ours to read.
+// Memory returns an error: the processes of another container are not readable.
 func (c *sidecar) Memory() (api.Bytes, api.SharedMemory, error) {
 	return 0, api.SharedMemory{}, fmt.Errorf("measure the memory of a sidecar: %w", errors.ErrUnsupported)
 }

@@ -36,14 +36,14 @@ func TestSidecar(t *testing.T) {
 	})
 }
 
-// A sidecar that nobody reaches is awaited, however long it takes.
+// An unreachable sidecar is awaited for any time.
 func TestSidecarIsLost(t *testing.T) {
 	w := &world{attach: true}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
 		w.states()
 		w.set(func() { w.probeErr = fmt.Errorf("dial: %w", syscall.ECONNREFUSED) })
 		_, _ = s.Gate().Enter()
-		s.Gate().Unreachable() // a request has met nobody
+		s.Gate().Unreachable() // a request got no connection
 		s.Gate().Leave()
 		wantStates(t, w, "unhealthy")
 		if _, refused := s.Gate().Enter(); refused == nil || refused.Code != api.CodeUnhealthy || refused.RetryAfter == 0 {
@@ -72,7 +72,7 @@ func TestSidecarSleepsInPlace(t *testing.T) {
 	})
 }
 
-// A sidecar that is not there can't be asleep: the sleep waits until it is.
+// A missing sidecar can't be asleep: the sleep waits until it is back.
 func TestSidecarSleepsWhenItIsBack(t *testing.T) {
 	w := &world{attach: true, traits: inPlace, probeErr: errors.New("still loading")}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

@@ -24,8 +24,7 @@ const (
 	otherSpan  = "00f067aa0ba902b8"
 )
 
-// TestSteps: of a start after a fetch, of a wake, and of a start after one that failed;
-// and the span that each is of.
+// TestSteps: of a start after a fetch, of a wake, and of a start after a failed one; and the span of each.
 func TestSteps(t *testing.T) {
 	w := &world{load: 5 * second, rise: 2 * second, traits: runtime.Traits{Sleeps: true}}
 	f := &fetcher{w: w, took: 3 * second}
@@ -58,7 +57,7 @@ func TestSteps(t *testing.T) {
 		if diff := cmp.Diff(want, s.Status().Steps); diff != "" {
 			t.Errorf("the wake: %s", diff)
 		}
-		w.children[0].end("killed") // by nobody who traces it
+		w.children[0].end("killed") // without a trace
 		time.Sleep(time.Minute)
 		if st := s.Status(); st.State != api.Awake || len(st.Steps) != 3 {
 			t.Errorf("after a restart it is %s, and its steps are %v", st.State, st.Steps)
@@ -70,7 +69,7 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// TestStepsAfterAWakeThatFailed are those of the start that followed.
+// TestStepsAfterAWakeThatFailed are those of the following start.
 func TestStepsAfterAWakeThatFailed(t *testing.T) {
 	w := &world{traits: runtime.Traits{Sleeps: true}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -119,7 +118,8 @@ func (y *yielding) Yield(output string) string {
 	return without
 }
 
-// TestStartWithoutWhatTheServerRefuses: the first start fails, and the next one goes without. Nobody who waits learns of it, but the state says so.
+// TestStartWithoutWhatTheServerRefuses: the first start fails, and the next one omits the option. Waiting callers do not notice, but the
+// state says so.
 func TestStartWithoutWhatTheServerRefuses(t *testing.T) {
 	w := &world{exits: true, prints: refused, traits: runtime.Traits{Sleeps: true}}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -137,7 +137,7 @@ func TestStartWithoutWhatTheServerRefuses(t *testing.T) {
 	}, func(c *supervise.Config) { c.Runtime = &yielding{world: w} })
 }
 
-// TestStopsWhatTurnsOutNotToSleep: an adopted runtime was started without what its adapter believes it has.
+// TestStopsWhatTurnsOutNotToSleep: an adopted runtime was started without the sleep mode that its adapter assumes.
 func TestStopsWhatTurnsOutNotToSleep(t *testing.T) {
 	w := &world{traits: runtime.Traits{Sleeps: true}, sleepErr: fmt.Errorf("no such mode: %w", errors.ErrUnsupported)}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {

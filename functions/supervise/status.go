@@ -10,17 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// reports are the status as it can be read from any goroutine, and what is told of it.
+// reports are the status, readable from any goroutine, and its reports.
 type reports struct {
 	gate    *Gate
-	changed chan struct{}            // from SetAdapters and SetLoad; one place: a word that there is something to report
+	changed chan struct{}            // from SetAdapters and SetLoad; room for one, as a signal that there is something to report
 	out     func(api.InstanceStatus) // Config.Report
 
-	// The owner's.
-	owed      *api.InstanceStatus // a report that is put off; nil: none
+	// Only the owner uses these.
+	owed      *api.InstanceStatus // a delayed report; nil: none
 	owedUntil time.Time
 
-	mu     sync.Mutex // guards status; numbers are given out under it, so that they order what they number
+	mu     sync.Mutex // guards status; Seq is assigned under it, so that it orders the statuses
 	status api.InstanceStatus
 }
 
@@ -28,10 +28,8 @@ func newReports(gate *Gate, first api.InstanceStatus, out func(api.InstanceStatu
 	return &reports{gate: gate, changed: make(chan struct{}, 1), out: out, status: first}
 }
 
-// read returns the status, numbered as a report of its own.
 func (r *reports) read() api.InstanceStatus { return r.change(func(*api.InstanceStatus) {}) }
 
-// change changes the status and returns it, numbered.
 func (r *reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +40,7 @@ func (r *reports) change(f func(*api.InstanceStatus)) api.InstanceStatus {
 	return s
 }
 
-// changeFromOutside is change for who is not the owner, which is told to report it. f says whether it is news.
+// changeFromOutside is change for other goroutines than the owner, which is signalled to report. f reports whether something changed.
 func (r *reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,33 +49,32 @@ func (r *reports) changeFromOutside(f func(*api.InstanceStatus) bool) {
 	}
 	select {
 	case r.changed <- struct{}{}:
-	default: // the report that is due says it all
+	default: // the pending report covers it
 	}
 }
 
-// soon is how long the report of a wake is put off: where the instance is awake before, its awakening is
-// all that is told. What a report sets in motion, here and in whoever reads it, would
-// only be in the way of so short a wake.
+// soon is how long the report of a wake is delayed. If the instance is awake before, only that is reported: the work that a report
+// causes, here and at its receiver, would slow so short a wake.
 const soon = 5 * time.Millisecond
 
-// owe puts a report off.
+// owe delays a report.
 func (r *reports) owe(report api.InstanceStatus) {
 	r.owed, r.owedUntil = &report, time.Now().Add(soon)
 }
 
-// send reports, after what was put off.
+// send reports, after a delayed report.
 func (r *reports) send(status api.InstanceStatus) {
 	r.pay()
 	r.out(status)
 }
 
-// sendOnly reports, in place of what was put off.
+// sendOnly reports, in place of a delayed report.
 func (r *reports) sendOnly(status api.InstanceStatus) {
 	r.owed = nil
 	r.out(status)
 }
 
-// pay reports what was put off.
+// pay sends the delayed report.
 func (r *reports) pay() {
 	if owed := r.owed; owed != nil {
 		r.owed = nil
@@ -85,17 +82,17 @@ func (r *reports) pay() {
 	}
 }
 
-// noProcess forgets the process; the next report says so.
+// noProcess clears the process's fields; the next report shows it.
 func (r *reports) noProcess() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.PID, r.status.Memory = 0, api.Memory{}
 }
 
-// firstSeq makes numbers grow over restarts of the instance's process too.
+// firstSeq returns a first number that is above those of earlier processes of the instance.
 func firstSeq(now time.Time) uint64 { return uint64(now.UnixMicro()) }
 
-// setAdapters says whether that is a change. What is set is replaced, never changed.
+// setAdapters reports whether the lists changed. It replaces slices and never changes them.
 func setAdapters(st *api.InstanceStatus, loaded, standby []api.ModelName) bool {
 	if slices.Equal(st.Adapters, loaded) && slices.Equal(st.Standby, standby) {
 		return false
@@ -110,15 +107,14 @@ func (r *reports) adapters() (loaded, standby []api.ModelName) {
 	return r.status.Adapters, r.status.Standby
 }
 
-// SetAdapters says which adapters are loaded, and which are on standby; a change is reported. It does not
-// block and may be called from anywhere, the hook Ready included. They outlive a
-// sleep and a restart: Ready puts them back.
+// SetAdapters sets the loaded adapters and those on standby; a change is reported. It does not block and is safe for many goroutines,
+// also inside Ready. They outlive a sleep and a restart: Ready loads them again.
 func (s *Supervisor) SetAdapters(loaded, standby []api.ModelName) {
 	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool { return setAdapters(st, loaded, standby) })
 }
 
-// SetLoad says what the runtime has to do, which is reported. It does not block and
-// may be called from anywhere. It is forgotten when the runtime is no longer awake.
+// SetLoad sets the runtime's load, which is reported. It does not block and is safe for many goroutines. The load is discarded when the
+// runtime is no longer awake.
 func (s *Supervisor) SetLoad(l api.Load) {
 	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
 		if st.State != api.Awake && st.State != api.Draining {
@@ -129,16 +125,15 @@ func (s *Supervisor) SetLoad(l api.Load) {
 	})
 }
 
-// Locate says where others reach the instance, for a control plane that is found
-// late. It does not block and may be called from anywhere.
+// Locate sets the instance's address, for a control plane that is found late. It does not block and is safe for many goroutines.
 func (s *Supervisor) Locate(at api.Endpoint) {
 	s.reports.changeFromOutside(func(st *api.InstanceStatus) bool {
 		st.Endpoint = at
-		return false // who is told learns it by the next report
+		return false // the next report carries it
 	})
 }
 
-// keeps is the load of an instance that enters a state without requests: what it has in its prefix cache, if it sleeps and has kept any of it.
+// keeps returns the load of an instance that enters a state without requests: its prefix cache, if it sleeps and keeps any of it.
 func (s *Supervisor) keeps(state api.State) *api.Load {
 	if k, can := s.cfg.Runtime.(runtime.Keeper); can && state == api.Asleep && s.proc.pid() > 0 {
 		if kept := k.Kept(); kept > 0 {
@@ -148,14 +143,14 @@ func (s *Supervisor) keeps(state api.State) *api.Load {
 	return nil
 }
 
-// enter changes the state, notes it and reports it.
+// enter changes the state, saves a note and reports it.
 func (s *Supervisor) enter(state api.State, stage string) {
 	report := s.set(state, stage)
 	s.save()
 	s.reports.send(report)
 }
 
-// set changes the state and returns the report of it, which is to be sent next.
+// set changes the state and returns its report, which the caller must send next.
 func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 	level := api.LevelAwake
 	if state == api.Asleep {
@@ -184,7 +179,6 @@ func (s *Supervisor) set(state api.State, stage string) api.InstanceStatus {
 	})
 }
 
-// noteEpoch remembers the highest epoch.
 func (s *Supervisor) noteEpoch(epoch uint64) {
 	if epoch <= s.epoch {
 		return

@@ -13,9 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// step makes the next move towards what is wanted, and says whether it made one.
-// In this order: 1. an operation that is in the way is cancelled, and waited
-// for; 2. a process that has ended is cleared away; 3. the phase decides.
+// step makes the next move towards the wanted state, and reports whether it made one. In this order: 1. cancel an operation that is in
+// the way, and wait for it; 2. clear an ended process; 3. the phase decides.
 func (s *Supervisor) step() bool {
 	if s.op != nil { // 1.
 		s.interrupt()
@@ -44,8 +43,7 @@ func (s *Supervisor) step() bool {
 	return false
 }
 
-// interrupt cancels the operation where it is in the way. A sleep that the
-// runtime has been told of is in nobody's way but a stop's.
+// interrupt cancels the operation if it is in the way. Only a stop interrupts a sleep that the runtime was told of.
 func (s *Supervisor) interrupt() {
 	switch {
 	case s.op.kind == opEnd:
@@ -77,8 +75,7 @@ func (s *Supervisor) fromOff() bool {
 	return false
 }
 
-// comes says whether the runtime is to be started, now or when retryAt has come.
-// A sidecar is there whatever we want: it must be awake before it can sleep.
+// comes reports whether the runtime is to be started, now or at retryAt. A sidecar always is: it must be awake before it can sleep.
 func (s *Supervisor) comes() bool {
 	return s.phase == off && !s.restarts.gaveUp && (s.want.state == api.Awake || (s.want.state == api.Asleep && s.proc.attached))
 }
@@ -89,8 +86,8 @@ func (s *Supervisor) fromAsleep() bool {
 		s.phase = waking
 		s.coming.begin(api.StepWaking)
 		s.save()
-		s.begin(opWake)     // requests wait for it
-		goruntime.Gosched() // not for what follows
+		s.begin(opWake)     // first: requests wait for it
+		goruntime.Gosched() // let it run before the report below
 		s.reports.owe(s.set(api.Starting, "waking"))
 		s.save()
 	case s.want.state == api.Gone:
@@ -98,23 +95,22 @@ func (s *Supervisor) fromAsleep() bool {
 	case s.want.level > s.proc.level && s.cfg.Runtime.Traits().Deepens:
 		s.fall()
 	case s.want.level > s.proc.level:
-		s.end(s.cfg.StopGrace) // it can't go deeper in place: without a process its weights are dropped too
+		s.end(s.cfg.StopGrace) // it can't sleep deeper in place; ending the process drops its weights too
 	default:
 		return false
 	}
 	return true
 }
 
-// fall tells the runtime to sleep.
 func (s *Supervisor) fall() {
 	s.phase = sleeping
 	s.save()
 	s.begin(opSleep)
 }
 
-// bring begins a start: by its model, where that is to be made ready.
+// bring begins a start, with the fetch of its model if there is one.
 func (s *Supervisor) bring() {
-	// Of a sidecar, what counts is that it was lost: who waits for it restarts nothing.
+	// Only a loss counts as a restart of a sidecar: waiting for it restarts nothing.
 	if s.state == api.Unhealthy && (!s.proc.attached || s.proc.wasAwake) {
 		s.restarts.count++
 	}
@@ -132,8 +128,7 @@ func (s *Supervisor) bring() {
 	s.start(s.cfg.Model)
 }
 
-// start forks the runtime, or takes a sidecar as it is, and begins to wait for
-// its first token.
+// start forks the runtime, or attaches to a sidecar, and begins to wait for its first token.
 func (s *Supervisor) start(model string) {
 	s.coming.begin(api.StepForking)
 	s.enter(api.Starting, "starting runtime")
@@ -151,14 +146,13 @@ func (s *Supervisor) start(model string) {
 	s.fork(launch)
 }
 
-// fork starts the process.
 func (s *Supervisor) fork(launch runtime.Launch) {
-	s.canary.forget() // the weights are read anew
+	s.canary.forget() // the weights are loaded again
 	announced := make(chan struct{})
 	if launch.Announce == "" {
 		close(announced)
 	}
-	// Lines come from one goroutine: announce is its own.
+	// Lines come from one goroutine, so announce needs no lock.
 	announce := launch.Announce
 	began := time.Now()
 	child, err := s.cfg.Start(process.Spec{Path: launch.Path, Args: launch.Args, Env: launch.Env, Lines: func(line []byte) {
@@ -178,7 +172,6 @@ func (s *Supervisor) fork(launch runtime.Launch) {
 	s.await(child, began, announced)
 }
 
-// await begins to wait for the first token.
 func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct{}) {
 	s.proc.started(child)
 	s.phase = starting
@@ -189,7 +182,7 @@ func (s *Supervisor) await(child Child, began time.Time, announced <-chan struct
 	s.op.run()
 }
 
-// stillStarts reports why the last try to reach a runtime failed that has not come up yet.
+// stillStarts reports why the last attempt to reach a starting runtime failed.
 func (s *Supervisor) stillStarts(err error) {
 	s.reports.send(s.reports.change(func(st *api.InstanceStatus) { st.Message = "the last try failed: " + err.Error() }))
 }
@@ -206,18 +199,16 @@ func (s *Supervisor) becameAwake() {
 	s.coming.cameUp()
 	report := s.set(api.Awake, "")
 	s.settle()          // before the report: requests wait for it
-	goruntime.Gosched() // and before what the report sets in motion
+	goruntime.Gosched() // also before the work that the report causes
 	s.save()
 	s.reports.sendOnly(report)
 }
 
-// drain shuts the gate and waits for the requests that are in.
 func (s *Supervisor) drain() {
 	s.phase = draining
 	s.enter(api.Draining, "")
 }
 
-// reopen ends a drain.
 func (s *Supervisor) reopen() {
 	s.phase = awake
 	s.gate.open(s.proc.launch.Endpoint)
@@ -225,13 +216,13 @@ func (s *Supervisor) reopen() {
 	s.settle()
 }
 
-// mover is the runtime, if its requests can go on elsewhere.
+// mover returns the runtime if it can move its requests, else nil.
 func (s *Supervisor) mover() runtime.Mover {
 	m, _ := s.cfg.Runtime.(runtime.Mover)
 	return m
 }
 
-// move goes on though requests run, as all of them can go on elsewhere: the runtime ends them.
+// move ends a drain early if all running requests can move: the runtime ends them.
 func (s *Supervisor) move() {
 	if running, moved := s.gate.move(); moved {
 		s.cfg.Logger.Info("gives way: what runs goes on elsewhere", "running", running)
@@ -263,7 +254,7 @@ func (s *Supervisor) drainExpired() {
 	s.want = goal{state: api.Awake}
 }
 
-// end ends the process with all its descendants, or leaves it to whoever adopts it.
+// end ends the process with all its descendants, or leaves it to the next supervisor.
 func (s *Supervisor) end(grace time.Duration) {
 	if s.leaving {
 		s.proc.cleared()
@@ -283,10 +274,8 @@ func (s *Supervisor) end(grace time.Duration) {
 	s.op.run()
 }
 
-// cleared deals with a process that has ended when no operation was under way
-// or after it: 1. it was to end; 2. it sleeps, and does so without a process
-// too; 3. it can do without what its server refused, and is started again at
-// once; 4. it is to be awake, which is a crash.
+// cleared handles a process that ended by itself or by an end: 1. it was to end; 2. it slept, and now sleeps without a process; 3. it
+// can do without an option that its server refused, and is started again at once; 4. it is wanted awake: a crash.
 func (s *Supervisor) cleared() {
 	was, status := s.phase, s.proc.child.Status()
 	reason := "the runtime ended: " + status
@@ -300,7 +289,7 @@ func (s *Supervisor) cleared() {
 		s.restarts.explained(s.explain(reason))
 		s.proc.sleepsStopped()
 		s.enter(api.Asleep, "")
-	case s.want.state == api.Asleep: // 2. fromOff says so
+	case s.want.state == api.Asleep: // 2. fromOff reports it
 		s.restarts.explained(s.explain(reason))
 	case was == starting && s.yields(): // 3.
 	case was == starting || was == waking: // 4.
@@ -314,7 +303,7 @@ func (s *Supervisor) cleared() {
 	}
 }
 
-// yields says whether the runtime does without what its server has just refused.
+// yields reports whether the runtime can do without an option that its server has just refused.
 func (s *Supervisor) yields() bool {
 	y, can := s.cfg.Runtime.(runtime.Yielder)
 	if !can {
@@ -327,16 +316,14 @@ func (s *Supervisor) yields() bool {
 	return without != ""
 }
 
-// doesWithout notes what the runtime does without from now on: in the log, and in the state as long as nothing is wrong.
+// doesWithout records the missing option: in the log, and in the status while nothing else is wrong.
 func (s *Supervisor) doesWithout(what string) {
 	s.without = what
 	s.cfg.Logger.Warn("runtime goes on without", "reason", what)
 }
 
-// failedToCome is a start or wake that failed: 1. nobody wants it any more; 2. it
-// is given up, after the last try or because another one can't succeed; who waits
-// is told. A sidecar is not given up, as others see to its restart; 3. else it is
-// tried again.
+// failedToCome handles a failed start or wake: 1. nobody wants it any more; 2. it is given up, after the last attempt or a permanent
+// failure, and waiting callers get the error. A sidecar is not given up, as others restart it; 3. else it is tried again.
 func (s *Supervisor) failedToCome(reason string, permanent bool) {
 	if s.want.state != api.Awake && !s.proc.attached { // 1.
 		s.restarts.explained(s.explain(reason))
@@ -356,8 +343,7 @@ func (s *Supervisor) failedToCome(reason string, permanent bool) {
 	}
 }
 
-// failed says that the runtime is not what it should be, ends what is left of it
-// and sets the time of the next start.
+// failed ends the rest of a failed runtime and sets the time of the next start.
 func (s *Supervisor) failed(reason string) {
 	s.restarts.failed(time.Now(), s.state == api.Awake, s.explain(reason))
 	s.coming.failed()

@@ -180,8 +180,7 @@ func TestManyWakesAreOne(t *testing.T) {
 	})
 }
 
-// A caller who leaves during the drain ends it: nobody would tell the runtime to
-// sleep for him.
+// A caller that leaves during the drain ends it, since nobody wants the sleep any more.
 func TestSleeperLeaves(t *testing.T) {
 	w := &world{traits: inPlace}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -219,7 +218,7 @@ func TestCrashRestarts(t *testing.T) {
 		if st := s.Status(); st.Restarts != 1 || st.Message != "" {
 			t.Errorf("restarts %d, message %q; want 1, none", st.Restarts, st.Message)
 		}
-		// The pause doubles, and is forgotten once it was awake for longer.
+		// The pause doubles, and starts over once it was awake for longer.
 		for _, want := range []time.Duration{200 * time.Millisecond, 400 * time.Millisecond} {
 			began = time.Now()
 			w.children[len(w.children)-1].end("signal: killed")
@@ -300,7 +299,7 @@ func TestDiesAsleep(t *testing.T) {
 		wantCode(t, "sleep", sleep(s, 2, 1, 0), "")
 		w.states()
 		w.children[0].end("signal: killed")
-		wantStates(t, w, "asleep2") // not started again: nobody granted the memory
+		wantStates(t, w, "asleep2") // not restarted: nobody granted the memory
 		w.made()
 		wantCode(t, "wake", wake(s, 2), "")
 		wantCalls(t, w, "start 101")
@@ -343,7 +342,7 @@ func TestHang(t *testing.T) {
 		}
 		s.Gate().Leave()
 		wantCalls(t, w)
-		time.Sleep(151 * second) // a look that sees the last part, and twice one that sees none, and the probe
+		time.Sleep(151 * second) // a check that sees the last part, then two that see none, and the probe
 		wantStates(t, w, "awake unhealthy "+comesUp)
 		wantCalls(t, w, "stop 100 after 0s", "start 101")
 	})
@@ -396,7 +395,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Stop overtakes a start, and ctx a stop.
+// Stop overrides a start, and the end of ctx overrides a stop.
 func TestStopDuringAStart(t *testing.T) {
 	w := &world{load: time.Hour}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -423,7 +422,7 @@ func TestMemoryIsReported(t *testing.T) {
 	})
 }
 
-// A runtime that has answered is looked at once more before it sleeps or is ended; one that sleeps is not.
+// Leave is called for a runtime that has answered before it sleeps or is ended, but not for a sleeping one.
 func TestLeave(t *testing.T) {
 	w := &world{traits: runtime.Traits{Sleeps: true, Deepens: true}}
 	var looked []string

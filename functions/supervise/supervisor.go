@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// phase is where the owner is; it is finer than [api.State].
+// phase is the owner's state; it is finer than [api.State].
 type phase int
 
 const (
@@ -22,15 +22,14 @@ const (
 	ending                // operation end
 )
 
-// Supervisor keeps one runtime, see the package comment. Each of its parts owns its state: the callers that wait, the
-// reports, the process, the start or wake under way, the restarts, the health, the canary and the meter of memory.
-// Only the gate, the reports and the channels are for other goroutines than Run's.
+// Supervisor keeps one runtime in its wanted state, see the package comment. Each of its parts owns its state. Other goroutines than
+// Run's may use only the gate, the reports and the channels.
 type Supervisor struct {
 	cfg  Config
 	gate *Gate
 
 	results chan result   // from the operation under way; unbuffered; never closed
-	notes   chan func()   // what the operation start has the owner report; unbuffered; never closed
+	notes   chan func()   // the start operation's reports, run by the owner; unbuffered; never closed
 	shares  chan float64  // the progress, from the operation fetch; unbuffered; never closed
 	done    chan struct{} // closed by Run at its end
 
@@ -51,13 +50,13 @@ type Supervisor struct {
 	op         *operation      // nil: none
 	idle       <-chan struct{} // closed when a shut gate has no requests left
 	drainUntil time.Time       // zero: no bound
-	moves      bool            // the drain ends requests that can go on elsewhere, once no others are left
-	leaving    bool            // the runtime is left to whoever adopts it
+	moves      bool            // the drain ends movable requests once no others are left
+	leaving    bool            // the runtime is left to the next supervisor
 	hard       bool            // end at once, no SIGTERM first
-	without    string          // what the runtime does without; empty: nothing
+	without    string          // the option that the runtime does without; empty: none
 }
 
-// New makes a supervisor; it starts nothing until Run.
+// New returns a supervisor; it starts nothing until Run.
 func New(cfg Config) (*Supervisor, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -77,15 +76,14 @@ func New(cfg Config) (*Supervisor, error) {
 	}, nil
 }
 
-// Gate is where requests enter.
+// Gate returns the gate through which requests enter.
 func (s *Supervisor) Gate() *Gate { return s.gate }
 
-// Status is the status now. It never blocks; each call is a report of its own.
+// Status returns the present status. It never blocks; each call takes a number.
 func (s *Supervisor) Status() api.InstanceStatus { return s.reports.read() }
 
-// Run starts the runtime and keeps it until a Stop is done, or until ctx ends,
-// when it kills the runtime at once. When it returns nothing of it is left,
-// unless it was to Leave it.
+// Run starts the runtime and blocks until a Stop or Leave is done, or ctx ends, which kills the runtime at once. When Run returns the
+// runtime has ended, except after Leave.
 func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.done)
 	if s.cfg.Adopt != nil {
@@ -143,7 +141,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// conclude lets measurements finish, and says that the instance is gone, to those who asked for it or to everybody.
+// conclude waits for measurements, and reports that the instance is gone, or answers the Leave.
 func (s *Supervisor) conclude() {
 	s.meter.finish()
 	if s.leaving {
@@ -154,7 +152,7 @@ func (s *Supervisor) conclude() {
 	s.settle()
 }
 
-// abandon ends the runtime with no regard to what it does.
+// abandon kills the runtime at once.
 func (s *Supervisor) abandon() {
 	s.hard, s.leaving = true, false
 	s.want, s.drainUntil = goal{state: api.Gone}, time.Now()
@@ -165,7 +163,7 @@ func (s *Supervisor) abandon() {
 	}
 }
 
-// untilNext is the time to the earliest deadline.
+// untilNext returns the time to the earliest deadline.
 func (s *Supervisor) untilNext() time.Duration {
 	next := time.Now().Add(time.Hour)
 	earlier := func(on bool, t time.Time) {
@@ -181,7 +179,7 @@ func (s *Supervisor) untilNext() time.Duration {
 	return time.Until(next)
 }
 
-// due does what a deadline asks for. A start that was put off is made by step.
+// due handles a reached deadline. step makes a delayed start.
 func (s *Supervisor) due(now time.Time) {
 	reached := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {

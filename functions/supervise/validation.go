@@ -6,19 +6,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// validation is the time between a runtime's wake and the proof that it answers as it did before.
-// A request that came behind the wake is given to the runtime beside the canary, so that it
-// need not wait for the canary's way there and back; its answer goes nowhere before the validation ends.
+// validation is the time between a runtime's wake and the proof that it answers as before. A request that came with the wake runs beside
+// the canary, to save the canary's round trip. Its answer is held back until the validation ends.
 type validation struct {
 	base string // URL of the runtime
 	// done is closed at its end, after refused is set.
 	done    chan struct{}
 	refused *api.Error
-	cuts    []context.CancelCauseFunc // of those who are in; guarded by the gate's lock
+	cuts    []context.CancelCauseFunc // of the admitted requests; guarded by the gate's lock
 }
 
-// validated waits for the outcome: nil, or why the answer is to be thrown away. Where inside ends
-// before, there is none. An outcome against the runtime ends inside too, and counts.
+// validated blocks until the outcome is known: nil, or why the answer must be thrown away. It also returns when inside ends. A negative
+// outcome ends inside too, and takes precedence.
 func (t *validation) validated(inside context.Context) *api.Error {
 	select {
 	case <-t.done:
@@ -33,7 +32,7 @@ func (t *validation) validated(inside context.Context) *api.Error {
 	}
 }
 
-// try lets those in who came behind a wake, speculatively, to the runtime at e.
+// try admits requests that came with a wake, speculatively, to the runtime at e.
 func (g *Gate) try(e api.Endpoint) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +44,7 @@ func (g *Gate) try(e api.Endpoint) {
 	g.turn()
 }
 
-// endValidation gives the outcome, where a validation is under way: nil for a runtime that is what it was. g.mu is held.
+// endValidation ends a validation under way; a nil refused validates the runtime. g.mu is held.
 func (g *Gate) endValidation(refused *api.Error) {
 	t := g.validation
 	if t == nil {
@@ -61,14 +60,14 @@ func (g *Gate) endValidation(refused *api.Error) {
 	}
 }
 
-// pass ends a validation in favour of the runtime. The gate is opened a moment later, by its owner.
+// pass ends a validation in the runtime's favour. The owner opens the gate a moment later.
 func (g *Gate) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.endValidation(nil)
 }
 
-// clear ends a validation against the runtime, where there is one, and returns when nobody is in any more.
+// clear ends a validation under way against the runtime, and blocks until all its requests have left.
 func (g *Gate) clear(ctx context.Context, why *api.Error) error {
 	g.mu.Lock()
 	idle := g.idle

@@ -13,7 +13,7 @@ import (
 
 func early(c *supervise.Config) { c.Canary, c.Early = true, func() bool { return true } }
 
-// entry is what became of a request that came behind a wake.
+// entry is the result of a request that came with a wake.
 type entry struct {
 	inside    context.Context
 	validated func() *api.Error
@@ -21,7 +21,7 @@ type entry struct {
 	after     time.Duration // how long it waited
 }
 
-// behind sends a request behind a wake that is about to begin, and returns when it waits.
+// behind sends a request just before a wake, and returns when it waits.
 func behind(t *testing.T, s *supervise.Supervisor) <-chan entry {
 	t.Helper()
 	began, in := time.Now(), make(chan entry, 1)
@@ -33,8 +33,8 @@ func behind(t *testing.T, s *supervise.Supervisor) <-chan entry {
 	return in
 }
 
-// What came behind a wake is in as soon as the runtime takes requests, and knows what its answer is
-// worth when the canary has been answered. Others are not let in before.
+// A request with a wake is admitted as soon as the runtime accepts requests, and validated when the canary has been answered. Others are
+// not admitted before.
 func TestValidation(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, rise: time.Second, shows: 2 * time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -66,8 +66,7 @@ func TestValidation(t *testing.T) {
 	}, early)
 }
 
-// What was computed with weights that did not come back is thrown away, and the canary is asked
-// again when nothing else runs any more.
+// Answers from damaged weights are thrown away, and the canary is asked again when nothing else runs any more.
 func TestValidationFails(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "!!", "new"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -84,7 +83,7 @@ func TestValidationFails(t *testing.T) {
 		if e.inside.Err() == nil {
 			t.Error("it still runs in the runtime")
 		}
-		for range 100 { // who asks when both have happened
+		for range 100 { // asked when both have happened
 			if refused := e.validated(); refused == nil {
 				t.Fatal("the outcome is forgotten where the request was cut off")
 			}
@@ -97,7 +96,7 @@ func TestValidationFails(t *testing.T) {
 	}, early)
 }
 
-// One wrong answer beside a request costs the request another way, and the instance nothing.
+// One wrong answer beside a request sends the request elsewhere, and does not harm the instance.
 func TestValidationFailsOnce(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good", "good", "!!", "good"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -139,7 +138,7 @@ func TestValidationEnds(t *testing.T) {
 	}
 }
 
-// Where something has to be loaded after a wake, nobody is in before it is.
+// If something must be loaded after a wake, no request is admitted before.
 func TestNoValidationBeforeWhatIsRestored(t *testing.T) {
 	w := &world{traits: inPlace, answers: []string{"good"}, shows: time.Second}
 	run(t, w, func(t *testing.T, s *supervise.Supervisor) {
@@ -153,7 +152,7 @@ func TestNoValidationBeforeWhatIsRestored(t *testing.T) {
 	}, early, func(c *supervise.Config) { c.Early = func() bool { return false } })
 }
 
-// A wake is reported while it is under way only where it takes a moment.
+// A wake is reported while it is under way only if it takes a moment.
 func TestReportOfAWake(t *testing.T) {
 	for rise, want := range map[time.Duration]string{
 		time.Millisecond:      "awake",

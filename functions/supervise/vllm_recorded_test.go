@@ -23,14 +23,14 @@ import (
 	"github.com/rouse-dev/rouse/functions/supervise"
 )
 
-// player is a vLLM of which there is only what a real one has printed and answered.
+// player replays the output and answers of a real vLLM.
 type player struct {
 	*world
 	said   map[string]string
 	serves atomic.Bool // its process has printed that
 }
 
-// Start starts a process that prints, a line each 100 ms, what vLLM did with such a command line.
+// Start starts a process that prints, a line each 100 ms, vLLM's output for such a command line.
 func (p *player) Start(spec process.Spec) (supervise.Child, error) {
 	refuses := slices.Contains(spec.Args, "--enable-sleep-mode")
 	output := p.said["start"]
@@ -70,8 +70,8 @@ func (p *player) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, syscall.ECONNRESET
 }
 
-// TestVLLMRecorded: a start of vLLM goes as one of a real vLLM did (e2e/real records it), through the refusal of its sleep mode, with the same
-// steps. That it serves is known no sooner than it has said so, and nothing of what it prints is taken for a failure.
+// TestVLLMRecorded: a start goes as a real vLLM's did (e2e/real records it), through the refusal of its sleep mode, with the same steps.
+// It counts as serving no sooner than it has said so, and none of its output is taken for a failure.
 func TestVLLMRecorded(t *testing.T) {
 	archive, err := txtar.ParseFile(filepath.Join("..", "runtime", "testdata", "vllm.txt"))
 	if err != nil {
@@ -111,7 +111,7 @@ func TestVLLMRecorded(t *testing.T) {
 		}
 	}, func(c *supervise.Config) {
 		c.Runtime, c.Start = r, p.Start
-		c.Ready = func(context.Context, api.Endpoint) error { // loads the adapters that there were
+		c.Ready = func(context.Context, api.Endpoint) error { // loads the previous adapters
 			time.Sleep(time.Millisecond)
 			return nil
 		}

@@ -31,19 +31,19 @@ type world struct {
 
 	supervisor *supervise.Supervisor
 
-	mu                 sync.Mutex // guards what follows
+	mu                 sync.Mutex // guards the fields below
 	load, rise, fall   time.Duration
-	shows              time.Duration // what the answer of a wake takes
+	shows              time.Duration // duration of a wake's answer
 	wakeErr, sleepErr  error
 	probeErr, startErr error
-	findErr            error    // the program is not there
+	findErr            error    // the program is missing
 	exits              bool     // each process ends right after its start
 	hangs              bool     // the first process answers no probe
-	answers            []string // to the canary, in their order
+	answers            []string // to the canary, in order
 	canaryErr          error
-	adapters           map[api.ModelName][]string // what each answers, in their order; the last one stays
+	adapters           map[api.ModelName][]string // each one's answers, in order; the last one stays
 	adapterErr         error
-	reloads            bool   // it can read its weights in place
+	reloads            bool   // it can reload its weights in place
 	prints             string // each process prints it at its start
 	print              func(line []byte)
 	calls              []string
@@ -63,7 +63,7 @@ func (c *child) PID() int                { return c.pid }
 func (c *child) Exited() <-chan struct{} { return c.exited }
 func (c *child) Status() string          { return c.status }
 
-// weights are what each child has in common with others.
+// weights are the memory that each child shares with others.
 var weights = api.SharedMemory{File: "fd:01 77", Bytes: 512 * api.KiB}
 
 func (c *child) Memory() (api.Bytes, api.SharedMemory, error) {
@@ -116,7 +116,7 @@ func (w *world) start(spec process.Spec) (supervise.Child, error) {
 	return c, nil
 }
 
-// line is what a process prints at its start.
+// line returns what a process prints at its start.
 func (w *world) line() string {
 	if w.prints == "" {
 		return "a line of output"
@@ -203,8 +203,7 @@ func (w *world) Reload(context.Context, api.Endpoint) error {
 	return nil
 }
 
-// says is the next answer to the canary, of which the last one stays; empty: it says
-// nothing; none: it has no canary.
+// says returns the next answer to the canary; the last one stays; empty: no answer; none: it has no canary.
 func (w *world) says() runtime.Answer {
 	if len(w.answers) == 0 {
 		return runtime.Answer{}
@@ -228,7 +227,7 @@ func (w *world) report(s api.InstanceStatus) {
 	w.reports = append(w.reports, s)
 }
 
-// states are the reported states since the last call, levels with the sleeps.
+// states returns the reported states since the last call, levels with the sleeps.
 func (w *world) states() string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -250,7 +249,7 @@ func (w *world) states() string {
 	return strings.Join(out, " ")
 }
 
-// made are the calls to the runtime since the last call.
+// made returns the calls to the runtime since the last call.
 func (w *world) made() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -338,7 +337,7 @@ func sleep(s *supervise.Supervisor, epoch uint64, level api.Level, drain time.Du
 	return err
 }
 
-// later runs f in a goroutine and returns where its error comes.
+// later runs f in a goroutine and returns a channel for its error.
 func later(f func() error) <-chan error {
 	c := make(chan error, 1)
 	go func() { c <- f() }()

@@ -21,28 +21,29 @@ import (
 // Job is a file to fetch.
 type Job struct {
 	Right  Right
-	SHA256 string // in lower-case hex, as the source says it
+	SHA256 string // in lower-case hex, from the source
 	Size   int64
-	File   *os.File // takes the chunks, in any order
+	File   *os.File // receives the chunks, in any order
 	// Open opens the file for peers, during the download and after it. An error that wraps fs.ErrNotExist says that it is gone.
 	Open func() (*os.File, error)
-	// Journal is the path of a file that notes which chunks File has, for a later process.
+	// Journal is the path of a file that records which chunks File has, for a later process.
 	Journal string
-	// Source fills b from the source's file, from at on.
+	// Source fills b from the source's file, starting at at.
 	Source func(ctx context.Context, at int64, b []byte) error
-	// Again waits until Source may be called again after it has failed, failures times in a row; its error is what to give up with.
+	// Again blocks until Source may be called again after failures failed calls in a row. If it returns an error, the download fails
+	// with it.
 	Again func(ctx context.Context, failures int, err error) error
-	// Got is told of bytes that have come, or, negative, that turned out to be wrong. It must not block.
+	// Got is called with the number of bytes that have arrived, or, negative, that turned out to be wrong. It must not block.
 	Got func(n int64)
 }
 
 // Result says where a file came from, in bytes.
 type Result struct{ FromSource, FromPeers int64 }
 
-// ErrContent says that what the source sends has not the SHA-256 that it said.
+// ErrContent says that the source's content does not have the SHA-256 that it announced.
 var ErrContent = errors.New("the source sends another content than it said")
 
-// download is one under way. All but the channel belongs to the goroutine of run.
+// download is a download under way. Everything but the channel belongs to the goroutine of run.
 type download struct {
 	n       *Node
 	job     Job
@@ -50,35 +51,34 @@ type download struct {
 	journal *os.File
 	chunks  []chunk
 	peers   []*peer // nil: not looked up yet
-	part    func()  // ends all dealings with peers
+	part    func()  // ends all exchange with peers
 
 	settled time.Time // the source is not asked before
 	busy    int       // transfers
-	asked   time.Time // when one from the source last began or ended
-	moved   time.Time // when a chunk last came
+	asked   time.Time // when a transfer from the source last began or ended
+	moved   time.Time // when a chunk last arrived
 	dead    error     // why the source is not asked any more
 
 	hash    hash.Hash // of the first hashed chunks
 	hashed  int
 	hashing bool
 
-	work   chan func() // run by the owner; goroutines send until ctx ends, and it is never closed
+	work   chan func() // run by the owner; goroutines send until ctx ends; never closed
 	result Result
 	done   bool
 	err    error
 	wg     sync.WaitGroup
 }
 
-// chunk is one of the file's.
 type chunk struct {
 	have bool
 	busy bool   // it is being transferred
-	from string // the address of the peer that sent the file's bytes, right or wrong; "": the source
+	from string // the address of the peer that sent its bytes, right or wrong; "": the source
 }
 
-// Download fetches a file, and returns when it is whole and right, ctx has ended, or it can't be had. Meanwhile, and from then
-// on if it succeeds, the node serves the file. What has come before an error is used by the next try. Errors that wrap
-// [ErrContent] blame the source; others are those of Job's functions.
+// Download fetches a file. It blocks until the file is whole and verified, ctx ends, or it can't be had. Meanwhile, and after a success,
+// the node serves the file. The next attempt uses the chunks that arrived before an error. Errors that wrap [ErrContent] blame the
+// source; others are those of Job's functions.
 func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 	if job.Size <= 0 || job.Size > maxSize {
 		return Result{}, fmt.Errorf("a file of %d bytes is not shared", job.Size)
@@ -101,8 +101,8 @@ func (n *Node) Download(ctx context.Context, job Job) (Result, error) {
 	return d.result, nil
 }
 
-// resume opens the journal, which is the set of the chunks that are here, and takes those of an earlier process. If they are
-// wrong, so is the whole.
+// resume opens the journal, which is the set of the chunks in the file, and keeps an earlier process's chunks. If they are wrong, so is
+// the whole.
 func (d *download) resume() error {
 	old, err := os.ReadFile(d.job.Journal)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -121,17 +121,17 @@ func (d *download) resume() error {
 }
 
 const (
-	tick       = 100 * time.Millisecond // how often a download looks at what takes long
+	tick       = 100 * time.Millisecond // how often a download checks for slow events
 	settle     = 500 * time.Millisecond // how long peers may take to say what they have before the source is asked
-	steal      = time.Second            // a node that has fetched nothing from the source for so long takes what is others' to fetch
+	steal      = time.Second            // a node that has fetched nothing from the source for so long fetches other nodes' chunks
 	peerWithin = 20 * time.Second       // a transfer from a peer is given up after that
-	leaveAlone = 2 * time.Second        // how long a peer that has failed is left alone
-	patience   = 15 * time.Second       // if nothing has come for so long, a node no longer relies on what others say that they have, or do
+	leaveAlone = 2 * time.Second        // how long a peer is not asked after a failure
+	patience   = 15 * time.Second       // if nothing has come for so long, a node ignores what peers claim to have, or to fetch
 
 	fromPeer     = 2   // transfers from a peer at once
-	fromSource   = 4   // those from the source, for a node alone
+	fromSource   = 4   // from the source, for a node alone
 	maxTransfers = 16  // all: each has a chunk in memory
-	compared     = 256 // how many chunks are compared to find one that few have
+	compared     = 256 // how many chunks are compared to find a rare one
 )
 
 func (d *download) run(ctx context.Context) error {
@@ -151,7 +151,7 @@ func (d *download) run(ctx context.Context) error {
 			return d.err
 		}
 		if d.dead != nil && d.busy == 0 && !d.hashing && (time.Since(d.moved) > patience || time.Now().After(d.settled) && !slices.ContainsFunc(d.peers, (*peer).usable)) {
-			return d.dead // no peer can bring what is missing
+			return d.dead // no peer can bring the missing chunks
 		}
 		select {
 		case f := <-d.work:
@@ -163,7 +163,6 @@ func (d *download) run(ctx context.Context) error {
 	}
 }
 
-// do sends f to the owner.
 func (d *download) do(ctx context.Context, f func()) {
 	select {
 	case d.work <- f:
@@ -171,7 +170,6 @@ func (d *download) do(ctx context.Context, f func()) {
 	}
 }
 
-// dispatch begins all transfers that may begin.
 func (d *download) dispatch(ctx context.Context) {
 	for _, k := range rand.Perm(len(d.peers)) {
 		for p := d.peers[k]; p.usable() && time.Now().After(p.until) && p.busy < fromPeer && d.busy < maxTransfers; {
@@ -194,7 +192,7 @@ func (d *download) dispatch(ctx context.Context) {
 	}
 }
 
-// around returns all chunks, from a random one on.
+// around returns all chunks, starting at a random one.
 func (d *download) around() iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		start := rand.IntN(len(d.chunks))
@@ -207,7 +205,7 @@ func (d *download) around() iter.Seq2[int, *chunk] {
 	}
 }
 
-// nextFromPeer returns the chunk to fetch from p: of those that it has, one that few have; -1: none.
+// nextFromPeer returns the chunk to fetch from p: the rarest of several that it has; -1: none.
 func (d *download) nextFromPeer(p *peer) int {
 	best, fewest, seen := -1, maxPeers+1, 0
 	for i, c := range d.around() {
@@ -230,8 +228,8 @@ func (d *download) nextFromPeer(p *peer) int {
 	return best
 }
 
-// nextFromSource returns the chunk to fetch from the source; -1: none. Of n nodes that fetch, chunk i is the one's to fetch that
-// has the place i mod n, by name: nodes that know of one another agree.
+// nextFromSource returns the chunk to fetch from the source; -1: none. Of n fetching nodes in the order of their names, node i mod n
+// fetches chunk i: nodes that know of one another agree.
 func (d *download) nextFromSource() int {
 	n, place := 1, 0
 	for _, p := range d.peers {
@@ -246,7 +244,7 @@ func (d *download) nextFromSource() int {
 	if begun >= min(fromSource, max(1, 2*fromSource/n)) { // fewer if many fetch: each chunk is here sooner, and passed on
 		return -1
 	}
-	idle := begun == 0 && time.Since(d.asked) > d.n.steal+time.Duration(place)*askEvery // so that one takes it, and the others see it
+	idle := begun == 0 && time.Since(d.asked) > d.n.steal+time.Duration(place)*askEvery // delayed by place, so that one node takes it and the others see that
 	for i, c := range d.around() {
 		if !c.have && !c.busy && (i%n == place || idle) && !d.expected(i) {
 			return i
@@ -308,7 +306,7 @@ func (d *download) askSource(ctx context.Context, at, size int64) ([]byte, error
 	}
 }
 
-// fromPeer takes the outcome of a transfer from a peer.
+// fromPeer handles the outcome of a transfer from a peer.
 func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 	p.busy--
 	switch {
@@ -326,7 +324,7 @@ func (d *download) fromPeer(p *peer, i int, b []byte, err error) {
 	}
 }
 
-// distrust asks a peer no more in this download.
+// distrust excludes a peer from this download.
 func (d *download) distrust(p *peer, reason error) {
 	if p.out {
 		return
@@ -335,7 +333,7 @@ func (d *download) distrust(p *peer, reason error) {
 	d.n.cfg.Logger.Warn("a peer sends wrong bytes, it is not asked again", "peer", p.addr, "reason", reason, "sha256", d.job.SHA256)
 }
 
-// fromSource takes the outcome of a transfer from the source. If a peer has sent other bytes before, it logs its address.
+// fromSource handles the outcome of a transfer from the source. It logs the address of a peer that has sent other bytes before.
 func (d *download) fromSource(i int, b []byte, err error) {
 	d.asked = time.Now()
 	d.mine.change(func(s *state) { s.Begun = slices.DeleteFunc(s.Begun, func(k int) bool { return k == i }) })
@@ -354,7 +352,6 @@ func (d *download) fromSource(i int, b []byte, err error) {
 	d.write(i, b, "")
 }
 
-// write writes chunk i.
 func (d *download) write(i int, b []byte, from string) {
 	at, _ := d.mine.span(i)
 	if _, err := d.job.File.WriteAt(b, at); err != nil {
@@ -365,7 +362,7 @@ func (d *download) write(i int, b []byte, from string) {
 	d.note(i, true, from)
 }
 
-// note notes that chunk i is here, or not.
+// note records whether chunk i is in the file.
 func (d *download) note(i int, have bool, from string) {
 	d.chunks[i].have, d.chunks[i].from = have, from
 	_, n := d.mine.span(i)
@@ -379,7 +376,7 @@ func (d *download) note(i int, have bool, from string) {
 	})
 }
 
-// advance hashes what has come, from the file's beginning on, and judges the whole when it is there.
+// advance hashes the file from its beginning as far as it has arrived, and judges the whole file.
 func (d *download) advance(ctx context.Context) {
 	if d.hashing || d.err != nil {
 		return
@@ -409,7 +406,7 @@ func (d *download) advance(ctx context.Context) {
 	})
 }
 
-// judge compares the whole with its SHA-256. If it is wrong, all chunks from peers are dropped, and come from the source.
+// judge compares the whole with its SHA-256. If it is wrong, all chunks from peers are dropped and fetched from the source.
 func (d *download) judge() {
 	if hex.EncodeToString(d.hash.Sum(nil)) == d.job.SHA256 {
 		d.done = true

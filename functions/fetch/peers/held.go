@@ -7,20 +7,19 @@ import (
 	"sync"
 )
 
-// Chunks are small, or large if there would be more than manyChunks: the set of them stays small, and so does what a fault costs.
+// Chunks are small, or large if there would be more than manyChunks: the set of them stays small, and so does the cost of a fault.
 const (
 	smallChunk = 1 << 20
 	largeChunk = 4 << 20
 	manyChunks = 1024
 	maxSize    = 1 << 40
-	// MinSize is the size from which a file is worth sharing.
+	// MinSize is the least size of a file that is shared.
 	MinSize = 2 * smallChunk
 )
 
-// layout says how a file is cut.
 type layout struct{ size, chunk int64 }
 
-// newLayout cuts a file into chunks of a size; 0: the one that all nodes use.
+// newLayout returns the layout for chunks of a size; 0: the size that all nodes use.
 func newLayout(size, chunk int64) layout {
 	if chunk == 0 {
 		if chunk = smallChunk; size > manyChunks*smallChunk {
@@ -38,7 +37,6 @@ func (l layout) span(i int) (at, n int64) {
 	return at, min(l.chunk, l.size-at)
 }
 
-// bits is a set of chunks.
 type bits []byte
 
 func (b bits) has(i int) bool { return i/8 < len(b) && b[i/8]&(1<<(i%8)) != 0 }
@@ -50,7 +48,7 @@ func (b bits) set(i int, to bool) {
 	}
 }
 
-// state is what a node tells its peers about a file.
+// state is a node's report to its peers about a file.
 type state struct {
 	Node  string `json:"node"`            // names the process
 	Whole bool   `json:"whole,omitempty"` // it has all of it
@@ -58,7 +56,7 @@ type state struct {
 	Begun []int  `json:"begun,omitempty"` // the chunks that it is fetching from the source
 }
 
-// held is a file, whole or not, as others may ask for it. It is safe for many goroutines.
+// held is a complete or partial file that peers may ask for. It is safe for many goroutines.
 type held struct {
 	key key
 	layout
@@ -68,14 +66,13 @@ type held struct {
 	state state
 }
 
-// change changes what is told of the file.
 func (h *held) change(f func(*state)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f(&h.state)
 }
 
-// told returns what is told of the file.
+// told returns a copy of the state.
 func (h *held) told() (s state) {
 	h.change(func(now *state) {
 		s = *now

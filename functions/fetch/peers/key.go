@@ -9,15 +9,14 @@ import (
 	"errors"
 )
 
-// key names a file among the nodes of a group, and seals what they send of it. It is a secret.
+// key identifies a file among the nodes of a group, and seals the answers about it. It is a secret.
 type key [32]byte
 
-// Right is the part of a file's key that does not depend on the group. It may be kept beside the file, where only the
-// cache's user can read it, so that a later process can serve the file. The credential can't be computed from it.
+// Right is the part of a file's key that does not depend on the group. It may be stored beside the file, readable only by the cache's
+// user, so that a later process can serve the file. The credential can't be computed from it.
 type Right [32]byte
 
-// NewRight returns the right to a file with this SHA-256 in hex that comes with a credential of its source; "" if it wants
-// none.
+// NewRight returns the right to a file with this SHA-256 in hex; credential is the one that its source requires, or "".
 func NewRight(digest, credential string) Right {
 	return Right(mac([]byte(credential), "rouse file right "+digest))
 }

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// Config of a [Node].
+// Config configures a [Node].
 type Config struct {
 	// Group is the secret that the nodes share. At least 16 bytes.
 	Group []byte
-	// Peers returns the addresses of the other nodes, host:port. This node may be among them. Downloads call it every few seconds.
+	// Peers returns the addresses of the other nodes, host:port; this node's may be among them. Downloads call it every few seconds.
 	Peers func(context.Context) ([]string, error)
 	// Find returns a whole file by its [Node.ID], if another process or an earlier one has left it; else nil. It may be nil.
 	Find func(id string) *File
-	// Client asks peers; nil: one of its own, without a proxy.
+	// Client asks peers; nil: a new one, without a proxy.
 	Client *http.Client
 	// Logger; nil: none.
 	Logger *slog.Logger
@@ -42,8 +42,8 @@ type Node struct {
 	cfg     Config
 	name    string
 	mux     *http.ServeMux
-	uploads chan struct{} // a place for each chunk that is being sent
-	// chunk is 0, and the others are the constants of these names, but for tests.
+	uploads chan struct{} // one slot per chunk that is being sent
+	// chunk is 0, and the others are the constants of these names, except in tests.
 	chunk                                   int64
 	settle, steal, peerWithin, answerWithin time.Duration
 
@@ -51,10 +51,10 @@ type Node struct {
 	files map[string]*held
 }
 
-// maxUploads is how many chunks a node sends at once: few, so that each is soon somewhere else.
+// maxUploads is how many chunks a node sends at once: few, so that each soon has another holder.
 const maxUploads = 4
 
-// New returns a node. It starts nothing: [Node.ServeHTTP] answers peers, if somebody listens for it.
+// New returns a node. It starts nothing: a server must route peers' requests to [Node.ServeHTTP].
 func New(cfg Config) (*Node, error) {
 	if len(cfg.Group) < 16 {
 		return nil, errors.New("the secret for sharing files is too short: want 16 bytes at least")
@@ -76,7 +76,7 @@ func New(cfg Config) (*Node, error) {
 // ID names a file in this group, for [Config.Find].
 func (n *Node) ID(r Right) string { return newKey(n.cfg.Group, r).id() }
 
-// find returns the file that a path names; nil: there is none.
+// find returns the file with that ID, or nil.
 func (n *Node) find(id string) *held {
 	n.mu.Lock()
 	h := n.files[id]
@@ -93,14 +93,12 @@ func (n *Node) find(id string) *held {
 	return h
 }
 
-// serve lets peers have a file.
 func (n *Node) serve(h *held) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.files[h.key.id()] = h
 }
 
-// forget stops serving a file.
 func (n *Node) forget(h *held) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,8 +110,8 @@ func (n *Node) forget(h *held) {
 // Prefix begins the paths that [Node.ServeHTTP] answers.
 const Prefix = "/rouse/v2/files/"
 
-// ServeHTTP answers peers: at ID/state which chunks of a file are here, at ID/N chunk N. Answers are sealed with the file's key.
-// The server should have a WriteTimeout, so that a peer whose link is cut does not keep others waiting.
+// ServeHTTP answers peers: ID/state with the chunks that this node has, and ID/N with chunk N. Answers are sealed with the file's key.
+// The server should have a WriteTimeout, so that a peer with a broken link does not delay others.
 func (n *Node) ServeHTTP(w http.ResponseWriter, r *http.Request) { n.mux.ServeHTTP(w, r) }
 
 // aboutState is the question for a [state]; the one for a chunk is its number.

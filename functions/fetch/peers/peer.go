@@ -21,15 +21,15 @@ const (
 	answerWithin = 5 * time.Second        // a peer that does not answer for so long counts as gone
 )
 
-// peer is another node, as a download knows it.
+// peer is another node, from a download's point of view.
 type peer struct {
 	addr  string
-	state *state             // what it said last; nil: it does not have the file, or does not answer
+	state *state             // its last report; nil: it does not have the file, or does not answer
 	ctx   context.Context    // ends when it stops answering
-	stop  context.CancelFunc // ends ctx; nil: it has
+	stop  context.CancelFunc // cancels ctx; nil: cancelled
 	out   bool               // it is not asked for chunks any more
 	busy  int                // transfers from it
-	until time.Time          // it is left alone until then, because
+	until time.Time          // it is not asked before
 	fails bool               // the last transfer from it failed
 }
 
@@ -42,7 +42,7 @@ func (p *peer) has(i int) bool { return p.usable() && (p.state.Whole || p.state.
 // fetches reports whether p is fetching the file too.
 func (p *peer) fetches() bool { return p.usable() && !p.state.Whole }
 
-// lookup follows the peers that there are, until ctx ends.
+// lookup looks up the peers and follows each, until ctx ends.
 func (d *download) lookup(ctx context.Context) {
 	for {
 		addrs, err := d.n.cfg.Peers(ctx)
@@ -65,7 +65,7 @@ func (d *download) lookup(ctx context.Context) {
 	}
 }
 
-// follow asks a peer what it has, until ctx ends.
+// follow asks a peer for its state, until ctx ends.
 func (d *download) follow(ctx context.Context, p *peer) {
 	for more := true; more; more = sleep(ctx, askEvery) {
 		s, err := d.n.askState(ctx, p.addr, d.mine.key)
@@ -96,7 +96,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// askState asks a peer which chunks of a file it has.
 func (n *Node) askState(ctx context.Context, addr string, key key) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.answerWithin)
 	defer cancel()
@@ -112,7 +111,6 @@ func (n *Node) askState(ctx context.Context, addr string, key key) (*state, erro
 	return s, nil
 }
 
-// askChunk asks a peer for chunk i.
 func (n *Node) askChunk(ctx context.Context, addr string, key key, i int, size int64) ([]byte, error) {
 	b, err := n.ask(ctx, addr, key, strconv.Itoa(i), size)
 	if err == nil && int64(len(b)) != size {

@@ -30,7 +30,7 @@ const (
 
 var group = []byte("a secret of the nodes of a test")
 
-// source is where a file comes from, at a bounded rate for all together.
+// source is the file's source, with a bounded total rate.
 type source struct {
 	content []byte
 	sent    atomic.Int64
@@ -77,7 +77,7 @@ type member struct {
 	*Node
 	server *httptest.Server
 	dir    string
-	// before, if not nil, may answer a question itself: it returns true then.
+	// before, if not nil, may answer a request itself: it returns true then.
 	before atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
 }
 
@@ -103,12 +103,12 @@ func (p *party) join(secret []byte) *member {
 	}
 	m.Node = node
 	m.chunk = testChunk
-	m.steal, m.peerWithin, m.answerWithin = time.Minute, time.Minute, time.Minute // what the source sends does not depend on how busy the machine is
+	m.steal, m.peerWithin, m.answerWithin = time.Minute, time.Minute, time.Minute // so that the source's load does not depend on the machine's
 	p.nodes = append(p.nodes, m)
 	return m
 }
 
-// meet has all members wait for one another before they ask the source.
+// meet makes all members wait for one another before they ask the source.
 func (p *party) meet() {
 	for _, m := range p.nodes {
 		m.settle = time.Minute
@@ -153,7 +153,7 @@ func (p *party) job(m *member) Job {
 	}
 }
 
-// seed gives a member the whole of a file as if it had fetched it: the party's, or one that it takes for it.
+// seed gives a member a whole file: the party's, or another one that it takes for it.
 func (p *party) seed(m *member, content []byte) {
 	path := filepath.Join(m.dir, "file")
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -168,7 +168,7 @@ func (p *party) seed(m *member, content []byte) {
 	}
 }
 
-// fetch lets members fetch at the same time, and returns what came of it.
+// fetch lets members fetch at the same time, and returns their results.
 func (p *party) fetch(ctx context.Context, members ...*member) []Result {
 	p.t.Helper()
 	results := make([]Result, len(members))
@@ -189,7 +189,7 @@ func (p *party) fetch(ctx context.Context, members ...*member) []Result {
 	return results
 }
 
-// sentAtMost checks what the source has sent, as a multiple of the file.
+// sentAtMost checks how much the source has sent, as a multiple of the file.
 func (p *party) sentAtMost(factor float64) {
 	p.t.Helper()
 	if got := float64(p.src.sent.Load()) / testSize; got > factor {
@@ -197,7 +197,7 @@ func (p *party) sentAtMost(factor float64) {
 	}
 }
 
-// names checks that the log names this member as one that sends wrong bytes, and nobody else but others.
+// names checks that the log blames this member for wrong bytes, and nobody else but others.
 func (p *party) names(message string, m *member, others ...*member) {
 	p.t.Helper()
 	for line := range strings.Lines(p.log.String()) {
@@ -244,14 +244,14 @@ func TestTogether(t *testing.T) {
 	}
 	p.sentAtMost(1.2)
 	p.src.sent.Store(0)
-	// Who comes later needs no source.
+	// A later node needs no source.
 	p.fetch(within(t), p.join(group))
 	if more := p.src.sent.Load(); more > 0 {
 		t.Errorf("the source sends %d bytes although all have the file", more)
 	}
 }
 
-// TestKilled: a node that goes away in the middle costs what only it had.
+// TestKilled: a lost node costs only the chunks that it alone had.
 func TestKilled(t *testing.T) {
 	p := newParty(t, 8)
 	p.meet()
@@ -281,10 +281,10 @@ func TestKilled(t *testing.T) {
 	if log := p.log.String(); strings.Contains(log, "wrong bytes") {
 		t.Errorf("a node that is gone is taken for one that sends wrong bytes:\n%s", log)
 	}
-	p.sentAtMost(1.5) // what the victim had not passed on comes from the source again
+	p.sentAtMost(1.5) // chunks that the victim had not passed on come from the source again
 }
 
-// TestSpoiled: a node whose chunks arrive with a wrong byte is found out by the first of them.
+// TestSpoiled: a node whose chunks arrive with a wrong byte is detected by the first of them.
 func TestSpoiled(t *testing.T) {
 	p := newParty(t, 9)
 	p.meet()
@@ -308,7 +308,7 @@ func TestSpoiled(t *testing.T) {
 	p.sentAtMost(1.2)
 }
 
-// falsified is the content with a wrong byte in some chunks.
+// falsified returns the content with a wrong byte in some chunks.
 func falsified(content []byte, chunks ...int) []byte {
 	b := bytes.Clone(content)
 	for _, i := range chunks {
@@ -317,8 +317,8 @@ func falsified(content []byte, chunks ...int) []byte {
 	return b
 }
 
-// TestWrong: a node says that it has the file, and has another one: its disk has changed it, or it lies. The whole turns out to be
-// wrong, and whoever was sent something wrong has it from the source, and names the node.
+// TestWrong: a node claims to have the file but has another one: its disk has changed it, or it lies. The whole file fails its check.
+// Receivers of wrong chunks fetch them from the source, and log the node.
 func TestWrong(t *testing.T) {
 	for name, honest := range map[string]bool{"beside a right one": true, "alone": false} {
 		for what, chunks := range map[string][]int{"one chunk": {17}, "the last": {testSize / testChunk}, "many": {0, 1, 2, 3, 40, 41, 42, 43, 60, 90}} {
@@ -332,12 +332,12 @@ func TestWrong(t *testing.T) {
 				}
 				p.fetch(within(t), others...)
 				if !honest {
-					p.names("another chunk than the source", wrong, others...) // they pass on what they have not checked yet
+					p.names("another chunk than the source", wrong, others...) // they pass on unverified chunks
 				}
 				p.sentAtMost(float64(len(others))) // a copy each, and no chunk twice
 				p.log = safeBuffer{}
 				p.src.sent.Store(0)
-				p.nodes = others // who comes later has it from them
+				p.nodes = others // a later node has it from them
 				p.fetch(within(t), p.join(group))
 				p.sentAtMost(0)
 			})
@@ -345,7 +345,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestStuck: a node that takes questions and never answers holds nobody up.
+// TestStuck: a node that accepts requests and never answers delays nobody.
 func TestStuck(t *testing.T) {
 	p := newParty(t, 4)
 	p.seed(p.nodes[0], p.src.content)
@@ -368,7 +368,7 @@ func TestStuck(t *testing.T) {
 	p.sentAtMost(1.2)
 }
 
-// TestResumed: what came before the end of a process is not fetched again, unless the disk has lost some of it.
+// TestResumed: chunks of an ended process are not fetched again, unless the disk has lost some.
 func TestResumed(t *testing.T) {
 	p := newParty(t, 1)
 	m := p.nodes[0]
@@ -388,7 +388,7 @@ func TestResumed(t *testing.T) {
 	if sent := p.src.sent.Load(); sent > testSize+fromSource*testChunk {
 		t.Errorf("the source has sent %d bytes of a file of %d\n%s", sent, testSize, p.log.String())
 	}
-	// Its end again, and the disk has lost what came first.
+	// The process ends again, and the disk has lost the first chunks.
 	if err := os.WriteFile(job.Journal, bytes.Repeat([]byte{0xff}, (testSize/testChunk+8)/8), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -400,14 +400,14 @@ func TestResumed(t *testing.T) {
 	if sent := p.src.sent.Load(); sent != testSize {
 		t.Errorf("the source has sent %d bytes of a file of %d that was damaged, and %d before", sent, testSize, before)
 	}
-	// A journal of another version is none.
+	// A journal of another version is ignored.
 	if err := os.WriteFile(job.Journal, []byte(`{"chunk":50,"what":"proven"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.fetch(within(t), m)
 }
 
-// TestSource: what is wrong with the source is said, or made up for by peers.
+// TestSource: faults of the source are reported, or made up for by peers.
 func TestSource(t *testing.T) {
 	gone := errors.New("the source is gone")
 	p := newParty(t, 2)
@@ -424,7 +424,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestRights: without the key an answer says nothing, and a file is not even named.
+// TestRights: without the key an answer reveals nothing, not even that the file exists.
 func TestRights(t *testing.T) {
 	p := newParty(t, 1)
 	p.seed(p.nodes[0], p.src.content)
@@ -441,7 +441,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	// What is on the network is not the file.
+	// The network carries only sealed bytes.
 	resp, err := http.Get(p.nodes[0].server.URL + Prefix + p.nodes[0].ID(right) + "/0")
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +456,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestQuestions: questions that make no sense are refused.
+// TestQuestions: malformed requests are refused.
 func TestQuestions(t *testing.T) {
 	p := newParty(t, 1)
 	p.seed(p.nodes[0], p.src.content)

@@ -1,5 +1,4 @@
-// Package environ reads environments that are lists of "KEY=VALUE", as os.Environ
-// and os/exec have them. All functions are pure.
+// Package environ reads environments that are lists of "KEY=VALUE", as os.Environ and os/exec have them. All functions are pure.
 package environ
 
 import (
@@ -7,8 +6,7 @@ import (
 	"strings"
 )
 
-// Value returns the value of a variable: of several settings the last, which is
-// the one that a program gets; "" where there is none.
+// Value returns the last value of a variable, which is the one that a program gets, or "".
 func Value(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if value, found := strings.CutPrefix(kv, name+"="); found {
