@@ -11,15 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// act carries out one action of a plan: it marks what is under way, starts the
-// call, and tells of the decision.
+// act carries out one action of a plan: it marks the instance as busy, starts the call, and records the decision.
 func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	f := a.functions[act.Function]
 	i := a.instances[act.Instance]
 	if f == nil || i == nil && act.Instance != "" {
 		panic(fmt.Sprintf("autoscaler: the plan acts on what does not exist: %s", act))
 	}
-	if act.Kind == decide.Wait { // it changes nothing that plans see
+	if act.Kind == decide.Wait { // plans see no change
 		if f.lastWait != act.Reason {
 			f.lastWait = act.Reason
 			a.tell(api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason})
@@ -66,7 +65,7 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	a.tell(d)
 }
 
-// makesRoom begins the span of a call to an instance, where it goes or sleeps for a function.
+// makesRoom begins the trace span of a sleep or stop that makes room for another function.
 func (a *Autoscaler) makesRoom(i *instance, act *decide.Action) {
 	if a.functions[act.For] != nil {
 		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, time.Now())
@@ -95,7 +94,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
 	i.Rehearsing, i.Rehearsed = false, act.Rehearsal
-	i.Grant = g // until it is known what came of it: the call may fail and the order arrive all the same
+	i.Grant = g // reserved until the outcome is known: the order may arrive although the call fails
 	s := i.Status
 	var told api.Trace
 	i.span, told = a.wakes.Startup(i.f.Spec.Name, s.Instance, true, act.Reason, time.Now())
@@ -106,8 +105,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// sleep puts an instance to sleep. Its epoch makes every grant of before worthless;
-// activators are told so that they don't try.
+// sleep puts an instance to sleep. Its epoch invalidates all earlier grants; activators are told, so that they don't try them.
 func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	i.Level, i.Rehearsing, i.Returns = act.Level, act.Rehearsal, act.For == "" && i.f.Order == decide.OrderNone
 	s, epoch := i.Status, a.newEpoch(i)
@@ -123,7 +121,7 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 	})
 }
 
-// callOff has an instance that drains to sleep go on: it does where nobody waits for its sleep any more. If it is too late for that it sleeps.
+// callOff cancels a draining that nothing waits for any more. If it is too late for that, the instance sleeps.
 func (a *Autoscaler) callOff(i *instance) {
 	i.Returns = false
 	for _, c := range a.calls {
@@ -136,7 +134,6 @@ func (a *Autoscaler) callOff(i *instance) {
 	}
 }
 
-// stop ends an instance.
 func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
@@ -147,7 +144,7 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 	})
 }
 
-// failedDown notes that an instance would not sleep or stop. That work came to one that seemed to have none is not its failure.
+// failedDown records that an instance did not sleep or stop. It counts no failure if the instance only refused because new work had arrived.
 func (a *Autoscaler) failedDown(i *instance, err error) {
 	if code := api.AsError(err).Code; !i.Returns || code != api.CodeBusy && code != api.CodeStaleEpoch {
 		i.Failures++
@@ -158,8 +155,8 @@ func (a *Autoscaler) failedDown(i *instance, err error) {
 	}
 }
 
-// takeBack tells activators that what they hold of an instance up to an epoch is worthless,
-// or is about to be. Nothing waits for it: that is so whether they receive it or not.
+// takeBack tells activators that their grants of an instance up to an epoch are void. Nothing waits for it: the instance refuses those grants
+// whether activators receive this or not.
 func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 	g := i.Grant
 	if g.Instance == "" {
@@ -186,12 +183,12 @@ func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
 	})
 }
 
-// mostUnansweredFences is how many fences in a row an instance may leave unanswered, with growing
-// pauses between them, before it is taken to be lost.
+// mostUnansweredFences is the number of consecutive unanswered fences, with growing pauses between them, after which an instance counts as
+// lost.
 const mostUnansweredFences = 7
 
-// revoke makes what was granted worthless where it counts, at the instance itself: its
-// answer says that no wake of before can begin from then on, and whether one is under way.
+// revoke fences an instance, which makes earlier grants void at the instance itself. Its answer proves that no earlier wake can begin from
+// then on, and shows whether one is under way.
 func (a *Autoscaler) revoke(i *instance) {
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
@@ -201,8 +198,8 @@ func (a *Autoscaler) revoke(i *instance) {
 	})
 }
 
-// refused says whether an instance refuses an order because it has seen a later one. It is
-// asked which: its report may have been lost.
+// refused reports whether an instance refused an order because it has seen a later epoch. If so, the instance is polled: its report of that
+// epoch may have been lost.
 func (a *Autoscaler) refused(i *instance, err error) bool {
 	if api.AsError(err).Code != api.CodeStaleEpoch {
 		return false
@@ -214,19 +211,19 @@ func (a *Autoscaler) refused(i *instance, err error) bool {
 	return true
 }
 
-// newGrant makes the grant of an action, with a new epoch.
+// newGrant returns the grant of an action, with a new epoch.
 func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.Spec.Name, Epoch: a.newEpoch(i),
 		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: expires.Sub(a.now)}
 }
 
-// newEpoch is higher than any before of this instance, over restarts and changes of leader too.
+// newEpoch returns an epoch higher than any earlier one of this instance, also across restarts and changes of leader.
 func (a *Autoscaler) newEpoch(i *instance) uint64 {
 	i.epoch = a.epochs.Next(i.epoch, a.now)
 	return i.epoch
 }
 
-// newID names a new instance: the function's short name and a number.
+// newID returns the ID of a new instance: the function's short name and a number.
 func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 	for {
 		a.counter[name.Name()]++
@@ -237,7 +234,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 	}
 }
 
-// tell keeps a decision and passes it on.
+// tell records a decision, counts it, logs it and emits it.
 func (a *Autoscaler) tell(d api.Decision) {
 	if f := a.functions[d.Function]; f != nil {
 		f.decided(d)
@@ -265,7 +262,7 @@ func (a *Autoscaler) tell(d api.Decision) {
 	a.emitter.Emit(api.NewEvent(api.EventDecision, a.cfg.Source, d.Function, d))
 }
 
-// tellError tells that an action failed; nil tells nothing.
+// tellError records that an action failed. It does nothing if err is nil.
 func (a *Autoscaler) tellError(name api.FunctionName, id api.InstanceID, action string, err error) {
 	if err != nil {
 		a.tell(api.Decision{At: a.now, Function: name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})

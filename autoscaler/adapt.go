@@ -10,17 +10,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// adapted is what is known of an instance's adapters. It belongs to the loop.
+// adapted is the state of an instance's adapters. The loop owns it.
 type adapted struct {
-	known    bool // has is what the instance was started with, or was told last
+	known    bool // has holds the list of the instance's start or of the last successful call
 	has      []api.Adapter
 	telling  bool
 	failures int
 }
 
-// adapt tells an instance of the adapters that its function declares, where they may not be what it has.
-// It is tried again until the instance has them. One whose runtime takes adapters at its start only is
-// replaced.
+// adapt sends an instance the adapters that its function declares, if it may have others, and repeats that until it
+// succeeds. An instance whose runtime takes adapters only at its start is replaced.
 func (a *Autoscaler) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
@@ -32,7 +31,7 @@ func (a *Autoscaler) adapt(i *instance) {
 	case !i.adapters.known && len(want) == 0 && len(i.Status.Adapters)+len(i.Status.Standby) == 0:
 		return
 	case i.Status.State != api.Awake && i.Status.State != api.Asleep && i.Status.State != api.Draining:
-		return // it is told when it has come up
+		return // told once it is up
 	}
 	i.adapters.telling = true
 	status := i.Status
@@ -49,10 +48,10 @@ func (a *Autoscaler) adapt(i *instance) {
 	})
 }
 
-// adaptTimeout bounds a change of adapters, which may have to be fetched.
+// adaptTimeout bounds a change of adapters, which may include downloads.
 const adaptTimeout = 15 * time.Minute
 
-// toldAdapters takes in how an instance took a list of adapters.
+// toldAdapters handles an instance's answer to a list of adapters.
 func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
 	id := i.Status.Instance
 	i.adapters.telling = false
@@ -72,5 +71,5 @@ func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
 	a.adapt(i)
 }
 
-// actionAdapt is what decisions call a change of adapters.
+// actionAdapt is the action name of a change of adapters in decisions.
 const actionAdapt = "adapt"

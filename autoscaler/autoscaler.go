@@ -24,7 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// Autoscaler is the owner of all decisions. See [New] and [Autoscaler.Run].
+// Autoscaler makes all decisions. See [New] and [Autoscaler.Run].
 type Autoscaler struct {
 	cfg     Config
 	fx      Effects
@@ -35,45 +35,44 @@ type Autoscaler struct {
 	history *history.Recorder
 	box     mailbox
 
-	// ops counts the calls of Effects under way; opsCtx is theirs.
+	// ops counts the calls of Effects under way; opsCtx is their context.
 	ops    sync.WaitGroup
 	opsCtx context.Context
 
-	// All below belongs to the loop.
+	// The loop owns all fields below.
 	functions  map[api.FunctionName]*function
-	order      []*function // of functions, by name
+	order      []*function // all functions, by name
 	instances  map[api.InstanceID]*instance
-	tombstones tombstone.Set // so that late reports don't bring back instances that ended
+	tombstones tombstone.Set // IDs of ended instances, so that late reports don't recreate them
 	epochs     grants.Epochs
-	counter    map[string]int // the last number given to an instance, by the function's short name
-	stopping   bool           // everything is to be stopped
+	counter    map[string]int // the last instance number, by the function's short name
+	stopping   bool           // StopAll was called
 	emptied    []chan struct{}
 	world      *decide.World
-	planner    planner // the world
+	planner    planner // world, except in tests
 	dirty      dirtyQueue
-	due        due.Queue[*function]       // functions by when their demand expires, or an instance is to be probed
-	others     map[api.DeviceID]api.Bytes // what others use of devices, as measured
+	due        due.Queue[*function]       // functions, by the time when a demand expires or a probe is due
+	others     map[api.DeviceID]api.Bytes // memory of devices that other programs use, as measured
 	usage      *usage.Meter
-	again      bool // the next plan is only for what the last one began
+	again      bool // the last plan acted, so one more plan follows
 	clock      clock
-	now        time.Time        // of this round: all that it does is at this time
-	calls      map[uint64]*call // those of Effects under way, by number
+	now        time.Time        // the time of this round
+	calls      map[uint64]*call // calls of Effects under way, by number
 	lastCall   uint64
-	rooms      []inventory.Room // as the world was told, as the next two
+	rooms      []inventory.Room // rooms, unmanaged and elastic: as last given to world
 	unmanaged  []inventory.UnmanagedPod
 	elastic    bool
-	round      round // what is recorded of this round
+	round      round // the recording of this round
 
-	waiters atomic.Uint64 // the last number given to a caller that waits for an order by hand
+	waiters atomic.Uint64 // the last number given to a caller that waits for an operator's order
 }
 
-// planner plans; see [decide.World.Plan].
+// planner makes plans; see [decide.World.Plan].
 type planner interface {
 	Plan(now time.Time) ([]decide.Action, time.Time)
 }
 
-// New makes an autoscaler that starts nothing yet. emitter takes its decisions,
-// registry its metrics; either may be nil.
+// New returns an autoscaler and starts nothing. emitter receives its decisions, registry its metrics; either may be nil.
 func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry prometheus.Registerer) (*Autoscaler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("autoscaler: %w", err)
@@ -97,7 +96,7 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	a.history.SetDevices(time.Now(), a.cfg.Devices)
 	a.dirty.in = make(map[api.FunctionName]bool)
 	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
-	a.planner, a.cfg.Devices = a.world, nil // the world keeps them from now on
+	a.planner, a.cfg.Devices = a.world, nil // world owns the devices from now on
 	a.metrics = newMetrics(a)
 	if registry != nil {
 		if err := a.metrics.register(registry); err != nil {
@@ -117,9 +116,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	return a, nil
 }
 
-// Run is the owner loop. It blocks until ctx ends; then it cancels the calls
-// under way, waits for them, and returns nil. Instances are left as they are:
-// see [Autoscaler.StopAll]. It runs once.
+// Run is the owner loop. It blocks until ctx ends; then it cancels the calls under way, waits for them, and returns nil.
+// Instances keep running: see [Autoscaler.StopAll]. It may be called once.
 func (a *Autoscaler) Run(ctx context.Context) error {
 	if a.opsCtx != nil {
 		return errors.New("autoscaler: Run was called twice")
@@ -135,7 +133,7 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	for {
 		came := a.box.take()
 		if ctx.Err() != nil {
-			return nil // calls fail from now on because of that alone
+			return nil // don't count the calls that the end of ctx made fail
 		}
 		if next := a.goRound(came); next.IsZero() {
 			timer.Stop()
@@ -151,7 +149,8 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 	}
 }
 
-// goRound is one round of the loop: it takes in what has come, plans, acts, and says when the next plan is due.
+// goRound runs one round of the loop: it applies the messages, plans and acts. It returns the time when the next plan is
+// due.
 func (a *Autoscaler) goRound(came []message) time.Time {
 	now, step := a.clock.read()
 	a.round.begin(a, now, step)
@@ -173,7 +172,7 @@ func (a *Autoscaler) goRound(came []message) time.Time {
 	return next
 }
 
-// enter has a round be at a time. step is by how much the clock was set.
+// enter sets the time of a round. step is the amount by which the machine's clock was set.
 func (a *Autoscaler) enter(now time.Time, step time.Duration) {
 	a.now = now
 	if step != 0 {
@@ -182,7 +181,7 @@ func (a *Autoscaler) enter(now time.Time, step time.Duration) {
 	}
 }
 
-// plan decides, acts, and says when the next plan is due.
+// plan plans and acts. It returns the time when the next plan is due.
 func (a *Autoscaler) plan() time.Time {
 	now := a.now
 	expiry := a.prepare(now)
@@ -194,15 +193,15 @@ func (a *Autoscaler) plan() time.Time {
 		a.act(&actions[i], now)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
-	// What was begun changes what the next plan sees: an instance that is put to sleep leaves its grant to another. One more
-	// plan is enough, for the ends of the calls that it begins are messages.
+	// An action changes what the next plan sees: an instance that is put to sleep frees its grant for another. One more plan
+	// is enough, because the results of its calls come as messages.
 	if a.again = acted && !a.again; a.again {
 		a.box.Ring()
 	}
 	return earlier(next, expiry)
 }
 
-// earlier is the earlier of two times, where zero is never.
+// earlier returns the earlier of two times, where zero means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -210,26 +209,26 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// message is an input, or something else that the loop does: it only tells what is.
+// message is work for the loop: an input, or a function that changes nothing that decisions depend on.
 type message struct {
-	in input // nil: do
+	in input // nil: call do
 	do func()
 }
 
-// mailbox holds messages for the loop, which takes them in order. Posting
-// never blocks; senders are bounded by what they wait for or by their own rate.
+// mailbox is the queue of messages for the loop. Posting never blocks; senders are bounded by what they wait for or by their
+// own rate.
 type mailbox struct {
-	bell.Bell // has the loop go round once more
-	// closed is closed by the loop when it takes no more.
+	bell.Bell // wakes the loop
+	// closed is closed by the loop when it stops taking messages.
 	closed chan struct{}
 
 	mu       sync.Mutex // guards all below
 	queue    []message
-	recycled []message // the memory of the queue before
+	recycled []message // the previous queue's memory
 	ended    bool
 }
 
-// post adds a message; false says that the loop has ended.
+// post adds a message. It returns false if the loop has ended.
 func (b *mailbox) post(m message) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -241,7 +240,7 @@ func (b *mailbox) post(m message) bool {
 	return true
 }
 
-// take returns what has come. The loop is done with it before it takes again.
+// take returns and removes all messages. The slice is valid until the next call.
 func (b *mailbox) take() []message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,17 +258,17 @@ func (b *mailbox) close() {
 	close(b.closed)
 }
 
-// do has the loop do something that changes nothing that plans see. It does not block; false says that the loop has ended.
+// do has the loop call f, which must not change anything that plans see. It does not block. It returns false if the loop has
+// ended.
 func (a *Autoscaler) do(f func()) bool { return a.box.post(message{do: f}) }
 
-// ask has the loop work out an answer and waits for it. It returns the zero
-// value and an error if ctx or the loop ends before.
+// ask has the loop call answer and waits for the result. It returns an error if ctx or the loop ends first.
 func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {
-	c := make(chan T, 1) // the loop sends once and never waits
+	c := make(chan T, 1) // so that the loop never blocks on its one send
 	return await(ctx, a, a.do(func() { c <- answer() }), c)
 }
 
-// answerTo posts an input and waits for what the loop answers in c, which has room for that. It ends like ask.
+// answerTo posts an input and waits for the loop's answer on c, which must have room for one. It fails like ask.
 func answerTo[T any](ctx context.Context, a *Autoscaler, in input, c <-chan T) (T, error) {
 	return await(ctx, a, a.put(in), c)
 }
@@ -289,7 +288,7 @@ func await[T any](ctx context.Context, a *Autoscaler, posted bool, c <-chan T) (
 	}
 }
 
-// reply answers whoever waits; in a replay nobody does, and c is nil.
+// reply sends err on c. In a replay c is nil and reply does nothing.
 func reply(c chan<- error, err error) {
 	if c != nil {
 		c <- err

@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// callKind is which method of [Effects] a call is of.
+// callKind is the method of [Effects] that a call calls.
 type callKind int
 
-// The kinds whose results matter.
+// The kinds of calls whose results matter. Records contain these numbers.
 const (
 	callStart callKind = iota
 	callWake
@@ -27,37 +27,37 @@ const (
 	callFail
 )
 
-// call is one call of [Effects] under way: all that its end needs to know. What it came to is a [returned].
+// call is a call of [Effects] under way, with what handling its result ([returned]) needs.
 type call struct {
-	N        uint64 // numbers are given in the order of calls
+	N        uint64 // numbered in the order of calls
 	Kind     callKind
 	Function api.FunctionName
-	Asked    api.InstanceID // as the instance was called then
+	Asked    api.InstanceID // the instance's ID at that time
 	Began    time.Time
 	Limit    time.Duration
-	Adapters []api.Adapter // that it is to have
-	// CalledOff says that what was to be done is not wanted any more.
+	Adapters []api.Adapter // the list that Adapt sends
+	// CalledOff is set when the call's effect is no longer wanted.
 	CalledOff bool
 
-	i      *instance          // nil: of none, or one that is gone
-	cancel context.CancelFunc // ends it; nil in a replay
+	i      *instance          // nil: no instance, or one that is gone
+	cancel context.CancelFunc // cancels the call; nil in a replay
 }
 
-// returned is what a call came to.
+// returned is the result of a call.
 type returned struct {
 	N      uint64
 	Status api.InstanceStatus
-	Real   api.InstanceID // what was started is called so
+	Real   api.InstanceID // the ID that the started instance really has
 	Err    *failure
 }
 
-// failure is why a call failed, as far as the loop goes by it.
+// failure is the error of a call, reduced to what the loop depends on.
 type failure struct {
 	Text              string
-	Elsewhere, Ending bool // [ErrElsewhere], [ErrEnding]
+	Elsewhere, Ending bool // the error is [ErrElsewhere], [ErrEnding]
 	API               *api.Error
 
-	err error // the very error; nil in a replay
+	err error // the original error; nil in a replay
 }
 
 func newFailure(err error) *failure {
@@ -69,7 +69,7 @@ func newFailure(err error) *failure {
 	return f
 }
 
-// error is the error, or one that reads like it.
+// error returns the original error, or in a replay f itself, which reads the same.
 func (f *failure) error() error {
 	if f == nil {
 		return nil
@@ -80,10 +80,10 @@ func (f *failure) error() error {
 	return f
 }
 
-// Error is part of error.
+// Error implements error.
 func (f *failure) Error() string { return f.Text }
 
-// Is and As of package errors find what the error was.
+// Unwrap lets errors.Is and errors.As find the same errors as in the original.
 func (f *failure) Unwrap() []error {
 	var is []error
 	if f.Elsewhere {
@@ -98,7 +98,8 @@ func (f *failure) Unwrap() []error {
 	return is
 }
 
-// call begins a call of Effects in its own goroutine. Without effects nothing is done: in a replay the record has what it came to.
+// call begins a call of Effects in its own goroutine. Without effects, in a replay, it only registers the call: the record has the
+// result.
 func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Context) returned) {
 	a.lastCall++
 	c.N, c.Began = a.lastCall, a.now
@@ -120,7 +121,7 @@ func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Cont
 	})
 }
 
-// begin marks a call under way at i. The mark ends, and the span of the call, when it is done.
+// begin starts a call and marks it in i.Doing. The mark and the call's span end when the call returns.
 func (a *Autoscaler) begin(i *instance, what decide.Doing, c call, do func(context.Context) returned) {
 	i.Doing = what
 	span := i.span
@@ -132,7 +133,6 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, c call, do func(conte
 	})
 }
 
-// apply is part of [input].
 func (r *returned) apply(a *Autoscaler) {
 	c := a.calls[r.N]
 	if c == nil {
@@ -155,21 +155,21 @@ func (r *returned) apply(a *Autoscaler) {
 	}
 }
 
-// current says whether i is a record that the loop still has.
+// current reports whether i is still among the loop's instances.
 func (a *Autoscaler) current(i *instance) bool {
 	return i != nil && a.instances[i.Status.Instance] == i
 }
 
-// finish takes in what a call that marks its instance came to.
+// finish handles the result of a call that is marked in its instance.
 func (a *Autoscaler) finish(c *call, r *returned, err error) {
 	i, s := c.i, r.Status
 	if !a.current(i) {
-		return // it died in the meantime
+		return // died in the meantime
 	}
 	i.Doing, i.Level, i.span = decide.Nothing, 0, nil
 	if err == nil && s.Instance == i.Status.Instance {
 		a.merge(s, a.now)
-		i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // whatever it has reported since
+		i.Status.Requests, i.Status.Spare, i.Status.Shrunk = s.Requests, s.Spare, s.Shrunk // the status in the result wins over later reports
 	}
 	switch c.Kind {
 	case callStart:
@@ -181,7 +181,7 @@ func (a *Autoscaler) finish(c *call, r *returned, err error) {
 	case callStop:
 		a.stopped(c, err)
 	case callGrant:
-		if err != nil { // it may have arrived all the same: it stays reserved
+		if err != nil { // the grant may have arrived all the same: its memory stays reserved
 			a.tellError(c.Function, c.Asked, string(decide.Grant), err)
 			i.RetryAt = a.now.Add(backoffMost / 30)
 		}
@@ -199,7 +199,7 @@ func (a *Autoscaler) started(c *call, real api.InstanceID, err error) {
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Start), err)
 	a.fault(i, err.Error(), false, a.now)
-	if !i.reported { // nothing was spawned
+	if !i.reported { // no process was spawned
 		a.dropInstance(i, a.now)
 		a.finishRemoval(i.f)
 	}
@@ -241,7 +241,7 @@ func (a *Autoscaler) slept(c *call, err error) {
 	}
 	a.tellError(c.Function, c.Asked, string(decide.Sleep), err)
 	if a.now.Sub(c.Began) >= c.Limit {
-		i.Failures++ // it hangs: another try would take as long, and it is stopped instead
+		i.Failures++ // it hangs: another try would take as long, so it is stopped instead
 	}
 	a.failedDown(i, err)
 }

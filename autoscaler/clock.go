@@ -6,15 +6,15 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// clock is what the loop reads the time from, once a round. It goes at an even pace, whatever is done to the machine's
-// clock: where that was set, or the machine was suspended, the loop moves all times that it has along ([Autoscaler.shift]), so that
-// nothing is overdue for it. Its times have no monotonic part: what the loop does depends on what can be written down alone.
+// clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the machine
+// suspended: the loop then shifts all its times ([Autoscaler.shift]), so that nothing becomes overdue. Its times have no monotonic
+// part, so that a record of them is complete.
 type clock struct {
 	began time.Time // with its monotonic part
-	base  time.Time // what began is called
+	base  time.Time // the wall-clock time that began stands for
 }
 
-// mostOff is how far the loop's clock and the machine's may be apart: one is trimmed all the time, by its network.
+// mostOff is the largest tolerated difference between the loop's clock and the machine's, which NTP adjusts all the time.
 const mostOff = 250 * time.Millisecond
 
 func newClock() clock {
@@ -22,8 +22,8 @@ func newClock() clock {
 	return clock{began: now, base: now.Round(0)}
 }
 
-// read is the time in whole microseconds, never before the true one, and by how much the machine's clock was set
-// since it was read last; 0: it was not.
+// read returns the time, rounded up to whole microseconds, and the amount by which the machine's clock was set since the last read;
+// 0: it was not set.
 func (c *clock) read() (now time.Time, step time.Duration) {
 	t := time.Now()
 	now = c.base.Add(t.Sub(c.began))
@@ -35,10 +35,10 @@ func (c *clock) read() (now time.Time, step time.Duration) {
 	return now.Add(time.Microsecond - 1).Truncate(time.Microsecond), step
 }
 
-// until is how long it is until t.
+// until returns the duration until t.
 func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.base.Add(time.Since(c.began))) }
 
-// shift moves all times that the loop has by d.
+// shift moves all times in the loop's state by d.
 func (a *Autoscaler) shift(d time.Duration) {
 	for _, f := range a.order {
 		shiftFunction(&f.Function, d)
@@ -64,7 +64,7 @@ func shiftFunction(f *decide.Function, d time.Duration) {
 	}
 }
 
-// move moves times; zero stays zero.
+// move adds d to times, except to zero times.
 func move(d time.Duration, times ...*time.Time) {
 	for _, t := range times {
 		if !t.IsZero() {

@@ -7,7 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// common charges anew for a file that instances of a node have in memory, after one of them has another report, or is gone.
+// common redistributes the cost of a file that several instances of a node have mapped, after the report or the end of one
+// of them.
 func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 	if shared.File == "" {
 		return
@@ -21,7 +22,7 @@ func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 	for k, i := range among {
 		f := a.functions[i.Status.Function]
 		if f != nil && !f.OneFile && slices.ContainsFunc(among[:k], func(o *decide.Instance) bool { return o.Status.Function == i.Status.Function }) {
-			f.OneFile = true // so those that come have it, too
+			f.OneFile = true // so that future instances count it, too
 			a.dirty.add(f.Spec.Name)
 		}
 	}
@@ -32,7 +33,7 @@ func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 	})
 }
 
-// share charges anew for what i has in common with others, and had before.
+// share redistributes the cost of the file that i shares with others, and of the one that it shared before.
 func (a *Autoscaler) share(i *instance, old api.InstanceStatus) {
 	s := i.Status
 	if s.Shared == old.Shared && s.Node == old.Node && s.Memory.Host == old.Memory.Host {

@@ -13,38 +13,37 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what an autoscaler has to know. The zero value lacks devices.
+// Config configures an autoscaler. The zero value is not valid: it lacks devices.
 type Config struct {
-	// Devices are the memories it hands out, a host's first; see [inventory.Discover]. In a
-	// cluster each node has its host's memory, [inventory.HostOf], and its GPUs.
+	// Devices are the memories that the autoscaler allocates, a host's first; see [inventory.Discover]. In a cluster
+	// each node has its host's memory, [inventory.HostOf], and its GPUs.
 	Devices []inventory.Device
-	// Term is the leader's, higher than that of every leader before: what leaders of before
-	// ordered and granted is refused by instances that have heard of this one. 0: there are no others, and
-	// the machine's clock orders what was before a restart.
+	// Term is the leader's term, higher than any earlier leader's: instances that have heard of it refuse orders and
+	// grants of earlier leaders. 0: there is no other autoscaler, and epochs are ordered by the machine's clock across
+	// restarts.
 	Term uint64
-	// Policy holds the numbers that decisions turn on; zero fields take their defaults.
+	// Policy holds the parameters of decisions; zero fields take their defaults.
 	Policy decide.Policy
-	// AssumedMemory is the host memory that a CPU function which declares none is
-	// taken to need until it has been measured. Default 512 MiB.
+	// AssumedMemory is the host memory assumed for a CPU function that declares none, until it has been measured.
+	// Default 512 MiB.
 	AssumedMemory api.Bytes
-	// AssumedResidue is what a sleeping process is taken to keep of each of its GPUs
-	// where it does not report it. Default 1 GiB.
+	// AssumedResidue is the memory that a sleeping process is assumed to keep on each of its GPUs if it does not report
+	// it. Default 1 GiB.
 	AssumedResidue api.Bytes
-	// DemandTTL is how long a demand that is not zero counts after it was last
-	// reported; activators repeat it each second. Default 15 s.
+	// DemandTTL is how long a demand counts after its last report; activators repeat it each second. Default 15 s.
 	DemandTTL time.Duration
-	// StopTimeout is how long ending an instance may take beyond its draining. Default 30 s.
+	// StopTimeout is how long stopping an instance may take in addition to its draining. Default 30 s.
 	StopTimeout time.Duration
-	// CallTimeout bounds calls that only pass a word on. Default 5 s.
+	// CallTimeout bounds calls that only pass a message on. Default 5 s.
 	CallTimeout time.Duration
-	// ProbeAfter is how long an instance whose state matters may be silent before it
-	// is asked: one on its way up or down, and one whose function has waiting requests. Default 5 s.
+	// ProbeAfter is how long an instance may be silent before it is polled, if it is starting, waking or draining or
+	// its function has waiting requests. Default 5 s.
 	ProbeAfter time.Duration
-	// Memory is what was learned before; nil: nothing was.
+	// Memory returns what was learned earlier; nil: nothing was.
 	Memory Memory
 	// Traces exports the spans of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
-	// Record is where all that decisions depend on is recorded; see [Replay]. Its zero value records nothing.
+	// Record configures the recording of all that decisions depend on; see [Replay]. Its zero value records nothing.
 	Record flight.Config
 	// Source is the source of emitted events. Default "/autoscaler".
 	Source string
@@ -62,7 +61,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports what is wrong with c, nil if nothing is.
+// Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
 	errs = append(errs, checkDevices(c.Devices))
@@ -81,7 +80,6 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkDevices reports what is wrong with a list of devices, nil if nothing is.
 func checkDevices(devices []inventory.Device) error {
 	var errs []error
 	if len(devices) == 0 || !devices[0].IsHost() {

@@ -10,32 +10,30 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// othersStep is by how much what others use of a device has to change to matter: it
-// changes a little all the time.
+// othersStep is the smallest change of other programs' memory use that counts: it changes a little all the time.
 const othersStep = 128 * api.MiB
 
-// ObserveUsage takes in what is used of devices as it was measured, by whatever uses
-// it. What instances are not known to hold is others' ([inventory.Device].Others)
-// and is never given away. Devices that are not known are ignored, those that are not
-// among seen stay as they were. It does not block.
+// ObserveUsage takes in the measured memory use of devices. The part that no instance accounts for is used by others
+// ([inventory.Device].Others) and is never allocated. Unknown devices are ignored; devices missing in seen keep their value. It
+// does not block.
 func (a *Autoscaler) ObserveUsage(seen []inventory.Usage) {
 	seen = slices.Clone(seen)
 	a.put(&usageSeen{Seen: seen})
 }
 
-// SetRooms replaces what nodes have left of what pods may request, and the pods of others that no node takes. It matters, and has
-// to be current, while there is such a pod or an instance says that no node takes its own. It does not block.
+// SetRooms replaces what pods may still request on each node, and the pods of others that fit on no node. It must be current
+// while such a pod exists or an instance reports that its pod fits on no node. It does not block.
 func (a *Autoscaler) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
 	a.put(&roomsSet{Rooms: rooms, Unmanaged: unmanaged})
 }
 
-// SetElastic says whether nodes may be added where those that there are can't hold an instance: it is started all the
-// same then, for its pod to wait. It does not block.
+// SetElastic sets whether nodes may be added. If so, an instance that fits on no node is started all the same, and its pod waits.
+// It does not block.
 func (a *Autoscaler) SetElastic(on bool) {
 	a.put(&elasticSet{On: on})
 }
 
-// notice works out what others use.
+// notice computes what others use of each GPU.
 func (a *Autoscaler) notice(seen []inventory.Usage) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))
 	for _, u := range seen {
@@ -49,7 +47,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage) {
 			continue
 		}
 		held := line.Awake + line.Rising + line.Asleep + line.Leaving
-		held += held / 10 // contexts and fragmentation: what an instance takes is not what it says to the byte
+		held += held / 10 // contexts and fragmentation: an instance's real use differs from its report
 		others := line.Unaccounted(n, held) / othersStep * othersStep
 		if d := max(others-line.Others, line.Others-others); d < othersStep || d == othersStep && others > 0 {
 			continue
@@ -71,8 +69,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage) {
 	}
 }
 
-// keepOthers puts what was measured into a new list of devices that was made without
-// measuring.
+// keepOthers copies what others use, as measured, into a new list of devices.
 func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 	for k := range devices {
 		if d := &devices[k]; d.Others == 0 {
@@ -81,8 +78,8 @@ func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 	}
 }
 
-// forgive forgets the failed starts of functions on GPUs of nodes where devices come or go: others may do. One that only
-// gets another name is no news, and what no device mends stays.
+// forgive forgets failed starts on GPUs of nodes that gained or lost devices: another device may work. A renamed device is no
+// change, and failures that depend on no device stay.
 func (a *Autoscaler) forgive(devices []inventory.Device) {
 	of := func(list []inventory.Device, name func(inventory.Device) api.DeviceID) map[string][]api.DeviceID {
 		nodes := make(map[string][]api.DeviceID)
@@ -109,9 +106,8 @@ func (a *Autoscaler) forgive(devices []inventory.Device) {
 	}
 }
 
-// markLost marks instances whose GPU is no longer among devices, though its node is: they do not
-// work any more. Where the whole node is missing its instances are too, and are
-// reported as gone.
+// markLost marks instances whose GPU is no longer listed although its node is: they can't work. If the whole node is missing, its
+// instances are reported as gone.
 func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
 	there, nodes := make(map[api.DeviceID]bool), make(map[string]bool)
 	for _, d := range devices {

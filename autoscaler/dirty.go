@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// dirtyQueue holds the functions that may have changed since the last plan, they or their instances, so that an event costs what
-// it changes. The world reads the records where they are, and is told of these before it plans.
+// dirtyQueue holds the functions that may have changed, themselves or their instances, since the last plan. The world is told
+// only of these before it plans, so that the cost of an event depends on what it changes.
 type dirtyQueue struct {
 	names []api.FunctionName
 	in    map[api.FunctionName]bool
@@ -23,20 +23,19 @@ func (q *dirtyQueue) add(name api.FunctionName) {
 	}
 }
 
-// allDirty says that every function has changed.
 func (a *Autoscaler) allDirty() {
 	for _, f := range a.order {
 		a.dirty.add(f.Spec.Name)
 	}
 }
 
-// prepare brings up to date what time changes, tells the world of all that is dirty, and
-// says when the next time comes.
+// prepare applies what depends on time alone and puts all dirty functions into the world. It returns the time when it is next
+// due.
 func (a *Autoscaler) prepare(now time.Time) time.Time {
 	for f, found := a.due.Pop(now); found; f, found = a.due.Pop(now) {
 		a.dirty.add(f.Spec.Name)
 	}
-	slices.Sort(a.dirty.names) // so that calls have the same numbers whatever made them dirty
+	slices.Sort(a.dirty.names) // so that the numbers of calls don't depend on the order of events
 	for _, name := range a.dirty.names {
 		if f := a.functions[name]; f != nil {
 			a.due.Set(&f.due, f, earlier(a.expire(f, now), a.probe(f, now)))
@@ -51,7 +50,7 @@ func (a *Autoscaler) prepare(now time.Time) time.Time {
 	return a.due.First()
 }
 
-// tellWorld puts what is dirty into the world.
+// tellWorld puts the dirty functions into the world. They stay dirty.
 func (a *Autoscaler) tellWorld() {
 	for _, name := range a.dirty.names {
 		f := a.functions[name]
@@ -67,25 +66,23 @@ func (a *Autoscaler) tellWorld() {
 	}
 }
 
-// need is what an awake instance of f takes, and whether that is certain.
+// need returns the memory that an awake instance of f takes, and whether that is certain.
 func (a *Autoscaler) need(f *function) (api.Memory, bool) {
 	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.world.LargestHost())
 }
 
-// account is how the memory of each device is used. What is dirty stays so: the next
-// plan has yet to see it.
+// account returns how the memory of each device is used. Dirty functions stay dirty: the next plan has yet to see them.
 func (a *Autoscaler) account(now time.Time) []decide.Line {
 	a.tellWorld()
 	return a.world.Account(now)
 }
 
-// setDevices takes over what there is.
 func (a *Autoscaler) setDevices(devices []inventory.Device) {
 	before := a.world.LargestHost()
 	a.world.SetDevices(devices)
 	a.usage.SetDevices(time.Now(), devices)
 	a.history.SetDevices(time.Now(), devices)
 	if a.world.LargestHost() != before {
-		a.allDirty() // what is assumed of a function's need is bounded by it
+		a.allDirty() // the assumed need of a function is bounded by it
 	}
 }

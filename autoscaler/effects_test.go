@@ -130,7 +130,7 @@ func (w *fleet) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	select {
 	case <-time.After(i.f.sleep):
 	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.Canceled) { // its runtime was told, and falls asleep whoever waits for that
+		if errors.Is(ctx.Err(), context.Canceled) { // its runtime was told, and falls asleep in any case
 			w.wg.Go(func() {
 				time.Sleep(i.f.sleep)
 				w.mu.Lock()

@@ -10,9 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// EventsHandler serves POST [control.PathEvents]: one CloudEvent, in either
-// content mode. It answers 202 as soon as the event is taken in, and 400 with
-// the reason where it can't be.
+// EventsHandler serves POST [control.PathEvents]: one CloudEvent, in either content mode. It answers 202 as soon as the
+// event is queued, and 400 with the reason if the event is invalid.
 func (a *Autoscaler) EventsHandler() http.Handler {
 	r := mux.NewRouter()
 	r.HandleFunc(control.PathEvents, func(w http.ResponseWriter, r *http.Request) {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fault counts a failed start or wake, once for each rise. It is no warning yet: giving up is one, which says
-// why, so that the last failure is not told here. final says that no other try follows.
+// fault counts a failed start or wake, at most once for each. It logs no warning: giving up does, with the reason, so
+// the last failure is logged at debug level only. final says that no other try follows.
 func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Time) {
 	if i.faulted {
 		return
@@ -24,13 +24,13 @@ func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Tim
 	a.log.Log(a.opsCtx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
-// Backoff after failures in a row.
+// Backoff after consecutive failures.
 const (
 	backoffFirst = 100 * time.Millisecond
 	backoffMost  = 30 * time.Second
 )
 
-// backoff is the pause after the nth failure in a row.
+// backoff returns the pause after the nth consecutive failure.
 func backoff(n int) time.Duration {
 	return min(backoffMost, backoffFirst<<min(max(0, n-1), 20))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// TestASleepThatNeverEnds: the victim is stopped after its limit, and who waits is served.
+// TestASleepThatNeverEnds: the victim is stopped after its limit, and waiting requests are served.
 func TestASleepThatNeverEnds(t *testing.T) {
 	inWorld(t, 1200*api.MiB, func(w *fleet) {
 		a := w.add("a", api.GiB, func(f *fakeFunction) { f.sleep = 24 * time.Hour; f.spec.WakeTimeout = 10 * time.Second })
@@ -52,7 +52,7 @@ func TestAWakeThatHangs(t *testing.T) {
 	})
 }
 
-// TestAWakeThatHasToLoad: where a sleeper has no process, its wake may take as long as a start, whoever wakes it.
+// TestAWakeThatHasToLoad: the wake of a sleeper without a process may take as long as a start, by the activator too.
 func TestAWakeThatHasToLoad(t *testing.T) {
 	for _, byAutoscaler := range []bool{false, true} {
 		inWorld(t, 4*api.GiB, func(w *fleet) {

@@ -10,14 +10,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// waiter is a caller that waits for an operator's order. done has room for the one
-// answer that the loop sends; in a replay nobody waits, and it is nil.
+// waiter is a caller that waits for an operator's order. done has room for the loop's one answer; it is nil in a replay.
 type waiter struct {
 	id   uint64
 	done chan error
 }
 
-// answer tells all callers that wait how the order ended, and ends it.
+// answer sends err to all callers that wait for the order, and ends the order.
 func (f *function) answer(err error) {
 	for _, w := range f.waiters {
 		reply(w.done, err)
@@ -28,17 +27,15 @@ func (f *function) answer(err error) {
 	}
 }
 
-// Wake brings up an instance of a function that has none awake, and returns
-// when one is. If ctx ends first and no other caller asked, the order is dropped.
-// Errors are *[api.Error] where the function is unknown or can't be had.
+// Wake starts or wakes an instance of a function that has none awake, and returns when one is awake. If ctx ends first and no other
+// caller asked, the order is dropped. Errors are *[api.Error] if the function is unknown or can't be started.
 func (a *Autoscaler) Wake(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderWake, 0)
 }
 
-// Sleep puts all awake instances of a function to sleep at level (0: the
-// function's own) and returns when they sleep; requests that run may finish. It
-// refuses where the function would be woken again at once: while requests wait,
-// and where min-scale or a scale from outside keeps it awake.
+// Sleep puts all awake instances of a function to sleep at level (0: the function's own) and returns when they sleep. Running
+// requests may finish. It refuses if the function would be woken again at once: while requests wait, and if min-scale or a scale
+// from outside keeps it awake.
 func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api.Level) error {
 	if level < api.LevelAwake || level > api.Level2 {
 		return api.BadRequest("level", "level %d: want 1 or 2", level)
@@ -46,21 +43,20 @@ func (a *Autoscaler) Sleep(ctx context.Context, name api.FunctionName, level api
 	return a.byHand(ctx, name, decide.OrderSleep, level)
 }
 
-// Stop ends all instances of a function and returns when they are gone; requests
-// that run may finish. The next request starts the function again. It refuses
-// where it would start again at once, like [Autoscaler.Sleep].
+// Stop ends all instances of a function and returns when they are gone. Running requests may finish. The next request starts the
+// function again. It refuses if the function would start again at once, like [Autoscaler.Sleep].
 func (a *Autoscaler) Stop(ctx context.Context, name api.FunctionName) error {
 	return a.byHand(ctx, name, decide.OrderStop, 0)
 }
 
-// Activators gather changes of the demand, and front doors pass them on: requests that wait by the last that was heard may have been
-// answered since. An order is given again every demandSoon, demandLate in all, before it is refused because of them.
+// Activators batch changes of demand, and front doors relay them, so the last reported waiting requests may have been answered
+// since. An order is retried every demandSoon, demandLate in all, before it is refused because of them.
 const (
 	demandSoon = 50 * time.Millisecond
 	demandLate = 250 * time.Millisecond
 )
 
-// byHand gives an order and waits until it is carried out.
+// byHand gives an operator's order and waits until it is carried out.
 func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) error {
 	for late := time.Now().Add(demandLate); ; {
 		again, err := a.byHandOnce(ctx, name, order, level)
@@ -75,7 +71,7 @@ func (a *Autoscaler) byHand(ctx context.Context, name api.FunctionName, order de
 	}
 }
 
-// byHandOnce is byHand without another try; again says that one may help.
+// byHandOnce is byHand without retries; again reports whether a retry may help.
 func (a *Autoscaler) byHandOnce(ctx context.Context, name api.FunctionName, order decide.Order, level api.Level) (again bool, err error) {
 	in := &orderGiven{Name: name, Order: order, Level: level, Waiter: a.waiters.Add(1), done: make(chan error, 1), given: make(chan error, 1)}
 	refused, err := answerTo(ctx, a, in, in.given)
@@ -97,18 +93,15 @@ func (a *Autoscaler) byHandOnce(ctx context.Context, name api.FunctionName, orde
 	}
 }
 
-// apply is part of [input].
 func (p *orderGiven) apply(a *Autoscaler) {
 	reply(p.given, a.giveOrder(p.Name, p.Order, p.Level, waiter{id: p.Waiter, done: p.done}))
 }
 
-// apply is part of [input].
 func (p *orderWithdrawn) apply(a *Autoscaler) {
 	a.withdraw(p.Name, p.Waiter)
 	a.dirty.add(p.Name)
 }
 
-// giveOrder gives an order on the loop.
 func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
 	f := a.functions[name]
 	if f == nil || f.Undeclared || f.removed {
@@ -119,7 +112,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	}
 	if order != decide.OrderWake {
 		scaled := f.Function.Scale.On(a.now)
-		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // what waits brings none back
+		none := scaled && f.Function.Scale.Bound(f.Spec) == 0 // scaled to 0: waiting requests start nothing
 		switch {
 		case f.Waiting > 0 && !none:
 			return api.Errorf(http.StatusConflict, api.CodeBusy, "%s has %d waiting, which would bring it back at once: let them be answered first", name, f.Waiting).WithRetryAfter(demandSoon)
@@ -141,7 +134,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	return nil
 }
 
-// withdraw forgets a caller that no longer waits, and with the last of them the order.
+// withdraw forgets a caller that no longer waits, and the order if it was the last one.
 func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
 	f := a.functions[name]
 	if f == nil {
@@ -158,7 +151,7 @@ func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
 	}
 }
 
-// settle ends the orders that are carried out. One whose function is not dirty is as it was.
+// settle ends the orders that are carried out. It looks at dirty functions only: others have not changed.
 func (a *Autoscaler) settle() {
 	for _, name := range a.dirty.names {
 		if f := a.functions[name]; f != nil && f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
@@ -173,7 +166,7 @@ func (a *Autoscaler) settle() {
 	}
 }
 
-// carriedOut says whether f's order is.
+// carriedOut reports whether f's order is carried out.
 func (f *function) carriedOut() bool {
 	awake, down := false, true
 	for _, i := range f.Instances {
@@ -191,8 +184,7 @@ func (f *function) carriedOut() bool {
 	return true
 }
 
-// StopAll stops every instance and starts none from then on. It returns nil
-// when the last is gone. Run must run until then.
+// StopAll stops every instance and prevents new ones. It returns nil when the last is gone. Run must run until then.
 func (a *Autoscaler) StopAll(ctx context.Context) error {
 	c := make(chan struct{})
 	if !a.put(&allStopped{emptied: c}) {

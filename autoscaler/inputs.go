@@ -10,13 +10,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// input is something that the loop takes in, of what its state and its decisions depend on. Its exported fields are all that
-// matters: they are recorded, and a replay applies them again. What is not exported is for whoever waits for an answer, if anybody does.
+// input is a message that the loop's state and decisions depend on. Its exported fields are recorded, and a replay applies them again.
+// Its unexported fields serve callers that wait for an answer.
 type input interface {
 	apply(a *Autoscaler)
 }
 
-// The inputs. What they mean is said where they are posted.
+// The inputs. The methods that post them document them.
 type (
 	functionPut struct {
 		Spec     api.Function
@@ -32,11 +32,11 @@ type (
 	elasticSet       struct{ On bool }
 	instanceReported struct{ Status api.InstanceStatus }
 	demandReported   struct{ Demand api.Demand }
-	// used is what clients have used. No decision depends on it; what a day's requests were is known by it.
+	// used is the usage of clients. No decision depends on it; it is recorded to tell what a day's requests were.
 	used struct {
 		Function  api.FunctionName
 		Activator string
-		Uses      []UsedBy // made for the record
+		Uses      []UsedBy // filled in for the record
 
 		usage api.Usage
 	}
@@ -46,8 +46,8 @@ type (
 		Level  api.Level
 		Waiter uint64
 
-		done  chan error // of the waiter
-		given chan error // nil: it is carried out
+		done  chan error // the waiter's
+		given chan error // receives nil if the order was accepted
 	}
 	orderWithdrawn struct {
 		Name   api.FunctionName
@@ -62,13 +62,13 @@ type (
 		refused chan error
 	}
 	allStopped struct {
-		For time.Duration // unused: gob takes no struct without exported fields
+		For time.Duration // unused: gob refuses a struct without exported fields
 
 		emptied chan struct{}
 	}
 )
 
-// put posts an input. It does not block; false says that the loop has ended.
+// put posts an input. It does not block. It returns false if the loop has ended.
 func (a *Autoscaler) put(in input) bool { return a.box.post(message{in: in}) }
 
 func (p *functionPut) apply(a *Autoscaler) {
@@ -91,7 +91,7 @@ func (p *functionPut) apply(a *Autoscaler) {
 		f.removed, f.Order = false, decide.OrderNone
 	}
 	if reflect.DeepEqual(f.Spec, spec) || !reflect.DeepEqual(withoutBounds(f.Spec), withoutBounds(spec)) {
-		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may mend what failed, and so may what was done before it came again
+		f.Failures, f.Hopeless, f.RetryAt = 0, false, time.Time{} // a new declaration may fix the failure; so may a repair before the same one was put again
 	}
 	f.Spec, f.Undeclared = spec, false
 	a.recallRhythm(f, p.Recalled)
@@ -163,7 +163,7 @@ func (p *demandReported) apply(a *Autoscaler) {
 	}
 	old, known := f.demands[d.Activator]
 	if behind := old.At.Sub(d.At); known && behind > 0 && behind < mostLate && a.now.Sub(old.heard) < mostLate {
-		return // late; what is further behind comes from a clock that was set back
+		return // late; one that is further behind comes from a clock that was set back
 	}
 	f.demands[d.Activator] = demand{Demand: d, heard: a.now}
 	judged, trusted := f.Rhythm.Judged(), f.Rhythm.Trusted()
@@ -175,7 +175,7 @@ func (p *demandReported) apply(a *Autoscaler) {
 }
 
 func (p *used) apply(a *Autoscaler) {
-	if p.usage.Function != "" { // in a replay there is none
+	if p.usage.Function != "" { // empty in a replay
 		a.usage.Used(time.Now(), p.usage)
 	}
 }
@@ -186,7 +186,7 @@ func (p *allStopped) apply(a *Autoscaler) {
 		a.emptied = append(a.emptied, p.emptied)
 	}
 	for _, f := range a.order {
-		if f.Order != decide.OrderStop { // no other is carried out any more
+		if f.Order != decide.OrderStop { // no other order is carried out any more
 			f.answer(errEnded)
 		}
 	}

@@ -13,23 +13,23 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// metrics are the autoscaler's. Counters are counted as things happen; levels
-// are asked of the loop when they are collected, so that they cost nothing otherwise.
+// metrics are the autoscaler's metrics. Counters are updated as things happen; levels are read from the loop at each
+// collection.
 type metrics struct {
 	a         *Autoscaler
 	decisions *prometheus.CounterVec
 	plan      prometheus.Histogram
 	wake      *prometheus.HistogramVec
-	came      map[string]*came // by placement; the loop's
+	came      map[string]*came // by placement; owned by the loop
 
 	device, instances, grants, hot, held, tokens, cached *prometheus.Desc
 	replicas                                             replicas
 }
 
-// came counts the instances of a placement that became awake.
+// came counts the instances of a placement that became awake, and those of them by a hot wake.
 type came struct{ all, hot int }
 
-// placement is where the instances of f run, as metrics say it.
+// placement returns the placement label of f's instances.
 func placement(f *api.Function) string {
 	if f.DualPods {
 		return "dual-pods"
@@ -64,7 +64,7 @@ func newMetrics(a *Autoscaler) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	m.decisions.WithLabelValues(string(decide.Fail)) // it is there from the beginning, so that the first one is an increase
+	m.decisions.WithLabelValues(string(decide.Fail)) // present from the beginning, so that the first one is an increase
 	for _, c := range []prometheus.Collector{m.decisions, m.plan, m.wake, m} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
@@ -87,7 +87,7 @@ func (m *metrics) woke(f *api.Function, path string, took time.Duration) {
 	}
 }
 
-// path is how i became awake.
+// path returns the path by which i became awake.
 func (i *instance) path() string {
 	switch {
 	case i.From >= inventory.Stopped:
@@ -98,7 +98,7 @@ func (i *instance) path() string {
 	return string(api.PathHot)
 }
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	c <- m.device
 	c <- m.instances
@@ -110,7 +110,7 @@ func (m *metrics) Describe(c chan<- *prometheus.Desc) {
 	m.replicas.describe(c)
 }
 
-// levels is what is collected.
+// levels is the loop's answer to a collection.
 type levels struct {
 	lines     []decide.Line
 	instances map[api.State]int
@@ -120,8 +120,7 @@ type levels struct {
 	usage     []admin.UsageRow
 }
 
-// Collect is part of [prometheus.Collector]. A loop that does not answer within
-// a second leaves the levels out.
+// Collect implements [prometheus.Collector]. It leaves the levels out if the loop does not answer within a second.
 func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

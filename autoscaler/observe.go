@@ -18,14 +18,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// PutFunction declares a function, or replaces its declaration. Where what an
-// instance runs has changed, or the function was removed in between, those that
-// exist drain and end, and new ones take their place. Where only the adapters are
-// others, the instances are told. It does not block.
+// PutFunction declares a function, or replaces its declaration. If what an instance runs has changed, or the function was removed
+// in between, the existing instances drain and end, and new ones replace them. If only the adapters differ, the instances are
+// told. It does not block.
 func (a *Autoscaler) PutFunction(spec api.Function) { a.put(&functionPut{Spec: spec}) }
 
-// withoutBounds is what a start can fail by. How many are kept, and for how long, is not: that
-// changes in a cluster because starts fail.
+// withoutBounds returns the part of f that a start can fail by. The scale bounds and idle times are not part of it: in a cluster
+// they change because starts fail.
 func withoutBounds(f api.Function) api.Function {
 	f.MinScale, f.MaxScale, f.SleepAfter, f.UnloadAfter = 0, 0, 0, 0
 	return f
@@ -34,11 +33,9 @@ func withoutBounds(f api.Function) api.Function {
 // RemoveFunction stops all instances of a function and forgets it. It does not block.
 func (a *Autoscaler) RemoveFunction(name api.FunctionName) { a.put(&functionRemoved{Name: name}) }
 
-// SetDevices replaces the memories that the autoscaler hands out, the host's first.
-// What instances hold of a device that is no longer there counts nowhere, and those
-// of a GPU that its node has lost end; where a device has got another name (Was), they
-// hold it under the new one. No other is stopped for it: the next plan sees the new account. A list that [Config.Validate]
-// would refuse is refused, and the old one stays. It does not block.
+// SetDevices replaces the memories that the autoscaler allocates, the host's first. Memory held on a missing device no longer
+// counts. Instances on a GPU that its node has lost end; instances on a renamed device (Was) hold it under the new name. No other
+// instance is stopped because of the change. A list that [Config.Validate] would refuse is logged and ignored. It does not block.
 func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	devices = slices.Clone(devices)
 	if err := checkDevices(devices); err != nil {
@@ -48,8 +45,7 @@ func (a *Autoscaler) SetDevices(devices []inventory.Device) {
 	a.put(&devicesSet{Devices: devices})
 }
 
-// renamed returns ids with each that has another name now under that one. ids
-// may be shared: it is not written to.
+// renamed returns ids with each renamed device under its new name. It does not write to ids, which may be shared.
 func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.DeviceID {
 	for k, id := range ids {
 		if _, found := now[id]; found {
@@ -65,14 +61,13 @@ func renamed(ids []api.DeviceID, now map[api.DeviceID]api.DeviceID) []api.Device
 	return ids
 }
 
-// ObserveInstance takes in what an instance reported. Reports may be repeated,
-// late and out of order. It does not block.
+// ObserveInstance takes in an instance's report. Reports may be repeated, late and out of order. It does not block.
 func (a *Autoscaler) ObserveInstance(s api.InstanceStatus) {
 	a.put(&instanceReported{Status: plain(s)})
 }
 
-// plain is s as it is recorded, so that a replay sees the same: times are whole microseconds without a monotonic part, and
-// what is measured of its load is known to a thousandth.
+// plain returns s with the precision that is recorded, so that a replay sees the same: times in whole microseconds without a
+// monotonic part, measured load to a thousandth.
 func plain(s api.InstanceStatus) api.InstanceStatus {
 	s.Since = s.Since.Truncate(time.Microsecond)
 	if s.Load != nil {
@@ -84,21 +79,20 @@ func plain(s api.InstanceStatus) api.InstanceStatus {
 	return s
 }
 
-// thousandth is v to ten binary digits.
+// thousandth returns v rounded down to ten binary digits.
 func thousandth(v float64) float64 {
-	const digits = 1<<42 - 1 // of 52, those that are left out
+	const digits = 1<<42 - 1 // of 52; these are cleared
 	return math.Float64frombits(math.Float64bits(v) &^ digits)
 }
 
-// ObserveDemand takes in the demand that one activator sees for one function.
-// It does not block.
+// ObserveDemand takes in the demand that one activator sees for one function. It does not block.
 func (a *Autoscaler) ObserveDemand(d api.Demand) {
 	d.At, d.LastRequest = d.At.Truncate(time.Microsecond), d.LastRequest.Truncate(time.Microsecond)
 	d.OldestAge = d.OldestAge.Truncate(time.Microsecond)
 	a.put(&demandReported{Demand: d})
 }
 
-// judgement says what came of the last forecast that was acted upon, or will be.
+// judgement describes the outcome of the last forecast, and whether the next is acted upon.
 func judgement(r *rhythm.Rhythm) string {
 	v, score := r.Last(), "the next is acted upon"
 	if !r.Trusted() {
@@ -111,7 +105,7 @@ func judgement(r *rhythm.Rhythm) string {
 	return fmt.Sprintf("%s; that was %s; %s, and %s", v.Window, verdict, r.Scored(), score)
 }
 
-// ObserveWoken takes in what an activator saw of a wake. It does not block.
+// ObserveWoken takes in an activator's trace of a wake. It does not block.
 func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	a.do(func() {
 		f := a.functions[o.Function]
@@ -126,18 +120,18 @@ func (a *Autoscaler) ObserveWoken(o api.WakeTrace) {
 	})
 }
 
-// NotePodSteps adds what Kubernetes did for an instance, as [wakes.Store.PodSteps] does. It does not block.
+// NotePodSteps adds Kubernetes' steps for an instance, like [wakes.Store.PodSteps]. It does not block.
 func (a *Autoscaler) NotePodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	a.wakes.PodSteps(name, pod, path, steps...)
 }
 
-// WakeTraces returns the records of the last wakes of a function, the newest last. It does not block.
+// WakeTraces returns the last wakes of a function, the newest last. It does not block.
 func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return a.wakes.List(name) }
 
 // mostLate is how late an event may come after a newer one.
 const mostLate = 30 * time.Second
 
-// merge takes in a status of an instance, wherever it comes from.
+// merge takes in a status of an instance, from whatever source.
 func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
 	if i != nil {
@@ -145,7 +139,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	}
 	switch {
 	case i == nil && s.State == api.Gone:
-		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // its start may be about to say what it is called
+		a.tombstones.Add(s.Instance, tombstone.Final, time.Time{}) // the Start call may be about to return this ID
 		return
 	case i == nil && a.tombstones.Holds(s.Instance, 0, now):
 		return
@@ -169,7 +163,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	i.Status, i.reported = s, true
 	a.share(i, old)
 	if old.OnItsWay() && !s.OnItsWay() {
-		i.Since = now // the limit of its start counts from here
+		i.Since = now // its start timeout counts from here
 	}
 	i.noteUnloaded()
 	a.noteOrders(i, old, now)
@@ -185,7 +179,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 		if changed {
 			i.Settles = now.Add(firstSettleTime)
 		}
-	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it reports what it used awake
+	case changed && s.State == api.Asleep && s.Memory.Host > 0 && s.Memory.Host == old.Memory.Host: // it still reports the memory that it used awake
 		i.Settles = now.Add(settleTime)
 	case changed || s.Memory != old.Memory || s.Measuring != old.Measuring:
 		i.Settles = time.Time{}
@@ -199,15 +193,15 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	i.f.Observe(now)
 }
 
-// noteUnloaded notes of a sleeper whether it has to load when it is woken. Its process may end while it sleeps.
+// noteUnloaded records whether a sleeper has to load when it is woken. Its process may end while it sleeps.
 func (i *instance) noteUnloaded() {
 	if i.Status.State == api.Asleep {
 		i.Unloaded = i.f.Spec.Unloaded(i.Status)
 	}
 }
 
-// exceeds tells of an instance that uses more host memory than its function declares, each time that
-// it has grown by a tenth: from then on that counts which was measured.
+// exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a tenth. From
+// then on the measured amount counts.
 func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 	f, uses := i.f, i.Status.Memory.Host
 	declared := f.Spec.Memory.Host
@@ -220,14 +214,14 @@ func (a *Autoscaler) exceeds(i *instance, now time.Time) {
 	a.tell(d)
 }
 
-// settleTime is how long the measurement of a sleeper may take; firstSettleTime that of its GPUs, where
-// nothing is known yet of any sleeper of its function.
+// settleTime is how long the measurement of a sleeper may take; firstSettleTime, that of its GPUs if no sleeper of its function
+// has been measured yet.
 const (
 	settleTime      = 300 * time.Millisecond
 	firstSettleTime = 3 * time.Second
 )
 
-// adopt takes in an instance that was not started here.
+// adopt takes in an instance that was not started by this process.
 func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
@@ -251,15 +245,15 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
-// noteOrders takes in which orders an instance has seen, as its new status says. Grants with a lower epoch than it has seen
-// are void and reserve no memory. One that has forgotten what it had seen may obey any order of before now.
+// noteOrders takes in the epoch in an instance's new status. Grants with a lower epoch are void and reserve no memory. An instance
+// that has forgotten its epoch may obey any earlier order.
 func (a *Autoscaler) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	if a.epochs.Beyond(s.Epoch) {
 		if i.Lost == "" {
 			a.log.Error("an instance obeys orders that are later than ours: another autoscaler leads, or it lies", "instance", s.Instance, "epoch", s.Epoch)
 			i.Lost = "it obeys orders that are later than those of this autoscaler, which goes on leading"
-			i.RetryAt = now.Add(deposedAfter) // a leader that was replaced has ended by then
+			i.RetryAt = now.Add(deposedAfter) // a replaced leader has ended by then
 		}
 		return
 	}
@@ -271,16 +265,16 @@ func (a *Autoscaler) noteOrders(i *instance, old api.InstanceStatus, now time.Ti
 	i.Grant = grants.Settle(i.Grant, s)
 }
 
-// deposedAfter is far longer than a leader that has lost its lease goes on.
+// deposedAfter is far longer than a leader keeps running after it lost its lease.
 const deposedAfter = 30 * time.Second
 
-// assumeGranted assumes that a grant or a wake order of before now is still out for an instance: memory is
-// reserved for it to be awake, until it has seen a later epoch.
+// assumeGranted assumes that an earlier grant or wake order is still out for an instance: memory for it to be awake is reserved
+// until it has seen a later epoch.
 func (a *Autoscaler) assumeGranted(i *instance, now time.Time) {
 	i.Grant = grants.AssumeGranted(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
-// changed follows an instance from one state to another.
+// changed handles an instance's change of state.
 func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
 	a.tellChange(i, old, now)
@@ -314,7 +308,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 	}
 }
 
-// tellChange tells of what an instance has done without an order of ours: it was woken under its grant, or its runtime has failed.
+// tellChange records changes that the autoscaler did not order: the instance was woken under its grant, or its runtime failed.
 func (a *Autoscaler) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	d := api.Decision{At: now, Function: i.f.Spec.Name, Instance: s.Instance}
@@ -330,7 +324,7 @@ func (a *Autoscaler) tellChange(i *instance, old api.InstanceStatus, now time.Ti
 	a.tell(d)
 }
 
-// died follows an instance to its end, wanted or not.
+// died handles the end of an instance, ordered or not.
 func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
 		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
@@ -353,7 +347,7 @@ func because(message string) string {
 	return ": " + message
 }
 
-// finishRemoval forgets a removed function whose last instance is gone.
+// finishRemoval forgets a removed function once its last instance is gone.
 func (a *Autoscaler) finishRemoval(f *function) {
 	if f.removed && len(f.Instances) == 0 {
 		f.Undeclared = true

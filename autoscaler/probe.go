@@ -8,13 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// mostMisses is how often in a row an instance may leave a probe unanswered
-// before it is taken to be lost.
+// mostMisses is the number of consecutive unanswered probes after which an instance counts as lost.
 const mostMisses = 3
 
-// probe polls instances of f that have been silent for too long, in case that a
-// report was lost, and says when the next is due; zero: nothing is under way
-// and no request waits, so none is.
+// probe polls instances of f that have been silent for too long, in case a report was lost. It returns the time when
+// the next poll is due; zero: none is.
 func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
@@ -30,7 +28,7 @@ func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// matters says whether requests or a call under way depend on i's state.
+// matters reports whether requests or a change under way depend on i's state.
 func (i *instance) matters() bool {
 	switch i.Status.State {
 	case api.Awake:
@@ -51,7 +49,7 @@ func (a *Autoscaler) poll(i *instance) {
 	})
 }
 
-// polled takes in what an instance has answered.
+// polled handles an instance's answer to a poll.
 func (a *Autoscaler) polled(c *call, s api.InstanceStatus, err error) {
 	i := c.i
 	if i == nil {
@@ -66,7 +64,7 @@ func (a *Autoscaler) polled(c *call, s api.InstanceStatus, err error) {
 		return
 	}
 	a.log.Debug("an instance does not answer", "function", c.Function, "instance", c.Asked, "error", err)
-	// One that starts may not answer yet: its time limit watches over it.
+	// A starting instance may not answer yet: its time limit watches over it.
 	if i.misses++; i.misses >= mostMisses && i.Status.State != api.Starting {
 		i.Lost = err.Error()
 	}

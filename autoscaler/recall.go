@@ -10,28 +10,27 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// Memory is what was learned of functions before this process began: how long their instances take to start, to wake and to
-// sleep, and when they are wanted. It is called by the owner loop, and must not block.
+// Memory returns what an earlier process learned of functions: how long their instances take to start, to wake and to sleep, and when
+// requests come. The owner loop calls it; it must not block.
 type Memory interface {
-	// Recall returns what was learned of a function that runs the same; the zero value where nothing was.
+	// Recall returns what was learned of a function that runs the same; the zero value if nothing was.
 	Recall(f api.Function) Times
 }
 
-// Times are durations that were measured, 0 is one that was not; and the times at which a function is wanted.
+// Times are measured durations, 0 if not measured, and the rhythm of a function's requests.
 type Times struct {
 	Load  time.Duration                 `json:"load,omitempty"`
 	Wake  [api.Level2 + 1]time.Duration `json:"wake"`
 	Sleep time.Duration                 `json:"sleep,omitempty"`
-	// FirstSleep is that of a process that had not slept before, where another was measured, too.
+	// FirstSleep is the first sleep of a process, if a later one was measured, too.
 	FirstSleep time.Duration `json:"firstSleep,omitempty"`
 	// Rhythm is [rhythm.Rhythm.Text]; empty: nothing was learned.
 	Rhythm string `json:"rhythm,omitempty"`
 }
 
-// mostTime bounds what is believed: nothing that takes longer is waited for.
+// mostTime is the longest duration that is believed.
 const mostTime = 24 * time.Hour
 
-// recall is what was learned of a function before.
 func (a *Autoscaler) recall(spec api.Function) Times {
 	if a.cfg.Memory == nil {
 		return Times{}
@@ -39,7 +38,7 @@ func (a *Autoscaler) recall(spec api.Function) Times {
 	return a.cfg.Memory.Recall(spec)
 }
 
-// experience is what a function begins with.
+// experience returns the durations as a function's initial experience.
 func (t Times) experience() (e inventory.Experience) {
 	e.Load, e.Sleep = believed(t.Load), believed(t.Sleep)
 	if e.FirstSleep = believed(t.FirstSleep); e.FirstSleep > 0 && e.Sleep > 0 {
@@ -51,7 +50,7 @@ func (t Times) experience() (e inventory.Experience) {
 	return e
 }
 
-// recallRhythm gives f what was learned of when it is wanted, where nothing has been learned since.
+// recallRhythm gives f the rhythm learned earlier, unless f has learned one since.
 func (a *Autoscaler) recallRhythm(f *function, t Times) {
 	if t.Rhythm == "" || f.Rhythm != nil || f.Spec.NoPrewake {
 		return
@@ -64,14 +63,14 @@ func (a *Autoscaler) recallRhythm(f *function, t Times) {
 	f.Rhythm = r
 }
 
-// Rhythms is what was learned of when functions are wanted, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without those of which
-// nothing is known. It waits until [Autoscaler.Run] runs; after Run has ended it is what was learned until then.
+// Rhythms returns the learned rhythms, for a [Memory] to keep: [rhythm.Rhythm.Text] by function, without empty ones. It blocks until
+// [Autoscaler.Run] runs; after Run has ended it returns the last state.
 func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 	states, err := ask(context.Background(), a, a.rhythms)
 	if err != nil {
-		states = a.rhythms() // the loop has ended: nobody changes anything
+		states = a.rhythms() // safe: the loop has ended
 	}
-	texts := make(map[api.FunctionName]string, len(states)) // not made by the loop
+	texts := make(map[api.FunctionName]string, len(states)) // outside the loop, since it takes long
 	for name, s := range states {
 		if text := s.Rhythm().Text(); text != "" {
 			texts[name] = text
@@ -80,7 +79,7 @@ func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 	return texts
 }
 
-// rhythms belongs to the loop.
+// rhythms must be called by the loop.
 func (a *Autoscaler) rhythms() map[api.FunctionName]*rhythm.State {
 	states := make(map[api.FunctionName]*rhythm.State)
 	for _, f := range a.order {
@@ -91,7 +90,7 @@ func (a *Autoscaler) rhythms() map[api.FunctionName]*rhythm.State {
 	return states
 }
 
-// foretold says when the next request for f is foreseen, and what that is worth; empty where nothing is foreseen at a time or in an hour.
+// foretold describes the next predicted request for f, and how reliable the prediction is; empty if none is predicted.
 func (a *Autoscaler) foretold(f *function) string {
 	r := f.Rhythm
 	if r == nil || f.Spec.NoPrewake {

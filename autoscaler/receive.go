@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
 )
 
-// Receive takes in an event of any type that the autoscaler knows. Its errors
-// are *[api.Error] with status 400. It does not block.
+// Receive takes in an event of any type that the autoscaler knows. Its errors are *[api.Error] with status 400. It does
+// not block.
 func (a *Autoscaler) Receive(e api.Event) error {
 	switch e.Type {
 	case api.EventDemand:
@@ -88,7 +88,6 @@ func (a *Autoscaler) receiveFunction(e api.Event) error {
 	return nil
 }
 
-// payload reads an event's data.
 func payload[T any](e api.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {

@@ -13,36 +13,35 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// redactor takes out of a record what may be a secret, or somebody's text, and no decision depends on: commands, environments and
-// references of models, which are compared only, become digests with a key that is not kept; what a runtime has printed becomes a digest
-// wherever a decision repeats it; tenants and traces are left out. A replay of what is left gives the same decisions. It is safe for many
-// goroutines.
+// redactor removes from a record what may be a secret or a user's text and no decision depends on. Commands, environments and model
+// references are only ever compared, so they become digests with a key that is not kept. Output of runtimes becomes a digest, also where
+// a decision repeats it. Tenants and traces are left out. A replay still gives the same decisions. It is safe for concurrent use.
 type redactor struct {
 	key [32]byte
 
-	mu          sync.Mutex        // guards what follows
-	now, before map[string]string // what was printed, and its digest
+	mu          sync.Mutex        // guards all below
+	now, before map[string]string // printed texts and their digests
 }
 
 func newRedactor() *redactor {
 	r := &redactor{now: make(map[string]string)}
-	_, _ = rand.Read(r.key[:]) // it never fails
+	_, _ = rand.Read(r.key[:]) // never fails
 	return r
 }
 
-// printed begins what a runtime printed, in messages of instances.
+// printed precedes a runtime's output in messages of instances.
 const printed = "; its last output:"
 
-// mostPrinted is how many texts are known at least.
+// mostPrinted is the size at which now is moved to before, so that at least as many texts are known.
 const mostPrinted = 512
 
-// digest is the same for the same text, while this process lives.
+// digest returns the same digest for the same text, for the lifetime of this process.
 func (r *redactor) digest(text string) string {
 	if text == "" {
 		return ""
 	}
 	h := hmac.New(sha256.New, r.key[:])
-	h.Write([]byte(text)) // it never fails
+	h.Write([]byte(text)) // never fails
 	return "~" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
@@ -54,7 +53,7 @@ func (r *redactor) digests(list []string) []string {
 	return list
 }
 
-// message is one of an instance, without what its runtime printed.
+// message returns an instance's message without its runtime's output.
 func (r *redactor) message(text string) string {
 	at := strings.Index(text, printed)
 	if at < 0 {
@@ -63,7 +62,7 @@ func (r *redactor) message(text string) string {
 	return text[:at] + r.learn(text[at:])
 }
 
-// learn is what is recorded for a text that begins with printed.
+// learn returns the replacement of a text that begins with printed.
 func (r *redactor) learn(text string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +83,7 @@ func (r *redactor) known(text string) (digest string, found bool) {
 	return digest, found
 }
 
-// text is one of a decision, without what runtimes printed.
+// text returns the text of a decision without output of runtimes.
 func (r *redactor) text(text string) string {
 	if !strings.Contains(text, printed) {
 		return text
@@ -96,7 +95,7 @@ func (r *redactor) text(text string) string {
 			text = strings.ReplaceAll(text, secret, digest)
 		}
 	}
-	for at := 0; ; { // what is of nobody that is known ends the text
+	for at := 0; ; { // output that is not known cuts the text off
 		next := strings.Index(text[at:], printed)
 		if next < 0 {
 			return text
@@ -136,7 +135,7 @@ func demandOnly(d api.Demand) api.Demand {
 	return d
 }
 
-// input is in as it is recorded.
+// input returns in as it is recorded.
 func (r *redactor) input(in input) input {
 	switch in := in.(type) {
 	case *functionPut:
@@ -168,7 +167,7 @@ func (r *redactor) input(in input) input {
 	return in
 }
 
-// learnAll learns what runtimes have printed, as s has it, before a decision repeats it.
+// learnAll learns the output of runtimes in s, before a decision repeats it.
 func (r *redactor) learnAll(s *saved) {
 	for k := range s.Functions {
 		f := &s.Functions[k]
@@ -180,7 +179,7 @@ func (r *redactor) learnAll(s *saved) {
 	}
 }
 
-// state redacts s, whose slices are its own.
+// state redacts s in place. s must own its slices.
 func (r *redactor) state(s *saved) {
 	for k := range s.Calls {
 		s.Calls[k].Call.Adapters = r.adapters(s.Calls[k].Call.Adapters)

@@ -14,14 +14,14 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Replay goes through one segment of a record, with the code that decides in production. It does nothing to the world, and reads no
-// clock: times, what was taken in, and what calls came to are the record's. It is for one goroutine. Close it.
+// Replay replays one segment of a record with the code that decides in production. It has no effects and reads no clock: times, inputs and
+// results of calls come from the record. It is not safe for concurrent use. Close it after use.
 type Replay struct {
 	a       *Autoscaler
 	in      *flight.Reader
 	decided []api.Decision
 
-	peeked bool // next and step are those of the round that comes
+	peeked bool // next and step belong to the next round
 	next   time.Time
 	step   time.Duration
 }
@@ -29,26 +29,26 @@ type Replay struct {
 // Round is one round of a replay.
 type Round struct {
 	At time.Time
-	// Decided is what the loop decides now, Recorded what it decided then. They are alike where the replay is faithful.
+	// Decided are the decisions of the replay, Recorded those of the record. They are equal if the replay is faithful.
 	Decided, Recorded []api.Decision
-	// Seen is what was taken in.
+	// Seen holds the round's inputs from clients.
 	Seen Seen
 }
 
-// Seen is what a round took in of what clients did.
+// Seen holds a round's demands and usage.
 type Seen struct {
 	Demands []api.Demand
 	Used    []Used
 }
 
-// Used is what clients have used of a function through one activator: levels, as in [api.Usage].
+// Used is the usage of a function through one activator, as totals; see [api.Usage].
 type Used struct {
 	Function  api.FunctionName
 	Activator string
 	By        []UsedBy
 }
 
-// UsedBy is what somebody, of whom only a digest is known, has used of an instance since Begun.
+// UsedBy is the usage of an instance by one client, known by a digest only, since Begun.
 type UsedBy struct {
 	Instance                api.InstanceID
 	Who                     string
@@ -56,7 +56,7 @@ type UsedBy struct {
 	Requests, Input, Output int64
 }
 
-// NewReplay begins to replay s. version is this program's. Where s can't be replayed, the error says why.
+// NewReplay begins to replay s. version is this program's. The error says why s can't be replayed.
 func NewReplay(s *flight.Segment, version string) (*Replay, error) {
 	shape, err := recordShape()
 	if err != nil {
@@ -101,10 +101,10 @@ func (r *Replay) begin() (err error) {
 	return nil
 }
 
-// Close frees what r has.
+// Close releases the reader.
 func (r *Replay) Close() { r.in.Close() }
 
-// Peek is the time of the next round, which it does not replay. Its errors are those of Next.
+// Peek returns the time of the next round without replaying it. Its errors are those of Next.
 func (r *Replay) Peek() (time.Time, error) {
 	if r.peeked {
 		return r.next, nil
@@ -118,8 +118,8 @@ func (r *Replay) Peek() (time.Time, error) {
 	return r.next, err
 }
 
-// Next replays the next round. [io.EOF] says that there is none. After any other error nothing more can be replayed. A round that can't be
-// gone through, because the record is not what the loop could have seen, is an error too.
+// Next replays the next round. It returns [io.EOF] at the end. After any other error nothing more can be replayed; a record that no loop
+// could have written is such an error.
 func (r *Replay) Next() (round Round, err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -176,13 +176,13 @@ func (s *Seen) add(in input) {
 	}
 }
 
-// Now is the time of the last round.
+// Now returns the time of the last round.
 func (r *Replay) Now() time.Time { return r.a.now }
 
-// Devices are those that there are now.
+// Devices returns the devices after the last round.
 func (r *Replay) Devices() []inventory.Device { return r.a.world.Devices() }
 
-// Ledger is what [Autoscaler.Devices] would have returned after the last round.
+// Ledger returns what [Autoscaler.Devices] would have returned after the last round.
 func (r *Replay) Ledger() (list []admin.Device) {
 	for _, l := range r.a.account(r.a.now) {
 		list = append(list, l.Status())
@@ -190,7 +190,7 @@ func (r *Replay) Ledger() (list []admin.Device) {
 	return list
 }
 
-// Declared is how many functions there are now.
+// Declared returns the number of declared functions.
 func (r *Replay) Declared() (n int) {
 	for _, f := range r.a.order {
 		if !f.Undeclared {
@@ -200,7 +200,7 @@ func (r *Replay) Declared() (n int) {
 	return n
 }
 
-// Functions are the declared functions as they are after the last round, by name.
+// Functions returns the declared functions after the last round, by name.
 func (r *Replay) Functions() (list []admin.Function) {
 	for _, f := range r.a.order {
 		if !f.Undeclared {
@@ -212,7 +212,7 @@ func (r *Replay) Functions() (list []admin.Function) {
 	return list
 }
 
-// Why is what [Autoscaler.Why] would have returned after the last round.
+// Why returns what [Autoscaler.Why] would have returned after the last round.
 func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	if f := r.a.functions[name]; f != nil {
 		return f.decisions
@@ -220,7 +220,7 @@ func (r *Replay) Why(name api.FunctionName) []api.Decision {
 	return nil
 }
 
-// check says what of s no loop has.
+// check rejects a state that no loop can have.
 func (s *saved) check() error {
 	for k, f := range s.Functions {
 		name := f.Function.Spec.Name
@@ -236,7 +236,7 @@ func (s *saved) check() error {
 	return nil
 }
 
-// Held is how many devices have an instance that does not sleep: GPUs, or hosts by the instances that have no GPU.
+// Held returns the number of GPUs that have an instance that does not sleep, and of hosts with such an instance that has no GPU.
 func (r *Replay) Held() (gpus, hosts int) {
 	held := make(map[api.DeviceID]bool)
 	for _, i := range r.a.instances {
@@ -262,7 +262,7 @@ func (r *Replay) Held() (gpus, hosts int) {
 	return gpus, hosts
 }
 
-// Awake says whether an instance of a function is awake.
+// Awake reports whether an instance of a function is awake.
 func (r *Replay) Awake(name api.FunctionName) bool {
 	f := r.a.functions[name]
 	return f != nil && f.Load.Awake > 0

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// replayed is what a replay came to.
+// replayed is the result of a replay.
 type replayed struct{ segments, followed, rounds, decisions int }
 
 // replayAll replays each segment of a record alone. The error is what was not alike, to the byte; where a segment follows another, so is

@@ -9,17 +9,16 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// replicas are the replica signal: how many instances of each function should be
-// awake, and are, for autoscalers that scale by it. Beside Rouse's own names
-// stand those of the Workload Variant Autoscaler of llm-d, so that an HPA or a
-// ScaledObject that was written for them works as it is; Prometheus calls their
-// label namespace exported_namespace when it scrapes them from a pod.
+// replicas is the replica signal: how many instances of each function should be awake, and are, for autoscalers that
+// scale by it. It exports each metric under Rouse's own name and under that of llm-d's Workload Variant Autoscaler, so
+// that an HPA or ScaledObject written for the latter works unchanged. Prometheus renames their label namespace to
+// exported_namespace when it scrapes them from a pod.
 type replicas struct {
 	desired, current                  *prometheus.Desc
 	wvaDesired, wvaCurrent, wvaDegree *prometheus.Desc
 }
 
-// count is one function's part.
+// count is the signal of one function.
 type count struct {
 	function         api.FunctionName
 	model            api.ModelName
@@ -55,7 +54,7 @@ func (r replicas) collect(gauge func(*prometheus.Desc, float64, ...string), coun
 	}
 }
 
-// counts are those of all declared functions.
+// counts returns the signal of all declared functions.
 func (a *Autoscaler) counts(now time.Time) []count {
 	out := make([]count, 0, len(a.order))
 	for _, f := range a.order {
@@ -73,9 +72,8 @@ func (a *Autoscaler) counts(now time.Time) []count {
 	return out
 }
 
-// desired is how many instances of f should be awake: those that the last plan
-// wanted, and those that were needed within SleepAfter, which it keeps. A signal
-// without these would fall with every pause between two requests.
+// desired returns how many instances of f should be awake: those that the last plan wanted, and those needed within
+// SleepAfter, which it keeps. Without the latter the signal would drop in every pause between two requests.
 func (a *Autoscaler) desired(f *function, now time.Time) int {
 	d := a.world.Desired(f.Spec.Name)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {

@@ -8,16 +8,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// complete puts a status, of which the last one was old, into bounds and fills in what its instance did not measure.
-// A process that sleeps keeps some of each GPU that it has a context on. How much is, in this order,
+// complete corrects a status and fills in what its instance did not measure; old is the previous status. A sleeping
+// process keeps some memory of each GPU that it has a context on. The amount is, in this order:
 //
-//  1. what the instance has measured
-//  2. what its runtime has said of the whole GPU as it fell asleep, less what others hold of it
-//  3. what was known of this sleep before, or of one of its function last
+//  1. measured by the instance
+//  2. the GPU's use that its runtime reported as it fell asleep, less what others hold
+//  3. known from this sleep, or from the last sleep of the function
 //  4. as much as awake, while the instance measures it
 //  5. assumed ([Config.AssumedResidue])
 //
-// More than the GPU has is no measurement.
+// A value above the GPU's size is ignored.
 func (a *Autoscaler) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
 	m := &s.Memory
 	m.Host, s.Level = max(0, m.Host), min(max(s.Level, api.LevelAwake), api.Level2)
@@ -27,7 +27,7 @@ func (a *Autoscaler) complete(f *function, s *api.InstanceStatus, old api.Instan
 	}
 	declared := f.Spec.Memory.PerDevice
 	if s.State != api.Asleep {
-		// Contexts and fragmentation: what an instance takes is not what is declared to the byte.
+		// Contexts and fragmentation: real use differs from the declared amount.
 		if m.PerDevice > declared && m.PerDevice <= declared+declared/10 {
 			m.PerDevice = declared
 		}
@@ -54,12 +54,12 @@ func (a *Autoscaler) complete(f *function, s *api.InstanceStatus, old api.Instan
 	}
 }
 
-// beingMeasured says whether what a sleeper keeps of its GPUs is not known of any of its function, and about to be.
+// beingMeasured reports whether a sleeper measures the first known residue of its function.
 func beingMeasured(s api.InstanceStatus) bool {
 	return s.State == api.Asleep && s.Measuring && s.Memory.Assumed
 }
 
-// smallest is the whole of that of the devices which has least.
+// smallest returns the total memory of the smallest of devices.
 func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 	least := api.MaxDeviceMemory
 	for _, d := range a.world.Devices() {
@@ -70,8 +70,8 @@ func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 	return least
 }
 
-// rest is what a sleeper holds of its GPUs by what its runtime has just said of the fullest; 0: that is not known.
-// Only while all others there sleep it is known what they hold: it is the rest.
+// rest returns what a sleeper holds of its GPUs, computed from the fullest GPU's use that its runtime has just reported;
+// 0: unknown. It is known only while all other instances there sleep: theirs is subtracted.
 func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 	if s.DeviceUse <= 0 || old.State == api.Asleep && s.DeviceUse == old.DeviceUse || s.DeviceUse > a.smallest(s.Devices) {
 		return 0
@@ -96,9 +96,9 @@ func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 	return rest
 }
 
-// doubt ends, where a start or wake of i has failed for want of GPU memory, the sleepers beside it of which it is only
-// assumed what they keep: room was made by that assumption, and it is not to fail by it again. Memory that is kept for a
-// sleeper to be awake was no part of that room.
+// doubt is called when a start or wake of i failed for lack of GPU memory. It ends the sleepers beside i whose residue
+// is only assumed, so that the same assumption does not make another start fail. Sleepers with a grant stay: memory for
+// them to be awake is reserved anyway.
 func (a *Autoscaler) doubt(i *instance) {
 	for _, s := range a.instances {
 		if s == i || s.Status.State != api.Asleep || !s.Status.Memory.Assumed || s.f.Spec.DualPods || s.Grant.Instance != "" ||

@@ -10,14 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// sleeper is what the tests' instances say of themselves.
+// sleeper returns the status of a test's instance.
 func sleeper(id api.InstanceID, seq uint64, perDevice api.Bytes) api.InstanceStatus {
 	name, _, _ := strings.Cut(string(id), "-")
 	return api.InstanceStatus{Instance: id, Function: api.NewFunctionName("", name), State: api.Asleep, Level: api.Level1, PID: 7, Seq: seq,
 		Devices: []api.DeviceID{"gpu0"}, Memory: api.Memory{Host: api.Bytes(seq) * api.GiB, Devices: 1, PerDevice: perDevice}}
 }
 
-// counted is what the ledger counts of each instance's GPU.
+// counted returns the ledger's memory of each instance's GPU.
 func (w *fleet) counted() map[api.InstanceID]api.Bytes {
 	w.t.Helper()
 	got, err := ask(w.t.Context(), w.a, func() map[api.InstanceID]api.Bytes {

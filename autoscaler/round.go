@@ -14,10 +14,10 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// Kinds of what is recorded of a round: the inputs, and decisions.
+// kindDecision is the record kind of decisions; kinds has those of inputs.
 const kindDecision = 1
 
-// kinds are the inputs by their kind. What a record means depends on their order.
+// kinds lists the inputs with their record kinds, which must not change: records contain them.
 var kinds = []struct {
 	kind  uint8
 	value func() input
@@ -38,7 +38,7 @@ var kinds = []struct {
 	{15, func() input { return &returned{} }},
 }
 
-// kindOf has the kind of each type of input.
+// kindOf returns the kind of each type of input.
 var kindOf = sync.OnceValue(func() map[reflect.Type]uint8 {
 	of := make(map[reflect.Type]uint8)
 	for _, k := range kinds {
@@ -47,7 +47,7 @@ var kindOf = sync.OnceValue(func() map[reflect.Type]uint8 {
 	return of
 })
 
-// recordShape is the shape of all that is recorded.
+// recordShape returns the shape of all that is recorded.
 var recordShape = sync.OnceValues(func() (string, error) {
 	values := []any{&saved{}, &rhythm.State{}, &api.Decision{}}
 	for _, k := range kinds {
@@ -56,28 +56,28 @@ var recordShape = sync.OnceValues(func() (string, error) {
 	return flight.Shape(values...)
 })
 
-// round is what is recorded, and seen, of the round that is going on. It belongs to the loop.
+// round records the current round. The loop owns it.
 type round struct {
 	rec    *flight.Recorder // nil: nothing is recorded
 	secret *redactor
 	saw    func(api.Decision)
 }
 
-// startRecorder begins to record, if that is asked for. What it returns ends it, and waits for the end.
+// startRecorder starts recording, if configured. end stops it and waits for that.
 func (a *Autoscaler) startRecorder() (end func()) {
 	if a.round.rec == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(a.opsCtx))
 	var done sync.WaitGroup
-	done.Go(func() { _ = a.round.rec.Run(ctx) }) // it has no error
+	done.Go(func() { _ = a.round.rec.Run(ctx) }) // its error is always nil
 	return func() {
 		cancel()
 		done.Wait()
 	}
 }
 
-// begin begins to record a round, and before it a segment where one is due.
+// begin begins to record a round, preceded by a new segment if one is due.
 func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
 	if r.rec == nil {
 		return
@@ -93,7 +93,6 @@ func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
 	r.rec.Round(now, step)
 }
 
-// took records an input.
 func (r *round) took(in input) {
 	if r.rec != nil {
 		in = r.secret.input(in)
@@ -101,7 +100,6 @@ func (r *round) took(in input) {
 	}
 }
 
-// decided records a decision.
 func (r *round) decided(d api.Decision) {
 	if r.saw != nil {
 		r.saw(d)
@@ -112,14 +110,13 @@ func (r *round) decided(d api.Decision) {
 	}
 }
 
-// end ends the round.
 func (r *round) end() {
 	if r.rec != nil {
 		r.rec.End()
 	}
 }
 
-// CopyRecord writes all that there is of the record to w. Where nothing is recorded it is an *[api.Error] with status 404.
+// CopyRecord writes the whole record to w. If nothing is recorded it returns an *[api.Error] with status 404.
 func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	if a.round.rec == nil {
 		return api.Errorf(http.StatusNotFound, "", "nothing is recorded here: its record was switched off")
@@ -130,7 +127,7 @@ func (a *Autoscaler) CopyRecord(w io.Writer) error {
 	return nil
 }
 
-// RecordCost is what recording has taken of a core so far.
+// RecordCost returns the CPU time that recording has taken so far.
 func (a *Autoscaler) RecordCost() time.Duration {
 	if a.round.rec == nil {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// saved is the whole state of the loop between two rounds, with what of its configuration decisions depend on: what a segment of a
-// record begins with.
+// saved is the loop's whole state between two rounds, with the configuration that decisions depend on. A segment of a record
+// begins with it.
 type saved struct {
 	Config savedConfig
 	Now    time.Time
@@ -43,7 +43,7 @@ type (
 	}
 	savedCall struct {
 		Call     call
-		Instance api.InstanceID // as it is called now; empty: none that there still is
+		Instance api.InstanceID // its present ID; empty: no instance, or gone
 	}
 	savedFunction struct {
 		Function  decide.Function // without its instances
@@ -73,11 +73,11 @@ type (
 	}
 )
 
-// mostSavedDecisions bounds how many decisions a segment begins with, over all functions. With more than 200 functions it is less
-// than [mostDecisions] of each.
+// mostSavedDecisions bounds the number of decisions at the start of a segment, over all functions. With more than 200 functions
+// each has less than [mostDecisions].
 const mostSavedDecisions = 20000
 
-// save is the state. It shares nothing with the loop that the loop changes.
+// save returns the loop's state. It shares nothing that the loop changes.
 func (a *Autoscaler) save() *saved {
 	c := a.cfg
 	s := &saved{
@@ -124,7 +124,7 @@ func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
 	return s
 }
 
-// restore makes the state of a, which has just been made with s.Config and s.Devices.
+// restore sets the state of a, which must be new and made with s.Config and s.Devices.
 func (a *Autoscaler) restore(s *saved) {
 	a.now, a.others, a.epochs, a.stopping, a.lastCall = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
 	if s.Counter != nil {

@@ -16,10 +16,9 @@ const (
 	longestScale = 24 * time.Hour
 )
 
-// Scale sets how many instances of a function are wanted awake for a time, whatever
-// the demand, within its min-scale and max-scale; see [decide.Scale]. A later one
-// replaces it. Errors are *[api.Error]: a number or time that can't be meant, a
-// function that is not there.
+// Scale sets how many instances of a function are kept awake for a time, whatever the demand, within its min-scale and
+// max-scale; see [decide.Scale]. A later call replaces it. It returns an *[api.Error] if a value is out of range or the
+// function is unknown.
 func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error {
 	switch {
 	case replicas < 0 || replicas > mostReplicas:
@@ -35,7 +34,6 @@ func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas 
 	return refused
 }
 
-// apply is part of [input].
 func (p *scaleSet) apply(a *Autoscaler) {
 	f := a.functions[p.Name]
 	if f == nil || f.Undeclared || f.removed {
@@ -46,14 +44,14 @@ func (p *scaleSet) apply(a *Autoscaler) {
 	reply(p.refused, nil)
 }
 
-// setScale sets f's scale, and tells what is new.
+// setScale sets f's scale, and records a decision if it changed.
 func (a *Autoscaler) setScale(f *function, s decide.Scale) {
 	now := a.now
 	old := f.Function.Scale
 	f.Function.Scale = s
 	a.dirty.add(f.Spec.Name)
 	if old.On(now) && old.Replicas == s.Replicas && old.By == s.By {
-		return // it was renewed
+		return // only renewed
 	}
 	reason := s.String()
 	if n := s.Bound(f.Spec); n != s.Replicas {

@@ -46,7 +46,7 @@ func TestScale(t *testing.T) {
 		set(1, time.Minute)
 		pass(time.Second)
 		want(1)
-		// 3. None, and nobody is woken for who asks: no grant is out.
+		// 3. Scale 0: requests wake nothing, and no grant is out.
 		set(0, time.Minute)
 		pass(time.Second)
 		want(0)

@@ -87,7 +87,7 @@ func TestStartFails(t *testing.T) {
 		if vs := w.a.List(); len(vs) != 1 || !strings.Contains(vs[0].LastError, "the model file is broken") {
 			t.Errorf("got %+v, want a function that tells its operator the instance's message", vs)
 		}
-		// Whoever asks later makes the next try: it fails, and the one after that works.
+		// The next request causes another try: it fails, and the one after that works.
 		w.request(f, 1, time.Second)
 		pass(10 * time.Second)
 		w.request(f, 1, time.Second)
@@ -132,7 +132,7 @@ func TestBoundsThatChangeForgiveNothing(t *testing.T) {
 		if got := w.count("start"); got != 3 {
 			t.Errorf("got %d starts, want 3", got)
 		}
-		// The same again is somebody who has mended something, and so is another declaration.
+		// Declaring the same again, or something else, resets the failures.
 		for k := range 2 {
 			spec := f.spec
 			spec.Priority = k
@@ -205,7 +205,7 @@ func TestLostReports(t *testing.T) {
 		if len(v.Instances) != 1 || v.Instances[0].State != api.Awake {
 			t.Errorf("got %+v, want the awake instance: it is asked when it is silent", v.Instances)
 		}
-		// Its death is lost as well. Whoever waits makes it be asked, and replaced.
+		// Its death is lost as well. A waiting request has it polled, and replaced.
 		w.mu.Lock()
 		w.to(w.instances["a-0001"], api.Gone, 0)
 		w.mute = false

@@ -12,46 +12,45 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// function is the loop's record of one function.
+// function is the loop's state of one function.
 type function struct {
-	// Function is what plans read. Need and Certain are filled in as the world is told of it.
+	// Function is the part that plans read. Need and Certain are set when the world is told of it.
 	decide.Function
-	removed   bool              // it goes when its last instance does
+	removed   bool              // forgotten with its last instance
 	demands   map[string]demand // by activator
-	waiters   []waiter          // for the order by hand
+	waiters   []waiter          // for the operator's order
 	decisions []api.Decision    // the newest last
-	lastWait  string            // the reason of the last wait, so that it is told once
+	lastWait  string            // the reason of the last wait, so that it is recorded once
 	due       due.Item[*function]
 }
 
-// demand is what one activator reported, and when.
+// demand is an activator's last report, and the time when it came.
 type demand struct {
 	api.Demand
 	heard time.Time
 }
 
-// instance is the loop's record of one instance.
+// instance is the loop's state of one instance.
 type instance struct {
 	decide.Instance
 	f     *function
-	epoch uint64 // the highest that was given out
-	// reported says that it has reported itself; before, Status is made up here.
+	epoch uint64 // the highest given out
+	// reported is set by the instance's first report; before it, Status is made up here.
 	reported bool
-	// unansweredFences counts those in a row.
+	// unansweredFences is the number of consecutive unanswered fences.
 	unansweredFences int
-	// faulted says that the failure of this rise has been counted.
+	// faulted is set once the failure of the present start or wake has been counted.
 	faulted bool
-	// heard is when it last reported or was last asked, misses how often it did not answer.
-	heard  time.Time
-	misses int
-	// adapters are those that it has.
+	// heard is when it last reported or was last polled, misses how often it did not answer in a row.
+	heard    time.Time
+	misses   int
 	adapters adapted
 	probing  bool
-	// span is that of the call under way; nil: it is for no wake.
+	// span is the span of the call under way; nil: the call belongs to no wake.
 	span *waketrace.Span
 }
 
-// record returns f's record, and makes one.
+// record returns the record of a function, and creates it if there is none.
 func (a *Autoscaler) record(name api.FunctionName) *function {
 	if f := a.functions[name]; f != nil {
 		return f
@@ -64,7 +63,7 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 	return f
 }
 
-// forgetFunction drops a record that nothing needs any more.
+// forgetFunction drops f's record if it is undeclared and has no instances.
 func (a *Autoscaler) forgetFunction(f *function) {
 	if !f.Undeclared || len(f.Instances) > 0 {
 		return
@@ -76,7 +75,6 @@ func (a *Autoscaler) forgetFunction(f *function) {
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
 }
 
-// addInstance makes a record of an instance.
 func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
 	i.Status, i.Since, i.RoseAt, i.heard = s, now, now, now
@@ -84,7 +82,6 @@ func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Tim
 	return i
 }
 
-// insert puts a record in its places.
 func (a *Autoscaler) insert(i *instance) {
 	a.instances[i.Status.Instance] = i
 	i.f.Add(&i.Instance)
@@ -108,9 +105,8 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 	a.forgetFunction(i.f)
 }
 
-// rename gives an instance the ID that it turned out to have. Where one of that
-// ID has reported already, it is this one: it takes the place of the record that
-// was made up for it. An instance that is known to be gone takes it along.
+// rename gives an instance its real ID. If an instance with that ID has reported already, it replaces the record that
+// was made up for it. If that ID is known to be gone, i is dropped as well.
 func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
@@ -140,7 +136,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 	i.f.Observe(now)
 }
 
-// expire forgets demands for f that were not repeated, and says when the next would be.
+// expire forgets demands for f that were not repeated, and returns the time when the next one expires.
 func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
@@ -162,7 +158,7 @@ func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
 	return next
 }
 
-// mostRequests bounds what one activator can claim to have, so that sums stay sums.
+// mostRequests and mostTokens bound what one activator can claim, so that sums don't overflow.
 const (
 	mostRequests = 1 << 30
 	mostTokens   = 1 << 50
@@ -186,7 +182,7 @@ func (f *function) sum(now time.Time) {
 			if t := d.heard.Add(-max(0, d.OldestAge)); f.WaitingSince.IsZero() || t.Before(f.WaitingSince) {
 				f.WaitingSince = t
 			}
-			if f.Prefers == "" || d.Prefers != "" && d.Prefers < f.Prefers { // of several any will do, as long as it is the same one
+			if f.Prefers == "" || d.Prefers != "" && d.Prefers < f.Prefers { // of several any will do, but always the same one
 				f.Prefers = d.Prefers
 			}
 		}
@@ -217,7 +213,6 @@ func (f *function) sum(now time.Time) {
 // mostDecisions is how many of a function's last decisions are kept.
 const mostDecisions = 100
 
-// decided keeps a decision.
 func (f *function) decided(d api.Decision) {
 	if len(f.decisions) == mostDecisions {
 		f.decisions = slices.Delete(f.decisions, 0, 1)

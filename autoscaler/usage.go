@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 )
 
-// holds tells the meter, and the history, what the instances of a function hold.
+// holds passes what the instances of a function hold to the usage meter and the history.
 func (a *Autoscaler) holds(name api.FunctionName) {
 	now := time.Now()
 	f := a.functions[name]
@@ -29,8 +29,8 @@ func (a *Autoscaler) holds(name api.FunctionName) {
 	}
 }
 
-// held is what an instance holds, as the history keeps it: on its way up what it needs, if that is more than what was measured, and
-// awake what it needs until it is measured.
+// held returns what an instance holds, for the history. A starting one holds its need, if more than measured; an awake one holds
+// its need until it is measured.
 func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 	s := &i.Status
 	h := admin.Held{At: now, Instance: s.Instance, Function: f.Spec.Name, Node: s.Node, Devices: s.Devices, State: s.State, Host: s.Memory.Host, PerDevice: s.Memory.PerDevice}
@@ -49,10 +49,10 @@ func held(f *function, i *decide.Instance, now time.Time) admin.Held {
 	return h
 }
 
-// History is what was held and decided in the last day. It does not wait for the loop.
+// History returns what was held and decided in the last day. It does not wait for the loop.
 func (a *Autoscaler) History(after uint64) admin.History { return a.history.After(after) }
 
-// Usage is who has used what, since this process began to decide at the earliest. It waits like [Autoscaler.List].
+// Usage returns the usage by client, at the earliest since this process began to decide. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Usage(q admin.UsageQuery) admin.Usage {
 	u, _ := ask(context.Background(), a, func() admin.Usage { return a.usage.Report(time.Now(), q) })
 	return u

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// List returns all declared functions, by name. Like all that ask the loop, it
-// waits until [Autoscaler.Run] runs; after Run has ended it returns nothing.
+// List returns all declared functions, by name. It blocks until [Autoscaler.Run] runs; after Run has ended it returns
+// nothing.
 func (a *Autoscaler) List() []admin.Function {
 	vs, _ := ask(context.Background(), a, func() []admin.Function {
 		var vs []admin.Function
@@ -23,7 +23,7 @@ func (a *Autoscaler) List() []admin.Function {
 	return vs
 }
 
-// Status returns one function, and whether there is one of that name. It waits like [Autoscaler.List].
+// Status returns a function, and whether it is declared. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
 	v, _ := ask(context.Background(), a, func() *admin.Function {
 		f := a.functions[name]
@@ -39,8 +39,7 @@ func (a *Autoscaler) Status(name api.FunctionName) (admin.Function, bool) {
 	return *v, true
 }
 
-// Why returns the last decisions on a function, at most 100, the newest last.
-// It waits like [Autoscaler.List].
+// Why returns the last decisions on a function, at most 100, the newest last. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	ds, _ := ask(context.Background(), a, func() []api.Decision {
 		if f := a.functions[name]; f != nil {
@@ -51,7 +50,7 @@ func (a *Autoscaler) Why(name api.FunctionName) []api.Decision {
 	return ds
 }
 
-// Devices returns the account of each device, the host first. It waits like [Autoscaler.List].
+// Devices returns the account of each device, the host first. It blocks like [Autoscaler.List].
 func (a *Autoscaler) Devices() []admin.Device {
 	ds, _ := ask(context.Background(), a, func() (ds []admin.Device) {
 		for _, l := range a.account(a.now) {
@@ -63,7 +62,7 @@ func (a *Autoscaler) Devices() []admin.Device {
 }
 
 func (a *Autoscaler) view(f *function) admin.Function {
-	as := f.Function // the world's own is not to change
+	as := f.Function // a copy: the world's must not change
 	as.Need, as.Certain = a.need(f)
 	v := admin.Function{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
 		Need: as.Need, Impossible: a.world.Impossible(&as), Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait,

@@ -14,40 +14,40 @@ import (
 	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
-// How the board keeps up.
+// Timing and bounds of the board.
 const (
-	gather    = 50 * time.Millisecond // events that come within it are one change
-	sweep     = 2 * time.Second       // between two looks at all functions: events may be lost, and not all that changes has one
-	mostNamed = 100                   // functions that are looked at by name; beyond, all are
-	mostMade  = 300                   // decisions that are kept for readers
-	mostGone  = 1000                  // functions that are gone and still on the board
+	gather    = 50 * time.Millisecond // events within this time count as one change
+	sweep     = 2 * time.Second       // interval of reading all functions: events may be lost, and some changes have none
+	mostNamed = 100                   // if more functions are marked, all are read
+	mostMade  = 300                   // decisions kept for readers
+	mostGone  = 1000                  // removed functions kept on the board
 )
 
-// board is what all readers of a stream are shown: each thing with the number of its last change. It is kept up while there is a
-// reader, by two goroutines that the first one starts and the last one waits for. Safe for many goroutines.
+// board is what all readers of a stream are shown, each item with the version of its last change. While there is a reader, two
+// goroutines update it: the first reader starts them, the last one waits for their end. It is safe for concurrent use.
 type board struct {
 	server *Server
 
-	joining sync.Mutex // held while a reader comes or goes, and with it, the goroutines; taken before mu
+	joining sync.Mutex // guards readers, stop and ended; held while a reader joins or leaves; taken before mu
 	readers int
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
 
-	mu        sync.Mutex    // guards what follows
+	mu        sync.Mutex    // guards all below
 	version   uint64        // of the last change
-	changed   chan struct{} // closed at the next change, by who makes it
+	changed   chan struct{} // closed at the next change
 	functions map[api.FunctionName]*list.Element
-	order     *list.List // of *shown, the last that changed last
+	order     *list.List // of *shown, the latest change last
 	devices   []byte
 	devicesAt uint64
 	decisions []made
 	dirty     map[api.FunctionName]bool
-	told      uint64 // the version of the last change that readers were woken for
-	gone      int    // functions on the board that are no more
-	forgotten uint64 // the last version at which one was taken off the board
+	told      uint64 // the version at which readers were last woken
+	gone      int    // the number of removed functions on the board
+	forgotten uint64 // the version at which removed functions were last dropped from the board
 }
 
-// shown is a function on the board. raw is nil once it is gone.
+// shown is a function on the board. raw is nil if it was removed.
 type shown struct {
 	name api.FunctionName
 	raw  json.RawMessage
@@ -60,10 +60,10 @@ type made struct {
 	at  uint64
 }
 
-// news is what a reader has not been told.
+// news holds the changes since a reader's last version.
 type news struct {
 	version   uint64
-	whole     bool // it is all that there is
+	whole     bool // it contains everything
 	functions []json.RawMessage
 	gone      []api.FunctionName
 	devices   json.RawMessage
@@ -76,13 +76,13 @@ func newBoard(s *Server) *board {
 	return b
 }
 
-// clear makes the board empty. Versions go on: a reader's number is never one of the future.
+// clear empties the board. Versions continue: no reader has a version from the future.
 func (b *board) clear() {
 	b.changed, b.functions, b.order = make(chan struct{}), map[api.FunctionName]*list.Element{}, list.New()
 	b.devices, b.decisions, b.dirty, b.gone = nil, nil, map[api.FunctionName]bool{}, 0
 }
 
-// join counts a reader, and has the board kept up until it leaves. False: there are too many.
+// join counts a reader, and has the board updated until it leaves. It returns false if there are too many.
 func (b *board) join() (leave func(), ok bool) {
 	b.joining.Lock()
 	defer b.joining.Unlock()
@@ -118,7 +118,7 @@ func (b *board) leave() {
 	}
 }
 
-// note keeps a decision, and marks the function that an event is about.
+// note keeps a decision, and marks the event's function.
 func (b *board) note(e api.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,10 +130,10 @@ func (b *board) note(e api.Event) {
 		b.decisions = slices.Delete(b.decisions, 0, mostMade/10)
 	}
 	b.version++
-	b.decisions = append(b.decisions, made{e.Data, b.version}) // readers are told with what changes by it
+	b.decisions = append(b.decisions, made{e.Data, b.version}) // readers get it with the change that follows
 }
 
-// keepUp looks at what events name soon after they came, and at everything now and then.
+// keepUp reads the functions named by events soon after, and everything at intervals.
 func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 	sweeps := time.NewTicker(sweep)
 	defer sweeps.Stop()
@@ -154,7 +154,7 @@ func (b *board) keepUp(ctx context.Context, dirty bell.Bell) {
 	}
 }
 
-// marked takes the names that were marked; nil: too many.
+// marked takes the marked names; nil: too many.
 func (b *board) marked() []api.FunctionName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +169,7 @@ func (b *board) marked() []api.FunctionName {
 	return names
 }
 
-// refresh looks at the named functions, nil: all, and wakes readers if anything has changed.
+// refresh reads the named functions, nil: all, and wakes readers if anything has changed.
 func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	all, gone := b.server.look(ctx, names)
 	devices, err := json.Marshal(b.server.cfg.Decider.Devices())
@@ -209,7 +209,8 @@ func (b *board) refresh(ctx context.Context, names []api.FunctionName) {
 	}
 }
 
-// put shows a function as it is now; raw nil: it is gone, which stays on the board for who has not been told. The caller holds mu.
+// put updates a function on the board; raw nil: it was removed, which stays on the board for readers that have not been told. The
+// caller holds mu.
 func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	at, known := b.functions[name]
 	if known && bytes.Equal(at.Value.(*shown).raw, raw) || !known && raw == nil {
@@ -230,7 +231,7 @@ func (b *board) put(name api.FunctionName, raw json.RawMessage) {
 	b.order.MoveToBack(at)
 }
 
-// forget takes off the board what is gone. Readers that have not been told are told all anew. The caller holds mu.
+// forget drops removed functions from the board. Readers that were not told of them get everything again. The caller holds mu.
 func (b *board) forget() {
 	for name, at := range b.functions {
 		if at.Value.(*shown).raw == nil {
@@ -241,7 +242,7 @@ func (b *board) forget() {
 	b.gone, b.forgotten = 0, b.version
 }
 
-// since is what has changed after a version, and a channel that is closed when more has.
+// since returns the changes after a version, and a channel that is closed at the next change.
 func (b *board) since(version uint64) (news, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// seen finds the function that a request is about, as [Server.Known] does, or else among those that only clusters have.
+// seen finds the function that a request names, as [Server.Known] does, or else among those that only other clusters have.
 func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.Function), far func(w http.ResponseWriter, r *http.Request, far admin.Far)) http.HandlerFunc {
 	known := s.Known(near)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -32,7 +32,7 @@ func (s *Server) seen(near func(w http.ResponseWriter, r *http.Request, v admin.
 	}
 }
 
-// far is what front doors know of a function.
+// far returns the front doors' view of a function.
 func (s *Server) far(ctx context.Context, name api.FunctionName) (admin.Far, bool) {
 	for _, far := range s.cfg.Far(ctx, name) {
 		return far, true
@@ -40,8 +40,8 @@ func (s *Server) far(ctx context.Context, name api.FunctionName) (admin.Far, boo
 	return admin.Far{}, false
 }
 
-// besides is what front doors know of a function that is here too. Of a service's revisions, which front doors don't tell apart, the
-// busiest one has it.
+// besides returns the front doors' view of a function that is here too. Front doors don't tell a service's revisions apart, so it
+// belongs to the revision with most traffic.
 func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 	service := v.Function.ServiceName()
 	if first := s.cfg.Resolve(service); len(first) > 0 && first[0] != v.Function.Name {
@@ -51,7 +51,7 @@ func (s *Server) besides(ctx context.Context, v admin.Function) admin.Far {
 	return far
 }
 
-// farView is a function that only clusters have, with what activators see of it.
+// farView returns a function that only other clusters have, with the activators' view of it.
 func (s *Server) farView(ctx context.Context, far admin.Far) admin.Function {
 	v := far.Function
 	v.Far, v.Clusters = true, far.Clusters
@@ -66,7 +66,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	if v.Impossible != "" {
 		list = append(list, api.Decision{At: time.Now(), Function: v.Function.Name, Action: "impossible", Reason: v.Impossible})
 	}
-	for _, i := range v.Instances { // what has come of the last decision so far
+	for _, i := range v.Instances { // the progress of the last decision
 		if i.State == api.Starting && i.Message != "" {
 			list = append(list, api.Decision{At: time.Now(), Function: v.Function.Name, Instance: i.Instance, Action: "starting", Reason: i.Message})
 		}
@@ -79,7 +79,7 @@ func (s *Server) wakes(w http.ResponseWriter, r *http.Request, v admin.Function)
 	api.WriteJSON(w, http.StatusOK, append(list, s.besides(r.Context(), v).Wakes...))
 }
 
-// elsewhere is the error for an order about a function that only clusters have.
+// elsewhere returns the error for an order on a function that only other clusters have.
 func elsewhere(name api.FunctionName, far admin.Far) error {
 	if len(far.Clusters) == 0 {
 		return api.Errorf(http.StatusConflict, "", "%s is not here, and no cluster has it now", name.Short())

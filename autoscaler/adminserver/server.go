@@ -1,6 +1,5 @@
-// Package adminserver serves the administrative API (package api/admin): what an autoscaler knows, and what people may
-// have it do. It is the same on one machine and in a cluster; where they differ, a [Config] says how. Who may
-// ask is for its caller to say.
+// Package adminserver serves the administrative API (package api/admin): the autoscaler's state, and orders to it. It is the same on
+// one machine and in a cluster; a [Config] has the differences. Its caller authorizes requests.
 package adminserver
 
 import (
@@ -38,38 +37,38 @@ type Decider interface {
 	Scale(ctx context.Context, name api.FunctionName, replicas int, lifetime time.Duration, by string) error
 }
 
-// Config is what a [Server] works with. All fields are required but for Resolve.
+// Config holds a [Server]'s dependencies. All fields are required except Resolve.
 type Config struct {
 	Decider Decider
-	// Info says who serves.
+	// Info describes the serving process.
 	Info func() any
-	// Resolve finds the functions that a name stands for, the one with most traffic first; nil: itself.
+	// Resolve returns the functions that a name stands for, the one with most traffic first; nil: the name itself.
 	Resolve func(name api.FunctionName) []api.FunctionName
-	// Activity is what activators see of a function, and Report has them say it now.
+	// Activity returns the activators' view of a function; Report has them send it to the autoscaler now.
 	Activity func(ctx context.Context, name api.FunctionName) api.Activity
 	Report   func(ctx context.Context, name api.FunctionName)
-	// Clusters are those that front doors declare.
+	// Clusters returns the clusters that front doors declare.
 	Clusters func(ctx context.Context) []admin.Cluster
-	// Picks are the instances that activators have chosen for a request.
+	// Picks returns the instances that activators have chosen for a request.
 	Picks func(ctx context.Context, request string) []api.Pick
-	// Far are the functions that clusters have, as front doors know them: all in short, or the one of that name in full.
+	// Far returns the functions of other clusters that front doors know: a summary of all, or details of the named one.
 	Far func(ctx context.Context, name api.FunctionName) []admin.Far
-	// Logs opens what the function's instances print: the last n lines and, where follow says so, each further one. The error
-	// says why there is nothing. pass, which is called once, gives each line to its argument, from one goroutine at a time.
+	// Logs opens the output of the function's instances: the last n lines and, with follow, each further one. The error says why there
+	// is none. pass, which is called once, calls line with each line, from one goroutine at a time.
 	Logs func(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error)
-	// Events are kept for people.
+	// Events is the event log.
 	Events *eventlog.Log
-	// None is added to the error for an unknown function where there are no others.
+	// None is added to the error for an unknown function if there are no functions.
 	None string
 }
 
-// Server holds the handlers, each for its path. It is safe for many goroutines.
+// Server has the handlers. It is safe for concurrent use.
 type Server struct {
 	cfg   Config
 	board *board
 }
 
-// New makes a server. A missing part is a fault of the program's.
+// New returns a server.
 func New(cfg Config) *Server {
 	if cfg.Resolve == nil {
 		cfg.Resolve = func(name api.FunctionName) []api.FunctionName { return []api.FunctionName{name} }
@@ -79,7 +78,7 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Routes adds the API to r, each handler inside of what admit makes of it.
+// Routes adds the API's handlers to r, each wrapped by admit.
 func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.HandlerFunc) {
 	add := func(path string, h http.HandlerFunc, methods ...string) {
 		r.HandleFunc(path, admit(h)).Methods(methods...)
@@ -115,10 +114,10 @@ func (s *Server) Routes(r *mux.Router, admit func(http.HandlerFunc) http.Handler
 	for path, o := range map[string]order{"/wake": s.wake, "/sleep": s.sleep, "/stop": s.stop} {
 		add(one+path, s.Known(s.byHand(o)), http.MethodPost)
 	}
-	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // people may create at the API server's proxy, not update
+	add(one+"/scale", s.Known(s.scale), http.MethodPut, http.MethodPost) // the API server's proxy lets users with the permission to create send POST, not PUT
 }
 
-// history answers with what was held and decided, all of it or what is newer than a number.
+// history answers with held memory and decisions, all or those after a number.
 func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	after := uint64(0)
 	if text := r.URL.Query().Get("after"); text != "" {
@@ -131,7 +130,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, s.cfg.Decider.History(after))
 }
 
-// record answers with the autoscaler's flight record. Where it can't be read any further, the answer is cut.
+// record answers with the autoscaler's flight record. If reading it fails after the start, the connection is aborted.
 func (s *Server) record(w http.ResponseWriter, _ *http.Request) {
 	out := &begun{w: w}
 	if err := s.cfg.Decider.CopyRecord(out); err != nil {
@@ -142,7 +141,7 @@ func (s *Server) record(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// begun says whether anything was written.
+// begun tracks whether anything was written.
 type begun struct {
 	w  http.ResponseWriter
 	is bool
@@ -156,7 +155,7 @@ func (b *begun) Write(p []byte) (int, error) {
 	return b.w.Write(p)
 }
 
-// order is something that people may have done with a function.
+// order is an operator's order on a function.
 type order func(r *http.Request, f api.FunctionName) error
 
 func (s *Server) wake(r *http.Request, f api.FunctionName) error {
@@ -197,7 +196,7 @@ func (s *Server) Known(next func(w http.ResponseWriter, r *http.Request, v admin
 // maxListed bounds the names in an error.
 const maxListed = 20
 
-// Unknown is the error for a name that stands for no function here; it says which there are, and where it is if only clusters have it.
+// Unknown returns the error for a name of no function here. It lists the existing ones, or the clusters that have it.
 func (s *Server) Unknown(ctx context.Context, name api.FunctionName) error {
 	var there []string
 	for _, far := range s.cfg.Far(ctx, "") {
@@ -221,7 +220,7 @@ func (s *Server) Unknown(ctx context.Context, name api.FunctionName) error {
 	return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %.300s; there are: %s%s", name.Short(), strings.Join(there, ", "), rest)
 }
 
-// asking bounds the calls to activators for one list.
+// asking bounds the concurrent calls to activators for one list.
 const asking = 16
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
@@ -264,7 +263,7 @@ func (s *Server) describe(w http.ResponseWriter, r *http.Request, v admin.Functi
 func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	return func(w http.ResponseWriter, r *http.Request, v admin.Function) {
 		name := v.Function.Name
-		s.cfg.Report(r.Context(), name) // an order is refused while requests wait: those of now count
+		s.cfg.Report(r.Context(), name) // orders are refused while requests wait: use the present number
 		if err := do(r, name); err != nil {
 			api.WriteError(w, err)
 			return
@@ -276,8 +275,8 @@ func (s *Server) byHand(do order) func(w http.ResponseWriter, r *http.Request, v
 	}
 }
 
-// scale sets how many instances are wanted, and answers with what the autoscaler
-// knows of the function: an autoscaler of somebody else's says it again and again, so activators are not asked.
+// scale sets the number of wanted instances, and answers with the autoscaler's view of the function. It does not ask activators,
+// because external autoscalers repeat it all the time.
 func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	scale, lifetime, err := admin.ReadScale(r.Body)
 	if err == nil {
@@ -294,7 +293,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, v admin.Function)
 	api.WriteJSON(w, http.StatusOK, v)
 }
 
-// logs passes on what the function's instances print.
+// logs passes on the output of the function's instances.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) {
 	n, follow := eventlog.Parameters(r, -1)
 	pass, err := s.cfg.Logs(r.Context(), v, n, follow)
@@ -304,7 +303,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) 
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	rc := http.NewResponseController(w)
-	_ = rc.Flush() // the header, before the first line comes
+	_ = rc.Flush() // send the header before the first line
 	pass(func(line string) error {
 		if _, err := io.WriteString(w, line+"\n"); err != nil {
 			return err // the reader has left
@@ -313,7 +312,7 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request, v admin.Function) 
 	})
 }
 
-// events writes events, all or those of one function: in a cluster of its revisions, today's and later ones.
+// events writes events, all or those of one function, which in a cluster includes present and future revisions.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("function")
 	s.cfg.Events.Serve(w, r, func(subject string) bool {

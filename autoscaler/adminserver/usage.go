@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// usage answers who has used what.
+// usage answers with the usage by client.
 func (s *Server) usage(w http.ResponseWriter, r *http.Request) {
 	q, err := admin.UsageQueryOf(r.URL.Query())
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 
 // Bounds of the stream of [admin.PathWatch].
 const (
-	maxReaders = 2000             // at once; each has a goroutine and a place in the board's list, no queue
-	beat       = 15 * time.Second // a comment, by which both sides see that the other is gone
-	stalled    = 30 * time.Second // a reader that takes nothing for so long is let go
+	maxReaders = 2000             // concurrent ones; each has a goroutine, but no queue
+	beat       = 15 * time.Second // interval of comments, by which both sides detect a broken connection
+	stalled    = 30 * time.Second // a reader that accepts nothing for this time is dropped
 	batch      = 200              // functions in one event
 )
 
-// watch writes what changes, until the reader leaves. A reader has no queue: it holds the number of the last change that it was
-// told, and takes what is newer whenever it can.
+// watch writes changes until the reader leaves. A reader has no queue: it keeps the version it was last told, and takes what is
+// newer whenever it can.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	leave, ok := s.board.join()
 	if !ok {
@@ -31,7 +31,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy that gathers an answer would hold back what happens now
+	w.Header().Set("X-Accel-Buffering", "no") // a buffering proxy would delay events
 	out := stream{w: w, rc: http.NewResponseController(w)}
 	beats := time.NewTicker(beat)
 	defer beats.Stop()
@@ -72,7 +72,7 @@ func (o *stream) event(name string, data any) {
 
 func (o *stream) print(format string, args ...any) {
 	if o.err == nil {
-		_ = o.rc.SetWriteDeadline(time.Now().Add(stalled)) // where there is none, the server's own hold
+		_ = o.rc.SetWriteDeadline(time.Now().Add(stalled)) // if that is not supported, the server's own deadlines apply
 		_, o.err = fmt.Fprintf(o.w, format, args...)
 	}
 }
@@ -83,7 +83,7 @@ func (o *stream) flush() {
 	}
 }
 
-// write tells a reader the news.
+// write sends the news to a reader.
 func (n news) write(out *stream) {
 	for k := 0; k < len(n.functions); k += batch {
 		out.event(admin.WatchFunctions, n.functions[k:min(k+batch, len(n.functions))])
@@ -102,7 +102,7 @@ func (n news) write(out *stream) {
 	}
 }
 
-// look gives the board all that there is, or only the functions that are named.
+// look reads all functions, or only the named ones.
 func (s *Server) look(ctx context.Context, names []api.FunctionName) (all []admin.Summary, gone []api.FunctionName) {
 	if names == nil {
 		here := map[api.FunctionName]bool{}

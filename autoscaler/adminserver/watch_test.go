@@ -70,7 +70,7 @@ func watched() (*Server, *fleet, *eventlog.Log) {
 		Far: func(context.Context, api.FunctionName) []admin.Far { return nil }}), f, log
 }
 
-// seen is what a reader knows of functions.
+// seen is a reader's knowledge of functions.
 type seen map[api.FunctionName]api.State
 
 func (s seen) take(t *testing.T, n news) {

@@ -1,11 +1,11 @@
-// Package apitest is the contract of what an autoscaler does to the world, as a suite that every implementation of it passes:
-// that of one machine, with processes, and that of a cluster, with pods.
+// Package apitest is the contract of the autoscaler's effects, as a suite that every implementation passes: the one for a
+// machine, with processes, and the one for a cluster, with pods.
 //
 //  1. An instance that is started reports that it is awake.
 //  2. Orders may be repeated: the second changes nothing and succeeds.
 //  3. An order with an older epoch than another is refused, and changes nothing.
 //  4. An instance that ends, by an order or by itself, is reported as gone.
-//  5. Of an instance that is not there, one may ask for the state, which is gone, and order the end. The other orders fail.
+//  5. For an unknown instance, State returns gone and Stop succeeds. The other orders fail.
 //  6. A call whose context has ended fails.
 package apitest
 
@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Effects is the part of autoscaler.Effects that is about instances.
+// Effects is the part of autoscaler.Effects that concerns instances.
 type Effects interface {
 	Start(ctx context.Context, f api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error)
 	Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error)
@@ -39,7 +39,7 @@ type World struct {
 	Kill func(id api.InstanceID)
 }
 
-// drain is more than an instance takes that has no requests.
+// drain is longer than an instance without requests takes.
 var drain = api.Drain{Limit: time.Minute}
 
 // Run runs the suite. in makes a world, calls test with it, and takes it down.
@@ -73,7 +73,7 @@ func (w World) start(t *testing.T) api.InstanceStatus {
 	return s
 }
 
-// is fails the test unless the instance says that it has the state and the level.
+// is fails the test unless the instance reports the state and level.
 func (w World) is(t *testing.T, i api.InstanceStatus, want api.State, level api.Level) {
 	t.Helper()
 	s, err := w.Effects.State(t.Context(), i)

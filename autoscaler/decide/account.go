@@ -11,29 +11,29 @@ import (
 // Line is the account of one device: how its memory is used.
 type Line struct {
 	inventory.Device
-	// Awake is used by awake and unhealthy instances; Rising is kept for those that
-	// start or wake, Reserved for sleepers with a standing grant.
+	// Awake is used by awake and unhealthy instances. Rising is reserved for instances that start or wake, Reserved for
+	// sleepers with a standing grant.
 	Awake    api.Bytes
 	Rising   api.Bytes
 	Reserved api.Bytes
-	// Asleep is what sleepers hold; Leaving is held by those on their way down.
+	// Asleep is held by sleepers, Leaving by instances that go to sleep or end.
 	Asleep  api.Bytes
 	Leaving api.Bytes
-	// Free is what is left, below zero where instances and others use more than was promised.
+	// Free is the rest. It is negative if instances and others use more than was planned.
 	Free api.Bytes
 }
 
-// Status is the account as people's tools read it.
+// Status returns the account in the form of the admin API.
 func (l Line) Status() admin.Device {
 	return admin.Device{ID: l.ID, Node: l.Node, Name: l.Name, Cost: l.Cost, Others: l.Others, Capacity: l.Capacity, Total: l.Total,
 		Awake: l.Awake, Rising: l.Rising, Reserved: l.Reserved, Asleep: l.Asleep, Leaving: l.Leaving, Free: l.Free}
 }
 
-// Account adds up how the memory of each device is used, as a plan sees it at now. s must be in the
-// order of [Snapshot.Sort].
+// Account returns how the memory of each device is used, as a plan sees it at now. s must be in the order of
+// [Snapshot.Sort].
 func Account(s Snapshot, now time.Time) []Line { return worldOf(&s).Account(now) }
 
-// Account adds up how the memory of each device is used, as a plan sees it at now.
+// Account returns how the memory of each device is used, as a plan sees it at now.
 func (w *World) Account(now time.Time) []Line {
 	if len(w.devs) == 0 {
 		return nil
@@ -71,7 +71,7 @@ func (w *World) Account(now time.Time) []Line {
 	return lines
 }
 
-// heldOf is what i takes of one device.
+// heldOf returns the memory that i takes of one device.
 func (i *Instance) heldOf(device int32) api.Bytes {
 	for k, d := range i.at {
 		if d == device {

@@ -7,23 +7,23 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Kind is what an action does; its words are those of [api.Decision].
+// Kind is the kind of an action. The values are those of [api.Decision].
 type Kind string
 
 // Kinds of action.
 const (
-	Start  Kind = "start"  // a new instance, awake when it is done
-	Wake   Kind = "wake"   // a sleeping instance
-	Sleep  Kind = "sleep"  // an awake instance, or a sleeping one deeper
-	Keep   Kind = "keep"   // an instance that drains to sleep goes on
-	Stop   Kind = "stop"   // an instance ends
-	Grant  Kind = "grant"  // activators may wake the instance themselves
-	Revoke Kind = "revoke" // they may no longer
-	Fail   Kind = "fail"   // held requests are refused
-	Wait   Kind = "wait"   // nothing can be done yet; the reason says for what
+	Start  Kind = "start"  // start a new instance, awake when done
+	Wake   Kind = "wake"   // wake a sleeping instance
+	Sleep  Kind = "sleep"  // put an awake instance to sleep, or a sleeping one deeper
+	Keep   Kind = "keep"   // cancel an instance's draining to sleep
+	Stop   Kind = "stop"   // end an instance
+	Grant  Kind = "grant"  // let activators wake the instance themselves
+	Revoke Kind = "revoke" // withdraw that grant
+	Fail   Kind = "fail"   // refuse held requests
+	Wait   Kind = "wait"   // nothing can be done yet; the reason says why
 )
 
-// Action is one thing to do now. Actions of one plan don't depend on each other.
+// Action is one thing to do now. The actions of one plan don't depend on each other.
 type Action struct {
 	Kind     Kind
 	Function api.FunctionName
@@ -31,34 +31,35 @@ type Action struct {
 	Instance api.InstanceID
 	// Level is the level to sleep at, for Sleep.
 	Level api.Level
-	// Shrink says that its pod gives up what it can spare asleep of its requests, for Sleep.
+	// Shrink says that the sleeper's pod gives up the part of its requests that it can spare, for Sleep.
 	Shrink bool
-	// Node is the machine that it is about: where Start goes; empty where there is only one.
+	// Node is the instance's node, for Start the chosen one; empty if there is only one.
 	Node string
-	// Devices and Memory are where and what: the grant of Start, Wake and Grant.
+	// Devices and Memory are the granted memory, for Start, Wake and Grant.
 	Devices []api.DeviceID
 	Memory  api.Memory
-	// Expires is when a standing grant ends, for Grant.
+	// Expires is the time when a standing grant ends, for Grant.
 	Expires time.Time
 	// Drain is how long running requests may take, for Sleep and Stop.
 	Drain time.Duration
-	// Move says that they are ended at once where all of them can go on at another instance, for Sleep and Stop.
+	// Move says that running requests are ended at once if all of them can continue at another instance, for Sleep and
+	// Stop.
 	Move bool
-	// Ahead says that a request is foreseen, for Start and Wake: none waits.
+	// Ahead says that the action is for a predicted request and none waits, for Start and Wake.
 	Ahead bool
-	// Rehearsal says that it is one, for Sleep and the Wake that follows.
+	// Rehearsal says that the action is part of a rehearsal, for Sleep and the Wake that follows.
 	Rehearsal bool
-	// For is the function that gets the room, where one makes room for another.
+	// For is the function that room is made for, if any.
 	For api.FunctionName
-	// Fault says that the instance failed, and how; it counts as a failed start.
+	// Fault is the error of an instance that failed to start; it counts as a failed start.
 	Fault string
-	// Err is what held requests are told, for Fail.
+	// Err is the answer to held requests, for Fail.
 	Err *api.Error
 	// Reason is one sentence with the numbers that mattered.
 	Reason string
 }
 
-// String is the action in one line, for tests and people.
+// String returns the action in one line.
 func (a Action) String() string {
 	s := string(a.Kind) + " "
 	if a.Instance != "" {
@@ -78,7 +79,7 @@ func (a Action) String() string {
 	return s + ": " + a.Reason
 }
 
-// short prints a duration as people say it.
+// short formats a duration, rounded.
 func short(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
@@ -91,7 +92,7 @@ func short(d time.Duration) string {
 	return d.Round(time.Microsecond).String()
 }
 
-// many prints a count with its noun.
+// many formats a count with its noun.
 func many(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

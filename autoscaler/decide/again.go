@@ -2,9 +2,8 @@ package decide
 
 import "slices"
 
-// again says whether o is where f's last start or wake failed: the same sleeper, or the
-// same GPUs (the same host where it needs none). What is wrong there may be wrong there
-// only, so that ways elsewhere go first, as long as they interrupt no work.
+// again reports whether o uses the sleeper or a GPU (without GPUs: the host) of f's last failed start or wake. The
+// cause may be there, so options elsewhere come first, as long as they interrupt no work.
 func (p *plan) again(f *Function, o *option) bool {
 	if f.Failures == 0 {
 		return false
@@ -17,7 +16,7 @@ func (p *plan) again(f *Function, o *option) bool {
 	return slices.ContainsFunc(o.at, func(d int32) bool { return slices.Contains(f.FailedOn, p.w.devs[d].ID) })
 }
 
-// meet says whether two lists of devices have a GPU in common, or the host where one has no GPU.
+// meet reports whether two lists of devices have a GPU in common, or the host if one of them has no GPU.
 func meet(a, b []int32) bool {
 	if len(a) > 1 && len(b) > 1 {
 		a, b = a[1:], b[1:]

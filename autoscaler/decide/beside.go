@@ -6,28 +6,30 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// unmeasured is how long an instance that has come up may take until it says which file it has in memory.
+// unmeasured is how long an instance that has come up may take to report the file that it has mapped.
 const unmeasured = 10 * time.Second
 
-// beside is what instances of one function have in memory on one node.
+// beside describes the file that instances of one function have in memory on one node.
 type beside struct {
 	node int32
-	// file is the most that one has of a file that others may have too; stays is that of those that are awake and stay so.
+	// file is the largest part of the file that an instance has in memory; stays, the largest among instances that are awake
+	// and stay so.
 	file, stays api.Bytes
-	// holders have such a file; claimed is the most that one counts on that comes up beside them.
+	// holders is the number of instances that have such a file; claimed, the largest part that a starting one expects to
+	// share.
 	holders int
 	claimed api.Bytes
 }
 
-// besides works out what those of f's instances that come up have in common with those that are up, before they have said so:
+// besides computes how much of the function's file starting instances share with running ones, before they have reported it:
 //
-//  1. Only of a function whose instances were seen to have one file in memory, on one node ([Function.OneFile]).
-//  2. Who comes up, or sleeps under a grant, is charged less by what another one has of it, for as long as that one has it.
-//  3. Of what that one gives back at its end, as much less is free: who has come up bears it then, as in [Share].
-//  4. A sleeper without a grant, and a start, count on those alone that are awake and stay so.
+//  1. It applies only to a function whose instances were seen to share a file on one node ([Function.OneFile]).
+//  2. An instance that starts, or sleeps under a grant, is charged less by another one's part, as long as that one has it.
+//  3. When that one ends, the shared part does not become free: the started instance bears it then, as in [Share].
+//  4. A sleeper without a grant, and a start, count only on instances that are awake and stay so.
 //
-// So the file is charged once at every moment, also when who bears it goes while another one comes. Once who comes up has said
-// what it has, [Share] settles it.
+// So the file is charged exactly once at any time, also when its holder ends while another instance starts. Once the started
+// instance has reported its part, [Share] accounts for it.
 func (f *Function) besides(now time.Time) {
 	f.inMemory = f.inMemory[:0]
 	for _, i := range f.Instances {
@@ -72,7 +74,7 @@ func (f *Function) besides(now time.Time) {
 	}
 }
 
-// claims says whether memory is kept for i to be awake, and it has not yet said what it has in common with others.
+// claims reports whether memory is reserved for i to be awake and i has not yet reported what it shares with others.
 func (f *Function) claims(i *Instance, now time.Time) bool {
 	switch i.Status.State {
 	case api.Asleep:
@@ -90,7 +92,7 @@ func (f *Function) claims(i *Instance, now time.Time) bool {
 	return true
 }
 
-// besideOn is what f's instances have in memory on a node; nil: nothing.
+// besideOn returns what f's instances have in memory on a node; nil: nothing.
 func (f *Function) besideOn(node int32) *beside {
 	for k := range f.inMemory {
 		if f.inMemory[k].node == node {
@@ -100,7 +102,7 @@ func (f *Function) besideOn(node int32) *beside {
 	return nil
 }
 
-// needOn is what one more instance of f takes on a node.
+// needOn returns the memory that one more instance of f takes on a node.
 func (f *Function) needOn(node int32) api.Memory {
 	need := f.Need
 	if b := f.besideOn(node); b != nil {
@@ -109,7 +111,7 @@ func (f *Function) needOn(node int32) api.Memory {
 	return need
 }
 
-// spare takes what i has in common with others out of what it takes awake, but nothing that it was seen to use.
+// spare subtracts the shared part from i's need awake, but nothing of its measured use.
 func (i *Instance) spare() {
 	if len(i.at) == 0 || i.spared == 0 {
 		return
@@ -117,10 +119,10 @@ func (i *Instance) spare() {
 	i.up[0] = max(i.up[0]-min(i.spared, i.up[0]), min(i.up[0], i.Status.Memory.Host))
 }
 
-// common is what is not free when i ends, because others have it too, or will.
+// common returns the memory that stays in use when i ends, because others share it or will.
 func (i *Instance) common() api.Bytes { return max(i.Common, i.lent) }
 
-// inMemoryThere tells what of a need is in memory already, n bytes.
+// inMemoryThere describes the n bytes of a need that are in memory already.
 func inMemoryThere(n api.Bytes) string {
 	if n == 0 {
 		return ""

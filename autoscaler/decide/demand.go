@@ -10,46 +10,46 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// class orders what functions want.
+// class ranks demands.
 type class int
 
 const (
-	first class = iota // requests wait and nothing is awake or on its way
-	kept               // MinScale
-	extra              // one more beside those that are awake
-	ahead              // none waits, but one is foreseen; see foresee.go
+	first class = iota // requests wait and no instance is awake or on its way
+	kept               // MinScale, or a scale from outside
+	extra              // one more in addition to those awake
+	ahead              // no request waits, but one is predicted; see foresee.go
 )
 
-// demand is a function that wants one more instance awake.
+// demand is a function's demand for one more awake instance.
 type demand struct {
 	f     *Function
 	class class
-	// late says that it has starved for Policy.Patience turns and goes before all others.
+	// late says that the function has starved for Policy.Patience turns and is served before all others.
 	late bool
-	// nth counts the demands of a function.
+	// nth numbers the demands of a function.
 	nth int
 	why string
-	// of is the function whose demand it is, where another variant serves it.
+	// of is the demanding function, if another variant serves it.
 	of *Function
-	// from is when it is wanted, where it is foreseen.
+	// from is the time when a predicted demand begins.
 	from time.Time
-	// rehearsal says that it is a sleeper's that was put to sleep to see how that goes.
+	// rehearsal says that it is for waking a sleeper after its rehearsal.
 	rehearsal bool
 }
 
-// meetDemands collects what functions want and serves it in order:
+// meetDemands collects the demands and serves them in order:
 //
 //  1. demands that have starved for too long, the longest first, whatever the priority
-//  2. first instances, then MinScale, then further ones, then those that are foreseen to be wanted
+//  2. first instances, then MinScale, then further ones, then predicted demands
 //  3. the higher priority
 //  4. the longer starvation
-//  5. the name, and the number where a function has several, so that the order is always the same
+//  5. the name and the number of the demand, so that the order is deterministic
 func (p *plan) meetDemands() {
 	ds := p.demands[:0]
 	for _, f := range p.fs {
 		ds = p.demandsOf(f, ds)
 	}
-	order := p.order[:0] // a demand is large, and is not moved
+	order := p.order[:0] // sort pointers: a demand is large
 	for k := range ds {
 		order = append(order, &ds[k])
 	}
@@ -62,11 +62,11 @@ func (p *plan) meetDemands() {
 		p.serve(dm)
 	}
 	p.bookDeferred()
-	clear(ds) // functions that are removed are not kept
+	clear(ds) // don't keep removed functions alive
 	clear(order)
 }
 
-// compare orders demands, those that are served first before others.
+// compare orders demands, the one to serve first before others.
 func (dm *demand) compare(d *demand) int {
 	if dm.late != d.late {
 		return cmp.Compare(btoi(d.late), btoi(dm.late))
@@ -80,7 +80,7 @@ func (dm *demand) compare(d *demand) int {
 	return cmp.Or(cmp.Compare(dm.f.Spec.Name, d.f.Spec.Name), cmp.Compare(dm.nth, d.nth))
 }
 
-// bookDeferred books for the first instances that have to wait, before others are served.
+// bookDeferred books the needs of first instances that have to wait, before others are served.
 func (p *plan) bookDeferred() {
 	for _, needs := range p.deferred {
 		p.book(needs)
@@ -95,10 +95,10 @@ func btoi(b bool) int {
 	return 0
 }
 
-// mostDemands bounds what one function demands in one plan; the rest follows in later ones.
+// mostDemands bounds the demands of one function in one plan; the rest follows in later ones.
 const mostDemands = 16
 
-// demandsOf adds what f wants.
+// demandsOf appends f's demands to ds.
 func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 	if f.scaled && f.desired == 0 && f.Waiting > 0 && f.live() == 0 {
 		p.wait(&demand{f: f}, fmt.Sprintf("%d waiting, and %s", f.Waiting, f.Scale))
@@ -107,7 +107,7 @@ func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 		return p.overflow(f, p.foreseen(f, ds))
 	}
 	if p.failing(f) && f.Order == OrderNone && f.Spec.MinScale == 0 && !f.unanswered() {
-		return ds // it failed, all that waited was told so, and no request has come since
+		return ds // it failed, all waiting requests were answered with that, and none has come since
 	}
 	if p.activatorWakes(f) {
 		return ds
@@ -138,16 +138,16 @@ func (p *plan) demandsOf(f *Function, ds []demand) []demand {
 			}
 			dm.class, dm.why = extra, fmt.Sprintf("%s; %d awake or on the way", f.pressure, n)
 		default:
-			return ds // those that run are served already
+			return ds // the awake instances are enough
 		}
-		f.hot = true // until it has what it wants
+		f.hot = true // until it has the desired number
 		ds = append(ds, dm)
 	}
 	return ds
 }
 
-// activatorWakes says whether an activator that holds a grant is about to wake
-// an instance of f itself. It gets a moment to begin. One that prefers a sleeper for which it has no grant waits for us.
+// activatorWakes reports whether an activator that holds a grant is about to wake an instance of f itself. It gets a
+// moment to begin. An activator that prefers a sleeper without a grant waits for the autoscaler.
 func (p *plan) activatorWakes(f *Function) bool {
 	if f.live() > 0 || f.Waiting == 0 {
 		return false
@@ -168,7 +168,7 @@ func (p *plan) activatorWakes(f *Function) bool {
 	return false
 }
 
-// serve gives dm an instance, or makes room for it, or says what it waits for.
+// serve gives dm an instance, makes room for it, or records why it waits.
 func (p *plan) serve(dm *demand) {
 	if dm.f.refused || dm.f.gives {
 		return
@@ -182,12 +182,12 @@ func (p *plan) serve(dm *demand) {
 		return
 	}
 	f := dm.f
-	// 1. It failed just now: not yet.
+	// 1. It failed recently: not yet.
 	if !p.due(f, f.RetryAt) {
 		p.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
 		return
 	}
-	// 2. It never fits, on the nodes that there are.
+	// 2. It never fits on the existing nodes.
 	if reason, err := p.impossible(f); err != nil {
 		if p.w.elastic {
 			p.startOnNodeToCome(dm, reason)
@@ -198,8 +198,8 @@ func (p *plan) serve(dm *demand) {
 		}
 		return
 	}
-	// 3. One of its own is just going to sleep, or being given or taken a grant: it
-	// goes on if it still drains and nobody needs its memory, or will be the one to wake.
+	// 3. One of its own instances is going to sleep or changing its grant: if it still drains and nobody needs its memory,
+	// cancel that; otherwise it will be the one to wake.
 	o := p.best(dm)
 	if o == nil || o.self == nil && f.falling+f.passing > 0 {
 		if !p.keep(dm) {
@@ -211,7 +211,8 @@ func (p *plan) serve(dm *demand) {
 	p.follow(dm, o)
 }
 
-// keep has an instance of dm's function go on that drains because nobody needed it. Its memory is its own until it sleeps.
+// keep cancels the sleep of an instance of dm's function that drains because it was not needed. Its memory is its own
+// until it sleeps.
 func (p *plan) keep(dm *demand) bool {
 	for _, i := range dm.f.Instances {
 		if i.Returns && i.Doing == DoingSleep && (i.Status.State == api.Draining || i.Status.State == api.Awake) && !i.taken {
@@ -222,7 +223,7 @@ func (p *plan) keep(dm *demand) bool {
 	return false
 }
 
-// explain explains a demand that nothing can be done for, and books what is on its way for it.
+// explain records why nothing can be done for a demand, and books coming memory for it.
 func (p *plan) explain(dm *demand) {
 	if dm.f.passing > 0 {
 		return // a matter of microseconds
@@ -251,7 +252,7 @@ func (p *plan) explain(dm *demand) {
 	p.wait(dm, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), p.room(at), where))
 }
 
-// roomiest is the node with most host memory left.
+// roomiest returns the node with the most free host memory.
 func (p *plan) roomiest() *node {
 	best := &p.w.nodes[0]
 	for k := range p.w.nodes {
@@ -262,16 +263,16 @@ func (p *plan) roomiest() *node {
 	return best
 }
 
-// wait records that dm gets nothing yet, once for each function.
+// wait records that dm has to wait, once for each function.
 func (p *plan) wait(dm *demand, reason string) {
-	if dm.f.waits || dm.class == ahead { // nobody waits for what is foreseen
+	if dm.f.waits || dm.class == ahead { // no request waits for a predicted demand
 		return
 	}
 	dm.f.waits = true
 	p.do(dm.f, nil, Action{Kind: Wait, Reason: reason})
 }
 
-// Impossible says why f can never have an instance on the devices that there are; empty: it can.
+// Impossible says why f can never have an instance on the existing devices; empty: it can.
 func (w *World) Impossible(f *Function) string {
 	if w.elastic || len(w.devs) == 0 {
 		return ""
@@ -280,9 +281,8 @@ func (w *World) Impossible(f *Function) string {
 	return reason
 }
 
-// impossible says why f can never have an instance on these devices, nil if it
-// can. How many GPUs it needs is declared; what it needs of their memory may
-// still be a guess. An instance is on one node, so the largest one counts.
+// impossible says why f can never have an instance on these devices; the error is nil if it can. The number of GPUs it
+// needs is declared; the memory it needs of them may be a guess. An instance is on one node, so the largest one counts.
 func (p *plan) impossible(f *Function) (string, *api.Error) {
 	need, largest := f.Need, p.w.largest
 	of, show := "", "shows"

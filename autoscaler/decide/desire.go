@@ -8,16 +8,16 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Load is what a function's awake instances say of their work, all together. Those
-// that say nothing, because they are new or idle, count with nothing to do.
+// Load is the reported work of a function's awake instances, all together. Instances that report none, because they are
+// new or idle, count as idle.
 type Load struct {
-	// Awake is how many there are.
+	// Awake is the number of awake instances.
 	Awake int
-	// Waiting is how many requests wait inside their runtimes.
+	// Waiting is the number of requests that wait inside their runtimes.
 	Waiting int
-	// KV is the sum of their shares of the KV cache in use: 1.5 is one and a half caches full.
+	// KV is the sum of the used shares of their KV caches: 1.5 means one and a half caches full.
 	KV float64
-	// TTFT is the mean time to first token of those that gave any, weighted by requests.
+	// TTFT is their mean time to first token, weighted by requests; 0 if none reported one.
 	TTFT time.Duration
 }
 
@@ -35,7 +35,7 @@ func LoadOf(instances []*Instance) Load {
 			continue
 		}
 		l.Waiting += min(max(0, s.Load.Waiting), 1<<20)
-		if kv := s.Load.KVUsage; kv > 0 { // not where it is no number
+		if kv := s.Load.KVUsage; kv > 0 { // false if NaN
 			l.KV += min(kv, 1)
 		}
 		if s.Load.TTFT > 0 {
@@ -55,33 +55,29 @@ const (
 	defaultQueue   = 5
 )
 
-// ease is the part of a target that the load of those that remain must stay below
-// before one is let go: between it and the target nothing changes.
+// ease is the part of a target that the load of the remaining instances must stay below before one is put to sleep.
+// Between it and the target nothing changes.
 const ease = 0.7
 
-// want is how many instances something asks for.
+// want is the number of instances that one measure asks for.
 type want struct {
-	// up is how many it takes to hold to the target, keep how many it takes to stay well below.
+	// up is the number needed to meet the target; keep, the number needed to stay below ease.
 	up, keep int
-	// why is for people.
+	// why describes the measure.
 	why func() string
 }
 
-// Wanted is how many instances f should have awake, of its live ones that are awake
-// or on their way, by all that asks for any:
+// Wanted returns how many instances f should have awake, given that live ones are awake or on their way:
 //
 //  1. Requests: each held or running one has a place.
-//  2. KV cache: no more than the target's share of all caches is in use.
+//  2. KV cache: use stays within the target's share.
 //  3. Queue: no more than the target's number waits inside each runtime.
-//  4. Time to first token: the mean holds to the target. It says nothing of more
-//     instances than there are requests.
-//  5. Held tokens: what waits can be read within the target's time to first token, at
-//     the rate that was learned.
+//  4. Time to first token: the mean meets the target. Never more instances than requests.
+//  5. Held tokens: they can be read within the target's time to first token, at the learned rate.
 //
-// 2 to 5 follow what was measured while Load.Awake instances shared it, so they ask
-// for at most as many again at once, and only while there are requests. What they asked for stays until those that
-// remain would be below [ease] of the target. pressed says whether they ask for
-// more than are live; why is theirs.
+// 2 to 5 were measured over Load.Awake instances, so they at most double those at once, and only while there are
+// requests. Their wish stays until the rest would be below [ease] of the target. pressed: they want more than live; why
+// says which.
 func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 	most := max(1, f.Spec.MaxScale)
 	n = min(f.places(), most) // 1
@@ -98,8 +94,7 @@ func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 	return n, pressed, why
 }
 
-// settledAt is when the load counts again that f's awake instances share, as the last
-// of them has had time to take its part.
+// settledAt returns the time from which on f's load counts again: the last instance has had time to take its share.
 func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	for _, i := range f.Instances {
 		if i.phase == phaseAwake {
@@ -109,7 +104,7 @@ func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	return t
 }
 
-// places is how many instances the requests fill.
+// places returns the number of instances that the requests fill.
 func (f *Function) places() int {
 	c := max(1, f.Spec.Concurrency)
 	return (f.Waiting + f.Running + c - 1) / c
@@ -166,7 +161,7 @@ func (f *Function) byTokens() want {
 	}}
 }
 
-// ceil is the least whole number that is not below v, but for what is lost in computing it.
+// ceil rounds up, ignoring rounding errors. It returns 0 for values that are not positive, and NaN.
 func ceil(v float64) int {
 	if !(v > 0) {
 		return 0

@@ -7,12 +7,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// usedUntil is when i, the nth awake of its function, was last of use. For a
-// sleeper it is when the function was last asked for.
+// usedUntil returns when i, the nth awake instance of its function, was last needed; for a sleeper, when the function
+// was.
 func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	t := i.Since
 	if i.Rehearsed && len(i.f.NeededAt) > 0 {
-		t = time.Time{} // that it slept for a moment does not make it of use
+		t = time.Time{} // a rehearsal does not count as use
 	}
 	if i.phase == phaseAwake && n <= i.f.desired {
 		return p.now
@@ -29,13 +29,11 @@ func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	return t
 }
 
-// readyAt is when i, the nth from the newest of its function, may make room for dm:
+// readyAt returns when i, the nth from the newest of its function, may make room for dm:
 //
-//  1. idle or surplus: after a moment that lets one client's next request come,
-//     but only while it has not stayed for long, and no longer than half of
-//     what bringing it back costs
-//  2. busy: after it has stayed long enough to be worth the switch, and dm has
-//     starved for a turn's wait
+//  1. idle or surplus: after a moment for one client's next request, but only if it has not stayed for long, and no
+//     longer than half the cost of bringing it back
+//  2. busy: after it has stayed long enough to be worth the switch, and dm has starved for a turn's wait
 func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Time {
 	back := i.f.Past.Return(i.f.level())
 	if kind != busy { // 1
@@ -66,10 +64,10 @@ func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Tim
 	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
 }
 
-// moves says whether v, whose requests can go on at another instance, need not wait for their end:
+// moves reports whether the requests of v, which can continue at another instance, are moved at once:
 //
-//  1. Its function has others awake for them.
-//  2. They wait for its next turn, as dm does now: only for a function of a higher priority.
+//  1. if its function has other instances awake for them
+//  2. if dm's function has a higher priority: they wait for their function's next turn, as dm does now
 func moves(dm *demand, v *victim) bool {
 	if v.i.phase != phaseAwake || !v.i.f.Spec.Moves() {
 		return false

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Arrived learns that a request came at t, where none waits or runs: the owner of a
-// function calls it before it notes the request.
+// Arrived records that a request came at t while none was waiting or running. Call it before LastRequest and the counts
+// are updated.
 func (f *Function) Arrived(t time.Time) {
 	idle := f.idleSince()
 	if !idle.IsZero() {
@@ -15,7 +15,7 @@ func (f *Function) Arrived(t time.Time) {
 	f.visited(t, t.Sub(idle))
 }
 
-// idleSince is when f last had anything to do, zero if it never had.
+// idleSince returns when f last had anything to do, zero if it never had.
 func (f *Function) idleSince() time.Time {
 	if len(f.NeededAt) > 0 {
 		return later(f.LastRequest, f.NeededAt[0])
@@ -23,16 +23,15 @@ func (f *Function) idleSince() time.Time {
 	return f.LastRequest
 }
 
-// wanted is the expected time in seconds until an instance is wanted again.
+// wanted is the expected time until an instance is needed again.
 type wanted struct {
 	seconds float64
-	// rate bounds by what part of itself the regret over it changes in a second.
+	// rate bounds the relative change of a regret divided by this time, per second.
 	rate float64
 }
 
-// untilWanted is when i is expected to be wanted again: what the
-// function's arrivals say of it, where it is idle and they say anything, else as
-// long as i has been idle, which is the best guess without any knowledge.
+// untilWanted returns the expected time until i is needed again: if its function is idle, the forecast from its
+// arrivals, else as long as i has been idle, which is the best guess without any knowledge.
 func (p *plan) untilWanted(i *Instance) wanted {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if w, known := f.window(p.now); known {
@@ -47,7 +46,7 @@ func (p *plan) untilWanted(i *Instance) wanted {
 		if idle := f.idleSince(); !idle.IsZero() {
 			since := p.now.Sub(idle)
 			if until, known := f.Past.Arrivals.Forecast(since); known {
-				// For as long as no more than half of it can have gone, a regret's slope is at most four times as steep.
+				// While at most half of the forecast can have passed, a regret is at most four times as steep.
 				slope, lasts := f.Past.Arrivals.Slope(since)
 				p.holdsUntil(p.now.Add(max(1, min(lasts, time.Duration(float64(until)/(2*slope))))))
 				return wanted{max(0.1, until.Seconds()), 4 * slope / max(0.1, until.Seconds())}
@@ -55,14 +54,14 @@ func (p *plan) untilWanted(i *Instance) wanted {
 		}
 	}
 	used := p.usedUntil(i, 1)
-	if i.phase == phaseAwake && i.f.desired >= 1 { // it is wanted now, and goes on being so
+	if i.phase == phaseAwake && i.f.desired >= 1 { // needed now, and further on
 		return wanted{seconds: 0.1}
 	}
 	seconds := max(0.1, p.now.Sub(used).Seconds()+0.1)
-	return wanted{seconds, 1 / seconds} // the longer it takes, the less steep it gets
+	return wanted{seconds, 1 / seconds} // the slope falls with time
 }
 
-// over is the regret for a return that takes so long.
+// over returns the regret of a return that takes back.
 func (w wanted) over(back time.Duration) regret {
 	v := back.Seconds() / w.seconds
 	return regret{v, v * w.rate}
@@ -78,10 +77,9 @@ func (f *Function) likelier(g *Function) string {
 	return fmt.Sprintf("%s was used later and is likelier to be wanted", f.Spec.Name)
 }
 
-// likely orders sleepers by how soon they are wanted, the later time first. It is
-// when the function was last used, less the mean time between its uses where that is
-// known: what is expected as it falls idle. That it does not move with time is on
-// purpose, for grants that change hands as time passes would have to be looked at all the time.
+// likely returns the key that orders sleepers by how soon they are needed, the later time first: when the function was
+// last used, less the mean gap between its uses if known. It deliberately does not change with time: otherwise grants
+// would have to be checked all the time.
 func (p *plan) likely(i *Instance) time.Time {
 	t := p.usedUntil(i, 1)
 	if gap, known := i.f.Past.Arrivals.Gap(); known {

@@ -11,36 +11,35 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/rhythm"
 )
 
-// What follows brings up instances before they are asked for. Package rhythm says when a function will be wanted: at a time,
-// or in an hour.
+// Starting instances before a request comes. Package rhythm predicts when a function is needed: at a time, or in an hour.
 //
-//  1. At a time: the instance is told to rise so early that it is awake when the window begins. Where it takes a victim, so
-//     much earlier, and only if what its own client would lose is more than what the victim's would. It stays
-//     awake while the window lasts, and goes to sleep at its end if nothing came.
-//  2. In an hour: where there is no instance, one is started some minutes before, in free memory only, and put to sleep at once: then the
-//     request pays for a wake, not for a start. A sleeper is not unloaded in such an hour.
+//  1. At a time: the instance is told to rise early enough to be awake when the window begins. If it needs a victim, it rises still
+//     earlier, and only if its own client would lose more than the victim's. It stays awake during the window and sleeps at its end if
+//     nothing came.
+//  2. In an hour: if there is no instance, one is started some minutes before, in free memory only, and put to sleep at once: the request
+//     then waits for a wake, not a start. A sleeper is not unloaded in such an hour.
 //
-// Nobody waits for any of this: it comes after all demands, interrupts no work, and is no claim to memory. Who rose ahead is idle,
-// and may be a victim at once.
+// No request waits for this, so it comes after all demands, interrupts no work, and reserves no memory. An instance that rose ahead is
+// idle, and may be a victim at once.
 
 const (
-	// leadMargin is added to what a rise is expected to take.
+	// leadMargin is added to the expected duration of a rise.
 	leadMargin = 250 * time.Millisecond
-	// leadShare is the part of that which is added besides.
+	// leadShare divides that duration; the quotient is added, too.
 	leadShare = 4
 	// roomLead is how much earlier victims make room.
 	roomLead = 10 * time.Second
 	// hourLead is how much earlier than needed a start for an hour begins.
 	hourLead = 10 * time.Minute
-	// even is the chance of a request within unload-after from which on a sleeper is not unloaded.
+	// even is the chance of a request within unload-after above which a sleeper is not unloaded.
 	even = 0.5
 )
 
-// Windows are worth what staying awake is worth to the one who declared sleep-after.
+// The bounds of windows depend on sleep-after: its value shows what staying awake is worth to the operator.
 const (
-	windowShare = 3               // the widest is this part of it
-	leastWindow = 2 * time.Second // but this is always worth it
-	pauseShare  = 8               // and a pause of this part of it ends a visit
+	windowShare = 3               // the longest window is sleep-after divided by this
+	leastWindow = 2 * time.Second // but at least this
+	pauseShare  = 8               // a pause of sleep-after divided by this ends a visit
 	leastPause  = 2 * time.Second
 )
 
@@ -56,12 +55,12 @@ func (f *Function) visited(t time.Time, idle time.Duration) {
 	f.Rhythm.Visit(t, idle, max(leastPause, f.Spec.SleepAfter/pauseShare), max(leastWindow, f.Spec.SleepAfter/windowShare))
 }
 
-// foresees says whether what f's rhythm says is acted upon.
+// foresees reports whether f's predictions may be acted upon.
 func (f *Function) foresees() bool {
 	return f.Rhythm != nil && !f.Undeclared && !f.Spec.NoPrewake && f.Spec.VariantOf == ""
 }
 
-// window is that in which a request for f is foreseen, if it may be acted upon.
+// window returns the window in which a request for f is predicted, if the prediction may be acted upon.
 func (f *Function) window(now time.Time) (w rhythm.Window, known bool) {
 	if !f.foresees() || !f.Rhythm.Trusted() {
 		return w, false
@@ -69,13 +68,13 @@ func (f *Function) window(now time.Time) (w rhythm.Window, known bool) {
 	return f.Rhythm.Next(now)
 }
 
-// lead is how long before it is wanted an instance of f has to be told to rise from level.
+// lead returns how long before its use an instance of f must begin to rise from level.
 func (f *Function) lead(level api.Level) time.Duration {
 	rise := f.Past.Return(level)
 	return rise + rise/leadShare + leadMargin
 }
 
-// foreseen adds the demand that is foreseen for f, which has and wants none awake.
+// foreseen appends f's predicted demand, if f has no instance awake and wants none.
 func (p *plan) foreseen(f *Function, ds []demand) []demand {
 	if f.Undeclared || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
 		return ds
@@ -104,7 +103,7 @@ func (p *plan) foreseen(f *Function, ds []demand) []demand {
 	return ds
 }
 
-// deepest is the level from which an instance of f would rise that takes longest of those that there are.
+// deepest returns the deepest level of f's instances, from which a rise takes longest.
 func (f *Function) deepest() (level api.Level) {
 	if len(f.Instances) == 0 {
 		return inventory.Stopped
@@ -115,12 +114,11 @@ func (f *Function) deepest() (level api.Level) {
 	return level
 }
 
-// serveAhead gives what is foreseen an instance:
+// serveAhead serves a predicted demand:
 //
-//  1. What failed or never fits is left to requests that really come.
-//  2. The best way is to wake a sleeper without interrupting work, or, where there is none, to start where memory is free.
-//  3. Its victims' clients would lose less by it than its own gains, and none of them would have to start again. None of this changes
-//     by itself as time passes.
+//  1. A function that failed or never fits is left to real requests.
+//  2. The way is to wake a sleeper without interrupting work or, if there is none, to start in free memory.
+//  3. The victims' clients must lose less than its own gain, and no victim may have to start again. This does not change with time.
 //  4. It begins in time, and no earlier.
 func (p *plan) serveAhead(dm *demand) {
 	f := dm.f
@@ -152,20 +150,20 @@ func (p *plan) serveAhead(dm *demand) {
 	switch { // 4
 	case p.due(f, begin):
 		p.follow(dm, o)
-	case timed && o.self != nil && p.due(f, begin.Add(-roomLead)): // what was made free for it is not granted to others
+	case timed && o.self != nil && p.due(f, begin.Add(-roomLead)): // the memory that was freed for it is not granted to others
 		if p.book(amounts{o.at, o.needs}); o.self.reserved() {
-			p.take(o.self) // it needs nothing booked, for it has its grant, which nobody else is to have now
+			p.take(o.self) // its grant has the memory, and no other sleeper may get it now
 		}
 	}
 }
 
-// onlyGrants says whether all victims are grants, which are taken back in no time.
+// onlyGrants reports whether all victims are grants, which are revoked in no time.
 func onlyGrants(victims []victim) bool {
 	return len(victims) > 0 && !slices.ContainsFunc(victims, func(v victim) bool { return v.kind != granted })
 }
 
-// lost is what victims lose: what their return takes, over the mean time until they are wanted. What is foreseen to be wanted, and
-// that of which nothing is known, is worth more than anything, and so is a process.
+// lost returns the victims' loss: the duration of their return divided by the mean time until they are needed. It is infinite for a
+// victim with a prediction or without a known mean, and for one that would be stopped.
 func (p *plan) lost(victims []victim) (sum float64) {
 	for _, v := range victims {
 		if v.kind == granted {
@@ -180,7 +178,7 @@ func (p *plan) lost(victims []victim) (sum float64) {
 	return sum
 }
 
-// awaits says whether the last instance of f stays awake for a request that is foreseen.
+// awaits reports whether the last instance of f stays awake for a predicted request.
 func (p *plan) awaits(f *Function) bool {
 	w, known := f.window(p.now)
 	if !known || f.desired > 0 {
@@ -193,10 +191,10 @@ func (p *plan) awaits(f *Function) bool {
 	return true
 }
 
-// unused says whether i rose for a request that was foreseen and has not come.
+// unused reports whether i rose for a predicted request that has not come.
 func (f *Function) unused(i *Instance) bool { return i.Ahead && !f.idleSince().After(i.Since) }
 
-// wantedSoon says whether f will be wanted before it is worth unloading.
+// wantedSoon reports whether f will be needed too soon for an unload to be worth it.
 func (p *plan) wantedSoon(f *Function) bool {
 	if !f.foresees() {
 		return false
@@ -212,7 +210,7 @@ func (p *plan) wantedSoon(f *Function) bool {
 		return true
 	}
 	since, step := f.idleSince(), max(time.Second, f.Spec.UnloadAfter/pauseShare)
-	steps := p.now.Sub(since) / step // it is looked at after each of them
+	steps := p.now.Sub(since) / step // checked after each step
 	if chance, known := f.Past.Arrivals.Chance(steps*step, steps*step+f.Spec.UnloadAfter); known && chance >= even {
 		p.at(f, since.Add((steps+1)*step))
 		return true

@@ -44,7 +44,7 @@ func machine() []inventory.Device {
 	}
 }
 
-// planned is what is done with functions and instances at now, grants left out, each as its String.
+// planned returns the actions of a plan at now, without grants, as strings.
 func planned(now time.Time, fs []Function, is []Instance) (actions []Action, next time.Time) {
 	s := Snapshot{Devices: machine(), Functions: fs, Instances: is}
 	s.Sort()

@@ -8,21 +8,20 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// giveGrants gives standing grants: a sleeper whose awake memory fits into what is
-// left, and that no demand needs, may be woken by activators without asking. Of
-// several that fit alone but not together the one that is the likeliest to be wanted
-// gets it: the one that was used last, as far as its past says nothing better. It looks at the sleepers of what
-// has changed: of functions that the plan looks at, and of dirty nodes. For all others nothing can have come of it.
+// giveGrants gives standing grants: activators may wake a sleeper without asking if its awake memory fits into the free
+// memory and no demand needs that. If several fit alone but not together, the likeliest to be needed gets it: the last
+// used one, unless the arrivals tell more. It looks only at sleepers of functions that the plan looks at and of dirty
+// nodes: nothing changed for others.
 func (p *plan) giveGrants() {
 	p.grants = make(map[int32][]*Instance)
 	cs := p.grantable()
-	// Memory that is over-committed to grants comes back from those that were used longest ago.
+	// Over-committed memory comes back from the grants that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
 		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i) {
 			p.withdraw(i, "the memory is wanted")
 		}
 	}
-	// No activator is to wake an instance of a function that was scaled to a number from outside.
+	// While a function has a scale from outside, activators must not wake its instances.
 	cs = slices.DeleteFunc(cs, func(i *Instance) bool {
 		if i.f.scaled && i.reserved() && p.available(i) {
 			p.withdraw(i, i.f.Scale.String())
@@ -31,7 +30,7 @@ func (p *plan) giveGrants() {
 	})
 	blocked := map[int32]bool{}
 	for _, i := range cs {
-		if i.settling(p.now) { // what it leaves is measured first: it comes before the rest
+		if i.settling(p.now) { // its residue is measured first: it comes before the rest
 			for _, d := range i.at {
 				blocked[d] = true
 			}
@@ -52,7 +51,7 @@ func (p *plan) giveGrants() {
 	}
 }
 
-// grantable lists the sleepers to look at for grants, the likeliest to be wanted first.
+// grantable lists the sleepers to look at for grants, the likeliest to be needed first.
 func (p *plan) grantable() []*Instance {
 	var cs []*Instance
 	add := func(i *Instance) {
@@ -71,7 +70,7 @@ func (p *plan) grantable() []*Instance {
 			add(i)
 		}
 	}
-	for k := 0; k < len(cs); k++ { // those that settle, or wait for what is on its way, come before some of these
+	for k := 0; k < len(cs); k++ { // sleepers that settle, or wait for coming memory, come before some of these
 		for _, d := range cs[k].at {
 			for _, j := range p.w.on[d] {
 				if p.coming[d] > 0 || j.settling(p.now) {
@@ -87,14 +86,14 @@ func (p *plan) grantable() []*Instance {
 	return cs
 }
 
-// mayStand says whether i is a sleeper that no demand needs and nothing was decided of, and that needs
-// no claim of GPUs, and none of what its pod has given up, from Kubernetes before it may wake.
+// mayStand reports whether i may have a standing grant: it sleeps, no demand needs it, the plan has not acted on it,
+// and its wake needs nothing from Kubernetes (no claim of GPUs, no requests that its pod gave up).
 func (p *plan) mayStand(i *Instance) bool {
 	f := i.f
 	return !f.Undeclared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
-// wanted orders sleepers, the likeliest to be wanted first.
+// wanted orders sleepers, the likeliest to be needed first.
 func (p *plan) wanted(a, b *Instance) int {
 	a.key, b.key = p.likely(a), p.likely(b)
 	return compareKeys(a, b)
@@ -109,7 +108,7 @@ func compareKeys(a, b *Instance) int {
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
 }
 
-// byWanted sorts sleepers, the likeliest to be wanted first.
+// byWanted sorts sleepers, the likeliest to be needed first.
 func (p *plan) byWanted(is []*Instance) {
 	for _, i := range is {
 		i.key = p.likely(i)
@@ -117,15 +116,14 @@ func (p *plan) byWanted(is []*Instance) {
 	slices.SortFunc(is, compareKeys)
 }
 
-// sibling says whether another sleeper of i's function comes before it: that one
-// has the grant, or is the one to get it.
+// sibling reports whether another sleeper of i's function comes before i: it has the grant, or is the next to get it.
 func (p *plan) sibling(i *Instance) bool {
 	return slices.ContainsFunc(i.f.Instances, func(b *Instance) bool {
 		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.permitted) && p.wanted(b, i) < 0
 	})
 }
 
-// overCommitted says whether i's reservation stands on memory that is not there.
+// overCommitted reports whether i's reservation exceeds the memory that is there.
 func (p *plan) overCommitted(i *Instance) bool {
 	res := p.residue(i, i.Status.Level)
 	for k, d := range i.at {
@@ -136,8 +134,8 @@ func (p *plan) overCommitted(i *Instance) bool {
 	return false
 }
 
-// backed says whether i's reservation stands on memory that is there now: what one before us
-// has granted may be in use by another, or not have been left yet.
+// backed reports whether the memory of i's reservation is there now: memory granted by an earlier leader may be in use
+// by another instance, or not yet released.
 func (p *plan) backed(i *Instance) bool {
 	res := p.residue(i, i.Status.Level)
 	for k, d := range i.at {
@@ -148,7 +146,7 @@ func (p *plan) backed(i *Instance) bool {
 	return true
 }
 
-// withdraw takes back i's grant.
+// withdraw revokes i's grant.
 func (p *plan) withdraw(i *Instance, reason string) {
 	p.do(i.f, i, Action{Kind: Revoke, Reason: reason})
 	i.permitted = true
@@ -161,9 +159,8 @@ func (p *plan) permit(i *Instance, reason string) {
 	i.permitted = true
 }
 
-// permitIfRoom gives i a grant if its memory is free, or becomes free by taking
-// the grants of those that are less likely to be wanted. What is on its way already is waited for: who
-// is less likely to be wanted does not get what was taken for i in between.
+// permitIfRoom gives i a grant if its memory is free, or becomes free by revoking grants of sleepers that are less
+// likely to be needed. It waits for coming memory: what was revoked for i must not go to a less likely one in between.
 func (p *plan) permitIfRoom(i *Instance) {
 	needs := p.minus(i.up, i.held)
 	if within(needs, i.at, p.free) {
@@ -204,7 +201,7 @@ func (p *plan) permitIfRoom(i *Instance) {
 	p.book(amounts{i.at, needs}) // the grant follows when the revocations are acknowledged
 }
 
-// lesser lists the grants on what i is short of that are less likely to be used, the least first.
+// lesser lists the less likely grants on the devices that i lacks memory of, the least likely first.
 func (p *plan) lesser(i *Instance, short bytes) []*Instance {
 	var ws []*Instance
 	likely := p.likely(i)
@@ -228,8 +225,7 @@ func (p *plan) lesser(i *Instance, short bytes) []*Instance {
 	return ws
 }
 
-// standing lists the sleepers that have a grant on d when grants begin to be looked at,
-// the likeliest to be wanted first.
+// standing lists the sleepers that had a grant on d when giveGrants began, the likeliest to be needed first.
 func (p *plan) standing(d int32) []*Instance {
 	if is, found := p.grants[d]; found {
 		return is
@@ -245,7 +241,7 @@ func (p *plan) standing(d int32) []*Instance {
 	return is
 }
 
-// within says whether free holds what is needed of the devices at.
+// within reports whether the devices at have the needed free memory.
 func within(needs []api.Bytes, at []int32, free bytes) bool {
 	for k, n := range needs {
 		if n > 0 && n > free[at[k]] {

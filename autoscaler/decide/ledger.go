@@ -7,8 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// enterLedger enters f's instances into the ledger, as they are at now. Until f.until
-// passes it stays right.
+// enterLedger enters f's instances into the ledger, as they are at now. The entries are valid until f.until.
 func (w *World) enterLedger(f *Function, now time.Time) {
 	f.inLedger, f.until = true, time.Time{}
 	f.entered = append(f.entered[:0], f.Instances...)
@@ -42,7 +41,7 @@ func (w *World) enterLedger(f *Function, now time.Time) {
 	w.fingerprint(f, now)
 }
 
-// hold works out what i takes at now.
+// hold computes the memory that i takes at now.
 func (w *World) hold(i *Instance, now time.Time) {
 	f := i.f
 	w.fill(i.held, i.at, i.Status.Memory)
@@ -76,7 +75,7 @@ func (w *World) hold(i *Instance, now time.Time) {
 	}
 }
 
-// lessening books all but stays as on its way back.
+// lessening books all but stays as coming.
 func (w *World) lessening(i *Instance, stays api.Memory) {
 	w.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
@@ -85,21 +84,21 @@ func (w *World) lessening(i *Instance, stays api.Memory) {
 	i.keepCommon()
 }
 
-// keepCommon takes out of what is on its way back what others have in common with i.
+// keepCommon subtracts from i.leaves what others share with i.
 func (i *Instance) keepCommon() {
 	if len(i.leaves) > 0 {
 		i.leaves[0] -= min(i.common(), i.leaves[0])
 	}
 }
 
-// changes notes that what is booked of f changes at t.
+// changes records that f's entries change at t.
 func (f *Function) changes(t time.Time) {
 	if f.until.IsZero() || t.Before(f.until) {
 		f.until = t
 	}
 }
 
-// enter books i's kth device, or takes it back where sign is -1.
+// enter books i's kth device, or undoes that if sign is -1.
 func (w *World) enter(i *Instance, k int, sign api.Bytes) {
 	d := i.at[k]
 	soft := api.Bytes(0)
@@ -109,7 +108,7 @@ func (w *World) enter(i *Instance, k int, sign api.Bytes) {
 	w.account(d, -sign*i.held[k], sign*i.leaves[k], sign*soft)
 }
 
-// leaveLedger takes f's instances out of the ledger.
+// leaveLedger removes f's instances from the ledger.
 func (w *World) leaveLedger(f *Function) {
 	if !f.inLedger {
 		return

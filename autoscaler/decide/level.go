@@ -7,11 +7,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// levelGain is the part of the time at level 1 that level 2 must stay below to be chosen.
+// levelGain is the share of level 1's time that level 2 must stay below to be chosen.
 const levelGain = 0.8
 
-// level is how deep f's instances sleep: as deep as it says, else where a sleep and the wake after it were measured to take less together.
-// Level 1 unless level 2 takes a fifth less: that has to read the weights again, and is the quicker one only in special cases, such as with LoRA adapters.
+// level returns the level that f's instances sleep at: as declared, else the one where sleep and wake together were measured to take less. It is level 1 unless
+// level 2 takes a fifth less: level 2 has to read the weights again and is faster only in special cases, such as with LoRA adapters.
 func (f *Function) level() api.Level {
 	if one, two := f.around(api.Level1), f.around(api.Level2); !f.Spec.FixedLevel && f.Spec.SleepLevel <= api.Level1 && one > 0 && two > 0 && float64(two) < levelGain*float64(one) {
 		return api.Level2
@@ -19,7 +19,7 @@ func (f *Function) level() api.Level {
 	return max(api.Level1, f.Spec.SleepLevel)
 }
 
-// around is what a sleep at level and the wake after it take; 0 while one of them was not measured.
+// around returns the duration of a sleep at level and the wake after it; 0 if one of them was not measured.
 func (f *Function) around(level api.Level) time.Duration {
 	rest, wake := f.Past.Rests[level], f.Past.Wake[level]
 	if rest <= 0 || wake <= 0 {
@@ -28,8 +28,8 @@ func (f *Function) around(level api.Level) time.Duration {
 	return rest + wake
 }
 
-// nextLevel is [Function.level] for an instance that goes to sleep because it is idle, and a part of the reason: such a sleep of a function with adapters is the one
-// that level 2 is tried in.
+// nextLevel returns the level for an instance that sleeps because it is idle, and a part of the reason. Level 2 is tried in such a sleep, for functions with
+// adapters.
 func (f *Function) nextLevel() (level api.Level, why string) {
 	level = f.level()
 	one, two := f.around(api.Level1), f.around(api.Level2)

@@ -8,12 +8,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// limitSleepers holds sleepers to what they may have of each device together. Those that were used
-// longest ago go deeper or end where
+// limitSleepers limits what sleepers hold of each device together. The sleepers that were used longest ago go deeper or
+// end if
 //
-//  1. more memory is in use than there is, because instances or others use more
-//     than was promised
-//  2. more sleep on a GPU than [Policy.SleepersPerDevice]
+//  1. more memory is in use than there is, because instances or others use more than planned
+//  2. more instances sleep on a GPU than [Policy.SleepersPerDevice]
 //  3. they hold more of a GPU than [Policy.ResidueShare]
 //
 // It looks at the devices of dirty nodes.
@@ -24,7 +23,7 @@ func (p *plan) limitSleepers() {
 	}
 	for _, f := range p.fs {
 		for _, i := range f.Instances {
-			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // which have deadlines here
+			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // they have deadlines here
 				devices = append(devices, i.at...)
 			}
 		}
@@ -49,7 +48,7 @@ func (p *plan) limitDevice(d int32) {
 	}
 	count, sum, changing := p.sleepersOf(d)
 	if changing {
-		return // what is under way may be enough
+		return // the change under way may be enough
 	}
 	if most := p.pol.SleepersPerDevice; most > 0 && count > most { // 2
 		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *Instance, to api.Level) bool {
@@ -73,8 +72,8 @@ func (p *plan) limitDevice(d int32) {
 	}
 }
 
-// sleepersOf counts the sleepers of a GPU and what they hold of it asleep. changing says
-// that one is being given or taken a grant, or is going deeper.
+// sleepersOf counts the sleepers of a GPU and the memory they hold asleep. changing reports whether one is changing its
+// grant or going deeper.
 func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
 	for _, i := range p.w.on[d] {
 		changing = changing || i.Status.State == api.Asleep && i.Doing != Nothing && i.Doing != DoingWake
@@ -86,8 +85,8 @@ func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
 	return count, sum, changing
 }
 
-// push offers the sleepers of d, those that were used longest ago first, with each level that they
-// could go to; accept says whether one goes.
+// push offers the sleepers of d, the least recently used first, with each deeper level; accept decides whether one
+// goes.
 func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) bool) {
 	var is []*Instance
 	for _, i := range p.w.on[d] {
@@ -103,7 +102,7 @@ func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) 
 			}
 			reason := fmt.Sprintf("%s; used last %s ago", why, short(p.now.Sub(p.usedUntil(i, 1))))
 			switch {
-			case i.reserved(): // what holds its grant may be waking it
+			case i.reserved(): // the holder of its grant may be waking it
 				p.withdraw(i, reason)
 			case to == inventory.Stopped:
 				p.stop(i, 0, reason)
@@ -115,7 +114,7 @@ func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) 
 	}
 }
 
-// rests is what i, which sleeps, holds of d, its grant not counted.
+// rests returns the memory that the sleeper i holds of d, without its grant.
 func (p *plan) rests(i *Instance, d int32) api.Bytes {
 	b := p.residue(i, i.Status.Level)
 	if i.settling(p.now) {
@@ -124,7 +123,7 @@ func (p *plan) rests(i *Instance, d int32) api.Bytes {
 	return b[slices.Index(i.at, d)]
 }
 
-// gives is what i, which sleeps, gives back of d by going to a level.
+// gives returns the memory of d that the sleeper i releases by going to a level.
 func (p *plan) gives(i *Instance, d int32, to api.Level) api.Bytes {
 	if to == inventory.Stopped {
 		return p.rests(i, d)

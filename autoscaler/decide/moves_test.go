@@ -13,7 +13,7 @@ func TestMoves(t *testing.T) {
 		victim   api.Function
 		kind     int
 		phase    phase
-		priority int // of who gets the room
+		priority int // of the function that gets the room
 		want     bool
 	}{
 		"others are awake":                  {api.Function{Runtime: engine}, surplus, phaseAwake, 0, true},

@@ -2,12 +2,12 @@ package decide
 
 import "github.com/rouse-dev/rouse/api"
 
-// followOrders ends what is out of date and follows orders to go down. An order to wake
-// is a demand like any other.
+// followOrders stops outdated instances and follows orders to sleep or stop. An order to wake is a demand like any
+// other.
 func (p *plan) followOrders() {
 	for _, f := range p.fs {
 		for _, i := range f.Instances {
-			if i.Outdated && p.available(i) { // what it leaves is booked as coming already
+			if i.Outdated && p.available(i) { // its memory is booked as coming already
 				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
 		}
@@ -35,5 +35,5 @@ func (p *plan) followOrders() {
 	}
 }
 
-// frozen says whether f is on its way down by order, and demands nothing.
+// frozen reports whether f is going down by order, and demands nothing.
 func (f *Function) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }

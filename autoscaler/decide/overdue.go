@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// stopOverdue stops instances that take longer than their function allows, and
-// refuses held requests of functions that fail again and again.
+// stopOverdue stops instances that exceed their function's time limits, and refuses held requests of functions whose
+// starts keep failing.
 func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
 		for _, i := range f.Instances {
@@ -25,7 +25,7 @@ func (p *plan) stopOverdue() {
 	}
 }
 
-// late stops i where it takes too long.
+// late stops i if it is lost or takes too long.
 func (p *plan) late(i *Instance) {
 	if i.Lost != "" && p.due(i.f, i.RetryAt) {
 		p.stop(i, 0, "it is lost: "+i.Lost)
@@ -47,7 +47,7 @@ func (p *plan) late(i *Instance) {
 	case phaseIll:
 		if p.failing(i.f) && p.due(i.f, i.RetryAt) {
 			reason := fmt.Sprintf("unhealthy after %s in a row", many(i.f.Failures, "failure"))
-			if !p.refuses(i.f) { // which says why
+			if !p.refuses(i.f) { // whose reason has the error
 				reason += ": " + i.f.LastError
 			}
 			p.stop(i, 0, reason)
@@ -70,8 +70,8 @@ func (p *plan) late(i *Instance) {
 	}
 }
 
-// stuck says whether i would make the last try that its function has where those before it failed, though another GPU is
-// free: what is wrong may be wrong there only.
+// stuck reports whether i would use up its function's last try where earlier ones failed, while another GPU is free: the
+// cause may be at that GPU only.
 func (p *plan) stuck(i *Instance) bool {
 	f := i.f
 	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
@@ -104,22 +104,20 @@ func (p *plan) sleep(i *Instance, level api.Level, reason string) {
 	p.leave(i, stays)
 }
 
-// failing says that f's starts fail again and again, or in a way that no further
-// one mends.
+// failing reports whether f's starts failed too often, or for a reason that retries don't change.
 func (p *plan) failing(f *Function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
 
-// refuses says whether f's held requests are answered with the failure of its starts.
+// refuses reports whether f's held requests are answered with the failure of its starts.
 func (p *plan) refuses(f *Function) bool {
 	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
 }
 
-// refuse answers held requests where starts are failing and nothing else can take
-// them.
+// refuse answers held requests if f's starts keep failing and no other instance can take them.
 func (p *plan) refuse(f *Function) {
 	if !p.refuses(f) {
 		return
 	}
-	// What a runtime says last, paths and all, is for its operator: the reason of the action.
+	// A runtime's output may have paths; it is for the operator, in the reason of the action.
 	const ask = "who operates it finds out why with rouse why, in a cluster kn rouse why"
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeStartFailed,
 		"%s could not be brought up, %s in a row: %s", f.Spec.Name, many(f.Failures, "failure"), ask)
@@ -130,16 +128,16 @@ func (p *plan) refuse(f *Function) {
 	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
 }
 
-// fail refuses all that waits for f.
+// fail refuses all requests that wait for f.
 func (p *plan) fail(f *Function, err *api.Error, reason string) {
 	f.refused = true
 	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
-// asking says whether a request or an operator is to be told that f can't be had.
+// asking reports whether a request or an operator waits for an answer.
 func (f *Function) asking() bool { return f.Order == OrderWake || f.unanswered() }
 
-// unanswered says whether requests wait that came after the last refusal.
+// unanswered reports whether requests wait that came after the last refusal.
 func (f *Function) unanswered() bool {
 	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
 }

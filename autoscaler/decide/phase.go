@@ -6,19 +6,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// phase is what an instance is about, the call under way included.
+// phase is the state of an instance, including the call under way.
 type phase int
 
 const (
-	phaseAsleep  phase = iota
-	phaseRising        // starting or waking
-	phaseAwake         //
-	phaseFalling       // draining or going to sleep, or deeper
-	phaseLeaving       // being stopped
-	phaseIll           // unhealthy
+	phaseAsleep phase = iota
+	phaseRising       // starting or waking
+	phaseAwake
+	phaseFalling // draining or going to sleep, or deeper
+	phaseLeaving // being stopped
+	phaseIll     // unhealthy
 )
 
-// phaseOf says what i is about.
 func phaseOf(i *Instance) phase {
 	switch i.Doing {
 	case DoingStop:
@@ -52,19 +51,18 @@ func phaseOf(i *Instance) phase {
 	return phaseRising
 }
 
-// reserved says whether memory is kept for i to be awake, though it is not. That a
-// grant's time is over frees nothing: its holder may have another clock, and a
-// wake under it may be on its way.
+// reserved reports whether memory is kept for i to be awake although it is not. An expired grant still reserves: its
+// holder may have another clock, and a wake under it may be on its way.
 func (i *Instance) reserved() bool {
 	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Instance != ""
 }
 
-// settling says whether i sleeps and is expected to report less than it holds.
+// settling reports whether i sleeps and is expected to report less memory than it holds.
 func (i *Instance) settling(now time.Time) bool {
 	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
 }
 
-// expected is what i, which is settling, will hold.
+// expected returns the memory that i, which is settling, will hold.
 func (p *plan) expected(i *Instance) bytes {
 	b := p.alloc(len(i.at))
 	p.w.fill(b, i.at, i.past().Residue(i.Status.Level))

@@ -15,44 +15,40 @@ import (
 type option struct {
 	self *Instance // the sleeper to wake; nil for a new instance
 	node int32
-	// at are the devices it is for, the host first; needs is what it takes of them
-	// beyond what it holds already.
+	// at lists the devices, the host first; needs is what the option takes of them beyond what the instance holds already.
 	at    []int32
 	needs bytes
-	// own is the part of what is coming that the sleeper itself has not left yet.
+	// own is the part of the coming memory that the sleeper itself has not released yet.
 	own bytes
-	// touches is above zero for each device that must not be over-committed for this:
-	// where it needs something, or counts on a reservation.
+	// touches is positive for each device that must not be over-committed: the option needs memory there or relies on a reservation.
 	touches bytes
 	victims []victim
-	// Ways are ordered by rank (see best), then by whether the model's files are there, the
-	// price of the devices, and regret, which is time lost.
+	// Options are ordered by rank (see best), then by whether the model's files must be fetched, the devices' price, and regret (lost time).
 	rank   int
 	fetch  bool
 	price  float64
 	regret regret
-	// ready is when the last of the victims may be touched.
+	// ready is the time when the last of the victims may be touched.
 	ready time.Time
-	// says is the reason that is given while the demand waits for it, written at the first use.
+	// says is the reason given while the demand waits, written at the first use.
 	says string
 }
 
-// Ranks of ways, best first. Waking costs less than starting, and a start in
-// free memory costs less than interrupting work.
+// Ranks of options, best first. Waking costs less than starting, and starting in free memory less than interrupting work.
 const (
-	wakeNow    = iota // a sleeper, in free memory
-	wakeComing        // a sleeper, in memory that is on its way
-	wakeIdle          // a sleeper, after grants or idle instances gave way
+	wakeNow    = iota // wake a sleeper in free memory
+	wakeComing        // wake a sleeper in coming memory
+	wakeIdle          // wake a sleeper after grants or idle instances gave way
 	startNow
 	startComing
 	startIdle
-	wakeAgain  // any of these where the last try failed
-	startAgain //
-	wakeBusy   // a sleeper, after busy instances gave way
+	wakeAgain  // any of the wakes, where the last try failed
+	startAgain // any of the starts, where the last try failed
+	wakeBusy   // wake a sleeper after busy instances gave way
 	startBusy
 )
 
-// compare orders ways, the better first.
+// compareWays orders options, the better first.
 func (p *plan) compareWays(o, other *option) int {
 	if way := cmp.Or(
 		cmp.Compare(o.rank, other.rank),
@@ -64,7 +60,7 @@ func (p *plan) compareWays(o, other *option) int {
 	return p.compareRegrets(o.regret, other.regret)
 }
 
-// compareKept orders two ways of waking sleepers that are awake as soon, in free memory: the one that has kept the conversation that is asked for goes first.
+// compareKept orders two wakes in free memory from the same level: the sleeper that has kept the requested conversation goes first.
 func compareKept(o, other *option) int {
 	a, b := o.self, other.self
 	if a == nil || b == nil || o.rank != wakeNow || a.f.Prefers == "" || a.Status.Level != b.Status.Level {
@@ -73,7 +69,7 @@ func compareKept(o, other *option) int {
 	return cmp.Compare(btoi(a.Status.Instance != a.f.Prefers), btoi(b.Status.Instance != b.f.Prefers))
 }
 
-// find looks for the best way for dm, whose function has sleepers that may be woken now; see [plan.best].
+// find returns the best option for dm; sleepers are those of its function that may be woken now. See [plan.best].
 func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 	var best *option
 	consider := func(o *option) bool {
@@ -108,7 +104,7 @@ func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 		p.reads(o.at)
 		o.regret.v = f.Past.Return(inventory.Stopped).Seconds()
 		if turn && !o.fits(p.free, nil) {
-			continue // its turn comes before a start would be done; only what is free is better used
+			continue // its turn comes before a start would be done; only free memory is better
 		}
 		if consider(o) {
 			easy++
@@ -120,8 +116,7 @@ func (p *plan) find(dm *demand, sleepers []*Instance) *option {
 	return best
 }
 
-// turn says whether o's sleeper, for which busy instances have to give way first, is awake
-// sooner than in limit.
+// turn reports whether o's sleeper, which needs busy instances to give way first, is awake sooner than in limit.
 func (p *plan) turn(o *option, limit time.Duration) bool {
 	var rest time.Duration
 	for _, v := range o.victims {
@@ -132,11 +127,11 @@ func (p *plan) turn(o *option, limit time.Duration) bool {
 	return max(0, o.ready.Sub(p.now)) < limit
 }
 
-// waking is the way of waking i.
+// waking returns the option to wake i.
 func (p *plan) waking(i *Instance) *option {
 	o := &option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
 	if i.settling(p.now) {
-		// What it has not left yet is its own to take back, unless it was promised to another.
+		// It may take back the memory that it has not released yet, unless that was promised to another.
 		if o.own = p.minus(i.held, p.expected(i)); !p.mayKeep(i, o.own) {
 			o.needs, o.own = p.minus(i.up, p.expected(i)), nil
 		}
@@ -148,8 +143,7 @@ func (p *plan) waking(i *Instance) *option {
 	return o
 }
 
-// mayKeep says whether i may take back what it has not left yet: it is promised to no other, and
-// there is not more in use than there is.
+// mayKeep reports whether i may take back memory that it has not released yet: it is promised to no other, and the device is not over-committed.
 func (p *plan) mayKeep(i *Instance, own bytes) bool {
 	for k, d := range i.at {
 		if own[k] > 0 && own[k] > min(p.coming[d], p.free[d]+p.coming[d]) {
@@ -159,7 +153,7 @@ func (p *plan) mayKeep(i *Instance, own bytes) bool {
 	return true
 }
 
-// price is what GPUs cost for an hour.
+// price returns the GPUs' cost per hour.
 func (p *plan) price(at []int32) (sum float64) {
 	for _, d := range at[1:] {
 		sum += p.w.facts[d].price
@@ -167,7 +161,7 @@ func (p *plan) price(at []int32) (sum float64) {
 	return sum
 }
 
-// rate fills in o's rank and victims, and says whether it is a way at all.
+// rate sets o's rank and victims, and reports whether o is possible.
 func (p *plan) rate(dm *demand, o *option) bool {
 	base := wakeNow
 	if o.self == nil {
@@ -202,8 +196,7 @@ func (p *plan) rate(dm *demand, o *option) bool {
 	return true
 }
 
-// fits says whether free and coming together hold what o needs. A device that
-// o does not touch does not matter, however short it is.
+// fits reports whether free and coming together cover o's needs. Devices that o does not touch are ignored, even over-committed ones.
 func (o *option) fits(free, coming bytes) bool {
 	for k, d := range o.at {
 		have := free[d]
@@ -217,7 +210,7 @@ func (o *option) fits(free, coming bytes) bool {
 	return true
 }
 
-// follow goes o's way as far as it goes now.
+// follow carries out o as far as possible now.
 func (p *plan) follow(dm *demand, o *option) {
 	f := dm.f
 	if o.self != nil {
@@ -232,7 +225,7 @@ func (p *plan) follow(dm *demand, o *option) {
 		p.wait(dm, o.says)
 		return
 	}
-	// 2. Victims, or memory that is on its way: what comes is booked for this demand.
+	// 2. Victims, or coming memory: book it for this demand.
 	if len(o.victims) > 0 || !o.fits(p.free, nil) {
 		if len(o.victims) > 0 || o.says == "" {
 			lack := p.lack(o)
@@ -270,9 +263,8 @@ func (p *plan) follow(dm *demand, o *option) {
 			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.left(o.at, o.needs), inMemoryThere(o.self.spared), free)})
 }
 
-// bookAhead books for a demand that has to wait. One that has starved for a turn books at
-// once, so that smaller ones don't slip in for ever; others let first instances
-// that fit go ahead, but nothing else.
+// bookAhead books for a demand that has to wait. A demand that has starved for a turn books at once, so that smaller ones don't overtake it for ever; others
+// let first instances that fit go ahead, but nothing else.
 func (p *plan) bookAhead(dm *demand, needs amounts) {
 	p.at(dm.f, dm.f.starved.Add(time.Duration(p.pol.Patience)*p.pol.TurnWait)) // its place in the order changes then
 	switch {
@@ -284,8 +276,8 @@ func (p *plan) bookAhead(dm *demand, needs amounts) {
 	}
 }
 
-// book takes needs for a demand that waits: what is on its way first, so that others may
-// use what is free, and the rest from what is free, below zero if it must be.
+// book takes needs for a demand that waits: coming memory first, so that others may use free memory, and the rest from free memory, which may become
+// negative.
 func (p *plan) book(needs amounts) {
 	for k, d := range needs.at {
 		n := needs.n[k]
@@ -294,7 +286,7 @@ func (p *plan) book(needs amounts) {
 	}
 }
 
-// leavers names what o waits for: its victims, else the instances that are leaving a device that it lacks.
+// leavers names what o waits for: its victims, else the instances that release memory of a device that it lacks.
 func (p *plan) leavers(o *option) string {
 	var names []string
 	for _, v := range o.victims {
@@ -320,7 +312,7 @@ func (p *plan) leavers(o *option) string {
 	return strings.Join(names, " and ")
 }
 
-// lack prints what o needs beyond what is free.
+// lack formats what o needs beyond the free memory.
 func (p *plan) lack(o *option) string {
 	short := p.alloc(len(o.at))
 	for k, d := range o.at {
@@ -331,7 +323,7 @@ func (p *plan) lack(o *option) string {
 	return p.left(o.at, short)
 }
 
-// room prints what is free of devices.
+// room formats the free memory of devices.
 func (p *plan) room(at []int32) string {
 	free := p.alloc(len(at))
 	for k, d := range at {
@@ -340,7 +332,7 @@ func (p *plan) room(at []int32) string {
 	return p.left(at, free)
 }
 
-// left prints an amount for each device that has one.
+// left formats the amount of each device that has one.
 func (p *plan) left(at []int32, b bytes) string {
 	var parts []string
 	for k, v := range b {
@@ -355,7 +347,7 @@ func (p *plan) left(at []int32, b bytes) string {
 	return strings.Join(parts, ", ")
 }
 
-// amountOf prints a need.
+// amountOf formats a need.
 func amountOf(m api.Memory) string {
 	s := m.Host.String() + " of host"
 	switch {

@@ -9,17 +9,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/due"
 )
 
-// Plan says what to do at now, and when to plan again even if nothing happens
-// until then; a zero time means never. s must be in the order of
-// [Snapshot.Sort]. Plan neither blocks nor keeps or changes anything of s.
+// Plan returns what to do at now, and when to plan again even if nothing happens until then; a zero time means never. s must be in the order of
+// [Snapshot.Sort]. Plan does not block, and neither keeps nor changes anything of s.
 //
-// The memory of what is awake, on its way or reserved never exceeds a device's
-// capacity by an action of Plan.
+// No action of Plan makes the memory that is awake, on its way or reserved exceed a device's capacity.
 func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 	return worldOf(&s).Plan(now)
 }
 
-// worldOf makes a world of copies of the records in s.
+// worldOf returns a world of copies of the records in s.
 func worldOf(s *Snapshot) *World {
 	w := NewWorld(s.Policy, s.Devices)
 	w.rooms, w.unmanaged, w.elastic = s.Rooms, s.Unmanaged, s.Elastic
@@ -55,110 +53,110 @@ func worldOf(s *Snapshot) *World {
 	return w
 }
 
-// bytes holds amounts for devices: all of a world, or those of a list beside it.
+// bytes holds amounts of devices: of all devices of a world, or of those of a list beside it.
 type bytes []api.Bytes
 
-// functionState is what a world works out of a function.
+// functionState is the part of a function that the world computes.
 type functionState struct {
 	pinned api.Bytes // the host memory that MinScale keeps
-	// inLedger says that its instances are in the ledger, which are entered then; until is when what is booked of them changes by itself.
+	// inLedger says that entered, the instances at that time, are in the ledger; until is when those entries change by themselves.
 	inLedger bool
 	entered  []*Instance
 	until    time.Time
 	// removed says that the world has forgotten it.
 	removed bool
-	// edition counts how often it or its instances have changed.
+	// edition counts the changes of it and its instances.
 	edition uint64
-	// active says that the next plan looks at it, hot that the one after has to as well.
+	// active says that the next plan looks at it; hot, that the one after has to as well.
 	active, hot bool
-	// deadline is its place in World.deadlines; next is the time that the plan under way makes of it.
+	// deadline is its entry in World.deadlines; next is the time that the current plan sets there.
 	deadline due.Item[*Function]
 	next     time.Time
-	noted    bool // the plan under way has dealt with it
-	listed   bool // it is in the list that is being made
-	// How many instances are in which phase.
+	noted    bool // the current plan has dealt with it
+	listed   bool // it is in the list that is being built
+	// The number of instances in each phase.
 	awake, rising, falling, leaving, ill, asleep int
-	// passing counts sleepers to which a grant is just being given, or taken from.
+	// passing is the number of sleepers whose grant is being given or revoked.
 	passing int
-	// desired is how many should be awake; scaled says that [Function.Scale] does.
+	// desired is how many should be awake; scaled says that [Function.Scale] sets it.
 	desired int
 	scaled  bool
-	// inMemory is what its instances have in memory of one file, by node; see [Function.besides].
+	// inMemory describes the file that its instances share, by node; see [Function.besides].
 	inMemory []beside
-	// enrolled is where it is among [World.groups].
+	// enrolled is its key in [World.groups].
 	enrolled group
-	// pressed and pressure are of [Function.Wanted].
+	// pressed and pressure are results of [Function.Wanted].
 	pressed  bool
 	pressure string
-	// refused says that this plan refuses what waits for it; waits that it was told
-	// to wait; gives that it makes room for another and demands nothing itself.
+	// refused says that this plan refuses its waiting requests; waits, that a Wait was recorded; gives, that it makes room for another function
+	// and demands nothing itself.
 	refused, waits, gives bool
-	// starved is since when it waits without having anything awake.
+	// starved is since when it waits without an awake instance.
 	starved time.Time
 }
 
-// live counts the instances that are awake or will be.
+// live returns the number of instances that are awake or will be.
 func (f *Function) live() int { return f.awake + f.rising + f.ill }
 
-// busy says whether requests wait or run.
+// busy reports whether requests wait or run.
 func (f *Function) busy() bool { return f.Waiting+f.Running > 0 }
 
-// instanceState is what a world works out of an instance.
+// instanceState is the part of an instance that the world computes.
 type instanceState struct {
 	f *Function
-	// node is where it is; at are the devices that it holds something of, the host first.
+	// node is its node; at are the devices that it holds memory of, the host first.
 	node int32
 	at   []int32
-	// lost says that a device of it, or its node, is not there.
+	// lost says that its node or one of its devices does not exist.
 	lost  bool
 	phase phase
-	// held is what it takes now of each device in at, up is what it takes while awake,
-	// leaves is the part of held that is on its way back.
+	// held is what it takes now of each device in at, up what it takes while awake, leaves the part of held that is being released.
 	held, up, leaves bytes
-	// spared is what of up another one's account bears until it has said so itself, and lent what it bears so for others; see [Function.besides].
+	// spared is the part of up that another instance bears until this one has reported its own; lent is what it bears so for others. See
+	// [Function.besides].
 	spared, lent api.Bytes
-	// places are its places in World.on, one for each device in at.
+	// places are its indexes in World.on, one for each device in at.
 	places []int
-	soft   bool   // it could give way without work being interrupted
+	soft   bool   // it could give way without interrupting work
 	print  uint64 // its part of its node's fingerprint; see search.go
-	// taken says that the plan under way has dealt with it.
+	// taken says that the current plan has dealt with it.
 	taken bool
-	// permitted says that what it dealt with was the grant.
+	// permitted says that it dealt with its grant.
 	permitted bool
-	// seen says that the plan under way has it in a list; key is what the list is ordered by.
+	// seen says that the current plan has it in a list; key is the sort key of that list.
 	seen bool
 	key  time.Time
 }
 
-// plan is the working state of one call of Plan. What it books is taken back at its end.
+// plan is the working state of one call of Plan. Its bookings are undone at its end.
 type plan struct {
 	w   *World
 	pol *Policy
 	now time.Time
-	fs  []*Function // those to look at, by name
-	// free is what is left of each device. It goes below zero where demands that may
-	// not act yet have booked ahead. coming is what instances on their way down will leave.
+	fs  []*Function // the functions to look at, by name
+	// free is what is left of each device, negative if waiting demands have booked ahead. coming is what instances on their way down will
+	// release.
 	free, coming bytes
 	journal      []entry
 	takenOnes    []*Instance
 	noted        []*Function
-	// demands and order are what meetDemands works on; they are kept for their room.
+	// demands and order are buffers of meetDemands, kept for reuse.
 	demands []demand
 	order   []*demand
-	// deferred is what demands need that wait and have not booked yet.
+	// deferred are the needs of waiting demands that have not been booked yet.
 	deferred []amounts
-	slab     bytes                 // what alloc cuts from
+	slab     bytes                 // alloc cuts from it
 	grants   map[int32][]*Instance // see standing
 	slotOf   []int32
 	spot     spot // the one that is offered just now
-	// elected are the variants that get an instance for requests to their model, one entry each.
+	// elected has one entry for each further instance that this plan chose for requests to a model with variants.
 	elected []*Function
-	// gainer is the function that room is being made for, empty for none.
+	// gainer is the function that room is being made for; empty: none.
 	gainer api.FunctionName
-	// moves says that what gives way ends its requests, which go on elsewhere.
+	// moves says that requests of the instance that gives way are moved.
 	moves   bool
 	actions []Action
-	most    int // how many actions the last plan had
+	most    int // the number of actions of the last plan
 }
 
 // entry is one booking.
@@ -167,21 +165,21 @@ type entry struct {
 	free, coming api.Bytes
 }
 
-// amounts are what of which devices.
+// amounts is memory per device: n[k] bytes of device at[k].
 type amounts struct {
 	at []int32
 	n  bytes
 }
 
-// reset makes p ready for a plan at now.
+// reset prepares p for a plan at now.
 func (p *plan) reset(now time.Time) {
 	p.pol, p.now = &p.w.pol, now
 	p.journal, p.takenOnes, p.noted, p.deferred = p.journal[:0], p.takenOnes[:0], p.noted[:0], p.deferred[:0]
 	p.slab, p.gainer, p.elected = nil, "", p.elected[:0]
-	p.actions = make([]Action, 0, p.most) // the caller's
+	p.actions = make([]Action, 0, p.most) // a new slice: the caller keeps it
 }
 
-// alloc returns n zeros. They live as long as the plan.
+// alloc returns n zeros. They are valid until the end of the plan.
 func (p *plan) alloc(n int) bytes {
 	if len(p.slab) < n {
 		p.slab = make(bytes, max(n, 512))
@@ -191,7 +189,7 @@ func (p *plan) alloc(n int) bytes {
 	return b
 }
 
-// spend books for this plan only: free and coming are added to what device has.
+// spend adds free and coming to device's account, for this plan only.
 func (p *plan) spend(device int32, free, coming api.Bytes) {
 	if free == 0 && coming == 0 {
 		return
@@ -200,7 +198,7 @@ func (p *plan) spend(device int32, free, coming api.Bytes) {
 	p.journal = append(p.journal, entry{device, free, coming})
 }
 
-// leave books what i gives back as coming, less what stays.
+// leave books what i releases as coming; stays is what it keeps, nil for nothing.
 func (p *plan) leave(i *Instance, stays bytes) {
 	for k, d := range i.at {
 		c := i.held[k]
@@ -217,7 +215,7 @@ func (p *plan) leave(i *Instance, stays bytes) {
 // wholeDevice stands for all of a device.
 const wholeDevice api.Bytes = -1
 
-// whole marks a need that names devices but no amount: all of each.
+// whole turns a need that names GPUs but no amount into one of whole GPUs.
 func whole(m api.Memory) api.Memory {
 	if m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
 		m.PerDevice = wholeDevice
@@ -233,7 +231,7 @@ func (f *facts) claim(m api.Memory) api.Bytes {
 	return max(m.PerDevice, min(api.Bytes(m.Share*float64(f.total)), f.whole))
 }
 
-// fill writes m on the devices at, of which the first is the host, into b.
+// fill sets b to what m takes of the devices at, of which the first is the host.
 func (t *topology) fill(b bytes, at []int32, m api.Memory) {
 	for k, d := range at {
 		switch {
@@ -245,7 +243,7 @@ func (t *topology) fill(b bytes, at []int32, m api.Memory) {
 	}
 }
 
-// weigh works out how many instances f should have awake, and since when it starves.
+// weigh computes how many instances f should have awake, and since when it starves.
 func (p *plan) weigh(f *Function) {
 	f.desire(p.now)
 	if f.scaled {
@@ -263,7 +261,7 @@ func (p *plan) weigh(f *Function) {
 	}
 }
 
-// desire works out how many instances f should have awake.
+// desire computes how many instances f should have awake.
 func (f *Function) desire(now time.Time) {
 	f.scaled = !f.Undeclared && f.Order == OrderNone && f.Scale.On(now)
 	if f.Undeclared {
@@ -286,7 +284,7 @@ func (f *Function) desire(now time.Time) {
 	}
 }
 
-// note has the end of the plan deal with f.
+// note has the end of the plan update f.
 func (p *plan) note(f *Function) {
 	if !f.noted {
 		f.noted = true
@@ -307,13 +305,13 @@ func (p *plan) at(f *Function, t time.Time) {
 	}
 }
 
-// due says whether t has come for f, and has a plan look at it then if it has not.
+// due reports whether t has come. If not, a plan looks at f then.
 func (p *plan) due(f *Function, t time.Time) bool {
 	p.at(f, t)
 	return !t.After(p.now)
 }
 
-// do adds an action for i of f; i is nil where it is for no instance.
+// do adds an action; i is nil if it concerns no instance.
 func (p *plan) do(f *Function, i *Instance, a Action) {
 	p.note(f)
 	f.hot = true
@@ -338,12 +336,12 @@ func (p *plan) take(i *Instance) {
 	}
 }
 
-// available says whether i can be given something to do now.
+// available reports whether i can be given something to do now.
 func (p *plan) available(i *Instance) bool {
 	return !i.taken && i.Doing == Nothing && p.due(i.f, i.RetryAt)
 }
 
-// past is what was learned of i's function.
+// past returns the experience of i's function.
 func (i *Instance) past() *inventory.Experience { return &i.f.Past }
 
 func later(a, b time.Time) time.Time {

@@ -10,13 +10,12 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// SetRooms replaces what the nodes have left of what pods may request, and the pods of others that find no
-// node. It is needed while any pod finds none.
+// SetRooms replaces what pods may still request on each node, and the pods of others that fit on no node. It is needed while any pod fits on none.
 func (w *World) SetRooms(rooms []inventory.Room, unmanaged []inventory.UnmanagedPod) {
 	w.rooms, w.unmanaged = slices.Clone(rooms), slices.Clone(unmanaged)
 }
 
-// SetElastic says whether nodes may be added: see [Snapshot.Elastic].
+// SetElastic sets whether nodes may be added: see [Snapshot.Elastic].
 func (w *World) SetElastic(on bool) {
 	if w.elastic != on {
 		w.elastic = on
@@ -26,15 +25,15 @@ func (w *World) SetElastic(on bool) {
 	}
 }
 
-// startOnNodeToCome starts an instance where no node could ever hold it: its pod waits for one that may be added.
+// startOnNodeToCome starts an instance that fits on no existing node: its pod waits for a node to be added.
 func (p *plan) startOnNodeToCome(dm *demand, reason string) {
 	p.do(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
 }
 
-// NodeToCome is the node of a start for which there is none.
+// NodeToCome is the node of such a start.
 const NodeToCome = "a-node-to-come"
 
-// notePending notes whether f has an instance that no node takes.
+// notePending updates whether f has a pod that fits on no node.
 func (w *World) notePending(f *Function) {
 	if !f.Undeclared && slices.ContainsFunc(f.Instances, (*Instance).unplaced) {
 		w.pending[f] = struct{}{}
@@ -43,22 +42,19 @@ func (w *World) notePending(f *Function) {
 	}
 }
 
-// unplaced says whether i is a pod that no node has taken.
+// unplaced reports whether i is a pod that no node has taken.
 func (i *Instance) unplaced() bool { return len(i.Status.Candidates) > 0 && i.Status.Unplaced() }
 
 // placePods makes room for pods that the scheduler finds no node for, in the order of their functions' priority and waiting:
 //
-//  1. its function needs it no more: nothing is done for it
+//  1. its function no longer needs it: nothing is done
 //  2. a sleeper of its own function can be woken instead: that is done
 //  3. a node has what it requests, or gets it back from pods that are being deleted: it waits for that
-//  4. pods of sleepers give up what they can spare; where that is not enough sleepers go, and instances that are idle
-//     fall asleep or go: on the node where the least is lost by it
+//  4. sleepers' pods give up what they can spare; then sleepers go, and idle instances sleep or go, on the node with the least loss
 //  5. nothing can go now: it waits
 //
-// Sleepers on their way up that want back what they gave up come first, for the scheduler counts that already. The pods of others
-// come last, and for them only sleepers go.
-//
-// It is about what pods request of nodes. The memory of devices was booked when the demand was served.
+// Rising sleepers that want back what they gave up come first: the scheduler counts that already. Pods of others come last, and only sleepers go for them.
+// All this concerns pods' requests; devices' memory was booked with the demand.
 func (p *plan) placePods() {
 	if len(p.w.pending)+len(p.w.unmanaged) == 0 {
 		return
@@ -70,7 +66,7 @@ func (p *plan) placePods() {
 	slices.SortFunc(fs, func(a, b *Function) int {
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), a.WaitingSince.Compare(b.WaitingSince), cmp.Compare(a.Spec.Name, b.Spec.Name))
 	})
-	rooms := make(map[string]api.Requests, len(p.w.rooms)) // what is left, and comes
+	rooms := make(map[string]api.Requests, len(p.w.rooms)) // free and coming requests
 	for _, r := range p.w.rooms {
 		rooms[r.Node] = r.Free.Plus(r.Leaving).Plus(p.departing(r.Node))
 	}
@@ -98,8 +94,8 @@ func (p *plan) placePods() {
 	}
 }
 
-// wakeInstead wakes sleepers of f whose pods have all that they request, in place of its instances whose pods find no node, where there
-// is memory for that now. It returns how many are on their way up.
+// wakeInstead wakes sleepers of f whose pods have all their requests, instead of instances whose pods fit on no node, if there is memory for that now. It
+// returns how many are on their way up.
 func (p *plan) wakeInstead(f *Function) (n int) {
 	stuck := 0
 	for _, s := range p.w.unmanaged {
@@ -110,7 +106,7 @@ func (p *plan) wakeInstead(f *Function) (n int) {
 	}
 	n = f.rising - stuck
 	for _, i := range f.Instances {
-		if f.awake+n >= f.desired || f.desired > f.live() { // else it demands one, by all ways that there are
+		if f.awake+n >= f.desired || f.desired > f.live() { // else it demands one by all possible ways
 			break
 		}
 		if i.phase != phaseAsleep || i.lost || i.Status.Shrunk || !p.available(i) {
@@ -124,7 +120,7 @@ func (p *plan) wakeInstead(f *Function) (n int) {
 	return n
 }
 
-// pendingPod is a pod that finds no node; f is nil for one that is not a function's.
+// pendingPod is a pod that fits on no node; f is nil if it is not a function's.
 type pendingPod struct {
 	f     *Function
 	name  string
@@ -132,8 +128,8 @@ type pendingPod struct {
 	nodes []string
 }
 
-// departing is what comes free on a node and is not in its room yet: what the pods of instances that are being stopped request, what sleepers are
-// giving up, and what those have whose grant is being taken back, for that is decided when it is back.
+// departing returns what comes free on a node and is not in its room yet: requests of instances being stopped, what sleepers are giving up, and either of an
+// instance whose grant is being revoked, since it goes after that.
 func (p *plan) departing(node string) (sum api.Requests) {
 	for _, i := range p.on(node) {
 		switch {
@@ -158,11 +154,11 @@ func (p *plan) on(node string) []*Instance {
 	return is
 }
 
-// preemption is how room is made on a node.
+// preemption is a way to make room on a node.
 type preemption struct {
 	node   string
 	yields []preemptible
-	idlers int     // so many of them are awake
+	idlers int     // the number of awake ones among them
 	regret float64 // in seconds
 }
 
@@ -175,10 +171,10 @@ type preemptible struct {
 	regret  float64 // in seconds
 }
 
-// rank orders ways, those by which least is lost first: deleting a pod takes half a minute, and starting another as a rule longer.
+// rank orders ways, the least costly first: deleting a pod takes half a minute, and starting another usually longer.
 func (y preemptible) rank() int { return 2*btoi(!y.shrinks) + btoi(y.idle) }
 
-// placePod finds a node for a pod, makes room there, and books it in rooms, which is what nodes have left.
+// placePod finds a node for a pod, makes room there, and books it in rooms, which has what nodes have left.
 func (p *plan) placePod(pod pendingPod, rooms map[string]api.Requests) {
 	need := pod.need
 	var best *preemption
@@ -201,7 +197,7 @@ func (p *plan) placePod(pod pendingPod, rooms map[string]api.Requests) {
 		}
 	}
 	if best == nil { // 5
-		if pod.f != nil && lack != nil { // else what nodes have is not known yet
+		if pod.f != nil && lack != nil { // else the nodes' rooms are not known yet
 			p.wait(&demand{f: pod.f}, fmt.Sprintf("no node has room for the pod %s, which requests %s; it lacks %s, and nobody can go now", pod.name, need, lack))
 		}
 		return
@@ -214,7 +210,7 @@ func (p *plan) placePod(pod pendingPod, rooms map[string]api.Requests) {
 	p.preempt(pod, best, lack) // 4
 }
 
-// preempt has instances make room for a pod, which lacks that on their node.
+// preempt makes instances give way to a pod, which lacks lack on their node.
 func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	gainer := "somebody else"
 	if pod.f != nil {
@@ -225,7 +221,7 @@ func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	for _, v := range by.yields {
 		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, pod.name, lack, by.node)
 		switch {
-		case v.phase == phaseAsleep && v.reserved(): // it goes when the grant is back
+		case v.phase == phaseAsleep && v.reserved(): // it goes once the grant is revoked
 			p.withdraw(v.Instance, reason)
 		case v.shrinks && v.idle:
 			p.sleep(v.Instance, v.f.level(), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(p.now.Sub(p.usedUntil(v.Instance, 1))), v.gives, reason))
@@ -240,11 +236,11 @@ func (p *plan) preempt(pod pendingPod, by *preemption, lack api.Requests) {
 	}
 }
 
-// growTime is about what a pod takes to get back what it gave up.
+// growTime is about how long a pod takes to get back what it gave up.
 const growTime = time.Second
 
-// preemptibles lists the ways in which instances on a node can make room for a pod, in order: pods that shrink before pods that are deleted, sleepers before
-// instances that are awake, the lower priority first, then the least regret.
+// preemptibles lists the ways to make room for a pod on a node, in order: shrinking before deleting, sleepers before awake instances, the lower priority
+// first, then the least regret.
 func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 	for _, v := range p.on(node) {
 		if v.f == pod.f || pod.f == nil && v.phase != phaseAsleep || v.taken || v.f.Undeclared || v.unplaced() || len(v.Status.Requests) == 0 || !p.dispensable(v) {
@@ -266,7 +262,7 @@ func (p *plan) preemptibles(pod pendingPod, node string) (ys []preemptible) {
 	return ys
 }
 
-// preemptOn chooses what makes room for a pod on a node, nil if everything together is not enough.
+// preemptOn chooses what makes room for a pod on a node; nil if everything together is not enough.
 func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemption {
 	s := &preemption{node: node}
 	shrunk := make(map[*Instance]bool)
@@ -275,7 +271,7 @@ func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemp
 		if lack == nil {
 			break
 		}
-		if shrunk[y.Instance] { // it is deleted instead: that gives the rest
+		if shrunk[y.Instance] { // deleting it instead gives the rest
 			y.gives = y.gives.Minus(y.Status.Spare)
 		}
 		if y.gives.Meets(lack) {
@@ -288,12 +284,12 @@ func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemp
 	if lack != nil {
 		return nil
 	}
-	for k := len(s.yields) - 1; k >= 0; k-- { // the dearest first: it may not be needed after all
+	for k := len(s.yields) - 1; k >= 0; k-- { // drop what is not needed after all, the most costly first
 		if less := room.Minus(s.yields[k].gives); less.Lack(pod.need) == nil {
 			room, s.yields = less, slices.Delete(s.yields, k, k+1)
 		}
 	}
-	whole := make(map[*Instance]bool) // what is deleted need not shrink
+	whole := make(map[*Instance]bool) // a pod that is deleted need not shrink
 	for _, y := range s.yields {
 		whole[y.Instance] = whole[y.Instance] || !y.shrinks
 	}
@@ -308,13 +304,13 @@ func (p *plan) preemptOn(pod pendingPod, node string, room api.Requests) *preemp
 	return s
 }
 
-// shrink lowers the requests of a sleeper's pod. What the instance holds of devices stays.
+// shrink lowers the requests of a sleeper's pod. The instance keeps its devices' memory.
 func (p *plan) shrink(i *Instance, reason string) {
 	p.do(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, For: p.gainer, Reason: reason})
 }
 
-// dispensable says whether v may end for another's pod now: a sleeper that is not about to be woken, or an instance
-// that is awake, has nothing to do and was left a moment for its client's next request.
+// dispensable reports whether v may end for another pod now: a sleeper that is not about to be woken, or an awake instance that is idle and was given a
+// moment for its client's next request.
 func (p *plan) dispensable(v *Instance) bool {
 	switch {
 	case !p.available(v):

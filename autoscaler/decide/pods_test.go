@@ -99,7 +99,7 @@ func (s *sim) resize() bool {
 	return waits
 }
 
-// left is what a node has left.
+// left returns the free resources of a node.
 func (s *sim) left(name string) api.Requests {
 	left := s.total[name]
 	for id, node := range s.bound {

@@ -7,60 +7,59 @@ import (
 	"time"
 )
 
-// Policy holds the numbers that decisions turn on. Zero fields take the default.
+// Policy holds the parameters of decisions. Zero fields take the default.
 type Policy struct {
-	// MinStay is how long a busy instance stays awake at least. Default 2 s.
+	// MinStay is the minimum time a busy instance stays awake. Default 2 s.
 	MinStay time.Duration
-	// SwitchShare bounds the share of time lost in switching: a busy instance stays
-	// SwitchShare times what the switch costs, but never longer than MaxStay for it. Default 2.
+	// SwitchShare bounds the share of time lost in switching: a busy instance stays SwitchShare times the switch's
+	// cost, but at most MaxStay because of it. Default 2.
 	SwitchShare float64
-	// MaxStay bounds what SwitchShare asks for. Default 30 s.
+	// MaxStay bounds the effect of SwitchShare. Default 30 s.
 	MaxStay time.Duration
-	// TurnWait is how long a function starves before a busy one of the same
-	// priority makes room. A higher priority does not wait. Default 5 s.
+	// TurnWait is how long a function starves before a busy one of the same priority makes room. A higher priority does
+	// not wait. Default 5 s.
 	TurnWait time.Duration
 	// Patience is how many TurnWaits a lower priority starves before it goes first. Default 4.
 	Patience int
-	// IdleGrace bounds for how long an instance that has only just become idle is
-	// spared by competitors. Default 250 ms.
+	// IdleGrace is the longest time that an instance which has just become idle is spared by competitors. Default 250
+	// ms.
 	IdleGrace time.Duration
-	// ScaleUpAfter is how long a request waits before a further instance comes to
-	// help those that are awake. Default 100 ms.
+	// ScaleUpAfter is how long a request waits before a further instance is added to those awake. Default 100 ms.
 	ScaleUpAfter time.Duration
-	// LoadSettle is how long an instance that has just come to help takes its share before
-	// load asks for another. Default 5 s.
+	// LoadSettle is how long a new instance takes its share of the load before the load may ask for another. Default 5
+	// s.
 	LoadSettle time.Duration
 	// Drain is how long running requests may take to finish when an instance goes to sleep. Default 2 min.
 	Drain time.Duration
-	// GrantLife is how long a standing grant is good; it is renewed when a tenth is left. Default 10 min.
+	// GrantLife is the lifetime of a standing grant; it is renewed when a tenth is left. Default 10 min.
 	GrantLife time.Duration
-	// GrantGrace is how long an activator that holds a grant may take to begin the
-	// wake before the autoscaler does it itself. Default 50 ms.
+	// GrantGrace is how long an activator with a grant may take to begin the wake before the autoscaler wakes the
+	// instance. Default 50 ms.
 	GrantGrace time.Duration
-	// MaxFailures is the number of failures in a row after which held requests are refused. Default 3.
+	// MaxFailures is the number of consecutive failures after which held requests are refused. Default 3.
 	MaxFailures int
-	// SleepersPerDevice is how many instances may sleep on one GPU; of more, those that were
-	// used longest ago end. 0: no limit.
+	// SleepersPerDevice is how many instances may sleep on one GPU; beyond that the least recently used ones end. 0: no
+	// limit.
 	SleepersPerDevice int
-	// ResidueShare is the part of a GPU's memory that sleepers may hold together; where they
-	// hold more, those that were used longest ago go deeper or end. 0: no limit.
+	// ResidueShare is the part of a GPU's memory that sleepers may hold together; beyond that the least recently used
+	// ones go deeper or end. 0: no limit.
 	ResidueShare float64
 	// Slack is added to a function's own time limits before an instance is given up. Default 10 s.
 	Slack time.Duration
-	// Advice is for people whose function finds too little.
+	// Advice goes into errors about missing memory and GPUs.
 	Advice Advice
 }
 
-// Advice says where memory and GPUs come from. Empty fields are those of one machine.
+// Advice says how to get more memory and GPUs. Empty fields take the texts for a single machine.
 type Advice struct {
-	// Place is what has them. Default "this machine".
+	// Place names what has them. Default "this machine".
 	Place string
-	// Memory and Devices say how to have more of them. Default "raise --memory", and
-	// to lower the number in the manifest or check nvidia-smi.
+	// Memory and Devices say how to get more. The defaults are to raise --memory, and to lower the number in the
+	// manifest or check nvidia-smi.
 	Memory, Devices string
 }
 
-// WithDefaults fills every zero field.
+// WithDefaults returns p with defaults in all zero fields.
 func (p Policy) WithDefaults() Policy {
 	p.MinStay, p.MaxStay = cmp.Or(p.MinStay, 2*time.Second), cmp.Or(p.MaxStay, 30*time.Second)
 	p.TurnWait, p.Patience = cmp.Or(p.TurnWait, 5*time.Second), cmp.Or(p.Patience, 4)
@@ -76,7 +75,7 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// Validate reports what is wrong with p, nil if nothing is.
+// Validate reports what is wrong with p; nil if nothing is.
 func (p Policy) Validate() error {
 	var errs []error
 	for _, d := range []struct {
@@ -97,7 +96,7 @@ func (p Policy) Validate() error {
 	if p.SleepersPerDevice < 0 {
 		errs = append(errs, fmt.Errorf("sleepers for each GPU: want at least 0, have %d", p.SleepersPerDevice))
 	}
-	if !(p.ResidueShare >= 0 && p.ResidueShare <= 1) { // not a number either
+	if !(p.ResidueShare >= 0 && p.ResidueShare <= 1) { // catches NaN as well
 		errs = append(errs, fmt.Errorf("residue share: want 0 to 1, have %g", p.ResidueShare))
 	}
 	return errors.Join(errs...)

@@ -9,14 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// What follows keeps the records that plans look at. The owner loop and the
-// simulator keep them alike, so it is here once.
+// Updating the records that plans read. The owner loop and the simulator share it.
 
-// mostNoted bounds what is noted of what was needed.
+// mostNoted bounds the length of NeededAt.
 const mostNoted = 1024
 
-// NoteNeed records that what is needed until now was needed until now. Call it
-// before Waiting, Running or Load changes.
+// NoteNeed records that the instances needed so far were needed until now. Call it before Waiting, Running or Load
+// changes.
 func (f *Function) NoteNeed(now time.Time) {
 	n, _, _ := f.Wanted(f.Load.Awake)
 	n = min(n, mostNoted)
@@ -28,8 +27,8 @@ func (f *Function) NoteNeed(now time.Time) {
 	}
 }
 
-// NotePressure records since when the load asks for more than is awake. Call it
-// after Waiting, Running or Load has changed.
+// NotePressure records since when the load asks for more instances than are awake. Call it after Waiting, Running or
+// Load has changed.
 func (f *Function) NotePressure(now time.Time) {
 	if _, pressed, _ := f.Wanted(f.Load.Awake); !pressed {
 		f.PressedSince = time.Time{}
@@ -38,7 +37,7 @@ func (f *Function) NotePressure(now time.Time) {
 	}
 }
 
-// Observe takes in what f's instances say and do: their load, and until when one was awake.
+// Observe updates f from its instances: their load, and until when one was awake.
 func (f *Function) Observe(now time.Time) {
 	if load := LoadOf(f.Instances); load != f.Load {
 		f.NoteNeed(now)
@@ -54,18 +53,18 @@ func (f *Function) Observe(now time.Time) {
 	f.Serving = serves
 }
 
-// Add puts i among f's instances.
+// Add inserts i into f's instances.
 func (f *Function) Add(i *Instance) {
 	k, _ := slices.BinarySearchFunc(f.Instances, i.Status.Instance, func(i *Instance, id api.InstanceID) int { return cmp.Compare(i.Status.Instance, id) })
 	f.Instances = slices.Insert(f.Instances, k, i)
 }
 
-// Drop takes i out of f's instances.
+// Drop removes i from f's instances.
 func (f *Function) Drop(i *Instance) {
 	f.Instances = slices.DeleteFunc(f.Instances, func(j *Instance) bool { return i == j })
 }
 
-// NoteWaking takes in whether an activator is waking i under its grant.
+// NoteWaking records whether an activator is waking i under its grant.
 func (i *Instance) NoteWaking(waking bool, now time.Time) {
 	if waking != i.Waking {
 		i.Waking = waking
@@ -75,14 +74,13 @@ func (i *Instance) NoteWaking(waking bool, now time.Time) {
 	}
 }
 
-// BeingWoken says whether a wake of i is under way: by a call, or by an activator.
+// BeingWoken reports whether a wake of i is under way: by a call, or by an activator.
 func (i *Instance) BeingWoken() bool {
 	return i.Doing == DoingWake || i.Waking && i.Status.State == api.Asleep
 }
 
-// Changed takes in that i, an instance of f, has come from old into the state that
-// it is in now: since when, from which level it rises, and what there is to learn.
-// rose says that it is awake after a start or a wake.
+// Changed records i's change from old to its present state: since when, from which level it rises, and what can be
+// learned. rose reports whether it is awake after a start or a wake.
 func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (rose bool) {
 	s := i.Status
 	i.Since = now
@@ -108,7 +106,7 @@ func (f *Function) Changed(i *Instance, old api.InstanceStatus, now time.Time) (
 		if old.State != api.Starting && old.State != api.Asleep {
 			f.Past = f.Past.Slept(s, !i.Slept && s.Level == api.Level1)
 		}
-		i.Slept = i.Slept || s.Level == api.Level1 // level 2 keeps nothing in host memory that would be pinned
+		i.Slept = i.Slept || s.Level == api.Level1 // level 2 keeps no weights in host memory, so none are pinned
 	}
 	return false
 }

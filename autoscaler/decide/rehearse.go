@@ -8,30 +8,28 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// A rehearsal is the first sleep of a process, at a time when nobody waits for it: some model servers take many seconds for it, because
-// they pin host memory for all their weights, and a fraction of a second for each one after it. Without a rehearsal those
-// seconds fall on whoever waits for the victim's memory.
+// A rehearsal is a process's first sleep, taken while no request waits for it. Some model servers need many seconds for the first
+// sleep, because they pin host memory for all weights, and a fraction of a second for later ones. Without a rehearsal those seconds
+// delay the request that needs the victim's memory.
 //
-//  1. It is worth it where the first sleep was measured to take at least a second longer than others; always or never where the
-//     function says so.
-//  2. When the only instance of a function has been idle for a moment, and its requests don't say that another is likely before it were
-//     over, it is put to sleep: an ordinary sleep, with the canary before it.
-//  3. Asleep and measured, it is woken again where its memory is free still, and the canary is compared. Its idle time goes on counting
-//     from before.
+//  1. It pays if the first sleep was measured to take at least a second longer than others; a function may ask for always or never.
+//  2. The only instance of a function is put to sleep when it has been idle for a moment and another request is not likely before the
+//     end. It is an ordinary sleep, with the canary before it.
+//  3. Once measured, it is woken if its memory is still free, and the canary is compared. Its idle time counts on from before.
 //
-// A request that comes in between is an ordinary demand: it ends the drain, or waits until the sleep is done and is woken for. Where
-// somebody else has taken the memory, it stays asleep, which it would have had to anyway.
+// A request in between is an ordinary demand: it ends the drain, or waits for the sleep and wakes the instance. If the memory was taken
+// by another, the instance stays asleep, as it would have had to anyway.
 
 const (
 	// worthRehearsing is how much longer a first sleep has to take.
 	worthRehearsing = time.Second
 	// rehearsalChance is the chance of a request during a rehearsal above which there is none.
 	rehearsalChance = 0.2
-	// rehearsalLasts is how long after its sleep an instance is woken again at the latest.
+	// rehearsalLasts is the latest time after its sleep at which an instance is woken again.
 	rehearsalLasts = 10 * time.Second
 )
 
-// rest is how long i is expected to take from awake to asleep.
+// rest returns how long i is expected to take from awake to asleep.
 func (i *Instance) rest() time.Duration {
 	if !i.Slept {
 		return i.f.Past.FirstRest()
@@ -39,7 +37,7 @@ func (i *Instance) rest() time.Duration {
 	return i.f.Past.Rest()
 }
 
-// rehearses says whether instances of f are rehearsed, and why.
+// rehearses reports whether instances of f are rehearsed, and why.
 func (f *Function) rehearses() (why string, yes bool) {
 	longer, known := f.Past.SlowFirst()
 	switch {
@@ -53,7 +51,7 @@ func (f *Function) rehearses() (why string, yes bool) {
 	return "", false
 }
 
-// rehearse puts the only instance of f to sleep for a rehearsal, where it is time for that.
+// rehearse starts a rehearsal of f's only instance, if it is time.
 func (p *plan) rehearse(f *Function) {
 	why, yes := f.rehearses()
 	if !yes || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
@@ -76,7 +74,7 @@ func (p *plan) rehearse(f *Function) {
 	}
 }
 
-// rehearsed is the demand of a sleeper of f that is to be woken after its rehearsal.
+// rehearsed returns the demand to wake a sleeper of f after its rehearsal.
 func (p *plan) rehearsed(f *Function) (dm demand, ready bool) {
 	for _, i := range f.Instances {
 		if !i.Rehearsing || i.phase != phaseAsleep || p.due(f, i.Since.Add(rehearsalLasts)) {

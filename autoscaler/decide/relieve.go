@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// relieve puts idle instances to sleep, those that were used longest ago first,
-// while more of d is in use than there is, reservations not counted: instances use more
-// than was declared, or other processes do. Instances with work go on: it is all in use already, and stopping
-// work mends nothing that the next demand would not.
+// relieve puts idle instances to sleep, the least recently used first, while more of d is in use than there is, not
+// counting reservations: instances or other processes use more than declared. Instances with work go on: stopping them
+// would not help, since their next demand would need the same memory.
 func (p *plan) relieve(d int32) {
 	left := p.free[d] + p.coming[d]
 	for _, i := range p.w.on[d] {
@@ -34,6 +33,6 @@ func (p *plan) relieve(d int32) {
 		level := i.f.level()
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
 			-(p.free[d]+p.coming[d]), p.w.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
-		return // one at a time: what it leaves is measured first
+		return // one at a time: its residue is measured first
 	}
 }

@@ -7,30 +7,27 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Scale is how many instances of a function are wanted awake from outside: by another
-// brain, by the relay, or a person. It is floor and ceiling within min-scale and
-// max-scale, whatever the demand, until it ends: if it is not renewed
-// nothing of it is left. With 0 requests are held and nothing is woken for them.
-// The zero value is none.
+// Scale is the number of awake instances that an external autoscaler, the relay or a person wants. Until it ends it is
+// floor and ceiling within min-scale and max-scale, whatever the demand. With 0, requests are held and start nothing.
+// The zero value means no such wish.
 type Scale struct {
 	Replicas int
 	Until    time.Time
-	By       string // who wants it, for people; empty: somebody
+	By       string // its author, for display; empty: unknown
 }
 
-// On says whether it holds at now.
+// On reports whether it applies at now.
 func (s Scale) On(now time.Time) bool { return s.Until.After(now) }
 
-// String is a part of reasons.
+// String returns the text used in reasons.
 func (s Scale) String() string { return admin.Override(s).String() }
 
-// Bound is what comes of it within the function's own bounds.
+// Bound returns the number within the function's own bounds.
 func (s Scale) Bound(spec api.Function) int {
 	return max(spec.MinScale, min(s.Replicas, max(1, spec.MaxScale)))
 }
 
-// Desired is how many instances of a function the last plan wanted awake; 0 also
-// where there is no such function.
+// Desired returns how many instances of a function the last plan wanted awake; 0 also if there is no such function.
 func (w *World) Desired(name api.FunctionName) int {
 	if f := w.fns[name]; f != nil {
 		return f.desired

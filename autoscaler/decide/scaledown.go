@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// scaleDown lets go what is not needed: instances beyond the desired number that were
-// not needed for SleepAfter fall asleep, the newest first, while nothing runs in the background; sleepers that were
-// not needed during UnloadAfter end.
+// scaleDown puts instances beyond the desired number to sleep, the newest first, if they were not needed for SleepAfter
+// and nothing runs in the background. It stops sleepers that were not needed for UnloadAfter.
 func (p *plan) scaleDown() {
 	for _, f := range p.fs {
 		if f.Undeclared || f.frozen() {
@@ -27,12 +26,12 @@ func (p *plan) scaleDown() {
 	}
 }
 
-// promised says whether i is about to be woken.
+// promised reports whether i is about to be woken.
 func (p *plan) promised(f *Function, i *Instance) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
-// sleepIdle puts idle instances of f to sleep. Those that no node has taken go before them.
+// sleepIdle puts idle instances of f to sleep. Those whose pods no node has taken go first.
 func (p *plan) sleepIdle(f *Function) {
 	n := f.live()
 	for k := len(f.Instances) - 1; k >= 0 && n > f.desired; k-- {
@@ -93,10 +92,9 @@ func (p *plan) sleepIdle(f *Function) {
 // seldom is the chance of a request below which an idle instance does not stay until SleepAfter.
 const seldom = 0.05
 
-// early says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it
-// stays. Where the gaps between a function's requests say that the next one will hardly come
-// before that, whether it waits for it awake makes no difference. That is looked at after an eighth,
-// a quarter and a half of the time; where a rhythm says when the next one comes, after a sixteenth, too.
+// early says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it stays. If the gaps
+// between requests say that the next one hardly comes before that, waiting awake is useless. This is checked after an
+// eighth, a quarter and a half of the time; if a rhythm predicts the next request, after a sixteenth, too.
 func (p *plan) early(f *Function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""

@@ -8,18 +8,18 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Package memo keeps from plan to plan what searches have found. This file connects it to plans. Its cells are the nodes. A node's fingerprint
-// covers everything that a search and the later stages of a plan read there:
+// Connects plans to package memo, which keeps search results between plans. Its cells are the nodes. A node's fingerprint covers everything
+// that a search and the later stages of a plan read there:
 //
-//  1. each device and its account, with what the plan under way has booked ([World.account])
-//  2. each instance ([visible]), and whether the plan under way has dealt with one of its function ([World.deal])
+//  1. each device and its account, including the current plan's bookings ([World.account])
+//  2. each instance ([visible]), and whether the current plan has dealt with one of its function ([World.deal])
 //
-// What a search reads beside the nodes, of its demand and its function, is its version ([searchVersion]).
+// What a search reads beside the nodes, of its demand and its function, is in its version ([searchVersion]).
 
-// searches keeps what was found.
+// searches keeps search results.
 type searches = memo.Memo[searchKey, searchVersion, spot, *option]
 
-// newSearches forgets all that was found, and makes all nodes dirty.
+// newSearches forgets all results, and makes all nodes dirty.
 func (w *World) newSearches() {
 	n := len(w.nodes)
 	most := 2 * mostSpots // so that a list lasts for a while
@@ -37,8 +37,7 @@ func (w *World) newSearches() {
 	}
 }
 
-// searchKey says what a search is for: the nth demand of a function, and the function of which it tries to get an instance, which may be
-// another variant.
+// searchKey identifies a search: the nth demand of a function, and the function to get an instance of, which may be another variant.
 type searchKey struct {
 	of  *Function
 	nth int
@@ -50,18 +49,17 @@ type searchVersion struct {
 	edition  uint64 // of the function
 	class    class
 	starved  time.Time // of a first instance, which may interrupt work
-	sleepers int       // how many may be woken now
+	sleepers int       // the number of sleepers that may be woken now
 }
 
-// search is one of them; see [memo.Question].
+// search is one search; see [memo.Question].
 type search struct {
 	p        *plan
 	dm       *demand
 	sleepers []*Instance
 }
 
-// best finds the best way for dm, nil if there is none. What is returned may
-// have to wait: for memory on its way, or until its victims are ready.
+// best returns the best option for dm, nil if there is none. It may have to wait: for coming memory, or until its victims are ready.
 func (p *plan) best(dm *demand) *option {
 	s := &search{p: p, dm: dm}
 	for _, i := range dm.f.Instances {
@@ -76,7 +74,7 @@ func (p *plan) best(dm *demand) *option {
 	return p.w.searches.Find(searchKey{dm.of, dm.nth, dm.f}, version, p.now, s)
 }
 
-// Search is part of [memo.Question].
+// Search implements [memo.Question].
 func (s *search) Search() *option {
 	for _, i := range s.dm.f.Instances {
 		s.p.reads(i.at)
@@ -84,10 +82,10 @@ func (s *search) Search() *option {
 	return s.p.find(s.dm, s.sleepers)
 }
 
-// Offer is part of [memo.Question].
+// Offer implements [memo.Question].
 func (s *search) Offer(node int32, add func(*spot)) { s.p.spotsOf(s.dm.f, node, add) }
 
-// Shown is part of [memo.Question]: one place where there is room or soon is, else those where room can be made.
+// Shown implements [memo.Question]: one place if there is room or soon is, else those where room can be made.
 func (s *search) Shown(spots []spot) int {
 	switch {
 	case len(spots) > 0 && spots[0].class <= 1:
@@ -98,20 +96,20 @@ func (s *search) Shown(spots []spot) int {
 	return len(spots)
 }
 
-// places lists where a new instance may go for the demand of the search under way, the best first.
+// places lists the places of a new instance for the current search, the best first.
 func (p *plan) places() []spot { return p.w.searches.Best() }
 
-// reads says that the search under way looks at devices.
+// reads records that the current search looks at devices.
 func (p *plan) reads(at []int32) {
 	if len(at) > 0 {
 		p.w.searches.Read(p.w.of[at[0]])
 	}
 }
 
-// holdsUntil says that the search under way may find something else from t on.
+// holdsUntil records that the result of the current search may change at t.
 func (p *plan) holdsUntil(t time.Time) { p.w.searches.HoldsUntil(t) }
 
-// uncacheable says that the search under way may find something else at any other time.
+// uncacheable records that the result of the current search may change at any time.
 func (p *plan) uncacheable() { p.w.searches.Uncacheable() }
 
 // account changes the account of a device.
@@ -127,14 +125,14 @@ func (w *World) accountHash(d int32) uint64 {
 	return memo.Hash([...]api.Bytes{api.Bytes(d), w.free[d], w.coming[d], w.soft[d]})
 }
 
-// setDevice changes what a device is.
+// setDevice replaces a device.
 func (w *World) setDevice(d int32, device inventory.Device) {
 	w.searches.Remove(w.of[d], memo.Hash(w.devs[d]))
 	w.devs[d], w.facts[d] = device, factsOf(device)
 	w.searches.Add(w.of[d], memo.Hash(w.devs[d]))
 }
 
-// dirty lists the nodes that have changed since a stage of a plan looked at them, which it does now.
+// dirty lists the nodes that have changed since a stage last looked at them, and counts as that stage's look.
 func (w *World) dirty(stage *memo.Watch) []int32 { return stage.Dirty(&w.searches.Cells) }
 
 // markChanged has a stage look again, in the next plan, at nodes that have changed since it began.
@@ -148,8 +146,8 @@ func (w *World) markNode(i *Instance) {
 	}
 }
 
-// deal enters into the fingerprints that the plan under way has dealt with i, or takes it out. It matters wherever its function has
-// an instance.
+// deal adds to the fingerprints that the current plan has dealt with i, or removes that. It matters on every node where i's function has an
+// instance.
 func (w *World) deal(i *Instance, dealt bool) {
 	change := w.searches.Add
 	if !dealt {
@@ -162,11 +160,11 @@ func (w *World) deal(i *Instance, dealt bool) {
 	}
 }
 
-// visible is what others see of an instance: whether it may give way, when, and what is lost by it.
+// visible is what searches for others read of an instance: whether and when it may give way, and what is lost by it.
 type visible struct {
-	of                    uint64    // hashes its function's
-	devices               uint64    // hashes those that it is on
-	self                  *Instance // answers that are kept refer to it
+	of                    uint64    // hash of its function's part
+	devices               uint64    // hash of its devices
+	self                  *Instance // kept results refer to it
 	id                    api.InstanceID
 	phase                 phase
 	doing                 Doing
@@ -180,8 +178,7 @@ type visible struct {
 	borne, common, spared api.Bytes
 }
 
-// visibleFunction is what others see of a function of which they see an instance. Requests that come and go at one that
-// works are not in it.
+// visibleFunction is what searches for others read of a function. It leaves out requests that come and go while it works.
 type visibleFunction struct {
 	declared, busy, wanted, frozen, dual bool
 	live, desired, awake, ill            int
@@ -191,13 +188,13 @@ type visibleFunction struct {
 	load, sleep, firstSleep              time.Duration
 	wake                                 [inventory.Stopped]time.Duration
 	asleep                               [inventory.Stopped]api.Memory
-	arrivals                             uint64 // hashes them
+	arrivals                             uint64 // hash
 	lastRequest                          time.Time
 	foreseen, foreseenUntil              time.Time // the window of a trusted rhythm
-	needed                               uint64    // hashes when it was
+	needed                               uint64    // hash of the times when it was needed
 }
 
-// fingerprint puts f's instances into the fingerprints of their nodes.
+// fingerprint adds f's instances to the fingerprints of their nodes.
 func (w *World) fingerprint(f *Function, now time.Time) {
 	past := &f.Past
 	front := visibleFunction{
@@ -209,10 +206,10 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 	if w, made := f.Rhythm.Made(); made && f.foresees() {
 		front.foreseen, front.foreseenUntil = w.From, w.Until
 	}
-	if !past.Arrivals.At.IsZero() { // it is long
+	if !past.Arrivals.At.IsZero() { // costly to hash
 		front.arrivals = memo.Hash(past.Arrivals)
 	}
-	needed := 0 // so many of its instances were needed at times that matter
+	needed := 0 // how many entries of NeededAt matter
 	if f.asleep > 0 || !f.busy() {
 		front.lastRequest, needed = f.LastRequest, 1
 	}
@@ -241,7 +238,7 @@ func (w *World) fingerprint(f *Function, now time.Time) {
 	}
 }
 
-// unfingerprint takes f's instances out of the fingerprints.
+// unfingerprint removes f's instances from the fingerprints.
 func (w *World) unfingerprint(f *Function) {
 	for _, i := range f.entered {
 		if len(i.at) > 0 {

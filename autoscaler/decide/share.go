@@ -7,15 +7,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Share settles who is charged for the memory that instances of one node have in common, by what they have reported last: a file
-// that is in memory is charged once, for as long as anybody has it.
+// Share computes which instances of one node are charged for a file that they share, from their last reports. A file in memory is charged once, as
+// long as any instance has it:
 //
-//  1. Of those with the same file the one that has most of it in memory bears all of that; of equal ones that with the first name.
-//  2. The others are charged less, by what they have of it, and never by more than their whole host memory.
-//  3. When the one that bears it ends, the next one does: so what the first one gives back is less, too.
+//  1. The instance with the largest part in memory bears all of it; of equal ones the one with the first name.
+//  2. The others are charged less by their part of it, and never by more than their whole host memory.
+//  3. When the bearer ends, the next one bears it: so the first one releases less.
 //
-// Claims that disagree are charged as the largest. among are all instances of the node whose reports name the file; it sorts them. changed is called
-// with each whose charge is another now.
+// Reports that disagree are charged as the largest. among are all instances of the node that report the file; Share sorts them. It calls changed
+// with each instance whose charge changed.
 func Share(among []*Instance, changed func(*Instance)) {
 	has := func(i *Instance) api.Bytes { return max(0, min(i.Status.Shared.Bytes, i.Status.Memory.Host)) }
 	slices.SortFunc(among, func(a, b *Instance) int {
@@ -26,7 +26,7 @@ func Share(among []*Instance, changed func(*Instance)) {
 		if k == 0 {
 			borne = 0
 			if len(among) > 1 {
-				common = has(among[1]) // what the next one bears then
+				common = has(among[1]) // the next one will bear it
 			}
 		}
 		if i.Borne != borne || i.Common != common {

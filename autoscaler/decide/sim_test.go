@@ -18,7 +18,7 @@ type sim struct {
 	Snapshot
 	now   time.Time
 	start time.Time
-	// nature is what functions are really like.
+	// nature has the true properties of functions.
 	nature map[api.FunctionName]*nature
 	// due are the ends of what is under way.
 	due    []end
@@ -44,7 +44,7 @@ type sim struct {
 	lastWait map[api.FunctionName]string
 }
 
-// nature is what a function is really like, and who uses it.
+// nature has the true properties of a function, and its users.
 type nature struct {
 	load, wake, sleep time.Duration
 	residue           [3]api.Bytes // of host, by level

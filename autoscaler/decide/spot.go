@@ -7,29 +7,26 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Bounds of the search for a place where room has to be made. Small worlds are
-// searched whole.
+// Bounds of the search for a place where room has to be made. Small worlds are searched completely.
 const (
-	mostSpots = 24 // so many places are looked at
-	mostEasy  = 4  // so many that interrupt no work are enough
-	smallest  = 64 // a world of so many devices is small
+	mostSpots = 24 // the number of places to look at
+	mostEasy  = 4  // the number of options without interruption that end the search
+	smallest  = 64 // a world of at most this many devices is small
 )
 
-// large says whether the search for victims is bounded.
+// large reports whether the search for victims is bounded.
 func (t *topology) large() bool { return len(t.devs) > smallest }
 
-// spot is a place for a new instance: a node, and on it the one GPU, or as many
-// as it needs.
+// spot is a place for a new instance: a node, and on it one GPU, or as many as it needs.
 type spot struct {
 	node, gpu int32 // gpu is below 0 for none or several
-	// class is 0 where there is room, 1 where room is coming, 2 where room has
-	// to be made, and 3 where even all that is idle would not be enough; afterAll is added
-	// where the last try failed.
+	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, and 3 if even all idle instances
+	// would not be enough. afterAll is added where the last try failed.
 	class int
 	fetch bool
 	price float64
-	// late and lack are what is missing, with and without what is coming; free is what
-	// is free of its GPUs, of its host where it needs none.
+	// lack is the missing memory, late the same after what is coming; free is what is free of its GPUs, of its host if
+	// it needs none.
 	late, lack, free api.Bytes
 }
 
@@ -38,11 +35,11 @@ type spot struct {
 //  1. there is room, or soon is
 //  2. the model's files are there
 //  3. the cheaper devices
-//  4. the least that is missing
+//  4. the least missing memory
 //  5. the fullest, so that large gaps stay whole
-//  6. the first, so that the order is always the same
+//  6. the first, so that the order is deterministic
 func (s *spot) compare(t *spot) int {
-	if s.class != t.class { // most differ here, and there are many
+	if s.class != t.class { // a fast path: most differ here, and there are many
 		return cmp.Compare(s.class, t.class)
 	}
 	return cmp.Or(
@@ -67,8 +64,8 @@ func (p *plan) spotsOf(f *Function, k int32, add func(*spot)) {
 	}
 }
 
-// shortage is what device lacks of need, without and with what is coming, and
-// whether what could give way without harm is enough.
+// shortage returns what device lacks of need, without and with coming memory, and whether even all that could give way
+// without harm is too little.
 func (p *plan) shortage(device int32, need api.Bytes) (lack, late api.Bytes, hard bool) {
 	if need <= 0 {
 		return 0, 0, false
@@ -90,7 +87,7 @@ func classOf(lack, late api.Bytes, hard bool) int {
 	return 2
 }
 
-// fetches says whether the model's files have yet to be brought to a node.
+// fetches reports whether the model's files have yet to be brought to a node.
 func (p *plan) fetches(f *Function, n *node) bool {
 	return len(p.w.nodes) > 1 && !slices.Contains(f.Past.Nodes, n.name)
 }
@@ -98,7 +95,7 @@ func (p *plan) fetches(f *Function, n *node) bool {
 // afterAll puts a place behind all others.
 const afterAll = 4
 
-// luck is class, or afterAll more where f's last try failed at the devices.
+// luck returns class, plus afterAll where f's last try failed on the devices.
 func (p *plan) luck(class int, f *Function, at ...int32) int {
 	if f.Failures > 0 && p.again(f, &option{at: at}) {
 		return class + afterAll
@@ -116,7 +113,7 @@ func (p *plan) hostSpot(f *Function, k int32, add func(*spot)) {
 	add(&p.spot)
 }
 
-// ease makes no difference between what is hard and what is not where all is looked at anyway.
+// ease drops the class of hard places in a small world, which is searched completely anyway.
 func (p *plan) ease(class int) int {
 	if !p.w.large() {
 		return min(class, 2)
@@ -124,7 +121,7 @@ func (p *plan) ease(class int) int {
 	return class
 }
 
-// takes is what f takes of device, and whether it can be had of it at all.
+// takes returns what f takes of device, and whether the device is large enough.
 func (p *plan) takes(f *Function, device int32) (api.Bytes, bool) {
 	d := &p.w.facts[device]
 	n := d.claim(whole(f.Need))
@@ -152,7 +149,7 @@ func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
 	}
 }
 
-// setSpot offers the GPUs of a node that are nearest to having room.
+// setSpot offers the GPUs of a node that are closest to having room.
 func (p *plan) setSpot(f *Function, k int32, add func(*spot)) {
 	gpus := p.set(f, k)
 	if gpus == nil {

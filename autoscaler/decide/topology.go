@@ -8,23 +8,22 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// topology is which device is where.
+// topology maps devices to nodes.
 type topology struct {
 	devs  []inventory.Device
 	nodes []node
-	// index finds a device by its name, named a node.
+	// index finds a device by its ID, named a node by its name.
 	index map[api.DeviceID]int32
 	named map[string]int32
-	// of is the node of each device; facts are what a search for a place reads of it.
+	// of is the node of each device; facts are the parts of it that a search reads.
 	of    []int32
 	facts []facts
 	// largest is the largest host memory of a node.
 	largest api.Bytes
-	// feasibles says for needs that were looked at whether any node can ever hold them.
+	// feasibles caches by need whether any node can ever hold it.
 	feasibles map[api.Memory]feasibility
 }
 
-// facts are of one device.
 type facts struct {
 	capacity, whole, total api.Bytes
 	price                  float64
@@ -41,8 +40,8 @@ type node struct {
 	gpus []int32
 }
 
-// newTopology finds out which device is where. The first is a host memory whatever its
-// name; a GPU whose node has no host memory is booked with the first.
+// newTopology maps devices to nodes. The first device is a host memory whatever its name; a GPU whose node has no host
+// memory is booked with the first.
 func newTopology(devices []inventory.Device) topology {
 	t := topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
 		of: make([]int32, len(devices)), facts: make([]facts, len(devices)), feasibles: make(map[api.Memory]feasibility)}
@@ -70,21 +69,21 @@ func newTopology(devices []inventory.Device) topology {
 	return t
 }
 
-// same says whether devices are those of t, whatever their numbers.
+// same reports whether devices are those of t, apart from their numbers.
 func (t *topology) same(devices []inventory.Device) bool {
 	return t.index != nil && slices.EqualFunc(t.devs, devices, func(a, b inventory.Device) bool {
 		return a.ID == b.ID && a.Node == b.Node && a.Capacity == b.Capacity
 	})
 }
 
-// locate finds out where i is:
+// locate finds the node and devices of i:
 //
-//  1. on the node that it names
-//  2. else where its GPUs are
-//  3. else on the only machine, unless it has refused it
+//  1. the node that it names
+//  2. else the node of its GPUs
+//  3. else the only machine, unless that has refused it
 //
-// One of which a device or the node is not there, or that may be anywhere, is
-// lost: what is known of it is counted, and it is not woken.
+// An instance whose node or device does not exist, or that may be anywhere, is lost: its known memory is counted, and
+// it is not woken.
 func (t *topology) locate(i *Instance) {
 	s := &i.Status
 	n := int32(-1)
@@ -117,15 +116,15 @@ func (t *topology) locate(i *Instance) {
 	slices.Sort(i.at[1:])
 }
 
-// feasibility says whether a need can ever be met.
+// feasibility tells whether a need can ever be met.
 type feasibility struct {
 	fits bool
-	// gpus is how many GPUs the largest node has; large is the memory of the largest GPU.
+	// gpus is the number of GPUs of the largest node; large is the memory of the largest GPU.
 	gpus  int
 	large api.Bytes
 }
 
-// feasible looks whether any node can hold need, be it empty.
+// feasible computes whether any node can hold need, if it were empty.
 func (t *topology) feasible(need api.Memory) feasibility {
 	if v, found := t.feasibles[need]; found {
 		return v

@@ -8,7 +8,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// group is a model with variants, in one namespace: the functions that are ways to run it.
+// group identifies a model with variants in one namespace: functions that are different ways to run it.
 type group struct {
 	namespace string
 	model     api.ModelName
@@ -21,8 +21,7 @@ func (f *Function) group() group {
 	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
 }
 
-// enrol puts f among the variants of its model, the cheapest first, and takes it out
-// from where it was.
+// enrol adds f to the variants of its model, the cheapest first, and removes it from its previous group.
 func (w *World) enrol(f *Function) {
 	w.unenrol(f)
 	g := f.group()
@@ -46,16 +45,14 @@ func (w *World) unenrol(f *Function) {
 	}
 }
 
-// elect finds the variant that serves dm, which is its own function where that is no
-// variant, or wants an instance for itself: for min-scale, by hand, or for requests
-// that named it and not the model:
+// elect chooses the variant that serves dm. It is dm's own function if that is no variant or wants an instance for
+// itself (min-scale, an operator's order, or requests that named it and not the model):
 //
-//  1. Other variants are awake or on their way and have places for what waits: none.
-//     The reason says so. Requests that wait go where there is a place.
-//  2. The cheapest that can have one more without interrupting work. One that
-//     does not hold to its target with a request alone comes after those that do.
+//  1. Other variants are awake or on their way and have places for the waiting requests: none, and why says so.
+//  2. The cheapest that can have one more without interrupting work. One that misses its target even with a single
+//     request comes after the others.
 //  3. The cheapest that can have one more at all.
-//  4. Its own, which says what is wrong.
+//  4. Its own function, which reports what is wrong.
 func (p *plan) elect(dm *demand) (why string) {
 	f := dm.f
 	all := p.w.groups[f.enrolled]
@@ -89,8 +86,7 @@ func (p *plan) elect(dm *demand) (why string) {
 	return ""
 }
 
-// overflow adds a demand for what waits at f and other variants may take, where f has as
-// many instances as it may.
+// overflow adds a demand for requests that wait at f and may go to other variants, if f is at its max-scale.
 func (p *plan) overflow(f *Function, ds []demand) []demand {
 	if f.enrolled == (group{}) || len(p.w.groups[f.enrolled]) < 2 || f.scaled || f.frozen() || f.refused ||
 		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
@@ -103,7 +99,7 @@ func (p *plan) overflow(f *Function, ds []demand) []demand {
 	return append(ds, demand{f: f, of: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
-// prospect ranks v as the one to have one more instance for dm, the lower the better.
+// prospect ranks v as the variant to get one more instance for dm, lower is better.
 func (p *plan) prospect(dm *demand, v *Function) (rank int, possible bool) {
 	if v.frozen() || v.scaled || v.refused || v.gives || p.failing(v) || v.live()+p.electedOf(v) >= max(1, v.Spec.MaxScale) || !p.due(v, v.RetryAt) {
 		return 0, false
@@ -112,7 +108,7 @@ func (p *plan) prospect(dm *demand, v *Function) (rank int, possible bool) {
 		return 0, false
 	}
 	attempt, starved := *dm, v.starved
-	attempt.f, v.starved = v, dm.f.starved // it would make room for what waits
+	attempt.f, v.starved = v, dm.f.starved // as if v had waited as long
 	o := p.best(&attempt)
 	v.starved = starved
 	switch {
@@ -128,13 +124,13 @@ func (p *plan) prospect(dm *demand, v *Function) (rank int, possible bool) {
 	return 0, true
 }
 
-// slow says that v does not hold to its target even for a request alone.
+// slow reports whether v misses its target even with one request at a time.
 func (f *Function) slow() bool {
 	target := f.Spec.Target.TTFT
 	return target > 0 && f.Load.TTFT > target && f.Waiting+f.Running <= f.awake
 }
 
-// placesBeside is how many requests other variants than f could take beside their own.
+// placesBeside returns how many requests other variants than f could take in addition to their own.
 func (p *plan) placesBeside(f *Function, all []*Function) (n int) {
 	for _, v := range all {
 		if v != f && !v.frozen() && !v.refused {
@@ -144,13 +140,12 @@ func (p *plan) placesBeside(f *Function, all []*Function) (n int) {
 	return n
 }
 
-// capacity is how many requests f's instances take that are awake, on their way, or
-// elected in this plan.
+// capacity returns how many requests f's instances can take that are awake, on their way, or elected in this plan.
 func (f *Function) capacity(p *plan) int {
 	return (f.awake + f.rising + p.electedOf(f)) * max(1, f.Spec.Concurrency)
 }
 
-// electedOf is how many further instances of f this plan has begun for requests to its model.
+// electedOf returns how many further instances of f this plan has begun for requests to its model.
 func (p *plan) electedOf(f *Function) (n int) {
 	for _, v := range p.elected {
 		if v == f {

@@ -21,17 +21,15 @@ const (
 type victim struct {
 	i     *Instance
 	kind  int
-	to    api.Level // level it goes to: LevelAwake for a revocation, inventory.Stopped for a stop
-	frees bytes     // of the devices of the option
-	// regret is the time its return takes, over the time until it is expected to be wanted, and some of the time that it keeps the demand waiting.
+	to    api.Level // its next level: LevelAwake for a revocation, inventory.Stopped for a stop
+	frees bytes     // in the order of the option's devices
+	// regret is the duration of its return divided by the time until it is expected to be needed, plus a part of the time that the demand waits for it.
 	regret regret
 	ready  time.Time
 }
 
-// victims finds the least that must give way for o: grants, then what is idle,
-// and only for a first instance what is busy. Of one kind, the lower priority
-// goes first, then what is ready now, then what is regretted least. false means
-// that everything together is not enough.
+// victims returns the smallest set that must give way for o: grants, then idle instances, and busy ones only for a first instance. Within a kind the lower
+// priority goes first, then those that are ready now, then the least regret. It returns false if everything together is not enough.
 func (p *plan) victims(dm *demand, o *option) ([]victim, bool) {
 	short := p.alloc(len(o.at))
 	for k, d := range o.at {
@@ -61,7 +59,7 @@ func (p *plan) victims(dm *demand, o *option) ([]victim, bool) {
 	return prune(chosen, short), true
 }
 
-// compareVictims orders victims, those that go first before others.
+// compareVictims orders victims, the one to go first before others.
 func (p *plan) compareVictims(v, w *victim) int {
 	if way := cmp.Or(
 		cmp.Compare(v.kind, w.kind),
@@ -69,14 +67,13 @@ func (p *plan) compareVictims(v, w *victim) int {
 		cmp.Compare(btoi(v.ready.After(p.now)), btoi(w.ready.After(p.now)))); way != 0 {
 		return way
 	}
-	if v.i == w.i { // they change together
+	if v.i == w.i { // their regrets change together
 		return cmp.Compare(v.regret.v, w.regret.v)
 	}
 	return p.compareRegrets(v.regret, w.regret)
 }
 
-// bring puts the nth in order at place n. Few victims are enough most of the
-// time, so it selects the first ones and sorts only when it has to go on.
+// bring puts the nth in order at index n. Mostly a few victims are enough, so it selects the first ones and sorts only after those.
 func bring(order []int32, n int, compare func(a, b int32) int) {
 	const few = 8
 	switch {
@@ -93,14 +90,14 @@ func bring(order []int32, n int, compare func(a, b int32) int) {
 	}
 }
 
-// met says whether nothing is short any more.
+// met reports whether nothing is short any more.
 func met(short bytes) bool {
 	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
 }
 
 func priority(i *Instance) int { return i.f.Spec.Priority }
 
-// helps says whether frees has something of what is short.
+// helps reports whether frees covers some of what is short.
 func helps(frees, short bytes) bool {
 	for d, s := range short {
 		if s > 0 && frees[d] > 0 {
@@ -110,8 +107,7 @@ func helps(frees, short bytes) bool {
 	return false
 }
 
-// choose adds v, in the place of a lesser fall of the same instance, and takes
-// what it frees from short, which goes below zero by what is left over.
+// choose adds v, or replaces a smaller step of the same instance, and subtracts what it frees from short, which may become negative.
 func choose(chosen []victim, v victim, short bytes) []victim {
 	for k, w := range chosen {
 		if w.i != v.i {
@@ -136,12 +132,12 @@ func choose(chosen []victim, v victim, short bytes) []victim {
 	return append(chosen, v)
 }
 
-// prune drops victims that turned out not to be needed, the dearest first.
+// prune drops victims that turned out not to be needed, the most costly first.
 func prune(chosen []victim, short bytes) []victim {
 	for k := len(chosen) - 1; k >= 0; k-- {
 		unneeded := true
 		for d := range short {
-			// A device on which nothing was short counts nothing.
+			// Devices on which nothing was short don't count.
 			if short[d]+chosen[k].frees[d] > 0 && chosen[k].frees[d] > 0 {
 				unneeded = false
 			}
@@ -156,8 +152,7 @@ func prune(chosen []victim, short bytes) []victim {
 	return chosen
 }
 
-// candidates lists everything that could give some of what is short. What is
-// busy gives way to first instances only.
+// candidates lists everything that could give some of what is short. Busy instances give way to first instances only.
 func (p *plan) candidates(dm *demand, o *option, short bytes) []victim {
 	for k, d := range o.at {
 		p.slotOf[d] = int32(k)
@@ -201,7 +196,7 @@ func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []vict
 			vs = append(vs, v)
 		}
 	}
-	excess := f.live() - f.desired // so many more than it needs
+	excess := f.live() - f.desired // the number of instances that it does not need
 	awake := 0
 	for k := len(f.Instances) - 1; k >= 0; k-- { // the newest goes first
 		i := f.Instances[k]
@@ -212,18 +207,18 @@ func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []vict
 		case phaseAsleep:
 			if i.reserved() {
 				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
-				if f != dm.f { // what it keeps asleep is had by a stop, after the grant is back
+				if f != dm.f { // its residue is freed by a stop, once the grant is revoked
 					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: regret{v: f.Past.Return(inventory.Stopped).Seconds()}, ready: i.RetryAt}, i.held)
 				}
 			} else if f.Waiting == 0 || f.live() > 0 {
 				p.fall(i, idle, i.RetryAt, i.Status.Level, add)
-			} else if interrupt && f != dm.f { // it is wanted: the way back is not made longer lightly
+			} else if interrupt && f != dm.f { // requests wait for it: its return is not made longer lightly
 				p.fall(i, busy, i.RetryAt, i.Status.Level, add)
 			}
 		case phaseAwake, phaseIll:
 			awake++
 			if f == dm.f {
-				continue // its own are no victims
+				continue // a function's own instances are no victims
 			}
 			kind := busy
 			switch {
@@ -240,7 +235,7 @@ func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []vict
 	return vs
 }
 
-// project brings amounts for i's devices into the order of an option's; see slotOf.
+// project reorders amounts of i's devices to an option's devices; see slotOf.
 func (p *plan) project(i *Instance, b bytes, n int) bytes {
 	to := p.alloc(n)
 	for k, d := range i.at {
@@ -251,7 +246,7 @@ func (p *plan) project(i *Instance, b bytes, n int) bytes {
 	return to
 }
 
-// residue is what i is expected to hold at level; what it holds now where it is there already.
+// residue returns what i is expected to hold at level; what it holds now if it is there already.
 func (p *plan) residue(i *Instance, level api.Level) bytes {
 	b := p.alloc(len(i.at))
 	m := i.past().Residue(level)
@@ -262,16 +257,17 @@ func (p *plan) residue(i *Instance, level api.Level) bytes {
 	return b
 }
 
-// restHorizon makes the time that a victim takes to fall asleep, for which the demand waits once, comparable with what its return costs over the time until
-// then: of two whose return takes 1 s, one that takes 17 s to sleep goes before one that takes 2 s only where the latter is wanted within about a minute. The same
-// is added to all ways of one instance, so that it is not stopped for it. Three, ten and thirty times the weight were no better (`rouse simulate --slow-sleep`).
+// restHorizon weighs the time that a victim takes to fall asleep, which the demand waits for once, against the cost of its return over the time until it is
+// needed. Of two whose return takes 1 s, one that takes 17 s to sleep goes before one that takes 2 s only if the latter is needed within about a minute. All steps
+// of one instance get the same addition, so it is not stopped because of it. Three, ten and thirty times the weight were no better (`rouse simulate
+// --slow-sleep`).
 const restHorizon = 1000 * time.Second
 
-// fall offers i's ways down from level: each deeper sleep and the end.
+// fall offers i's steps down from level: each deeper sleep, and the end.
 func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add func(victim, bytes)) {
 	past := i.past()
 	held := i.held
-	if i.settling(p.now) { // the rest is on its way already
+	if i.settling(p.now) { // the rest is coming already
 		held, ready = p.expected(i), later(ready, i.Settles)
 	}
 	wanted := p.untilWanted(i)
@@ -296,7 +292,7 @@ func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add
 	add(victim{i: i, kind: kind, to: inventory.Stopped, regret: weigh(inventory.Stopped), ready: ready}, p.frees(i, held))
 }
 
-// frees is b, which i gives back, less what others have in common with it.
+// frees returns b, which i releases, less what others share with it.
 func (p *plan) frees(i *Instance, b bytes) bytes {
 	if i.common() == 0 || len(b) == 0 {
 		return b
@@ -307,7 +303,7 @@ func (p *plan) frees(i *Instance, b bytes) bytes {
 	return c
 }
 
-// minus is a less b, at least 0.
+// minus returns a less b, at least 0.
 func (p *plan) minus(a, b bytes) bytes {
 	c := p.alloc(len(a))
 	for d := range a {

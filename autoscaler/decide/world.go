@@ -11,25 +11,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/due"
 )
 
-// World is what [Plan] looks at, kept between plans, so that a plan after an
-// event costs what the event touches, not what exists: the functions that were
-// put since, those that wait, those whose time has come, and the devices of all
-// these. It gives the actions that Plan gives for the same state.
+// World keeps the state that [Plan] looks at between plans, so that the cost of a plan depends on what an event touches, not on what
+// exists: functions that were put since, functions that wait or whose time has come, and the devices of all these. It returns the actions
+// that Plan returns for the same state.
 //
-// A World belongs to one goroutine. It keeps no copy of a record, and what it works out of one is in it: see [World.Put].
+// A World belongs to one goroutine. It keeps no copies of records; computed state is in the records: see [World.Put].
 type World struct {
 	pol Policy
 	now time.Time // of the last plan
 	topology
 
-	// free and coming are the accounts of devices while nothing is planned; soft is
-	// what sleepers and idle instances hold.
+	// free and coming are the accounts of devices between plans; soft is what sleepers and idle instances hold.
 	free, coming, soft bytes
-	// on are the instances that hold something of a device, in no order.
+	// on lists the instances that hold memory of each device, in no order.
 	on [][]*Instance
 
 	fns map[api.FunctionName]*Function
-	// rooms is what nodes have left of what pods request; pending are the functions with pods that find no node.
+	// rooms is what pods may still request on each node; pending are the functions with pods that fit on no node.
 	rooms     []inventory.Room
 	unmanaged []inventory.UnmanagedPod
 	pending   map[*Function]struct{}
@@ -41,22 +39,21 @@ type World struct {
 	deadlines due.Queue[*Function]
 	// pinned is the host memory that MinScale keeps, over all functions.
 	pinned api.Bytes
-	// searches holds the fingerprints of nodes, and what was found there; limitsWatch and grantsWatch say which nodes
-	// have changed since plans looked at the limits of sleepers, and at grants.
+	// searches holds the nodes' fingerprints and search results; limitsWatch and grantsWatch track the nodes that have changed since plans
+	// looked at the limits of sleepers, and at grants.
 	searches                 *searches
 	limitsWatch, grantsWatch memo.Watch
 	scratch                  *plan
 }
 
-// NewWorld makes a world without functions.
+// NewWorld returns a world without functions.
 func NewWorld(policy Policy, devices []inventory.Device) *World {
 	w := &World{pol: policy.WithDefaults(), fns: make(map[api.FunctionName]*Function), pending: make(map[*Function]struct{})}
 	w.SetDevices(devices)
 	return w
 }
 
-// SetDevices replaces the devices: the host memories and the GPUs, a host first. What
-// instances hold of one that is no longer there counts nowhere.
+// SetDevices replaces the devices: the host memories and the GPUs, a host first. Memory held on a missing device no longer counts.
 func (w *World) SetDevices(devices []inventory.Device) {
 	if w.same(devices) {
 		w.resize(devices)
@@ -82,13 +79,13 @@ func (w *World) SetDevices(devices []inventory.Device) {
 	w.scratch = nil
 }
 
-// Devices are those that there are. The list is the World's own: it is only read.
+// Devices returns the devices. The World owns the slice: don't change it.
 func (w *World) Devices() []inventory.Device { return w.devs }
 
-// LargestHost is the largest host memory of a node.
+// LargestHost returns the largest host memory of a node.
 func (w *World) LargestHost() api.Bytes { return w.largest }
 
-// resize follows devices that are the same and have other numbers.
+// resize updates the numbers of devices that are otherwise the same.
 func (w *World) resize(devices []inventory.Device) {
 	clear(w.feasibles)
 	for d := range devices {
@@ -96,7 +93,7 @@ func (w *World) resize(devices []inventory.Device) {
 		if old == devices[d] {
 			continue
 		}
-		for _, i := range slices.Clone(w.on[d]) { // what takes all of it takes something else now
+		for _, i := range slices.Clone(w.on[d]) { // an instance that takes the whole device takes another amount now
 			w.leaveLedger(i.f)
 			w.activate(i.f)
 		}
@@ -105,8 +102,8 @@ func (w *World) resize(devices []inventory.Device) {
 	}
 }
 
-// Put adds a function with all its instances, or says that it or any of them has changed. The records are read where they are, from now on:
-// the owner puts a function again when it or an instance has changed, before the next plan.
+// Put adds a function with all its instances, or says that it or any of them has changed. The World keeps f and its records: the owner must
+// put a function again after it or an instance has changed, before the next plan.
 func (w *World) Put(f *Function) {
 	if old := w.fns[f.Spec.Name]; old != f {
 		if old != nil {
@@ -155,9 +152,8 @@ func (w *World) activate(f *Function) {
 	}
 }
 
-// Plan says what to do at now, and when to plan again even if nothing happens until
-// then; a zero time means never. A function that an action is for is looked at
-// again in the next plan, whether or not it is put in between.
+// Plan returns what to do at now, and when to plan again even if nothing happens until then; a zero time means never. A function that has
+// an action is looked at again in the next plan, even if it is not put in between.
 func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	if len(w.devs) == 0 {
 		return nil, time.Time{}
@@ -174,9 +170,9 @@ func (w *World) Plan(now time.Time) ([]Action, time.Time) {
 	return w.end(p)
 }
 
-// begin makes a plan of what there is to look at.
+// begin prepares a plan.
 func (w *World) begin(now time.Time) *plan {
-	if now.Before(w.now) { // the clock was put back
+	if now.Before(w.now) { // the clock was set back
 		for _, f := range w.fns {
 			w.leaveLedger(f)
 			w.activate(f)
@@ -209,7 +205,7 @@ func (w *World) begin(now time.Time) *plan {
 	return p
 }
 
-// settleLedger brings the ledger up to date for all that is active.
+// settleLedger updates the ledger for all active functions.
 func (w *World) settleLedger(p *plan) {
 	for _, f := range w.active {
 		if f.inLedger && !f.until.IsZero() && !f.until.After(p.now) {
@@ -224,7 +220,7 @@ func (w *World) settleLedger(p *plan) {
 	}
 }
 
-// end takes back what p booked, and remembers what the next plan has to look at.
+// end undoes p's bookings, and records what the next plan has to look at.
 func (w *World) end(p *plan) ([]Action, time.Time) {
 	for _, e := range p.journal {
 		w.account(e.device, -e.free, -e.coming, 0)

@@ -26,7 +26,7 @@ type twin struct {
 	diff     string // what was not the same, or not right
 }
 
-// put is what was put last of a function.
+// put is the last version of a function that was put.
 type put struct {
 	f  Function
 	is []Instance

@@ -14,16 +14,16 @@ import (
 
 // Marks on the pods of a pair.
 const (
-	// LabelProvider is the revision on a provider's pod. None of Knative's labels is on it:
-	// its Services, Deployments and counts pass it over.
+	// LabelProvider has the revision, on a provider's pod. It has none of Knative's labels, so Knative's Services,
+	// Deployments and counts ignore it.
 	LabelProvider = "rouse.dev/provider"
-	// LabelInjected is on a provider's pod whose image has no function: one is brought into it, as into the requester's.
+	// LabelInjected is on a provider's pod whose image has no function: it is injected, as into the requester's.
 	LabelInjected = api.AnnotationInjected
-	// AnnotationDevices are the GPUs of a provider, or of a pod that is to go, separated by commas.
+	// AnnotationDevices has the GPUs of a provider, or of a pod that is about to be deleted, separated by commas.
 	AnnotationDevices = "rouse.dev/devices"
-	// AnnotationBound is the name of the other pod of a pair that is bound.
+	// AnnotationBound has the name of the other pod of a bound pair.
 	AnnotationBound = "rouse.dev/bound-to"
-	// Finalizer keeps both pods of a pair until they have been taken apart.
+	// Finalizer keeps both pods of a pair until they are separated.
 	Finalizer = "rouse.dev/dual-pods"
 )
 
@@ -40,7 +40,7 @@ const (
 	injected = "rouse-function"
 )
 
-// ProviderPod is what a provider's pod is made with.
+// ProviderPod has the parameters of a provider's pod.
 type ProviderPod struct {
 	// Name is the pod's; Revision and RevisionUID are its owner's.
 	Name        string
@@ -54,16 +54,16 @@ type ProviderPod struct {
 	Patch string
 }
 
-// Name makes the name of a revision's provider; suffix tells those of one revision apart. A
-// pod's name is its host's name too, which has 63 characters at most.
+// Name returns the name of a revision's provider; suffix makes it unique. A pod's name is also its host's name, which
+// has 63 characters at most.
 func Name(revision, suffix string) string {
 	const part = "-provider-"
 	return strings.TrimRight(revision[:min(len(revision), 63-len(part)-len(suffix))], "-.") + part + suffix
 }
 
-// Derive makes a provider's pod from a pod of its revision's Deployment: the same
-// containers less Knative's own, no claims of GPUs, the devices by name, pinned to the node,
-// and then the patch. Its errors are for the user: they say what is wrong with the patch.
+// Derive makes a provider's pod from a pod of its revision's Deployment: the same containers without Knative's, no
+// claims of GPUs, the devices by name, pinned to the node, and with the patch applied. Its errors are for the user: they
+// say what is wrong with the patch.
 func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 	out := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -80,7 +80,7 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 		},
 		Spec: *from.Spec.DeepCopy(),
 	}
-	if port := from.Annotations[api.AnnotationInjected]; port != "" { // the function was brought into it, and is into this one
+	if port := from.Annotations[api.AnnotationInjected]; port != "" { // the function was injected there, and will be here
 		out.Annotations[api.AnnotationInjected] = port
 		out.Labels[LabelInjected] = "true"
 	}
@@ -95,13 +95,13 @@ func Derive(from *corev1.Pod, p ProviderPod) (*corev1.Pod, error) {
 	return out, nil
 }
 
-// provide makes a provider's spec of a requester's.
+// provide turns a requester's spec into a provider's.
 func provide(s *corev1.PodSpec, p ProviderPod) {
 	s.Containers = slices.DeleteFunc(s.Containers, func(c corev1.Container) bool { return c.Name == sidecar })
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for k := range list {
 			c := &list[k]
-			if c.Name == injected { // it is held to what it is
+			if c.Name == injected { // the admission policy allows no change to it
 				continue
 			}
 			c.Lifecycle = nil // it asks Knative's container whether it may end
@@ -119,11 +119,11 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	}
 	s.ResourceClaims, s.EphemeralContainers = nil, nil
 	s.Hostname, s.Subdomain, s.NodeName = "", "", ""
-	s.Priority, s.PreemptionPolicy = nil, nil // what its class says
-	s.TopologySpreadConstraints = nil         // the place is given
-	// A process that ends has lost the model, and may come back where another is awake.
+	s.Priority, s.PreemptionPolicy = nil, nil // set from its class
+	s.TopologySpreadConstraints = nil         // the node is given
+	// A process that ends has lost the model, and a restarted one might run beside another that is awake.
 	s.RestartPolicy = corev1.RestartPolicyNever
-	// By the scheduler, so that memory and taints are heeded.
+	// Placed by the scheduler, so that memory and taints are respected.
 	s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
@@ -131,7 +131,7 @@ func provide(s *corev1.PodSpec, p ProviderPod) {
 	}}
 }
 
-// JoinDevices is what [AnnotationDevices] says.
+// JoinDevices returns the value of [AnnotationDevices].
 func JoinDevices(ids []api.DeviceID) string {
 	words := make([]string, len(ids))
 	for k, id := range ids {
@@ -140,19 +140,19 @@ func JoinDevices(ids []api.DeviceID) string {
 	return strings.Join(words, ",")
 }
 
-// claims says whether a resource is a GPU, or a part of one.
+// claims reports whether a resource is a GPU, or a part of one.
 func claims(name corev1.ResourceName) bool {
 	domain, _, extended := strings.Cut(string(name), "/")
 	return extended && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
 }
 
-// set sets a variable, instead of one that was there.
+// set sets a variable, replacing an existing one.
 func set(env []corev1.EnvVar, name, value string) []corev1.EnvVar {
 	env = slices.DeleteFunc(env, func(e corev1.EnvVar) bool { return e.Name == name })
 	return append(env, corev1.EnvVar{Name: name, Value: value})
 }
 
-// Devices reads [AnnotationDevices].
+// Devices parses [AnnotationDevices].
 func Devices(o *corev1.Pod) []api.DeviceID {
 	var ids []api.DeviceID
 	for word := range strings.SplitSeq(o.Annotations[AnnotationDevices], ",") {
@@ -163,7 +163,7 @@ func Devices(o *corev1.Pod) []api.DeviceID {
 	return ids
 }
 
-// NodeOf is the node of a provider's pod, be it that it is not there yet.
+// NodeOf returns the node of a provider's pod, also before it is scheduled.
 func NodeOf(o *corev1.Pod) string {
 	if o.Spec.NodeName != "" {
 		return o.Spec.NodeName

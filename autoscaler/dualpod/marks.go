@@ -6,19 +6,19 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Marks are when the steps of a start or wake happened; zero: it did not, or is unknown.
-// Those of Kubernetes are by its own clock and full seconds where it tells no better.
+// Marks are the times of the steps of a start or wake; zero: it did not happen, or is unknown. Kubernetes' times are by
+// its own clock, and in full seconds if it reports no more.
 type Marks struct {
 	Path api.Path
-	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's,
-	// Joined is when it has said which devices it was given.
+	// Asked is when it was wanted; Created, Scheduled and Started are the requester's pod's times; Joined is when it
+	// reported its devices.
 	Asked, Created, Scheduled, Started, Joined time.Time
-	// Bound is when the provider was chosen, or decided to be made; where it was made, Made is when its pod
-	// was there and Up when its function said so; Ready is when it was awake.
+	// Bound is when the provider was chosen, or its creation decided. For a new provider, Made is when its pod existed
+	// and Up when its function reported. Ready is when it was awake.
 	Bound, Made, Up, Ready time.Time
 }
 
-// Steps calls each with those steps; each begins where the one before it ended. A claim that came earlier has none.
+// Steps calls each with the steps; each begins where the previous one ended. A claim that came earlier has none.
 func (m Marks) Steps(each func(name string, began, ended time.Time)) {
 	last := m.Asked
 	add := func(name string, at time.Time) {

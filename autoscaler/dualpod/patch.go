@@ -15,10 +15,10 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// providerPatch is all that a user may say about a provider's pod beyond its revision. Whoever
-// may make Knative Services may write it, and Knative's checks of a revision don't see it: so it
-// has no field that says who the pod is, where it runs, or what it may do there. Fields merge as in
-// a strategic merge patch: containers by name, variables by name, labels and resources by key.
+// providerPatch is all that a user may change in a provider's pod beyond its revision. Everyone who may create Knative
+// Services can write it, and Knative's checks of a revision don't see it: so it has no field for the pod's identity,
+// node or permissions. Fields merge as in a strategic merge patch: containers by name, variables by name, labels and
+// resources by key.
 type providerPatch struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -28,10 +28,10 @@ type providerPatch struct {
 	} `json:"spec"`
 }
 
-// containerPatch is of a container that the revision has.
+// containerPatch changes a container of the revision.
 type containerPatch struct {
 	Name string `json:"name"`
-	// Args take the place of the container's; absent: they stay.
+	// Args replace the container's; absent: they stay.
 	Args      []string   `json:"args"`
 	Env       []variable `json:"env"`
 	Resources struct {
@@ -40,16 +40,16 @@ type containerPatch struct {
 	} `json:"resources"`
 }
 
-// variable has its value in itself: one from a Secret or a field is the revision's to declare.
+// variable has a literal value: one from a Secret or a field must be declared in the revision.
 type variable struct {
 	Name  string  `json:"name"`
 	Value *string `json:"value"`
 }
 
-// quantity is of a resource.
+// quantity is an amount of a resource.
 type quantity struct{ resource.Quantity }
 
-// UnmarshalJSON takes a quantity that is not negative.
+// UnmarshalJSON accepts a quantity that is not negative.
 func (q *quantity) UnmarshalJSON(raw []byte) error {
 	if err := q.Quantity.UnmarshalJSON(raw); err != nil {
 		return fmt.Errorf("%s is no quantity: %w", raw, err)
@@ -60,11 +60,10 @@ func (q *quantity) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// patchable are the resources that a patch may set. GPUs are the requester's to claim.
+// patchable are the resources that a patch may set. GPUs are claimed by the requester.
 var patchable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 
-// CheckPatch says what is wrong with a patch before there is a pod to apply it to. Which
-// containers there are it does not know.
+// CheckPatch checks a patch before there is a pod to apply it to. It does not know the pod's containers.
 func CheckPatch(raw string) error {
 	_, err := parsePatch(raw)
 	return wrongPatch(err)
@@ -115,7 +114,7 @@ func wrongPatch(err error) error {
 	return fmt.Errorf("annotation %s: %w", api.AnnotationProviderPatch, err)
 }
 
-// parsePatch reads a patch strictly: names in their own case, none twice, and no more than there are.
+// parsePatch parses a patch strictly: exact case, no duplicate and no unknown names.
 func parsePatch(raw string) (*providerPatch, error) {
 	p := &providerPatch{}
 	if raw == "" {
@@ -139,7 +138,7 @@ func parsePatch(raw string) (*providerPatch, error) {
 	return p, p.check()
 }
 
-// null says whether there is a null in a JSON value.
+// null reports whether there is a null in a JSON value.
 func null(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -153,7 +152,7 @@ func null(v any) bool {
 func (p *providerPatch) check() error {
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(p.Metadata.Labels)) {
-		// With a domain they mean something to a program: who the pod belongs to, what is injected into it.
+		// Labels with a domain mean something to programs: the pod's owner, or what is injected into it.
 		if strings.Contains(key, "/") {
 			errs = append(errs, fmt.Errorf("it sets the label %s: it may set those without a domain", key))
 			continue
@@ -197,8 +196,8 @@ func (p *containerPatch) check() (errs []error) {
 	return errs
 }
 
-// reserved says whether a variable tells a process which devices it has, as the container runtimes of
-// the makers of GPUs read them, or who it is.
+// reserved reports whether a variable tells a process its devices, as the GPU makers' container runtimes read them, or
+// its identity.
 func reserved(name string) bool {
 	upper := strings.ToUpper(name)
 	for _, prefix := range []string{"ROUSE_", "K_", "NVIDIA_", "KUBERNETES_"} {

@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// plan is one planning under way. It changes its own copies of what there is as it
-// decides, so that later decisions see the earlier ones.
+// plan is the state of one planning. It changes its own copies of the input, so that later decisions see the earlier
+// ones.
 type plan struct {
 	State
 	rs   []*Requester
@@ -20,13 +20,12 @@ type plan struct {
 	next time.Time
 }
 
-// Plan says what is to be done now, in order, and when to look again though nothing
-// has happened; a zero time: never.
+// Plan returns what to do now, in order, and when to plan again even if nothing happens; a zero time: never.
 //
 //  1. Claims that are going, and partners that have gone: sleep, unbind.
-//  2. Wants, the oldest first: the sleeper that was chosen, another, or a new provider.
-//  3. Providers that are up without a claim: bind, or put to sleep.
-//  4. Claims that nobody needs go; claims that are missing are made.
+//  2. Wants, the oldest first: the chosen sleeper, another, or a new provider.
+//  3. Awake providers without a claim: bind, or put to sleep.
+//  4. Unneeded claims go; missing claims are made.
 func Plan(s State) ([]Action, time.Time) {
 	p := &plan{State: s}
 	p.Limits = s.Limits.withDefaults()
@@ -51,7 +50,7 @@ func Plan(s State) ([]Action, time.Time) {
 
 func (p *plan) do(a Action) { p.acts = append(p.acts, a) }
 
-// at has the plan looked at again at t.
+// at has another plan made at t.
 func (p *plan) at(t time.Time) {
 	if p.next.IsZero() || t.Before(p.next) {
 		p.next = t
@@ -74,11 +73,11 @@ func (p *plan) provider(id api.InstanceID) *Provider {
 	return p.ps[k]
 }
 
-// part takes pairs apart that are none any more:
+// part separates pairs that are no longer valid:
 //
 //  1. one of them does not exist, or is bound to another
 //  2. the provider is being deleted, or sleeps
-//  3. the requester is being deleted: its provider sleeps first; one that would not sleep ends
+//  3. the requester is being deleted: its provider sleeps first; one that failed to sleep ends
 func (p *plan) part() {
 	for _, v := range p.ps {
 		r := p.requester(v.Bound)
@@ -119,10 +118,10 @@ func (p *plan) unbind(r *Requester, v *Provider, reason string) {
 	p.do(a)
 }
 
-// free says whether a requester can be bound.
+// free reports whether a requester can be bound.
 func (r *Requester) free() bool { return r.Bound == "" && !r.Leaving && len(r.Devices) > 0 }
 
-// equal says whether two sets of devices are the same.
+// equal reports whether two sets of devices are the same.
 func equal(a, b []api.DeviceID) bool {
 	if len(a) != len(b) {
 		return false
@@ -139,8 +138,8 @@ func overlap(a, b []api.DeviceID) bool {
 	return slices.ContainsFunc(a, func(d api.DeviceID) bool { return slices.Contains(b, d) })
 }
 
-// claimFor finds a free requester that claims what a provider at this place needs: the
-// same devices, or on a node of our own any there.
+// claimFor returns a free requester whose claim suits a provider at this place: the same devices, or on a node of our
+// own any there.
 func (p *plan) claimFor(f api.FunctionName, node string, devices []api.DeviceID) *Requester {
 	for _, r := range p.rs {
 		if r.Function == f && r.free() && r.Node == node && (equal(r.Devices, devices) || p.Nodes[node].Owned) {
@@ -150,8 +149,8 @@ func (p *plan) claimFor(f api.FunctionName, node string, devices []api.DeviceID)
 	return nil
 }
 
-// in the way of a provider on these devices is another that is up there, or that ends.
-// On a node of our own, those that are up fit together: they were placed by their memory.
+// inTheWay returns a provider that prevents another from being awake on these devices: one that is awake there, or is
+// ending. On a node of our own, awake ones fit together: they were placed by their memory.
 func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Provider {
 	for _, v := range p.ps {
 		if v == self || v.Node != node || v.Asleep && !v.Busy && !v.Leaving || !overlap(v.Devices, devices) {
@@ -164,8 +163,7 @@ func (p *plan) inTheWay(self *Provider, node string, devices []api.DeviceID) *Pr
 	return nil
 }
 
-// serve gives wants what they want as far as that goes now. It returns how many of
-// each function stay open, and have no provider yet.
+// serve serves wants as far as possible now. It returns how many of each function stay open without a provider.
 func (p *plan) serve() map[api.FunctionName]int {
 	open := map[api.FunctionName]int{}
 	wants := slices.Clone(p.Wants)
@@ -178,12 +176,12 @@ func (p *plan) serve() map[api.FunctionName]int {
 	return open
 }
 
-// satisfy goes the best way to one want that is open now:
+// satisfy serves one want in the best way that is possible now:
 //
-//  1. its provider is up already, by somebody else's hand
-//  2. its sleeper has its claim, or needs none before
-//  3. a requester has come elsewhere: another sleeper there
-//  4. else, while there is hope that another requester lands better, it waits for that
+//  1. its provider is awake already
+//  2. its sleeper has its claim, or needs none first
+//  3. a requester has landed elsewhere: another sleeper there
+//  4. else, while another requester may land better, it waits for that
 //  5. else a new provider there, or on a node of our own where it was placed
 //  6. else it waits for a requester
 func (p *plan) satisfy(w Want) bool {
@@ -237,9 +235,8 @@ func (p *plan) satisfy(w Want) bool {
 	return false // 6
 }
 
-// again says whether a want waits for one more requester though one has come: the
-// sleeper that was chosen lies on devices that nobody claims, so that one may still
-// land there. The requesters that have come stay for so long, and are counted as held.
+// again reports whether a want waits for one more requester although one has landed: the chosen sleeper is on unclaimed
+// devices, so the next may land there. The requesters that have landed stay meanwhile, and are counted as held.
 func (p *plan) again(w Want, v *Provider) bool {
 	if v == nil || v.Leaving || !v.Asleep || v.Busy || p.Nodes[v.Node].Owned || p.inTheWay(v, v.Node, v.Devices) != nil {
 		return false
@@ -270,8 +267,8 @@ func (p *plan) again(w Want, v *Provider) bool {
 	return true
 }
 
-// any is a sleeper of a function for a want that has none: one that nobody else wants, and
-// that waits for its claim only. On nodes of our own the place was chosen by memory.
+// any returns a sleeper of a function for a want that has none: one that no other want has chosen, and that lacks only
+// its claim. On nodes of our own the place was chosen by memory.
 func (p *plan) any(f api.FunctionName) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && !v.Unheard && !p.Nodes[v.Node].Owned && p.inTheWay(v, v.Node, v.Devices) == nil &&
@@ -282,7 +279,7 @@ func (p *plan) any(f api.FunctionName) *Provider {
 	return nil
 }
 
-// sleeper is one of the function on the very devices of r, the one that was used last.
+// sleeper returns a sleeper of the function on exactly r's devices, the last used one.
 func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	for _, v := range p.ps {
 		if v.Function == f && v.Asleep && !v.Busy && !v.Leaving && v.Node == r.Node && equal(v.Devices, r.Devices) &&
@@ -293,12 +290,12 @@ func (p *plan) sleeper(f api.FunctionName, r *Requester) *Provider {
 	return nil
 }
 
-// landed says whether a requester of a function has come and claims for nobody yet.
+// landed reports whether a free requester of a function has landed.
 func (p *plan) landed(f api.FunctionName) bool {
 	return slices.ContainsFunc(p.rs, func(r *Requester) bool { return r.Function == f && r.free() })
 }
 
-// spare says whether devices are claimed by requesters that claim for nobody.
+// spare reports whether devices are claimed only by requesters without a provider.
 func (p *plan) spare(node string, devices []api.DeviceID) bool {
 	for _, d := range devices {
 		held := false
@@ -317,7 +314,7 @@ func (p *plan) spare(node string, devices []api.DeviceID) bool {
 	return true
 }
 
-// unclaimed is how many GPUs no pod claims, anywhere.
+// unclaimed returns how many GPUs no pod claims, on any node.
 func (p *plan) unclaimed() int {
 	n := 0
 	for _, node := range p.Nodes {
@@ -340,8 +337,7 @@ func (p *plan) wake(w Want, v *Provider, r *Requester, reason string) {
 	p.do(a)
 }
 
-// make makes a provider, after sleepers have ended that are too many or leave too little:
-// those that were used longest ago.
+// make creates a provider, after ending the least recently used sleepers that are too many or leave too little memory.
 func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 	a := Action{Kind: Make, Function: w.Function, Want: w.ID, Node: node, Devices: devices, Path: api.PathCold,
 		Reason: fmt.Sprintf("no instance of the function sleeps on %v of %s", devices, node)}
@@ -357,7 +353,7 @@ func (p *plan) make(w Want, r *Requester, node string, devices []api.DeviceID) {
 		a.Requester = r.ID
 		made.Bound = r.ID
 		r.Bound, r.Spent = "new", false
-		for _, o := range p.rs { // who waits for the claim of another to go has it freed
+		for _, o := range p.rs { // it waits for another's claim to go
 			if o != r && o.Leaving && overlap(o.Devices, devices) {
 				a.Path = api.PathColdFreed
 			}

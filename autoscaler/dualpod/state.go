@@ -15,8 +15,8 @@ type Requester struct {
 	Devices []api.DeviceID
 	// Bound is the provider that it claims for, empty if there is none.
 	Bound api.InstanceID
-	// Leaving says that it is being deleted, Released that it has been let go, Spent that its
-	// provider has gone to sleep.
+	// Leaving says that it is being deleted; Released, that it was released; Spent, that its provider has gone to
+	// sleep.
 	Leaving, Released, Spent bool
 	// Since is when it was bound or became free.
 	Since time.Time
@@ -30,30 +30,30 @@ type Provider struct {
 	Function api.FunctionName
 	Node     string
 	Devices  []api.DeviceID
-	// Asleep says that it uses no GPU but what stays of a process; Process that it has one.
+	// Asleep says that it uses no GPU beyond a process's residue; Process, that it has a process.
 	Asleep, Process bool
-	// Busy says that a call or its making is under way; Unheard that it has not said yet how it
-	// is, after a restart of ours.
+	// Busy says that a call or its creation is under way; Unheard, that it has not reported its state since our
+	// restart.
 	Busy, Unheard bool
-	// Leaving says that it is being deleted, Stuck that it could not be put to sleep.
+	// Leaving says that it is being deleted; Stuck, that it failed to sleep.
 	Leaving, Stuck bool
 	// Bound is the requester that claims for it, empty if there is none.
 	Bound api.InstanceID
-	// Since is when it got the state that it has, for claims that follow a wake.
+	// Since is when it entered its present state, for claims that follow a wake.
 	Since time.Time
-	// Used is when it was awake last, Residue what it keeps of each device asleep.
+	// Used is when it was last awake; Residue is what it keeps of each device asleep.
 	Used    time.Time
 	Residue api.Bytes
 }
 
-// Want is one instance of a function that is to be awake.
+// Want is one instance of a function that must become awake.
 type Want struct {
-	// ID tells wants apart; lower ones came first.
+	// ID identifies a want; lower ones came first.
 	ID       int
 	Function api.FunctionName
-	// Provider is the sleeper that was chosen for it; empty: a new one.
+	// Provider is the chosen sleeper; empty: a new one.
 	Provider api.InstanceID
-	// Node and Devices are where it was placed. They bind on nodes of our own only.
+	// Node and Devices are its planned place, binding only on nodes of our own.
 	Node    string
 	Devices []api.DeviceID
 	// Need is the memory that it takes of each device.
@@ -64,27 +64,25 @@ type Want struct {
 
 // Node is one machine with GPUs.
 type Node struct {
-	// Owned says that nobody but Rouse uses its GPUs.
+	// Owned says that only Rouse uses its GPUs.
 	Owned bool
-	// Free is how many GPUs no pod claims; Memory is that of each.
+	// Free is the number of GPUs that no pod claims; Memory is the memory of each.
 	Free   int
 	Memory api.Bytes
 }
 
 // Limits bound what a plan allows.
 type Limits struct {
-	// Sleepers may lie on one device; 0 is no limit.
+	// Sleepers is how many may sleep on one device; 0: no limit.
 	Sleepers int
 	// IdleClaim is how long a requester may have no provider before it goes. Default 10 s.
 	IdleClaim time.Duration
-	// Tries is how many requesters may land beside a function's sleeper before a provider is
-	// made where one landed. Those that have hold their GPUs meanwhile, so that the next
-	// lands elsewhere. Default 3; below 0 none.
+	// Tries is how many requesters may land away from a function's sleeper before a provider is created where one
+	// landed. They hold their GPUs meanwhile, so that the next lands elsewhere. Default 3; below 0: none.
 	Tries int
 	// Patience bounds how long that may take. Default 10 s.
 	Patience time.Duration
-	// LateClaim is how long a provider may be awake without a claim on a node that is not
-	// our own. Default 1 min.
+	// LateClaim is how long a provider may be awake without a claim on a node that is not our own. Default 1 min.
 	LateClaim time.Duration
 }
 
@@ -104,7 +102,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// State is all that a plan looks at. Plan does not change it.
+// State is the input of a plan. Plan does not change it.
 type State struct {
 	Now        time.Time
 	Limits     Limits
@@ -112,33 +110,32 @@ type State struct {
 	Providers  []Provider
 	Wants      []Want
 	Nodes      map[string]Node
-	// Claims is how many requesters each function's Deployment is to have: those that exist
-	// and those on their way.
+	// Claims is how many requesters each function's Deployment should have: existing ones and those being created.
 	Claims map[api.FunctionName]int
 }
 
-// Kind is what an action does.
+// Kind is the kind of an action.
 type Kind string
 
 // Kinds of actions.
 const (
 	// Claim raises the scale of a function by N.
 	Claim Kind = "claim"
-	// Wake wakes the sleeping Provider for Want, and binds it to Requester where there is one.
+	// Wake wakes the sleeping Provider for Want, and binds it to Requester if there is one.
 	Wake Kind = "wake"
-	// Make makes a provider for Want on Node and Devices, bound to Requester where there is
-	// one, after the providers in Delete have ended.
+	// Make creates a provider for Want on Node and Devices, bound to Requester if there is one, after the providers in
+	// Delete have ended.
 	Make Kind = "make"
-	// Done says that Want has what it wants in Provider.
+	// Done says that Provider serves Want.
 	Done Kind = "done"
-	// Bind ties Requester and Provider together, Unbind takes them apart.
+	// Bind binds Requester and Provider, Unbind separates them.
 	Bind   Kind = "bind"
 	Unbind Kind = "unbind"
 	// Sleep puts Provider to sleep: its claim is going, or was lost.
 	Sleep Kind = "sleep"
 	// Delete ends Provider.
 	Delete Kind = "delete"
-	// Release lets Requester go, and lowers the scale where it is not being deleted already.
+	// Release releases Requester, and lowers the scale unless it is being deleted already.
 	Release Kind = "release"
 )
 

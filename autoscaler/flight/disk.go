@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// suffix ends the names of segments, which sort by the time of writing.
+// suffix ends the names of segments, which sort by time of writing.
 const suffix = ".flight"
 
-// disk writes segments and bounds their total size. It is for one goroutine.
+// disk writes segments and bounds their total size. It is not safe for concurrent use.
 type disk struct {
 	cfg   Config
 	file  *os.File       // nil: none is open
 	w     *segmentWriter // of file
-	begun int            // how many segments have
+	begun int            // the number of segments begun
 
-	checked int64 // the size of the segment when all were added up last
+	checked int64 // the segment's size when the sum was last computed
 }
 
 func (d *disk) step(s step) (err error) {
@@ -34,7 +34,7 @@ func (d *disk) step(s step) (err error) {
 			s.finish()
 		}
 		err = d.begin(*s.begin, s.state)
-	case d.file == nil: // it could not be written any further
+	case d.file == nil: // it could not be written further
 		return nil
 	case s.end:
 		err = d.w.end(s.why)
@@ -64,7 +64,7 @@ func (d *disk) size() int64 {
 
 func (d *disk) close() {
 	if d.file != nil {
-		_ = d.file.Close() // what is written can be read
+		_ = d.file.Close() // the data already written stays readable
 		d.file, d.w = nil, nil
 	}
 }
@@ -76,7 +76,7 @@ func (d *disk) begin(h Header, state any) error {
 	}
 	d.begun++
 	d.checked = -d.cfg.MostBytes
-	name := fmt.Sprintf("%s-%s-%04d%s", h.Began.UTC().Format("20060102T150405.000000"), h.Run, d.begun, suffix) // two may begin at one time
+	name := fmt.Sprintf("%s-%s-%04d%s", h.Began.UTC().Format("20060102T150405.000000"), h.Run, d.begun, suffix) // two may begin at the same time
 	file, err := os.OpenFile(filepath.Join(d.cfg.Folder, name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func Files(folder string) ([]File, error) {
 	return files, nil
 }
 
-// Copy writes all segments of the folder to w, the oldest first, with what is on disk of the open one.
+// Copy writes all segments of the folder to w, the oldest first, with the part of the open one that is on disk.
 func (r *Recorder) Copy(w io.Writer) error {
 	files, err := Files(r.cfg.Folder)
 	if err != nil {
@@ -156,7 +156,7 @@ func (r *Recorder) Copy(w io.Writer) error {
 func copyFile(w io.Writer, f File) error {
 	file, err := os.Open(f.Path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // its time was up
+		return nil // removed to make room
 	}
 	if err != nil {
 		return err

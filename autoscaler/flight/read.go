@@ -22,9 +22,9 @@ const mostFile = 1 << 30
 // Segment is the intact part of one segment.
 type Segment struct {
 	Header
-	// Why says why it ended before its time; empty: it did not.
+	// Why says why it ended early; empty: it did not.
 	Why string
-	// Damage says what of the file can't be read; empty: nothing.
+	// Damage says which part of the file can't be read; empty: none.
 	Damage string
 	// Open says that it has no ending: it is being written, or its program was killed.
 	Open bool
@@ -57,7 +57,7 @@ func Open(path string) ([]*Segment, error) {
 		}
 		data, err := os.ReadFile(f.Path)
 		if errors.Is(err, os.ErrNotExist) && info.IsDir() {
-			continue // its time was up
+			continue // removed to make room
 		}
 		if err != nil {
 			return nil, fmt.Errorf("open the record: %w", err)

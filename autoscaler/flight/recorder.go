@@ -18,15 +18,15 @@ import (
 
 // Config says where a record goes and bounds its cost. The zero value records nothing.
 type Config struct {
-	// Folder has the segments, and is created if it is missing. Empty: nothing is recorded.
+	// Folder is the folder of the segments, created if missing. Empty: nothing is recorded.
 	Folder string
 	// MostBytes bounds the size of all segments together. Default 50 MB.
 	MostBytes int64
 	// MostAge bounds the length of a segment. Default 4 h.
 	MostAge time.Duration
-	// MostShare bounds the share of a core that recording takes, with a burst of a minute's worth. Default 0.01.
+	// MostShare bounds the share of a core that recording takes, with a burst of one minute's worth. Default 0.01.
 	MostShare float64
-	// Version is that of the program.
+	// Version is the program's version.
 	Version string
 }
 
@@ -56,10 +56,10 @@ func (c Config) Validate() error {
 }
 
 const (
-	LeastBytes = 1 << 20 // that [Config].MostBytes may be
-	segments   = 12      // that the bytes are for
+	LeastBytes = 1 << 20 // the minimum of [Config].MostBytes
+	segments   = 12      // the number of segments that share the bytes
 	mostBuffer = 16 << 20
-	burst      = time.Minute // of time that may be taken beforehand, by its share
+	burst      = time.Minute // the period whose time may be spent in advance
 	largeChunk = 64 << 10
 	flushEvery = time.Second
 	retryAfter = time.Minute
@@ -68,13 +68,13 @@ const (
 // Ended is the reason of a segment that ended with its program.
 const Ended = "the program ended"
 
-// head begins a round. Values follow, each behind its kind, and the kind 0.
+// head begins a round. It is followed by kinds and values, and a kind 0.
 type head struct {
 	Now  time.Time
 	Step time.Duration
 }
 
-// Recorder writes a record. See the package's comment for who may call what.
+// Recorder writes a record. The package comment says which goroutine may call which method.
 type Recorder struct {
 	cfg   Config
 	shape string
@@ -83,11 +83,11 @@ type Recorder struct {
 	bell  bell.Bell
 
 	// Used only by the owner of the state:
-	enc   *gob.Encoder  // of the segment, into round; nil: nothing is recorded
+	enc   *gob.Encoder  // of the segment, writes to round; nil: nothing is recorded
 	round bytes.Buffer  // the current one
-	spent time.Duration // for this round, so far
+	spent time.Duration // for this round
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards all below
 	queue    []step
 	waiting  int  // bytes in queue
 	open     bool // a segment is open
@@ -105,19 +105,20 @@ type Recorder struct {
 // step is one write of Run.
 type step struct {
 	begin  *Header
-	state  any // with begin, as finish
+	state  any // with begin, like finish
 	finish func()
 	rounds []byte
 	end    bool
 	why    string
 }
 
-// New makes a recorder for values of a shape. It starts nothing: see [Recorder.Run].
+// New returns a recorder for values of a shape. It starts nothing: see [Recorder.Run].
 func New(cfg Config, shape string, log *slog.Logger) *Recorder {
 	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
-// Due reports whether the caller must begin a segment with the round at now. It ends the segment before; nothing is recorded in between.
+// Due reports whether the caller must begin a segment with the round at now. It ends the previous segment; nothing is recorded in
+// between.
 func (r *Recorder) Due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +156,7 @@ func (r *Recorder) Round(now time.Time, step time.Duration) {
 	r.encode(head{now, step})
 }
 
-// Add writes what was taken in, or decided: v is a pointer to a struct, and kind, which is not 0, says which.
+// Add writes an input or decision: v is a pointer to a struct, and kind, which is not 0, its kind.
 func (r *Recorder) Add(kind uint8, v any) {
 	if r.enc != nil {
 		r.encode(kind)
@@ -166,7 +167,7 @@ func (r *Recorder) Add(kind uint8, v any) {
 func (r *Recorder) encode(v any) {
 	began := time.Now()
 	if err := r.enc.Encode(v); err != nil {
-		panic("flight: " + err.Error()) // of a type: see Shape
+		panic("flight: " + err.Error()) // a type that Shape refuses
 	}
 	r.spent += time.Since(began)
 }
@@ -230,14 +231,14 @@ func (r *Recorder) spend(d time.Duration) {
 	}
 }
 
-// Cost is the time that recording has taken so far.
+// Cost returns the time that recording has taken so far.
 func (r *Recorder) Cost() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cost
 }
 
-// Run writes until ctx ends, then what is left, and returns nil. It logs what can't be written.
+// Run writes until ctx ends, then writes the rest, and returns nil. It logs write errors.
 func (r *Recorder) Run(ctx context.Context) error {
 	d := &disk{cfg: r.cfg}
 	defer d.close()

@@ -12,38 +12,38 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// magic begins each segment, with the version of what follows.
+// magic begins each segment and has the format's version.
 const magic = "rouse flight record 2\n"
 
-// Header says what a segment is.
+// Header describes a segment.
 type Header struct {
-	// Version and Arch are those of the program that wrote it.
+	// Version and Arch describe the program that wrote it.
 	Version string `json:"version"`
 	Arch    string `json:"arch"`
-	// Shape is [Shape] of what is in it.
+	// Shape is the [Shape] of its content.
 	Shape string `json:"shape"`
-	// Began is when it begins.
+	// Began is the time when it begins.
 	Began time.Time `json:"began"`
 	// Zone is the name of its time zone, Offset the seconds east of UTC.
 	Zone   string `json:"zone"`
 	Offset int    `json:"offset"`
 	// Run is the same for all segments of a process.
 	Run string `json:"run"`
-	// Follows says that the segment before it, of the same run, ended where it begins.
+	// Follows says that the previous segment of the same run ended where it begins.
 	Follows bool `json:"follows,omitempty"`
 }
 
-// Location is the time zone of the segment.
+// Location returns the time zone of the segment.
 func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offset) }
 
 // ending is the last chunk of a segment.
 type ending struct {
-	// Why it ended before its time; empty: it was full.
+	// Why says why it ended early; empty: it was full.
 	Why string `json:"why,omitempty"`
 }
 
-// A chunk is its length, with its kind in the upper bits, a checksum of kind, number and content, and the content. The first is the header, the last
-// the ending, both JSON; those between are one stream of zstd, flushed at the end of each.
+// A chunk is its length with its kind in the upper bits, a checksum of kind, number and content, and the content. The first is the header, the last
+// the ending, both in JSON; those between form one zstd stream, flushed at the end of each chunk.
 const (
 	kindHeader uint32 = iota + 1
 	kindData

@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Shape is a number for what is recorded of types: two programs whose shapes are the same can read each other's records. values
-// are pointers to structs. The error says what can't be recorded.
+// Shape returns a hash of the recorded parts of types: programs with the same shape can read each other's records. values are
+// pointers to structs. It fails for types that can't be recorded.
 func Shape(values ...any) (string, error) {
 	var b strings.Builder
 	for _, v := range values {
@@ -23,7 +23,7 @@ func Shape(values ...any) (string, error) {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// deepest bounds how deep values are within one another.
+// deepest bounds the nesting of values.
 const deepest = 12
 
 func describe(b *strings.Builder, t reflect.Type, depth int) error {

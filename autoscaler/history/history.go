@@ -1,17 +1,17 @@
-// Package history remembers who held what of the host and of each GPU, and what was decided, for whoever wants to know why things
-// were as they were at a time. It decides nothing, has no clock, and is no part of any decision.
+// Package history remembers which instances held what of the host and of each GPU, and what was decided, to explain past states. It
+// decides nothing, has no clock, and no decision depends on it.
 //
-// What it costs is bounded by three numbers: nothing is older than [Age], there are at most [MostChanges] changes and
-// [MostDecisions] decisions (about 4 MiB together), and what is beyond goes, the oldest first. A change is that of an instance's state
-// or place, or of what it holds by more than a thirty-second part: amounts that are measured differ a little all the time.
+// Its size is bounded: nothing is older than [Age], there are at most [MostChanges] changes and [MostDecisions] decisions (about 4 MiB
+// together), and the oldest go first. A change is a new state or place of an instance, or a change of its memory by more than 1/32:
+// measured amounts vary a little all the time.
 //
-//  1. The owner of all decisions says what an instance holds ([Recorder.Set]); if it is what was known, nothing happens.
-//  2. A change gets the next number and is kept. What is forgotten at the other end is first applied to the beginning, so that beginning
-//     and changes always add up to what is held now.
-//  3. A reader asks for what is newer than the last number that it knows ([Recorder.After]). One that knows a number that is no longer
-//     kept, or one of another process, is told everything.
+//  1. The owner of all decisions reports what an instance holds ([Recorder.Set]); an unchanged value has no effect.
+//  2. A change gets the next number and is kept. A change that is dropped is first applied to the beginning, so that beginning and
+//     changes always add up to the present.
+//  3. A reader asks for what is newer than its last number ([Recorder.After]). If that number is no longer kept, or is another
+//     process's, it gets everything.
 //
-// A [Recorder] is safe for many goroutines: readers don't wait for decisions.
+// A [Recorder] is safe for concurrent use: readers don't wait for decisions.
 package history
 
 import (
@@ -35,15 +35,15 @@ const (
 	mostReason    = 1000 // bytes of a decision's reason and error
 )
 
-// othersOf is the holder that stands for other programs on a device.
+// othersOf begins the ID of the holder that stands for other programs on a device.
 const othersOf = "others of "
 
 // Recorder keeps the history. The zero value is not usable: see [New].
 type Recorder struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards all below
 	since     time.Time
 	seq       uint64
-	forgotten uint64 // the last number that is not kept; readers that know less are told everything
+	forgotten uint64 // the last number that is not kept; readers with a lower one get everything
 	begin     map[api.InstanceID]admin.Held
 	now       map[api.InstanceID]admin.Held
 	changes   []change
@@ -61,14 +61,13 @@ type (
 	}
 )
 
-// New makes a recorder that knows of nothing. Its numbers are higher than those of one that was made before, so that a reader of that
-// one is told everything.
+// New returns an empty recorder. Its numbers are higher than those of an earlier one, so that an earlier one's readers get everything.
 func New(now time.Time) *Recorder {
 	first := uint64(max(now.UnixMicro(), 1))
 	return &Recorder{since: now, seq: first, forgotten: first, begin: map[api.InstanceID]admin.Held{}, now: map[api.InstanceID]admin.Held{}}
 }
 
-// Set says what an instance holds from h.At on. h.Devices is not kept.
+// Set records what an instance holds from h.At on. It does not keep h.Devices.
 func (r *Recorder) Set(h admin.Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +79,7 @@ func (r *Recorder) Set(h admin.Held) {
 	r.put(h)
 }
 
-// Drop says that an instance is gone.
+// Drop records that an instance is gone.
 func (r *Recorder) Drop(now time.Time, id api.InstanceID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,7 +90,7 @@ func (r *Recorder) Drop(now time.Time, id api.InstanceID) {
 	}
 }
 
-// SetDevices says which devices there are, and what other programs use of them.
+// SetDevices records the devices, and what other programs use of them.
 func (r *Recorder) SetDevices(now time.Time, devices []inventory.Device) {
 	there := map[api.InstanceID]bool{}
 	for _, d := range devices {
@@ -118,7 +117,7 @@ func (r *Recorder) others() (list []api.InstanceID) {
 	return list
 }
 
-// Decided keeps a decision.
+// Decided records a decision.
 func (r *Recorder) Decided(d api.Decision) {
 	d.Reason, d.Error = clip(d.Reason), clip(d.Error)
 	r.mu.Lock()
@@ -132,7 +131,7 @@ func (r *Recorder) Decided(d api.Decision) {
 	}
 }
 
-// After is what is newer than a number that an earlier answer had; 0 is everything.
+// After returns what is newer than the number in an earlier answer; 0: everything.
 func (r *Recorder) After(seq uint64) admin.History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,11 +167,11 @@ func (r *Recorder) put(h admin.Held) {
 	}
 }
 
-// forget notes that what has a number up to seq may no longer be there. The caller holds mu.
+// forget records that entries up to seq may be gone. The caller holds mu.
 func (r *Recorder) forget(seq uint64) { r.forgotten = max(r.forgotten, seq) }
 
-// atLeast is how many of n go: those that are too old, and a tenth of most where there are too many, so that what is left is
-// moved seldom.
+// atLeast returns how many of n entries to drop: those that are too old, and if there are too many, an extra tenth of most, so that the
+// rest is seldom moved.
 func atLeast(n, most int, tooOld func(k int) bool) int {
 	drop := 0
 	if n > most {
@@ -184,18 +183,18 @@ func atLeast(n, most int, tooOld func(k int) bool) int {
 	return max(drop, 1)
 }
 
-// newer is the index of the first of a list whose number is above seq.
+// newer returns the index of the first entry whose number is above seq.
 func newer[T any](list []T, seq uint64, of func(T) uint64) int {
 	k, _ := slices.BinarySearchFunc(list, seq+1, func(t T, seq uint64) int { return cmp.Compare(of(t), seq) })
 	return k
 }
 
-// same says whether what is held differs by nothing that matters.
+// same reports whether two states differ by nothing that matters.
 func same(a, b admin.Held) bool {
 	return a.State == b.State && a.Function == b.Function && a.Node == b.Node && near(a.Host, b.Host) && near(a.PerDevice, b.PerDevice) && slices.Equal(a.Devices, b.Devices)
 }
 
-// near says whether two amounts differ by less than a thirty-second part of the greater.
+// near reports whether two amounts differ by at most 1/32 of the greater.
 func near(a, b api.Bytes) bool { return max(a-b, b-a) <= max(a, b)/32 }
 
 func clip(text string) string {

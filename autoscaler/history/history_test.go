@@ -41,7 +41,7 @@ func (r *reader) read(h admin.History) {
 	r.decisions += len(h.Decisions)
 }
 
-// states is what somebody holds, without the time of the change.
+// states returns what a holder holds, without the times of changes.
 func states(held map[api.InstanceID]admin.Held) []string {
 	var list []string
 	for h := range maps.Values(held) {

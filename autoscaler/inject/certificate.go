@@ -28,30 +28,30 @@ import (
 
 // Keys of the Secret.
 const (
-	secretAuthority = "ca.crt" // certificates of the authority, the one that signs first
-	secretKey       = "ca.key" // its key
+	secretAuthority = "ca.crt" // certificates of the authority, the signing one first
+	secretKey       = "ca.key" // its private key
 )
 
 const (
 	authorityLife = 365 * 24 * time.Hour
 	ownLife       = 30 * 24 * time.Hour
-	// renewal is the part of a certificate's life that is left when another one takes its place.
+	// renewal is the divisor of a certificate's life: it is replaced when less than that part is left.
 	renewal = 3
 )
 
-// authority signs the certificates of the replicas.
+// authority signs the replicas' certificates.
 type authority struct {
-	bundle []byte // PEM: it, and the one before while that may be in use
+	bundle []byte // PEM: its certificate, and the previous one while that may be in use
 	cert   *x509.Certificate
 	key    *ecdsa.PrivateKey
 }
 
-// fresh says whether at least a third of a certificate's life is left.
+// fresh reports whether at least a third of a certificate's life is left.
 func fresh(c *x509.Certificate, now time.Time) bool {
 	return now.Before(c.NotAfter.Add(-c.NotAfter.Sub(c.NotBefore) / renewal))
 }
 
-// newAuthority makes one. before is the bundle that it takes the place of: its first certificate stays trusted.
+// newAuthority creates an authority. before is the previous bundle: its first certificate stays trusted.
 func newAuthority(now time.Time, before []byte) (data map[string][]byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -77,11 +77,11 @@ func newAuthority(now time.Time, before []byte) (data map[string][]byte, err err
 }
 
 func serial() *big.Int {
-	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // it never fails
+	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails
 	return n
 }
 
-// readAuthority reads what a Secret has; an error: it has none that can be used.
+// readAuthority reads the authority in a Secret; it fails if there is none that can be used.
 func readAuthority(data map[string][]byte) (*authority, error) {
 	public, _ := pem.Decode(data[secretAuthority])
 	private, _ := pem.Decode(data[secretKey])
@@ -102,7 +102,7 @@ func readAuthority(data map[string][]byte) (*authority, error) {
 	return &authority{data[secretAuthority], cert, key}, nil
 }
 
-// sign makes a certificate of ours.
+// sign creates a certificate for this replica.
 func (a *authority) sign(now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -123,12 +123,12 @@ func (a *authority) sign(now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// authorize makes sure that there is an authority, that it is trusted, and that we have a certificate of it:
+// authorize makes sure that there is an authority, that it is trusted, and that this replica has a certificate of it:
 //
-//  1. The Secret has one that is good for long enough, or gets a new one. Of two replicas that make one at once the first wins.
-//  2. The webhook's configuration trusts it, before anybody uses it.
-//  3. We sign a certificate, where ours is of another one, or old.
-//  4. Once the service answers by it the configuration gets its rules: until then the API server asks nobody.
+//  1. If the Secret has no valid authority, create one. If two replicas do so at once, the first wins.
+//  2. The webhook's configuration trusts it before it is used.
+//  3. If this replica's certificate is old or of another authority, sign one.
+//  4. Once the service answers with it, the configuration gets its rules: until then the API server does not call the webhook.
 func (s *server) authorize(ctx context.Context, now time.Time) error {
 	secrets := s.cfg.Clients.CoreV1().Secrets(control.SystemNamespace)
 	secret, err := secrets.Get(ctx, injectorName, metav1.GetOptions{})
@@ -141,7 +141,7 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 			return fmt.Errorf("make an authority: %w", err)
 		}
 		if secret, err = secrets.Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: next time there is one
+			return fmt.Errorf("write the Secret %s: %w", injectorName, err) // another replica was first: the next call finds its authority
 		}
 		s.cfg.Log.Info("made an authority for the webhook's certificates", "reason", bad)
 		if a, err = readAuthority(secret.Data); err != nil {
@@ -164,7 +164,7 @@ func (s *server) authorize(ctx context.Context, now time.Time) error {
 	return s.configure(ctx, func(w *admission.MutatingWebhook) { w.Rules = rules })
 }
 
-// rules are what the API server asks about: the webhook's own conditions say of which pods.
+// rules select what the API server asks about; the webhook's own conditions select the pods.
 var rules = []admission.RuleWithOperations{{
 	Operations: []admission.OperationType{admission.Create},
 	Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: scope(admission.NamespacedScope)},
@@ -172,7 +172,7 @@ var rules = []admission.RuleWithOperations{{
 
 func scope(s admission.ScopeType) *admission.ScopeType { return &s }
 
-// configure changes our webhooks, where that changes anything. Where somebody has removed the configuration nothing is done.
+// configure changes our webhooks, if needed. It fails if the configuration was removed.
 func (s *server) configure(ctx context.Context, change func(*admission.MutatingWebhook)) error {
 	all := s.cfg.Clients.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	c, err := all.Get(ctx, injectorName, metav1.GetOptions{})
@@ -204,7 +204,7 @@ func (s *server) configure(ctx context.Context, change func(*admission.MutatingW
 	return nil
 }
 
-// announce says at our service account which image brings the function: the admission policy of dual pods lets no other do so.
+// announce writes the image that brings the function to our service account: the admission policy of dual pods allows no other.
 func (s *server) announce(ctx context.Context) error {
 	accounts := s.cfg.Clients.CoreV1().ServiceAccounts(control.SystemNamespace)
 	a, err := accounts.Get(ctx, injectorName, metav1.GetOptions{})
@@ -224,7 +224,7 @@ func (s *server) announce(ctx context.Context) error {
 	return nil
 }
 
-// reached says whether the service leads to a replica that the bundle trusts.
+// reached checks that the service leads to a replica whose certificate the bundle trusts.
 func (s *server) reached(ctx context.Context, bundle []byte) error {
 	if s.reach != nil {
 		return s.reach(ctx, bundle)
@@ -245,7 +245,8 @@ func (s *server) reached(ctx context.Context, bundle []byte) error {
 	return resp.Body.Close()
 }
 
-// functionImage is the image of the init container: that of the one in our own pod which is there to say it.
+// functionImage returns the image of the init container: the image of the "function" init container of our own pod, which
+// exists to name it.
 func functionImage(pod *corev1.Pod) (image, error) {
 	for _, c := range pod.Spec.InitContainers {
 		if c.Name == "function" {

@@ -51,7 +51,7 @@ func webhookOf(t *testing.T, kube *fake.Clientset) admission.MutatingWebhook {
 	return c.Webhooks[0]
 }
 
-// trusted says whether the API server would believe a replica's certificate.
+// trusted reports whether the API server would trust a replica's certificate.
 func trusted(t *testing.T, kube *fake.Clientset, s *server, now time.Time) error {
 	t.Helper()
 	pool := x509.NewCertPool()

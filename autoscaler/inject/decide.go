@@ -16,30 +16,30 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// verdict is what becomes of a pod.
+// verdict is the decision about a pod.
 type verdict struct {
-	// plan is how its container is wrapped; nil: it stays as it is.
+	// plan describes how its container is wrapped; nil: it is left unchanged.
 	plan *plan
-	// missing says why it stays as it is though nobody knows that there is a function in it; empty: it needs none.
+	// missing is why it is left unchanged although it is not known to contain a function; empty: it needs none.
 	missing string
 }
 
-// plan is how a container is wrapped.
+// plan describes how a container is wrapped.
 type plan struct {
 	container int // its index
-	// flags are the function's own, and words what stands behind "--".
+	// flags are the function's own, words the command after "--".
 	flags, words []string
-	// serves says that the server listens on the container's port itself, so that the function has another one.
+	// serves says that the server itself listens on the container's port, so the function uses another one.
 	serves bool
-	// everything says that the server is asked by the kubelet's probes itself, through the function.
+	// everything says that the kubelet's probes ask the server itself, through the function.
 	everything bool
 }
 
-// program is how a kind of model server is started where nothing else is said.
+// program describes how a kind of model server is started by default.
 type program struct {
-	words [][]string        // what begins a command of it: what follows are its options
+	words [][]string        // possible command prefixes, before its options
 	model []string          // its options for the model
-	flags map[string]string // its options that the function has too, by the function's name for them; empty: the function's to choose
+	flags map[string]string // its options that the function has too, mapped to the function's names; empty: the function chooses the value
 }
 
 var programs = map[string]program{
@@ -59,7 +59,7 @@ var programs = map[string]program{
 	api.RuntimeRayServe: {words: [][]string{{"serve", "run"}}},
 }
 
-// repositories are the last parts of names under which model servers' own images are published.
+// repositories are the last parts of the names of model servers' own images.
 var repositories = map[string]string{
 	"vllm-openai": api.RuntimeVLLM, "vllm-openai-cpu": api.RuntimeVLLM, "sglang": api.RuntimeSGLang, "ollama": api.RuntimeOllama,
 	"llama.cpp": api.RuntimeLlamaCpp, "ray": api.RuntimeRayServe, "ray-llm": api.RuntimeRayServe, "ray-ml": api.RuntimeRayServe,
@@ -68,12 +68,12 @@ var repositories = map[string]string{
 // reader reads an image's configuration.
 type reader func(ctx context.Context, image string) (*v1.Config, error)
 
-// decide says what becomes of a pod of our class. An error is one that its user can mend.
+// decide decides about a pod of our class. An error is one that the user can fix.
 //
-//  1. It is wrapped already, or its image is known to be a function: it stays.
-//  2. Its container has a command: that is wrapped, whatever the image is.
-//  3. Its image is a model server's by its name, and needs no look.
-//  4. The image says what it starts.
+//  1. It is wrapped already, or its image is known to be a function: leave it.
+//  2. Its container has a command: wrap that, whatever the image is.
+//  3. Its image is a model server's by its name: no need to read it.
+//  4. The image's configuration tells what it starts.
 func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string, read reader) (verdict, error) {
 	index := servingContainer(pod)
 	if index < 0 || annotations[api.AnnotationInject] == "false" || pod.Annotations[api.AnnotationInjected] != "" || annotations[api.AnnotationEndpoint] != "" {
@@ -110,10 +110,10 @@ func decide(ctx context.Context, pod *corev1.Pod, annotations map[string]string,
 	return verdict{plan: p}, nil
 }
 
-// labelFunction is on an image whose own program is a function, by another name than rouse-function.
+// labelFunction marks an image whose own program is a function under another name than rouse-function.
 const labelFunction = "dev.rouse.function"
 
-// servingContainer finds the container that has the port that Knative sends requests to; -1: there is none.
+// servingContainer returns the index of the container with the port that Knative sends requests to; -1: there is none.
 func servingContainer(pod *corev1.Pod) int {
 	return slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return c.Name != queueProxy && portOf(&c) != 0
@@ -132,7 +132,7 @@ func portOf(c *corev1.Container) int32 {
 	return 0
 }
 
-// isFunction says whether a command line is a function's.
+// isFunction reports whether a command line starts a function.
 func isFunction(command []string) bool {
 	if len(command) == 0 {
 		return false
@@ -141,7 +141,7 @@ func isFunction(command []string) bool {
 	return name == "rouse-function" || name == "rouse" && len(command) > 1 && command[1] == "function"
 }
 
-// repository is the last part of an image's name, without tag and digest.
+// repository returns the last part of an image's name, without tag and digest.
 func repository(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	name := path.Base(image)
@@ -158,7 +158,7 @@ func value(env []corev1.EnvVar, name string) string {
 	return ""
 }
 
-// wrapping is a container that is to be wrapped.
+// wrapping is a container to be wrapped.
 type wrapping struct {
 	container   *corev1.Container
 	annotations map[string]string
@@ -166,7 +166,7 @@ type wrapping struct {
 	image       *v1.Config // nil: it was not read
 }
 
-// plan says how.
+// plan returns how to wrap the container.
 func (w *wrapping) plan() (*plan, error) {
 	line := w.line()
 	if w.kind == "" {
@@ -202,7 +202,7 @@ func (w *wrapping) plan() (*plan, error) {
 	return p, nil
 }
 
-// line is the command line that the container would start, as far as it is known.
+// line returns the command line that the container would start, as far as known.
 func (w *wrapping) line() []string {
 	c := w.container
 	switch {
@@ -216,7 +216,7 @@ func (w *wrapping) line() []string {
 	return slices.Concat(literal(w.image.Entrypoint), literal(w.image.Cmd))
 }
 
-// literal has Kubernetes leave words of an image alone: in a pod's args it replaces $(NAME), and in an image's own it does not.
+// literal escapes an image's words: Kubernetes expands $(NAME) in a pod's args, but not in an image's own.
 func literal(words []string) []string {
 	out := make([]string, len(words))
 	for i, word := range words {
@@ -225,7 +225,7 @@ func literal(words []string) []string {
 	return out
 }
 
-// kindOf is the kind of model server that a command line starts; empty: it is none that is known.
+// kindOf returns the kind of model server that a command line starts; empty: unknown.
 func kindOf(line []string) string {
 	for kind, p := range programs {
 		if _, _, begins := p.begins(line); begins {
@@ -235,7 +235,7 @@ func kindOf(line []string) string {
 	return ""
 }
 
-// begins says whether a command line is one of the program's, with the words up to its options, and these.
+// begins reports whether a command line starts the program, and splits it into command and options.
 func (p program) begins(line []string) (own, options []string, begins bool) {
 	for _, words := range p.words {
 		if len(line) >= len(words) && path.Base(line[0]) == words[0] && slices.Equal(line[1:len(words)], words[1:]) {
@@ -245,7 +245,7 @@ func (p program) begins(line []string) (own, options []string, begins bool) {
 	return nil, nil, false
 }
 
-// server wraps a model server whose options the function knows: it starts it itself, with options of its own.
+// server wraps a model server whose options the function knows: the function starts it, with options of its own.
 func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	p := &plan{}
 	own, options, begins := s.begins(line)
@@ -258,7 +258,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 			path.Base(line[0]), w.kind, strings.Join(s.words[0], " "), api.AnnotationRuntime, api.RuntimeCommand)
 	default: // the image's entrypoint is something else, or was not read: the options are the container's
 		options = w.container.Args
-		if _, rest, begins := s.begins(slices.Concat(s.words[0][:1], options)); begins && len(s.words[0]) > 1 { // "serve" is among them
+		if _, rest, begins := s.begins(slices.Concat(s.words[0][:1], options)); begins && len(s.words[0]) > 1 { // the options begin with "serve"
 			options = rest
 		}
 	}
@@ -274,7 +274,7 @@ func (w *wrapping) server(s program, line []string, model bool) (*plan, error) {
 	return p, nil
 }
 
-// told takes out of a server's options what its function is to be told instead.
+// told removes from a server's options those that its function gets instead.
 func (p program) told(kind string, options []string) (flags, rest []string, model string, err error) {
 	for i := 0; i < len(options); i++ {
 		name, given, has := strings.Cut(options[i], "=")
@@ -302,5 +302,5 @@ func (p program) told(kind string, options []string) (flags, rest []string, mode
 	return flags, rest, model, nil
 }
 
-// errNoDigest is why an image is not read.
+// errNoDigest is why an image without a digest is not read.
 var errNoDigest = errors.New("it has no digest: its registry is one that Knative does not ask either (registries-skipping-tag-resolving in the ConfigMap config-deployment)")

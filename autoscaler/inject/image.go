@@ -29,60 +29,60 @@ import (
 const (
 	// readWithin bounds reading an image's configuration: the API server waits for it.
 	readWithin = 6 * time.Second
-	// failedFor is how long a failure to read is remembered.
+	// failedFor is how long a failed read is cached.
 	failedFor = 15 * time.Second
 	// mostImages bounds the cache.
 	mostImages = 1000
-	// mostAnswer bounds each answer of a registry, mostDecoded the part of one that is decoded: an image's configuration, or the list of an index.
+	// mostAnswer bounds each answer of a registry; mostDecoded, the part of it that is decoded: an image's configuration, or the list of an index.
 	mostAnswer  = 1 << 20
 	mostDecoded = 64 << 10
-	// mostReads bounds the reads at once, mostOwn those of one namespace, and mostWaiting those that wait too.
+	// mostReads bounds concurrent reads, mostOwn those of one namespace, and mostWaiting those that wait in addition.
 	mostReads   = 16
 	mostOwn     = 2
 	mostWaiting = 16
 )
 
-// errBusy is why an image was not read that might be.
+// errBusy says that an image was not read because of too many reads.
 var errBusy = errors.New("too many images are being read: it is tried again with the next pod")
 
-// images reads what images say of themselves, from their registries, and remembers it by digest.
+// images reads images' configurations from their registries, and caches them by digest.
 type images struct {
 	kube      kubernetes.Interface
 	transport http.RoundTripper
 
 	reads  singleflight.Group
-	places chan struct{} // has mostReads places; filled by who reads
+	places chan struct{} // semaphore of mostReads; filled by readers
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards all below
 	read       map[string]known
 	namespaces map[string]*reading
 }
 
-// reading are the reads of one namespace.
+// reading counts the reads of one namespace.
 type reading struct {
-	places chan struct{} // has mostOwn places; filled by who reads, or waits for others
-	n      int           // of those that read or wait
+	places chan struct{} // semaphore of mostOwn; filled by readers and those that wait for other namespaces
+	n      int           // readers and waiters
 }
 
-// known is what was found out of one image, or why nothing was.
+// known is the result of reading one image.
 type known struct {
 	config *v1.Config
 	err    error
-	until  time.Time // zero: for good, a digest means one image
+	until  time.Time // zero: for ever, since a digest means one image
 }
 
 func newImages(kube kubernetes.Interface, transport http.RoundTripper) *images {
 	return &images{kube: kube, transport: transport, places: make(chan struct{}, mostReads), read: map[string]known{}, namespaces: map[string]*reading{}}
 }
 
-// of reads the configuration of an image, with the Secrets that the pod pulls its images by.
+// of returns a reader that uses the pod's image pull Secrets.
 func (i *images) of(pod *corev1.Pod, namespace string) reader {
 	return func(ctx context.Context, text string) (*v1.Config, error) {
 		ref, err := name.NewDigest(text)
 		if err != nil {
 			return nil, fmt.Errorf("what the image %s starts can't be read: %w", text, errNoDigest)
 		}
-		key := namespace + " " + ref.String() // what one namespace may read is not another's to know
+		key := namespace + " " + ref.String() // per namespace: another may not be allowed to read it
 		if k, found := i.cached(key); found {
 			return k.config, k.err
 		}
@@ -106,7 +106,7 @@ func (i *images) of(pod *corev1.Pod, namespace string) reader {
 	}
 }
 
-// enter waits for a place to read by; leave gives it back. The error is errBusy.
+// enter waits for permission to read; leave returns it. The error is errBusy.
 func (i *images) enter(ctx context.Context, namespace string) (leave func(), err error) {
 	i.mu.Lock()
 	own := i.namespaces[namespace]
@@ -161,12 +161,12 @@ func (i *images) keep(key string, k known) {
 		if len(i.read) < mostImages {
 			break
 		}
-		delete(i.read, old) // any: it is read again where it is wanted
+		delete(i.read, old) // any one: it is read again if needed
 	}
 	i.read[key] = k
 }
 
-// fetch reads an image's configuration; of one for several architectures, that for ours, or any for Linux.
+// fetch reads an image's configuration; of one for several architectures the one for ours, or any for Linux.
 func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, namespace string) (*v1.Config, error) {
 	keys, err := i.keychain(ctx, pod, namespace)
 	if err != nil {
@@ -221,10 +221,9 @@ func (i *images) fetch(ctx context.Context, ref name.Digest, pod *corev1.Pod, na
 	return config, nil
 }
 
-// part is a part of what a registry sends that is decoded only if it is small: decoded it may be many times as large.
+// part is a part of a registry's answer that is decoded only if small: decoding may multiply its size.
 type part json.RawMessage
 
-// UnmarshalJSON implements [json.Unmarshaler].
 func (p *part) UnmarshalJSON(text []byte) error {
 	if len(text) > mostDecoded {
 		return fmt.Errorf("a part of it has %d bytes, want at most %d", len(text), mostDecoded)
@@ -240,7 +239,7 @@ func (p part) decode(into any) error {
 	return json.Unmarshal(p, into)
 }
 
-// ofIndex is the image for our architecture, or any for Linux.
+// ofIndex returns the image for our architecture, or any for Linux.
 func ofIndex(text []byte) (digest v1.Hash, err error) {
 	var index struct {
 		Manifests part `json:"manifests"`
@@ -264,7 +263,7 @@ func ofIndex(text []byte) (digest v1.Hash, err error) {
 	return manifests[k].Digest, nil
 }
 
-// keychain has the credentials of the Secrets that the pod pulls its images by.
+// keychain returns the credentials of the pod's image pull Secrets.
 func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string) (authn.Keychain, error) {
 	var keys credentials
 	for _, s := range pod.Spec.ImagePullSecrets {
@@ -272,7 +271,7 @@ func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string
 		switch {
 		case apierrors.IsForbidden(err):
 			return nil, fmt.Errorf("the injector may not read the Secret %[2]s. Allow it: `kubectl -n %[1]s create role rouse-pull --verb=get --resource=secrets --resource-name=%[2]s` and `kubectl -n %[1]s create rolebinding rouse-pull --role=rouse-pull --serviceaccount=knative-serving:rouse-injector`", namespace, s.Name)
-		case apierrors.IsNotFound(err): // the kubelet goes on without it too
+		case apierrors.IsNotFound(err): // the kubelet continues without it, too
 		case err != nil:
 			return nil, fmt.Errorf("read the Secret %s: %w", s.Name, err)
 		default:
@@ -282,7 +281,7 @@ func (i *images) keychain(ctx context.Context, pod *corev1.Pod, namespace string
 	return keys, nil
 }
 
-// credentials are those of registries, by their hosts or the beginnings of their repositories.
+// credentials are registries' credentials, by host or by prefix of a repository's name.
 type credentials map[string]authn.AuthConfig
 
 func (c *credentials) add(s *corev1.Secret) {
@@ -291,7 +290,7 @@ func (c *credentials) add(s *corev1.Secret) {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if whole := s.Data[corev1.DockerConfigJsonKey]; whole != nil {
-		_ = json.Unmarshal(whole, &file) // what is no such file has no credentials
+		_ = json.Unmarshal(whole, &file) // an invalid file has no credentials
 	} else {
 		_ = json.Unmarshal(raw, &file.Auths)
 	}
@@ -305,7 +304,7 @@ func (c *credentials) add(s *corev1.Secret) {
 	}
 }
 
-// Resolve finds the credential for the longest beginning of a repository's name.
+// Resolve returns the credential for the longest prefix of a repository's name.
 func (c credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	for at := r.String(); at != ""; {
 		if auth, found := c[at]; found {
@@ -317,7 +316,7 @@ func (c credentials) Resolve(r authn.Resource) (authn.Authenticator, error) {
 		}
 		at = at[:k]
 	}
-	if r.RegistryStr() == name.DefaultRegistry { // which Docker writes otherwise
+	if r.RegistryStr() == name.DefaultRegistry { // Docker uses other names for it
 		for _, host := range []string{"docker.io", "registry-1.docker.io"} {
 			if auth, found := c[host]; found {
 				return authn.FromConfig(auth), nil

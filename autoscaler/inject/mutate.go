@@ -19,12 +19,11 @@ const (
 	volume    = "rouse-function"
 	folder    = "/.rouse"
 	installed = folder + "/rouse-function"
-	// firstPort is where the function listens where the server has the container's port; the next that is free, where a
-	// container of the pod names it.
+	// firstPort is the function's port if the server keeps the container's port; the next free one, if a container of the pod uses it.
 	firstPort = 8014
 )
 
-// operation is one of a JSON patch (RFC 6902).
+// operation is one operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -35,10 +34,10 @@ type operation struct {
 type patch struct{ all []operation }
 
 func (p *patch) set(value any, path string) {
-	p.all = append(p.all, operation{"add", path, value}) // of a field that is there it is a replacement
+	p.all = append(p.all, operation{"add", path, value}) // for an existing field "add" replaces
 }
 
-// push adds to a list, which may not be there.
+// push appends to a list, which may not exist.
 func (p *patch) push(empty bool, value any, path string) {
 	if empty {
 		p.set([]any{value}, path)
@@ -47,19 +46,19 @@ func (p *patch) push(empty bool, value any, path string) {
 	p.set(value, path+"/-")
 }
 
-// image is the function's.
+// image is the function's image.
 type image struct {
 	name   string
 	policy corev1.PullPolicy
 }
 
-// mutate is the change that wraps a pod's container:
+// mutate returns the patch that wraps a pod's container:
 //
-//  1. A volume, an init container that copies the program there, and the volume in the container.
+//  1. A volume, an init container that copies the program there, and the volume's mount in the container.
 //  2. The command.
-//  3. Where the server keeps the container's port, the function gets another one, and Knative's own container and the kubelet's
-//     probes are told so.
-//  4. Probes ask the function, so that a server that sleeps is not taken for one that has died.
+//  3. If the server keeps the container's port, the function gets another one, and Knative's container and the kubelet's probes are
+//     changed to it.
+//  4. Probes ask the function, so that a sleeping server does not count as dead.
 func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	var out patch
 	c := &pod.Spec.Containers[p.container]
@@ -103,19 +102,19 @@ func mutate(pod *corev1.Pod, p *plan, from image) ([]operation, error) {
 	out.set([]string{installed}, at+"/command") // 2.
 	out.set(flags, at+"/args")
 	out.mark(pod, api.AnnotationInjected, strconv.Itoa(int(port)))
-	if pod.Labels[labelProvider] != "" { // by it the policy of such pods knows that it may have our container
+	if pod.Labels[labelProvider] != "" { // the admission policy of such pods requires the label for our container
 		out.set("true", "/metadata/labels/"+strings.ReplaceAll(api.AnnotationInjected, "/", "~1"))
 	}
 	return out.all, nil
 }
 
-// probed is how Knative's container asks the server whether it is ready, where it does by HTTP.
+// probed is the HTTP readiness probe that Knative's container sends to the server.
 type probed struct {
 	path    string
 	seconds float64
 }
 
-// probeEvery has the function ask as often as the pod says; 0: it says nothing.
+// probeEvery sets the function's probe interval to the pod's; 0: the pod has none.
 func probeEvery(flags []string, seconds float64) []string {
 	if seconds > 0 {
 		flags = append(flags, fmt.Sprintf("--probe-interval=%gs", seconds))
@@ -123,11 +122,11 @@ func probeEvery(flags []string, seconds float64) []string {
 	return flags
 }
 
-// labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we don't need for more than that).
+// labelProvider is on the second of dual pods, with its revision (package autoscaler/dualpod, which we need only for this).
 const labelProvider = "rouse.dev/provider"
 
-// renewed is the change of a provider's pod that was made after one with another image of ours, before an upgrade for instance: it gets
-// today's, which is the only one that it may have.
+// renewed returns the patch for a provider's pod that was made after a pod with an older image of ours, such as before an upgrade: it
+// gets the present image, the only one that it may have.
 func renewed(pod *corev1.Pod, from image) []operation {
 	var out patch
 	if pod.Labels[labelProvider] == "" {
@@ -141,7 +140,7 @@ func renewed(pod *corev1.Pod, from image) []operation {
 	return out.all
 }
 
-// missing is the change that leaves a pod as it is and says why.
+// missing returns the patch that records why a pod is left unchanged.
 func missing(pod *corev1.Pod, why string) []operation {
 	var out patch
 	out.mark(pod, api.AnnotationNotInjected, why)
@@ -156,7 +155,7 @@ func (p *patch) mark(pod *corev1.Pod, key, text string) {
 	p.set(text, "/metadata/annotations/"+strings.ReplaceAll(key, "/", "~1"))
 }
 
-// initContainer copies the program. It runs as nobody in particular, and writes to the volume alone.
+// initContainer copies the program. It runs as an unprivileged user, and writes to the volume alone.
 func initContainer(from image) corev1.Container {
 	yes, no, user := true, false, int64(65532)
 	return corev1.Container{
@@ -179,7 +178,7 @@ func quantity(text string) *resource.Quantity {
 	return &q
 }
 
-// freePort is one that no container of the pod names.
+// freePort returns a port that no container of the pod uses.
 func freePort(pod *corev1.Pod) int32 {
 	for port := int32(firstPort); ; port++ {
 		if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
@@ -190,7 +189,7 @@ func freePort(pod *corev1.Pod) int32 {
 	}
 }
 
-// tellQueueProxy has Knative's container ask the function at its port, and returns how it asked the server.
+// tellQueueProxy points Knative's container at the function's port, and returns how it probed the server.
 func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (asked probed, err error) {
 	q := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == queueProxy })
 	if q < 0 {
@@ -213,8 +212,8 @@ func (p *patch) tellQueueProxy(pod *corev1.Pod, how *plan, server, port int32) (
 	return asked, nil
 }
 
-// readiness is the probe of Knative's container with the function's port. It is one probe, or a list whose first is that of
-// the serving container. Fields that are not known here are kept.
+// readiness returns the probe of Knative's container with the function's port. It is one probe, or a list whose first is the serving
+// container's. Unknown fields are kept.
 func readiness(text string, how *plan, server, port int32) (changed string, asked probed, err error) {
 	var one map[string]any
 	list := []map[string]any{}
@@ -261,7 +260,7 @@ func samePort(port any, want int32) bool {
 	return is && int32(n) == want
 }
 
-// probe has a probe of the kubelet's ask the function. One of another port asks the server, as before.
+// probe points a kubelet's probe at the function. A probe of another port is left unchanged.
 func (p *patch) probe(probe *corev1.Probe, how *plan, server, port int32, at string) {
 	switch {
 	case probe == nil:

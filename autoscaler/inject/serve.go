@@ -30,24 +30,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Names of what manifests/components/any-image has.
+// Names of objects in manifests/components/any-image.
 const (
 	injectorName = "rouse-injector"
 	webhookName  = "functions.rouse.dev"
-	// providersName is the webhook for pods of functions that the autoscaler makes.
+	// providersName is the webhook for pods of functions that the autoscaler creates.
 	providersName = "providers.rouse.dev"
 	// annotationImage is on the injector's account: the image that brings the function.
 	annotationImage = "rouse.dev/function-image"
 	serviceHost     = injectorName + "." + control.SystemNamespace + ".svc"
 )
 
-// Config is what a replica has to know.
+// Config configures a replica.
 type Config struct {
 	// Pod is the process's own pod, whose init container "function" names the image that is brought into others.
 	Pod string
-	// FunctionImage is that image where the pod does not say it; empty: the pod does.
+	// FunctionImage overrides that image; empty: the pod's.
 	FunctionImage string
-	// Listen is where the API server asks, and MetricsListen where /metrics, /healthz and /readyz are.
+	// Listen is the address for the API server, MetricsListen that for /metrics, /healthz and /readyz.
 	Listen, MetricsListen string
 	Clients               kubernetes.Interface
 	Serving               servingclient.Interface
@@ -59,22 +59,22 @@ type server struct {
 	cfg    Config
 	image  image
 	images *images
-	own    atomic.Pointer[tls.Certificate] // nil: there is none yet
+	own    atomic.Pointer[tls.Certificate] // nil: none yet
 	ready  atomic.Bool
 	asked  *prometheus.CounterVec
-	reach  func(ctx context.Context, bundle []byte) error // in the place of a request to the service; nil: that
+	reach  func(ctx context.Context, bundle []byte) error // replaces the request to the service, for tests; nil: make it
 }
 
-// patience is how long the PodAutoscaler of a revision is waited for; the API server waits ten seconds.
+// patience is how long to wait for a revision's PodAutoscaler; the API server waits ten seconds.
 const patience = 5 * time.Second
 
-// times between two looks at certificates.
+// Intervals of checking certificates.
 const (
-	lookSoon  = 2 * time.Second // while there is something amiss
+	lookSoon  = 2 * time.Second // while something is wrong
 	lookAgain = time.Minute
 )
 
-// DescribeMetrics registers the metrics of the injector with r, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers the injector's metrics with r without values, to list them.
 func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newAsked()) }
 
 func newAsked() *prometheus.CounterVec {
@@ -87,7 +87,7 @@ func newServer(cfg Config, from image, registry prometheus.Registerer) *server {
 	}
 	s := &server{cfg: cfg, image: from, images: newImages(cfg.Clients, &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: 30 * time.Second, MaxResponseHeaderBytes: 64 << 10, TLSHandshakeTimeout: readWithin}),
 		asked: newAsked()}
-	s.asked.WithLabelValues("refused") // it is there from the beginning, so that the first one is an increase
+	s.asked.WithLabelValues("refused") // present from the beginning, so that the first one is an increase
 	registry.MustRegister(s.asked)
 	return s
 }
@@ -134,7 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// keep sees to the certificate until ctx ends.
+// keep maintains the certificate until ctx ends.
 func (s *server) keep(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -179,7 +179,7 @@ func (s *server) health(registry *prometheus.Registry) http.Handler {
 	return mux
 }
 
-// mostReview bounds what the API server sends: a pod has at most 1.5 MiB.
+// mostReview bounds the API server's request: a pod has at most 1.5 MiB.
 const mostReview = 4 << 20
 
 func (s *server) handler() http.Handler {
@@ -216,7 +216,7 @@ func (s *server) review(ctx context.Context, r *admissionv1.AdmissionRequest) *a
 	return s.allow(result, change)
 }
 
-// change is what is changed of a pod.
+// change returns the patch for a pod.
 func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) (change []operation, result string, err error) {
 	revision := cmp.Or(pod.Labels[serving.RevisionLabelKey], pod.Labels[labelProvider])
 	if revision == "" {
@@ -224,7 +224,7 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	}
 	r, err := s.cfg.Serving.ServingV1().Revisions(namespace).Get(ctx, revision, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, "other", nil // it goes with its revision
+		return nil, "other", nil // the pod will be deleted with its revision
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read the revision %s/%s: %w", namespace, revision, err)
@@ -249,7 +249,8 @@ func (s *server) change(ctx context.Context, pod *corev1.Pod, namespace string) 
 	return change, "injected", err
 }
 
-// isFunction says whether a revision is of our class. Where it names none its PodAutoscaler is waited for, which Knative makes behind the Deployment.
+// isFunction reports whether a revision is of our class. If it names no class, it waits for its PodAutoscaler, which Knative creates after the
+// Deployment.
 func (s *server) isFunction(ctx context.Context, r *servingv1.Revision) (ours bool, err error) {
 	if r.Annotations[api.AnnotationClass] != "" {
 		return api.IsFunction(r.Annotations, nil), nil

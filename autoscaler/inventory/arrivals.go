@@ -6,18 +6,17 @@ import (
 )
 
 const (
-	// gapBuckets are a quarter of an octave wide, from a second to twelve days; what is
-	// shorter or longer is in the first or the last.
+	// gapBuckets is the number of buckets. Each is a quarter of an octave wide, from a second to twelve days; shorter
+	// and longer gaps are in the first and last.
 	gapBuckets = 80
-	// gapHalfLife is after how long a gap counts half.
+	// gapHalfLife is the age at which a gap counts half.
 	gapHalfLife = 24 * time.Hour
-	// gapsKnown is how many gaps have to speak for a forecast.
+	// gapsKnown is the weight of gaps that a forecast needs.
 	gapsKnown = 1.5
 )
 
-// Arrivals is what was learned of the times between a function's requests: the
-// gaps from the end of one busy time to the request that begins the next, as a
-// histogram in which older ones count less. Its zero value has learned nothing.
+// Arrivals is what was learned of the times between a function's requests: the gaps from the end of one busy time to
+// the next request, as a histogram in which older ones count less. Its zero value has learned nothing.
 type Arrivals struct {
 	// Count and Seconds are the number of gaps in each bucket, and their sum.
 	Count, Seconds [gapBuckets]float32
@@ -25,7 +24,7 @@ type Arrivals struct {
 	At time.Time
 }
 
-// Arrived learns that a request came at now after a gap without any.
+// Arrived learns that a request came at now after a gap.
 func (e Experience) Arrived(gap time.Duration, now time.Time) Experience {
 	a := &e.Arrivals
 	if gap <= 0 {
@@ -45,8 +44,8 @@ func (e Experience) Arrived(gap time.Duration, now time.Time) Experience {
 	return e
 }
 
-// Forecast is the expected time until the next request of a function that had none
-// for idle. known is false where too few gaps were as long as this one is already.
+// Forecast returns the expected time until the next request of a function that had none for idle. known is false if too
+// few gaps were at least that long.
 func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool) {
 	t := max(0, idle.Seconds())
 	var weight, sum float64
@@ -56,7 +55,7 @@ func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool
 			continue
 		}
 		left := float64(a.Seconds[k])/n - t
-		if left <= 0 { // most of the bucket is over: the rest of it is left
+		if left <= 0 { // the mean of the bucket has passed: only its rest is left
 			low, high := gapBounds(k)
 			n *= max(0, high-t) / (high - low)
 			left = max(0, high-t) / 2
@@ -69,11 +68,11 @@ func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool
 	return time.Duration(sum / weight * float64(time.Second)), true
 }
 
-// Slope bounds how [Arrivals.Forecast] goes on: for as long as it lasts, the forecast changes by no more
-// than slope seconds in a second, and stays known if it is.
+// Slope bounds the change of [Arrivals.Forecast]: as long as lasts, the forecast changes by at most slope seconds in a
+// second, and stays known if it is.
 func (a *Arrivals) Slope(idle time.Duration) (slope float64, lasts time.Duration) {
 	t := max(0, idle.Seconds())
-	var weight, sum, rest, steep float64 // rest is the weight of what is not over at all
+	var weight, sum, rest, steep float64 // rest is the weight of buckets that are not over at all
 	left := math.Exp2(gapBuckets)
 	for k := gapBucket(t); k < gapBuckets; k++ {
 		n := float64(a.Count[k])
@@ -81,12 +80,12 @@ func (a *Arrivals) Slope(idle time.Duration) (slope float64, lasts time.Duration
 			continue
 		}
 		_, high := gapBounds(k)
-		if high > t { // it goes then
+		if high > t { // the bucket ends then
 			left = min(left, high-t)
 		}
 		until := float64(a.Seconds[k])/n - t
 		if until > 0 {
-			left = min(left, until) // what is left of the bucket is counted in another way then
+			left = min(left, until) // the rest of the bucket is counted differently then
 			weight, sum, rest = weight+n, sum+n*until, rest+n
 			continue
 		}
@@ -97,7 +96,7 @@ func (a *Arrivals) Slope(idle time.Duration) (slope float64, lasts time.Duration
 	}
 	slope = 1
 	if steep > 0 && weight > 0 {
-		// The weight falls by steep in a second; the forecast rises with what is lost of it.
+		// The weight falls by steep in a second; the forecast rises as that weight is lost.
 		if rest < gapsKnown {
 			left = min(left, (weight-gapsKnown)/steep)
 		}
@@ -105,14 +104,14 @@ func (a *Arrivals) Slope(idle time.Duration) (slope float64, lasts time.Duration
 		left = min(left, 0.5/rate) // it has risen by less than e^0.5 until then
 		slope += 1.65 * sum / weight * rate
 	}
-	return slope, time.Duration(max(0, left-1e-6) * float64(time.Second)) // less what is lost in computing it
+	return slope, time.Duration(max(0, left-1e-6) * float64(time.Second)) // less rounding errors
 }
 
-// gapsTold is how many gaps have to speak for a chance.
+// gapsTold is the weight of gaps that a chance needs.
 const gapsTold = 4
 
-// Chance is how likely the next request comes before limit, of a function that had none for
-// idle. known is false where too few gaps were as long as idle.
+// Chance returns the probability that the next request comes before limit, for a function that had none for idle. known
+// is false if too few gaps were at least as long as idle.
 func (a *Arrivals) Chance(idle, limit time.Duration) (chance float64, known bool) {
 	t, u := max(0, idle.Seconds()), limit.Seconds()
 	var weight, within float64
@@ -132,7 +131,7 @@ func (a *Arrivals) Chance(idle, limit time.Duration) (chance float64, known bool
 	return within / weight, true
 }
 
-// Gap is the mean gap; known is false where there were too few.
+// Gap returns the mean gap; known is false if there were too few.
 func (a *Arrivals) Gap() (mean time.Duration, known bool) { return a.Forecast(0) }
 
 func gapBucket(seconds float64) int {
@@ -142,7 +141,7 @@ func gapBucket(seconds float64) int {
 	return min(int(4*math.Log2(seconds)), gapBuckets-1)
 }
 
-// gapBounds are the bounds of a bucket in seconds.
+// gapBounds returns the bounds of a bucket in seconds.
 func gapBounds(k int) (low, high float64) {
 	if k > 0 {
 		low = math.Exp2(float64(k) / 4)

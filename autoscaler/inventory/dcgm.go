@@ -22,23 +22,23 @@ import (
 const (
 	dcgmUsed     = "DCGM_FI_DEV_FB_USED"
 	dcgmFree     = "DCGM_FI_DEV_FB_FREE"
-	dcgmTotal    = "DCGM_FI_DEV_FB_TOTAL" // where it is among the exporter's counters
+	dcgmTotal    = "DCGM_FI_DEV_FB_TOTAL" // if enabled among the exporter's counters
 	dcgmUUID     = "UUID"
 	dcgmName     = "modelName"
-	dcgmInstance = "GPU_I_ID" // of a part of a GPU (MIG), which has the UUID of the whole
+	dcgmInstance = "GPU_I_ID" // on a part of a GPU (MIG), which has the UUID of the whole
 )
 
-// DCGM reads what GPUs use from DCGM exporters, one on each node.
+// DCGM reads the memory use of GPUs from DCGM exporters, one on each node.
 type DCGM struct {
-	// URLs are the exporters', such as http://dcgm-exporter:9400/metrics.
+	// URLs are the exporters' addresses, such as http://dcgm-exporter:9400/metrics.
 	URLs []string
 	// Transport reaches them; nil: [http.DefaultTransport].
 	Transport http.RoundTripper
-	// Timeout bounds each question. Default 5 s.
+	// Timeout bounds each request. Default 5 s.
 	Timeout time.Duration
 }
 
-// Validate reports what is wrong with d, nil if nothing is.
+// Validate reports what is wrong with d; nil if nothing is.
 func (d DCGM) Validate() error {
 	for _, raw := range d.URLs {
 		if u, err := url.Parse(raw); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -48,11 +48,11 @@ func (d DCGM) Validate() error {
 	return nil
 }
 
-// mostMetrics bounds what an exporter may answer.
+// mostMetrics bounds an exporter's answer.
 const mostMetrics = 16 << 20
 
-// Poll asks all exporters: a name that has several addresses, as that of a headless
-// Service has, at each of them. What some of them said comes with the errors of the others.
+// Poll polls all exporters: a name with several addresses, such as a headless Service's, at each of them. It returns
+// the answers even if others failed, together with their errors.
 func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	timeout := d.Timeout
 	if timeout == 0 {
@@ -65,7 +65,7 @@ func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	}
 	var mu sync.Mutex // guards seen and err
 	var asked sync.WaitGroup
-	places := make(chan struct{}, atOnce) // one for each question under way
+	places := make(chan struct{}, atOnce) // one for each request under way
 	for _, x := range all {
 		places <- struct{}{}
 		asked.Go(func() {
@@ -83,13 +83,13 @@ func (d DCGM) Poll(ctx context.Context) (seen []Usage, err error) {
 	return seen, err
 }
 
-// atOnce bounds the questions under way.
+// atOnce bounds the concurrent requests.
 const atOnce = 32
 
-// exporter is one that is asked: at url, where it is called host.
+// exporter is one exporter: its URL, and the host name to send.
 type exporter struct{ url, host string }
 
-// exporters are those behind a URL.
+// exporters returns the exporters behind a URL.
 func exporters(ctx context.Context, raw string, timeout time.Duration) []exporter {
 	one := []exporter{{url: raw}}
 	u, err := url.Parse(raw)
@@ -100,7 +100,7 @@ func exporters(ctx context.Context, raw string, timeout time.Duration) []exporte
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupHost(ctx, u.Hostname())
 	if err != nil || len(addresses) < 2 {
-		return one // who asks finds out what is wrong
+		return one // the request will report the error
 	}
 	host, port := u.Host, cmp.Or(u.Port(), "80")
 	var all []exporter
@@ -135,7 +135,7 @@ func (x exporter) ask(ctx context.Context, client *http.Client) ([]Usage, error)
 	return dcgmUsage(found), nil
 }
 
-// dcgmUsage makes one Usage of each GPU.
+// dcgmUsage converts the metrics to one Usage for each GPU.
 func dcgmUsage(found promtext.Families) []Usage {
 	free, total := byUUID(found[dcgmFree]), byUUID(found[dcgmTotal])
 	var seen []Usage
@@ -167,7 +167,7 @@ func byUUID(f *dto.MetricFamily) map[string]api.Bytes {
 	return out
 }
 
-// mibOf is a metric's value, which counts MiB.
+// mibOf returns a metric's value, which is in MiB.
 func mibOf(m *dto.Metric) (api.Bytes, bool) {
 	v := m.GetUntyped().GetValue()
 	if m.Gauge != nil {

@@ -12,40 +12,38 @@ import (
 // Device is memory that instances share: the host's or one GPU's.
 type Device struct {
 	ID api.DeviceID
-	// Node is the machine that it is of; empty where there is only one. The host memory of a
-	// node of a cluster has the ID "NODE/host".
+	// Node is its machine; empty if there is only one. The host memory of a node of a cluster has the ID "NODE/host".
 	Node string
-	// Name is for people: "host memory", "NVIDIA L4".
+	// Name is for display: "host memory", "NVIDIA L4".
 	Name string
-	// Cost is its price for an hour, in any unit that is the same for all; 0 is 1.
+	// Cost is its price per hour, in any unit that is the same for all; 0 means 1.
 	Cost float64
-	// Others is what processes use that are not instances; it is never given away.
+	// Others is the memory that other processes use; it is never allocated.
 	Others api.Bytes
-	// Capacity is what instances may use of it, all together.
+	// Capacity is the memory that instances may use, all together.
 	Capacity api.Bytes
-	// Total is all that the device has.
+	// Total is the device's whole memory.
 	Total api.Bytes
-	// Was is what the device, or the one in whose place it is, was called in the list before; empty if it was called the same.
+	// Was is the previous ID of the device, or of the one that it replaces; empty if the ID is the same.
 	Was api.DeviceID
 }
 
 // Config says what to look for. The zero value finds everything.
 type Config struct {
-	// Memory is the host memory that instances may use. 0 takes Share of what the machine has.
+	// Memory is the host memory that instances may use. 0: Share of the machine's.
 	Memory api.Bytes
-	// Share is the part of the host's memory that is used where Memory is 0. Default 0.8.
+	// Share is the part of the host's memory to use if Memory is 0. Default 0.8.
 	Share float64
-	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi"; where it is not installed there are no GPUs.
+	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi"; if it is not installed there are no GPUs.
 	NvidiaSMI string
-	// NoGPU leaves GPUs alone.
+	// NoGPU ignores GPUs.
 	NoGPU bool
 	// Timeout bounds the search. Default 5 s.
 	Timeout time.Duration
 }
 
-// Discover lists the devices of this machine, the host first. It runs a
-// program and reads files: call it once, at start. Where the GPUs can't be read
-// it returns the host together with the error, and the caller may go on without them.
+// Discover lists the devices of this machine, the host first. It runs a program and reads files: call it once, at start. If
+// the GPUs can't be read it returns the host together with the error, and the caller may continue without them.
 func Discover(ctx context.Context, c Config) ([]Device, error) {
 	if c.Share == 0 {
 		c.Share = 0.8
@@ -78,13 +76,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// HostTotal is the memory of this machine, or of the container where that has less.
+// HostTotal returns the memory of this machine, or of the container if that has less.
 func HostTotal() (api.Bytes, error) {
 	m, err := hostMemory()
 	return m.total, err
 }
 
-// host sizes the host's memory.
+// host returns the host memory as a device.
 func (c Config) host() (Device, error) {
 	d := Device{ID: api.HostMemory, Name: "host memory"}
 	m, err := hostMemory()
@@ -104,5 +102,5 @@ func (c Config) host() (Device, error) {
 	return d, nil
 }
 
-// memory is what the machine says of its host memory.
+// memory is the machine's host memory.
 type memory struct{ total, available api.Bytes }

@@ -8,38 +8,37 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// Stopped is the level below every sleep: there is no process. It stands
-// beside [api.Level1] and [api.Level2] wherever a way back is measured.
+// Stopped is the level below every sleep: there is no process. It is used with [api.Level1] and [api.Level2] wherever returns are
+// measured.
 const Stopped api.Level = 3
 
 // gain is the weight of a new measurement in an exponential average.
 const gain = 0.3
 
-// Durations assumed while nothing has been measured. They only order choices.
+// Durations assumed before the first measurement. They only order choices.
 const (
 	assumedLoad  = 3 * time.Second
 	assumedSleep = 500 * time.Millisecond
 )
 
-// Experience is what was learned of one function's instances. Its zero value
-// has learned nothing. It is a value: its methods return what changed.
+// Experience is what was learned of one function's instances. Its zero value has learned nothing. It is a value: its methods return the
+// changed one.
 type Experience struct {
-	// Load is the time from the start of a process to awake; 0 while unknown.
+	// Load is the time from the start of a process to awake; 0 if unknown.
 	Load time.Duration
-	// Wake is the time from asleep to awake by level; 0 while unknown. Index 0 is unused.
+	// Wake is the time from asleep to awake by level; 0 if unknown. Index 0 is unused.
 	Wake [Stopped]time.Duration
-	// Sleep is the time from awake to asleep, draining not counted; 0 while unknown.
+	// Sleep is the time from awake to asleep, without draining; 0 if unknown.
 	Sleep time.Duration
-	// FirstSleep is that of a process that has not slept before; 0 while unknown. For as long as no other was measured, Sleep is it too.
+	// FirstSleep is the same for a process's first sleep; 0 if unknown. As long as no other was measured, Sleep has the same value.
 	FirstSleep time.Duration
-	// Rests are the times from awake to asleep by level, without the first sleep at level 1 of a process; 0 while unknown.
+	// Rests are the times from awake to asleep by level, without a process's first sleep at level 1; 0 if unknown.
 	Rests [Stopped]time.Duration
-	// Awake is what an awake instance was measured to use.
+	// Awake is the measured memory of an awake instance.
 	Awake api.Memory
-	// Asleep is what stays in use by level. Index 0 is unused.
+	// Asleep is the memory that stays in use by level. Index 0 is unused.
 	Asleep [Stopped]api.Memory
-	// PromptRate and TokenRate are the tokens that one instance reads and generates in a
-	// second where it has enough to do; 0 while unknown.
+	// PromptRate and TokenRate are the tokens that one instance reads and generates per second under load; 0 if unknown.
 	PromptRate float64
 	TokenRate  float64
 	// Arrivals is when requests come.
@@ -50,12 +49,12 @@ type Experience struct {
 	Sleeps int
 	// Again is how many of Sleeps were not the first of their process.
 	Again int
-	// Nodes are those where an instance was awake, so that the model's files are there; the
-	// last one last. Empty where there is only one.
+	// Nodes are those where an instance was awake, so that the model's files are there, the last one last. Empty if there is only one
+	// machine.
 	Nodes []string
 }
 
-// Learned is the experience as people's tools read it.
+// Learned returns the experience in the form of the admin API.
 func (e Experience) Learned() admin.Learned {
 	return admin.Learned{Load: e.Load, Wake: e.Wake, Sleep: e.Sleep, FirstSleep: e.FirstSleep, Again: e.Again, Awake: e.Awake, Asleep: e.Asleep, PromptRate: e.PromptRate,
 		TokenRate: e.TokenRate, Starts: e.Starts, Wakes: e.Wakes, Sleeps: e.Sleeps, Nodes: e.Nodes}
@@ -68,10 +67,10 @@ func (e Experience) Started(s api.InstanceStatus) Experience {
 	return e.ranAt(s.Node)
 }
 
-// mostNodes bounds how many nodes are remembered.
+// mostNodes bounds Nodes.
 const mostNodes = 64
 
-// ranAt notes that the model's files are on node.
+// ranAt records that the model's files are on node.
 func (e Experience) ranAt(node string) Experience {
 	if node == "" || slices.Contains(e.Nodes, node) {
 		return e
@@ -89,7 +88,7 @@ func (e Experience) Woken(s api.InstanceStatus, from api.Level) Experience {
 	return e
 }
 
-// Slept learns from an instance that fell asleep, whether or not it was its process' first time.
+// Slept learns from an instance that fell asleep; first says that it was its process's first sleep.
 func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	e.Sleeps++
 	if !first && s.Level >= api.Level1 && s.Level < Stopped {
@@ -113,15 +112,15 @@ func (e Experience) Slept(s api.InstanceStatus, first bool) Experience {
 	return e
 }
 
-// FirstRest is [Experience.Rest] of an instance whose process has not slept before.
+// FirstRest is [Experience.Rest] for a process that has not slept before.
 func (e Experience) FirstRest() time.Duration { return max(e.FirstSleep, e.Rest()) }
 
-// SlowFirst is how much longer the first sleep of a process takes than others; known is false while one of them was not measured.
+// SlowFirst returns how much longer a process's first sleep takes than others; known is false if one of them was not measured.
 func (e Experience) SlowFirst() (longer time.Duration, known bool) {
 	return e.FirstSleep - e.Sleep, e.FirstSleep > 0 && e.Again > 0
 }
 
-// Measured learns from the memory that an instance reports in its state.
+// Measured learns from an instance's reported memory.
 func (e Experience) Measured(s api.InstanceStatus) Experience {
 	switch {
 	case s.State == api.Awake:
@@ -132,18 +131,17 @@ func (e Experience) Measured(s api.InstanceStatus) Experience {
 	return e
 }
 
-// Loaded learns from what an awake instance says of its work.
+// Loaded learns from an awake instance's load.
 func (e Experience) Loaded(l api.Load) Experience {
 	e.PromptRate = pace(e.PromptRate, l.PromptTokensPerSecond, l.Waiting > 0)
 	e.TokenRate = pace(e.TokenRate, l.TokensPerSecond, l.Waiting > 0)
 	return e
 }
 
-// pace rises at once. It falls, by average, only where the instance was full: one
-// that has little to do is not slow.
+// pace follows a rise at once. It falls, by average, only if the instance was full: one with little to do is not slow.
 func pace(old, v float64, full bool) float64 {
 	switch {
-	case !(v > 0) || v > 1e9: // no number either
+	case !(v > 0) || v > 1e9: // excludes NaN
 		return old
 	case v >= old:
 		return v
@@ -153,8 +151,7 @@ func pace(old, v float64, full bool) float64 {
 	return old
 }
 
-// inUse follows a rise at once and a fall slowly: memory promised too small
-// costs a crash, memory promised too large costs a turn.
+// inUse follows a rise at once and a fall slowly: an estimate that is too small causes a crash, one that is too large only costs a turn.
 func (e Experience) inUse(m api.Memory) Experience {
 	e.Awake.Host = creep(e.Awake.Host, m.Host)
 	e.Awake.PerDevice = creep(e.Awake.PerDevice, m.PerDevice)
@@ -162,10 +159,9 @@ func (e Experience) inUse(m api.Memory) Experience {
 	return e
 }
 
-// Need is what one awake instance of f takes: what f declares, or what was
-// measured where that is more, of devices only where f does not declare it; where both are nothing, assumed. What f did not
-// declare is cut to the capacity of the host, so that it never makes a function
-// impossible. certain says whether anything but assumption stands behind it.
+// Need returns the memory of one awake instance of f: the declared amount, or the measured one if that is more or, for devices, none is
+// declared; assumed, if there is neither. Undeclared memory is cut to the host's capacity, so that it never makes a function impossible.
+// certain is false if the amount is only assumed.
 func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memory, certain bool) {
 	need = f.Memory
 	need.Host = max(need.Host, min(e.Awake.Host, host))
@@ -178,9 +174,8 @@ func (e Experience) Need(f api.Function, assumed, host api.Bytes) (need api.Memo
 	return need, certain
 }
 
-// Residue is what an instance is expected to use after going to level: what
-// was measured, else nothing. Hoping for too much is safe: the report of the
-// instance says what it really holds before anybody else is given the memory.
+// Residue returns the expected memory after going to level: the measured one, else none. A low estimate is safe: the instance's report
+// tells the real amount before the memory is allocated again.
 func (e Experience) Residue(level api.Level) api.Memory {
 	if level >= api.Level1 && level < Stopped {
 		return e.Asleep[level]
@@ -188,8 +183,7 @@ func (e Experience) Residue(level api.Level) api.Memory {
 	return api.Memory{}
 }
 
-// Return is how long an instance is expected to take from level to awake.
-// Unknown ones are guessed from those that are known; deeper is never quicker.
+// Return returns the expected time from level to awake. Unknown times are guessed from known ones; a deeper level is never faster.
 func (e Experience) Return(level api.Level) time.Duration {
 	load := e.Load
 	if load == 0 {
@@ -208,7 +202,7 @@ func (e Experience) Return(level api.Level) time.Duration {
 	return max(load*7/10, e.Wake[api.Level1])
 }
 
-// Rest is how long an instance is expected to take from awake to asleep.
+// Rest returns the expected time from awake to asleep.
 func (e Experience) Rest() time.Duration {
 	switch {
 	case e.Sleep > 0:

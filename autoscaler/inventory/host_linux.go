@@ -10,8 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// hostMemory reads /proc/meminfo and narrows it to the memory limits of the
-// control groups that this process lives in.
+// hostMemory reads /proc/meminfo and applies the memory limits of this process's control groups.
 func hostMemory() (memory, error) {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -28,7 +27,7 @@ func hostMemory() (memory, error) {
 	return m, nil
 }
 
-// within narrows m to a limit of which usage is taken; a limit of 0 is none.
+// within applies a limit, of which usage is taken, to m; a limit of 0 means none.
 func (m memory) within(limit, usage api.Bytes) memory {
 	if limit <= 0 || limit > m.total {
 		return m
@@ -59,12 +58,11 @@ func parseMeminfo(s string) (memory, error) {
 	return m, nil
 }
 
-// cgroup is the two files of one control group's memory.
+// cgroup has the two memory files of one control group.
 type cgroup struct{ limit, usage string }
 
-// cgroupFiles lists the control groups from the process's own up to root, for
-// version 2 ("0::/path") and version 1 ("n:memory:/path"). In a container the
-// path may be the host's and absent here; the root stands for it then.
+// cgroupFiles lists the control groups from the process's own up to root, for version 2 ("0::/path") and version 1
+// ("n:memory:/path"). In a container the path may be the host's and not exist here; the root replaces it then.
 func cgroupFiles(root, own string) []cgroup {
 	var files []cgroup
 	for line := range strings.Lines(own) {
@@ -93,7 +91,7 @@ func cgroupFiles(root, own string) []cgroup {
 	return files
 }
 
-// readBytes reads a number from a file; 0 if it isn't there or isn't one ("max").
+// readBytes reads a number from a file; 0 if there is none ("max").
 func readBytes(path string) api.Bytes {
 	raw, err := os.ReadFile(path)
 	if err != nil {

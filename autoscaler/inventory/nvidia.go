@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// gpuReserve is left alone on each GPU: contexts and fragmentation take it.
+// gpuReserve is never allocated on a GPU: contexts and fragmentation take it.
 const gpuReserve = 256 * api.MiB
 
 // gpus runs nvidia-smi. A machine without it has no GPUs.
@@ -25,7 +25,7 @@ func (c Config) gpus(ctx context.Context) ([]Device, error) {
 	return parseGPUs(out)
 }
 
-// parseGPUs makes devices of what nvidia-smi prints.
+// parseGPUs converts nvidia-smi's output to devices.
 func parseGPUs(out string) ([]Device, error) {
 	us, err := parseUsage(out)
 	if err != nil {
@@ -38,7 +38,7 @@ func parseGPUs(out string) ([]Device, error) {
 	return gpus, nil
 }
 
-// mebibytes reads a count of MiB. Devices that share the host's memory say "[N/A]".
+// mebibytes parses a number of MiB. Devices that share the host's memory print "[N/A]".
 func mebibytes(s string) (api.Bytes, error) {
 	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 	if err != nil || n < 0 || n > 1<<40 {

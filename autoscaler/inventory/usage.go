@@ -11,31 +11,28 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Usage is what was measured of one GPU, whoever uses it.
+// Usage is the measured use of one GPU, by all programs.
 type Usage struct {
 	ID   api.DeviceID
 	Name string
-	// Total is what the GPU has; 0 where it was not said.
+	// Total is the GPU's memory; 0 if unknown.
 	Total api.Bytes
 	Used  api.Bytes
 }
 
-// NewDevice is the GPU of u while no instance of ours runs on it: what others use now
-// is not ours to give.
+// NewDevice returns the GPU of u while no instance runs on it: the memory that others use now is excluded.
 func (u Usage) NewDevice() Device {
 	return Device{ID: u.ID, Name: u.Name, Total: u.Total, Capacity: max(0, u.Total-u.Used-gpuReserve)}
 }
 
-// Unaccounted is what of d is used beside what its capacity leaves out, and beside
-// what instances hold of it.
+// Unaccounted returns the part of used that is neither excluded from d's capacity nor held by instances.
 func (d Device) Unaccounted(used, held api.Bytes) api.Bytes {
 	outside := max(0, d.Total-d.Capacity-gpuReserve) // others' from the beginning
 	return min(max(0, used-outside-held), d.Capacity)
 }
 
-// Poll asks nvidia-smi which GPUs there are now and what of each is used. A GPU
-// that has fallen off its bus is not among them. [errors.ErrUnsupported]: there is no
-// nvidia-smi here.
+// Poll asks nvidia-smi for the GPUs that exist now and their use. A GPU that has fallen off its bus is missing.
+// [errors.ErrUnsupported]: there is no nvidia-smi here.
 func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	c = c.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no answer within %s", c.Timeout))
@@ -48,7 +45,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 		return nil, err
 	}
 	var seen []Usage
-	for line := range strings.Lines(out) { // each alone: one of a lost GPU is no reason to know nothing of the others
+	for line := range strings.Lines(out) { // each separately: a lost GPU's line must not hide the others
 		us, err := parseUsage(line)
 		if err == nil {
 			seen = append(seen, us...)
@@ -57,7 +54,7 @@ func (c Config) Poll(ctx context.Context) ([]Usage, error) {
 	return seen, nil
 }
 
-// query runs nvidia-smi; what it printed comes with an error too.
+// query runs nvidia-smi; with an error it also returns the output.
 func (c Config) query(ctx context.Context) (string, error) {
 	path, err := exec.LookPath(c.NvidiaSMI)
 	if errors.Is(err, exec.ErrNotFound) {
@@ -67,7 +64,7 @@ func (c Config) query(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("list GPUs: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, path, "--query-gpu=uuid,name,memory.total,memory.used", "--format=csv,noheader,nounits")
-	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open does not keep us
+	cmd.WaitDelay = c.Timeout / 10 // a child that keeps the pipe open must not block us
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("list GPUs: %s: %w", c.NvidiaSMI, context.Cause(ctx))
@@ -82,7 +79,7 @@ func (c Config) query(ctx context.Context) (string, error) {
 	return string(out), nil
 }
 
-// parseUsage reads lines of "uuid, name, total MiB, used MiB".
+// parseUsage parses lines of "uuid, name, total MiB, used MiB".
 func parseUsage(out string) ([]Usage, error) {
 	r := csv.NewReader(strings.NewReader(out))
 	r.TrimLeadingSpace = true

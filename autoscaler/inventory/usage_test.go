@@ -54,7 +54,7 @@ func TestUnaccounted(t *testing.T) {
 	}
 }
 
-// exposition is what an exporter answers, in its version 4.
+// exposition is an answer of an exporter of version 4.
 const exposition = `# HELP DCGM_FI_DEV_FB_FREE Framebuffer memory free (in MiB).
 # TYPE DCGM_FI_DEV_FB_FREE gauge
 DCGM_FI_DEV_FB_FREE{gpu="0",UUID="GPU-1",pci_bus_id="00000000:01:00.0",device="nvidia0",modelName="NVIDIA L4",Hostname="n1"} 900

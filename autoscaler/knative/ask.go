@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// askAll asks every pod that runs for a report, so that those of before are known at once.
+// askAll asks every running pod for a report, so that existing instances are known at once.
 func (f *Fleet) askAll(ctx context.Context) {
 	f.mu.Lock()
 	var at []api.Endpoint
@@ -20,7 +20,7 @@ func (f *Fleet) askAll(ctx context.Context) {
 		}
 	}
 	f.mu.Unlock()
-	room := make(chan struct{}, 32) // so many at once
+	room := make(chan struct{}, 32) // at most 32 at once
 	var asked sync.WaitGroup
 	for _, e := range at {
 		room <- struct{}{}
@@ -35,7 +35,7 @@ func (f *Fleet) askAll(ctx context.Context) {
 	asked.Wait()
 }
 
-// ask asks an instance to report, and returns the status that it answers with.
+// ask asks an instance to report, and returns the HTTP status of its answer.
 func (f *Fleet) ask(ctx context.Context, e api.Endpoint) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()

@@ -76,7 +76,7 @@ type cluster struct {
 	elastic   bool
 	steps     []string // that the core was told of pods, in order
 	work      []string // that it was told of wakes, in order
-	// gpus are claimed by each pod; annotations are those of its revision.
+	// gpus are claimed by each pod; annotations are its revision's.
 	gpus        int64
 	annotations map[string]string
 	instances   map[string]http.Handler // by host:port
@@ -285,7 +285,7 @@ func (c *cluster) edit(name string, how func(*corev1.Pod)) {
 	c.change(name, how)
 }
 
-// change is edit for who holds the fake's lock.
+// change is edit with the fake's lock held.
 func (c *cluster) change(name string, how func(*corev1.Pod)) {
 	o, err := c.kube.Tracker().Get(podResource, "default", name)
 	if err != nil {
@@ -344,7 +344,7 @@ func (c *cluster) report(name, ip string, state api.State, seq uint64) error {
 	return c.fleet.Report(s, netip.MustParseAddr(ip), ownTok)
 }
 
-// last is what the core heard last of an instance.
+// last returns the core's last report of an instance.
 func (c *cluster) last(name string) api.InstanceStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -491,7 +491,7 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// called says whether a call was made that begins so.
+// called reports whether a call with this prefix was made.
 func (c *cluster) called(prefix string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,15 +30,14 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// NewController makes the reconciler of PodAutoscalers of our class. Call it after
-// [Fleet.Sync] and [Fleet.Attach] and before [Fleet.Run]. cmw watches the ConfigMaps of the
-// system namespace (config-autoscaler, config-deployment, config-network); the caller
-// starts it after this call and before the controller's RunContext. There is no
-// leader election in it: run it on the leader only. ctx needs no injected clients or
-// informers; of the generated reconciler's log only warnings are kept.
+// NewController returns the reconciler of PodAutoscalers of our class. Call it after [Fleet.Sync] and [Fleet.Attach]
+// and before [Fleet.Run]. cmw watches the ConfigMaps of the system namespace (config-autoscaler, config-deployment,
+// config-network); the caller starts it after this call and before the controller's RunContext. It contains no leader
+// election: run it on the leader only. ctx needs no injected clients or informers. Only warnings of the generated
+// reconciler are logged.
 func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *controller.Impl {
-	// The generated reconciler takes its clients and informer from the context: it
-	// gets the fleet's own, so that nothing is watched twice.
+	// The generated reconciler takes its clients and informer from the context. It gets the fleet's own, so that
+	// nothing is watched twice.
 	ctx = context.WithValue(ctx, kubeclient.Key{}, fleet.deps.Kube)
 	ctx = context.WithValue(ctx, servingclient.Key{}, fleet.deps.Serving)
 	ctx = context.WithValue(ctx, painformer.Key{}, fleet.watch.pas)
@@ -69,7 +68,7 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 			Handler: controller.HandleAll(impl.EnqueueControllerOf)})
 	}
 	handle(fleet.watch.activatorChanges, controller.HandleAll(func(any) { impl.FilteredGlobalResync(ours, fleet.watch.pas.Informer()) }))
-	// A revision and its PodAutoscaler have one name, and so has the label of its Deployment.
+	// A revision, its PodAutoscaler and its Deployment's label have the same name.
 	handle(fleet.watch.revisions.Informer(), cache.FilteringResourceEventHandler{FilterFunc: fleet.isFunction, Handler: controller.HandleAll(impl.Enqueue)})
 	handle(fleet.watch.deployments, cache.FilteringResourceEventHandler{FilterFunc: fleet.ours,
 		Handler: controller.HandleAll(impl.EnqueueLabelOfNamespaceScopedResource("", serving.RevisionLabelKey))})
@@ -82,19 +81,19 @@ func NewController(ctx context.Context, fleet *Fleet, cmw configmap.Watcher) *co
 	return impl
 }
 
-// warnings is the logger of the generated parts, which know no other.
+// warnings returns the logger of the generated parts, which accept no other kind.
 func warnings() *zap.SugaredLogger {
 	cfg := zap.NewProductionConfig()
 	cfg.Level = zap.NewAtomicLevelAt(zap.WarnLevel)
 	cfg.DisableStacktrace = true
 	log, err := cfg.Build()
 	if err != nil {
-		return zap.NewNop().Sugar() // standard error is not there
+		return zap.NewNop().Sugar() // standard error is closed
 	}
 	return log.Sugar()
 }
 
-// isFunction says whether a revision is of our class.
+// isFunction reports whether a revision is of our class.
 func (f *Fleet) isFunction(o any) bool {
 	rev, ok := o.(*servingv1.Revision)
 	if !ok {
@@ -104,11 +103,11 @@ func (f *Fleet) isFunction(o any) bool {
 	return err == nil && api.IsFunction(rev.Annotations, pa.Annotations)
 }
 
-// ours says whether an object has the label of a revision of our class.
+// ours reports whether an object has the label of a revision of our class.
 func (f *Fleet) ours(o any) bool {
 	m, ok := o.(metav1.Object)
 	if !ok {
-		return true // a deletion that was missed: the pass that follows it does no harm
+		return true // a missed deletion: an extra pass does no harm
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

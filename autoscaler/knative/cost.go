@@ -15,27 +15,27 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// annotationCost is Kubernetes' own: of the pods of a ReplicaSet that are equally
-// ready, the one of lowest cost is deleted first.
+// annotationCost is Kubernetes' annotation: of equally ready pods of a ReplicaSet, the one with the lowest cost is
+// deleted first.
 const annotationCost = "controller.kubernetes.io/pod-deletion-cost"
 
-// Deletion costs. What is awake costs nothing special, so that the common pod is never written to.
+// Deletion costs. Awake pods have the default, so that most pods are never written to.
 const (
 	costAwake    = 0
 	costStarting = -50
-	costAsleep   = -100 // less by the level
+	costAsleep   = -100 // minus the level
 	costIll      = -500
 	costStopping = -1000
 )
 
-// costOf is the deletion cost that a pod has.
+// costOf returns the deletion cost that a pod has.
 func costOf(o *corev1.Pod) int {
 	n, _ := strconv.Atoi(o.Annotations[annotationCost])
 	return n
 }
 
-// weigh works out the deletion costs of a revision's pods. A single pod has nobody to
-// be compared with: it is left alone until there are more.
+// weigh computes the deletion costs of a revision's pods. A single pod is not compared with any other, so it is not
+// written to.
 func (f *Fleet) weigh(r *revision) {
 	dirty := false
 	for _, p := range r.pods {
@@ -62,7 +62,7 @@ func (f *Fleet) weigh(r *revision) {
 	}
 }
 
-// keepCosts writes deletion costs that are out of date until ctx ends.
+// keepCosts writes outdated deletion costs until ctx ends.
 func (f *Fleet) keepCosts(ctx context.Context) {
 	f.costs.Each(ctx, func() {
 		for _, p := range f.dirty() {
@@ -73,7 +73,7 @@ func (f *Fleet) keepCosts(ctx context.Context) {
 	})
 }
 
-// dirty lists the pods whose cost is out of date and matters.
+// dirty lists the pods whose cost is outdated and matters.
 func (f *Fleet) dirty() []*pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,7 @@ func (f *Fleet) writeCost(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// annotate writes an annotation of this very pod.
+// annotate sets an annotation on o, and fails if the pod was replaced.
 func (f *Fleet) annotate(ctx context.Context, o *corev1.Pod, key, value string) error {
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "annotations": map[string]string{key: value}}})
 	if err != nil {
@@ -118,8 +118,8 @@ func (f *Fleet) annotate(ctx context.Context, o *corev1.Pod, key, value string) 
 	return err
 }
 
-// mark makes p the pod of its revision that goes first, where there are others, and waits a
-// moment until the change has gone around: the controller that deletes pods reads it from a cache.
+// mark makes p the first pod of its revision to be deleted, if there are others, and waits a moment until the change
+// has spread: the controller that deletes pods reads it from a cache.
 func (f *Fleet) mark(ctx context.Context, p *pod) error {
 	f.mu.Lock()
 	r := f.revisions[p.function]
@@ -141,5 +141,5 @@ func (f *Fleet) mark(ctx context.Context, p *pod) error {
 	return context.Cause(ctx)
 }
 
-// markTimeout bounds the wait for a deletion cost to go around.
+// markTimeout bounds that wait.
 const markTimeout = time.Second

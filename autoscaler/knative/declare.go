@@ -25,55 +25,55 @@ import (
 // revision is one function: a Knative revision of our class.
 type revision struct {
 	name api.FunctionName
-	// spec is the function as its revision declares it, told what the core was given of
-	// it: the bounds may differ. problem says what is wrong with its declaration.
+	// spec is the declared function; told is the one given to the core, whose bounds may differ. problem says what is wrong
+	// with the declaration.
 	spec     api.Function
 	loaded   bool
 	told     api.Function
 	declared bool
 	scaling  scaling
 	problem  string
-	warned   string // the problem that the user was told last
-	adopted  bool   // its pods from before it was known have been taken in
+	warned   string // the last problem that was reported to the user
+	adopted  bool   // its existing pods have been taken in
 
 	pods   map[api.InstanceID]*pod // of its Deployment
-	starts []*start                // that wait for a pod, the oldest first
+	starts []*start                // starts that wait for a pod, the oldest first
 
-	// Of a function with dual pods: the pods that run its model, what is to be awake, the
-	// providers that are being made, and how many claims are about to be added to want.
+	// Used for functions with dual pods: the pods that run its model, the instances that must become awake, the providers
+	// being created, and the number of claims about to be added to want.
 	providers map[api.InstanceID]*pod
 	wants     []*want
 	making    map[api.InstanceID]*making
 	raising   int
-	// want is the number of pods that its Deployment should have, -1 while that is unknown.
+	// want is the number of pods that its Deployment should have, -1 while unknown.
 	want int
 	// settled is closed when Kubernetes has acted on the scale, nil while nothing waits for that.
 	settled chan struct{}
-	// patching is the lock of writing the scale.
+	// patching is the lock for writing the scale.
 	patching chan struct{}
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble
 }
 
-// elsewhere says whether it runs in other clusters: the activators, as a front door of those, have it created there, and it
-// has no pod here.
+// elsewhere reports whether it runs in other clusters: the activators, as a front door, have it created there, and it has no
+// pods here.
 func (r *revision) elsewhere() bool { return r.problem == "" && r.spec.Clusters != "" }
 
-// trouble is what is wrong with a pod, or was.
+// trouble is a pod's problem.
 type trouble struct {
 	reason  string // one word, for conditions
-	message string // for people: what happened and what to do
+	message string // what happened and what to do
 }
 
-// scaling is what the PodAutoscaler says of a revision's scale.
+// scaling is the scale configuration in a PodAutoscaler.
 type scaling struct {
 	min, initial int
-	most         int // of a function without max-scale, as config-autoscaler says; 0: nothing is said
+	most         int // config-autoscaler's maximum for a function without max-scale; 0: none
 	unreachable  bool
 	initialized  bool
 }
 
-// revision returns the record of a revision of our class, nil if it is none.
+// revision returns the record of a revision of our class, nil if it is not.
 func (f *Fleet) revision(name api.FunctionName) *revision {
 	if r := f.revisions[name]; r != nil {
 		return r
@@ -88,10 +88,10 @@ func (f *Fleet) revision(name api.FunctionName) *revision {
 	return r
 }
 
-// read makes a function of a revision.
+// read converts a revision to a function.
 func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, *servingv1.Revision, error) {
 	rev, err := f.watch.revisions.Lister().Revisions(name.Namespace()).Get(name.Name())
-	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists
+	if apierrors.IsNotFound(err) { // it is older than its PodAutoscaler, so it exists: the lister is behind
 		rev, err = f.deps.Serving.ServingV1().Revisions(name.Namespace()).Get(ctx, name.Name(), metav1.GetOptions{})
 	}
 	if err != nil {
@@ -109,8 +109,8 @@ func (f *Fleet) read(ctx context.Context, name api.FunctionName) (api.Function, 
 	return fn, rev, nil
 }
 
-// adaptersOf is the list of adapters that a revision's Service has in its own annotations, nil where it has none
-// there: it stands for that of the revision, and can be changed without another one. One that can't be read changes nothing.
+// adaptersOf returns the adapters in the annotations of a revision's Service, nil if there are none. They override the
+// revision's and can be changed without a new revision. A list that can't be read changes nothing.
 func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	s, err := f.watch.services.Lister().Services(rev.Namespace).Get(rev.Labels[serving.ServiceLabelKey])
 	if err != nil {
@@ -134,12 +134,12 @@ func (f *Fleet) adaptersOf(rev *servingv1.Revision) *[]api.Adapter {
 	return &list
 }
 
-// followAdapters has a Service's revisions read again where its list of adapters has changed.
+// followAdapters reconciles a Service's revisions when its list of adapters changes.
 func (f *Fleet) followAdapters() error {
 	again := func(o any) {
 		s, is := o.(*servingv1.Service)
 		if !is {
-			return // it was deleted, and its revisions are next
+			return // it was deleted, and its revisions will be
 		}
 		name := api.NewFunctionName(s.Namespace, s.Name)
 		f.mu.Lock()
@@ -170,14 +170,13 @@ func hasAdapters(s *servingv1.Service) bool {
 	return has
 }
 
-// declarationError says what is wrong with a revision's annotations or spec.
+// declarationError is an error in a revision's annotations or spec.
 type declarationError struct{ error }
 
-// Unwrap returns what is wrong.
 func (e *declarationError) Unwrap() error { return e.error }
 
-// declare takes in what a revision and its PodAutoscaler say, and tells the core what is
-// new. The result says what is wrong with the declaration, and whether that is news.
+// declare takes in a revision and its PodAutoscaler, and tells the core what has changed. problem is what is wrong with the
+// declaration; news reports whether that is new.
 func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (rev *servingv1.Revision, problem string, news bool, err error) {
 	fn, rev, err := f.read(ctx, name)
 	var wrong *declarationError
@@ -212,7 +211,7 @@ func (f *Fleet) declare(ctx context.Context, name api.FunctionName, s scaling) (
 	return rev, problem, news, nil
 }
 
-// tell gives the core a function where what it was told of it has changed.
+// tell gives the core a function if it differs from the last one told.
 func (f *Fleet) tell(r *revision) {
 	if !r.declared {
 		return
@@ -223,7 +222,7 @@ func (f *Fleet) tell(r *revision) {
 	}
 }
 
-// load keeps what a revision declares.
+// load stores a revision's declaration.
 func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
 	if !reflect.DeepEqual(r.spec, fn) {
 		f.naming.Ring()
@@ -236,11 +235,11 @@ func (f *Fleet) load(r *revision, fn api.Function, wrong *declarationError) {
 	}
 }
 
-// bounded gives a function the bounds of its PodAutoscaler:
+// bounded applies the bounds of its PodAutoscaler to a function:
 //
-//  1. Nobody can reach it: nothing keeps it awake, and it goes soon.
-//  2. It has never been up and its initial scale is above zero: so many are kept awake until
-//     they were all once. Where a start of them failed they are not tried again and again.
+//  1. An unreachable one has no minimum and goes soon.
+//  2. One that has never been up keeps its initial scale awake until all were awake once, if that is above zero and no start
+//     failed.
 //  3. Otherwise its own min-scale holds.
 func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	switch {
@@ -262,10 +261,10 @@ func bounded(fn api.Function, s scaling, failed bool) api.Function {
 	return fn
 }
 
-// unreachableGone is how long an instance sleeps that nobody can reach.
+// unreachableGone is how long an unreachable instance sleeps.
 const unreachableGone = time.Second
 
-// forget drops a revision that was deleted.
+// forget drops a deleted revision.
 func (f *Fleet) forget(name api.FunctionName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -287,8 +286,8 @@ func (f *Fleet) forget(name api.FunctionName) {
 	f.core.RemoveFunction(name)
 }
 
-// Resolve finds the revisions that a name stands for: a revision's own, or those of a
-// service, the one with most traffic first. None means that there is neither.
+// Resolve returns the revisions that a name stands for: the revision of that name, or those of a service, the one with most
+// traffic first. It returns none if there is neither.
 func (f *Fleet) Resolve(name api.FunctionName) []api.FunctionName {
 	f.mu.Lock()
 	own := f.revision(name) != nil

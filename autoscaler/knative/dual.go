@@ -16,62 +16,62 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Labels of nodes that say whose their GPUs are.
+// Labels of nodes about the use of their GPUs.
 const (
 	labelGPUs = "rouse.dev/gpus"
-	gpusOwned = "owned" // nobody but Rouse uses them
+	gpusOwned = "owned" // only Rouse uses them
 )
 
-// pair is what is known of a pod that is one of two; see package dualpod.
+// pair is the state of a pod that is one of two; see package dualpod.
 type pair struct {
-	// bound is the other one, empty if there is none; since is when that was decided.
+	// bound is the other pod, empty if there is none; since is when that was decided.
 	bound api.InstanceID
 	since time.Time
-	// busy says that a call is under way, stuck that the provider would not sleep.
+	// busy says that a call is under way; stuck, that the provider failed to sleep.
 	busy, stuck bool
-	// spent says that the requester's provider went to sleep, released that it is being let go.
+	// spent says that the requester's provider went to sleep; released, that the requester is being released.
 	spent, released bool
-	// down says that the provider sleeps, be it on its way deeper; used is when it was awake last.
+	// down says that the provider sleeps, or is going deeper; used is when it was last awake.
 	down  bool
 	used  time.Time
 	marks dualpod.Marks
-	span  *waketrace.Span // of the call that it is to be awake for
+	span  *waketrace.Span // of the call that it must be awake for
 }
 
-// want is one instance that is to be awake.
+// want is one instance that must become awake.
 type want struct {
 	id       int
 	r        *revision
-	provider api.InstanceID // the sleeper that was chosen; empty: a new one
+	provider api.InstanceID // the chosen sleeper; empty: a new one
 	grant    api.Grant
 	ctx      context.Context // of the call that waits
 	marks    dualpod.Marks
-	done     chan wanted // has room for the one word that comes
+	done     chan wanted // has room for the one result
 }
 
-// wanted is what became of a want.
+// wanted is the result of a want.
 type wanted struct {
 	status api.InstanceStatus
 	err    error
 }
 
-// making is a provider whose pod is being made.
+// making is a provider whose pod is being created.
 type making struct {
 	requester api.InstanceID
 	node      string
 	devices   []api.DeviceID
 	epoch     uint64
-	silent    bool            // the core hears of it by another way
-	span      *waketrace.Span // of the call that it is made for
-	start     string          // the trace that its function is told
+	silent    bool            // the core learns of it in another way
+	span      *waketrace.Span // of the call that it is created for
+	start     string          // the trace given to its function
 	since     time.Time
 	marks     dualpod.Marks
 }
 
-// unheardFor is how long a provider from before a restart has to say how it is.
+// unheardFor is how long a provider that existed before a restart has to report its state.
 const unheardFor = 15 * time.Second
 
-// roleOf is the part of a pod. What its revision's annotations say is on each of its pods.
+// roleOf returns the role of a pod. Pods have the annotations of their revision.
 func roleOf(o *corev1.Pod) control.Role {
 	if o.Labels[dualpod.LabelProvider] != "" {
 		return control.RoleProvider
@@ -82,12 +82,12 @@ func roleOf(o *corev1.Pod) control.Role {
 	return control.RoleInstance
 }
 
-// finished says that no process of a pod is left.
+// finished reports whether no process of a pod is left.
 func finished(o *corev1.Pod) bool {
 	return o.Status.Phase == corev1.PodFailed || o.Status.Phase == corev1.PodSucceeded
 }
 
-// checkDual says what is wrong with a function of dual pods, nil if nothing is.
+// checkDual returns what is wrong with a function with dual pods, nil if nothing is.
 func checkDual(fn api.Function) error {
 	switch {
 	case !fn.DualPods:
@@ -99,10 +99,9 @@ func checkDual(fn api.Function) error {
 	return dualpod.CheckPatch(fn.ProviderPatch)
 }
 
-// apart makes of a function with dual pods what it is to the core. Its GPU is its own while
-// it is awake, so that it needs more than half of it, whatever it declares; what it
-// declares tells what is left for those that sleep there. Where all GPUs are ours
-// a wake needs no claim before, and it is a function like others.
+// apart returns a function with dual pods as the core sees it. It has its GPU to itself while awake, so it needs more
+// than half of the memory, whatever it declares; the declared amount tells what is left for sleepers there. If all GPUs
+// are ours, a wake needs no claim first, and it is a function like others.
 func (f *Fleet) apart(fn api.Function) api.Function {
 	var least api.Bytes
 	fn.DualPods = false
@@ -123,17 +122,17 @@ func (f *Fleet) apart(fn api.Function) api.Function {
 	return fn
 }
 
-// pairUp has pairs looked at, where p is of one.
+// pairUp schedules a plan of pairs, if p belongs to one.
 func (f *Fleet) pairUp(p *pod) {
 	if p.role != control.RoleInstance {
 		f.pairs.Ring()
 	}
 }
 
-// clock notes when a pod of a pair was placed and its container ran.
+// clock records when a pod of a pair was scheduled and its container started.
 func (p *pod) clock(o *corev1.Pod) {
 	m := &p.pair.marks
-	if p.role == control.RoleProvider { // what counts of the rest is the pod that claims
+	if p.role == control.RoleProvider { // the other times are the requester's
 		if p.joined() && m.Up.IsZero() && !m.Made.IsZero() {
 			m.Up = time.Now()
 		}
@@ -147,18 +146,18 @@ func (p *pod) clock(o *corev1.Pod) {
 	}
 	if p.joined() && m.Joined.IsZero() {
 		m.Joined = time.Now()
-		if m.Started.IsZero() { // it is quicker than the kubelet's word of it
+		if m.Started.IsZero() { // the join came before the kubelet's status
 			m.Started = m.Joined
 		}
 	}
 }
 
-// note takes a status as p's last, and says whether that ends a rise.
+// note stores s as p's last status, and reports whether that completes a start or wake.
 func (p *pod) note(s api.InstanceStatus) (up bool) {
 	if s.State == api.Awake || p.status.State == api.Awake {
 		p.pair.used = time.Now()
 	}
-	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it, under its grant
+	if s.State == api.Awake && p.pair.down && p.role == control.RoleProvider { // an activator has woken it under its grant
 		p.pair.marks = dualpod.Marks{Path: api.PathHot, Asked: time.Now().Add(-s.WakeTime)}
 		if p.status.PID == 0 {
 			p.pair.marks.Path = api.PathWarm
@@ -180,8 +179,7 @@ func (p *pod) note(s api.InstanceStatus) (up bool) {
 	return up
 }
 
-// addPair takes in a pod of a pair that is new. Of a provider that was made for a start the
-// core hears by the start's end.
+// addPair takes in a new pod of a pair. The core learns of a provider that was created for a start when the start ends.
 func (f *Fleet) addPair(r *revision, p *pod) {
 	p.pair.bound, p.pair.since = api.InstanceID(p.object.Annotations[dualpod.AnnotationBound]), time.Now()
 	if p.role == control.RoleRequester {
@@ -213,8 +211,7 @@ func (f *Fleet) addPair(r *revision, p *pod) {
 	f.changed(r.name)
 }
 
-// onLeaving takes in a pod of a pair that is being deleted, or has ended: its
-// processes count until they are gone.
+// onLeaving takes in a pod of a pair that is being deleted, or has ended: its processes count until they are gone.
 func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
 	if roleOf(o) == control.RoleInstance {
 		return
@@ -226,7 +223,7 @@ func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
 		p.object = o
 	case p != nil:
 		return
-	default: // it was on its way before we were
+	default: // its deletion began before this process did
 		p = newPod(r.name, o)
 		p.ended = true
 		close(p.gone)
@@ -237,8 +234,7 @@ func (f *Fleet) onLeaving(r *revision, o *corev1.Pod) {
 	f.pairs.Ring()
 }
 
-// onOrphan takes in a pod of a pair whose revision is gone: it is kept by nothing but what
-// it is bound to.
+// onOrphan takes in a pod of a pair whose revision is gone: only what it is bound to keeps it.
 func (f *Fleet) onOrphan(o *corev1.Pod) {
 	id := api.InstanceID(o.Name)
 	p := f.leaving[id]
@@ -258,7 +254,7 @@ func (f *Fleet) onOrphan(o *corev1.Pod) {
 	f.pairs.Ring()
 }
 
-// linger keeps a pod of a pair that Kubernetes has given up, until it is gone.
+// linger keeps a pod of a pair that is being deleted until it is gone.
 func (f *Fleet) linger(p *pod) {
 	if p.role != control.RoleInstance {
 		f.leaving[p.id] = p
@@ -266,7 +262,7 @@ func (f *Fleet) linger(p *pod) {
 	}
 }
 
-// onGone takes in that a pod exists no more.
+// onGone forgets a pod that no longer exists.
 func (f *Fleet) onGone(o *corev1.Pod) {
 	if p := f.leaving[api.InstanceID(o.Name)]; p != nil && p.object.UID == o.UID {
 		delete(f.leaving, p.id)
@@ -274,7 +270,7 @@ func (f *Fleet) onGone(o *corev1.Pod) {
 	}
 }
 
-// want registers that an instance is to be awake; f.mu is held.
+// want registers an instance that must become awake. The caller holds f.mu.
 func (f *Fleet) want(r *revision, g api.Grant, provider api.InstanceID) *want {
 	f.wanted++
 	w := &want{id: f.wanted, r: r, provider: provider, grant: g, done: make(chan wanted, 1)}
@@ -303,12 +299,12 @@ func (f *Fleet) await(ctx context.Context, w *want) (api.InstanceStatus, error) 
 	return api.InstanceStatus{}, fmt.Errorf("no requester has claimed GPUs for it: %w", context.Cause(ctx))
 }
 
-// close takes a want off the list; f.mu is held.
+// close removes a want from the list. The caller holds f.mu.
 func (w *want) close() {
 	w.r.wants = slices.DeleteFunc(w.r.wants, func(x *want) bool { return x == w })
 }
 
-// failWants fails what is to be awake of a function; f.mu is held.
+// failWants fails all wants of a function. The caller holds f.mu.
 func (f *Fleet) failWants(r *revision, err error) {
 	for _, w := range r.wants {
 		w.done <- wanted{err: err}

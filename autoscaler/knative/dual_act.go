@@ -20,14 +20,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// runner runs calls to pods and the cluster that follow from plans of pairs.
+// runner runs the calls to pods and the cluster that plans of pairs require.
 type runner struct {
 	ctx   context.Context
 	calls sync.WaitGroup
 }
 
-// carryOut begins one action of a plan of pairs; f.mu is held. What is begun is marked, so
-// that the next plan counts with it.
+// carryOut begins one action of a plan of pairs. The caller holds f.mu. The action is marked in the state, so that the
+// next plan takes it into account.
 func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	r := f.revisions[a.Function]
 	p, requester := f.onePair(a.Provider), f.onePair(a.Requester)
@@ -73,13 +73,13 @@ func (f *Fleet) carryOut(run *runner, a *dualpod.Action) {
 	f.pairs.Ring() // and look at what that has made of it
 }
 
-// tie binds a requester and a provider.
+// tie binds a requester and a provider to each other.
 func tie(requester, p *pod) {
 	requester.pair.bound, p.pair.bound = p.id, requester.id
 	requester.pair.since, requester.pair.spent = time.Now(), false
 }
 
-// onePair finds a pod of a pair by its name, nil for "".
+// onePair returns a pod of a pair by its name; nil if there is none.
 func (f *Fleet) onePair(id api.InstanceID) *pod {
 	if p := f.pods[id]; p != nil {
 		return p
@@ -87,7 +87,7 @@ func (f *Fleet) onePair(id api.InstanceID) *pod {
 	return f.leaving[id]
 }
 
-// takeWant takes a want off its list, nil where it is gone.
+// takeWant removes a want from its list and returns it; nil if it is gone.
 func (f *Fleet) takeWant(r *revision, id int) *want {
 	if r == nil {
 		return nil
@@ -101,7 +101,7 @@ func (f *Fleet) takeWant(r *revision, id int) *want {
 	return nil
 }
 
-// satisfy begins what gives a want its instance; f.mu is held.
+// satisfy begins the action that serves a want. The caller holds f.mu.
 func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *pod) {
 	w.marks.Path, w.marks.Bound = a.Path, time.Now()
 	if requester != nil {
@@ -140,7 +140,7 @@ func (f *Fleet) satisfy(run *runner, w *want, a *dualpod.Action, p, requester *p
 	}
 }
 
-// wakePair wakes the sleeper that was found for a want.
+// wakePair wakes the sleeper that was chosen for a want.
 func (f *Fleet) wakePair(w *want, p *pod) {
 	f.mu.Lock()
 	g, i := w.grant, p.status
@@ -160,7 +160,7 @@ func (f *Fleet) wakePair(w *want, p *pod) {
 	w.done <- wanted{s, err}
 }
 
-// makeProvider makes a provider's pod, once those that have to go before it are gone.
+// makeProvider creates a provider's pod, after deleting those that have to go first.
 func (f *Fleet) makeProvider(ctx context.Context, w *want, id api.InstanceID, m *making, requester *pod, others []api.InstanceID) {
 	err := f.clear(w.ctx, others)
 	if err == nil {
@@ -204,7 +204,7 @@ func (f *Fleet) clear(ctx context.Context, ids []api.InstanceID) error {
 	return nil
 }
 
-// create makes a provider's pod, and takes it in.
+// create creates a provider's pod, and takes it in.
 func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *making, requester *pod) error {
 	rev, err := f.watch.revisions.Lister().Revisions(r.name.Namespace()).Get(r.name.Name())
 	if err != nil {
@@ -242,14 +242,14 @@ func (f *Fleet) create(ctx context.Context, r *revision, id api.InstanceID, m *m
 	return nil
 }
 
-// Grace periods of pods that nobody needs any more. The queue-proxy's own would hold the
-// claim for half a minute; a provider has its runtime to end.
+// Grace periods of pods that are no longer needed. The queue-proxy's own would hold the claim for half a minute; a
+// provider has to end its runtime.
 const (
 	claimGrace int64 = 1
 	shortGrace int64 = 10
 )
 
-// deletePod has Kubernetes delete a pod, and shortens the grace of one that is being deleted.
+// deletePod deletes a pod, or shortens the grace period of one that is being deleted.
 func (f *Fleet) deletePod(ctx context.Context, p *pod, grace int64) {
 	f.mu.Lock()
 	o := p.object
@@ -285,7 +285,7 @@ func (f *Fleet) putDown(ctx context.Context, p, requester *pod) {
 	f.pairs.Ring()
 }
 
-// mostDrain bounds how long requests may go on whose claim is being deleted.
+// mostDrain bounds how long requests may run on after their claim's deletion began.
 const mostDrain = 30 * time.Second
 
 func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
@@ -295,7 +295,7 @@ func (f *Fleet) sleepLevel(name api.FunctionName) api.Level {
 	return api.Level1
 }
 
-// dispose deletes a provider's pod and returns when Kubernetes has begun to.
+// dispose deletes a provider's pod and returns when its deletion has begun.
 func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	f.mu.Lock()
 	p.stopping, p.freed = true, waketrace.From(ctx)
@@ -316,5 +316,5 @@ func (f *Fleet) dispose(ctx context.Context, p *pod) error {
 	}
 }
 
-// patchPair is the type of patches of a pod's marks: lists of finalizers are merged by it.
+// patchPair is the type of patches of a pod's marks: it merges lists of finalizers.
 const patchPair = types.StrategicMergePatchType

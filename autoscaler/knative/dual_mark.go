@@ -29,18 +29,18 @@ const (
 	spiRelease = "/v1/release"
 )
 
-// spiTimeout bounds a call to a requester, markAgain is the pause after a mark that failed.
+// spiTimeout bounds a call to a requester; markAgain is the pause after a failed mark.
 const spiTimeout, markAgain = 2 * time.Second, time.Second
 
-// writing is what of a pair is told to its pods and to Kubernetes, and whether that is under way.
+// writing is the state of writing a pair's marks to its pods.
 type writing struct {
 	busy  bool
 	again time.Time // not before
 	ready api.InstanceID
 }
 
-// tellPairs brings what is written on pods of pairs, and what requesters were told, to
-// what is so; f.mu is held. Nothing waits for it: after a restart it is read again.
+// tellPairs updates the marks on pods of pairs, and what requesters were told. The caller holds f.mu. Nothing waits for
+// it: after a restart the marks are read back.
 func (f *Fleet) tellPairs(run *runner) {
 	now := time.Now()
 	each := func(p *pod) {
@@ -91,8 +91,7 @@ func (f *Fleet) tellPairs(run *runner) {
 	}
 }
 
-// unmarked is the patch that brings a pod's annotation and finalizer to what it is bound to, nil
-// where they are that.
+// unmarked returns the patch that updates a pod's annotation and finalizer to its binding, nil if they are up to date.
 func (p *pod) unmarked() []byte {
 	has := slices.Contains(p.object.Finalizers, dualpod.Finalizer)
 	bound := p.pair.bound
@@ -138,13 +137,13 @@ func (f *Fleet) writeMarks(ctx context.Context, p *pod, patch []byte) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p.object == before { // sooner than the watch tells; what it has told meanwhile may be newer
+	if p.object == before { // ahead of the watch; if the watch has changed it meanwhile, that may be newer
 		p.object = o
 	}
 	return nil
 }
 
-// readiness tells a requester whether a provider serves by its claim, and where.
+// readiness returns the call that tells a requester whether a provider serves by its claim, and where.
 func (f *Fleet) readiness(p, partner *pod) func(context.Context) error {
 	var at api.Endpoint
 	var id api.InstanceID

@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// dualMetrics count how the instances of functions with dual pods came up.
+// dualMetrics count the ways in which instances of functions with dual pods came up.
 type dualMetrics struct {
 	starts *prometheus.CounterVec
 	took   *prometheus.HistogramVec
 }
 
-// DescribeMetrics registers the metrics of a [Fleet] with r, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers a [Fleet]'s metrics with r without values, to list them.
 func DescribeMetrics(r prometheus.Registerer) error { return newDualMetrics().register(r) }
 
 func newDualMetrics() *dualMetrics {

@@ -33,7 +33,7 @@ func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
 			f.mu.Unlock()
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 			defer cancel()
-			_ = f.setScale(undo, r, d) // the reconciler tries on
+			_ = f.setScale(undo, r, d) // the reconciler keeps trying
 		}
 	}
 	if err == nil || ctx.Err() != nil {
@@ -47,8 +47,7 @@ func (f *Fleet) raise(ctx context.Context, r *revision, n int) {
 	f.changed(r.name)
 }
 
-// awaitRequesters returns when the Deployment has made the pods that it was asked for,
-// with an error where it can't.
+// awaitRequesters returns when the Deployment has created its pods, with an error if it can't.
 func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 	ctx, stop := f.unlessRefused(ctx, r)
 	defer stop()
@@ -61,7 +60,7 @@ func (f *Fleet) awaitRequesters(ctx context.Context, r *revision) error {
 	return f.errNoPod(r)
 }
 
-// beginRelease lets a requester go; f.mu is held.
+// beginRelease begins to release a requester. The caller holds f.mu.
 func (f *Fleet) beginRelease(run *runner, r *revision, requester *pod) {
 	if requester == nil || requester.pair.released {
 		return
@@ -75,7 +74,7 @@ func (f *Fleet) beginRelease(run *runner, r *revision, requester *pod) {
 	run.calls.Go(func() { f.release(run.ctx, r, requester) })
 }
 
-// release lets a requester go, and lowers the scale for it.
+// release releases a requester, and lowers the scale by it.
 func (f *Fleet) release(ctx context.Context, r *revision, requester *pod) {
 	f.tellReleased(ctx, requester)
 	err := f.lower(ctx, r, requester)
@@ -88,16 +87,16 @@ func (f *Fleet) release(ctx context.Context, r *revision, requester *pod) {
 	}
 	f.mu.Lock()
 	requester.pair.released, requester.stopping = false, false
-	requester.pair.since, requester.pair.spent = time.Now(), false // another try is for the next idle claim
+	requester.pair.since, requester.pair.spent = time.Now(), false // retried once it has been idle again
 	f.mu.Unlock()
 	f.pairs.Ring()
 }
 
-// lower has the Deployment delete this very pod.
+// lower has the Deployment delete the given pod.
 func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 	d, err := f.deployment(r.name)
 	if err != nil {
-		if apierrors.IsNotFound(err) { // it went with its service
+		if apierrors.IsNotFound(err) { // it was deleted with its service
 			return nil
 		}
 		return err
@@ -111,7 +110,7 @@ func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 	r.want = max(0, r.want-1)
 	f.weigh(r)
 	select {
-	case <-requester.swapped: // of a try before
+	case <-requester.swapped: // of an earlier try
 	default:
 	}
 	f.mu.Unlock()
@@ -121,8 +120,8 @@ func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 	if err := f.setScale(ctx, r, d); err != nil {
 		return err
 	}
-	// At once, before the ReplicaSet does it: a deletion that has begun is not made quicker by
-	// another, and the ReplicaSet's waits for the queue-proxy's half minute.
+	// Before the ReplicaSet does it: its deletion waits for the queue-proxy's half minute, and a second deletion would
+	// not shorten that.
 	f.deletePod(ctx, requester, claimGrace)
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
@@ -138,7 +137,7 @@ func (f *Fleet) lower(ctx context.Context, r *revision, requester *pod) error {
 	}
 }
 
-// letGo tells a requester that is being deleted by others that nobody uses its claim.
+// letGo tells a requester that others are deleting that its claim is no longer used.
 func (f *Fleet) letGo(ctx context.Context, requester *pod) {
 	f.tellReleased(ctx, requester)
 	f.deletePod(ctx, requester, claimGrace)

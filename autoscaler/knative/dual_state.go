@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// keepPairs binds, parts, makes and lets go of pods until ctx ends.
+// keepPairs runs plans of pairs until ctx ends: it binds, separates, creates and releases pods.
 func (f *Fleet) keepPairs(ctx context.Context) {
 	run := runner{ctx: ctx}
 	defer run.calls.Wait()
@@ -41,7 +41,7 @@ func (f *Fleet) keepPairs(ctx context.Context) {
 	}
 }
 
-// pairState is all that the plan of pairs looks at; f.mu is held.
+// pairState returns the input of a plan of pairs. The caller holds f.mu.
 func (f *Fleet) pairState() dualpod.State {
 	s := dualpod.State{Now: time.Now(), Claims: map[api.FunctionName]int{}, Nodes: map[string]dualpod.Node{}}
 	claimed := map[string]int{}
@@ -93,7 +93,7 @@ func (f *Fleet) pairState() dualpod.State {
 	return s
 }
 
-// nodeOf is the node of devices, "" where that is unknown; f.mu is held.
+// nodeOf returns the node of devices, "" if unknown. The caller holds f.mu.
 func (f *Fleet) nodeOf(ids []api.DeviceID) string {
 	for name, n := range f.nodes {
 		for k, id := range n.ids {
@@ -105,7 +105,7 @@ func (f *Fleet) nodeOf(ids []api.DeviceID) string {
 	return ""
 }
 
-// gpusOf is the number of GPUs that a pod claims.
+// gpusOf returns the number of GPUs that a pod claims.
 func (f *Fleet) gpusOf(o *corev1.Pod) int {
 	var n int64
 	for k := range o.Spec.Containers {

@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Start is part of [autoscaler.Effects]: it raises the scale of the revision's
-// Deployment and returns with the name of the pod that comes of it.
+// Start implements [autoscaler.Effects]: it raises the scale of the revision's Deployment and returns the name of the new pod.
 func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID, g api.Grant) (api.InstanceID, error) {
 	d, err := f.deployment(spec.Name)
 	if err != nil {
@@ -74,10 +73,10 @@ func (f *Fleet) Start(ctx context.Context, spec api.Function, id api.InstanceID,
 	return "", fmt.Errorf("start %s: %w", id, err)
 }
 
-// undoTimeout bounds taking back what failed.
+// undoTimeout bounds undoing a failed step.
 const undoTimeout = 5 * time.Second
 
-// Wake is part of [autoscaler.Effects].
+// Wake implements [autoscaler.Effects].
 func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (api.InstanceStatus, error) {
 	f.mu.Lock()
 	if p := f.pods[i.Instance]; p != nil && p.role == control.RoleProvider {
@@ -99,7 +98,7 @@ func (f *Fleet) Wake(ctx context.Context, i api.InstanceStatus, g api.Grant) (ap
 	})
 }
 
-// Sleep is part of [autoscaler.Effects].
+// Sleep implements [autoscaler.Effects].
 func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level, epoch uint64, drain api.Drain) (api.InstanceStatus, error) {
 	f.ordered(i.Instance, epoch)
 	s, err := f.call(i, func(p *pod) *bool { return &p.falling }, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
@@ -114,11 +113,11 @@ func (f *Fleet) Sleep(ctx context.Context, i api.InstanceStatus, level api.Level
 	if p := f.pods[i.Instance]; p != nil {
 		s = f.own(p, s)
 	}
-	f.offer() // first: what it has given up is not coming any more
+	f.offer() // first, so that what it has given up no longer counts as coming
 	return s, nil
 }
 
-// Fence is part of [autoscaler.Effects].
+// Fence implements [autoscaler.Effects].
 func (f *Fleet) Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
 	f.ordered(i.Instance, epoch)
 	return f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
@@ -126,7 +125,7 @@ func (f *Fleet) Fence(ctx context.Context, i api.InstanceStatus, epoch uint64) (
 	})
 }
 
-// Adapt is part of [autoscaler.Effects].
+// Adapt implements [autoscaler.Effects].
 func (f *Fleet) Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adapter) error {
 	_, err := f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) {
 		return c.Adapters(ctx, e, control.AdaptersRequest{Adapters: list})
@@ -134,8 +133,8 @@ func (f *Fleet) Adapt(ctx context.Context, i api.InstanceStatus, list []api.Adap
 	return err
 }
 
-// ordered notes the epoch of an order before it is sent: a process that begins anew in the
-// pod is told the highest, so that what is on its way from before stays worthless.
+// ordered records the epoch of an order before it is sent: a new process in the pod is told the highest one, so that orders still on their
+// way are void.
 func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,12 +143,12 @@ func (f *Fleet) ordered(id api.InstanceID, epoch uint64) {
 	}
 }
 
-// State is part of [autoscaler.Effects].
+// State implements [autoscaler.Effects].
 func (f *Fleet) State(ctx context.Context, i api.InstanceStatus) (api.InstanceStatus, error) {
 	f.mu.Lock()
 	known, expiring := f.pods[i.Instance] != nil, f.isExpiring(i.Instance) != nil
 	f.mu.Unlock()
-	if expiring { // the core hears of its end
+	if expiring { // the core is told of its end later
 		return i, nil
 	}
 	if !known {
@@ -158,8 +157,7 @@ func (f *Fleet) State(ctx context.Context, i api.InstanceStatus) (api.InstanceSt
 	return f.call(i, nil, func(c *control.Client, e api.Endpoint) (api.InstanceStatus, error) { return c.State(ctx, e) })
 }
 
-// call calls an instance's control path, with the mark set in the meantime, and takes in the
-// status that it answers with.
+// call calls an instance's control path, with the mark set meanwhile, and takes in the returned status.
 func (f *Fleet) call(i api.InstanceStatus, mark func(*pod) *bool, do func(*control.Client, api.Endpoint) (api.InstanceStatus, error)) (api.InstanceStatus, error) {
 	set := func(v bool) {
 		f.mu.Lock()
@@ -191,8 +189,8 @@ func (f *Fleet) call(i api.InstanceStatus, mark func(*pod) *bool, do func(*contr
 	return s, nil
 }
 
-// Reach says how to call an instance's control paths. Its error is an *[api.Error]
-// with status 404 where the instance has not joined.
+// Reach returns a client and the endpoint of an instance's control paths. Its error is an *[api.Error] with status 404 if the instance has
+// not joined.
 func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -203,12 +201,10 @@ func (f *Fleet) Reach(id api.InstanceID) (*control.Client, api.Endpoint, error) 
 	return p.client, p.endpoint, nil
 }
 
-// Stop is part of [autoscaler.Effects]: it lets the instance finish and give up its
-// memory, marks the pod as the one to go, lowers the scale by one, and returns when
-// Kubernetes has begun to delete the pod and its process is gone, so that nothing is left that holds
-// memory; see [Fleet.finish]. While another is on its way up that Kubernetes
-// would take first, it waits; see [Fleet.yields]. Where Kubernetes took another all the same,
-// that is an error, and this pod lives on.
+// Stop implements [autoscaler.Effects]: it drains the instance and has it release its memory, marks the pod as the one to delete, and
+// lowers the scale by one. It returns when the pod is being deleted and its process is gone, so that nothing holds memory; see
+// [Fleet.finish]. While another pod is on its way up that Kubernetes would delete first, it waits; see [Fleet.yields]. If Kubernetes
+// deletes another pod all the same, Stop fails and this pod lives on.
 func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain) error {
 	f.mu.Lock()
 	p, old := f.pods[i.Instance], f.isExpiring(i.Instance)
@@ -255,8 +251,8 @@ func (f *Fleet) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain)
 	}
 }
 
-// lowerFor lowers the wanted scale of p's revision, which it returns, by p and those that Kubernetes takes with it; see [Fleet.yields]. It
-// returns nil where p is being deleted already.
+// lowerFor lowers the wanted scale of p's revision by p and the pods that Kubernetes deletes with it; see [Fleet.yields]. It returns the
+// revision, nil if p is being deleted already.
 func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*revision, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +265,7 @@ func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*re
 		return nil, err
 	}
 	f.takeOver(r, d)
-	if p.status.Unplaced() { // its start took too long for that
+	if p.status.Unplaced() { // its start took too long
 		r.trouble = &trouble{reasonUnschedulable, p.status.Message}
 	}
 	p.freed, p.held = waketrace.From(ctx), true
@@ -279,7 +275,7 @@ func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*re
 			r.want = max(0, r.want-1)
 		}
 		select {
-		case <-p.swapped: // of a try before
+		case <-p.swapped: // of an earlier try
 		default:
 		}
 	}
@@ -287,7 +283,7 @@ func (f *Fleet) lowerFor(ctx context.Context, p *pod, d *appsv1.Deployment) (*re
 	return r, nil
 }
 
-// empty drains an instance and has it give up its memory, where it can be asked.
+// empty drains an instance and has it release its memory, if it can be reached.
 func (f *Fleet) empty(ctx context.Context, p *pod, epoch uint64, drain api.Drain) {
 	f.mu.Lock()
 	client, endpoint, s := p.client, p.endpoint, p.status
@@ -298,24 +294,24 @@ func (f *Fleet) empty(ctx context.Context, p *pod, epoch uint64, drain api.Drain
 	ctx, cancel := context.WithTimeoutCause(ctx, drain.Limit+emptyTimeout, errors.New("it takes longer than draining may"))
 	defer cancel()
 	_, err := client.Sleep(ctx, endpoint, control.SleepRequest{Level: api.Level2, Epoch: epoch, Move: drain.Move,
-		Drain: max(drain.Limit, time.Millisecond)}) // zero would be no bound
+		Drain: max(drain.Limit, time.Millisecond)}) // zero would mean no bound
 	if err != nil {
 		f.log.Debug("an instance that is to end did not fall asleep", "instance", p.id, "error", err)
 	}
 }
 
-// emptyTimeout is what a sleep may take beyond its draining before the pod is deleted anyway.
+// emptyTimeout is how long a sleep may take beyond its draining before the pod is deleted anyway.
 const emptyTimeout = 10 * time.Second
 
-// Grant is part of [autoscaler.Effects].
+// Grant implements [autoscaler.Effects].
 func (f *Fleet) Grant(ctx context.Context, g api.Grant) error { return f.deps.Activators.Grant(ctx, g) }
 
-// Revoke is part of [autoscaler.Effects].
+// Revoke implements [autoscaler.Effects].
 func (f *Fleet) Revoke(ctx context.Context, g api.Grant) error {
 	return f.deps.Activators.Revoke(ctx, g)
 }
 
-// Fail is part of [autoscaler.Effects].
+// Fail implements [autoscaler.Effects].
 func (f *Fleet) Fail(ctx context.Context, name api.FunctionName, err *api.Error) error {
 	return f.deps.Activators.Fail(ctx, name, err)
 }

@@ -15,18 +15,17 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// A pod that is being deleted runs for the better part of a minute, and its model server may hold memory of
-// GPUs all that time. So [Fleet.Stop] tells an instance to end once its pod is being deleted, and what it held is
-// free only when it has ended.
+// A pod that is being deleted runs for most of a minute, and its model server may hold GPU memory all that time. So
+// [Fleet.Stop] tells an instance to end once its pod is being deleted, and its memory is free only when it has ended.
 
-// expiring is a pod that is being deleted for a stop, and what the core is told when nothing of its instance is left.
+// expiring is a pod that is being deleted by a stop, and the status that the core is told when its process is gone.
 type expiring struct {
 	*pod
 	last api.InstanceStatus
 }
 
-// onEnding takes in an instance whose pod is being deleted and was not known before: it was stopped before this process led.
-// The core counts what it holds until nothing of it is left; activators are not told of it. f.mu is held.
+// onEnding takes in an unknown instance whose pod is being deleted: it was stopped before this process led. The core counts
+// its memory until its process is gone; activators are not told of it. The caller holds f.mu.
 func (f *Fleet) onEnding(r *revision, o *corev1.Pod) {
 	_, s := container(o)
 	if f.ended[o.UID] || roleOf(o) != control.RoleInstance || o.DeletionTimestamp == nil || finished(o) || s == nil || s.State.Running == nil {
@@ -43,7 +42,8 @@ func (f *Fleet) onEnding(r *revision, o *corev1.Pod) {
 	f.core.ObserveInstance(p.status)
 }
 
-// noteDevices writes on a pod that is to go which GPUs it holds, for the next leader, which may come before it is gone.
+// noteDevices annotates a pod that is about to be deleted with its GPUs, for the next leader, which may start before it is
+// gone.
 func (f *Fleet) noteDevices(ctx context.Context, p *pod) {
 	f.mu.Lock()
 	o, devices := p.object, p.devices
@@ -56,7 +56,8 @@ func (f *Fleet) noteDevices(ctx context.Context, p *pod) {
 	}
 }
 
-// isExpiring returns an instance whose pod is being deleted and that still counts, nil if there is none. f.mu is held.
+// isExpiring returns the pod of an instance that is being deleted and still counts, nil if there is none. The caller holds
+// f.mu.
 func (f *Fleet) isExpiring(id api.InstanceID) *pod {
 	for _, e := range f.expiring {
 		if e.id == id {
@@ -66,7 +67,7 @@ func (f *Fleet) isExpiring(id api.InstanceID) *pod {
 	return nil
 }
 
-// expire tells the core that nothing of an instance is left, once. f.mu is held.
+// expire tells the core once that an instance is gone. The caller holds f.mu.
 func (f *Fleet) expire(uid types.UID) {
 	e, found := f.expiring[uid]
 	if !found {
@@ -77,13 +78,13 @@ func (f *Fleet) expire(uid types.UID) {
 	f.pass(e.pod, e.last)
 }
 
-// finish has an instance end whose pod is being deleted, and returns when its process is gone: it says so itself, or
-// Kubernetes does. Where neither has by the end of ctx the error is [autoscaler.ErrEnding], and the core hears it later.
+// finish tells an instance to end whose pod is being deleted, and returns when its process is gone, by its own answer or by
+// Kubernetes' status. If neither comes before ctx ends it returns [autoscaler.ErrEnding], and the core is told later.
 func (f *Fleet) finish(ctx context.Context, p *pod, drain time.Duration) error {
 	f.mu.Lock()
 	_, held := f.expiring[p.object.UID]
 	r := f.revisions[p.function]
-	own := r != nil && r.spec.Runtime.Endpoint == "" // else it is a container of its own, which goes with the pod
+	own := r != nil && r.spec.Runtime.Endpoint == "" // else the runtime is a container of its own, which ends with the pod
 	client, endpoint := p.client, p.endpoint
 	f.mu.Unlock()
 	if !held {
@@ -92,7 +93,7 @@ func (f *Fleet) finish(ctx context.Context, p *pod, drain time.Duration) error {
 	if own && client != nil {
 		call, cancel := context.WithTimeout(ctx, drain+emptyTimeout)
 		defer cancel()
-		_, err := client.Stop(call, endpoint, control.StopRequest{Drain: max(drain, time.Millisecond)}) // zero would be no bound
+		_, err := client.Stop(call, endpoint, control.StopRequest{Drain: max(drain, time.Millisecond)}) // zero would mean no bound
 		if err == nil {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -109,8 +110,8 @@ func (f *Fleet) finish(ctx context.Context, p *pod, drain time.Duration) error {
 	}
 }
 
-// unheld ends a stop that came to nothing, for a reason: p's end is not awaited. Where it has begun in the
-// meantime it is as in [Fleet.finish].
+// unheld ends a failed stop: p's end is no longer awaited. If the end has begun in the meantime it returns
+// [autoscaler.ErrEnding], like [Fleet.finish].
 func (f *Fleet) unheld(p *pod, why error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// toldGone says whether the activators know that nothing may be sent to an instance any more.
+// toldGone reports whether the activators know that an instance is gone.
 func (c *cluster) toldGone(id api.InstanceID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// Labels of namespaces, by which the cluster's operator says what else may reach the pods of functions.
+// Labels of namespaces by which the cluster's operator allows more peers to reach functions' pods.
 const (
 	// labelReach is on namespaces whose pods may reach every function's pods.
 	labelReach = "rouse.dev/reach-functions"
@@ -28,20 +28,20 @@ const (
 	labelMonitoring = "rouse.dev/monitoring"
 )
 
-// metricsPorts are those at which the queue-proxy has metrics, its own and of requests, and the instance.
+// metricsPorts are the metrics ports of the queue-proxy (its own and its requests') and of the instance.
 var metricsPorts = []int32{9090, 9091, control.FunctionMetricsPort}
 
-// fenceAgain is how often a fence is written anew that may have been changed.
+// fenceAgain is the interval of rewriting NetworkPolicies, which may have been changed.
 const fenceAgain = 10 * time.Minute
 
-// fenced is when the fences of a revision were last written.
+// fenced records when the NetworkPolicies of revisions were last written.
 type fenced struct {
 	mu sync.Mutex // guards at
 	at map[api.FunctionName]time.Time
 }
 
-// fences are the NetworkPolicies of a revision's pods: activators, the autoscaler, and whom the
-// operator names reach them, and nobody else. They end with the revision.
+// fences returns the NetworkPolicies of a revision's pods: only activators, the autoscaler, and peers allowed by the
+// operator reach them. The revision owns them.
 func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	byLabel := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
@@ -76,8 +76,8 @@ func fences(rev *servingv1.Revision) []*networkingv1.NetworkPolicy {
 	return all
 }
 
-// fence writes a revision's fences where that is due. A function serves without them: what fails
-// is logged, and tried again at the next pass.
+// fence writes a revision's NetworkPolicies if that is due. A function works without them: failures are logged, and
+// retried at the next pass.
 func (f *Fleet) fence(ctx context.Context, rev *servingv1.Revision) {
 	name := api.NewFunctionName(rev.Namespace, rev.Name)
 	f.fenced.mu.Lock()
@@ -105,7 +105,7 @@ func (f *Fleet) fence(ctx context.Context, rev *servingv1.Revision) {
 	f.fenced.at[name] = time.Now()
 }
 
-// unfence forgets a revision, whose fences Kubernetes deletes with it.
+// unfence forgets a revision. Kubernetes deletes its NetworkPolicies with it.
 func (f *Fleet) unfence(name api.FunctionName) {
 	f.fenced.mu.Lock()
 	defer f.fenced.mu.Unlock()

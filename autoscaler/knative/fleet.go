@@ -27,26 +27,26 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what a fleet may be told. The zero value takes every default.
+// Config configures a fleet. The zero value takes every default.
 type Config struct {
-	// Term is the leader's, as the autoscaler's: a process that begins anew in its pod refuses
-	// what leaders of before have ordered. 0: there are no terms.
+	// Term is the leader's term, the same as the autoscaler's: a new process in a pod refuses orders of earlier leaders. 0: there
+	// are no terms.
 	Term uint64
-	// ProvisionTimeout is how long the clocks of a start, and of the requests that wait for it, stand still
-	// while a node is being added for its pod. Default 15 min.
+	// ProvisionTimeout is how long the timeouts of a start, and of its requests, are paused while a node is being added for its pod.
+	// Default 15 min.
 	ProvisionTimeout time.Duration
-	// NodesOnDemand says that nodes are added where pods need them. Where it is false, that is taken to be so
-	// if a node is one of a cloud's or Karpenter's, or an event of an autoscaler of nodes was seen.
+	// NodesOnDemand says that nodes are added when pods need them. If false, that is assumed if a node is a cloud's or Karpenter's,
+	// or an event of a node autoscaler was seen.
 	NodesOnDemand bool
-	// KeepRequests has the pods of sleepers keep the CPU and memory that they request, though Kubernetes could resize them in place.
+	// KeepRequests keeps the CPU and memory requests of sleepers' pods, although Kubernetes could resize them in place.
 	KeepRequests bool
 	// JoinTimeout is how long a running container may take to join before it is examined. Default 10 s.
 	JoinTimeout time.Duration
-	// CreateTimeout is how long a Deployment may take to make a pod. Default 20 s.
+	// CreateTimeout is how long a Deployment may take to create a pod. Default 20 s.
 	CreateTimeout time.Duration
-	// GPUResources are extended resources that are GPUs, besides those of [api.GPUMakers].
+	// GPUResources are extended resources that are GPUs, in addition to those of [api.GPUMakers].
 	GPUResources []string
-	// DeviceMemory is taken for GPUs of nodes without a label that says how much they have. Default 80 GiB.
+	// DeviceMemory is the memory assumed for GPUs of nodes without a label for it. Default 80 GiB.
 	DeviceMemory api.Bytes
 	// MemoryShare is the part of the nodes' allocatable memory that functions may use. Default 1.
 	MemoryShare float64
@@ -68,7 +68,7 @@ func (c Config) firstEpoch() uint64 {
 	return api.FirstEpoch(c.Term)
 }
 
-// Validate reports what is wrong with c, nil if nothing is.
+// Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	var errs []error
 	if c.ProvisionTimeout < 0 || c.JoinTimeout < 0 || c.CreateTimeout < 0 {
@@ -85,22 +85,22 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Advice is what people of a cluster do about too little memory or too few GPUs.
+// Advice returns advice for missing memory and GPUs in a cluster.
 func Advice() decide.Advice {
 	return decide.Advice{Place: "the cluster", Memory: "add a node",
 		Devices: "lower the function's limit of GPUs, or see what kubectl describe node says of GPUs"}
 }
 
-// Activators are all activators of the cluster. Its methods are safe for many goroutines.
+// Activators are all activators of the cluster. Its methods are safe for concurrent use.
 type Activators interface {
-	// Grant gives g to all that are known; nil if there are none.
+	// Grant sends g to all known activators; nil if there are none.
 	Grant(ctx context.Context, g api.Grant) error
-	// Revoke takes g back; an error if one that is alive can't be asked.
+	// Revoke withdraws g; it fails if a living activator can't be reached.
 	Revoke(ctx context.Context, g api.Grant) error
-	// Fail answers all that waits for f.
+	// Fail answers all requests that wait for f.
 	Fail(ctx context.Context, f api.FunctionName, err *api.Error) error
-	// Tell passes an instance's status on. It never blocks, keeps the order per
-	// instance, and remembers the last for activators that come later; Gone forgets.
+	// Tell sends an instance's status to all activators. It never blocks, keeps the order per instance, and remembers the last one
+	// for later activators, until Gone.
 	Tell(r control.InstanceReport)
 }
 
@@ -115,10 +115,10 @@ type Core interface {
 	NotePodSteps(f api.FunctionName, id api.InstanceID, path api.Path, steps ...waketrace.Step)
 }
 
-// idleConnection is less than an instance keeps an idle connection.
+// idleConnection is shorter than instances keep idle connections open.
 const idleConnection = 90 * time.Second
 
-// Deps are what a fleet works with. All are required but Transport and Registry.
+// Deps are a fleet's dependencies. All are required except Transport and Registry.
 type Deps struct {
 	Kube       kubernetes.Interface
 	Serving    servingclient.Interface
@@ -131,38 +131,37 @@ type Deps struct {
 	Log      *slog.Logger
 }
 
-// Fleet is the autoscaler's [autoscaler.Effects] in a cluster. See [New]. Its
-// methods are safe for many goroutines.
+// Fleet implements [autoscaler.Effects] in a cluster. See [New]. Its methods are safe for concurrent use.
 type Fleet struct {
 	cfg    Config
 	deps   Deps
 	log    *slog.Logger
 	watch  *watch
 	core   Core
-	costs  bell.Bell // a pod's deletion cost may be out of date
-	stale  bell.Bell // what nodes have left may be another
-	pairs  bell.Bell // requesters and providers may have to be bound, parted, made or let go
-	naming bell.Bell // names of models may have gone to others
+	costs  bell.Bell // a pod's deletion cost may be outdated
+	stale  bell.Bell // the nodes' rooms may have changed
+	pairs  bell.Bell // a plan of pairs may be due
+	naming bell.Bell // models' names may have changed owners
 	dual   *dualMetrics
 	fenced fenced
 
-	mu        sync.Mutex // guards all below and what is in it; never held over a call to the cluster or a pod
+	mu        sync.Mutex // guards all below and their contents; never held over a call to the cluster or a pod
 	revisions map[api.FunctionName]*revision
 	pods      map[api.InstanceID]*pod
 	leaving   map[api.InstanceID]*pod // requesters and providers that are being deleted and may still run
 	wanted    int                     // the number of the last want
 
-	departures map[types.UID]*waketrace.Span // of pods that go for a wake, until they are gone
+	departures map[types.UID]*waketrace.Span // of pods that are deleted for a wake, until they are gone
 	expiring   map[types.UID]expiring
-	ended      map[types.UID]bool // pods that have been ours, or count until they are gone, while they exist
+	ended      map[types.UID]bool // pods that were ours, or count until they are gone, while they exist
 	nodes      map[string]*node
 	devices    []inventory.Device            // as last given to the core
-	renamed    map[api.DeviceID]api.DeviceID // what GPUs were called then, by what they are called now
+	renamed    map[api.DeviceID]api.DeviceID // the GPUs' names at that time, by their present names
 	rooms      []inventory.Room              // as last given to the core
 	elastic    bool                          // as last given to the core
 	pooled     bool                          // see [pooled]
 	unmanaged  []inventory.UnmanagedPod      // as last given to the core
-	ending     map[types.UID]bool            // pods that are on their way out, while rooms are given
+	ending     map[types.UID]bool            // pods that are about to be deleted, while rooms are given
 	rigid      map[string]bool               // nodes that don't resize pods
 	changed    func(n api.FunctionName)      // reconciles the PodAutoscaler again; does not block
 	parting    parting
@@ -174,9 +173,8 @@ var (
 	_ Core               = (*autoscaler.Autoscaler)(nil)
 )
 
-// New makes a fleet that watches nothing yet. The order is: New, [Fleet.Sync],
-// [autoscaler.New] with [Fleet.Devices], [Fleet.Attach], [NewController], then
-// [Fleet.Run] and the controller's RunContext.
+// New returns a fleet that watches nothing yet. The order is: New, [Fleet.Sync], [autoscaler.New] with [Fleet.Devices],
+// [Fleet.Attach], [NewController], then [Fleet.Run] and the controller's RunContext.
 func New(cfg Config, deps Deps) (*Fleet, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -213,9 +211,8 @@ func New(cfg Config, deps Deps) (*Fleet, error) {
 	return f, nil
 }
 
-// Sync starts to watch the cluster and returns when everything that exists is known.
-// What it watches ends with ctx. It changes nothing, so that a process that does not
-// lead may call it too.
+// Sync starts watching the cluster and returns when all existing objects are known. The watches end with ctx. It changes nothing, so
+// a process that does not lead may call it too.
 func (f *Fleet) Sync(ctx context.Context) error {
 	if err := f.watch.sync(ctx); err != nil {
 		return err
@@ -224,19 +221,18 @@ func (f *Fleet) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Devices are the cluster's memories, the host's first. Call it after [Fleet.Sync].
+// Devices returns the cluster's memories, a host's first. Call it after [Fleet.Sync].
 func (f *Fleet) Devices() []inventory.Device {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.devices
 }
 
-// Attach ties the fleet to the autoscaler whose effects it is, before Run.
+// Attach sets the autoscaler that the fleet works for. Call it before Run.
 func (f *Fleet) Attach(a Core) { f.core = a }
 
-// Run follows the cluster until ctx ends, the context of Sync included: it adopts
-// pods, reports their troubles and keeps the devices and deletion costs current.
-// It runs once, and on the leader only.
+// Run follows the cluster until ctx ends, and the context of Sync too: it adopts pods, reports their troubles and keeps the devices
+// and deletion costs current. Call it once, on the leader only.
 func (f *Fleet) Run(ctx context.Context) error {
 	if err := f.follow(); err != nil {
 		return err
@@ -268,6 +264,5 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// pollEvery is how often pods that have not joined are polled; time passing is
-// the only thing of them that no watch tells.
+// pollEvery is how often pods that have not joined are examined: no watch tells that time has passed.
 const pollEvery = time.Second

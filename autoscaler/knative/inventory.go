@@ -17,40 +17,39 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Labels of nodes that say how much memory each of their GPUs has. Makers write it in their own ways.
+// Makers' labels for the memory of a node's GPUs.
 const (
 	labelGPUMemory   = "nvidia.com/gpu.memory"    // in MiB
-	labelAMDMemory   = "amd.com/gpu.vram"         // as "64G", by which GiB are meant
-	labelIntelMemory = "gpu.intel.com/memory.max" // of all together, in bytes
+	labelAMDMemory   = "amd.com/gpu.vram"         // such as "64G", which means GiB
+	labelIntelMemory = "gpu.intel.com/memory.max" // of all GPUs together, in bytes
 )
 
-// Labels of nodes by which whoever runs the cluster says what nothing else does: the memory of each GPU, as Kubernetes
-// writes sizes, and how often each is offered. They go before the makers'.
+// Labels by which the cluster's operator sets what nothing else tells: the memory of each GPU, in Kubernetes' notation, and the number of
+// shares of each. They override the makers' labels.
 const (
 	labelOwnMemory = "rouse.dev/gpu-memory"
 	labelOwnShares = "rouse.dev/gpu-shares"
 )
 
-// node is what the fleet knows of a node's GPUs.
+// node is the fleet's record of a node's GPUs.
 type node struct {
-	// ids are the GPUs' own, "" for one that no instance has named yet.
+	// ids are the GPUs' own names, "" until an instance has reported one.
 	ids    []api.DeviceID
 	memory api.Bytes
 	name   string    // of the product
 	host   api.Bytes // the memory that pods may have, all together
-	// shared says that several pods may have one GPU. Otherwise a pod holds the GPUs
-	// that it was given, whole, be it awake or asleep.
+	// shared says that several pods may have one GPU. Otherwise a pod holds its GPUs completely, awake or asleep.
 	shared bool
-	// owned says that nobody but Rouse uses its GPUs.
+	// owned says that only Rouse uses its GPUs.
 	owned bool
 }
 
-// placeholder names a GPU whose own name is not known.
+// placeholder returns the ID of a GPU whose own name is not known.
 func placeholder(node string, k int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("%s/gpu-%d", node, k))
 }
 
-// takeStock reads the nodes anew, and tells the core of what has changed.
+// takeStock reads the nodes, and tells the core what has changed.
 func (f *Fleet) takeStock() {
 	all, err := f.watch.nodeLister.List(labels.Everything())
 	if err != nil {
@@ -87,8 +86,7 @@ func (f *Fleet) takeStock() {
 	}
 }
 
-// publish gives the devices to the core where they have changed: of each node the host
-// memory, and its GPUs. Of those that have got another name since it says which they had.
+// publish gives the devices to the core if they have changed: each node's host memory and GPUs. Renamed devices carry their former names.
 func (f *Fleet) publish() {
 	var devices []inventory.Device
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
@@ -103,7 +101,7 @@ func (f *Fleet) publish() {
 			devices = append(devices, d)
 		}
 	}
-	if len(devices) == 0 { // no node is known: there is nothing to hand out
+	if len(devices) == 0 { // no node is known: there is no memory to allocate
 		devices = []inventory.Device{{ID: api.HostMemory, Name: "memory of no node"}}
 	}
 	if reflect.DeepEqual(devices, f.devices) {
@@ -120,8 +118,7 @@ func (f *Fleet) publish() {
 	clear(f.renamed) // a name may come back, for another GPU
 }
 
-// rename has all that counts with a GPU under one name count with it under another: the core,
-// pods that have not said what they were given, and starts whose pods are not made.
+// rename renames a GPU everywhere: at the core, in pods that have not reported theirs, and in starts whose pods are not created.
 func (f *Fleet) rename(from, to api.DeviceID) {
 	f.renamed[to] = from
 	now := func(ids []api.DeviceID) []api.DeviceID {
@@ -134,7 +131,7 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 		return ids
 	}
 	for _, p := range f.pods {
-		if p.role != control.RoleProvider { // whose pod names the GPUs that it is made for
+		if p.role != control.RoleProvider { // a provider's pod names its GPUs
 			p.devices, p.status.Devices = now(p.devices), now(p.status.Devices)
 		}
 	}
@@ -145,12 +142,11 @@ func (f *Fleet) rename(from, to api.DeviceID) {
 	}
 }
 
-// gpus is the number of GPUs that a node has, and whether it offers each several times. Shares count as what they are
-// shares of:
+// gpus returns the number of a node's GPUs, and whether it offers shares of them. Shares count as the GPUs they belong to:
 //
-//  1. How often a card is offered says whoever runs the cluster, else its maker's label.
-//  2. How many there are says the maker's label, where there is one and the node offers any. NVIDIA's counts before they are offered, too.
-//  3. Else it follows from how many are offered.
+//  1. The number of shares is from the operator's label, else the maker's.
+//  2. The number of GPUs is from the maker's label, if there is one and the node offers any. NVIDIA's counts before that, too.
+//  3. Else it is computed from the number of shares offered.
 func (f *Fleet) gpus(o *corev1.Node) (count int, shared bool) {
 	own, _ := strconv.Atoi(o.Labels[labelOwnShares])
 	makers := append(slices.Clone(api.GPUMakers), api.GPUMaker{Resources: f.cfg.GPUResources})
@@ -176,7 +172,7 @@ func (f *Fleet) gpus(o *corev1.Node) (count int, shared bool) {
 	return min(count, mostGPUs), shared
 }
 
-// product is what the cards of a node are called; empty: nobody says.
+// product returns the product name of a node's GPUs; empty: unknown.
 func product(o *corev1.Node) string {
 	for _, m := range api.GPUMakers {
 		if name := o.Labels[m.Product]; name != "" {
@@ -186,8 +182,7 @@ func product(o *corev1.Node) string {
 	return ""
 }
 
-// whole makes of a function what it is where no node shares its GPUs: what it declares of a
-// GPU's memory doesn't matter, its pods have all of it.
+// whole returns a function as it is if no node shares its GPUs: its pods have the whole GPU, whatever it declares.
 func (f *Fleet) whole(fn api.Function) api.Function {
 	if fn.DualPods {
 		return f.apart(fn)
@@ -201,10 +196,10 @@ func (f *Fleet) whole(fn api.Function) api.Function {
 	return fn
 }
 
-// mostGPUs bounds what a label can claim of one node.
+// mostGPUs bounds the number that a label can claim for one node.
 const mostGPUs = 1024
 
-// gpuMemory is the memory of each of a node's GPUs, of which there are count.
+// gpuMemory returns the memory of each of a node's count GPUs.
 func (f *Fleet) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	if b, err := api.ParseBytes(o.Labels[labelOwnMemory]); err == nil && b > 0 {
 		return b
@@ -221,9 +216,8 @@ func (f *Fleet) gpuMemory(o *corev1.Node, count int) api.Bytes {
 	return f.cfg.DeviceMemory
 }
 
-// holds takes in which devices a pod says it was given, and returns them under the
-// names that the ledger has for them. A name with a suffix "::N" is a share of a device.
-// A pod can name the GPUs that its node has, and not make it have more.
+// holds returns the devices that a pod reports under their names in the ledger. A name with a suffix "::N" is a share of a device. A pod
+// can name the GPUs of its node, but not add any.
 func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 	host := p.object.Spec.NodeName
 	n := f.nodes[host]
@@ -231,7 +225,7 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 	news := false
 	for _, id := range said {
 		plain, _, _ := strings.Cut(strings.TrimSpace(string(id)), "::")
-		if k, err := strconv.Atoi(plain); err == nil && k >= 0 { // a number counts on its node only
+		if k, err := strconv.Atoi(plain); err == nil && k >= 0 { // a number is valid on its node only
 			plain = string(placeholder(host, k))
 		}
 		switch plain {
@@ -258,7 +252,7 @@ func (f *Fleet) holds(p *pod, said []api.DeviceID) []api.DeviceID {
 	return ids
 }
 
-// heldAt says which GPUs of a node are held by those of its pods that count.
+// heldAt returns a function that reports whether a GPU of a node is held by one of the pods that count.
 func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) bool {
 	return func(id api.DeviceID) bool {
 		holds := func(p *pod) bool { return p.object.Spec.NodeName == host && slices.Contains(p.devices, id) }
@@ -276,7 +270,7 @@ func (f *Fleet) heldAt(host string, counts func(*pod) bool) func(api.DeviceID) b
 	}
 }
 
-// resize makes room for so many GPUs, or takes away those that are too many and that nobody holds.
+// resize adds GPUs up to count, or removes excess ones that no pod holds.
 func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	for len(n.ids) < count {
 		n.ids = append(n.ids, "")
@@ -286,14 +280,14 @@ func (n *node) resize(count int, held func(api.DeviceID) bool) {
 	}
 }
 
-// named gives a GPU its own name, and returns the one under which it was known:
+// named gives a GPU its own name, and returns its previous ID:
 //
-//  1. the one that the pod was granted, where that has none yet
-//  2. else the first without one
-//  3. else the one that the pod was granted, where nobody holds it: another GPU is in its place now, and has what
-//     was planned for it. Kubernetes says how many GPUs a node has and not which, so this is when it is known
-//  4. else the first that nobody holds, likewise
-//  5. else none, "": the node has no more
+//  1. the pod's granted one, if that has no name yet
+//  2. else the first without a name
+//  3. else the granted one, if no pod holds it: another GPU has replaced it and takes over its plans. Kubernetes tells only the number of
+//     a node's GPUs, so this is when the replacement shows
+//  4. else the first that no pod holds, likewise
+//  5. else "": the node has no more
 func (n *node) named(host string, id api.DeviceID, granted []api.DeviceID, held func(api.DeviceID) bool) (was api.DeviceID) {
 	known := func(k int) api.DeviceID { return cmp.Or(n.ids[k], placeholder(host, k)) }
 	best, rank := -1, 5

@@ -122,7 +122,7 @@ func (c *cluster) gpuNames() []string {
 	return names
 }
 
-// TestANameThatComesBack: a GPU had another in its place, and is there again beside it. Whoever is on it stays on it.
+// TestANameThatComesBack: a GPU had another in its place, and is there again beside it. Its holder keeps it.
 func TestANameThatComesBack(t *testing.T) {
 	inCluster(t, 2, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})

@@ -17,17 +17,15 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// leastToken is the least length of an instance's token.
+// leastToken is the minimum length of an instance's token.
 const leastToken = 16
 
-// Join takes in an instance that introduces itself. Errors are *[api.Error]: 404 for a
-// pod or revision that is not known (yet: the sender tries again), with the code
-// unsupported for a revision of another class, 403 for a wrong
-// address, 422 for a function whose declaration is wrong, 400 for a request that is no join.
+// Join registers an instance. Errors are *[api.Error]: 404 for an unknown pod or revision (the sender retries), with
+// the code unsupported for a revision of another class; 403 for a wrong address, 422 for an invalid declaration, 400
+// for an invalid request.
 //
-// What it believes: that the sender has the address that the connection comes from,
-// and that a pod has the address that Kubernetes publishes. Before Kubernetes has
-// published one nobody joins as the pod: its name is no secret.
+// It trusts that the sender has the connection's source address, and that a pod has the address that Kubernetes
+// publishes. Until Kubernetes has published one, no instance can join as the pod: its name is no secret.
 func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error) {
 	from = from.Unmap()
 	if r.Instance == "" || r.Revision == "" || r.Namespace == "" || r.Port < 1 || r.Port > 65535 || !from.IsValid() {
@@ -70,7 +68,7 @@ func (f *Fleet) Join(ctx context.Context, r control.RegisterRequest, from netip.
 	return control.RegisterAnswer{Function: fn, Role: p.role, Endpoint: p.endpoint, Epoch: max(p.epoch, f.cfg.firstEpoch()), Seq: p.status.Seq, Asleep: asleep, Trace: p.trace}, nil
 }
 
-// known returns a function that is declared rightly.
+// known returns a function with a valid declaration.
 func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function, error) {
 	f.mu.Lock()
 	r := f.revision(name)
@@ -78,7 +76,7 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	f.mu.Unlock()
 	if r == nil {
 		pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
-		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance goes on alone
+		if err == nil && !api.IsFunction(nil, pa.Annotations) { // never ours: the instance continues on its own
 			return api.Function{}, api.Errorf(http.StatusNotFound, api.CodeUnsupported, "the revision %s has the class %q, want %s", name, pa.Annotations[api.AnnotationClass], api.Class)
 		}
 		return api.Function{}, api.Errorf(http.StatusNotFound, "", "there is no revision %s of the class %s (yet)", name, api.Class)
@@ -101,7 +99,7 @@ func (f *Fleet) known(ctx context.Context, name api.FunctionName) (api.Function,
 	return r.spec, nil
 }
 
-// check says whether a pod has this address by Kubernetes' own word.
+// check verifies an address against the pod's in Kubernetes.
 func (p *pod) check(from netip.Addr) error {
 	have := addresses(p.object)
 	switch {
@@ -116,7 +114,7 @@ func (p *pod) check(from netip.Addr) error {
 	return nil
 }
 
-// addresses are those that Kubernetes has published of a pod, none at first.
+// addresses returns the addresses that Kubernetes has published for a pod, none at first.
 func addresses(o *corev1.Pod) []netip.Addr {
 	texts := []string{o.Status.PodIP}
 	for _, ip := range o.Status.PodIPs {
@@ -131,8 +129,8 @@ func addresses(o *corev1.Pod) []netip.Addr {
 	return all
 }
 
-// unmask rejects an instance that joined from an address that is no longer the pod's: its sandbox was made
-// anew, and the old address may be another's. The pod's own function joins again.
+// unmask rejects an instance that joined from an address that is no longer the pod's: its sandbox was recreated, and
+// the old address may belong to another pod. The pod's own function joins again.
 func (f *Fleet) unmask(p *pod) {
 	have := addresses(p.object)
 	if !p.joined() || len(have) == 0 || slices.Contains(have, p.address) {
@@ -144,8 +142,8 @@ func (f *Fleet) unmask(p *pod) {
 	p.address, p.endpoint = netip.Addr{}, ""
 }
 
-// Report takes in an instance's state event. Errors are *[api.Error]: 404 where it has
-// to join first, 403 for a wrong token or address, 400 for a status that is none. It does not block.
+// Report takes in an instance's state event. Errors are *[api.Error]: 404 if it has to join first, 403 for a wrong
+// token or address, 400 for an invalid status. It does not block.
 func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) error {
 	from = from.Unmap()
 	f.mu.Lock()
@@ -164,7 +162,7 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	}
 	switch s.State {
 	case api.Starting, api.Awake, api.Draining, api.Asleep, api.Unhealthy:
-	case api.Gone: // only Kubernetes says that a pod is gone; its container is started again
+	case api.Gone: // only Kubernetes can report that a pod is gone; its container is restarted
 		f.crashed(p, cmp.Or(s.Message, "the function's process ended"))
 		return nil
 	default:
@@ -176,11 +174,11 @@ func (f *Fleet) Report(s api.InstanceStatus, from netip.Addr, token string) erro
 	return nil
 }
 
-// own puts into a status what an instance does not know better than the fleet: its
-// names and address, and its devices as the ledger calls them.
+// own fills in the parts of a status that the fleet knows better than the instance: its names and address, and its
+// devices as the ledger names them.
 func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	s.Instance, s.Function, s.Endpoint = p.id, p.function, p.endpoint
-	if s.Unplaced() { // it has a node: no clock stands still on its word
+	if s.Unplaced() { // it has a node, so its timeouts are not paused
 		s.Stage = ""
 	}
 	if ids := f.holds(p, s.Devices); len(ids) > 0 {
@@ -191,30 +189,30 @@ func (f *Fleet) own(p *pod, s api.InstanceStatus) api.InstanceStatus {
 	case api.Asleep:
 		s.Spare, s.Shrunk = f.spare(p, s.Memory.Host), f.shrunk(p)
 	case api.Awake, api.Draining:
-		s.Spare = f.spare(p, 0) // what it will hold is not known yet
+		s.Spare = f.spare(p, 0) // its future memory is not known yet
 	}
-	if p.role == control.RoleProvider { // it claims nothing: what it leaves is another's
+	if p.role == control.RoleProvider { // a provider claims nothing: the memory that it leaves is another's
 		return s
 	}
 	f.ownWhole(p, &s)
 	return s
 }
 
-// ownWhole puts into a status that its GPUs are its own, where their node shares none.
+// ownWhole sets the whole GPUs as a status's memory, if their node shares none.
 func (f *Fleet) ownWhole(p *pod, s *api.InstanceStatus) {
 	if n := f.nodes[p.object.Spec.NodeName]; n != nil && !n.shared && len(s.Devices) > 0 {
 		s.Memory.Devices, s.Memory.PerDevice = len(s.Devices), n.memory
 	}
 }
 
-// beginsAsleep says whether a process that joins may not start its runtime before it is woken:
-// all but the first of a pod that was made for it. The one before may have slept, and what
-// it needs awake may be another's by now; the core makes room for it as for any sleeper.
+// beginsAsleep reports whether a joining process may not start its runtime before it is woken: all but the first
+// process of a pod that was created for a start. The previous process may have slept, and its memory awake may be
+// another's by now; the core makes room for it as for any sleeper.
 func (p *pod) beginsAsleep() bool { return p.before || p.again }
 
-// astray says whether a pod was given other GPUs than those that room was made on for it,
-// and shares them: others may have their memory. It begins asleep and is woken when there
-// is room. The kubelet chooses the GPUs; and a pod that nobody here asked for was promised none.
+// astray reports whether a pod was given other GPUs than those reserved for it, and shares them: their memory may be
+// another's. It then begins asleep and is woken when there is room. The kubelet chooses the GPUs, and nothing is
+// reserved for an adopted pod.
 func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
 	n := f.nodes[p.object.Spec.NodeName]
 	if n == nil || !n.shared || p.role != control.RoleInstance {
@@ -223,17 +221,16 @@ func (f *Fleet) astray(p *pod, given []api.DeviceID) bool {
 	return slices.ContainsFunc(given, func(id api.DeviceID) bool { return !slices.Contains(p.devices, id) })
 }
 
-// crashed takes in that the process of an instance that had joined has ended, while
-// its pod lives. Its next process joins anew.
+// crashed handles the end of a joined instance's process while its pod lives. The next process joins again.
 func (f *Fleet) crashed(p *pod, message string) {
-	if !p.joined() || p.stopping { // it is being ended
+	if !p.joined() || p.stopping { // it is being stopped
 		return
 	}
 	f.leave(p, message)
 	f.log.Warn("the process of an instance ended; Kubernetes starts it again", "function", p.function, "instance", p.id, "message", message)
 }
 
-// leave takes in that the process that had joined is gone.
+// leave marks the joined process as gone.
 func (f *Fleet) leave(p *pod, message string) {
 	s := p.status
 	s.State, s.Level, s.Message, s.GaveUp, s.Since = api.Unhealthy, 0, message, false, time.Now()

@@ -22,9 +22,9 @@ import (
 	"github.com/rouse-dev/rouse/internal/names"
 )
 
-// Activators decide by package names which service a model's name finds. Here the same
-// is decided again, to tell the services that lost one: by a condition of the Service and its
-// revisions that takes nothing away from their readiness, and by an event.
+// Activators use package names to decide which service a model's name refers to. The same decision is repeated here to
+// tell services that lost a name, by an event and a condition of the Service and its revisions that does not affect
+// readiness.
 
 // conditionNames is the type of that condition.
 const conditionNames apis.ConditionType = "ModelNames"
@@ -32,7 +32,7 @@ const conditionNames apis.ConditionType = "ModelNames"
 // reasonNames is its reason, and the event's.
 const reasonNames = "NameOfAnother"
 
-// followNames looks at the names again with each change of what they depend on.
+// followNames schedules a decision at each change that names depend on.
 func (f *Fleet) followNames() error {
 	ring := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.naming.Ring() }, UpdateFunc: func(any, any) { f.naming.Ring() }, DeleteFunc: func(any) { f.naming.Ring() },
@@ -48,7 +48,7 @@ func (f *Fleet) followNames() error {
 	return nil
 }
 
-// settleNames decides which services have lost a name, and has their revisions reconciled where that is news.
+// settleNames decides which services have lost a name, and reconciles revisions for which that is new.
 func (f *Fleet) settleNames() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,14 +76,14 @@ func (f *Fleet) settleNames() {
 	}
 }
 
-// told says whether a service has the condition; one that is not there needs none.
+// told reports whether a service has the condition, or does not exist.
 func (f *Fleet) told(service api.FunctionName) bool {
 	s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name())
 	return err != nil || s.Status.GetCondition(conditionNames) != nil
 }
 
-// declaredNames are the names that the services want whose revisions are known, and the services of each model
-// with variants. f.mu is held.
+// declaredNames returns the names that services with known revisions declare, and the services of each model with
+// variants. The caller holds f.mu.
 func (f *Fleet) declaredNames() (all []names.Declaration, variants map[api.FunctionName][]api.FunctionName) {
 	services := map[api.FunctionName][]*revision{}
 	for _, r := range f.revisions {
@@ -114,7 +114,7 @@ func (f *Fleet) declaredNames() (all []names.Declaration, variants map[api.Funct
 	return all, variants
 }
 
-// namesOf are the names that one service wants.
+// namesOf returns the names that one service declares.
 func namesOf(service api.FunctionName, created time.Time, serving []*revision) (all []names.Declaration) {
 	add := func(kind names.Kind, list ...api.ModelName) {
 		for _, n := range list {
@@ -138,7 +138,7 @@ func namesOf(service api.FunctionName, created time.Time, serving []*revision) (
 	return all
 }
 
-// created is when a service was made; a revision that has none is its own.
+// created returns the creation time of a service; a revision without one counts as its own service.
 func (f *Fleet) created(service api.FunctionName, r *revision) time.Time {
 	if s, err := f.watch.services.Lister().Services(service.Namespace()).Get(service.Name()); err == nil {
 		return s.CreationTimestamp.Time
@@ -149,7 +149,7 @@ func (f *Fleet) created(service api.FunctionName, r *revision) time.Time {
 	return time.Time{}
 }
 
-// serving are the revisions of a service that have traffic, or else the newest.
+// serving returns the revisions of a service that have traffic, or else the newest.
 func (f *Fleet) serving(service api.FunctionName, all []*revision) (some []*revision) {
 	route, err := f.watch.routes.Routes(service.Namespace()).Get(service.Name())
 	for _, r := range all {
@@ -165,7 +165,7 @@ func (f *Fleet) serving(service api.FunctionName, all []*revision) (some []*revi
 	return some
 }
 
-// lostNames says which names a revision's service has lost, "" if none.
+// lostNames describes the names that a revision's service has lost, "" if none.
 func (f *Fleet) lostNames(name api.FunctionName) (service api.FunctionName, message string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *Fleet) lostNames(name api.FunctionName) (service api.FunctionName, mess
 	return service, strings.Join(f.lost[service], "; ")
 }
 
-// markNames puts what was lost into conditions, and says whether that changed them.
+// markNames sets or clears the condition, and reports whether that changed anything.
 func markNames(m apis.ConditionManager, message string) bool {
 	have := m.GetCondition(conditionNames)
 	switch {
@@ -192,7 +192,7 @@ func markNames(m apis.ConditionManager, message string) bool {
 	return true
 }
 
-// tellService writes the condition to a service, and says whether it is news.
+// tellService writes the condition to a service. It returns the service if that changed anything.
 func (r *reconciler) tellService(ctx context.Context, name api.FunctionName, message string) (*servingv1.Service, error) {
 	s, err := r.fleet.watch.services.Lister().Services(name.Namespace()).Get(name.Name())
 	if apierrors.IsNotFound(err) {
@@ -210,13 +210,13 @@ func (r *reconciler) tellService(ctx context.Context, name api.FunctionName, mes
 		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
 	}
 	_, err = r.fleet.deps.Serving.ServingV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status")
-	if err != nil && !apierrors.IsConflict(err) { // the change that it conflicts with brings another pass
+	if err != nil && !apierrors.IsConflict(err) { // the conflicting change triggers another pass
 		return nil, fmt.Errorf("tell %s of its names: %w", name, err)
 	}
 	return s, nil
 }
 
-// conditionsPatch replaces the conditions of an object that has not changed meanwhile.
+// conditionsPatch returns a patch that replaces an object's conditions, unless the object has changed meanwhile.
 func conditionsPatch(version string, conditions duckv1.Conditions) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": version},

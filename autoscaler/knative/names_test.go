@@ -38,7 +38,7 @@ func (c *cluster) service(name api.FunctionName, hour int64, aliases string) {
 	synctest.Wait()
 }
 
-// conditions are what the Service default/tiny and its revision say of their names.
+// conditions returns the name conditions of the Service default/tiny and its revision.
 func (c *cluster) conditions() (of [2]*apis.Condition) {
 	c.t.Helper()
 	s, err := c.serving.ServingV1().Services("default").Get(c.t.Context(), "tiny", metav1.GetOptions{})

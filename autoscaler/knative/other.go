@@ -13,13 +13,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reasonClass is the reason of the event on a revision that has annotations of ours
-// and not our class.
+// reasonClass is the reason of the event on a revision that has Rouse's annotations but another class.
 const reasonClass = "ClassMissing"
 
-// others warns of a function whose class is left out, or misspelled:
-// another autoscaler has such a revision then, or none, and our annotations do nothing.
-// Only new ones are told, so that a restart of ours is no news.
+// others warns of a function whose class is missing or misspelled: another autoscaler handles such a revision, or none,
+// and our annotations have no effect. It warns of new revisions only, so that a restart does not repeat it.
 func others(events record.EventRecorder) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		pa, ok := o.(*autoscalingv1alpha1.PodAutoscaler)
@@ -34,10 +32,10 @@ func others(events record.EventRecorder) cache.ResourceEventHandler {
 	}}
 }
 
-// newFor is how long a revision is new.
+// newFor is how long a revision counts as new.
 const newFor = 5 * time.Minute
 
-// missing says what is wrong with the class among a revision's annotations, "" if nothing is.
+// missing says what is wrong with the class in a revision's annotations, "" if nothing is.
 func missing(annotations map[string]string) string {
 	class := annotations[api.AnnotationClass]
 	if class == api.Class {

@@ -10,19 +10,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// A pod that is deleted though the autoscaler has not stopped it, because its Service was removed or a newer revision
-// has taken its place, is no instance any more. But Knative lets its containers go on for
-// the better part of a minute after their last request, and all that time they hold their
-// memory, on GPUs too, which the next model is about to take. So an instance that had
-// joined is told to end as soon as its requests have ended.
+// A pod that is deleted without a stop, because its Service was removed or a newer revision replaced it, is no longer
+// an instance. But Knative lets its containers run for most of a minute after their last request, and they hold their
+// memory, on GPUs too, which the next model needs. So a joined instance is told to end as soon as its requests have
+// ended.
 
-// parting are the pods that are to be told.
+// parting holds the pods to tell.
 type parting struct {
 	pods []*pod // guarded by the fleet's mutex
 	some bell.Bell
 }
 
-// part notes that a pod is being deleted. The lock is held.
+// part adds a pod that is being deleted. The caller holds f.mu.
 func (f *Fleet) part(p *pod) {
 	if p.stopping || !p.joined() || p.role != control.RoleInstance || p.object.DeletionTimestamp == nil || p.status.State == api.Gone {
 		return
@@ -31,7 +30,7 @@ func (f *Fleet) part(p *pod) {
 	f.parting.some.Ring()
 }
 
-// keepParting tells them, until ctx ends.
+// keepParting tells them to end, until ctx ends.
 func (f *Fleet) keepParting(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
@@ -53,7 +52,7 @@ func (f *Fleet) keepParting(ctx context.Context) {
 	})
 }
 
-// grace is how long a pod that is being deleted may go on.
+// grace returns the remaining grace period of a pod that is being deleted.
 func grace(p *pod) time.Duration {
 	if s := p.object.DeletionGracePeriodSeconds; s != nil && *s > 0 {
 		return time.Duration(*s) * time.Second

@@ -12,18 +12,18 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Reasons of the events by which autoscalers of nodes say what they do for a pod.
+// Reasons of events that node autoscalers emit for a pod.
 const (
 	eventScaleUp    = "TriggeredScaleUp"  // the cluster autoscaler adds a node
-	eventNoScaleUp  = "NotTriggerScaleUp" // and it adds none
-	eventNominated  = "Nominated"         // Karpenter has made a node for it, or knows one
+	eventNoScaleUp  = "NotTriggerScaleUp" // it adds none
+	eventNominated  = "Nominated"         // Karpenter has created a node for it, or knows one
 	indexPodOfEvent = "pod"
 )
 
-// nodeEvents are the events that are watched.
+// nodeEvents are the reasons of events that are watched.
 var nodeEvents = []string{eventScaleUp, eventNoScaleUp, eventNominated}
 
-// podOfEvent indexes events by the pod that they are about.
+// podOfEvent indexes events by their pod.
 func podOfEvent(o any) ([]string, error) {
 	e, ok := o.(*corev1.Event)
 	if !ok || e.InvolvedObject.Kind != "Pod" {
@@ -32,7 +32,7 @@ func podOfEvent(o any) ([]string, error) {
 	return []string{e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name}, nil
 }
 
-// refusedBy is the condition by which the scheduler says that no node takes a pod, nil while it does not.
+// refusedBy returns the condition by which the scheduler reports that no node fits a pod, nil if there is none.
 func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 	for k := range o.Status.Conditions {
 		c := &o.Status.Conditions[k]
@@ -43,18 +43,18 @@ func refusedBy(o *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// provision is what is done so that a node takes a pod.
+// provision is the progress of finding a node for a pod.
 type provision struct {
-	// adding says that a node is being added, or made free; says is the message of what adds it.
+	// adding says that a node is being added, or room is being made; says is the message about it.
 	adding bool
 	says   string
 }
 
-// provisioning reads what is done for a pod that no node takes:
+// provisioning returns the progress for a pod that fits on no node:
 //
 //  1. the scheduler has chosen a node and makes room on it
-//  2. the last event of an autoscaler of nodes is that one is on its way, and that is not longer ago than limit
-//  3. it is that they add none
+//  2. the last event of a node autoscaler, not older than limit, says that a node is coming
+//  3. the last event says that none is added
 //  4. there is no event
 func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit time.Duration) provision {
 	if n := o.Status.NominatedNodeName; n != "" { // 1
@@ -63,7 +63,7 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 	var last *corev1.Event
 	for _, e := range events {
 		if e.InvolvedObject.UID != "" && e.InvolvedObject.UID != o.UID {
-			continue // of another pod by that name
+			continue // of another pod with the same name
 		}
 		if last == nil || at(e).After(at(last)) {
 			last = e
@@ -80,7 +80,7 @@ func provisioning(o *corev1.Pod, events []*corev1.Event, now time.Time, limit ti
 	return provision{true, "a node is being added for it: " + strings.TrimSuffix(last.Message, ".")} // 2
 }
 
-// at is when an event was seen last.
+// at returns when an event was last seen.
 func at(e *corev1.Event) time.Time {
 	t := e.CreationTimestamp.Time
 	for _, u := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
@@ -94,9 +94,9 @@ func at(e *corev1.Event) time.Time {
 	return t
 }
 
-// place looks whether a pod that has not joined has found a node, and says of one that hasn't what stands in the way.
-// It goes on waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here,
-// as late as a start is, for nothing else limits its time.
+// place updates the stage of a pod that has not joined, and says what prevents it from getting a node. The pod keeps
+// waiting: its start has a limit, and so has each request. Only a claim of GPUs is given up here, after the start's
+// limit, because it has no other.
 func (f *Fleet) place(p *pod, now time.Time) {
 	stage, message := stageCreating, ""
 	if c := refusedBy(p.object); c != nil && p.object.Spec.NodeName == "" {
@@ -131,10 +131,11 @@ func (f *Fleet) place(p *pod, now time.Time) {
 	f.offer()
 }
 
-// stageCreating is the stage of an instance of which there is no more than a pod.
+// stageCreating is the stage of an instance that is only a pod so far.
 const stageCreating = "creating the pod"
 
-// unplaced is what is wrong with a claim of GPUs that finds no node for as long as a start may take, nil if nothing is.
+// unplaced returns the trouble of a claim of GPUs that has found no node for the duration of a start's timeout, else
+// nil.
 func (f *Fleet) unplaced(p *pod, now time.Time) *trouble {
 	r := f.revisions[p.function]
 	if r == nil || p.role != control.RoleRequester || p.status.Stage != api.StageUnschedulable || now.Sub(p.refusedAt) < r.spec.StartTimeout {
@@ -143,5 +144,4 @@ func (f *Fleet) unplaced(p *pod, now time.Time) *trouble {
 	return &trouble{reasonUnschedulable, p.status.Message}
 }
 
-// reasonUnschedulable is Kubernetes' own word.
 const reasonUnschedulable = corev1.PodReasonUnschedulable

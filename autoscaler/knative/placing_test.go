@@ -19,7 +19,7 @@ func without(p *corev1.Pod) {
 		LastTransitionTime: metav1.Now(), Message: "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."}}
 }
 
-// says is an event of who adds nodes.
+// says returns an event of a node autoscaler.
 func says(reason, message string, uid string) *corev1.Event {
 	return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: reason + uid + time.Now().Format(".150405")}, Reason: reason, Message: message,
 		LastTimestamp:  metav1.Now(),

@@ -22,71 +22,71 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// pod is one instance. It is kept until Kubernetes says that it is being deleted.
+// pod is one instance. It is kept until Kubernetes deletes the pod.
 type pod struct {
 	id       api.InstanceID
 	function api.FunctionName
 	object   *corev1.Pod // as last seen; never written to
 	seen     time.Time   // when it was first seen
 
-	// What the instance said when it joined; token is empty until then.
+	// Values of the instance's join; token is empty until then.
 	token    string
 	address  netip.Addr
 	endpoint api.Endpoint
 	client   *control.Client
-	restarts int32 // of its container when it joined
+	restarts int32 // its container's restarts when it joined
 
-	// status is the last that was passed on. epoch is the highest of an order to it, that of
-	// its start at first; devices are those of the grant that it was started under.
+	// status is the last status passed on. epoch is the highest epoch of an order to it, at first of its start; devices
+	// are those of the grant that it was started under.
 	status  api.InstanceStatus
 	epoch   uint64
 	devices []api.DeviceID
-	trace   string    // the wake that it was started for
-	wanted  time.Time // when that was; zero: it was not asked for here
-	// traced is when that was asked for of which the core has the steps.
+	trace   string    // the trace of the wake that it was started for
+	wanted  time.Time // when that was; zero: it was adopted
+	// traced is the time of the start or claim whose steps the core has.
 	traced time.Time
-	// again says that a process of it has joined, before that the pod ran when it was first
-	// seen: the next process begins asleep.
+	// again says that a process of it has joined; before, that the pod already ran when it was first seen. In either
+	// case its next process begins asleep.
 	again, before bool
-	// refused says why a join in its name was not believed, empty if none was refused since it joined.
+	// refused is why the last join in its name was refused, empty if none was since it joined.
 	refused string
-	// trouble is the last that was reported of the pod, empty if none was. running is
-	// since when its container runs; asked says that it was asked why it does not join.
+	// trouble is the last reported trouble, empty if none. running is since when its container runs; asked says that it
+	// was asked why it does not join.
 	trouble string
 	running time.Time
 	asked   bool
-	// refusedAt is since when no node takes the pod though none is being added; zero: one does, or is.
+	// refusedAt is since when no node fits the pod and none is being added; zero: that is not so.
 	refusedAt time.Time
-	// rigid says that Kubernetes does not resize the pod; growing is what its containers are to get before it wakes.
+	// rigid says that Kubernetes does not resize the pod; growing is what its containers must get before it wakes.
 	rigid   bool
 	growing sizes
 
-	// rising and falling say that a call to wake it, or to let it sleep, is under way.
+	// rising and falling say that a call to wake it, or to put it to sleep, is under way.
 	rising, falling bool
-	// stopping says that the scale was lowered for it. swapped gets a word when Kubernetes
-	// took another pod instead; one place, so that sending never waits.
+	// stopping says that the scale was lowered for it. swapped receives when Kubernetes deleted another pod instead; it
+	// has room for one, so that sending never blocks.
 	stopping bool
-	freed    *waketrace.Span // of the call that it makes room by; nil: for none
+	freed    *waketrace.Span // of the call that it makes room for; nil: none
 	swapped  chan struct{}
 	ended    bool
-	gone     chan struct{} // closed when the pod is being deleted, or is
-	// held says that a stop sees to it that nothing of the instance is left: until then the core counts what it
-	// holds. over is closed when the core hears that it is gone.
+	gone     chan struct{} // closed when the pod is being deleted, or is gone
+	// held says that a stop waits until the instance's process is gone: until then the core counts its memory. over is
+	// closed when the core is told that it is gone.
 	held bool
 	over chan struct{}
 
-	cost, patched int // its deletion cost as it should be, and as it was written
+	cost, patched int // its deletion cost as computed, and as written
 
-	// role is its part in how the function holds its GPUs; pair is for those that have one.
+	// role is its part in holding the function's GPUs; pair is used for the roles of dual pods.
 	role    control.Role
 	pair    pair
 	writing writing
 }
 
-// joined says whether the instance may be called.
+// joined reports whether the instance may be called.
 func (p *pod) joined() bool { return p.token != "" }
 
-// follow has the fleet hear of pods and nodes from now on, those that exist included.
+// follow handles events of pods and nodes from now on, and takes in existing ones.
 func (f *Fleet) follow() error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { f.onPod(o.(*corev1.Pod)) },
@@ -108,7 +108,7 @@ func (f *Fleet) follow() error {
 	if err := f.followRooms(); err != nil {
 		return err
 	}
-	// At once: the handlers hear of those that exist in their own time.
+	// At once: the handlers see existing pods only later.
 	if err := f.takeIn(labels.Everything(), f.watch.podLister.List, f.watch.providerLister.List); err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (f *Fleet) follow() error {
 	return nil
 }
 
-// takeIn takes in the pods that the lists have. They are read with the lock held: of a pod that
-// goes after that the handlers hear when it is known, so that none stays that has gone.
+// takeIn takes in the listed pods. It reads the lists with the lock held: if a pod is deleted after that, the handlers
+// see it when it is known, so no deleted pod stays.
 func (f *Fleet) takeIn(which labels.Selector, lists ...func(labels.Selector) ([]*corev1.Pod, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,12 +140,12 @@ func (f *Fleet) takeIn(which labels.Selector, lists ...func(labels.Selector) ([]
 	return nil
 }
 
-// functionOf names the function that a pod is an instance of.
+// functionOf returns the function that a pod is an instance of.
 func functionOf(p *corev1.Pod) api.FunctionName {
 	return api.NewFunctionName(p.Namespace, cmp.Or(p.Labels[serving.RevisionLabelKey], p.Labels[dualpod.LabelProvider]))
 }
 
-// onPod takes in what a pod has become.
+// onPod handles a new or changed pod.
 func (f *Fleet) onPod(o *corev1.Pod) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,7 +167,7 @@ func (f *Fleet) inspect(o *corev1.Pod) {
 	r := f.revision(functionOf(o))
 	if r == nil {
 		f.onOrphan(o)
-		return // of another class, or not known yet: its PodAutoscaler brings its pods along
+		return // of another class, or not known yet: its PodAutoscaler's reconciler adopts its pods
 	}
 	p := f.pods[api.InstanceID(o.Name)]
 	over := o.DeletionTimestamp != nil || finished(o)
@@ -215,13 +215,12 @@ func newPod(name api.FunctionName, o *corev1.Pod) *pod {
 		swapped: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{}), role: roleOf(o)}
 }
 
-// addPod takes in a pod that is new: it is the one that the oldest start waits
-// for, or one that was not asked for here, which is adopted.
+// addPod takes in a new pod: it belongs to the oldest waiting start, or else is adopted.
 func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	p := newPod(r.name, o)
 	p.before, p.patched = o.Status.Phase == corev1.PodRunning, costOf(o)
 	f.pods[p.id] = p
-	// Its time to start begins now: after a restart it may have been up for long.
+	// Its start timeout begins now: after a restart it may have been up for long.
 	p.status = api.InstanceStatus{Instance: p.id, Function: r.name, State: api.Starting, Since: p.seen,
 		Concurrency: r.spec.Concurrency, Stage: stageCreating, Requests: requestsOf(o)}
 	if p.role != control.RoleInstance {
@@ -243,8 +242,8 @@ func (f *Fleet) addPod(r *revision, o *corev1.Pod) *pod {
 	return p
 }
 
-// end forgets a pod that Kubernetes has given up. Where it was deleted, it was because somebody
-// wanted less of them or another in its place, we ourselves as a rule; its program did not fail.
+// end forgets a pod that is being deleted or has ended. A deletion is no failure of its program: it was scaled down or
+// replaced, usually by the fleet itself.
 func (f *Fleet) end(p *pod, message string) {
 	if p.ended {
 		return
@@ -262,7 +261,7 @@ func (f *Fleet) end(p *pod, message string) {
 		delete(r.providers, p.id)
 	}
 	if !p.stopping && p.role != control.RoleProvider {
-		// Where the scale was lowered for another pod, that one lives on in its place.
+		// If the scale was lowered for another pod, that one lives on instead.
 		for _, q := range f.podsOf(p.function) {
 			if q.stopping {
 				q.stopping = false
@@ -288,7 +287,7 @@ func (f *Fleet) end(p *pod, message string) {
 	f.changed(p.function)
 }
 
-// lastOf is the last that is said of an instance.
+// lastOf returns the last status of an instance.
 func lastOf(p *pod, message string) api.InstanceStatus {
 	s := api.InstanceStatus{Instance: p.id, Function: p.function, State: api.Gone, Seq: math.MaxUint64, Since: time.Now(),
 		Message: message, Taken: !finished(p.object)}
@@ -298,7 +297,7 @@ func lastOf(p *pod, message string) api.InstanceStatus {
 	return s
 }
 
-// pass takes a status as p's last, and gives it to the core and the activators.
+// pass stores a status as p's last, and gives it to the core and the activators.
 func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 	if p.note(s) {
 		m := p.pair.marks
@@ -317,7 +316,7 @@ func (f *Fleet) pass(p *pod, s api.InstanceStatus) {
 		case s.State == api.Unhealthy && s.GaveUp && p.trouble == "":
 			r.trouble = &trouble{"StartFailed", s.Message}
 		}
-		f.tell(r) // before the core sees the failure, so that it does not try again what is not to be
+		f.tell(r) // before the core sees the failure, so that it does not retry in vain
 		f.weigh(r)
 	}
 	if s.State == api.Awake {
@@ -337,7 +336,7 @@ func (f *Fleet) podsOf(name api.FunctionName) []*pod {
 	return slices.SortedFunc(maps.Values(r.pods), func(a, b *pod) int { return cmp.Compare(a.id, b.id) })
 }
 
-// adopt looks at the pods that a revision has.
+// adopt takes in the existing pods of a revision.
 func (f *Fleet) adopt(name api.FunctionName) {
 	ofRevision := labels.SelectorFromSet(labels.Set{serving.RevisionLabelKey: name.Name()})
 	ofProvider := labels.SelectorFromSet(labels.Set{dualpod.LabelProvider: name.Name()})
@@ -348,7 +347,7 @@ func (f *Fleet) adopt(name api.FunctionName) {
 	}
 }
 
-// container returns the function's own container and its status, nil where there is none yet.
+// container returns the function's own container and its status, nil if there is none yet.
 func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
@@ -365,7 +364,7 @@ func container(o *corev1.Pod) (*corev1.Container, *corev1.ContainerStatus) {
 	return nil, nil
 }
 
-// address is where a pod's function listens; empty while the pod has no address.
+// address returns the endpoint of a pod's function; empty while the pod has no address.
 func address(o *corev1.Pod) api.Endpoint {
 	ip, err := netip.ParseAddr(o.Status.PodIP)
 	if err != nil {

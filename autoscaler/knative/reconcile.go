@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// reconciler keeps the PodAutoscalers of our class as the fleet has its revisions.
+// reconciler writes the fleet's state into the PodAutoscalers of our class.
 type reconciler struct{ fleet *Fleet }
 
 var (
@@ -30,13 +30,11 @@ var (
 
 // ReconcileKind brings one PodAutoscaler up to date:
 //
-//  1. what its revision declares goes to the core, and what is wrong with it to the user; its
-//     NetworkPolicies are written
+//  1. the revision's declaration goes to the core, and errors in it to the user; its NetworkPolicies are written
 //  2. its Service leads to every activator
 //  3. the Deployment has the scale that the fleet wants
-//  4. the status says how many are awake and wanted
-//  5. its Service says which of its models' names it has lost, and its revision that and what
-//     keeps it from becoming ready
+//  4. the status shows how many instances are awake and wanted
+//  5. its Service shows the models' names that it has lost, its revision also why it can't become ready
 func (r *reconciler) ReconcileKind(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) pkgreconciler.Event {
 	ctx, cancel := context.WithTimeout(ctx, pkgreconciler.DefaultTimeout)
 	defer cancel()
@@ -103,8 +101,8 @@ func (r *reconciler) scaling(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	}
 }
 
-// unreachable says whether no route leads to a revision. Knative says so too of one whose pods find no
-// node or are ill, to give it up; requests for it are held here, and lead to it.
+// unreachable reports whether no route leads to a revision. Knative also calls a revision unreachable whose pods fit on
+// no node or are failing, to give it up; but requests for it are held here.
 func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	if pa.Spec.Reachability != autoscalingv1alpha1.ReachabilityUnreachable {
 		return false
@@ -113,9 +111,9 @@ func (r *reconciler) unreachable(pa *autoscalingv1alpha1.PodAutoscaler) bool {
 	return err != nil || rev.GetRoutingState() == servingv1.RoutingStateReserve
 }
 
-// explain tells a revision that can't become ready why, and says whether that is news to it. What a
-// PodAutoscaler says reaches only the revision's condition Active, which its Service does not look
-// at; ContainerHealthy does reach it, and the revision's own reconciler leaves it as it is.
+// explain sets a condition of a revision that says why it can't become ready, and reports whether that is new. A
+// PodAutoscaler only affects the revision's condition Active, which its Service ignores. The Service does use
+// ContainerHealthy, and the revision's own reconciler leaves that alone.
 func explain(rev *servingv1.Revision, c census, initialized bool) bool {
 	var reason, message string
 	switch {
@@ -142,7 +140,7 @@ func (r *reconciler) writeConditions(ctx context.Context, rev *servingv1.Revisio
 	}
 	_, err = r.fleet.deps.Serving.ServingV1().Revisions(rev.Namespace).Patch(ctx, rev.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: manager}, "status")
-	if err != nil && !apierrors.IsConflict(err) { // the change that it conflicts with brings another pass
+	if err != nil && !apierrors.IsConflict(err) { // the conflicting change triggers another pass
 		return fmt.Errorf("explain %s/%s: %w", rev.Namespace, rev.Name, err)
 	}
 	return nil

@@ -20,14 +20,13 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// What a container of a sleeper goes on requesting: the least CPU that Linux weighs, and what it has in
-// memory with some room to move.
+// The requests that a sleeper's container keeps: the smallest CPU weight of Linux, and its memory use plus some slack.
 const (
 	leastCPU    = 2 // thousandths
 	memorySlack = 16 * api.MiB
 )
 
-// resizeTimeout is how long a kubelet may take to let a pod shrink.
+// resizeTimeout is how long a kubelet may take to shrink a pod.
 const resizeTimeout = 15 * time.Second
 
 var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTimeout)
@@ -35,8 +34,7 @@ var errKubelet = fmt.Errorf("its kubelet does not resize it within %s", resizeTi
 // sizes are requests of CPU and memory by container.
 type sizes map[string]corev1.ResourceList
 
-// awakeSizes are what the containers of p request awake: what its revision's Deployment says, and no more of it than
-// can be resized without a restart.
+// awakeSizes returns what the containers of p request awake: the Deployment's requests, as far as they can be resized without a restart.
 func (f *Fleet) awakeSizes(p *pod) sizes {
 	o := p.object
 	d, err := f.deployment(p.function)
@@ -59,7 +57,7 @@ func (f *Fleet) awakeSizes(p *pod) sizes {
 	return full
 }
 
-// restarts says whether a container restarts where a resource of it is resized.
+// restarts reports whether a container restarts if a resource of it is resized.
 func restarts(o *corev1.Pod, container string, name corev1.ResourceName) bool {
 	for k := range o.Spec.Containers {
 		if c := &o.Spec.Containers[k]; c.Name == container {
@@ -73,7 +71,7 @@ func restarts(o *corev1.Pod, container string, name corev1.ResourceName) bool {
 	return false
 }
 
-// asleepSizes are what remains of full for p while it sleeps and holds so much memory; 0: that is not known.
+// asleepSizes returns what is left of full while p sleeps and uses holds of memory; 0: unknown.
 func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	small := make(sizes, len(full))
 	own, _ := container(p.object)
@@ -90,8 +88,8 @@ func asleepSizes(p *pod, full sizes, holds api.Bytes) sizes {
 	return small
 }
 
-// spare is what p's pod can give up while it sleeps and holds so much memory, nil if nothing. A pod keeps what it has where its class of service
-// would become another, or Kubernetes has refused to resize it.
+// spare returns what p's pod can give up while it sleeps and uses holds of memory, nil if nothing. A pod keeps its requests if its QoS class
+// would change, or Kubernetes has refused to resize it.
 func (f *Fleet) spare(p *pod, holds api.Bytes) api.Requests {
 	o := p.object
 	if f.cfg.KeepRequests || p.rigid || f.rigid[o.Spec.NodeName] || o.Status.QOSClass != corev1.PodQOSBurstable {
@@ -106,13 +104,13 @@ func (f *Fleet) spare(p *pod, holds api.Bytes) api.Requests {
 			spare[name] += max(0, has[name]-n)
 		}
 	}
-	if spare[api.RequestCPU] == 0 { // by its CPU one sees that it has shrunk
+	if spare[api.RequestCPU] == 0 { // its CPU request shows whether a pod has shrunk
 		return nil
 	}
 	return spare
 }
 
-// shrunk says whether p's pod has given up what it can spare asleep.
+// shrunk reports whether p's pod has given up what it can spare asleep.
 func (f *Fleet) shrunk(p *pod) bool {
 	full := f.awakeSizes(p)
 	for k := range p.object.Spec.Containers {
@@ -124,8 +122,7 @@ func (f *Fleet) shrunk(p *pod) bool {
 	return false
 }
 
-// shrink has p's pod request what it needs asleep. Where Kubernetes does not let it, it keeps what it has, and
-// is not tried again.
+// shrink reduces p's pod to what it needs asleep. If Kubernetes refuses, the pod keeps its requests and is not tried again.
 func (f *Fleet) shrink(ctx context.Context, id api.InstanceID) {
 	f.mu.Lock()
 	p := f.pods[id]
@@ -160,8 +157,8 @@ func (f *Fleet) shrink(ctx context.Context, id api.InstanceID) {
 	f.log.Warn("the pod of a sleeper keeps what it requests", "pod", p.id, "error", err)
 }
 
-// grow gives p's pod back what it requests awake, and returns when its node has it for it. While the node has not, room
-// is made. Where none comes until ctx ends, the pod goes on with what it has, and the error says what stands in the way.
+// grow gives p's pod back its requests awake, and returns when its node has granted them. While the node has no room, room is made. If none
+// comes before ctx ends, the pod keeps what it has, and the error says what prevented it.
 func (f *Fleet) grow(ctx context.Context, id api.InstanceID) error {
 	f.mu.Lock()
 	p := f.pods[id]
@@ -189,7 +186,7 @@ func (f *Fleet) grow(ctx context.Context, id api.InstanceID) error {
 	return fmt.Errorf("give the pod %s what it requests awake: %w", p.id, errors.Join(err, f.resize(undo, p, small)))
 }
 
-// grows notes what p grows to, nil for nothing more, and has what nodes have left looked at.
+// grows records what p grows to, nil for nothing, and updates the nodes' rooms.
 func (f *Fleet) grows(p *pod, full sizes) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +194,7 @@ func (f *Fleet) grows(p *pod, full sizes) {
 	f.offer()
 }
 
-// growers are the sleepers that wait for more of their node.
+// growers returns the sleepers that wait for more of their node.
 func (f *Fleet) growers() (gs []inventory.UnmanagedPod) {
 	for _, p := range f.pods {
 		if p.growing == nil {
@@ -218,7 +215,7 @@ func amountsOf(s sizes) (sum api.Requests) {
 	return sum
 }
 
-// grantedOf is what the kubelet has given the containers of a pod of what sizes name.
+// grantedOf returns what the kubelet has granted a pod's containers, of the resources in sizes.
 func grantedOf(o *corev1.Pod, of sizes) api.Requests {
 	sum := api.Requests{}
 	for k := range o.Spec.Containers {
@@ -232,13 +229,13 @@ func grantedOf(o *corev1.Pod, of sizes) api.Requests {
 	return sum
 }
 
-// counted is what the scheduler counts of a container: what it requests, or what it has while it is being resized, where that is more.
+// counted returns what the scheduler counts for a container: its requests, or during a resize what it has, if that is more.
 func counted(o *corev1.Pod, c *corev1.Container) api.Requests {
 	asks := amounts(c.Resources.Requests)
 	return asks.Plus(asks.Lack(amounts(granted(o, c))))
 }
 
-// granted is what the kubelet has given a container: what it requests, unless it is being resized.
+// granted returns what the kubelet has granted a container: its requests, unless it is being resized.
 func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	for k := range o.Status.ContainerStatuses {
 		if s := &o.Status.ContainerStatuses[k]; s.Name == c.Name && s.Resources != nil {
@@ -248,7 +245,7 @@ func granted(o *corev1.Pod, c *corev1.Container) corev1.ResourceList {
 	return c.Resources.Requests
 }
 
-// ungranted is what the containers of a pod request beyond what the kubelet has given them.
+// ungranted returns what the containers of a pod request beyond what the kubelet has granted.
 func ungranted(o *corev1.Pod) (sum api.Requests) {
 	for k := range o.Spec.Containers {
 		c := &o.Spec.Containers[k]
@@ -257,13 +254,13 @@ func ungranted(o *corev1.Pod) (sum api.Requests) {
 	return sum
 }
 
-// resize asks Kubernetes to resize a pod, and takes in what it makes of it.
+// resize asks Kubernetes to resize a pod, and takes in the result.
 func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 	f.mu.Lock()
 	o := p.object
 	f.mu.Unlock()
 	var containers []map[string]any
-	for k := range o.Spec.Containers { // in their order: in another it would be refused
+	for k := range o.Spec.Containers { // another order would be refused
 		c := map[string]any{"name": o.Spec.Containers[k].Name}
 		if list := to[o.Spec.Containers[k].Name]; len(list) > 0 {
 			c["resources"] = map[string]any{"requests": list}
@@ -280,13 +277,13 @@ func (f *Fleet) resize(ctx context.Context, p *pod, to sizes) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !p.ended && p.object.ResourceVersion == o.ResourceVersion { // else the watch knows more
+	if !p.ended && p.object.ResourceVersion == o.ResourceVersion { // else the watch is ahead
 		p.object = now
 	}
 	return nil
 }
 
-// awaitSize waits until a pod is as it should be. Its error says what the kubelet says of it.
+// awaitSize waits until done reports true. Its error has the kubelet's message.
 func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bool) error {
 	var o *corev1.Pod
 	var ended bool
@@ -305,7 +302,7 @@ func (f *Fleet) awaitSize(ctx context.Context, p *pod, done func(*corev1.Pod) bo
 	return nil
 }
 
-// pending is what the kubelet says of a resize that it has put off.
+// pending returns the kubelet's message about a deferred resize.
 func pending(o *corev1.Pod) string {
 	for _, c := range o.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
@@ -315,8 +312,8 @@ func pending(o *corev1.Pod) string {
 	return ""
 }
 
-// resized has what nodes have left looked at where a pod was resized: at once, before the core hears of the instance that it has
-// nothing to give up any more, which would look for the same elsewhere.
+// resized updates the nodes' rooms after a pod was resized. It must be at once: when the core then hears that the instance can give up nothing
+// more, it would look for the same amount elsewhere.
 func (f *Fleet) resized(p *pod, before *corev1.Pod) {
 	if len(f.rooms) > 0 && !maps.Equal(requestsOf(before), requestsOf(p.object)) {
 		f.offer()

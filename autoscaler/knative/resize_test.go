@@ -25,7 +25,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// kubelet is what becomes of a resize.
+// kubelet is the kubelet's reaction to a resize.
 type kubelet int
 
 const (
@@ -132,7 +132,7 @@ func resize(o *corev1.Pod, to []corev1.Container, does kubelet) {
 	}
 }
 
-// requested is what pod-1 is to have.
+// requested returns the requests of pod-1.
 func (c *cluster) requested() api.Requests { return requestsOfSpec(c.pods()[0]) }
 
 func requestsOfSpec(o *corev1.Pod) api.Requests {

@@ -19,14 +19,14 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// requestsOf is what the scheduler counts of a pod: its containers together, or the largest of those that
-// run before them, and itself. A container that is being resized counts with what it has, where that is more.
+// requestsOf returns what the scheduler counts for a pod: the sum of its containers, or the largest init container if that is more, plus one pod. A container that
+// is being resized counts with what it has, if that is more.
 func requestsOf(o *corev1.Pod) api.Requests {
 	sum := amounts(o.Spec.Overhead).Plus(api.Requests{api.RequestPods: 1})
 	for k := range o.Spec.Containers {
 		sum = sum.Plus(counted(o, &o.Spec.Containers[k]))
 	}
-	beside := api.Requests{} // of init containers that go on
+	beside := api.Requests{} // sidecar containers
 	for k := range o.Spec.InitContainers {
 		c := &o.Spec.InitContainers[k]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
@@ -40,7 +40,7 @@ func requestsOf(o *corev1.Pod) api.Requests {
 	return sum.Plus(beside)
 }
 
-// amounts reads a list of Kubernetes' quantities.
+// amounts converts a list of Kubernetes quantities.
 func amounts(list corev1.ResourceList) api.Requests {
 	r := make(api.Requests, len(list))
 	for name, q := range list {
@@ -53,7 +53,7 @@ func amounts(list corev1.ResourceList) api.Requests {
 	return r
 }
 
-// lean keeps of a pod what the account of its node needs: there may be many pods.
+// lean strips a pod to what the account of its node needs: there may be many pods.
 func lean(o any) (any, error) {
 	p, ok := o.(*corev1.Pod)
 	if !ok {
@@ -76,7 +76,7 @@ func lean(o any) (any, error) {
 		return out
 	}
 	q.Spec.Containers, q.Spec.InitContainers = of(p.Spec.Containers), of(p.Spec.InitContainers)
-	for k := range p.Spec.Containers { // of those that are being resized
+	for k := range p.Spec.Containers { // those that are being resized
 		c := &p.Spec.Containers[k]
 		if has := granted(p, c); !maps.Equal(amounts(has), amounts(c.Resources.Requests)) {
 			q.Status.ContainerStatuses = append(q.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Resources: &corev1.ResourceRequirements{Requests: has}})
@@ -87,7 +87,7 @@ func lean(o any) (any, error) {
 
 const indexNode = "node"
 
-// byNode indexes pods by the node that they are on; those that none takes are on "".
+// byNode indexes pods by their node; those that fit on none are at "".
 func byNode(o any) ([]string, error) {
 	if p, ok := o.(*corev1.Pod); ok && (p.Spec.NodeName != "" || refusedBy(p) != nil) {
 		return []string{p.Spec.NodeName}, nil
@@ -95,10 +95,10 @@ func byNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// others are the pods of others that no node takes, and the sleepers that wait for more of theirs. For one that counts less than the common pod, that the scheduler
-// makes room for itself, or that asks for nodes by more than labels, as those of a DaemonSet do, nobody goes.
+// others returns the pods of others that fit on no node, and the sleepers that wait for more requests. It leaves out pods of negative priority, pods that the
+// scheduler itself makes room for, and pods that choose nodes by more than labels, such as a DaemonSet's: no instance gives way to those.
 func (f *Fleet) others() (unmanaged []inventory.UnmanagedPod) {
-	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index is there
+	waiting, _ := f.watch.everyPod.GetIndexer().ByIndex(indexNode, "") // the index exists
 	for _, o := range waiting {
 		p := o.(*corev1.Pod)
 		if own := f.pods[api.InstanceID(p.Name)]; own != nil && own.object.UID == p.UID {
@@ -117,17 +117,17 @@ func (f *Fleet) others() (unmanaged []inventory.UnmanagedPod) {
 	return unmanaged
 }
 
-// labelNodePool is on the nodes that Karpenter has made.
+// labelNodePool is on nodes that Karpenter has created.
 const labelNodePool = "karpenter.sh/nodepool"
 
-// pooled says whether a node is one of those that are added and taken away: a cloud's, or Karpenter's.
+// pooled reports whether a node is a cloud's or Karpenter's, so that nodes can be added and removed.
 func pooled(n *corev1.Node) bool {
 	id := n.Spec.ProviderID
 	return strings.Contains(id, "://") && !strings.HasPrefix(id, "kind://") || n.Labels[labelNodePool] != ""
 }
 
-// tellElastic tells the core whether nodes may be added: the operator says so, the nodes look like it, or somebody
-// has said so of a pod lately, for events are kept for an hour.
+// tellElastic tells the core whether nodes may be added: by configuration, by the kind of nodes, or because a node autoscaler emitted an event for a pod recently.
+// Kubernetes keeps events for an hour.
 func (f *Fleet) tellElastic() {
 	on := f.cfg.NodesOnDemand || f.pooled || slices.ContainsFunc(f.watch.events, func(i cache.SharedIndexInformer) bool { return len(i.GetStore().ListKeys()) > 0 })
 	if on == f.elastic || f.core == nil {
@@ -138,8 +138,8 @@ func (f *Fleet) tellElastic() {
 	f.core.SetElastic(on)
 }
 
-// candidates lists the nodes on which instances are, for only there can room be made, and which could take a pod if nothing
-// else were on them: they are in use, have what it requests, the labels that it asks for, and no taint that it does not tolerate.
+// candidates lists the nodes with instances, since only there room can be made, that could take the pod if they were empty: they are schedulable, large enough, and
+// match its node selector and tolerations.
 func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
 	ours := make(map[string]bool)
 	for _, p := range f.pods {
@@ -156,7 +156,7 @@ func (f *Fleet) candidates(o *corev1.Pod, need api.Requests) []string {
 	return names
 }
 
-// tolerates says whether no taint of a node keeps a pod away.
+// tolerates reports whether a pod tolerates all taints of a node.
 func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(o.Spec.Tolerations, func(have corev1.Toleration) bool {
@@ -165,8 +165,7 @@ func tolerates(o *corev1.Pod, n *corev1.Node) bool {
 	})
 }
 
-// offer gives the core what the nodes have left that could take the pods which have none, its own and others'. Without such
-// a pod nothing is computed.
+// offer gives the core what is left of the nodes that could take pods without a node, the fleet's own and others'. If there is no such pod it computes nothing.
 func (f *Fleet) offer() {
 	nodes := make(map[string]bool)
 	for _, p := range f.pods {
@@ -201,8 +200,8 @@ func (f *Fleet) offer() {
 	f.core.SetRooms(rooms, unmanaged)
 }
 
-// roomOf adds up what a node has left. Of pods one hears in two ways: one of ours that has found its node counts from when the
-// core knows it too, or its room would be looked for once more, where it has taken it.
+// roomOf computes what is left of a node. Pods are seen through two watches: one of ours that was just scheduled counts as soon as the core knows it, too.
+// Otherwise the core would make room for it again.
 func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 	n, err := f.watch.nodeLister.Get(name)
 	if err != nil {
@@ -235,7 +234,7 @@ func (f *Fleet) roomOf(name string) (inventory.Room, error) {
 	return room, nil
 }
 
-// onAnyPod has what nodes have left looked at again, where a pod waits for one.
+// onAnyPod has the nodes' rooms updated, if a pod waits for one.
 func (f *Fleet) onAnyPod(o any) {
 	p, is := o.(*corev1.Pod)
 	f.mu.Lock()
@@ -245,7 +244,7 @@ func (f *Fleet) onAnyPod(o any) {
 	}
 }
 
-// keepRooms looks again at what nodes have left until ctx ends, but not at every pod's every word.
+// keepRooms updates the nodes' rooms until ctx ends, at a limited rate.
 func (f *Fleet) keepRooms(ctx context.Context) {
 	f.stale.Each(ctx, func() {
 		f.mu.Lock()
@@ -258,8 +257,8 @@ func (f *Fleet) keepRooms(ctx context.Context) {
 	})
 }
 
-// leaves takes in that a pod is on its way out before the core hears of it, which would take what it leaves for lost:
-// of pods one hears in two ways, and either may be the first.
+// leaves updates a node's room for a pod that is going, before the core hears of that and would count its requests as lost: pods are seen through two watches, and
+// either may be first.
 func (f *Fleet) leaves(p *pod) {
 	k := slices.IndexFunc(f.rooms, func(r inventory.Room) bool { return r.Node == p.object.Spec.NodeName })
 	if k < 0 {
@@ -273,7 +272,7 @@ func (f *Fleet) leaves(p *pod) {
 	}
 }
 
-// followRooms has the fleet hear of every pod that comes to a node or leaves it.
+// followRooms watches all pods that come to a node or leave it.
 func (f *Fleet) followRooms() error {
 	_, err := f.watch.everyPod.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    f.onAnyPod,

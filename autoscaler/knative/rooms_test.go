@@ -191,7 +191,7 @@ func TestWhatNodesHaveLeft(t *testing.T) {
 	})
 }
 
-// ahead has the account of nodes know that a pod has found one, before whoever follows functions' pods does.
+// ahead makes the account of nodes see a scheduled pod before the watch of functions' pods does.
 func (c *cluster) ahead(name, node string) {
 	c.t.Helper()
 	o, err := c.kube.Tracker().Get(podResource, "default", name)

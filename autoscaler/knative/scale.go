@@ -20,8 +20,7 @@ import (
 // manager is the fleet's name as a field manager.
 const manager = "rouse-autoscaler"
 
-// start is a start that waits for its pod. Both channels have room for the one
-// word that comes.
+// start is a start that waits for its pod. Both channels have room for the one result.
 type start struct {
 	grant  api.Grant
 	began  time.Time
@@ -29,8 +28,7 @@ type start struct {
 	failed chan error
 }
 
-// deployment is the name of a revision's Deployment. The revision's own
-// reconciler makes it; its PodAutoscaler says its name.
+// deployment returns a revision's Deployment, which the revision's own reconciler creates and its PodAutoscaler names.
 func (f *Fleet) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 	pa, err := f.watch.pas.Lister().PodAutoscalers(name.Namespace()).Get(name.Name())
 	if err != nil {
@@ -46,7 +44,7 @@ func (f *Fleet) deployment(name api.FunctionName) (*appsv1.Deployment, error) {
 	return d, nil
 }
 
-// takeOver learns the scale that a Deployment has, where it is not known yet.
+// takeOver reads the wanted scale from a Deployment, if it is not known yet.
 func (f *Fleet) takeOver(r *revision, d *appsv1.Deployment) {
 	if r.want < 0 {
 		r.want = replicas(d)
@@ -60,7 +58,7 @@ func replicas(d *appsv1.Deployment) int {
 	return int(*d.Spec.Replicas)
 }
 
-// live counts the pods that are there to stay.
+// live counts the pods that are not being stopped.
 func (r *revision) live() int {
 	n := 0
 	for _, p := range r.pods {
@@ -71,10 +69,9 @@ func (r *revision) live() int {
 	return n
 }
 
-// settle returns when over says that Kubernetes has acted on the scale as it was
-// written: one that falls and rises again before Kubernetes looks deletes nothing and makes
-// nothing, and what waits for either waits in vain. It gives up after a while. f.mu is held
-// when it is called and when it returns, not in between.
+// settle waits until over reports that Kubernetes has acted on the last written scale. A scale that falls and rises again before
+// that deletes and creates nothing, and a caller that waits for either would wait in vain. It gives up after CreateTimeout. The caller
+// holds f.mu, which is released while it waits.
 func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error {
 	limit := time.NewTimer(f.cfg.CreateTimeout)
 	defer limit.Stop()
@@ -97,7 +94,7 @@ func (f *Fleet) settle(ctx context.Context, r *revision, over func() bool) error
 	return nil
 }
 
-// nextAct is closed when Kubernetes has acted on the scale again; f.mu is held.
+// nextAct returns a channel that is closed when Kubernetes next acts on the scale. The caller holds f.mu.
 func (r *revision) nextAct() <-chan struct{} {
 	if r.settled == nil {
 		r.settled = make(chan struct{})
@@ -105,7 +102,7 @@ func (r *revision) nextAct() <-chan struct{} {
 	return r.settled
 }
 
-// acted closes what [revision.nextAct] returned; f.mu is held.
+// acted closes the channel of [revision.nextAct]. The caller holds f.mu.
 func (r *revision) acted() {
 	if r.settled != nil {
 		close(r.settled)
@@ -113,11 +110,10 @@ func (r *revision) acted() {
 	}
 }
 
-// falling says whether pods are to be deleted for a lower scale, and are not yet.
+// falling reports whether pods have yet to be deleted for a lower scale.
 func (r *revision) falling() bool { return r.live() < len(r.pods) }
 
-// setScale writes the wanted number of pods to the Deployment. Of several calls at
-// once the later ones find it written.
+// setScale writes the wanted number of pods to the Deployment. Concurrent calls write it once.
 func (f *Fleet) setScale(ctx context.Context, r *revision, d *appsv1.Deployment) error {
 	select {
 	case r.patching <- struct{}{}:
@@ -143,13 +139,12 @@ func (f *Fleet) setScale(ctx context.Context, r *revision, d *appsv1.Deployment)
 	return nil
 }
 
-// keepScale brings the Deployment back to the wanted scale where somebody has
-// changed it; otherwise it writes nothing.
+// keepScale sets the Deployment back to the wanted scale if it was changed; otherwise it writes nothing.
 func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 	d, err := f.deployment(name)
 	if err != nil {
 		if apierrors.IsNotFound(err) {
-			return nil // the next pass comes with it
+			return nil // the next pass comes with the Deployment
 		}
 		return err
 	}
@@ -171,10 +166,9 @@ func (f *Fleet) keepScale(ctx context.Context, name api.FunctionName) error {
 	return f.setScale(ctx, r, d)
 }
 
-// addStart registers a start and raises the scale for it, unless pods are on their way
-// that no start waits for. One that came a moment ago may not have been known when the start was
-// decided, as with the pods of a Deployment's initial scale: it is the one. Where it was known, one
-// more is decided at once.
+// addStart registers a start and raises the scale for it, unless pods are coming that no start waits for. A pod that came just now
+// may have been unknown when the start was decided, such as a Deployment's initial scale: it is taken for this start. If it was
+// known, the core will decide on one more at once.
 func (f *Fleet) addStart(r *revision, g api.Grant) *start {
 	s := &start{grant: g, began: time.Now(), pod: make(chan api.InstanceID, 1), failed: make(chan error, 1)}
 	for _, p := range f.podsOf(r.name) {
@@ -190,7 +184,7 @@ func (f *Fleet) addStart(r *revision, g api.Grant) *start {
 	return s
 }
 
-// lately is how long a start may be on its way from its decision.
+// lately is the longest time between a start's decision and its call.
 const lately = 2 * time.Second
 
 // take makes p the pod of a start.
@@ -200,7 +194,7 @@ func (p *pod) take(s *start) {
 	s.pod <- p.id
 }
 
-// dropStart takes a start back that got no pod, and its part of the scale.
+// dropStart removes a start that got no pod, and its part of the scale. It returns false if the start has its pod.
 func (f *Fleet) dropStart(r *revision, s *start) bool {
 	for k, t := range r.starts {
 		if t == s {
@@ -213,8 +207,7 @@ func (f *Fleet) dropStart(r *revision, s *start) bool {
 	return false
 }
 
-// awaitPod waits for the pod of a start. It gives up where the Deployment says that
-// its pods are refused.
+// awaitPod waits for the pod of a start. It gives up if the Deployment reports that its pods are refused.
 func (f *Fleet) awaitPod(ctx context.Context, r *revision, s *start) (api.InstanceID, error) {
 	ctx, stop := f.unlessRefused(ctx, r)
 	defer stop()
@@ -239,11 +232,11 @@ func (f *Fleet) errNoPod(r *revision) error {
 	return fmt.Errorf("no pod was made within %s: see whether the namespace is being deleted, and look at the Deployment and its ReplicaSet with kubectl describe, and at the kube-controller-manager", f.cfg.CreateTimeout)
 }
 
-// webhookFailed is what the API server says of a webhook that does not answer, which is no answer about the pod: it may be one that
-// restarts, and Kubernetes tries again.
+// webhookFailed is the API server's message about a webhook that does not answer. That does not refuse the pod: the webhook may be
+// restarting, and Kubernetes retries.
 const webhookFailed = "failed calling webhook"
 
-// unlessRefused ends its context, with the reason, when the Deployment of a revision says that its pods are refused.
+// unlessRefused returns a context that ends, with the reason, when a revision's Deployment reports that its pods are refused.
 func (f *Fleet) unlessRefused(ctx context.Context, r *revision) (refused context.Context, stop func()) {
 	refused, refuse := context.WithCancelCause(ctx)
 	var polls sync.WaitGroup
@@ -264,7 +257,7 @@ func (f *Fleet) unlessRefused(ctx context.Context, r *revision) (refused context
 	return refused, func() { refuse(nil); polls.Wait() }
 }
 
-// poll asks, now and then every so often, until the answer is yes; an error says that ctx has ended before.
+// poll calls done now and at each interval until it returns true; an error says that ctx has ended first.
 func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -278,11 +271,10 @@ func poll(ctx context.Context, every time.Duration, done func() bool) error {
 	return nil
 }
 
-// refusedAfter is how long a Deployment may say that its pods are refused before it
-// is believed: it may still say it of a try before.
+// refusedAfter is how long a Deployment must report that its pods are refused: the report may be about an earlier try.
 const refusedAfter = 2 * time.Second
 
-// refusal is why a Deployment can't make pods, empty if it can.
+// refusal returns why a Deployment can't create pods, empty if it can.
 func (f *Fleet) refusal(name api.FunctionName) string {
 	d, err := f.deployment(name)
 	if err != nil {

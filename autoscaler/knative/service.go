@@ -20,11 +20,11 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// labelManaged, with the value [control.AutoscalerName], is on what the fleet makes for revisions.
+// labelManaged, with the value [control.AutoscalerName], is on objects that the fleet creates for revisions.
 const labelManaged = "app.kubernetes.io/managed-by"
 
-// service keeps the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. They are
-// what Knative makes of a ServerlessService, whose Endpoints would be Knative's activator. The PodAutoscaler owns them.
+// service maintains the Service that ingresses send a revision's requests to, and its Endpoints: every ready activator of ours. Knative
+// would derive them from a ServerlessService, with its own activator as Endpoints. The PodAutoscaler owns them.
 func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) error {
 	if there, err := r.adopt(ctx, pa); there || err != nil {
 		return err
@@ -36,7 +36,7 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	} else if err != nil {
 		return fmt.Errorf("read the activators' Endpoints: %w", err)
 	}
-	model := resources.MakeSKS(pa, networkingv1alpha1.SKSOperationModeProxy, 0) // which is not made
+	model := resources.MakeSKS(pa, networkingv1alpha1.SKSOperationModeProxy, 0) // which is not created
 	service, endpoints := sksresources.MakePublicService(model), sksresources.MakePublicEndpoints(model, activators)
 	for _, o := range []metav1.Object{service, endpoints} {
 		o.SetOwnerReferences(model.OwnerReferences)
@@ -81,8 +81,8 @@ func (r *reconciler) service(ctx context.Context, pa *autoscalingv1alpha1.PodAut
 	return nil
 }
 
-// adopt takes the Service and the Endpoints over that Knative has made of the ServerlessService of a version before this one, and ends
-// that without them. It says whether it is still there; its deletion brings another pass.
+// adopt takes over the Service and Endpoints that Knative derived from an earlier version's ServerlessService, and deletes that without
+// them. It reports whether the ServerlessService still exists; its deletion triggers another pass.
 func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutoscaler) (there bool, err error) {
 	sks, err := r.fleet.watch.skss.Lister().ServerlessServices(pa.Namespace).Get(pa.Name)
 	if apierrors.IsNotFound(err) {
@@ -126,7 +126,7 @@ func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutos
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the ServerlessService %s/%s: %w", pa.Namespace, pa.Name, err)
 	}
-	// Knative's activator would probe the pods behind it, also those of sleepers.
+	// Knative's activator would probe the pods behind it, including sleepers'.
 	err = kube.Services(pa.Namespace).Delete(ctx, names.PrivateService(pa.Name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return true, fmt.Errorf("end the Service %s/%s: %w", pa.Namespace, names.PrivateService(pa.Name), err)
@@ -134,8 +134,7 @@ func (r *reconciler) adopt(ctx context.Context, pa *autoscalingv1alpha1.PodAutos
 	return true, nil
 }
 
-// Reached says whether the requests of all functions come to our activators without Knative's activator-service. It may be called after
-// [Fleet.Sync].
+// Reached reports whether all functions' requests reach our activators without Knative's activator-service. Call it after [Fleet.Sync].
 func (f *Fleet) Reached() bool {
 	all, err := f.watch.skss.Lister().List(labels.Everything())
 	return err == nil && !slices.ContainsFunc(all, func(s *networkingv1alpha1.ServerlessService) bool {

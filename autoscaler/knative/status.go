@@ -9,18 +9,18 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// census is how many instances a revision has, and what keeps it from having more.
+// census is the number of instances of a revision, and what prevents more.
 type census struct {
 	awake, asleep int
-	// wanted are awake and are to stay so, or are on their way up.
+	// wanted counts instances that are awake and stay so, or are on their way up.
 	wanted int
-	// problem says what is wrong with the declaration, empty if nothing is.
+	// problem is what is wrong with the declaration, empty if nothing is.
 	problem string
 	// elsewhere says that it runs in other clusters.
 	elsewhere bool
 	// trouble is why the last start failed, nil since one succeeded.
 	trouble *trouble
-	// unplaced says why a pod has no node, empty if none lacks one.
+	// unplaced is why a pod has no node, empty if none lacks one.
 	unplaced string
 }
 
@@ -65,17 +65,14 @@ const (
 	reasonElsewhere  = "Elsewhere"
 )
 
-// write writes the census into a PodAutoscaler's status. It marks exactly one of
-// active, activating and inactive:
+// write writes the census into a PodAutoscaler's status, as exactly one of active, activating and inactive:
 //
-//  1. The declaration is wrong: inactive, with what is wrong. Or it says that the function runs in other clusters: it is there
-//     at once, and inactive here.
-//  2. Never up before: so many as initial-scale, and min-scale, must be awake once; zero
-//     of both is there at once, and inactive.
+//  1. Invalid declaration: inactive, with the error. Function in other clusters: initialized at once, and inactive here.
+//  2. Never up before: as many as initial-scale and min-scale must be awake once; if both are zero, initialized and inactive.
 //  3. As many awake as min-scale wants, at least one: active.
-//  4. Some on their way up, or the first pods not seen yet: activating; with why no node takes
-//     one, or what was wrong the last time. Inactive before the first was up means to Knative that it failed.
-//  5. None wanted: inactive, for want of traffic or because starts fail.
+//  4. Some on their way up, or the first pods not seen yet: activating, with the reason or last error. Inactive before the
+//     first was up would mean failure to Knative.
+//  5. None wanted: inactive, for lack of traffic or because starts fail.
 func (c census) write(status *autoscalingv1alpha1.PodAutoscalerStatus, s scaling) {
 	status.ActualScale, status.DesiredScale = ptr.Int32(int32(c.awake)), ptr.Int32(int32(c.wanted))
 	if c.problem != "" {

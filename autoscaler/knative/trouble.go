@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// examine looks for what keeps a pod from coming up, and for the end of its process.
+// examine looks for problems that prevent a pod from coming up, and for the end of its process.
 func (f *Fleet) examine(p *pod, now time.Time) {
 	if p.stopping {
 		return
@@ -48,13 +48,12 @@ func (f *Fleet) examine(p *pod, now time.Time) {
 	}
 }
 
-// diagnose says what keeps a pod from running that waiting does not mend, nil if
-// nothing does:
+// diagnose returns the problem that prevents a pod from running and that waiting does not solve, nil if there is none:
 //
-//  1. an image can't be pulled, or a container not be made
-//  2. a container crashes again and again
+//  1. an image can't be pulled, or a container can't be created
+//  2. a container keeps crashing
 //
-// That no node takes it is not among them: see [Fleet.place].
+// For a pod that fits on no node see [Fleet.place].
 func diagnose(o *corev1.Pod) *trouble {
 	for _, all := range [][]corev1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 		for k := range all {
@@ -77,7 +76,7 @@ func diagnose(o *corev1.Pod) *trouble {
 	return nil
 }
 
-// room says what to do about what a pod finds no room for.
+// room returns advice about a scheduler's message.
 func room(message string) string {
 	switch {
 	case slices.ContainsFunc(api.GPUResources(), func(r string) bool { return strings.Contains(message, "Insufficient "+r) }):
@@ -103,7 +102,7 @@ func crashReason(s *corev1.ContainerStatus) string {
 	return "CrashLoopBackOff"
 }
 
-// lastEnd is how a container ended last, nil if it never did.
+// lastEnd returns how a container last ended, nil if it never did.
 func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.State.Terminated != nil {
 		return s.State.Terminated
@@ -111,7 +110,7 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// ending says how a container ended and what to do about it.
+// ending describes how a container ended and what to do about it.
 func ending(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	t := lastEnd(s)
 	switch {
@@ -133,7 +132,7 @@ func ending(o *corev1.Pod, s *corev1.ContainerStatus) string {
 	return fmt.Sprintf("the container %s ended with exit code %d (%s) and without a message: look at kubectl logs %s -c %s --previous", s.Name, t.ExitCode, t.Reason, o.Name, s.Name)
 }
 
-// tail is the end of s, at most n bytes.
+// tail returns the end of s, about n bytes.
 func tail(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -141,7 +140,7 @@ func tail(s string, n int) string {
 	return "… " + strings.ToValidUTF8(s[len(s)-n:], "")
 }
 
-// stranded says that a pod waits on a node that does not answer, nil if it doesn't.
+// stranded reports that a pod waits on a node that is not ready, nil if it doesn't.
 func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
 	o := p.object
 	if o.Spec.NodeName == "" || o.Status.Phase != corev1.PodPending {
@@ -162,7 +161,7 @@ func (f *Fleet) stranded(p *pod, now time.Time) *trouble {
 // notReadyFor is how long a pod may wait on a node that is not ready.
 const notReadyFor = 30 * time.Second
 
-// examineAll looks again at the pods that have not joined: time may have run out for them.
+// examineAll examines the pods that have not joined: their time may be up.
 func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,8 +179,7 @@ func (f *Fleet) examineAll(ctx context.Context, background *sync.WaitGroup) {
 	}
 }
 
-// question asks a pod that runs and does not join what it is. A pod whose port does not
-// answer yet is asked again later.
+// question asks a running pod that does not join what it is. If its port does not answer yet it is asked again later.
 func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
 	status, err := f.ask(ctx, e)
 	f.mu.Lock()
@@ -202,7 +200,7 @@ func (f *Fleet) question(ctx context.Context, p *pod, e api.Endpoint) {
 	}
 }
 
-// foreign says how a pod whose image has no function becomes one.
+// foreign says how to turn a pod whose image has no function into one.
 func foreign(o *corev1.Pod) string {
 	switch why := o.Annotations[api.AnnotationNotInjected]; {
 	case why != "":

@@ -12,9 +12,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// podSteps tells the core what Kubernetes did for an instance that is awake now: for the
-// pod that claims its devices, or for its own where it claims them itself, which is there
-// when it wakes again. It tells it once for each claim. The caller holds mu.
+// podSteps tells the core Kubernetes' steps for an instance that has become awake, once for each claim: those of the
+// pod that claims its devices, or of its own pod, which already exists at the next wake. The caller holds f.mu.
 func (f *Fleet) podSteps(p *pod) {
 	m := p.pair.marks
 	if p.role == control.RoleInstance {
@@ -35,7 +34,7 @@ func (f *Fleet) podSteps(p *pod) {
 	}
 }
 
-// write does what changes something at the API server, in a span where it is done for a wake. It returns do's error.
+// write runs do, a write to the API server, in a span if it belongs to a wake. It returns do's error.
 func (f *Fleet) write(ctx context.Context, do func() error, what string, about ...any) error {
 	if waketrace.From(ctx) == nil {
 		return do()
@@ -46,20 +45,20 @@ func (f *Fleet) write(ctx context.Context, do func() error, what string, about .
 	return err
 }
 
-// departs begins the span of the end of a pod that is on its way out for a wake. f.mu is held.
+// departs begins the span of the end of a pod that is deleted for a wake. The caller holds f.mu.
 func (f *Fleet) departs(p *pod) {
 	if p.freed != nil {
 		f.departures[p.object.UID] = p.freed.Start(waketrace.Step{Name: api.SpanVictimEnd, Part: api.PartKubernetes, Instance: p.id})
 	}
 }
 
-// departed ends it: no process of the pod is left. f.mu is held.
+// departed ends that span: no process of the pod is left. The caller holds f.mu.
 func (f *Fleet) departed(o *corev1.Pod) {
 	f.departures[o.UID].Done(nil)
 	delete(f.departures, o.UID)
 }
 
-// wantSpan is that of the first wake that waits for a claim of a function; f.mu is held.
+// wantSpan returns the span of the first wake that waits for a claim of a function. The caller holds f.mu.
 func (r *revision) wantSpan() *waketrace.Span {
 	for _, w := range r.wants {
 		if w.ctx != nil {
@@ -69,7 +68,8 @@ func (r *revision) wantSpan() *waketrace.Span {
 	return nil
 }
 
-// spanOf is that of the call that a pod of a pair is bound for, nil if none: that of the provider. f.mu is held.
+// spanOf returns the span of the call that a pod of a pair is bound for, nil if none: its provider's. The caller holds
+// f.mu.
 func (f *Fleet) spanOf(p *pod) *waketrace.Span {
 	if p.role == control.RoleRequester {
 		if r := f.revisions[p.function]; r != nil && r.making[p.pair.bound] != nil {

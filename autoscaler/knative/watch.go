@@ -23,14 +23,15 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/dualpod"
 )
 
-// watch is what the fleet sees of the cluster. Pods and Deployments are only
-// those of Knative revisions; providers are the pods that the fleet has made.
+// watch holds the informers. Pods and Deployments are only those of Knative revisions; providers are pods that the
+// fleet has created.
 type watch struct {
 	start []func(stop <-chan struct{})
 	ended []func()
 
 	pods, providers, deployments, nodes, namespaces, routeChanges cache.SharedIndexInformer
-	// serviceChanges and endpointChanges are what the fleet has made, activatorChanges the activators' Endpoints.
+	// serviceChanges and endpointChanges watch objects that the fleet has created, activatorChanges the activators'
+	// Endpoints.
 	serviceChanges, endpointChanges, activatorChanges cache.SharedIndexInformer
 
 	kubeServices          corelisters.ServiceLister
@@ -46,15 +47,15 @@ type watch struct {
 	routes    servinglisters.RouteLister
 	pas       autoscalingtyped.PodAutoscalerInformer
 	skss      networkingtyped.ServerlessServiceInformer
-	// everyPod are all pods of the cluster, as [lean] keeps them.
+	// everyPod watches all pods of the cluster, stripped by [lean].
 	everyPod cache.SharedIndexInformer
-	// events are those of [nodeEvents], one informer each.
+	// events has one informer for each of [nodeEvents].
 	events []cache.SharedIndexInformer
 
 	all []cache.SharedIndexInformer
 }
 
-// newWatch makes the informers; they start with [watch.sync].
+// newWatch returns the informers; they start with [watch.sync].
 func newWatch(d Deps) *watch {
 	ofRevisions := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = serving.RevisionLabelKey }))
@@ -89,7 +90,7 @@ func newWatch(d Deps) *watch {
 		of := informers.NewSharedInformerFactoryWithOptions(d.Kube, 0,
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "reason=" + reason }))
 		events := of.Core().V1().Events().Informer()
-		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // it has not started, and has no index by this name
+		_ = events.AddIndexers(cache.Indexers{indexPodOfEvent: podOfEvent}) // it can't fail: the informer has not started, and has no index of this name
 		w.start, w.ended, w.events = append(w.start, of.Start), append(w.ended, of.Shutdown), append(w.events, events)
 	}
 	w.all = []cache.SharedIndexInformer{w.pods, w.providers, w.deployments, w.nodes, w.namespaces, w.revisions.Informer(),
@@ -103,7 +104,7 @@ func newWatch(d Deps) *watch {
 	return w
 }
 
-// sync starts the informers and waits until all that exists is known.
+// sync starts the informers and waits until all existing objects are known.
 func (w *watch) sync(ctx context.Context) error {
 	for _, start := range w.start {
 		start(ctx.Done())
@@ -123,11 +124,11 @@ func (w *watch) wait() {
 	}
 }
 
-// nodeEvents are the events of autoscalers of nodes about a pod.
+// nodeEvents returns the node autoscalers' events about a pod.
 func (w *watch) nodeEvents(o *corev1.Pod) []*corev1.Event {
 	var events []*corev1.Event
 	for _, i := range w.events {
-		found, _ := i.GetIndexer().ByIndex(indexPodOfEvent, o.Namespace+"/"+o.Name) // the index is there
+		found, _ := i.GetIndexer().ByIndex(indexPodOfEvent, o.Namespace+"/"+o.Name) // the index exists
 		for _, e := range found {
 			events = append(events, e.(*corev1.Event))
 		}

@@ -8,20 +8,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Of the pods of a ReplicaSet whose scale falls Kubernetes takes those first that have no node,
-// then those that have not begun to run, then those that are not ready; only between equals does the
-// deletion cost decide. So a scale that is lowered for a pod that is ready takes one that starts, however
-// it is marked: the start is lost, the next one too if the stop is tried again, and the pod lives on.
+// When a ReplicaSet's scale falls, Kubernetes first deletes pods without a node, then pods that have not begun to run,
+// then pods that are not ready; the deletion cost decides only between equals. So a scale that is lowered for a ready
+// pod deletes a starting one, whatever its cost. That start is lost, and the next one too if the stop is retried, and
+// the pod lives on.
 
-// yields waits until Kubernetes would take p first, and returns those that it takes before p
-// all the same and that are to go with it. f.mu is held when it is called and when it returns, not in
-// between.
+// yields waits until Kubernetes would delete p first, and returns the pods that it would still delete before p and that
+// must go with it. The caller holds f.mu, which is released while it waits.
 //
-// It waits, as long as ctx allows, for those that are on their way up; p has given up its devices' memory by
-// then, where it can be asked. It does not wait for a pod that no node takes, or that does not come up: what it
-// lacks may be just what p's pod holds, CPU and memory of the node, and each would wait for the other.
-// Such a pod has nothing to lose but its place in the queue, and goes too; it is started again where it is needed,
-// which waits until p is being deleted.
+// It waits, as long as ctx allows, for pods on their way up; by then p has released its devices' memory, if it can be
+// reached. It does not wait for a pod that fits on no node, or that does not come up: it may need just the CPU and
+// memory that p holds, and each would wait for the other. Such a pod loses only its place in the queue, so it goes,
+// too; it is started again if needed, which waits until p is being deleted.
 func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, err error) {
 	var rising *pod
 	for {
@@ -46,8 +44,8 @@ func (f *Fleet) yields(ctx context.Context, r *revision, p *pod) (with []*pod, e
 	}
 }
 
-// before lists the pods of the revision that Kubernetes takes before p and that don't come up while things are as
-// they are, and says one that does, nil if there is none. Those that are to go anyway count neither way.
+// before lists the pods of the revision that Kubernetes deletes before p and that can't come up at present, and returns
+// one that can, nil if there is none. Pods that are being stopped don't count.
 func (r *revision) before(p *pod) (stuck []*pod, rising *pod) {
 	for _, q := range r.pods {
 		switch {
@@ -61,14 +59,14 @@ func (r *revision) before(p *pod) (stuck []*pod, rising *pod) {
 	return stuck, rising
 }
 
-// takenBefore says whether a ReplicaSet gives up a before b whatever their deletion costs are.
+// takenBefore reports whether a ReplicaSet deletes a before b whatever their deletion costs.
 func takenBefore(a, b *corev1.Pod) bool {
 	return cmp.Or(compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 		cmp.Compare(phaseRank(a.Status.Phase), phaseRank(b.Status.Phase)),
 		compareBool(ready(a), ready(b))) < 0
 }
 
-// phaseRank is Kubernetes' own.
+// phaseRank is Kubernetes' order.
 func phaseRank(p corev1.PodPhase) int {
 	switch p {
 	case corev1.PodRunning:

@@ -58,7 +58,7 @@ func TestAStopLeavesTheOneThatStarts(t *testing.T) {
 	})
 }
 
-// TestAStopAndAStartAtOnce is what one plan decides of an instance that is lost and another in its place.
+// TestAStopAndAStartAtOnce stops a lost instance and starts its replacement in one plan.
 func TestAStopAndAStartAtOnce(t *testing.T) {
 	inCluster(t, 1, nil, func(t *testing.T, c *cluster) {
 		c.declare(scaling{initialized: true})

@@ -17,8 +17,8 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// Times of the lease. A leader that can't reach the API server for renewWithin stops; another one
-// leads after leaseLife, so two never lead at once while clocks run evenly.
+// Times of the lease. A leader that can't reach the API server for renewWithin stops; another one leads after leaseLife, so
+// two never lead at once while clocks run evenly.
 const (
 	leaseLife   = 10 * time.Second
 	renewWithin = 7 * time.Second
@@ -27,12 +27,12 @@ const (
 	stopWithin = 2 * time.Second
 )
 
-// errLost ends a process that does not lead any more.
+// errLost ends a process that no longer leads.
 var errLost = errors.New("the lease " + control.SystemNamespace + "/" + control.AutoscalerName + " was lost: another process leads, or the API server could not be reached")
 
-// elect stands for election and leads when elected.
+// elect takes part in the election and leads when elected.
 func (p *process) elect(ctx context.Context) error {
-	if err := label(ctx, p.kube, p.cfg.Pod, false); err != nil { // from a life before in the same pod
+	if err := label(ctx, p.kube, p.cfg.Pod, false); err != nil { // set by an earlier process in the same pod
 		p.log.Warn("the pod's label of the leader can't be removed", "error", err)
 	}
 	err := stand(ctx, p.kube, p.cfg.Pod, func() { p.electing.Store(true) }, func(ctx context.Context, term uint64) error {
@@ -47,13 +47,14 @@ func (p *process) elect(ctx context.Context) error {
 	return err
 }
 
-// newElector makes what tries for the lease, and calls elected when it has it.
+// newElector returns an elector that calls elected when it has the lease.
 func newElector(lock resourcelock.Interface, elected func()) (*leaderelection.LeaderElector, error) {
 	return leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		Name:          control.AutoscalerName,
 		LeaseDuration: leaseLife, RenewDeadline: renewWithin, RetryPeriod: renewEvery,
-		// Its own release comes before it says that the lease is lost, and takes as long as the API server does not answer.
+		// Its own release comes before it reports the loss of the lease, and blocks as long as the API server does not
+		// answer.
 		ReleaseOnCancel: false,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { elected() },
@@ -62,9 +63,8 @@ func newElector(lock resourcelock.Interface, elected func()) (*leaderelection.Le
 	})
 }
 
-// stand waits until identity holds the lease and calls lead with a context that ends
-// with ctx, or when the lease is lost, and with the term. The lease is let go after lead has
-// returned. It returns lead's error, or errLost.
+// stand waits until identity holds the lease and calls lead with the term and a context that ends with ctx, or when the
+// lease is lost. It releases the lease after lead has returned. It returns lead's error, or errLost.
 func stand(ctx context.Context, kube kubernetes.Interface, identity string, standing func(), lead func(ctx context.Context, term uint64) error) error {
 	held, letGo := context.WithCancel(context.WithoutCancel(ctx))
 	defer letGo()
@@ -89,7 +89,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	case <-ctx.Done():
 		letGo()
 		<-ended
-		return release(lock) // it may have been elected in this moment
+		return release(lock) // it may have been elected just now
 	}
 	leading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -99,7 +99,7 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 		if err == nil {
 			err = lead(leading, term)
 		} else if ctx.Err() != nil {
-			err = nil // it was to end anyway
+			err = nil // it was ending anyway
 		}
 		done <- err
 	}()
@@ -114,14 +114,14 @@ func stand(ctx context.Context, kube kubernetes.Interface, identity string, stan
 	select {
 	case err := <-done:
 		return errors.Join(errLost, err)
-	case <-time.After(stopWithin): // the process ends now, whatever they do
+	case <-time.After(stopWithin): // the process ends now in any case
 		return errLost
 	}
 }
 
-// renounce lets go of a lease that a life before in the same pod has left: held on to, it would
-// not change hands, and its term would not end. It tries until the API server answers, without
-// which nobody is elected anyway; an error says that ctx has ended.
+// renounce releases a lease that an earlier process in the same pod has left: if this process kept it, the lease would not
+// change hands, and its term would not end. It retries until the API server answers, without which there is no election
+// anyway; an error says that ctx has ended.
 func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
 	for {
 		record, _, err := lock.Get(ctx)
@@ -129,7 +129,7 @@ func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
 			return nil
 		}
 		if err == nil && release(lock) == nil {
-			continue // and see whether it did
+			continue // and check the result
 		}
 		select {
 		case <-time.After(renewEvery):
@@ -139,10 +139,9 @@ func renounce(ctx context.Context, lock *resourcelock.LeaseLock) error {
 	}
 }
 
-// termOf is the term of the lease that identity holds: it is higher than that of every lease
-// before. Counting how often the lease changed hands is enough while the lease is there; where
-// somebody deletes it, the count begins anew, and so it begins with the time of its creation,
-// in seconds. It tries until it knows, or the lease is lost.
+// termOf returns the term of the lease that identity holds, higher than every earlier lease's. The number of the lease's
+// transitions is enough while the lease exists; if it is deleted, that count restarts, so the term also includes the
+// lease's creation time in seconds. It retries until it knows the term or the lease is lost.
 func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (uint64, error) {
 	for {
 		lease, err := kube.CoordinationV1().Leases(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
@@ -164,8 +163,8 @@ func termOf(ctx context.Context, kube kubernetes.Interface, identity string) (ui
 	}
 }
 
-// release lets the lease go where it is held, so that the next leader need not wait for its end.
-// Where the API server can't be reached the lease ends by itself, and nothing is wrong.
+// release releases the lease if identity holds it, so that the next leader need not wait for its end. If the API server
+// can't be reached the lease expires by itself, and release returns nil.
 func release(lock *resourcelock.LeaseLock) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
 	defer cancel()
@@ -181,7 +180,7 @@ func release(lock *resourcelock.LeaseLock) error {
 	return nil
 }
 
-// label says on a pod whether it leads.
+// label sets or removes the leader label of a pod.
 func label(ctx context.Context, kube kubernetes.Interface, pod string, leads bool) error {
 	var value any
 	if leads {
@@ -197,8 +196,8 @@ func label(ctx context.Context, kube kubernetes.Interface, pod string, leads boo
 	return nil
 }
 
-// claim makes this process's pod the only one that the autoscaler's Service selects. It tries until it can,
-// or ctx ends, and returns nil.
+// claim makes this process's pod the only one that the autoscaler's Service selects. It retries until it succeeds or ctx
+// ends, and returns nil.
 func (p *process) claim(ctx context.Context) error {
 	for failures := 0; ; failures++ {
 		err := p.claimOnce(ctx)

@@ -1,21 +1,20 @@
-// Package leader is the autoscaler as a process of a cluster: it elects one leader
-// among its replicas and puts the leader's parts together.
+// Package leader is the autoscaler as a process of a cluster: it elects one leader among its replicas and assembles the leader's
+// parts.
 //
-// It refuses to decide anything itself, and to lead twice: a process that has
-// lost the lease ends with an error, and Kubernetes starts it anew.
+// It makes no decisions itself, and never leads twice: a process that has lost the lease ends with an error, and Kubernetes restarts
+// it.
 //
 // The life of a process:
 //
-//  1. [Run] serves /healthz, /readyz and /metrics, and stands for election. A process
-//     that does not lead does nothing else.
-//  2. The leader listens, and its pod gets the label that the Service selects: until
-//     instances and activators have found it, the rest is done. Requests wait at a gate.
-//  3. It waits for a Knative Serving that it works with (package settings), and sees to the cluster's token.
-//  4. The fleet (package knative) reads what exists; only then the core starts, so that it
-//     decides on all that is there, and the gate opens.
-//  5. Knative's settings are kept; PodAutoscalers are reconciled.
-//  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then lets the lease go:
-//     the next leader never decides beside this one.
+//  1. [Run] serves /healthz, /readyz and /metrics, and takes part in the election. A process that does not lead does nothing else.
+//  2. The leader listens, and its pod gets the label that the Service selects: the rest is done while instances and activators find
+//     it. Requests wait at a gate.
+//  3. It waits for a Knative Serving that it works with (package settings), and ensures the cluster's token.
+//  4. The fleet (package knative) reads what exists; only then the core starts, so that it decides with full knowledge, and the gate
+//     opens.
+//  5. Knative's settings are maintained; PodAutoscalers are reconciled.
+//  6. When ctx ends, the leader stops deciding, leaves every instance as it is, and then releases the lease: two leaders never decide
+//     at once.
 package leader
 
 import (
@@ -46,40 +45,41 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// Config is what a process has to know.
+// Config configures a process.
 type Config struct {
 	// Pod is the process's own pod, its identity in the election.
 	Pod string
-	// Listen is where the leader serves instances, activators and people. Default ":8080".
+	// Listen is the leader's address for instances, activators and administration. Default ":8080".
 	Listen string
-	// MetricsListen is where every process serves /metrics, /healthz and /readyz. Default ":9091".
+	// MetricsListen is every process's address for /metrics, /healthz and /readyz. Default ":9091".
 	MetricsListen string
-	// Kube says how to reach the API server.
+	// Kube is the API server's configuration.
 	Kube *rest.Config
-	// AllowUntested works with every version of Knative Serving.
+	// AllowUntested allows every version of Knative Serving.
 	AllowUntested bool
 	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	// SinkOverrides is the JSON of K_CE_OVERRIDES: extensions of the copies; empty: none.
 	SinkOverrides string
-	// Policy holds the numbers that decisions turn on; its advice is filled in.
+	// Policy holds the parameters of decisions; its advice is filled in.
 	Policy decide.Policy
-	// Fleet is what the fleet may be told.
+	// Fleet configures the fleet.
 	Fleet knative.Config
-	// DCGM are URLs of DCGM exporters that say what is used of GPUs; a name with several
-	// addresses is asked at each of them. Empty: nobody says.
+	// DCGM are URLs of DCGM exporters that report the use of GPUs; a name with several addresses is polled at each of them. Empty:
+	// none.
 	DCGM []string
-	// Traces exports the traces of wakes; nil: to nobody.
+	// Traces exports the traces of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
-	// Record is where this process records what it takes in and decides while it leads; its Version is filled in. No Folder: nowhere.
+	// Record configures the recording of this process's inputs and decisions while it leads; its Version is filled in. No Folder:
+	// nothing is recorded.
 	Record flight.Config
-	// Version is reported to people.
+	// Version is the reported version.
 	Version string
-	// Log gets what happens.
+	// Log is the logger. Default: none.
 	Log *slog.Logger
 }
 
-// Validate reports what is wrong with c, nil if nothing is.
+// Validate reports what is wrong with c; nil if nothing is.
 func (c Config) Validate() error {
 	errs := []error{c.Record.Validate()}
 	if c.Pod == "" {
@@ -111,7 +111,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Calls to the API server: many functions may wake at once, and none should wait for the client's own limit.
+// Limits of calls to the API server: many functions may wake at once, and none should wait for the client's own limit.
 const (
 	clientQPS   = 200
 	clientBurst = 400
@@ -129,8 +129,8 @@ type process struct {
 	electing   atomic.Bool
 }
 
-// Run stands for election and leads when it is elected. It blocks until ctx ends, and
-// returns nil then; an error says that it could not start, that it lost the lease, or that a part failed.
+// Run takes part in the election and leads when elected. It blocks until ctx ends, and returns nil then. An error says that it could
+// not start, that it lost the lease, or that a part failed.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -157,12 +157,12 @@ func Run(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// connect makes the clients.
+// connect creates the clients.
 func (p *process) connect() error {
 	c := rest.CopyConfig(p.cfg.Kube)
 	c.QPS, c.Burst = clientQPS, clientBurst
 	c.UserAgent = control.AutoscalerName + "/" + p.cfg.Version
-	c.WarningHandler = rest.NoWarnings{} // ingresses of Knative read Endpoints, which Kubernetes warns of
+	c.WarningHandler = rest.NoWarnings{} // Knative's ingresses read Endpoints, which Kubernetes warns of
 	var errs [3]error
 	p.kube, errs[0] = kubernetes.NewForConfig(c)
 	p.serving, errs[1] = servingclient.NewForConfig(c)
@@ -179,8 +179,8 @@ func (p *process) measure() {
 		newLeading(&p.leading))
 }
 
-// DescribeMetrics registers the metrics of a process that stands for election with r, with nothing behind them, without those of the
-// parts that it runs: for lists of what there is.
+// DescribeMetrics registers the metrics of a process in the election with r without values, to list them. It leaves out the metrics
+// of the parts that the process runs.
 func DescribeMetrics(r prometheus.Registerer) error { return r.Register(newLeading(&atomic.Bool{})) }
 
 func newLeading(leading *atomic.Bool) prometheus.Collector {
@@ -192,7 +192,7 @@ func newLeading(leading *atomic.Bool) prometheus.Collector {
 	})
 }
 
-// health serves what every process does, leading or not.
+// health serves the endpoints that every process has, leading or not.
 func (p *process) health() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))

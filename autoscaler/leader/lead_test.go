@@ -162,7 +162,7 @@ func TestTermsRise(t *testing.T) {
 	})
 }
 
-// Whoever can't reach the API server stops before another one may lead.
+// A leader that can't reach the API server stops before another one may lead.
 func TestLosingTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
@@ -484,7 +484,7 @@ func TestGate(t *testing.T) {
 	})
 }
 
-// A server ends at once, and cuts those who follow something.
+// A server ends at once, and cuts streams.
 func TestServeEnds(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,22 +21,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/kept"
 )
 
-// Bounds of what is kept of functions, and how often it is written. A ConfigMap has a mebibyte.
+// Bounds of the learned rhythms, and how often they are written. A ConfigMap holds a mebibyte.
 const (
 	learnedVersion = 2
 	mostLearned    = 800 << 10 // bytes
 	learnedEvery   = 5 * time.Minute
 )
 
-// learned is what leaders have learned of when functions are wanted, in a ConfigMap, so that the next one knows it. It helps and is never needed: what
-// can't be read or written is said in a line, and the ConfigMap may be emptied at any time. It implements [autoscaler.Memory]; what the
-// leader before had learned is read before there is a core, and does not change.
+// learned keeps the learned rhythms of functions in a ConfigMap, for the next leader. It is optional: read and write errors are logged, and the
+// ConfigMap may be emptied at any time. It implements [autoscaler.Memory]; rhythms is read before the core exists, and does not change.
 type learned struct {
 	kube    kubernetes.Interface
 	log     *slog.Logger
 	rhythms map[api.FunctionName]string
 	written string
-	failed  bool // the last write; the next failure is no news
+	failed  bool // the last write failed, so the next failure is not logged
 }
 
 // readLearned reads the ConfigMap.
@@ -72,12 +71,12 @@ func parseLearned(text string) (map[api.FunctionName]string, error) {
 	return rhythms, nil
 }
 
-// Recall implements [autoscaler.Memory]. How long starts and wakes take, instances say themselves.
+// Recall implements [autoscaler.Memory]. Instances themselves report how long starts and wakes take.
 func (l *learned) Recall(f api.Function) autoscaler.Times {
 	return autoscaler.Times{Rhythm: l.rhythms[f.Name]}
 }
 
-// keep writes what is known, until ctx ends, and not after that: see [learned.leave]. It returns nil.
+// keep writes the rhythms regularly until ctx ends, and not after that: see [learned.leave]. It returns nil.
 func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]string) error {
 	tick := time.NewTicker(learnedEvery)
 	defer tick.Stop()
@@ -88,7 +87,7 @@ func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]st
 		case <-tick.C:
 		}
 		rhythms := known()
-		if ctx.Err() != nil { // then nothing is known
+		if ctx.Err() != nil { // then the rhythms may be empty
 			return nil
 		}
 		err := l.write(ctx, rhythms)
@@ -99,8 +98,8 @@ func (l *learned) keep(ctx context.Context, known func() map[api.FunctionName]st
 	}
 }
 
-// leave writes what is known at the end of a term, while the lease is held still: the next leader begins with it. One that ended before it
-// knew anything leaves what is there.
+// leave writes the rhythms at the end of a term, while the lease is still held: the next leader begins with them. A leader that ended before it knew
+// any leaves the ConfigMap unchanged.
 func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string) {
 	if len(rhythms) == 0 {
 		return
@@ -112,7 +111,7 @@ func (l *learned) leave(ctx context.Context, rhythms map[api.FunctionName]string
 	}
 }
 
-// write puts rhythms into the ConfigMap, if they are others than those there.
+// write puts rhythms into the ConfigMap, if they differ.
 func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string) error {
 	bound(rhythms)
 	raw, err := kept.Text(learnedVersion, rhythms)
@@ -135,7 +134,7 @@ func (l *learned) write(ctx context.Context, rhythms map[api.FunctionName]string
 	return nil
 }
 
-// bound leaves out what a ConfigMap does not hold: those of which least was learned, which are the shortest.
+// bound drops what does not fit in a ConfigMap: the shortest ones, from which least was learned.
 func bound(rhythms map[api.FunctionName]string) {
 	size := 0
 	order := slices.SortedFunc(maps.Keys(rhythms), func(a, b api.FunctionName) int {

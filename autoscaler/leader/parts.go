@@ -27,7 +27,7 @@ import (
 // reconcilers is the number of PodAutoscalers that are reconciled at once.
 const reconcilers = 8
 
-// leader is the parts of a process that leads.
+// leader holds the parts of a process that leads.
 type leader struct {
 	*process
 	term       uint64
@@ -77,14 +77,14 @@ func (p *process) lead(ctx context.Context, term uint64) error {
 		l.log.Info("leading: instances and activators are served", "address", listener.Addr().String())
 		<-running.Done()
 		parts.Wait()
-		if !errors.Is(context.Cause(running), errLost) { // else it is another's to write
+		if !errors.Is(context.Cause(running), errLost) { // else the next leader writes it
 			l.learned.leave(ctx, l.core.Rhythms())
 		}
 	}
 	return ended(ctx, context.Cause(running))
 }
 
-// prepare makes what needs the cluster, and opens the gate.
+// prepare creates the parts that need the cluster, and opens the gate.
 func (l *leader) prepare(ctx context.Context) (err error) {
 	if err := l.reconciler.Wait(ctx); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if err := l.peers.reload(ctx); err != nil && ctx.Err() == nil {
-		l.log.Warn("internal TLS", "error", err) // looked at again when what it lacks is there
+		l.log.Warn("internal TLS", "error", err) // retried when the missing object exists
 	}
 	if err := l.fleet.Sync(ctx); err != nil {
 		return fmt.Errorf("read the cluster: %w", err)
@@ -121,8 +121,8 @@ func (l *leader) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// belong has what leaders make in the system namespace, the lease and the token's Secret, go with the autoscaler's Deployment.
-// A process outside of the cluster has none.
+// belong makes the autoscaler's Deployment the owner of the lease and the token's Secret. A process outside of the cluster has
+// none.
 func (l *leader) belong(ctx context.Context) error {
 	d, err := l.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.AutoscalerName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -161,7 +161,7 @@ func (l *leader) run(run func(name string, f func(context.Context) error)) {
 	}
 }
 
-// ended is nil where ctx's end, and not the loss of the lease, explains err.
+// ended returns nil if err follows from the end of ctx and not from the loss of the lease.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(context.Cause(ctx), errLost) {
 		return nil
@@ -169,7 +169,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// build makes the parts that need nothing of the cluster yet. It starts nothing.
+// build creates the parts that need nothing of the cluster yet. It starts nothing.
 func (l *leader) build() (err error) {
 	l.token = newToken(l.kube, l.log)
 	l.peers = newPeers(l.kube, l.log)
@@ -195,10 +195,10 @@ func (l *leader) build() (err error) {
 	return err
 }
 
-// source is the source of the leader's events.
+// source returns the source of the leader's events.
 func (l *leader) source() string { return "/autoscaler/" + l.cfg.Pod }
 
-// told are the activators, and the log of events: what the fleet says of an instance goes to both.
+// told passes instances' statuses to the activators and to the event log.
 type told struct {
 	*server.Activators
 	events *eventlog.Log
@@ -221,7 +221,7 @@ func (l *leader) reconcile(ctx context.Context) error {
 	return controller.RunContext(ctx, reconcilers)
 }
 
-// info is what the administrative API says about the cluster.
+// info returns the cluster's information for the administrative API.
 func (l *leader) info() server.Info {
 	i := server.Info{Version: l.cfg.Version, URL: "http://" + control.FrontDoorName + "." + control.SystemNamespace + ".svc",
 		Leader: l.cfg.Pod, Started: l.started, Problem: l.reconciler.Problem(), Activators: []server.ActivatorInfo{}}

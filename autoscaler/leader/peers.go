@@ -17,21 +17,21 @@ import (
 	"github.com/rouse-dev/rouse/internal/peertls"
 )
 
-// peers is TLS between the autoscaler and activators, as Knative's configuration and its Secret
-// are now: on with system-internal-tls.
+// peers maintains TLS between the autoscaler and activators, according to Knative's configuration and Secret: it is on
+// with system-internal-tls.
 type peers struct {
 	kube     kubernetes.Interface
 	log      *slog.Logger
 	identity peertls.Identity
-	bell     bell.Bell // rung by the watches, heard by keep
+	bell     bell.Bell // rung by the watches, received by keep
 }
 
 func newPeers(kube kubernetes.Interface, log *slog.Logger) *peers {
 	return &peers{kube: kube, log: log, bell: bell.New()}
 }
 
-// reload takes in the setting, and the certificate where there is one. While the setting is on and
-// there is none, no activator is spoken to.
+// reload reads the setting and the certificate. While the setting is on and there is no certificate, no activator is
+// contacted.
 func (p *peers) reload(ctx context.Context) error {
 	raw, err := p.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, netcfg.ConfigMapName, metav1.GetOptions{})
 	if err != nil {

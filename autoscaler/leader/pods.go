@@ -18,12 +18,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// activatorPods follows the pods of our activators: those that take the cluster's requests, and
-// agents, which take those of front doors elsewhere.
+// activatorPods follows the pods of our activators, which take the cluster's requests, and of agents, which take those
+// of front doors in other clusters.
 type activatorPods struct {
 	kube kubernetes.Interface
 	set  func([]server.Activator)
-	bell bell.Bell // rung by the watch, heard by run
+	bell bell.Bell // rung by the watch, received by run
 }
 
 func newActivatorPods(kube kubernetes.Interface, set func([]server.Activator)) *activatorPods {
@@ -63,8 +63,8 @@ func (a *activatorPods) run(ctx context.Context) error {
 	}
 }
 
-// activator is a pod as the control plane sees it. A pod that is ending still counts: it finishes
-// its requests. One that has ended, or has no address yet, does not.
+// activator converts a pod. A terminating pod still counts: it finishes its requests. One that has ended, or has no
+// address yet, does not.
 func activator(p *corev1.Pod) (server.Activator, bool) {
 	if p.Status.PodIP == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return server.Activator{}, false

@@ -22,8 +22,8 @@ const (
 	drainTimeout   = 2 * time.Second
 )
 
-// gate is a handler that is there before what it leads to. Requests wait before
-// it for a moment; then, or where people have to do something first, they are told so.
+// gate is a handler that exists before the one it leads to. Requests wait for a moment; then, or at once if there is a
+// problem for the operator to solve, they are refused.
 type gate struct {
 	problem func() string
 	opened  chan struct{} // closed by open
@@ -34,13 +34,13 @@ func newGate(problem func() string) *gate {
 	return &gate{problem: problem, opened: make(chan struct{})}
 }
 
-// open lets requests through to next. It is called once.
+// open lets requests through to next. Call it once.
 func (g *gate) open(next http.Handler) {
 	g.next = next
 	close(g.opened)
 }
 
-// patience is how long a request waits before the gate.
+// patience is how long a request waits at the gate.
 const patience = time.Second
 
 // ServeHTTP passes a request on, or refuses it with 503.
@@ -66,7 +66,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveHTTP serves h until ctx ends; requests may finish for a moment then.
+// serveHTTP serves h until ctx ends; then requests may finish for a moment.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := shutdown.New(&http.Server{Handler: inbound.Answered(api.InTurn(h)), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quiet(log),
 		BaseContext: func(net.Listener) context.Context { return ctx }})
@@ -81,12 +81,12 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if s.Shutdown(draining) != nil {
-		_ = s.Close() // whoever follows a log is cut
+		_ = s.Close() // requests that follow a log are cut
 	}
 	return ignoreClosed(<-served)
 }
 
-// ignoreClosed is nil for a server that was told to end.
+// ignoreClosed returns nil for a server that was closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -94,5 +94,5 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// quiet logs what net/http has to say of broken connections, for those who look closely.
+// quiet returns a logger for net/http's messages about broken connections, at debug level.
 func quiet(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -22,13 +22,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// token is the cluster's token, as its Secret has it now.
+// token follows the cluster's token in its Secret.
 type token struct {
 	kube  kubernetes.Interface
 	log   *slog.Logger
 	value atomic.Pointer[string]
-	bell  bell.Bell // rung by the watch, heard by keep
-	// owner owns the Secret, which is deleted with it; empty: nothing does.
+	bell  bell.Bell // rung by the watch, received by keep
+	// owner owns the Secret, which is deleted with it; empty: none.
 	owner []metav1.OwnerReference
 }
 
@@ -36,7 +36,7 @@ func newToken(kube kubernetes.Interface, log *slog.Logger) *token {
 	return &token{kube: kube, log: log, bell: bell.New()}
 }
 
-// current is the token, "" before there is one.
+// current returns the token, "" before there is one.
 func (t *token) current() string {
 	if v := t.value.Load(); v != nil {
 		return *v
@@ -44,7 +44,7 @@ func (t *token) current() string {
 	return ""
 }
 
-// ensure reads the Secret, or makes it with a random token where it or the token is missing.
+// ensure reads the Secret. It creates the Secret or a random token if missing.
 func (t *token) ensure(ctx context.Context) error {
 	secrets := t.kube.CoreV1().Secrets(control.SystemNamespace)
 	s, err := secrets.Get(ctx, control.ControlSecret, metav1.GetOptions{})
@@ -79,16 +79,16 @@ func (t *token) ensure(ctx context.Context) error {
 	return nil
 }
 
-// content is the token in a Secret, without a line end that an editor left.
+// content returns the token in a Secret, without a line end that an editor left.
 func content(s *corev1.Secret) string {
 	return strings.TrimSpace(string(s.Data[control.ControlSecretKey]))
 }
 
-// random is 260 bits that nobody can guess.
+// random returns 260 random bits.
 func random() string { return rand.Text() + rand.Text() }
 
-// keep follows the Secret until ctx ends: another token counts from then on, and
-// one that was deleted is made anew. It returns nil.
+// keep follows the Secret until ctx ends: a new token is used from then on, and a deleted one is created again. It
+// returns nil.
 func (t *token) keep(ctx context.Context) error {
 	f := only(t.kube, control.ControlSecret)
 	_, err := f.Core().V1().Secrets().Informer().AddEventHandler(rings(t.bell))
@@ -114,12 +114,12 @@ func (t *token) keep(ctx context.Context) error {
 	}
 }
 
-// rings has a bell rung when an object is added, changed or deleted.
+// rings returns a handler that rings a bell when an object is added, changed or deleted.
 func rings(b bell.Bell) cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{AddFunc: func(any) { b.Ring() }, UpdateFunc: func(any, any) { b.Ring() }, DeleteFunc: func(any) { b.Ring() }}
 }
 
-// only makes informers of the one object of that name in the system namespace.
+// only returns informers for the object of that name in the system namespace.
 func only(kube kubernetes.Interface, name string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(control.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {

@@ -7,10 +7,10 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// usageEvery is the time between two looks at what is used of GPUs.
+// usageEvery is the interval of polling the use of GPUs.
 const usageEvery = 10 * time.Second
 
-// watchUsage tells the core what is used of GPUs, where somebody says it, until ctx ends.
+// watchUsage passes the measured use of GPUs to the core until ctx ends, if an exporter is configured.
 func (l *leader) watchUsage(ctx context.Context) error {
 	if len(l.cfg.DCGM) == 0 {
 		return nil
@@ -24,7 +24,7 @@ func (l *leader) watchUsage(ctx context.Context) error {
 		switch {
 		case err == nil:
 			trouble = ""
-		case ctx.Err() == nil && err.Error() != trouble: // told once
+		case ctx.Err() == nil && err.Error() != trouble: // logged once
 			trouble = err.Error()
 			l.log.Warn("what is used of GPUs can't be read: what was seen of them last stays", "error", err)
 		}

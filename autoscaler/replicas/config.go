@@ -28,55 +28,52 @@ const (
 	DefaultRate     = 50
 )
 
-// most bounds what a metric may ask for where a rule has no bound: a mistake in a
-// brain should not fill a cluster.
+// most is the default of a rule's maximum: a mistake in an external autoscaler should not fill a cluster.
 const most = 1000
 
-// Bounds of what can be meant.
+// Bounds of configured values.
 const (
 	mostRate     = 10000          // writes a second
 	mostReplicas = math.MaxInt32  // as in Kubernetes
 	mostInterval = time.Hour      // between two readings
-	mostLifetime = 24 * time.Hour // as the autoscaler keeps a number
+	mostLifetime = 24 * time.Hour // the autoscaler's limit
 )
 
-// Config says what is read, how often, and what it means. The YAML file has the
-// fields with names; flags have the others too.
+// Config says what is read, how often, and what it means. The YAML file has all fields; the command's flags have some
+// of them.
 type Config struct {
 	// Metric is the gauge that is read. Default [DefaultMetric].
 	Metric string `yaml:"metric"`
 	// Sources are addresses of Prometheus text, such as http://host:9091/metrics.
 	Sources []string `yaml:"sources"`
-	// Targets are the rules, of which the first that a series matches counts.
+	// Targets are the rules; the first one that matches a series counts.
 	Targets []Rule `yaml:"targets"`
 
 	// Interval is the time between two readings of a source. Default [DefaultInterval].
 	Interval time.Duration `yaml:"interval"`
 	// Timeout bounds one reading. Default [DefaultTimeout].
 	Timeout time.Duration `yaml:"timeout"`
-	// Resync is the time after which a target is looked at though its number has not
-	// changed. Default [DefaultResync].
+	// Resync is the interval of checking a target whose number has not changed. Default [DefaultResync].
 	Resync time.Duration `yaml:"resync"`
 	// Lifetime is how long a function of Rouse keeps a number that is not renewed. Default [DefaultLifetime].
 	Lifetime time.Duration `yaml:"lifetime"`
 	// Rate bounds the writes per second, over all targets. Default [DefaultRate].
 	Rate float64 `yaml:"rate"`
-	// DryRun says what would be written and writes nothing.
+	// DryRun logs what would be written and writes nothing.
 	DryRun bool `yaml:"dryRun"`
 }
 
-// Rule says which target a series is about. In Namespace and Name, {label} stands
-// for the value of that label. {namespace} and {exported_namespace} are one: Prometheus
-// calls the label by the second name, who makes the metric by the first.
+// Rule maps series to a target. In Namespace and Name, {label} stands for the value of that label. {namespace} and
+// {exported_namespace} are equivalent: Prometheus renames the former to the latter.
 type Rule struct {
-	// Labels are what a series must have: the value itself, or a pattern with *. None: any series.
+	// Labels are the labels that a series must have: a value, or a pattern with *. None: any series.
 	Labels map[string]string `yaml:"labels"`
 	// Kind is one of the Kind constants.
 	Kind Kind `yaml:"kind"`
-	// Namespace and Name are of the target. Namespace's default is {namespace}, Name's {variant_name}.
+	// Namespace and Name are the target's. Namespace's default is {namespace}, Name's {variant_name}.
 	Namespace string `yaml:"namespace"`
 	Name      string `yaml:"name"`
-	// Min and Max bound what is set; Max 0 is 1000.
+	// Min and Max bound the number that is set; a Max of 0 means 1000.
 	Min int `yaml:"min"`
 	Max int `yaml:"max"`
 }
@@ -89,8 +86,8 @@ const (
 	Deployment  Kind = "deployment"
 	ReplicaSet  Kind = "replicaset"
 	StatefulSet Kind = "statefulset"
-	Revision    Kind = "revision" // of Knative, of any class
-	Service     Kind = "service"  // of Knative: its newest ready revision
+	Revision    Kind = "revision" // Knative's, of any class
+	Service     Kind = "service"  // Knative's: its newest ready revision
 )
 
 var kinds = []Kind{Deployment, ReplicaSet, StatefulSet, Revision, Service}
@@ -116,7 +113,7 @@ func Parse(raw []byte) (Config, error) {
 	return c, fmt.Errorf("read the relay's configuration: %w", err)
 }
 
-// Validate fills in defaults and reports the first field that can't be meant.
+// Validate sets defaults and reports the first invalid field.
 func (c *Config) Validate() error {
 	c.Metric = cmp.Or(c.Metric, DefaultMetric)
 	c.Interval, c.Timeout = cmp.Or(c.Interval, DefaultInterval), cmp.Or(c.Timeout, DefaultTimeout)
@@ -135,7 +132,7 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("interval %v, timeout %v, lifetime %v: want at most %v, %v, %v", c.Interval, c.Timeout, c.Lifetime, mostInterval, mostInterval, mostLifetime)
 	case c.Lifetime < 3*c.Interval || c.Lifetime < 3*time.Second:
 		return fmt.Errorf("lifetime %v: want at least three intervals and 3s, so that one lost renewal loses nothing", c.Lifetime)
-	case !(c.Rate > 0 && c.Rate <= mostRate): // NaN too
+	case !(c.Rate > 0 && c.Rate <= mostRate): // excludes NaN
 		return fmt.Errorf("rate %v: want more than 0 and at most %d writes a second", c.Rate, mostRate)
 	}
 	for _, s := range c.Sources {

@@ -16,25 +16,24 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer bounds an answer's size.
 const maxAnswer = 1 << 20
 
-// Functions tells Rouse's autoscaler how many instances of a function are wanted,
-// by its administrative API.
+// Functions tells Rouse's autoscaler how many instances of a function are wanted, through its administrative API.
 type Functions struct {
 	// URL is the autoscaler's, Token returns the cluster's token.
 	URL    string
 	Token  func() (string, error)
 	Client *http.Client
-	// Lifetime is how long it keeps the number.
+	// Lifetime is how long the autoscaler keeps the number.
 	Lifetime time.Duration
 
 	mu   sync.Mutex // guards last
 	last map[api.FunctionName]int
 }
 
-// Set has n instances of a function wanted for Lifetime. Each call renews it; Was is
-// what was set before by this relay, -1 for nothing.
+// Set requests n instances of a function for Lifetime. Each call renews that. Was is the number last set by this relay,
+// -1 for none.
 func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry bool) (Outcome, error) {
 	if dry {
 		was := f.note(name, n)
@@ -50,7 +49,7 @@ func (f *Functions) Set(ctx context.Context, name api.FunctionName, n int, dry b
 	return Outcome{Was: f.note(name, n), Renew: true, Changed: true}, nil
 }
 
-// note remembers n and returns what was noted before, -1 for nothing.
+// note stores n and returns the previous number, -1 for none.
 func (f *Functions) note(name api.FunctionName, n int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,7 +64,7 @@ func (f *Functions) note(name api.FunctionName, n int) int {
 	return was
 }
 
-// mostNoted bounds what is remembered of functions, of which revisions come and go.
+// mostNoted bounds last: revisions come and go.
 const mostNoted = 10000
 
 func (f *Functions) call(ctx context.Context, method, path string, body io.Reader) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// manager is who the relay is in the fields that it manages.
+// manager is the relay's name as a field manager.
 const manager = "rouse-relay"
 
 // Cluster is the [Setter] of a cluster.
@@ -46,7 +46,7 @@ func (c *Cluster) Set(ctx context.Context, t Target, n int, dry bool) (Outcome, 
 	return Outcome{}, fmt.Errorf("scale %s: there is no such kind", t)
 }
 
-// scaler is what the clients of all kinds with a scale have.
+// scaler is the common part of the clients of all kinds with a scale.
 type scaler struct {
 	get   func(ctx context.Context, name string, o metav1.GetOptions) (*autoscalingv1.Scale, error)
 	patch func(ctx context.Context, name string, patch []byte) error
@@ -76,7 +76,7 @@ func (c *Cluster) scaler(t Target) scaler {
 	}}
 }
 
-// setScale writes the scale subresource, where it has another number.
+// setScale writes the scale subresource, if it differs.
 func (c *Cluster) setScale(ctx context.Context, t Target, n int, dry bool) (Outcome, error) {
 	s := c.scaler(t)
 	now, err := s.get(ctx, t.Name, metav1.GetOptions{})
@@ -112,8 +112,8 @@ func (c *Cluster) setService(ctx context.Context, t Target, n int, dry bool) (Ou
 	return o, err
 }
 
-// setRevision scales a revision: 1. of Rouse's class by its autoscaler; 2. of another
-// by its annotations, which become its PodAutoscaler's.
+// setRevision scales a revision: 1. of Rouse's class through its autoscaler; 2. of another class by its annotations,
+// which are copied to its PodAutoscaler.
 func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int, dry bool) (Outcome, error) {
 	t := Target{Revision, r.Namespace, r.Name}
 	if r.Annotations[autoscaling.ClassAnnotationKey] == api.Class { // 1.
@@ -137,7 +137,7 @@ func (c *Cluster) setRevision(ctx context.Context, r *servingv1.Revision, n int,
 			continue
 		}
 		o.Changed = true
-		for _, other := range key.keys { // an older name of the same
+		for _, other := range key.keys { // an older name of the same annotation
 			if _, there := r.Annotations[other]; there {
 				patch[other] = nil
 			}
@@ -167,7 +167,7 @@ type keyPriority []string
 
 func (k keyPriority) Key() string { return k[0] }
 
-// Get is the first that is there.
+// Get returns the first one that is present.
 func (k keyPriority) Get(m map[string]string) (key, value string, found bool) {
 	for _, key := range k {
 		if v, there := m[key]; there {
@@ -182,13 +182,13 @@ var (
 	maxScale = autoscalingKey{keyPriority(autoscaling.MaxScaleAnnotation), false}
 )
 
-// bounds are the annotations that hold a revision of a stock class at n. A max-scale
-// of 0 is none at all: with 0, requests may bring up one.
+// bounds returns the annotations that hold a revision of a stock class at n. A max-scale of 0 would mean no limit, so
+// for 0 requests may start one.
 func bounds(n int) map[string]string {
 	return map[string]string{minScale.keys.Key(): strconv.Itoa(n), maxScale.keys.Key(): strconv.Itoa(max(1, n))}
 }
 
-// explain adds to an error of the API server what to do about it.
+// explain adds advice to an error of the API server.
 func explain(t Target, err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

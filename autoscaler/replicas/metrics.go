@@ -6,14 +6,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the relay's. Labels of targets are bounded by what the sources have.
+// metrics are the relay's. The targets' labels are bounded by the sources' series.
 type metrics struct {
 	reads, sets *prometheus.CounterVec
 	desired     *prometheus.GaugeVec
 	stale       prometheus.Gauge
 }
 
-// DescribeMetrics registers the metrics of a [Relay] with r, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers a [Relay]'s metrics with r without values, to list them.
 func DescribeMetrics(r prometheus.Registerer) error { return newMetrics().register(r) }
 
 func newMetrics() *metrics {

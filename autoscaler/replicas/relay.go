@@ -15,23 +15,21 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Setter sets scales. Its methods are safe for many goroutines and end when their
-// context ends.
+// Setter sets scales. Its methods are safe for concurrent use and end when their context ends.
 type Setter interface {
-	// Set sees to it that a target has n replicas. It writes only where that is not so;
-	// with dry it never does.
+	// Set makes a target have n replicas. It writes only if needed, and never with dry.
 	Set(ctx context.Context, t Target, n int, dry bool) (Outcome, error)
 }
 
-// Outcome is what a Set has found and done.
+// Outcome is the result of a Set.
 type Outcome struct {
-	// Was is the number before, -1 where it is not known.
+	// Was is the previous number, -1 if unknown.
 	Was int
 	// Changed says that something was written, or in a dry run would have been.
 	Changed bool
 	// Renew says that the number is forgotten after [Config.Lifetime] unless it is set again.
 	Renew bool
-	// What is what was written to, where that is not the target itself.
+	// What is the object that was written, if not the target itself.
 	What string
 }
 
@@ -41,13 +39,13 @@ const (
 	forgetAfter = 10 * time.Minute // a target without series
 )
 
-// Deps are what a [Relay] works with.
+// Deps are a [Relay]'s dependencies.
 type Deps struct {
 	// Client reads the sources.
 	Client *http.Client
 	Setter Setter
 	Log    *slog.Logger
-	// Registry gets the metrics; nil: nobody.
+	// Registry gets the metrics; nil: none.
 	Registry *prometheus.Registry
 }
 
@@ -61,10 +59,10 @@ type Relay struct {
 	readings chan reading // from the sources' goroutines to the owner; unbuffered; never closed
 	set      chan done    // from writers to the owner; unbuffered; never closed
 
-	// All that follows is Run's own.
+	// Run owns all below.
 	sources map[string]*reading // the last one of each
 	targets map[Target]*state
-	errs    map[string]bool // errors of series that were said
+	errs    map[string]bool // errors of series that were logged
 	writers int
 }
 
@@ -84,21 +82,21 @@ type done struct {
 	err     error
 }
 
-// state is what is known of a target.
+// state is the state of a target.
 type state struct {
 	want     int
 	known    bool      // want was ever known
-	seen     time.Time // when a fresh series last said it
+	seen     time.Time // when a fresh series last gave it
 	has      int       // as last set
 	settled  bool      // has was set and nothing failed since
 	busy     bool      // a Set is under way
-	look     time.Time // when it is looked at though nothing changed
+	look     time.Time // when it is next checked although nothing changed
 	failures int
-	fault    string // as last said
-	stale    bool   // that was said
+	fault    string // as last logged
+	stale    bool   // that was logged
 }
 
-// New makes a relay that starts nothing yet.
+// New returns a relay and starts nothing.
 func New(cfg Config, deps Deps) (*Relay, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
@@ -119,8 +117,8 @@ func New(cfg Config, deps Deps) (*Relay, error) {
 	return r, nil
 }
 
-// Run relays until ctx ends and returns nil. Nothing of it goes on after that; the
-// scales stay as they are. It runs once.
+// Run relays until ctx ends and returns nil, after all its goroutines have ended. The scales stay as they are. Call it
+// once.
 func (r *Relay) Run(ctx context.Context) error {
 	readers := 0
 	stopped := make(chan struct{}) // sent to by each reader at its end; unbuffered
@@ -152,7 +150,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow reads one source again and again.
+// follow reads one source repeatedly.
 func (r *Relay) follow(ctx context.Context, url string) {
 	for failures := 0; ; {
 		found, err := read(ctx, r.deps.Client, url, r.cfg.Metric, r.cfg.Timeout)
@@ -171,7 +169,7 @@ func (r *Relay) follow(ctx context.Context, url string) {
 		if failures > 0 {
 			pause = max(pause, min(longestPause, pause<<min(failures, 10)))
 		}
-		pause += time.Duration((rand.Float64() - 0.5) / 5 * float64(pause)) // no secret
+		pause += time.Duration((rand.Float64() - 0.5) / 5 * float64(pause)) // not secret
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -180,7 +178,7 @@ func (r *Relay) follow(ctx context.Context, url string) {
 	}
 }
 
-// take notes a reading. A source that fails, or no longer does, is said once.
+// take stores a reading. It logs once when a source begins or stops failing.
 func (r *Relay) take(got reading) {
 	last := r.sources[got.source]
 	failed := last != nil && last.err != nil
@@ -203,12 +201,11 @@ func (r *Relay) take(got reading) {
 	r.want()
 }
 
-// staleAfter is how old a reading may be.
+// staleAfter returns how old a reading may be.
 func (r *Relay) staleAfter() time.Duration { return 3*r.cfg.Interval + r.cfg.Timeout }
 
-// want works out what the targets should have from what was last read. What a source
-// said counts until it is stale, though it can't be read now: one of two that say
-// something of one target must not lower it by being away for a moment.
+// want computes the targets' numbers from the last readings. A reading counts until it is stale, even if its source
+// can't be read now: if one of two sources for a target is away for a moment, the number must not fall.
 func (r *Relay) want() {
 	now := time.Now()
 	var all []series
@@ -242,8 +239,8 @@ func (r *Relay) want() {
 	}
 }
 
-// settle begins what is to be done to targets: those whose number has changed, or
-// whose time to be looked at has come. One whose series is stale is left alone.
+// settle begins writes to targets: those whose number has changed, or whose check is due. It leaves targets with stale
+// series alone.
 func (r *Relay) settle(ctx context.Context) {
 	now := time.Now()
 	stale := 0
@@ -275,7 +272,7 @@ func (r *Relay) settle(ctx context.Context) {
 	r.metrics.stale.Set(float64(stale))
 }
 
-// order is the targets in an order that does not change from one time to the next.
+// order returns the targets in a fixed order.
 func (r *Relay) order() []Target {
 	out := make([]Target, 0, len(r.targets))
 	for t := range r.targets {
@@ -294,7 +291,7 @@ func (r *Relay) sayStale(t Target, s *state, why string) {
 	}
 }
 
-// write is one Set, in a goroutine of its own.
+// write runs one Set. It has its own goroutine.
 func (r *Relay) write(ctx context.Context, t Target, n int) {
 	err := r.limit.Wait(ctx)
 	var o Outcome
@@ -306,7 +303,7 @@ func (r *Relay) write(ctx context.Context, t Target, n int) {
 	r.set <- done{t, n, o, err}
 }
 
-// finish notes how a Set went.
+// finish handles the result of a Set.
 func (r *Relay) finish(ctx context.Context, d done) {
 	s := r.targets[d.target]
 	s.busy = false
@@ -341,7 +338,7 @@ func (r *Relay) finish(ctx context.Context, d done) {
 	}
 	r.metrics.sets.WithLabelValues(kind, result).Inc()
 	if d.outcome.Was == d.n {
-		return // it was renewed
+		return // only renewed
 	}
 	attrs := []any{"target", d.target, "from", d.outcome.Was, "to", d.n}
 	if d.outcome.What != "" {

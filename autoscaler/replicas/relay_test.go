@@ -94,7 +94,7 @@ func (b *brain) want(sets ...string) {
 	b.sets = nil
 }
 
-// relayed runs a relay on a brain; logs are what it said.
+// relayed runs a relay on a metrics source and returns its logs.
 func relayed(t *testing.T, cfg Config, b *brain, f func(logs *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,10 +32,10 @@ func Serve(ctx context.Context, listen string, registry *prometheus.Registry, r 
 	served := make(chan error, 1) // sent to by the server, once
 	go func() {
 		served <- server.Serve(inbound.Bound(server.Server, l, r.deps.Log))
-		stop() // who can't be looked at does not run
+		stop() // a relay that can't be monitored must not run
 	}()
 	err = r.Run(running)
-	_ = server.Close() // a scrape more or less
+	_ = server.Close() // a lost scrape does no harm
 	if end := <-served; err == nil && !errors.Is(end, http.ErrServerClosed) {
 		err = fmt.Errorf("serve metrics: %w", end)
 	}

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxBody bounds what is read of a source.
+	// maxBody bounds a source's answer.
 	maxBody = 32 << 20
-	// longestPause is how seldom a source that fails is asked.
+	// longestPause is the longest pause between reads of a failing source.
 	longestPause = 30 * time.Second
 )
 
-// read reads the metric's series of a source.
+// read reads the metric's series from a source.
 func read(ctx context.Context, client *http.Client, source, metric string, timeout time.Duration) ([]series, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
 	defer cancel()
@@ -57,11 +57,11 @@ func read(ctx context.Context, client *http.Client, source, metric string, timeo
 	return found, nil
 }
 
-// redacted is a source's address without its password, for logs.
+// redacted returns a source's address without its password, for logs.
 func redacted(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {
-		return "a source" // which no configuration has
+		return "a source" // does not occur: configurations are validated
 	}
 	return u.Redacted()
 }

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Target is what has a scale.
+// Target is an object with a scale.
 type Target struct {
 	Kind            Kind
 	Namespace, Name string
 }
 
-// String is the target as people read it.
+// String returns the target for display.
 func (t Target) String() string { return fmt.Sprintf("%s %s/%s", t.Kind, t.Namespace, t.Name) }
 
-// LogValue is String in a log.
+// LogValue returns String.
 func (t Target) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 // series is one sample of the metric.
@@ -28,7 +28,7 @@ type series struct {
 	at     time.Time // when it was read
 }
 
-// label is the value of a label, where the two names of a namespace are one.
+// label returns the value of a label, treating the two names for a namespace as one.
 func (s series) label(name string) (string, bool) {
 	if v, found := s.labels[name]; found {
 		return v, true
@@ -43,7 +43,7 @@ func (s series) label(name string) (string, bool) {
 	return v, found
 }
 
-// matches says whether a series has a rule's labels.
+// matches reports whether a series has a rule's labels.
 func (r Rule) matches(s series) bool {
 	for name, pattern := range r.Labels {
 		value, found := s.label(name)
@@ -57,10 +57,10 @@ func (r Rule) matches(s series) bool {
 	return true
 }
 
-// Kubernetes' rule for names of most objects (RFC 1123 subdomain), without its length.
+// Kubernetes' rule for names of most objects (RFC 1123 subdomain), without the length.
 var objectName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
-// target is what a series of the rule scales.
+// target returns the target that a series of the rule scales.
 func (r Rule) target(s series) (Target, error) {
 	t := Target{Kind: r.Kind}
 	for _, part := range []struct {
@@ -86,8 +86,7 @@ func (r Rule) target(s series) (Target, error) {
 	return t, nil
 }
 
-// replicas is the number that a value means; false: it means none. A part of an
-// instance is one.
+// replicas returns the number that a value means, rounded up; false if it is invalid.
 func (r Rule) replicas(value float64) (int, bool) {
 	if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
 		return 0, false
@@ -95,15 +94,14 @@ func (r Rule) replicas(value float64) (int, bool) {
 	return int(max(float64(r.Min), min(math.Ceil(value), float64(r.Max)))), true
 }
 
-// wish is what a reading says of a target.
+// wish is a reading's wish for a target.
 type wish struct {
 	replicas int
-	known    bool      // else the series is there, and its value is no number of replicas
+	known    bool      // false: the series exists, but its value is no number of replicas
 	at       time.Time // when it was read
 }
 
-// wishes are what the series say, by target. What no rule makes a target of comes
-// back as errors.
+// wishes returns the series' wishes by target, and errors for series that give no valid target.
 func (c *Config) wishes(all []series) (map[Target]wish, []error) {
 	out := make(map[Target]wish)
 	var errs []error

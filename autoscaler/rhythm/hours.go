@@ -3,7 +3,7 @@ package rhythm
 import "time"
 
 const (
-	// slots are the half hours of a day.
+	// slots is the number of half hours of a day.
 	slots       = 48
 	slotSeconds = 30 * 60
 	// gain is the weight of a new day.
@@ -13,13 +13,13 @@ const (
 	usual = 0.5
 )
 
-// hours is on which share of the last days each half hour of the day had a visit.
+// hours has the share of recent days with a visit, for each half hour of the day.
 type hours struct {
 	often [slots]float32
-	// slot is the last half hour, counted from 1970, that had a visit.
+	// slot is the last half hour with a visit, counted from 1970.
 	slot  int64
 	begun bool
-	any   bool // one of them is usual
+	any   bool // some half hour is usual
 }
 
 func slotOf(t time.Time) int64 { return t.Unix() / slotSeconds }
@@ -31,7 +31,7 @@ func (h *hours) visit(now time.Time) {
 		return
 	}
 	if h.begun {
-		// What passed without a visit; after a month nothing is left of what was known.
+		// Half hours without a visit; after a month nothing learned is left.
 		for s := max(h.slot+1, slot-31*slots); s < slot; s++ {
 			h.often[s%slots] *= 1 - gain
 		}
@@ -41,7 +41,7 @@ func (h *hours) visit(now time.Time) {
 	h.count()
 }
 
-// count works out any.
+// count computes any.
 func (h *hours) count() {
 	h.any = false
 	for s := range int64(slots) {
@@ -49,13 +49,13 @@ func (h *hours) count() {
 	}
 }
 
-// likely says whether a visit in the half hour of t, or the next one, is usual.
+// likely reports whether a visit in the half hour of t, or the next one, is usual.
 func (h *hours) likely(t time.Time) bool {
 	slot := slotOf(t)
 	if !h.any || slot < 0 {
 		return false
 	}
-	// What passed since the last visit counts, too.
+	// Days since the last visit count, too.
 	keep := float32(1)
 	for missed := slot - slots; missed > h.slot; missed -= slots {
 		if keep *= 1 - gain; keep < usual/2 {
@@ -65,10 +65,10 @@ func (h *hours) likely(t time.Time) bool {
 	return 1-(1-keep*h.often[slot%slots])*(1-keep*h.often[(slot+1)%slots]) >= usual
 }
 
-// chance is that of a visit in a half hour or the next one.
+// chance returns the chance of a visit in a half hour or the next one.
 func (h *hours) chance(slot int64) float32 {
 	return 1 - (1-h.often[slot%slots])*(1-h.often[(slot+1)%slots])
 }
 
-// forget forgets the time of the last visit: the clock was put back.
+// forget forgets the time of the last visit, after the clock was set back.
 func (h *hours) forget() { h.begun = false }

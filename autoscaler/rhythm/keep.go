@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// keptVersion is that of what [Rhythm.Text] writes; another one is not read.
+// keptVersion is the version of [Rhythm.Text]'s format; no other is read.
 const keptVersion = 1
 
-// MostText bounds the length of what [Rhythm.Text] writes.
+// MostText bounds the length of [Rhythm.Text].
 const MostText = 1200
 
-// Text is r for a file: about 400 bytes for one that has learned much, with a checksum. It is less exact than r, by a millisecond. It is
-// empty where r has learned nothing.
+// Text returns r for a file, with a checksum: about 400 bytes if it has learned much. Times are rounded to a millisecond. It is empty if r has
+// learned nothing.
 func (r *Rhythm) Text() string {
 	if r == nil || len(r.visits) == 0 {
 		return ""
@@ -44,8 +44,8 @@ func (r *Rhythm) Text() string {
 
 func ms(ns int64) int64 { return ns / int64(time.Millisecond) }
 
-// Parse reads what [Rhythm.Text] wrote; nil for an empty text. An error says why it is not one of that. A window that is over at now says nothing:
-// nobody has seen whether a request came. What has been learned after now, by another clock, is not believed.
+// Parse parses [Rhythm.Text]'s output; nil for an empty text. It fails if text is invalid. A window that is over at now is dropped: it is unknown
+// whether a request came. Anything learned after now, by another clock, is not believed.
 func Parse(text string, now time.Time) (*Rhythm, error) {
 	if text == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func Parse(text string, now time.Time) (*Rhythm, error) {
 	return r, nil
 }
 
-// parse reads all behind the version, and says whether it can have been learned.
+// parse reads everything after the version, and reports whether it is valid.
 func (r *Rhythm) parse(b []byte) bool {
 	ok := len(b) > 0
 	number := func() int64 {
@@ -84,7 +84,7 @@ func (r *Rhythm) parse(b []byte) bool {
 		}
 		return v
 	}
-	const latest = math.MaxInt64 / int64(time.Millisecond) / 2 // sums of two are numbers
+	const latest = math.MaxInt64 / int64(time.Millisecond) / 2 // sums of two don't overflow
 	n := 0
 	if ok {
 		n, b = int(b[0]), b[1:]

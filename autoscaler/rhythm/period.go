@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// usualPeriods are what people choose for jobs.
+// usualPeriods are common periods of jobs.
 var usualPeriods = []time.Duration{
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
 }
 
-// foresee makes the next window. What it costs is bounded by the number of visits that are remembered; where there is no
-// rhythm, most visits have no other a period before them, and little is looked at.
+// foresee computes the next window. Its cost is bounded by the number of remembered visits; without a rhythm most visits have no other one a period before them, and
+// little is examined.
 func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) {
 	n := len(r.visits)
 	if n <= leastSupport {
@@ -23,7 +23,7 @@ func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) 
 		if period <= pause || int64(period)*leastSupport > now-oldest+int64(widest) {
 			continue
 		}
-		near := min(period/24, widest/2) // how far from an exact period a visit may be
+		near := min(period/24, widest/2) // the allowed deviation from an exact period
 		for k := n - 1; k >= 0 && r.visits[k]+int64(period) > now+int64(near); k-- {
 			w, found := r.follow(k, period, near)
 			if !found || w.Until.Sub(w.From) > widest || r.chance(w) > mostChance || r.ended(r.visits[k], w.Period, near) {
@@ -37,10 +37,10 @@ func (r *Rhythm) foresee(pause, widest time.Duration) (best Window, known bool) 
 	return best, known
 }
 
-// same says whether two windows are about the same visit.
+// same reports whether two windows are about the same visit.
 func same(a, b Window) bool { return !a.From.After(b.Until) && !b.From.After(a.Until) }
 
-// periods are those that may be there: what people choose, and what the last visits suggest.
+// periods returns candidates: common periods, and those that the last visits suggest.
 func (r *Rhythm) periods() []time.Duration {
 	n := len(r.visits)
 	gaps := make([]int64, 0, mostSupport)
@@ -53,7 +53,7 @@ func (r *Rhythm) periods() []time.Duration {
 	return append([]time.Duration{time.Duration(gaps[len(gaps)/2]), last, two}, usualPeriods...)
 }
 
-// follow looks for visits one, two and more periods before the kth, and makes the window of the one a period after it.
+// follow looks for visits one, two and more periods before the kth, and returns the window one period after it.
 func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool) {
 	var back [mostSupport + 1]int64
 	back[0] = r.visits[k]
@@ -70,7 +70,7 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 		return w, false
 	}
 	exact := (back[0] - back[times]) / int64(times)
-	first, last := int64(0), int64(0) // of where each of them expects the next one, from the kth
+	first, last := int64(0), int64(0) // the range in which each of them predicts the next one, relative to the kth
 	for j := range times + 1 {
 		at := back[j] + int64(j)*exact - back[0]
 		if j == 0 {
@@ -87,11 +87,11 @@ func (r *Rhythm) follow(k int, period, near time.Duration) (w Window, found bool
 	}, true
 }
 
-// cycles are those after which people's habits repeat: a row of visits that ends in the evening, or before a weekend.
+// cycles are the cycles of people's habits: a row of visits ends in the evening, or before a weekend.
 var cycles = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
 
-// ended says whether the row of visits that has one at at ended there in the last cycle, and in the one before that, as far as that is remembered and there was such a
-// row: a visit at this time of the cycle, and none a period after it.
+// ended reports whether the row of visits with one at at ended there in the last cycle, and in the one before, as far as such a row is remembered: a visit at this
+// time of the cycle, and none a period after it.
 func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	for _, cycle := range cycles {
 		times := 0
@@ -113,7 +113,7 @@ func (r *Rhythm) ended(at int64, period, near time.Duration) bool {
 	return false
 }
 
-// visitNear is the visit that is nearest to at, if one is as near as that.
+// visitNear returns the visit that is closest to at, if it is within near.
 func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
 	k, _ := slices.BinarySearch(r.visits, at)
 	if k < len(r.visits) && r.visits[k]-at <= near {
@@ -125,7 +125,7 @@ func (r *Rhythm) visitNear(at, near int64) (visit int64, found bool) {
 	return visit, found
 }
 
-// chance is how likely a visit falls into w by chance, at the rate of the last ones.
+// chance returns the probability that a visit falls into w by chance, at the rate of the last visits.
 func (r *Rhythm) chance(w Window) float64 {
 	n := len(r.visits)
 	span := time.Duration(r.visits[n-1] - r.visits[0])

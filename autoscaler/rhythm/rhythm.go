@@ -1,28 +1,25 @@
-// Package rhythm learns when a function is wanted, from the times at which it was. It foresees two kinds of things:
+// Package rhythm predicts when a function is needed, from the times of earlier requests. It predicts two kinds of things:
 //
-//   - a visit at a time ([Rhythm.Next]): visits that came at equal distances, such as jobs, go on doing so
+//   - a visit at a time ([Rhythm.Next]): visits at equal distances, such as jobs, continue
 //   - hours in which there usually is one ([Rhythm.Likely]): half hours of the day, in UTC
 //
-// A visit is a request that comes after a pause: what comes within a pause of it belongs to it. The two are of different use. A time
-// is exact enough to wake an instance for; an hour is not, and only says that it is worth having one asleep.
+// A visit is a request that comes after a pause, with all further requests before the next pause. A time is exact enough to wake an instance for it; an hour only says
+// that it is worth having one asleep.
 //
-// It refuses to guess: random arrivals have no rhythm, and what is foreseen by chance is soon found to be wrong. It decides
-// nothing and reads no clock.
+// It does not guess: random arrivals have no rhythm, and chance predictions are soon found to be wrong. It decides nothing and reads no clock.
 //
-//  1. A visit begins ([Rhythm.Visit]). What was foreseen is judged by it: right if it came within the window, wrong if it came after it.
-//  2. For each period that people and the last visits suggest, each visit of the last period is followed back: was there
-//     one a period before it, and two periods before it? If so, another is foreseen a period after it.
-//  3. The window around it is as wide as those that support it are apart from an exact period, and something more.
+//  1. A visit begins ([Rhythm.Visit]). It decides whether the prediction was right: it came within the window; or wrong: after it.
+//  2. For each period that is common or suggested by the last visits, each visit of the last period is followed back: was there one a period before it, and two
+//     periods before it? If so, another is predicted a period after it.
+//  3. The window's width is the deviation of the supporting visits from an exact period, plus a margin.
 //  4. A row of visits that ended here a day or a week ago, in the evening or before a weekend, is expected to end here again. The earliest of the other windows is the
 //     next one.
-//  5. It is acted upon only while the rhythm is trusted ([Rhythm.Trusted]): three quarters of its last eight windows were right, and
-//     there was one at least, of four visits at equal distances. Windows go on being made and judged while it is not, so that it
-//     may be trusted again.
+//  5. Predictions are acted upon only while the rhythm is trusted ([Rhythm.Trusted]): three quarters of its last eight windows were right, or its only one, from four
+//     visits at equal distances. Meanwhile windows are still made and judged, so that it may be trusted again.
 //
-// A clock that is put back makes a rhythm forget its visits; one that is put forward breaks the row of equal distances, and nothing is
-// foreseen until there is a new one.
+// If the clock is set back, a rhythm forgets its visits; if it is set forward, the row of equal distances breaks, and nothing is predicted until there is a new one.
 //
-// A Rhythm belongs to one goroutine. Its zero value has learned nothing.
+// A Rhythm is not safe for concurrent use. Its zero value has learned nothing.
 package rhythm
 
 import (
@@ -37,19 +34,19 @@ import (
 const (
 	// mostVisits bounds what is remembered.
 	mostVisits = 64
-	// leastSupport is how many earlier visits must speak for a window, beside the one that it is a period after.
+	// leastSupport is how many earlier visits must support a window, in addition to the one that it is a period after.
 	leastSupport = 2
-	// mostSupport is how many are asked.
+	// mostSupport is how many are looked for.
 	mostSupport = 7
-	// mostChance is how likely a window may be met by chance, at the rate of the last visits: a wider one says nothing.
+	// mostChance is the largest acceptable probability of meeting a window by chance, at the rate of the last visits.
 	mostChance = 0.05
-	// margin is added to windows, for what the world adds to a period.
+	// margin is added to windows for the inaccuracy of real periods.
 	margin = 250 * time.Millisecond
 )
 
 // Rhythm is what was learned of one function.
 type Rhythm struct {
-	// visits are when the last ones began, the newest last.
+	// visits are the beginnings of the last ones, the newest last.
 	visits []int64 // nanoseconds since 1970
 	next   Window
 	known  bool
@@ -60,7 +57,7 @@ type Rhythm struct {
 	hours    hours
 }
 
-// State is all that a rhythm has learned, for who keeps it somewhere.
+// State is all that a rhythm has learned, for storage.
 type State struct {
 	Visits     []int64
 	Next       Window
@@ -73,7 +70,7 @@ type State struct {
 	Begun, Any bool
 }
 
-// State is what r has learned; nil: nothing.
+// State returns what r has learned; nil: nothing.
 func (r *Rhythm) State() *State {
 	if r == nil {
 		return nil
@@ -82,7 +79,7 @@ func (r *Rhythm) State() *State {
 		Often: r.hours.often, Slot: r.hours.slot, Begun: r.hours.begun, Any: r.hours.any}
 }
 
-// Rhythm is one that has learned s; nil: none.
+// Rhythm returns a rhythm that has learned s; nil for nil.
 func (s *State) Rhythm() *Rhythm {
 	if s == nil {
 		return nil
@@ -91,14 +88,14 @@ func (s *State) Rhythm() *Rhythm {
 		hours: hours{often: s.Often, slot: s.Slot, begun: s.Begun, any: s.Any}}
 }
 
-// GobEncode writes the State, for the record of an autoscaler.
+// GobEncode encodes the State, for the record of an autoscaler.
 func (r *Rhythm) GobEncode() ([]byte, error) {
 	var b bytes.Buffer
 	err := gob.NewEncoder(&b).Encode(r.State())
 	return b.Bytes(), err
 }
 
-// GobDecode reads what GobEncode wrote.
+// GobDecode decodes GobEncode's output.
 func (r *Rhythm) GobDecode(data []byte) error {
 	var s State
 	err := gob.NewDecoder(bytes.NewReader(data)).Decode(&s)
@@ -106,22 +103,22 @@ func (r *Rhythm) GobDecode(data []byte) error {
 	return err
 }
 
-// Window is a time at which a visit is foreseen.
+// Window is a time at which a visit is predicted.
 type Window struct {
-	// From and Until are when it begins, at the earliest and at the latest.
+	// From and Until are its earliest and latest beginning.
 	From, Until time.Time
-	// Period is the distance to the visit before, and Times how often it was kept in a row.
+	// Period is the distance to the previous visit, and Times how often it was kept in a row.
 	Period time.Duration
 	Times  int
 }
 
-// String is a part of reasons.
+// String returns the text used in reasons.
 func (w Window) String() string {
 	middle := w.From.Add(w.Until.Sub(w.From) / 2)
 	return fmt.Sprintf("a request is foreseen at %s ± %s: one came every %s, %d times in a row", middle.UTC().Format("15:04:05 MST"), tidy(w.Until.Sub(w.From)/2), tidy(w.Period), w.Times)
 }
 
-// tidy rounds to what people want to know.
+// tidy rounds a duration for display.
 func tidy(d time.Duration) time.Duration {
 	switch {
 	case d >= time.Minute:
@@ -132,7 +129,7 @@ func tidy(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// Verdict is what came of a window.
+// Verdict is the outcome of a window.
 type Verdict struct {
 	Window Window
 	// Right says that the visit came within the window, Came when it did.
@@ -140,12 +137,11 @@ type Verdict struct {
 	Came  time.Time
 }
 
-// Visit learns that a request came at now, after the function had nothing to do for idle. pause is how long that must be for a visit to
-// begin. widest bounds the width of the windows that are worth anything. judged says that the window before it is over by now, and
-// verdict what came of it.
+// Visit learns that a request came at now, after the function was idle for idle. pause is the shortest idle time before a visit. widest bounds the width of useful
+// windows. judged reports whether this decided the outcome of the previous window, which is verdict.
 func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdict Verdict, judged bool) {
 	at := now.UnixNano()
-	if n := len(r.visits); n > 0 && at < r.visits[n-1] { // the clock was put back
+	if n := len(r.visits); n > 0 && at < r.visits[n-1] { // the clock was set back
 		r.visits, r.known = r.visits[:0], false
 		r.hours.forget()
 	}
@@ -162,7 +158,7 @@ func (r *Rhythm) Visit(now time.Time, idle, pause, widest time.Duration) (verdic
 	return verdict, judged
 }
 
-// judge says what came of the window, where it is over or a request came within it.
+// judge decides the outcome of the window, if it is over or a request came within it.
 func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged bool) {
 	early := (r.next.Until.Sub(r.next.From)) / 2
 	switch {
@@ -170,7 +166,7 @@ func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged boo
 		return v, false
 	case now.Before(r.next.Until) || now.Equal(r.next.Until):
 		v = Verdict{r.next, true, now}
-	case !now.Add(-idle).Before(r.next.From): // it was in use then, which says nothing
+	case !now.Add(-idle).Before(r.next.From): // the function was in use then, which tells nothing
 		r.known = false
 		return v, false
 	default:
@@ -185,7 +181,7 @@ func (r *Rhythm) judge(now time.Time, idle time.Duration) (v Verdict, judged boo
 	return v, true
 }
 
-// Next is the window that a visit is foreseen in, if one is that is not over at now.
+// Next returns the window in which a visit is predicted, if there is one that is not over at now.
 func (r *Rhythm) Next(now time.Time) (w Window, known bool) {
 	if r == nil || !r.known || now.After(r.next.Until) {
 		return Window{}, false
@@ -193,7 +189,7 @@ func (r *Rhythm) Next(now time.Time) (w Window, known bool) {
 	return r.next, true
 }
 
-// Made is the last window, over or not, that has not been judged.
+// Made returns the last window that has not been judged, over or not.
 func (r *Rhythm) Made() (w Window, known bool) {
 	if r == nil {
 		return Window{}, false
@@ -201,7 +197,7 @@ func (r *Rhythm) Made() (w Window, known bool) {
 	return r.next, r.known
 }
 
-// Trusted says whether what [Rhythm.Next] says is worth acting upon.
+// Trusted reports whether [Rhythm.Next] is worth acting upon.
 func (r *Rhythm) Trusted() bool {
 	if r == nil {
 		return false
@@ -213,7 +209,7 @@ func (r *Rhythm) Trusted() bool {
 	return of > 1 && 4*right >= 3*of
 }
 
-// Score is how many of the last windows that were judged, eight at most, were right.
+// Score returns how many of the last judged windows, at most eight, were right.
 func (r *Rhythm) Score() (right, of int) {
 	if r == nil {
 		return 0, 0
@@ -222,7 +218,7 @@ func (r *Rhythm) Score() (right, of int) {
 	return bits.OnesCount8(r.verdicts & uint8(1<<of-1)), of
 }
 
-// Scored says for people what [Rhythm.Score] is.
+// Scored describes [Rhythm.Score].
 func (r *Rhythm) Scored() string {
 	right, of := r.Score()
 	switch {
@@ -236,7 +232,7 @@ func (r *Rhythm) Scored() string {
 	return fmt.Sprintf("%d of the last %d forecasts were right", right, of)
 }
 
-// Judged is how many windows have been judged.
+// Judged returns how many windows have been judged.
 func (r *Rhythm) Judged() int {
 	if r == nil {
 		return 0
@@ -244,7 +240,7 @@ func (r *Rhythm) Judged() int {
 	return r.judged
 }
 
-// Last is the verdict on the last window that was judged; zero if none was.
+// Last returns the outcome of the last judged window; zero if none was.
 func (r *Rhythm) Last() Verdict {
 	if r == nil {
 		return Verdict{}
@@ -252,10 +248,10 @@ func (r *Rhythm) Last() Verdict {
 	return r.last
 }
 
-// Likely says whether there usually is a visit in the half hour of t or the next one.
+// Likely reports whether there usually is a visit in the half hour of t or the next one.
 func (r *Rhythm) Likely(t time.Time) bool { return r != nil && r.hours.likely(t) }
 
-// NextLikely is when the next half hour begins, after that of t, in which there usually is a visit.
+// NextLikely returns the beginning of the next half hour, after t's, in which there usually is a visit.
 func (r *Rhythm) NextLikely(t time.Time) (begin time.Time, known bool) {
 	if r == nil || !r.hours.any {
 		return time.Time{}, false
@@ -268,12 +264,12 @@ func (r *Rhythm) NextLikely(t time.Time) (begin time.Time, known bool) {
 	return time.Time{}, false
 }
 
-// HourAfter is when what [Rhythm.Likely] says at t may change next.
+// HourAfter returns when the result of [Rhythm.Likely] for t may next change.
 func HourAfter(t time.Time) time.Time {
 	return time.Unix((slotOf(t)+1)*slotSeconds, 0).In(t.Location())
 }
 
-// Hour says why [Rhythm.Likely] is what it is, for people.
+// Hour describes the reason of [Rhythm.Likely].
 func (r *Rhythm) Hour(t time.Time) string {
 	begin := time.Unix(slotOf(t)*slotSeconds, 0).In(t.Location())
 	return fmt.Sprintf("between %s and %s there was a request on most of the last days", begin.UTC().Format("15:04"), begin.UTC().Add(2*slotSeconds*time.Second).Format("15:04 MST"))

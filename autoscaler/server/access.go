@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// HeaderToken carries the cluster's token where Authorization can't.
+// HeaderToken carries the cluster's token if Authorization can't.
 const HeaderToken = "X-Rouse-Token"
 
 // bearer returns the credential of a request, "" if it has none.
@@ -31,20 +31,20 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// trusted says whether a request carries the cluster's token. How long that takes does not depend on the tokens.
+// trusted reports whether a request carries the cluster's token, in constant time.
 func (s *server) trusted(r *http.Request) bool {
 	want := s.Token()
 	x, y := sha256.Sum256([]byte(bearer(r))), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1 && want != ""
 }
 
-// errToken refuses a request without the cluster's token.
+// errToken returns the error for a request without the cluster's token.
 func errToken(what string) error {
 	return api.Errorf(http.StatusUnauthorized, "", "%s wants the cluster's token as a bearer token or in the header %s; it is in the Secret %s of the system namespace, under the key %q",
 		what, HeaderToken, control.ControlSecret, control.ControlSecretKey)
 }
 
-// admitted lets bearers of the cluster's token through to next.
+// admitted lets requests with the cluster's token through to next.
 func (s *server) admitted(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !s.trusted(r) {
@@ -55,7 +55,7 @@ func (s *server) admitted(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// from is the address that a request comes from.
+// from returns the address of the request's sender.
 func from(r *http.Request) (netip.Addr, error) {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -69,20 +69,20 @@ const (
 	maxReport   = 256 << 10        // bytes of a body
 	bodyTimeout = 10 * time.Second // to read it
 	atOnce      = 128              // of their requests in work
-	eachAtOnce  = 8                // of them, from one address: a pod that is slow on purpose holds up no other
+	eachAtOnce  = 8                // of them, from one address: a deliberately slow pod must not block others
 	perSecond   = 50               // of one address, in the long run
 	burst       = 200
-	maxCallers  = 10000 // addresses that are remembered
+	maxCallers  = 10000 // remembered addresses
 )
 
 // callers bounds requests without the cluster's token.
 type callers struct {
-	mu     sync.Mutex // guards what follows, and what is in it
+	mu     sync.Mutex // guards all below and its contents
 	inWork int
 	known  map[netip.Addr]*caller
 }
 
-// caller is what is known of one address.
+// caller is the state of one address.
 type caller struct {
 	limit  *rate.Limiter
 	inWork int
@@ -90,8 +90,8 @@ type caller struct {
 
 func newCallers() *callers { return &callers{known: map[netip.Addr]*caller{}} }
 
-// enter lets one request of that address in; leave must be called when it is done.
-// Errors are *[api.Error] with status 429 and a time to come back.
+// enter admits a request of that address; leave must be called when it is done. Errors are *[api.Error] with status 429
+// and a Retry-After.
 func (c *callers) enter(from netip.Addr) (leave func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *callers) enter(from netip.Addr) (leave func(), err error) {
 	}, nil
 }
 
-// caller is the address's. Those that have rested are forgotten when there are many.
+// caller returns the state of an address. Idle ones are dropped when there are many.
 func (c *callers) caller(from netip.Addr) *caller {
 	one := c.known[from]
 	if one != nil {
@@ -130,7 +130,7 @@ func (c *callers) caller(from netip.Addr) *caller {
 			}
 		}
 	}
-	if len(c.known) >= maxCallers { // more than ever were pods: none is remembered, atOnce still bounds them
+	if len(c.known) >= maxCallers { // more than there could be pods: drop all, atOnce still bounds them
 		clear(c.known)
 	}
 	one = &caller{limit: rate.NewLimiter(perSecond, burst)}
@@ -138,13 +138,13 @@ func (c *callers) caller(from netip.Addr) *caller {
 	return one
 }
 
-// bound limits size and time of a request's body. The connection has its time back after done.
+// bound limits the size and time of a request's body. done resets the connection's deadline.
 func bound(w http.ResponseWriter, r *http.Request, size int64) (done func()) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
 	r.Body = http.MaxBytesReader(w, r.Body, size)
 	return func() {
-		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 4<<10)) // so that the connection is used again
+		_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, 4<<10)) // so that the connection can be reused
 		_ = rc.SetReadDeadline(time.Time{})
 	}
 }

@@ -25,29 +25,27 @@ const (
 	statsTimeout = 2 * time.Second
 	// resendEvery bounds how long an activator may be wrong about an instance, whatever went wrong between them.
 	resendEvery = time.Minute
-	// Pauses between tries of what has to arrive.
+	// Pauses between tries of calls that must arrive.
 	pauseFirst = 20 * time.Millisecond
 	pauseMost  = 2 * time.Second
 )
 
 // Activator is one activator's pod.
 type Activator struct {
-	// Key changes when the pod or its container is another one: what it knew is lost then.
+	// Key changes when the pod or its container is replaced: its state is lost then.
 	Key string
-	// Name is the pod's, for people.
+	// Name is the pod's, for display.
 	Name string
-	// Endpoint is where its control paths are.
+	// Endpoint is the endpoint of its control paths.
 	Endpoint api.Endpoint
-	// Ready is what Kubernetes says of it.
+	// Ready is Kubernetes' view of its readiness.
 	Ready bool
 }
 
-// Activators are the clients of all activators. Each has a sender of its own, so
-// that one that hangs delays no other. What they have to know of instances
-// is remembered for those that come later.
+// Activators are the clients of all activators. Each has its own sender, so that a hanging one delays no other. Instances'
+// states are remembered for later activators.
 //
-// All methods are safe for many goroutines. Calls before [Activators.Run] are
-// kept until it runs.
+// All methods are safe for concurrent use. Calls before [Activators.Run] are queued until it runs.
 type Activators struct {
 	client *control.Client
 	log    *slog.Logger
@@ -61,11 +59,10 @@ type Activators struct {
 	grants  map[api.InstanceID]api.Grant
 }
 
-// NewTransport makes the transport of calls to activators, without TLS.
+// NewTransport returns the transport of calls to activators, without TLS.
 func NewTransport() http.RoundTripper { return localhttp.New(16, 30*time.Second) }
 
-// NewActivators makes a set of activators that is empty until [Activators.Set].
-// token returns the cluster's token.
+// NewActivators returns a set of activators that is empty until [Activators.Set]. token returns the cluster's token.
 func NewActivators(transport http.RoundTripper, token func() string, log *slog.Logger) *Activators {
 	return &Activators{
 		client: control.New(transport, token), log: log, peers: map[string]*peer{},
@@ -73,7 +70,7 @@ func NewActivators(transport http.RoundTripper, token func() string, log *slog.L
 	}
 }
 
-// Run sends what is told until ctx ends. It returns nil. It runs once.
+// Run sends queued reports until ctx ends. It returns nil. Call it once.
 func (a *Activators) Run(ctx context.Context) error {
 	a.mu.Lock()
 	a.ctx = ctx
@@ -89,7 +86,7 @@ func (a *Activators) Run(ctx context.Context) error {
 	return nil
 }
 
-// start runs p's sender, if that can be yet; a.mu is held.
+// start runs p's sender, if Run is running. The caller holds a.mu.
 func (a *Activators) start(p *peer) {
 	if a.ctx == nil || a.ended {
 		return
@@ -98,8 +95,7 @@ func (a *Activators) start(p *peer) {
 	a.senders.Go(func() { p.run(ctx) })
 }
 
-// Set says which activators there are: new ones get all that is known, what is
-// missing is forgotten. It does not block.
+// Set replaces the list of activators: new ones get all reports and grants, missing ones are dropped. It does not block.
 func (a *Activators) Set(now []Activator) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -127,7 +123,7 @@ func (a *Activators) Set(now []Activator) {
 	}
 }
 
-// fill queues all that p should know; a.mu is held.
+// fill queues all that p should know. The caller holds a.mu.
 func (a *Activators) fill(p *peer) {
 	for _, id := range slices.Sorted(maps.Keys(a.reports)) {
 		_, granted := a.grants[id]
@@ -153,9 +149,8 @@ func (a *Activators) all() []*peer {
 	return slices.Collect(maps.Values(a.peers))
 }
 
-// Tell passes an instance's status on to all activators, those that come later
-// included. It never blocks; the reports of one instance arrive in order, and of
-// those that wait only the last one is sent. [api.Gone] ends what is known of it.
+// Tell sends an instance's status to all activators, including later ones. It never blocks; the reports of one instance arrive
+// in order, and of queued ones only the last is sent. [api.Gone] drops the instance.
 func (a *Activators) Tell(r control.InstanceReport) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -186,9 +181,8 @@ func (a *Activators) Instances(f api.FunctionName) []control.InstanceReport {
 	return of
 }
 
-// Grant lets all activators wake an instance until the grant expires; those that
-// come later get it too. With none it does nothing. An error says that one which
-// is alive may not have it.
+// Grant lets all activators wake an instance until the grant expires; later ones get it too. Without activators it does nothing.
+// It fails if a living activator may not have received it.
 func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	a.grants[g.Instance] = g
@@ -203,13 +197,12 @@ func (a *Activators) Grant(ctx context.Context, g api.Grant) error {
 	})
 }
 
-// Revoke takes a grant back from all activators. nil says that no wake under it is
-// under way or can begin at one that is alive. It tries until ctx ends; one that can't be
-// reached counts as alive for as long as Kubernetes says that it is ready.
+// Revoke withdraws a grant from all activators. nil says that at living ones no wake under it is under way or can begin. It
+// retries until ctx ends; one that can't be reached counts as alive as long as Kubernetes reports it as ready.
 func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	a.mu.Lock()
 	if a.grants[g.Instance].Epoch <= g.Epoch {
-		delete(a.grants, g.Instance) // before it is asked for: no activator gets it any more
+		delete(a.grants, g.Instance) // before it is withdrawn: no activator gets it any more
 	}
 	a.mu.Unlock()
 	return a.each(func(p *peer) error {
@@ -221,7 +214,7 @@ func (a *Activators) Revoke(ctx context.Context, g api.Grant) error {
 	})
 }
 
-// Fail has all activators answer what waits for a function with err; nil takes it back.
+// Fail has all activators answer requests that wait for a function with err; nil undoes that.
 func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Error) error {
 	r := control.FailRequest{Function: f}
 	if err != nil {
@@ -237,8 +230,7 @@ func (a *Activators) Fail(ctx context.Context, f api.FunctionName, err *api.Erro
 	})
 }
 
-// Report has all activators send what they see of a function now, and returns
-// when they have, or did not in time.
+// Report has all activators send their view of a function now, and returns when they have, or did not in time.
 func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -247,10 +239,10 @@ func (a *Activators) Report(ctx context.Context, f api.FunctionName) {
 			a.log.Debug("an activator does not report", "activator", p.Name, "function", f, "error", err)
 		}
 		return nil
-	}) // it never fails
+	}) // never fails
 }
 
-// Stats adds up what the activators see of a function. Those that don't answer are left out.
+// Stats adds up the activators' views of a function. Those that don't answer are left out.
 func (a *Activators) Stats(ctx context.Context, f api.FunctionName) api.Activity {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -266,11 +258,12 @@ func (a *Activators) Stats(ctx context.Context, f api.FunctionName) api.Activity
 		defer mu.Unlock()
 		sum = add(sum, one)
 		return nil
-	}) // it never fails
+	}) // never fails
 	return sum
 }
 
-// Picks are the instances that activators have chosen for a request, in the order of time. Those that don't answer are left out.
+// Picks returns the instances that activators have chosen for a request, in the order of time. Activators that don't answer are
+// left out.
 func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -286,17 +279,17 @@ func (a *Activators) Picks(ctx context.Context, request string) []api.Pick {
 		defer mu.Unlock()
 		all = append(all, some...)
 		return nil
-	}) // it never fails
+	}) // never fails
 	slices.SortStableFunc(all, func(x, y api.Pick) int { return x.At.Compare(y.At) })
 	return all
 }
 
-// Clusters are those that activators declare as front doors of others. Those that don't answer are left out.
+// Clusters returns the clusters that activators declare as front doors. Those that don't answer are left out.
 func (a *Activators) Clusters(ctx context.Context) []admin.Cluster {
 	return admin.MergeClusters(gather[admin.Cluster](ctx, a, admin.PathClusters)...)
 }
 
-// Far are the functions that clusters have which activators are front doors of: all in short, or that one in full.
+// Far returns the functions of other clusters that activators are front doors of: a summary of all, or details of the named one.
 func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far {
 	path := admin.PathFar
 	if name != "" {
@@ -305,7 +298,7 @@ func (a *Activators) Far(ctx context.Context, name api.FunctionName) []admin.Far
 	return admin.MergeFar(gather[admin.Far](ctx, a, path)...)
 }
 
-// gather reads a list of each activator. Those that don't answer are left out.
+// gather reads a list from each activator. Those that don't answer are left out.
 func gather[T any](ctx context.Context, a *Activators, path string) [][]T {
 	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
 	defer cancel()
@@ -321,11 +314,11 @@ func gather[T any](ctx context.Context, a *Activators, path string) [][]T {
 		defer mu.Unlock()
 		lists = append(lists, one)
 		return nil
-	}) // it never fails
+	}) // never fails
 	return lists
 }
 
-// add merges what two activators see.
+// add merges the views of two activators.
 func add(x, y api.Activity) api.Activity {
 	x.Waiting += y.Waiting
 	x.Running += y.Running
@@ -355,7 +348,7 @@ func add(x, y api.Activity) api.Activity {
 	return x
 }
 
-// each calls f with every activator at once, waits, and joins the errors.
+// each calls f with every activator concurrently, waits, and joins the errors.
 func (a *Activators) each(f func(*peer) error) error {
 	peers := a.all()
 	errs := make([]error, len(peers))

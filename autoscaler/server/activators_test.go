@@ -244,7 +244,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// What was revoked is not given to whoever comes later; nor what has expired, or what an instance had that is gone.
+// Later activators get no revoked or expired grants, and none of instances that are gone.
 func TestGrantsThatEnd(t *testing.T) {
 	crowd(t, func(t *testing.T, n *network, a *Activators) {
 		if err := a.Grant(t.Context(), grant("i", 1)); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/adminserver"
 )
 
-// admin serves the administrative API.
+// admin returns the server of the administrative API.
 func (s *server) admin() *adminserver.Server {
 	return adminserver.New(adminserver.Config{
 		Decider: s.Decider, Info: func() any { return s.Info() }, Resolve: s.Fleet.Resolve, Activity: s.Activators.Stats, Report: s.Activators.Report, Clusters: s.Activators.Clusters, Picks: s.Activators.Picks, Far: s.Activators.Far,
@@ -20,8 +20,7 @@ func (s *server) admin() *adminserver.Server {
 	})
 }
 
-// logs passes on what the function's instances print, each line after the
-// instance's name where there are several.
+// logs passes on the output of the function's instances, each line after the instance's name if there are several.
 func (s *server) logs(ctx context.Context, v admin.Function, n int, follow bool) (pass func(line func(string) error), err error) {
 	var sources []logSource
 	var failed error
@@ -62,7 +61,7 @@ type logSource struct {
 	body io.ReadCloser
 }
 
-// maxLine bounds one line of a log; a longer one is cut into several.
+// maxLine bounds one line of a log; a longer one is split.
 const maxLine = 64 << 10
 
 // copy writes the source's lines, each after prefix, to its end.
@@ -78,7 +77,7 @@ func (l logSource) copy(out *lines, prefix string) {
 	}
 }
 
-// lines takes lines from several goroutines, one at a time.
+// lines accepts lines from several goroutines, one at a time.
 type lines struct {
 	mu   sync.Mutex // guards line
 	line func(string) error

@@ -14,24 +14,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/bell"
 )
 
-// peer is one activator and what it is still to be told.
+// peer is one activator and its queue.
 type peer struct {
 	Activator
 	of    *Activators
 	ready atomic.Bool
 	left  chan struct{} // closed by Set when the pod is gone
-	bell  bell.Bell     // rung when a report is queued, heard by run
+	bell  bell.Bell     // rung when a report is queued, received by run
 	hurry bell.Bell     // rung by Set when the pod becomes ready: the next try need not wait
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards all below
 	order []api.InstanceID
 	wait  map[api.InstanceID]waiting
 }
 
-// waiting is what is to be told of one instance.
+// waiting is a queued report of one instance.
 type waiting struct {
 	report control.InstanceReport
-	grant  bool // its standing grant too
+	grant  bool // send its standing grant, too
 }
 
 func newPeer(of *Activators, a Activator) *peer {
@@ -40,7 +40,7 @@ func newPeer(of *Activators, a Activator) *peer {
 	return p
 }
 
-// alive says whether the activator may act on what it knows: its pod is there and is said to be ready.
+// alive reports whether the activator may act on its state: its pod exists and is ready.
 func (p *peer) alive() bool {
 	select {
 	case <-p.left:
@@ -50,7 +50,7 @@ func (p *peer) alive() bool {
 	}
 }
 
-// queue has r told, instead of what waits of the same instance.
+// queue queues r, replacing a queued report of the same instance.
 func (p *peer) queue(r control.InstanceReport, grant bool) {
 	id := r.Status.Instance
 	p.mu.Lock()
@@ -63,7 +63,7 @@ func (p *peer) queue(r control.InstanceReport, grant bool) {
 	p.bell.Ring()
 }
 
-// next takes what is to be told first.
+// next takes the first queued report.
 func (p *peer) next() (w waiting, found bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,7 +77,7 @@ func (p *peer) next() (w waiting, found bool) {
 	return w, true
 }
 
-// again puts back what did not arrive, unless there is something newer of the same instance.
+// again puts back a report that did not arrive, unless a newer one of the same instance is queued.
 func (p *peer) again(w waiting) {
 	id := w.report.Status.Instance
 	p.mu.Lock()
@@ -91,8 +91,8 @@ func (p *peer) again(w waiting) {
 	p.wait[id] = w
 }
 
-// run tells the activator all that is queued until it has left or ctx ends. After
-// a failure, and now and then, it tells everything again.
+// run sends queued reports until the activator has left or ctx ends. After a failure, and at intervals, it sends
+// everything again.
 func (p *peer) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -135,14 +135,14 @@ func (p *peer) run(ctx context.Context) {
 	}
 }
 
-// everything queues all that is known.
+// everything queues all reports and grants.
 func (p *peer) everything() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.of.fill(p)
 }
 
-// pause waits before the next try; false says that there is none.
+// pause waits before the next try; false: there is none.
 func (p *peer) pause(ctx context.Context, failures int) bool {
 	timer := time.NewTimer(min(pauseMost, pauseFirst<<min(failures-1, 10)))
 	defer timer.Stop()
@@ -158,15 +158,15 @@ func (p *peer) pause(ctx context.Context, failures int) bool {
 	}
 }
 
-// tell sends one report, and the standing grant where that is wanted. What the activator
-// refuses for good is logged and not sent again.
+// tell sends one report, and the standing grant if wanted. A report that the activator refuses for good is logged and
+// dropped.
 func (p *peer) tell(ctx context.Context, w waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	err := p.post(ctx, control.PathInstances, w.report)
 	if err == nil && w.grant {
 		p.of.mu.Lock()
-		g, found := p.of.grants[w.report.Status.Instance] // a revocation may have come in between
+		g, found := p.of.grants[w.report.Status.Instance] // it may have been revoked in between
 		p.of.mu.Unlock()
 		if found && g.Valid(time.Now()) {
 			g.Life = time.Until(g.Expires)
@@ -181,20 +181,20 @@ func (p *peer) tell(ctx context.Context, w waiting) error {
 	return err
 }
 
-// final says that another try changes nothing. A refused token is none of these: tokens change.
+// final reports whether retries are useless. They are not for a refused token: tokens change.
 func final(err error) bool {
 	var e *api.Error
 	return errors.As(err, &e) && e.Status/100 == 4 && e.Status != http.StatusUnauthorized &&
 		e.Status != http.StatusTooManyRequests && e.Status != http.StatusRequestTimeout
 }
 
-// insist posts until it is accepted, the activator is not alive any more, or ctx ends.
+// insist posts until the request is accepted, the activator is no longer alive, or ctx ends.
 func (p *peer) insist(ctx context.Context, path string, body any) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
 		select {
-		case <-p.left: // whatever it was about to answer, it does nothing any more
+		case <-p.left: // it can do nothing any more, whatever its answer
 			cancel(errLeft)
 		case <-ctx.Done():
 		}
@@ -210,7 +210,7 @@ func (p *peer) insist(ctx context.Context, path string, body any) error {
 	}
 }
 
-// errLeft ends calls to an activator that is not there any more.
+// errLeft ends calls to an activator that has left.
 var errLeft = errors.New("the activator has left")
 
 func statsPath(f api.FunctionName) string {

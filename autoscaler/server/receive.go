@@ -11,13 +11,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// Lengths of an instance's own token.
+// Length limits of an instance's own token.
 const (
 	minToken = 16
 	maxToken = 512
 )
 
-// visitor admits a request of an instance: its address and its own token.
+// visitor admits a request of an instance, and returns its address and token.
 func (s *server) visitor(r *http.Request) (addr netip.Addr, token string, leave func(), err error) {
 	if addr, err = from(r); err != nil {
 		return addr, "", nil, err
@@ -34,7 +34,7 @@ func (s *server) visitor(r *http.Request) (addr netip.Addr, token string, leave 
 	return addr, token, leave, nil
 }
 
-// join takes in an instance that introduces itself.
+// join handles an instance's join.
 func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	addr, token, leave, err := s.visitor(r)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *server) join(w http.ResponseWriter, r *http.Request) {
 	api.WriteJSON(w, http.StatusOK, answer)
 }
 
-// maxName is the length of Kubernetes' longest names.
+// maxName is the maximum length of Kubernetes' names.
 const maxName = 253
 
 func check(r control.RegisterRequest) error {
@@ -82,7 +82,7 @@ func check(r control.RegisterRequest) error {
 	return nil
 }
 
-// receive takes in an event: an instance's state or an activator's demand.
+// receive handles an event: an instance's state, or an activator's demand, wake or usage.
 func (s *server) receive(w http.ResponseWriter, r *http.Request) {
 	if err := s.take(w, r); err != nil {
 		api.WriteError(w, err)
@@ -134,11 +134,11 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) error {
 	return s.Fleet.Report(status, addr, token)
 }
 
-// states are those that an instance can be in.
+// states are the possible states of an instance.
 var states = map[api.State]bool{api.Starting: true, api.Awake: true, api.Draining: true, api.Asleep: true, api.Unhealthy: true, api.Gone: true}
 
-// tellScale answers the demand of requests that wait with the scale that keeps their function at 0, if one does. What else a function
-// waits for names others, and is no matter of its clients.
+// tellScale answers a demand with waiting requests with the scale that keeps their function at 0, if there is one. Other reasons for
+// waiting name other functions, which the clients must not see.
 func (s *server) tellScale(w http.ResponseWriter, e api.Event) {
 	var d api.Demand
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Waiting <= 0 {

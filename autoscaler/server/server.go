@@ -1,26 +1,22 @@
-// Package server is what the autoscaler says and hears over HTTP in a cluster.
-// It decides nothing and knows nothing of Kubernetes.
+// Package server is the autoscaler's HTTP interface in a cluster. It decides nothing and knows nothing of Kubernetes.
 //
-// Three kinds of callers come to [Handler]:
+// Three kinds of callers use [Handler]:
 //
-//   - instances, with the random token that each made for itself: they join and
-//     report their state. Whether token and address belong together is for the
-//     fleet to say; here their number, rate and size are bounded, because
-//     any pod of the cluster may call.
+//   - instances, with the random token that each made for itself: they join and report their state. The fleet checks
+//     that token and address belong together; this package bounds number, rate and size of requests, because any pod of
+//     the cluster may call.
 //   - activators, with the cluster's token: they report demand.
-//   - people's tools, with the cluster's token: the administrative API of
-//     package admin. The API server's proxy takes the Authorization header away, so
-//     [HeaderToken] does as well.
+//   - tools, with the cluster's token: the administrative API of package admin. The API server's proxy removes the
+//     Authorization header, so [HeaderToken] is accepted, too.
 //
-// The other way round, [Activators] tell every activator what it has to know: the
-// state of instances, grants, revocations and failures.
+// In the other direction, [Activators] send every activator the state of instances, grants, revocations and failures.
 //
 // The life of an instance's report:
 //
 //  1. The instance posts a CloudEvent; it is read, bounded, and checked.
 //  2. The fleet accepts it, or answers 404: join first.
-//  3. The fleet completes it, and tells the autoscaler and, through [Activators.Tell], each
-//     activator; so it does with what it sees of pods that can't say it themselves.
+//  3. The fleet completes it, and passes it to the autoscaler and, through [Activators.Tell], to each activator. It
+//     does the same with what it sees of pods that can't report themselves.
 package server
 
 import (
@@ -46,29 +42,29 @@ type Decider interface {
 	Receive(e api.Event) error
 }
 
-// Fleet is what knows of pods. Its errors are *[api.Error].
+// Fleet knows the pods. Its errors are *[api.Error].
 type Fleet interface {
-	// Join takes in an instance; 404 for a pod that is not known yet, 403 for a wrong address.
+	// Join registers an instance; 404 for an unknown pod, 403 for a wrong address.
 	Join(ctx context.Context, r control.RegisterRequest, from netip.Addr, token string) (control.RegisterAnswer, error)
-	// Report takes in a state; 404 where the instance has to join first, 403 for a wrong token or address.
+	// Report takes in a state; 404 if the instance has to join first, 403 for a wrong token or address.
 	Report(s api.InstanceStatus, from netip.Addr, token string) error
-	// Resolve finds the revisions that a name stands for, the one with most traffic first.
+	// Resolve returns the revisions that a name stands for, the one with most traffic first.
 	Resolve(name api.FunctionName) []api.FunctionName
-	// Reach says how to call an instance's control paths.
+	// Reach returns a client and the endpoint of an instance's control paths.
 	Reach(id api.InstanceID) (*control.Client, api.Endpoint, error)
 }
 
-// Info is what the administrative API says about a cluster.
+// Info is the administrative API's information about a cluster.
 type Info struct {
 	Version string `json:"version"`
 	// URL is the front door's within the cluster.
 	URL string `json:"url"`
-	// Leader is the pod that answers.
+	// Leader is the answering pod.
 	Leader  string    `json:"leader"`
 	Started time.Time `json:"started"`
 	// Activators are the activators' pods.
 	Activators []ActivatorInfo `json:"activators"`
-	// Problem says what people have to do before Rouse can work; empty if nothing.
+	// Problem is what the operator has to do before Rouse can work; empty if nothing.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -78,14 +74,14 @@ type ActivatorInfo struct {
 	Ready bool   `json:"ready"`
 }
 
-// Config is what a [Handler] works with. All fields are required.
+// Config holds a [Handler]'s dependencies. All fields are required.
 type Config struct {
 	Decider    Decider
 	Fleet      Fleet
 	Activators *Activators
-	// Events keeps decisions and states for people; nothing here adds to it.
+	// Events is the log of decisions and states; this package only reads it.
 	Events *eventlog.Log
-	// Token returns the cluster's token; while it is empty no request carries it.
+	// Token returns the cluster's token; while it is empty no request is trusted.
 	Token func() string
 	// Info describes the server.
 	Info func() Info
@@ -98,7 +94,7 @@ type server struct {
 	callers *callers
 }
 
-// Handler serves all of the autoscaler's paths. It is safe for many goroutines.
+// Handler serves all of the autoscaler's paths. It is safe for concurrent use.
 func Handler(cfg Config) (http.Handler, error) {
 	if cfg.Decider == nil || cfg.Fleet == nil || cfg.Activators == nil || cfg.Events == nil || cfg.Token == nil || cfg.Info == nil || cfg.Log == nil {
 		return nil, errors.New("autoscaler's server: a part is missing")

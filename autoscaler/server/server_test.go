@@ -173,7 +173,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A service's name is that of its revision with the most traffic.
+// A service's name means its revision with the most traffic.
 func TestFunctions(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"tiny", "tiny-00002"} {
@@ -264,7 +264,7 @@ func TestTailOfEventsFollows(t *testing.T) {
 	}
 }
 
-// What those can cost who have no token of the cluster.
+// Bounds of callers without the cluster's token.
 func TestUnknownCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

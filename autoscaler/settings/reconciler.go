@@ -18,16 +18,16 @@ import (
 // Config configures a [Reconciler].
 type Config struct {
 	Kube kubernetes.Interface
-	// AllowUntested works with whatever version Knative Serving has.
+	// AllowUntested allows every version of Knative Serving.
 	AllowUntested bool
-	// Reached says whether the requests of all functions come without Knative's activator-service.
+	// Reached reports whether all functions' requests arrive without Knative's activator-service.
 	Reached func() bool
-	// Every is the time between passes. Default 30 s.
+	// Every is the interval between passes. Default 30 s.
 	Every time.Duration
 	Log   *slog.Logger
 }
 
-// Reconciler keeps Knative's settings: see the package comment.
+// Reconciler maintains Knative's settings: see the package comment.
 type Reconciler struct {
 	cfg   Config
 	taker taker
@@ -36,7 +36,7 @@ type Reconciler struct {
 	problem string
 }
 
-// NewReconciler makes a reconciler that does nothing yet.
+// NewReconciler returns a reconciler and starts nothing.
 func NewReconciler(cfg Config) *Reconciler {
 	if cfg.Every == 0 {
 		cfg.Every = 30 * time.Second
@@ -44,15 +44,15 @@ func NewReconciler(cfg Config) *Reconciler {
 	return &Reconciler{cfg: cfg, taker: taker{cfg.Kube, control.SystemNamespace}}
 }
 
-// Problem says what people have to do before functions can be served; empty if nothing.
+// Problem returns what the operator has to do before functions can be served; empty if nothing.
 func (r *Reconciler) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// Wait returns when the cluster has a Knative Serving that this program works with, or
-// with ctx's cause when ctx ends. Until then it says what is missing, in the log and as an event, once each.
+// Wait returns when the cluster has a Knative Serving that this program works with, or with ctx's cause when ctx ends. Meanwhile
+// it logs what is missing and emits an event, once each.
 func (r *Reconciler) Wait(ctx context.Context) error {
 	for pause := time.Second; ; pause = min(2*pause, r.cfg.Every) {
 		version, remark, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested)
@@ -72,7 +72,7 @@ func (r *Reconciler) Wait(ctx context.Context) error {
 	}
 }
 
-// Run keeps the settings until ctx ends, and returns nil then. What was set stays set.
+// Run maintains the settings until ctx ends, and returns nil then. It does not undo them.
 func (r *Reconciler) Run(ctx context.Context) error {
 	for {
 		err := r.reconcile(ctx)
@@ -89,8 +89,8 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// reconcile sets what is not set, and gives back what an older version has taken: the requests for Knative's activator only where
-// Knative's own takes them.
+// reconcile sets unset settings, and undoes an older version's changes: that of Knative's activator-service only once Knative's
+// own activator is available.
 func (r *Reconciler) reconcile(ctx context.Context) error {
 	if _, _, err := Check(ctx, r.cfg.Kube, r.cfg.AllowUntested); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (r *Reconciler) reconcile(ctx context.Context) error {
 	return err
 }
 
-// trouble notes what is wrong (nil: nothing is), and says it where it is new.
+// trouble records what is wrong (nil: nothing), and reports it if it is new.
 func (r *Reconciler) trouble(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -138,7 +138,7 @@ func (r *Reconciler) trouble(ctx context.Context, err error) {
 	}
 }
 
-// say logs something and records it on the autoscaler's Deployment.
+// say logs a message and records it as an event on the autoscaler's Deployment.
 func (r *Reconciler) say(ctx context.Context, kind, reason, message string) {
 	if kind == corev1.EventTypeWarning {
 		r.cfg.Log.Warn(message, "reason", reason)

@@ -1,12 +1,12 @@
-// Package settings prepares a Knative Serving for functions: it sets a few keys of Knative's ConfigMaps ([Settings]) that allow what
-// Knative refuses, such as a function without a pod, where nobody has set them. What it has changed stands on the object itself, in the
-// annotation [AnnotationBefore]. All other requests and objects of Knative's are left alone.
+// Package settings prepares a Knative Serving for functions: it sets a few unset keys of Knative's ConfigMaps ([Settings]) to allow
+// what Knative refuses, such as a function without a pod. It records its changes on the object itself, in the annotation
+// [AnnotationBefore]. It leaves all other requests and objects of Knative's alone.
 //
-// It refuses to touch a cluster without Knative Serving, or with a version of it that
-// this program was not tested with (see [Check]), and never deletes anything.
+// It does not touch a cluster without Knative Serving, or with a version of it that this program was not tested with (see [Check]), and
+// never deletes anything.
 //
-// What an older version has changed it changes back: settings that are none any more, and, once all functions are reached without it
-// ([Config]), the selector of Knative's activator-service. A value that somebody has changed in the meantime stays as they want it.
+// It undoes changes of older versions: settings that are no longer needed and, once all functions are reached without it ([Config]),
+// the selector of Knative's activator-service. A value that was changed by others in the meantime is kept.
 package settings
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// AnnotationBefore holds what was changed on an object, as JSON: see [before].
+// AnnotationBefore records what was changed on an object, as JSON: see [before].
 const AnnotationBefore = "rouse.dev/before"
 
-// fieldManager is who changes things, for Kubernetes' managedFields.
+// fieldManager is our name in Kubernetes' managedFields.
 const fieldManager = "rouse"
 
 // Service is the Service of Knative's activator, whose selector older versions changed.
@@ -45,23 +45,22 @@ type Setting struct {
 	ConfigMap string
 	Key       string
 	Value     string
-	// Why is for people.
+	// Why is the reason, for display.
 	Why string
 }
 
-// Settings are the keys that are set where nobody has. They hold for stock functions too, so each
-// allows something that Knative refuses, and none changes what becomes of a function that asks for nothing new:
-// how soon a revision counts as failed (progress-deadline), and that it does when no node takes its
-// pod (pod-is-always-schedulable), stay as they are. How long an answer may take to begin
-// (revision-response-start-timeout-seconds) is enforced in the stock activator and the queue-proxy, which requests for
-// our functions do not pass.
+// Settings are the keys that are set if unset. They apply to stock functions too, so each allows something that Knative refuses, and
+// none changes a function that uses nothing new. So how soon a revision counts as failed (progress-deadline), and that it does if no
+// node takes its pod (pod-is-always-schedulable), are not changed. How long an answer may take to begin
+// (revision-response-start-timeout-seconds) is enforced in the stock activator and the queue-proxy, which requests for our functions do
+// not pass.
 var Settings = []Setting{
 	{"config-autoscaler", "allow-zero-initial-scale", "true", "a function is created without a pod, and so without a GPU"},
 	{"config-defaults", "max-revision-timeout-seconds", "3600", "an answer may take longer than ten minutes"},
 }
 
-// ConfigMaps are those that may be changed, by name: those of [Settings], and those in which only an
-// older version of this program sets something, which is given back.
+// ConfigMaps returns the names of the ConfigMaps that may be changed: those of [Settings], and those that only older versions changed,
+// whose values are restored.
 func ConfigMaps() []string {
 	names := []string{"config-deployment"}
 	for _, s := range Settings {
@@ -71,20 +70,19 @@ func ConfigMaps() []string {
 	return slices.Compact(names)
 }
 
-// before is what an object had before it was changed, key by key: of the Service's selector or of the
-// ConfigMap's data. It is the value of [AnnotationBefore].
+// before records the changes of an object by key: of the Service's selector or of the ConfigMap's data. It is the value of
+// [AnnotationBefore].
 type before map[string]change
 
-// change is one key's.
+// change is the change of one key.
 type change struct {
-	// Was is the value that was there; nil: there was none.
+	// Was is the previous value; nil: there was none.
 	Was *string `json:"was"`
-	// Set is the value that was put in its place; nil: it was taken away.
+	// Set is the new value; nil: the key was removed.
 	Set *string `json:"set"`
 }
 
-// undone returns what values become when b is undone. A value that is not what
-// was set any more stays: somebody wants it so.
+// undone returns values with b undone. A value that was changed since is kept.
 func (b before) undone(values map[string]string) map[string]string {
 	out := maps.Clone(values)
 	if out == nil {
@@ -104,7 +102,7 @@ func (b before) undone(values map[string]string) map[string]string {
 	return out
 }
 
-// retired is the part of what was changed in a ConfigMap that is none of [Settings].
+// retired returns the recorded changes of a ConfigMap that are not in [Settings].
 func (b before) retired(configMap string) before {
 	old := maps.Clone(b)
 	for _, s := range Settings {
@@ -115,8 +113,7 @@ func (b before) retired(configMap string) before {
 	return old
 }
 
-// remembered reads an object's annotation. One that can't be read counts as none:
-// it is nothing that this program wrote.
+// remembered reads an object's annotation. One that can't be read counts as none: this program did not write it.
 func remembered(o metav1.Object) (b before, found bool) {
 	text, found := o.GetAnnotations()[AnnotationBefore]
 	if !found || json.Unmarshal([]byte(text), &b) != nil {
@@ -131,7 +128,7 @@ type taker struct {
 	namespace string
 }
 
-// giveSelector points Knative's Service at Knative's own activator again, and says whether it had to.
+// giveSelector points Knative's Service at Knative's own activator again, and reports whether it had to.
 func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	services := t.kube.CoreV1().Services(t.namespace)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -145,7 +142,7 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 			return nil
 		}
 		s.Spec.Selector = b.undone(s.Spec.Selector)
-		if maps.Equal(s.Spec.Selector, ours) { // what was there is lost
+		if maps.Equal(s.Spec.Selector, ours) { // the previous value is lost
 			s.Spec.Selector = stock
 		}
 		delete(s.Annotations, AnnotationBefore)
@@ -157,7 +154,7 @@ func (t taker) giveSelector(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// takeSettings sets what nobody has set, gives back what is no setting any more, and returns what it set.
+// takeSettings sets unset settings, restores those that are no longer needed, and returns what it set.
 func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 	for _, name := range ConfigMaps() {
 		var one []Setting
@@ -170,7 +167,7 @@ func (t taker) takeSettings(ctx context.Context) (set []Setting, err error) {
 func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, err error) {
 	c, err := t.kube.CoreV1().ConfigMaps(t.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && !slices.ContainsFunc(Settings, func(s Setting) bool { return s.ConfigMap == name }) {
-		return nil, nil // what is not there needs no undoing
+		return nil, nil // nothing to undo
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", t.namespace, name, err)
@@ -186,7 +183,7 @@ func (t taker) takeConfigMap(ctx context.Context, name string) (set []Setting, e
 	}
 	for _, s := range Settings {
 		_, there := c.Data[s.Key]
-		_, known := b[s.Key] // set by us once: if it is not there now, somebody has removed it
+		_, known := b[s.Key] // set by us before: if it is missing now, it was removed on purpose
 		if s.ConfigMap != name || there || known {
 			continue
 		}

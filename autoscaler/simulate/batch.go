@@ -5,17 +5,14 @@ import (
 	"time"
 )
 
-// batch is the work inside an awake instance. Prompts are worked through one
-// after the other. Then a request generates its tokens together with the others
-// of the batch, all at the same pace: so each one ends when the tokens that
-// everybody has got since the beginning reach its mark, and only the least mark
-// matters.
+// batch is the work of an awake instance. Prompts are processed one after the other. Then a request generates tokens
+// together with the others of the batch, all at the same pace: each ends when the common token count reaches its mark,
+// so only the lowest mark matters.
 //
-// Prefill does not slow generation down here: what runtimes lose by it is inside
-// the published rates that the models' numbers come from.
+// Prefill does not slow generation down here: the published rates behind the models' numbers include that loss.
 type batch struct {
 	m *Model
-	// prefill are the requests whose prompts wait, the first one's being worked on until ready.
+	// prefill are the requests whose prompts wait; the first one's is finished at ready.
 	prefill []*request
 	ready   time.Duration
 	// decode is a heap by mark.
@@ -24,16 +21,16 @@ type batch struct {
 	tokens float64
 	at     time.Duration
 	timer  timer
-	// crowd is how many instances are at work on its GPU, which share its time; 0 is 1.
+	// crowd is how many busy instances share its GPU's time; 0 means 1.
 	crowd int
 }
 
-// pace is the time of one step with n requests in the batch, alone on the GPU.
+// pace returns the duration of a step with n requests in the batch, alone on the GPU.
 func (m *Model) pace(n int) time.Duration {
 	return m.Step + time.Duration(m.Slope*float64(m.Step)*float64(max(0, n-1)))
 }
 
-// advance brings tokens up to now.
+// advance updates tokens to now.
 func (b *batch) advance(now time.Duration) {
 	if n := len(b.decode); n > 0 {
 		b.tokens += float64(now-b.at) / float64(b.pace(n))
@@ -41,10 +38,10 @@ func (b *batch) advance(now time.Duration) {
 	b.at = now
 }
 
-// pace is the time of one step with n requests in the batch.
+// pace returns the duration of a step with n requests in the batch.
 func (b *batch) pace(n int) time.Duration { return b.m.pace(n) * time.Duration(max(1, b.crowd)) }
 
-// share has b share its GPU with all in all n that are at work.
+// share makes b one of n busy instances on its GPU.
 func (b *batch) share(n int, now time.Duration) {
 	if old := max(1, b.crowd); old != n {
 		b.advance(now)
@@ -54,7 +51,6 @@ func (b *batch) share(n int, now time.Duration) {
 	}
 }
 
-// add takes a request in.
 func (b *batch) add(r *request, now time.Duration) {
 	b.prefill = append(b.prefill, r)
 	if len(b.prefill) == 1 {
@@ -63,12 +59,12 @@ func (b *batch) add(r *request, now time.Duration) {
 	b.arm()
 }
 
-// prompt is the time that r's prompt takes.
+// prompt returns the time that r's prompt takes.
 func (b *batch) prompt(r *request) time.Duration {
 	return time.Duration(float64(r.prompt)/b.m.Prefill*float64(time.Second)) * time.Duration(max(1, b.crowd))
 }
 
-// arm sets the timer to when something ends.
+// arm sets the timer to the next end.
 func (b *batch) arm() {
 	at := time.Duration(math.MaxInt64)
 	if len(b.prefill) > 0 {
@@ -85,10 +81,10 @@ func (b *batch) arm() {
 	b.timer.reset(at)
 }
 
-// step ends what ends at now: done are the requests that have all their tokens,
-// and first is called for one whose first token comes after d.
+// step ends what ends at now: it returns the requests that have all their tokens, and calls first for one whose first
+// token comes after d.
 func (b *batch) step(now time.Duration, first func(r *request, d time.Duration)) (done []*request) {
-	const near = 1e-6 // tokens; times are whole nanoseconds
+	const near = 1e-6 // in tokens; times are whole nanoseconds
 	b.advance(now)
 	for len(b.decode) > 0 && b.decode[0].mark <= b.tokens+near {
 		done = append(done, b.pop())

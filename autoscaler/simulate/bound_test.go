@@ -44,7 +44,7 @@ func TestBoundOfDiurnal(t *testing.T) {
 			atFive = saved + c.rate*c.asleep
 		}
 		saved, spent = saved+c.rate*c.asleep, spent+c.asleep
-		if slow-saved <= 0.05*cold { // then the p95 is that of the others
+		if slow-saved <= 0.05*cold { // then the others determine the p95
 			least = min(least, spent/held)
 		}
 	}

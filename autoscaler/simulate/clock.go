@@ -2,8 +2,7 @@ package simulate
 
 import "time"
 
-// clock is virtual time and what is to happen in it. Of what happens at one
-// moment, what was asked for first comes first.
+// clock is virtual time and its queue of events. Events at the same time run in the order in which they were added.
 type clock struct {
 	now    time.Duration
 	events []event // a heap
@@ -18,7 +17,7 @@ type event struct {
 
 func (e *event) before(f *event) bool { return e.at < f.at || e.at == f.at && e.seq < f.seq }
 
-// at asks for do at t, now if t is past.
+// at schedules do at t, now if t is past.
 func (c *clock) at(t time.Duration, do func()) {
 	c.seq++
 	c.events = append(c.events, event{max(t, c.now), c.seq, do})
@@ -32,10 +31,10 @@ func (c *clock) at(t time.Duration, do func()) {
 	}
 }
 
-// after asks for do in d.
+// after schedules do in d.
 func (c *clock) after(d time.Duration, do func()) { c.at(c.now+d, do) }
 
-// next is when the next thing happens; false if nothing does.
+// next returns the time of the next event; false if there is none.
 func (c *clock) next() (time.Duration, bool) {
 	if len(c.events) == 0 {
 		return 0, false
@@ -43,7 +42,7 @@ func (c *clock) next() (time.Duration, bool) {
 	return c.events[0].at, true
 }
 
-// step lets the next thing happen.
+// step runs the next event.
 func (c *clock) step() {
 	e := c.events[0]
 	last := len(c.events) - 1
@@ -67,7 +66,7 @@ func (c *clock) step() {
 	e.do()
 }
 
-// timer is one time that can be moved; what it was set to before is forgotten.
+// timer is a movable event; setting it replaces the previous setting.
 type timer struct {
 	c  *clock
 	do func()
@@ -77,7 +76,6 @@ type timer struct {
 	set int
 }
 
-// reset sets the timer to t.
 func (t *timer) reset(at time.Duration) {
 	if t.on && t.at == at {
 		return
@@ -93,5 +91,5 @@ func (t *timer) reset(at time.Duration) {
 	})
 }
 
-// stop forgets what the timer was set to.
+// stop cancels the timer.
 func (t *timer) stop() { t.on = false }

@@ -15,22 +15,22 @@ type device struct {
 	// holders is how many instances hold it: awake, rising or falling.
 	holders int
 	since   time.Duration // when the first of them came
-	held    time.Duration // for how long it was held before
+	held    time.Duration // how long it was held before
 	gone    bool          // its node has left
 }
 
-// state is what an instance is about.
+// state is the state of an instance.
 type state int
 
 const (
-	rising  state = iota // starting or waking
-	awake                //
-	falling              // draining, going to sleep or stopping
-	asleep               //
-	gone                 //
+	rising state = iota // starting or waking
+	awake
+	falling // draining, going to sleep or stopping
+	asleep
+	gone
 )
 
-// unit is one instance, whatever the policy.
+// unit is one instance, in any policy.
 type unit struct {
 	f       *function
 	devices []int
@@ -42,15 +42,15 @@ type unit struct {
 	// closed says that it takes no more requests; drained is called when it has none.
 	closed  bool
 	drained func()
-	// host and dev are what it is booked with, of its node's host and of each device.
+	// host and dev are the booked memory of its node's host and of each device.
 	host, dev api.Bytes
 	lastUse   time.Duration // when it last had a request
 	slept     bool          // its process has been asleep
-	rest      time.Duration // what its last sleep took
-	loaded    time.Duration // what its start takes, without the pod
+	rest      time.Duration // the duration of its last sleep
+	loaded    time.Duration // the duration of its start, without the pod's
 }
 
-// span is a piece of a unit's life, for pictures.
+// span is a part of a unit's life, for pictures.
 type span struct {
 	devices  []int
 	model    int
@@ -58,8 +58,7 @@ type span struct {
 	from, to time.Duration
 }
 
-// account changes what u takes of memory. More than there is ends the run: the
-// policy has decided wrongly.
+// account changes u's memory. Exceeding the capacity ends the run: it is an error of the policy.
 func (w *world) account(u *unit, host, dev api.Bytes) {
 	node := w.devices[u.devices[0]].node
 	w.hosts[node] += host - u.host
@@ -78,7 +77,7 @@ func (w *world) account(u *unit, host, dev api.Bytes) {
 	u.host, u.dev = host, dev
 }
 
-// become brings u into a state, and keeps the account of what holds what.
+// become changes u's state, and updates the time for which devices are held.
 func (w *world) become(u *unit, s state) {
 	if w.cfg.Record && u.state != gone && w.now > u.since {
 		w.spans = append(w.spans, span{u.devices, u.f.number, u.state, u.since, w.now})
@@ -108,7 +107,7 @@ func (w *world) hold(devices []int) {
 	}
 }
 
-// release takes one away.
+// release removes a holder from devices.
 func (w *world) release(devices []int) {
 	for _, d := range devices {
 		dv := &w.devices[d]
@@ -122,8 +121,7 @@ func (u *unit) holds() bool { return u.state < asleep }
 
 func gib(b api.Bytes) float64 { return float64(b) / float64(api.GiB) }
 
-// start makes an instance of f on devices, which is awake after delay and the
-// model's load time; done is called then.
+// start creates an instance of f on devices, which is awake after delay and the model's load time; then it calls done.
 func (w *world) start(f *function, devices []int, delay time.Duration, done func(*unit)) *unit {
 	u := w.create(f, devices)
 	u.loaded = f.m.Load
@@ -143,7 +141,7 @@ func (w *world) start(f *function, devices []int, delay time.Duration, done func
 	return u
 }
 
-// create makes an instance that is nothing yet.
+// create creates an instance in no state yet.
 func (w *world) create(f *function, devices []int) *unit {
 	if n := w.devices[devices[0]].node; w.nodes[n].gone && w.err == nil {
 		w.err = fmt.Errorf("at %s %s is to start on node %d, which has left", w.now, f.m.Name, n)
@@ -155,8 +153,8 @@ func (w *world) create(f *function, devices []int) *unit {
 	return u
 }
 
-// raise brings u up in took, where a policy has means of its own to do that; host is what it takes of the host then. hot says that it
-// counts as a wake.
+// raise makes u awake after took, for policies with their own mechanism; host is its host memory then. hot says that it counts as a
+// wake.
 func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, done func(*unit)) {
 	u.closed = false
 	w.become(u, rising)
@@ -169,14 +167,14 @@ func (w *world) raise(u *unit, took time.Duration, host api.Bytes, hot bool, don
 	w.after(took, func() { w.rise(u, done) })
 }
 
-// park has u be asleep at once, with so much in use, where a policy has means of its own to do that. It has no requests.
+// park makes u asleep at once, with the given memory, for policies with their own mechanism. It must have no requests.
 func (w *world) park(u *unit, host, dev api.Bytes) {
 	u.closed = true
 	w.become(u, asleep)
 	w.account(u, host, dev)
 }
 
-// wake brings a sleeper up, after delay and what its level takes.
+// wake wakes a sleeper, after delay and its level's wake time.
 func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
 	if u.state == gone {
 		return
@@ -189,7 +187,7 @@ func (w *world) wake(u *unit, delay time.Duration, done func(*unit)) {
 	w.after(delay+took, func() { w.rise(u, done) })
 }
 
-// rise ends a start or a wake.
+// rise completes a start or a wake.
 func (w *world) rise(u *unit, done func(*unit)) {
 	if u.state != rising { // it was stopped on the way
 		return
@@ -200,7 +198,7 @@ func (w *world) rise(u *unit, done func(*unit)) {
 	w.feed(u.f)
 }
 
-// drain lets u take no more requests, and calls then when it has none. Of one that is gone nothing is heard.
+// drain closes u to new requests, and calls then when it has none. It does nothing if u is gone.
 func (w *world) drain(u *unit, then func()) {
 	if u.state == gone {
 		return
@@ -214,7 +212,7 @@ func (w *world) drain(u *unit, then func()) {
 	then()
 }
 
-// sleep lets u finish what it has and puts it to sleep at level; done is called then.
+// sleep drains u and puts it to sleep at level; then it calls done.
 func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 	took := u.f.m.Sleep
 	if first := u.f.m.FirstSleep; first > 0 && !u.slept {
@@ -236,14 +234,14 @@ func (w *world) sleep(u *unit, level api.Level, done func(*unit)) {
 	})
 }
 
-// remove takes u out of the world.
+// remove removes u from the world.
 func (w *world) remove(u *unit) {
 	w.become(u, gone)
 	w.account(u, 0, 0)
 	u.f.units = slices.DeleteFunc(u.f.units, func(v *unit) bool { return v == u })
 }
 
-// stop lets u finish what it has and ends it; done is called then.
+// stop drains u and ends it; then it calls done.
 func (w *world) stop(u *unit, done func(*unit)) {
 	w.drain(u, func() {
 		w.after(u.f.m.Stop, func() {

@@ -10,44 +10,43 @@ import (
 	"time"
 )
 
-// Load says how a function's requests come.
+// Load is the arrival process of a function's requests.
 type Load string
 
 // Loads.
 const (
-	// Bursty is a Markov-modulated Poisson process: sessions of some minutes with a
-	// request every few seconds, and nothing in between.
+	// Bursty is a Markov-modulated Poisson process: sessions of some minutes with a request every few seconds, and nothing in between.
 	Bursty Load = "bursty"
-	// Diurnal is a Poisson process whose rate follows the day: a cosine with its top at 14:00 and a tenth of that at 2:00.
+	// Diurnal is a Poisson process with a daily rate: a cosine with its maximum at 14:00 and a tenth of that at 2:00.
 	Diurnal Load = "diurnal"
 	// Steady is a Poisson process.
 	Steady Load = "steady"
-	// Cron is a batch of requests at equal distances, as jobs send them.
+	// Cron is a batch of requests at equal distances, as sent by jobs.
 	Cron Load = "cron"
-	// Office is bursty in working hours, which are the function's own and begin within some minutes of the same time on
-	// each day, and nothing at night and on two days of seven.
+	// Office is bursty in the function's own working hours, which begin within some minutes of the same time each day, and has nothing at
+	// night and on two days of seven.
 	Office Load = "office"
 	// Mix gives functions bursty, diurnal, cron and steady loads in turn.
 	Mix Load = "mix"
 )
 
-// Loads are all of them.
+// Loads has all loads.
 var Loads = []Load{Mix, Bursty, Diurnal, Steady, Cron, Office}
 
-// Shape is what [Generate] makes. Zero fields take the default.
+// Shape configures [Generate]. Zero fields take the default.
 type Shape struct {
 	// Functions is the number of models. Default 12.
 	Functions int
-	// Length of the trace. Default 24 h.
+	// Length is the duration of the trace. Default 24 h.
 	Length time.Duration
-	// Load of the functions. Default Mix.
+	// Load is the functions' load. Default Mix.
 	Load Load
-	// Rate is the mean number of requests in an hour, of all functions together. Default 50 for each function.
+	// Rate is the mean number of requests per hour, of all functions together. Default 50 for each function.
 	Rate float64
-	// Zipf is the exponent by which they are spread over functions: the kth gets a share of 1/k^Zipf. Default 1; below 0 spreads them evenly.
+	// Zipf is the exponent of their distribution over functions: the kth gets a share of 1/k^Zipf. Default 1; below 0: even.
 	Zipf float64
-	// Prompt and Output are the medians of log-normally distributed tokens. Defaults 1000
-	// and 130, near the medians of the Azure trace of 2023 for conversation.
+	// Prompt and Output are the medians of log-normally distributed tokens. Defaults 1000 and 130, near the medians of the Azure trace of
+	// 2023 for conversation.
 	Prompt, Output int
 	Seed           uint64
 }
@@ -82,8 +81,8 @@ func (s Shape) validate() error {
 	return errors.Join(errs...)
 }
 
-// Generate makes a trace. The same shape gives the same trace: each function has
-// a source of chance of its own, so that one more function changes no other.
+// Generate returns a trace. The same shape gives the same trace: each function has its own random source, so that one more function changes
+// no other.
 func Generate(s Shape) (Trace, error) {
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
@@ -110,14 +109,14 @@ func Generate(s Shape) (Trace, error) {
 	return t, nil
 }
 
-// generator makes one function's requests.
+// generator generates one function's requests.
 type generator struct {
 	Shape
 	rng  *rand.Rand
-	rate float64 // a second, on average
+	rate float64 // per second, on average
 }
 
-// times are the arrivals under a load.
+// times returns the arrival times for a load.
 func (g *generator) times(load Load) []time.Duration {
 	switch load {
 	case Bursty:
@@ -135,7 +134,7 @@ func (g *generator) times(load Load) []time.Duration {
 	return g.thin(1, func(float64) float64 { return 1 })
 }
 
-// thin is a Poisson process with the mean rate times factor(at), which is at most most.
+// thin returns a Poisson process with the mean rate times factor(at), which must be at most most.
 func (g *generator) thin(most float64, factor func(at float64) float64) []time.Duration {
 	var ts []time.Duration
 	for at := g.gap(g.rate * most); at < g.Length.Seconds(); at += g.gap(g.rate * most) {
@@ -146,17 +145,16 @@ func (g *generator) thin(most float64, factor func(at float64) float64) []time.D
 	return ts
 }
 
-// Sessions of bursty loads: a request every 12 s on average for 5 minutes on
-// average, but never more than the mean rate of a busy function allows.
+// Sessions of bursty loads: a request every 12 s for 5 minutes, both on average, or faster if the function's mean rate requires it.
 const (
 	sessionLength = 300.0
 	sessionRate   = 1.0 / 12
 )
 
-// bursty is on and off, each for exponentially distributed times.
+// bursty alternates between sessions and pauses, both exponentially distributed.
 func (g *generator) bursty() []time.Duration {
 	within := max(sessionRate, 3*g.rate)
-	share := g.rate / within // of the time that is spent in sessions
+	share := g.rate / within // of the time in sessions
 	pause := sessionLength * (1 - share) / share
 	end := g.Length.Seconds()
 	var ts []time.Duration
@@ -174,7 +172,7 @@ func (g *generator) bursty() []time.Duration {
 	return ts
 }
 
-// office is bursty for eight to ten hours of five days in seven, so that the mean rate is that of all days.
+// office is bursty for eight to ten hours of five days in seven, with the same mean rate over all days.
 func (g *generator) office() []time.Duration {
 	const day = 24.0
 	begin, length := 7+3*g.rng.Float64(), 8+2*g.rng.Float64()
@@ -196,7 +194,7 @@ func (g *generator) office() []time.Duration {
 	return ts
 }
 
-// cron is a batch of up to eight requests within a few seconds, at equal distances.
+// cron returns batches of up to eight requests within a few seconds, at equal distances.
 func (g *generator) cron() []time.Duration {
 	const batch = 8
 	period := batch / g.rate
@@ -212,10 +210,10 @@ func (g *generator) cron() []time.Duration {
 	return ts
 }
 
-// gap is exponentially distributed.
+// gap returns an exponentially distributed time.
 func (g *generator) gap(rate float64) float64 { return g.rng.ExpFloat64() / rate }
 
-// tokens are log-normally distributed, at least 1 and at most 32768.
+// tokens returns a log-normally distributed number, at least 1 and at most 32768.
 func (g *generator) tokens(median int, sigma float64) int {
 	if median == 0 {
 		return 0

@@ -2,19 +2,16 @@ package simulate
 
 import "slices"
 
-// keepalive is what Ollama does on one machine (server/sched.go): a model is loaded
-// when a request asks for it, on the GPU with the most free memory; it stays for
-// the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. Where there is no room, the
-// model that was used longest ago goes, at once if it is idle, else when it has
-// finished what it does: it takes nothing new from then on. Models that are to be
-// loaded wait in one queue, and the first holds up the others.
+// keepalive is Ollama's policy on one machine (server/sched.go): a model is loaded when a request needs it, on the GPU
+// with the most free memory, and stays for the keep-alive (OLLAMA_KEEP_ALIVE, 5 min) after its last request. If there
+// is no room, the least recently used model goes, at once if it is idle, else when it has finished: it takes no new
+// requests. Models to load wait in one queue, and the first blocks the others.
 //
-// Nothing sleeps: what is unloaded is loaded anew. A model has one instance. There
-// are no pods.
+// Nothing sleeps: an unloaded model is loaded again. A model has one instance. There are no pods.
 type keepalive struct {
 	w     *world
 	p     Policy
-	queue []*function // to be loaded, the first in front
+	queue []*function // models to load, the first in front
 	going map[*unit]bool
 }
 
@@ -36,7 +33,7 @@ func (k *keepalive) changed(f *function) {
 	k.load() // an instance may be idle now
 }
 
-// left forgets what was on a node; its machine has an Ollama of its own, and others go on.
+// left forgets the instances of a node; each machine has its own Ollama, and others continue.
 func (k *keepalive) left(_ int, lost []*unit) {
 	for _, u := range lost {
 		delete(k.going, u)
@@ -47,7 +44,7 @@ func (k *keepalive) left(_ int, lost []*unit) {
 
 func (k *keepalive) joined(int) { k.load() }
 
-// want queues f if it has something to do and nothing to do it with.
+// want queues f if it has requests and no instance for them.
 func (k *keepalive) want(f *function) {
 	if len(f.queue) == 0 || slices.Contains(k.queue, f) ||
 		slices.ContainsFunc(f.units, func(u *unit) bool { return !k.going[u] }) {
@@ -80,11 +77,11 @@ func (k *keepalive) unload(u *unit) {
 	})
 }
 
-// load loads what is first in the queue, or makes room for it.
+// load loads the first model in the queue, or makes room for it.
 func (k *keepalive) load() {
 	for len(k.queue) > 0 {
 		f := k.queue[0]
-		if len(f.queue) == 0 { // those that waited have been refused
+		if len(f.queue) == 0 { // the waiting requests have been refused
 			k.queue = k.queue[1:]
 			continue
 		}
@@ -103,7 +100,7 @@ func (k *keepalive) load() {
 	}
 }
 
-// oldest is the instance that was used longest ago, an idle one if there is one; nil if all are loading.
+// oldest returns the least recently used instance, an idle one if possible; nil if all are loading.
 func (k *keepalive) oldest() *unit {
 	var oldest *unit
 	for _, f := range k.w.functions {

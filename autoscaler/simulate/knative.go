@@ -6,28 +6,23 @@ import (
 	"time"
 )
 
-// knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its
-// defaults, and a GPU for each pod, which no other pod may use
-// (nvidia.com/gpu: 1). From pkg/autoscaler/scaling/autoscaler.go,
-// pkg/reconciler/autoscaling/kpa/scaler.go and config-autoscaler:
+// knative is the stock autoscaler of Knative Serving 1.2x, class KPA, with its defaults, and an exclusive GPU for each
+// pod (nvidia.com/gpu: 1). From pkg/autoscaler/scaling/autoscaler.go, pkg/reconciler/autoscaling/kpa/scaler.go and
+// config-autoscaler:
 //
-//   - Every 2 s (tick-interval) it compares the mean number of requests, those that the
-//     activator holds included, over the stable window (60 s) and over a tenth of it
-//     (panic-window-percentage 10) with 70 % of what a pod takes at once
+//   - Every 2 s (tick-interval) it compares the mean number of requests, including those held by the activator, over
+//     the stable window (60 s) and over a tenth of it (panic-window-percentage 10) with 70 % of a pod's concurrency
 //     (container-concurrency-target-percentage).
-//   - It panics where the short window wants twice the ready pods or more
-//     (panic-threshold-percentage 200), and scales down again only when that has
-//     not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate 1000.
+//   - It panics if the short window wants twice the ready pods or more (panic-threshold-percentage 200), and scales
+//     down again only when that has not been so for a stable window. max-scale-down-rate is 2, max-scale-up-rate 1000.
 //   - From zero it goes to one pod at the first request.
-//   - To zero it goes when the stable window saw nothing; the last pod stays for
-//     scale-to-zero-pod-retention-period, and for scale-to-zero-grace-period (30 s) where the
-//     activator was not on the path. It is on the path as long as the ready pods can't take
-//     target-burst-capacity (200) requests beyond those that run.
-//   - Kubernetes gives a GPU to the pods that wait for one in the order in which they came.
+//   - It goes to zero when the stable window saw nothing. The last pod stays for scale-to-zero-pod-retention-period,
+//     and for scale-to-zero-grace-period (30 s) if the activator was not on the path. It is on the path while the ready
+//     pods can't take target-burst-capacity (200) requests in addition to running ones.
+//   - Kubernetes gives GPUs to waiting pods in the order of their creation.
 //
-// Keep is the time from the last request to the end of the last pod: up to the
-// 60 s of the stable window it is that window (at least 6 s), what goes beyond is the
-// retention (at most 1 h). [Forever] is min-scale 1.
+// Keep is the time from the last request to the end of the last pod: up to 60 s it is the stable window (at least 6 s),
+// the excess is the retention (at most 1 h). [Forever] is min-scale 1.
 type knative struct {
 	w         *world
 	stable    time.Duration
@@ -40,19 +35,19 @@ type knative struct {
 // kpa is the autoscaler of one revision.
 type kpa struct {
 	f       *function
-	pods    []*kpaPod // that were asked for and not told to go, the oldest first
+	pods    []*kpaPod // not told to go, the oldest first
 	desired int
 	// ring has the function's area at each of the last ticks.
 	ring []float64
-	// active is when the first request after an idle window came, busy when one was there last.
+	// active is when the first request after an idle window came, busy when there was last one.
 	active, busy time.Duration
-	seen         bool // a request
+	seen         bool // there was a request
 	panicking    bool
 	panicked     time.Duration // when the panic's condition last held
-	most         int           // of pods, in this panic
+	most         int           // the most pods in this panic
 	idle         bool          // nothing was needed for a window
 	idleSince    time.Duration
-	direct       time.Duration // when the activator last was not on the path; below 0: never
+	direct       time.Duration // when the activator was last not on the path; below 0: never
 }
 
 // kpaPod is a pod; u is nil while it has no GPU.
@@ -94,7 +89,7 @@ func (k *knative) begin() {
 	k.tick()
 }
 
-// tick looks at every revision.
+// tick evaluates every revision.
 func (k *knative) tick() {
 	for _, a := range k.functions {
 		a.f.count(k.w.now)
@@ -117,11 +112,10 @@ func (k *knative) tick() {
 	k.w.after(kpaTick, k.tick)
 }
 
-// load is how many requests there are.
+// load returns the number of requests.
 func (a *kpa) load() int { return len(a.f.queue) + a.f.running }
 
-// mean is the mean number of requests over the last d, or since the first of
-// them where that is less.
+// mean returns the mean number of requests over the last d, or since the first of them if that is less.
 func (a *kpa) mean(now, d time.Duration) float64 {
 	d = max(d, kpaTick) // it counts in whole ticks
 	back := int(d / kpaTick)
@@ -148,7 +142,7 @@ func (k *knative) arrived(f *function) {
 
 func (k *knative) changed(f *function) { k.functions[f.number].busy = k.w.now }
 
-// left is what the node controller does: pods of a node that is gone are deleted, and others are made for them.
+// left acts as the node controller: pods of a lost node are deleted, and replaced.
 func (k *knative) left(_ int, lost []*unit) {
 	for _, a := range k.functions {
 		a.pods = slices.DeleteFunc(a.pods, func(p *kpaPod) bool { return p.u != nil && slices.Contains(lost, p.u) })
@@ -158,7 +152,7 @@ func (k *knative) left(_ int, lost []*unit) {
 
 func (k *knative) joined(int) { k.schedule() }
 
-// ready is how many pods take requests.
+// ready returns how many pods take requests.
 func (a *kpa) ready() int {
 	n := 0
 	for _, p := range a.pods {
@@ -222,8 +216,7 @@ func (k *knative) toZero(a *kpa) {
 	k.reconcile(a)
 }
 
-// reconcile makes as many pods as are desired. Those that are not ready go first,
-// then the youngest.
+// reconcile adjusts the number of pods. Pods that are not ready go first, then the youngest.
 func (k *knative) reconcile(a *kpa) {
 	for len(a.pods) < a.desired {
 		p := &kpaPod{k: a}
@@ -267,8 +260,7 @@ func (k *knative) remove(a *kpa) {
 	}
 }
 
-// schedule gives free GPUs to pods that wait for them. One that finds too few
-// holds nobody up: the scheduler tries the next.
+// schedule gives free GPUs to waiting pods. A pod that finds too few blocks no other: the scheduler tries the next.
 func (k *knative) schedule() {
 	left := k.pending[:0]
 	for _, p := range k.pending {

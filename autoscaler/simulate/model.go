@@ -10,66 +10,60 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Model is what one function's model is really like. Policies don't see it: they
-// learn what their counterparts in the world would learn.
+// Model has the true properties of one function's model. Policies don't see it: they learn what their counterparts would learn.
 type Model struct {
 	Name api.ModelName
-	// Load is the time from the start of a process to awake; Wake from asleep to
-	// awake, by level (index 0 is unused); Sleep from awake to asleep, draining not
-	// counted; Stop from told to end to gone.
+	// Load is the time from the start of a process to awake; Wake from asleep to awake, by level (index 0 is unused); Sleep from awake to asleep, without
+	// draining; Stop from the order to gone.
 	Load  time.Duration
 	Wake  [3]time.Duration
 	Sleep time.Duration
 	Stop  time.Duration
-	// FirstSleep is Sleep of a process that has not slept before; 0 is the same.
+	// FirstSleep is Sleep of a process that has not slept before; 0: the same.
 	FirstSleep time.Duration
-	// Fetch is what a start takes beside Load on a node that has not got the model's files. Nodes that are there at the beginning have all files.
+	// Fetch is added to Load for a start on a node without the model's files. The initial nodes have all files.
 	Fetch time.Duration
-	// Declared is what is declared for the function, where policies leave that to it; nil: nothing. See [Policy].
+	// Declared has the function's declared values, for policies that use them; nil: none. See [Policy].
 	Declared *Declared
-	// GPUs is how many an instance needs, Device what it takes of each while awake.
+	// GPUs is how many an instance needs, Device its memory on each while awake.
 	GPUs   int
 	Device api.Bytes
-	// Host is what it takes of the host's memory while awake.
+	// Host is its host memory while awake.
 	Host api.Bytes
-	// Residue is what stays in use asleep, by level, of each GPU and of the host.
+	// Residue and HostResidue are the memory kept asleep, by level, of each GPU and of the host.
 	Residue, HostResidue [3]api.Bytes
 	// Concurrency is how many requests an instance takes at once.
 	Concurrency int
-	// Prefill is the prompt tokens an instance works through in a second, of all requests together.
+	// Prefill is the number of prompt tokens that an instance processes per second, of all requests together.
 	Prefill float64
-	// Step is the time of one token of a request that is alone; Slope is by what part of
-	// it each further request lengthens the step.
+	// Step is the time of one token of a single request; each further request lengthens it by the fraction Slope.
 	Step  time.Duration
 	Slope float64
 }
 
-// Declared is what people declare for a function, as in [api.Function].
+// Declared has declared values of a function, as in [api.Function].
 type Declared struct {
-	// SleepAfter is how long it stays awake unused, [Forever] that it does so until others need its memory.
+	// SleepAfter is how long it stays awake unused; [Forever]: until others need its memory.
 	SleepAfter time.Duration
-	// UnloadAfter is how long it sleeps, 0 until its memory is wanted.
+	// UnloadAfter is how long it sleeps; 0: until its memory is needed.
 	UnloadAfter time.Duration
 	NoPrewake   bool
 	Rehearse    string
 }
 
-// Sizes are the weights of the models that stand in for those of which only the
-// name is known, in turn: 8, 8, 14 and 32 billion parameters of two bytes.
+// Sizes are the weights of generated models, in turn: 8, 8, 14 and 32 billion parameters of two bytes.
 var Sizes = []api.Bytes{15 * api.GiB, 15 * api.GiB, 28 * api.GiB, 62 * api.GiB}
 
-// NewModel makes a model of the given weights on a GPU with capacity bytes. Its
-// numbers follow what is published for vLLM on GPUs of 80 GB:
+// NewModel returns a model of the given weights on a GPU with capacity bytes. Its numbers follow published ones for vLLM on GPUs of 80 GB:
 //
-//   - It takes nine tenths of a GPU, whatever its size: vLLM's gpu_memory_utilization
-//     is 0.9, and the KV cache gets what the weights leave. Weights that don't fit
-//     are spread over more GPUs.
-//   - Load: 30 s for process, graphs and warm-up, and 1 GiB/s for the weights: 45 s for 8B, 92 s
-//     for 32B (llm-d-benchmark measures 98 to 130 s for a pod of Qwen3-32B).
-//   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe; level 2: the weights at 3 GiB/s besides
-//     (vLLM's post on sleep mode, 2025-10-26: 0.3 to 0.8 s for small models, some seconds for large ones).
+//   - It takes nine tenths of a GPU, whatever its size: vLLM's gpu_memory_utilization is 0.9, and the KV cache gets the rest. Weights that don't fit are
+//     spread over more GPUs.
+//   - Load: 30 s for process, graphs and warm-up, and 1 GiB/s for the weights: 45 s for 8B, 92 s for 32B (llm-d-benchmark: 98 to 130 s for a pod of
+//     Qwen3-32B).
+//   - Wake from level 1: 0.2 s and 25 GiB/s over PCIe; level 2: in addition the weights at 3 GiB/s (vLLM's post on sleep mode, 2025-10-26: 0.3 to 0.8 s
+//     for small models, some seconds for large ones).
 //   - Sleep: 0.3 s and 10 GiB/s (production-stack's sleep-wakeup-mode: 5.75 s for 39 GiB, 1.2 GiB stay).
-//   - A step reads all weights at 2 TB/s; with each further request in the batch it takes 2 % longer.
+//   - A step reads all weights at 2 TB/s; each further request in the batch adds 2 %.
 //   - Prefill: 2 FLOP a weight and token at 300 TFLOP/s, of two bytes each.
 func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 	gib := float64(weights) / float64(api.GiB)
@@ -91,8 +85,8 @@ func NewModel(name api.ModelName, weights, capacity api.Bytes) Model {
 	return m
 }
 
-// PinnedSleep gives m the times that are published for a vLLM that pins host memory for its weights at the first sleep of a process
-// and keeps it (vllm-project/vllm#58066): 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, in between and beyond by size.
+// PinnedSleep returns m with published times of a vLLM that pins host memory for its weights at a process's first sleep and keeps it
+// (vllm-project/vllm#58066): 6.2 s and then 0.34 s for 8B, 21.9 s and 1.16 s for 30B, other sizes in proportion.
 func (m Model) PinnedSleep() Model {
 	share := float64(m.HostResidue[api.Level1]-m.HostResidue[api.Level2]) / float64(api.GiB) / float64(m.GPUs)
 	m.FirstSleep = time.Duration((0.6 + 0.374*share) * float64(time.Second))
@@ -100,9 +94,9 @@ func (m Model) PinnedSleep() Model {
 	return m
 }
 
-// Shared gives m what it needs of a GPU instead of nine tenths: the weights, a seventh of them and 3 GiB for the runtime and its KV cache,
-// as vLLM does with a gpu_memory_utilization of its own for each model. Several fit on one GPU, and what is at work there shares its time evenly, as time
-// slicing does. A model of more than one GPU stays as it is.
+// Shared returns m with the GPU memory it needs instead of nine tenths: the weights, a seventh of them and 3 GiB for the runtime and its KV cache, as
+// with a gpu_memory_utilization for each model. Several fit on one GPU, and busy ones share its time evenly, as with time slicing. A model of more than
+// one GPU is unchanged.
 func (m Model) Shared() Model {
 	if m.GPUs == 1 {
 		weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
@@ -111,45 +105,45 @@ func (m Model) Shared() Model {
 	return m
 }
 
-// SlowSleep makes each sleep of m take 10 s and 0.5 s a GiB: weights that are copied to host memory that is not pinned, with adapters to
-// unload first (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
+// SlowSleep returns m with sleeps of 10 s and 0.5 s a GiB: weights copied to host memory that is not pinned, with adapters to unload first
+// (vllm-project/vllm#48337: 12.8 s for a sleep and a wake of a small model).
 func (m Model) SlowSleep() Model {
 	weights := m.HostResidue[api.Level1] - m.HostResidue[api.Level2]
 	m.Sleep = time.Duration((10 + 0.5*gib(weights)) * float64(time.Second))
 	return m
 }
 
-// Config is the world. Zero fields take the default.
+// Config describes the world. Zero fields take the default.
 type Config struct {
-	// Models are the functions. Those of the trace that are missing are made by [NewModel].
+	// Models are the functions. Models of the trace that are missing are made by [NewModel].
 	Models []Model
-	// Devices is the number of GPUs, Nodes that of the machines that they are spread over. Default 4 and 1.
+	// Devices is the number of GPUs, Nodes of machines that they are spread over. Default 4 and 1.
 	Devices, Nodes int
-	// DeviceMemory is what each GPU has. Default 80 GiB.
+	// DeviceMemory is the memory of each GPU. Default 80 GiB.
 	DeviceMemory api.Bytes
-	// HostMemory is what each node has for models. Default 1 TiB.
+	// HostMemory is each node's memory for models. Default 1 TiB.
 	HostMemory api.Bytes
 	// MaxScale bounds the instances of a function, for every policy. Default 4.
 	MaxScale int
 	// Hold is how long a request may wait before it is refused. Default 5 min.
 	Hold time.Duration
-	// Pod is the time from the decision to the process of a new pod, for every policy that has
-	// pods. Default 950 ms, which is what stock Knative takes from zero pods in docs/bench/cluster.json.
+	// Pod is the time from the decision to the process of a new pod, for every policy with pods. Default 950 ms, the time of stock Knative from zero pods
+	// in docs/bench/cluster.json.
 	Pod time.Duration
-	// Hop is the way of a message between two parts of Rouse. Default 2 ms.
+	// Hop is the delay of a message between two parts of Rouse. Default 2 ms.
 	Hop time.Duration
 	// Seed is for policies that choose at random.
 	Seed uint64
-	// Pinned gives models that are made the sleep times of [Model.PinnedSleep], SlowSleep gives every second of them those of
-	// [Model.SlowSleep], Shared gives them the memory of [Model.Shared].
+	// Pinned gives generated models the sleep times of [Model.PinnedSleep], SlowSleep gives every second of them those of [Model.SlowSleep], Shared gives
+	// them the memory of [Model.Shared].
 	Pinned, SlowSleep, Shared bool
 	// Changes are the nodes that leave and come, in the order of their times; see [Churn].
 	Changes []Change
-	// Record keeps what [SVG] draws.
+	// Record keeps the data that [SVG] draws.
 	Record bool
 }
 
-// WithDefaults fills every zero field and makes the models that trace names.
+// WithDefaults sets every zero field and adds the models of trace.
 func (c Config) WithDefaults(trace Trace) Config {
 	c.Devices, c.Nodes, c.MaxScale = cmp.Or(c.Devices, 4), cmp.Or(c.Nodes, 1), cmp.Or(c.MaxScale, 4)
 	c.DeviceMemory, c.HostMemory = cmp.Or(c.DeviceMemory, 80*api.GiB), cmp.Or(c.HostMemory, api.TiB)
@@ -168,7 +162,7 @@ func (c Config) WithDefaults(trace Trace) Config {
 	return c
 }
 
-// NewModel is the kth model of the world, of the given weights, as c says that models are.
+// NewModel returns the kth model of the world, of the given weights, according to c.
 func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
 	m := NewModel(name, weights, c.DeviceMemory)
 	if c.Pinned {
@@ -186,8 +180,7 @@ func (c Config) NewModel(k int, name api.ModelName, weights api.Bytes) Model {
 	return m
 }
 
-// Validate says what is wrong with a configuration whose defaults are filled in: with the
-// world, and where that is right, with the first model that does not fit into it.
+// Validate reports what is wrong with a configuration whose defaults are set: with the world, or else with the first model that does not fit.
 func (c Config) Validate() error {
 	var errs []error
 	wrong := func(bad bool, format string, args ...any) {
@@ -202,7 +195,7 @@ func (c Config) Validate() error {
 	wrong(c.Hold < 0 || c.Pod < 0 || c.Hop < 0, "times: want at least 0 (have hold %s, pod %s, hop %s)", c.Hold, c.Pod, c.Hop)
 	wrong(len(errs) == 0 && !possible(c.Changes, c.Nodes), "changes: want times in order, nodes that are there to leave, and others to come, and one always there")
 	for _, m := range c.Models {
-		if len(errs) > 0 { // it would be said of each
+		if len(errs) > 0 { // it would be repeated for each model
 			break
 		}
 		if perNode := c.Devices / c.Nodes; m.GPUs < 1 || m.GPUs > perNode {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Change is a node that leaves with all that it had, or a new one in its place, which has none of the models' files.
+// Change is a node that leaves with all it had, or a new one in its place, without models' files.
 type Change struct {
 	At     time.Duration
 	Node   int
 	Leaves bool
 }
 
-// fetchRate is GiB in a second of a model's files from elsewhere: 4 Gbit/s.
+// fetchRate is the download rate of models' files in GiB per second: 4 Gbit/s.
 const fetchRate = 0.5
 
-// Churn makes changes of nodes for length: one leaves about once in every, and another comes in its place after away. One stays. The same
-// seed gives the same changes.
+// Churn returns changes of nodes for length: one leaves about once in every, and another replaces it after away. One always stays. The
+// same seed gives the same changes.
 func Churn(nodes int, length, every, away time.Duration, seed uint64) []Change {
 	rng := rand.New(rand.NewPCG(seed, 0xc0de))
 	back := make([]time.Duration, nodes)
@@ -44,7 +44,7 @@ func Churn(nodes int, length, every, away time.Duration, seed uint64) []Change {
 	return cs
 }
 
-// possible says whether changes can happen to nodes.
+// possible reports whether changes are consistent.
 func possible(changes []Change, nodes int) bool {
 	gone := make(map[int]bool)
 	last := time.Duration(0)
@@ -68,12 +68,12 @@ func possible(changes []Change, nodes int) bool {
 // node is a machine.
 type node struct {
 	gone bool
-	// number counts the machines that were in this place before.
+	// number counts the earlier machines in this place.
 	number int
-	// cold says that it has the files of those in files alone.
+	// cold says that it has only the files in files.
 	cold  bool
 	files map[*function]bool
-	// from is since when it has been gone, away for how long it was before.
+	// from is when it left; away is the total time of earlier absences.
 	from, away time.Duration
 }
 
@@ -119,7 +119,7 @@ func (w *world) change(c Change) {
 	}
 }
 
-// lose ends u with its node. What has no token yet is taken back, as any relay does; what has begun breaks off.
+// lose ends u with its node. Requests without a token go back to the queue, as with any relay; requests that have begun break off.
 func (w *world) lose(u *unit) {
 	f := u.f
 	f.count(w.now)
@@ -136,7 +136,7 @@ func (w *world) lose(u *unit) {
 	w.remove(u)
 }
 
-// hours are the GPU-hours that there were until now.
+// hours returns the available GPU-hours until now.
 func (w *world) hours() float64 {
 	var sum time.Duration
 	for _, d := range w.devices {
@@ -149,7 +149,7 @@ func (w *world) hours() float64 {
 	return sum.Hours()
 }
 
-// crowd has those that are at work on a GPU share its time, after one of them began or ended its work.
+// crowd updates how many busy instances share each GPU, after one began or ended work.
 func (w *world) crowd() {
 	if !w.shares {
 		return
@@ -175,7 +175,7 @@ func (w *world) crowd() {
 	}
 }
 
-// pause takes out of u what it has begun to answer, and back into the queue what it has not.
+// pause removes and returns u's requests that have begun to answer, and puts the others back into the queue.
 func (w *world) pause(u *unit) []*request {
 	f, b := u.f, &u.batch
 	f.count(w.now)
@@ -193,7 +193,7 @@ func (w *world) pause(u *unit) []*request {
 	return paused
 }
 
-// resume has u go on with what was paused.
+// resume gives paused requests back to u.
 func (w *world) resume(u *unit, paused []*request) {
 	u.batch.advance(w.now)
 	for _, r := range paused {

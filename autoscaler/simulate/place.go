@@ -2,8 +2,8 @@ package simulate
 
 import "slices"
 
-// free finds GPUs of one node for m that nobody holds; nil if there are too few.
-// pick chooses among n; nil takes the first.
+// free returns GPUs of one node for m that no instance holds; nil if there are too few. pick chooses one of n; nil
+// takes the first.
 func (w *world) free(m *Model, pick func(n int) int) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	var fit []int
@@ -23,7 +23,7 @@ func (w *world) free(m *Model, pick func(n int) int) []int {
 	if pick == nil {
 		return nodes[fit[0]][:m.GPUs:m.GPUs]
 	}
-	// A GPU at random, so that nodes with more free ones are likelier.
+	// A random GPU, so that nodes with more free ones are more likely.
 	var all []int
 	for _, n := range fit {
 		all = append(all, nodes[n]...)
@@ -40,7 +40,7 @@ func (w *world) free(m *Model, pick func(n int) int) []int {
 	return got
 }
 
-// room finds GPUs of one node with room for m, those with the most; nil if there are none.
+// room returns GPUs of one node with room for m, those with the most; nil if there are none.
 func (w *world) room(m *Model) []int {
 	nodes := make([][]int, w.cfg.Nodes)
 	for d := range w.devices {

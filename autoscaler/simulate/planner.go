@@ -10,17 +10,16 @@ import (
 
 func asBytes(n int) api.Bytes { return api.Bytes(n) }
 
-// planner is the kind of Logos (github.com/ls1intum/edutelligence): a planner that looks at all models every 10 s, with a ledger of each device and
-// each host, and reassigns their memory by demand. A request finds a sleeper that fits at once and wakes it; all else waits for the plan.
+// planner is like Logos (github.com/ls1intum/edutelligence): it looks at all models every 10 s, with a ledger of each device and each host, and
+// reassigns their memory by demand. A request wakes a sleeper at once if it fits; everything else waits for the plan.
 //
-//  1. A model's score is its requests, those of the last 10 s counting most: it falls by a sixth with each plan.
-//  2. What was not used for Keep falls asleep.
-//  3. Models with requests and without an instance, the highest score first: a sleeper is woken where there is room; an instance is
-//     started where there is room; else what is idle makes way, the lowest score first, and after a minute what is busy and has a lower score.
-//     The plan comes back to them.
-//  4. Models that need more instances than they have get them where there is room.
+//  1. A model's score is its requests, mostly of the last 10 s: it falls by a sixth with each plan.
+//  2. Instances unused for Keep fall asleep.
+//  3. Models with requests and no instance, the highest score first: wake a sleeper, or start an instance, if there is room. Else idle instances
+//     give way, the lowest score first, and after a minute busy ones with a lower score.
+//  4. Models that need more instances get them if there is room.
 //
-// It was written from that description and not from the code: the scores and the minute are ours. Sleepers stay until their memory is wanted.
+// It was written from that description and not from the code: the scores and the minute are ours. Sleepers stay until their memory is needed.
 type planner struct {
 	w         *world
 	p         Policy
@@ -55,7 +54,7 @@ func (c *planner) left(int, []*unit) {}
 
 func (c *planner) changed(*function) {}
 
-// arrived wakes a sleeper where it fits.
+// arrived wakes a sleeper if it fits.
 func (c *planner) arrived(f *function) {
 	c.functions[f.number].arrived++
 	if len(f.queue) > 0 && f.live() == 0 {
@@ -63,7 +62,7 @@ func (c *planner) arrived(f *function) {
 	}
 }
 
-// live counts what is awake and takes requests, or rises.
+// live counts rising instances, and awake ones that take requests.
 func (f *function) live() (n int) {
 	for _, u := range f.units {
 		if u.state == rising || u.state == awake && !u.closed {
@@ -91,7 +90,7 @@ func (c *planner) wakeFree(f *function) bool {
 	return false
 }
 
-// plan is one plan.
+// plan makes one plan.
 func (c *planner) plan() {
 	order := slices.Clone(c.functions)
 	for _, v := range order { // 1
@@ -174,15 +173,15 @@ func (c *planner) bring(v *planned) {
 	}
 }
 
-// again brings v up when what made way for it is gone.
+// again brings v up when its victims are gone.
 func (c *planner) again(v *planned) {
 	if len(v.f.queue) > 0 && v.f.live() == 0 && !c.wakeFree(v.f) {
 		c.startFree(v.f)
 	}
 }
 
-// victims are what has to make way on devices for v: instances that are awake, the lowest score first, and where that is not enough
-// sleepers. enough is false where not all of it is, or something there is on its way already.
+// victims returns what has to give way on devices for v: awake instances, the lowest score first, then sleepers. enough is false if all of that is
+// too little, or something there is in transition already.
 func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 	w, m := c.w, v.f.m
 	node := w.devices[devices[0]].node
@@ -190,7 +189,7 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 		return nil, false
 	}
 	var cands []*unit
-	host := w.hosts[node] + m.Host - w.cfg.HostMemory // what is too much
+	host := w.hosts[node] + m.Host - w.cfg.HostMemory // the excess
 	over := make([]api.Bytes, len(devices))
 	for k, d := range devices {
 		over[k] = w.devices[d].used + m.Device - w.cfg.DeviceMemory
@@ -201,7 +200,7 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 			switch {
 			case here && (u.state == falling || u.state == rising):
 				return nil, false
-			case here && u.f == v.f && u.state == asleep && slices.Equal(u.devices, devices): // it is the one to be woken
+			case here && u.f == v.f && u.state == asleep && slices.Equal(u.devices, devices): // the one to wake
 				host -= u.host
 				for k := range over {
 					over[k] -= u.dev
@@ -237,14 +236,14 @@ func (c *planner) victims(v *planned, devices []int) (us []*unit, enough bool) {
 	return us, host <= 0 && !slices.ContainsFunc(over, func(b api.Bytes) bool { return b > 0 })
 }
 
-// mayTake says whether u, which is awake, may make way for v.
+// mayTake reports whether the awake u may give way to v.
 func (c *planner) mayTake(v *planned, u *unit) bool {
 	if u.closed || u.f == v.f {
 		return false
 	}
 	return u.running == 0 && len(u.f.queue) == 0 ||
 		c.w.now-v.f.queue[0].at >= plannerPatient && c.functions[u.f.number].score < v.score ||
-		c.w.now-v.f.queue[0].at >= 2*plannerPatient // nobody waits for ever
+		c.w.now-v.f.queue[0].at >= 2*plannerPatient // no request waits for ever
 }
 
 func b2i(b bool) int {

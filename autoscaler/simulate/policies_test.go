@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// hand is what one run of tiny models comes to, worked out by hand.
+// hand is the result of one run of tiny models, computed by hand.
 type hand struct {
 	name    string
 	policy  Policy

@@ -5,20 +5,18 @@ import (
 	"time"
 )
 
-// prewarm is WarmServe (Lou et al., "WarmServe: Enabling One-for-Many GPU Prewarming for Multi-LLM Serving", arXiv 2512.09472),
-// simplified. Loads repeat from day to day, so it foresees for each window of five minutes how many instances a model will need, and
-// copies the weights of the models that will need one to GPUs on which nothing runs, several to one: one-for-many. Which of them is asked for
-// first takes the GPU within a third of a second, and the others' weights are given up.
+// prewarm is WarmServe (Lou et al., "WarmServe: Enabling One-for-Many GPU Prewarming for Multi-LLM Serving", arXiv 2512.09472), simplified.
+// Loads repeat daily, so it predicts for each window of five minutes how many instances a model will need, and copies the weights of such
+// models to idle GPUs, several to one. The first one requested takes the GPU within a third of a second, and the others' weights are dropped.
 //
-//  1. Each window: what was needed in the window before, and in the same one yesterday, is what will be needed, the greater of the two.
-//  2. Models that need more than they have get copies, on the worker where the fewest others are expected, so that they don't evict
-//     each other; what is not expected makes way, the one that was used longest ago first.
-//  3. A request without an instance takes a worker with a copy, else a free one, to which the weights are copied then; else the worker that has
-//     been idle for longest; else it waits for one.
-//  4. An instance that was not used for Keep gives its GPU free, and its weights stay.
+//  1. Prediction: the maximum of the need in the previous window and in the same window yesterday.
+//  2. Models that need more get copies, on the worker with the fewest other predicted copies. Others give way, the least recently used first.
+//  3. A request without an instance takes a worker with a copy, else a free one, to which the weights are copied then; else the longest idle
+//     worker; else it waits for one.
+//  4. An instance unused for Keep frees its GPU, and its weights stay.
 //
-// Copies do not hold a GPU here, as sleepers do not; their memory is in [Result.SleeperGiBHours]. Simplified: a GPU on which something
-// runs gets no copies, where its source lends parts of its KV cache.
+// Copies do not hold a GPU here, like sleepers; their memory is in [Result.SleeperGiBHours]. Simplified: a busy GPU gets no copies, while in
+// the source it lends parts of its KV cache.
 type prewarm struct {
 	w         *world
 	p         Policy
@@ -32,18 +30,18 @@ type prewarm struct {
 const (
 	prewarmWindow  = 5 * time.Minute
 	prewarmWindows = int(24 * time.Hour / prewarmWindow)
-	// prewarmSwitch is how long an instance takes whose weights are there.
+	// prewarmSwitch is the time of bringing up an instance whose weights are there.
 	prewarmSwitch = 300 * time.Millisecond
 )
 
-// foreseen is what is known of a function.
+// foreseen is the state of a function.
 type foreseen struct {
 	f *function
-	// need is the most instances that were needed at once, by the window of the day; now is that of the window that lasts.
+	// need is the most instances needed at once, by window of the day; now, in the current window.
 	need [prewarmWindows]int
 	last int
 	now  int
-	// expected is what is foreseen for this window.
+	// expected is the prediction for this window.
 	expected int
 }
 
@@ -95,7 +93,7 @@ func (c *prewarm) changed(f *function) {
 	}
 }
 
-// turnWindow is 1 and 2.
+// turnWindow does 1 and 2.
 func (c *prewarm) turnWindow() {
 	slot := c.window % prewarmWindows
 	c.window++
@@ -135,7 +133,7 @@ func (k *universal) copyOf(f *function) *weightsCopy {
 	return nil
 }
 
-// others counts the copies on k that are expected to be wanted, but for that of f.
+// others counts the predicted copies on k, except f's.
 func (c *prewarm) others(k *universal, f *function) (n int) {
 	for _, w := range k.copies {
 		if w.u.f != f && c.functions[w.u.f.number].expected > 0 {
@@ -145,7 +143,7 @@ func (c *prewarm) others(k *universal, f *function) (n int) {
 	return n
 }
 
-// best is the worker on which nothing runs, of those that may be, with the fewest copies that are expected to be wanted; nil if there is none.
+// best returns the idle worker allowed by may with the fewest predicted copies; nil if there is none.
 func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universal) {
 	for _, k := range c.workers {
 		if k.u == nil && !c.w.nodes[k.node].gone && may(k) && (best == nil || c.others(k, f) < c.others(best, f)) {
@@ -155,7 +153,7 @@ func (c *prewarm) best(f *function, may func(k *universal) bool) (best *universa
 	return best
 }
 
-// copy makes a copy for v, and says whether there was a place.
+// copy makes a copy for v, and reports whether there was a place.
 func (c *prewarm) copy(v *foreseen) bool {
 	m := v.f.m
 	size := m.weights()/max(1, asBytes(m.GPUs)) + m.Residue[1]
@@ -163,7 +161,7 @@ func (c *prewarm) copy(v *foreseen) bool {
 		if k.copyOf(v.f) != nil {
 			return false
 		}
-		used := size // beside what can't make way
+		used := size // and the copies that can't give way
 		for _, w := range k.copies {
 			if c.functions[w.u.f.number].expected > 0 {
 				used += w.u.dev
@@ -191,7 +189,7 @@ func (c *prewarm) copy(v *foreseen) bool {
 	return true
 }
 
-// oldest is the copy on k that is not expected to be wanted and was used longest ago.
+// oldest returns the least recently used copy on k that is not predicted.
 func (c *prewarm) oldest(k *universal) *weightsCopy {
 	var oldest *weightsCopy
 	for _, w := range k.copies {
@@ -202,13 +200,13 @@ func (c *prewarm) oldest(k *universal) *weightsCopy {
 	return oldest
 }
 
-// drop gives a copy up.
+// drop drops a copy.
 func (c *prewarm) drop(k *universal, w *weightsCopy) {
 	c.w.remove(w.u)
 	k.copies = slices.DeleteFunc(k.copies, func(o *weightsCopy) bool { return o == w })
 }
 
-// serve is 3.
+// serve does 3.
 func (c *prewarm) serve(f *function) {
 	live := 0
 	for _, u := range f.units {
@@ -235,7 +233,7 @@ func (c *prewarm) serve(f *function) {
 	}
 }
 
-// longestIdle is the worker whose instance has been without work for longest, free now; nil if all work.
+// longestIdle frees and returns the worker that has been idle for longest; nil if all are busy.
 func (c *prewarm) longestIdle() (oldest *universal) {
 	for _, k := range c.workers {
 		if k.u != nil && k.u.state == awake && k.u.running == 0 && (oldest == nil || k.u.lastUse < oldest.u.lastUse) {
@@ -250,7 +248,7 @@ func (c *prewarm) longestIdle() (oldest *universal) {
 	return oldest
 }
 
-// run has an instance of f on k.
+// run brings up an instance of f on k.
 func (c *prewarm) run(f *function, k *universal) {
 	own := k.copyOf(f)
 	for _, w := range slices.Clone(k.copies) {
@@ -270,7 +268,7 @@ func (c *prewarm) run(f *function, k *universal) {
 	c.w.raise(k.u, max(0, own.ready-c.w.now)+prewarmSwitch, engineHost, true, func(*unit) {})
 }
 
-// expire is 4.
+// expire does 4.
 func (c *prewarm) expire(k *universal) {
 	if c.p.Keep == Forever {
 		return
@@ -285,7 +283,7 @@ func (c *prewarm) expire(k *universal) {
 	})
 }
 
-// retry serves who waits, the oldest first.
+// retry serves waiting functions, the oldest first.
 func (c *prewarm) retry() {
 	pending := c.pending
 	c.pending = nil

@@ -6,18 +6,15 @@ import (
 	"time"
 )
 
-// random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation), the
-// reference of dual pods: a requester pod claims a GPU, which Kubernetes picks
-// without knowing who sleeps where: at random among the free ones. A sleeper of
-// the function on just that GPU is woken (hot); else an instance is started there, after
-// the sleepers that were used longest ago have gone, as many as the limit on sleepers
-// (--sleeper-limit, 2 in its chart) and the memory demand. When the requester goes, the
-// instance falls asleep and the GPU is free.
+// random is llm-d's fast model actuation (github.com/llm-d-incubation/llm-d-fast-model-actuation), the reference of
+// dual pods. A requester pod claims a GPU, which Kubernetes picks without knowing the sleepers: at random among the
+// free ones. A sleeper of the function on exactly that GPU is woken (hot); else an instance is started there, after the
+// least recently used sleepers have gone, as required by the limit on sleepers (--sleeper-limit, 2 in its chart) and by
+// memory. When the requester goes, the instance falls asleep and the GPU is free.
 //
-// Its source leaves it to others when requesters come and go; here they do so by our rule, at
-// once: as many as what waits and runs fills, and one goes when it was not
-// needed for Keep. A requester is a pod ([Config.Pod]); nobody is made to give way, so requesters
-// wait for a free GPU, the oldest first.
+// Its source does not decide when requesters come and go; here our rule does, immediately: as many as the requests
+// fill, and one goes when it was not needed for Keep. A requester is a pod ([Config.Pod]); no instance gives way, so
+// requesters wait for a free GPU, the oldest first.
 type random struct {
 	w         *world
 	p         Policy
@@ -32,10 +29,10 @@ type randomFunction struct {
 	f      *function
 	wanted int             // requesters that wait or rise
 	needed []time.Duration // when n+1 instances were last needed
-	before int             // how many were at the last change
+	before int             // the number at the last change
 }
 
-// claim is a requester's hold on GPUs for which there is no instance yet.
+// claim is a requester's hold on GPUs without an instance yet.
 type claim struct {
 	rf      *randomFunction
 	devices []int
@@ -58,14 +55,14 @@ func (r *random) begin() {}
 
 func (r *random) arrived(f *function) { r.changed(f) }
 
-// changed asks for as many requesters as are needed, and notes the need.
+// changed requests as many requesters as needed, and records the need.
 func (r *random) changed(f *function) {
 	rf := r.functions[f.number]
 	n := min(f.demand(), r.w.cfg.MaxScale)
 	for len(rf.needed) < n {
 		rf.needed = append(rf.needed, 0)
 	}
-	for k := range max(n, rf.before) { // what was needed until now was needed until now
+	for k := range max(n, rf.before) { // those needed so far were needed until now
 		rf.needed[k] = r.w.now
 	}
 	rf.before = n
@@ -79,7 +76,7 @@ func (r *random) changed(f *function) {
 	}
 }
 
-// live is how many instances are awake or rise.
+// live returns how many instances are awake or rise.
 func (f *randomFunction) live() int {
 	n := 0
 	for _, u := range f.f.units {
@@ -123,7 +120,7 @@ func (r *random) land(rf *randomFunction, devices []int) {
 	r.clear(c)
 }
 
-// left deletes the requesters of a node, and others are made for them.
+// left deletes the requesters of a node, and has them replaced.
 func (r *random) left(node int, _ []*unit) {
 	r.claims = slices.DeleteFunc(r.claims, func(c *claim) bool {
 		c.lost = r.w.devices[c.devices[0]].node == node
@@ -165,7 +162,7 @@ func (r *random) clear(c *claim) {
 				}
 			}
 		}
-		if victim == nil { // all of it is awake: wait until somebody sleeps
+		if victim == nil { // all are awake: wait until one sleeps
 			w.after(time.Second, func() { r.clear(c) })
 			return
 		}
@@ -181,7 +178,7 @@ func (r *random) clear(c *claim) {
 	w.start(rf.f, devices, w.cfg.Pod, func(*unit) {})
 }
 
-// sleepersOn counts the sleepers on devices, and shows each of them.
+// sleepersOn counts the sleepers on devices, and calls each with them.
 func (r *random) sleepersOn(devices []int, each func(*unit)) int {
 	n := 0
 	for _, f := range r.w.functions {

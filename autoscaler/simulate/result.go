@@ -12,31 +12,29 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Policy is what decides, and its setting. What is declared for a function ([Model.Declared]) comes before what is said here, except where Keep is
-// given, which is for all; Rouse and the dual pods take notice of SleepAfter, Rouse of the rest.
+// Policy is a policy and its parameters. A function's declared values ([Model.Declared]) override them, unless Keep is given, which then applies
+// to all. Rouse and the dual pods use SleepAfter, only Rouse the rest.
 type Policy struct {
 	// Name is one of [All].
 	Name string
-	// Keep is how long what nobody needs stays: Rouse's and the dual pods' time awake before
-	// the sleep, Knative's time before the last pod goes, Ollama's keep-alive. 0 takes the
-	// policy's own default, [Forever] never lets go while nobody else wants the room.
+	// Keep is how long unneeded instances stay: Rouse's and the dual pods' time awake before the sleep, Knative's time before the last pod goes,
+	// Ollama's keep-alive. 0: the policy's default; [Forever]: until others need the room.
 	Keep time.Duration
-	// KeepSlow takes Keep's place for models that don't wake within Quick, where there are
-	// sleepers; 0 is Keep.
+	// KeepSlow replaces Keep for models that don't wake within Quick, in policies with sleepers; 0: Keep.
 	KeepSlow, Quick time.Duration
-	// UnloadAfter is how long a sleeper of Rouse stays, 0 until its memory is wanted.
+	// UnloadAfter is how long a sleeper of Rouse stays; 0: until its memory is needed.
 	UnloadAfter time.Duration
-	// NoPrewake has Rouse wake and start only for requests that are there.
+	// NoPrewake disables Rouse's wakes and starts for predicted requests.
 	NoPrewake bool
 	// Rehearse is [api.Function.Rehearse], for Rouse.
 	Rehearse string
-	// SleeperLimit bounds the sleepers on a device, for "random". 0 is 2, as in the chart of its source.
+	// SleeperLimit bounds the sleepers on a device, for "random". 0 means 2, as in the chart of its source.
 	SleeperLimit int
 
-	each bool // Keep is nobody's wish
+	each bool // Keep was not given
 }
 
-// keep is how long m stays.
+// keep returns how long m stays.
 func (p Policy) keep(m *Model) time.Duration {
 	if p.each && m.Declared != nil {
 		return m.Declared.SleepAfter
@@ -47,7 +45,7 @@ func (p Policy) keep(m *Model) time.Duration {
 	return p.Keep
 }
 
-// withDefaults fills in the keep.
+// withDefaults sets the default Keep.
 func (p Policy) withDefaults() Policy {
 	if p.Keep == 0 {
 		p.Keep, p.each = defaultKeep[p.Name], true
@@ -58,51 +56,51 @@ func (p Policy) withDefaults() Policy {
 // Forever is a [Policy.Keep] that never ends.
 const Forever time.Duration = math.MaxInt64
 
-// Names are the policies that are shown unless others are asked for, in their order; Peers are more, and All is both.
+// Names are the default policies, in their order; Peers are more, and All is both.
 var (
 	Names = []string{"rouse", "knative", "keepalive", "random"}
 	Peers = []string{"tokens", "prewarm", "planner"}
 	All   = slices.Concat(Names, Peers)
 )
 
-// controllers make them.
+// controllers has the policies' constructors.
 var controllers = map[string]func(*world, Policy) controller{
 	"rouse": newRouse, "knative": newKnative, "keepalive": newKeepalive, "random": newRandom,
 	"tokens": newTokens, "prewarm": newPrewarm, "planner": newPlanner,
 }
 
-// defaultKeep is what policies do where nobody says otherwise.
+// defaultKeep has the policies' defaults.
 var defaultKeep = map[string]time.Duration{
 	"rouse":     time.Minute,     // api.DefaultSleepAfter
 	"knative":   time.Minute,     // stable-window; scale-to-zero-pod-retention-period is 0
 	"keepalive": 5 * time.Minute, // OLLAMA_KEEP_ALIVE
-	"random":    time.Minute,     // the same as ours: its source leaves it to the scaler of the requesters
-	"tokens":    time.Minute,     // the same: its source has a pool that is held for ever
-	"prewarm":   time.Minute,     // the same
-	"planner":   time.Minute,     // the same
+	"random":    time.Minute,     // as ours: its source leaves it to the requesters' scaler
+	"tokens":    time.Minute,     // as ours: its source has a pool that is held for ever
+	"prewarm":   time.Minute,     // as ours
+	"planner":   time.Minute,     // as ours
 }
 
-// Result is what one policy made of a trace.
+// Result is the result of one policy on a trace.
 type Result struct {
 	Name string `json:"name"`
-	// GPUHours is the time for which GPUs were held; see the package's comment.
+	// GPUHours is the time for which GPUs were held; see the package comment.
 	GPUHours float64 `json:"gpu_hours"`
-	// HotShare is the share of rises that woke a sleeper instead of loading the model anew; 0 if nothing rose.
+	// HotShare is the share of rises that woke a sleeper instead of loading the model; 0 if there were none.
 	HotShare float64 `json:"hot_share"`
-	// Times from a request's arrival to its first token. A refused one counts with Config.Hold.
+	// P50 and P95 are times from a request's arrival to its first token. A refused one counts with Config.Hold.
 	P50 float64 `json:"ttft_p50_ms"`
 	P95 float64 `json:"ttft_p95_ms"`
 	// ColdHits is how many requests found no instance of their function awake.
 	ColdHits int `json:"cold_hits"`
 	// Refused is how many requests were refused.
 	Refused int `json:"refused"`
-	// Broken is how many requests ended without all of their answer, because a node left.
+	// Broken is how many requests ended with a partial answer because a node left.
 	Broken int `json:"broken,omitempty"`
 	// Swaps is how often an instance gave way to another function.
 	Swaps int `json:"swaps"`
 
 	P99 float64 `json:"ttft_p99_ms"`
-	// WholeP95 is of the times from arrival to last token, of those that were served.
+	// WholeP95 is the 95th percentile of the times from arrival to last token, of served requests.
 	WholeP95 float64 `json:"whole_p95_ms"`
 	// Cold is how many requests found no instance awake, ColdP95 their time to first token.
 	Cold    int     `json:"cold"`
@@ -111,17 +109,16 @@ type Result struct {
 	// Starts and Wakes count rises.
 	Starts int `json:"starts"`
 	Wakes  int `json:"wakes"`
-	// KeepSeconds is the knob that it ran with, -1 for for ever; KeepSlowSeconds is that of
-	// models that take longer to wake than the target, where it was another one.
+	// KeepSeconds is the Keep of the run, -1 for Forever; KeepSlowSeconds is KeepSlow, if different.
 	KeepSeconds     float64 `json:"keep_seconds"`
 	KeepSlowSeconds float64 `json:"keep_slow_seconds,omitempty"`
-	// KeepDeclared says that functions stayed as long as is declared for them, and KeepSeconds only where nothing is.
+	// KeepDeclared says that declared values were used, and KeepSeconds only for functions without.
 	KeepDeclared bool `json:"keep_declared,omitempty"`
 	// SleeperGiBHours is the GPU memory that sleepers kept, times the time.
 	SleeperGiBHours float64 `json:"sleeper_gib_hours"`
-	// HeldShare is GPUHours over the hours that there were.
+	// HeldShare is GPUHours divided by the available hours.
 	HeldShare float64 `json:"held_share"`
-	// TargetMet says whether P95 is at most the target that was searched for; true if there was none.
+	// TargetMet says whether P95 is at most the searched target; true if there was none.
 	TargetMet bool `json:"target_met"`
 
 	spans  []span
@@ -129,9 +126,8 @@ type Result struct {
 	length time.Duration
 }
 
-// Run replays a trace under a policy. horizon is how long the world lasts at
-// least; it goes on until every request has ended, or ctx. An error says what is wrong with
-// the input, or that the policy has promised memory that there is not.
+// Run replays a trace under a policy. horizon is the minimum duration; it continues until every request has ended, or ctx. An error says what is
+// wrong with the input, or that the policy has exceeded the memory.
 func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy) (Result, error) {
 	cfg = cfg.WithDefaults(trace)
 	if err := cfg.Validate(); err != nil {
@@ -152,7 +148,7 @@ func Run(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p 
 
 func (w *world) result(p Policy) Result {
 	for _, f := range w.functions {
-		for _, u := range f.units { // what is still there is counted until now
+		for _, u := range f.units { // count until now
 			w.become(u, u.state)
 		}
 	}
@@ -177,7 +173,7 @@ func (w *world) result(p Policy) Result {
 	return r
 }
 
-// firstOf are the times to first token of some requests of the trace, sorted.
+// firstOf returns the sorted times to first token of some requests of the trace.
 func (w *world) firstOf(some func(k int) bool) (times []time.Duration) {
 	for k, a := range w.answers {
 		if some(k) {
@@ -188,7 +184,7 @@ func (w *world) firstOf(some func(k int) bool) (times []time.Duration) {
 	return times
 }
 
-// quantile is the least time that q of times, which are sorted, don't exceed, in milliseconds.
+// quantile returns the q quantile of sorted times, in milliseconds.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0
@@ -197,7 +193,7 @@ func quantile(times []time.Duration, q float64) float64 {
 	return math.Round(float64(times[k])/float64(time.Millisecond)*1000) / 1000
 }
 
-// Rows are results as a table, the head first.
+// Rows returns results as a table, with a header.
 func Rows(results []Result) [][]string {
 	rows := [][]string{{"POLICY", "KEEP", "GPU-HOURS", "HOT SHARE", "TTFT P50", "TTFT P95", "TTFT P99", "REFUSED", "SWAPS", "STARTS", "WAKES"}}
 	for _, r := range results {
@@ -214,7 +210,7 @@ func Rows(results []Result) [][]string {
 	return rows
 }
 
-// ms prints milliseconds as people say them.
+// ms formats milliseconds.
 func ms(v float64) string {
 	if v >= 10000 {
 		return fmt.Sprintf("%.1f s", v/1000)
@@ -222,7 +218,7 @@ func ms(v float64) string {
 	return fmt.Sprintf("%.0f ms", v)
 }
 
-// inSeconds is d, -1 for for ever.
+// inSeconds returns d in seconds, -1 for Forever.
 func inSeconds(d time.Duration) float64 {
 	if d == Forever {
 		return -1
@@ -230,7 +226,7 @@ func inSeconds(d time.Duration) float64 {
 	return d.Seconds()
 }
 
-// sayKeep prints what inSeconds made.
+// sayKeep formats the result of inSeconds.
 func sayKeep(s float64) string {
 	if s < 0 {
 		return "for ever"
@@ -245,5 +241,5 @@ func sayKeep(s float64) string {
 	return d
 }
 
-// Write writes a trace as CSV, in Rouse's own shape.
+// Write writes a trace as CSV, in Rouse's own format.
 func (t Trace) Write(w io.Writer) error { return writeTrace(w, t) }

@@ -11,12 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// rouse keeps the records of the autoscaler's owner loop, asks its decision code,
-// and does what that says. What it adds is the way of the messages, [Config.Hop]
-// each, and the activator's part: it wakes a sleeper at once where it holds a
-// standing grant.
+// rouse keeps the records of the autoscaler's owner loop, calls its decision code, and carries out the actions. It adds
+// the delay of messages, [Config.Hop] each, and the activator's part, which wakes a sleeper at once under a standing
+// grant.
 //
-// Instances are pods where they start ([Config.Pod]); a wake needs none.
+// A start needs a pod ([Config.Pod]); a wake needs none.
 type rouse struct {
 	w         *world
 	devices   []inventory.Device
@@ -25,10 +24,10 @@ type rouse struct {
 	of        []*rouseFunction     // by the world's number
 	instances map[api.InstanceID]*rouseInstance
 	world     *decide.World
-	dirty     []*rouseFunction // that changed since the last plan
+	dirty     []*rouseFunction // changed since the last plan
 	plans     int
 	deadline  timer // when the next plan is due
-	soon      timer // when something happened
+	soon      timer // a plan after an event
 	// For tests: plans after each change, and from the whole state.
 	eager, whole bool
 	aheads       int // starts and wakes before a request came
@@ -70,7 +69,7 @@ func newRouse(w *world, policy Policy) controller {
 	return p
 }
 
-// specOf declares a model as people do.
+// specOf declares a model.
 func specOf(c Config, m *Model, p Policy) api.Function {
 	sleepAfter := p.keep(m)
 	if sleepAfter == Forever {
@@ -92,7 +91,7 @@ func (p *rouse) begin() {
 	}
 }
 
-// arrived is what the activator and the loop do when a request comes.
+// arrived acts as activator and loop do when a request comes.
 func (p *rouse) arrived(f *function) {
 	rf := p.of[f.number]
 	if rf.Waiting+rf.Running == 0 {
@@ -105,8 +104,7 @@ func (p *rouse) arrived(f *function) {
 
 func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 
-// demand notes what the activator reports. Where as many instances are needed as
-// before and nobody waits, a plan would find nothing new.
+// demand updates the reported demand. It skips the plan if the need is unchanged and no request waits.
 func (p *rouse) demand(f *rouseFunction) {
 	needed, _, _ := f.Wanted(f.Load.Awake)
 	waited := f.Waiting > 0
@@ -122,7 +120,7 @@ func (p *rouse) demand(f *rouseFunction) {
 	}
 }
 
-// tell has the loop plan when the news has reached it.
+// tell schedules a plan after the message's delay.
 func (p *rouse) tell() {
 	if at := p.w.now + p.w.cfg.Hop; !p.soon.on {
 		p.soon.reset(at)
@@ -153,7 +151,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 	p.tell()
 }
 
-// plan decides and acts, and once more as the owner loop does: what it begins is news too.
+// plan decides and acts, twice if it acted, as the owner loop does.
 func (p *rouse) plan() {
 	var next time.Time
 	for round, acted := 0, true; acted && round < 2; round++ {
@@ -172,7 +170,7 @@ func (p *rouse) plan() {
 	}
 }
 
-// decide asks production's code, as the owner loop does: what has changed is put.
+// decide calls production's code, as the owner loop does, with changed functions put.
 func (p *rouse) decide() ([]decide.Action, time.Time) {
 	if p.whole {
 		s := decide.Snapshot{Devices: p.devices}
@@ -192,7 +190,7 @@ func (p *rouse) decide() ([]decide.Action, time.Time) {
 	return p.world.Plan(p.now())
 }
 
-// markDirty has the next plan see f anew.
+// markDirty has f put before the next plan.
 func (p *rouse) markDirty(f *rouseFunction) {
 	if !f.dirty {
 		f.dirty = true
@@ -268,7 +266,7 @@ func (p *rouse) find(name api.FunctionName) *rouseFunction {
 	return p.functions[k]
 }
 
-// start makes an instance.
+// start creates an instance.
 func (p *rouse) start(a *decide.Action) {
 	f := p.find(a.Function)
 	f.number++
@@ -286,7 +284,7 @@ func (p *rouse) start(a *decide.Action) {
 	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func(*unit) { p.report(i, api.Awake, 0) })
 }
 
-// report is what an instance says of itself when it has changed.
+// report handles an instance's report after a change.
 func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	old := i.Status
 	m := i.f.f.m
@@ -294,7 +292,7 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 	i.Status.State, i.Status.Level = s, level
 	i.Status.Memory = api.Memory{Host: i.u.host, Devices: m.GPUs, PerDevice: i.u.dev}
 	if s == api.Awake {
-		// Who reports awake has memory already; the world accounts for it before it calls.
+		// An awake instance has its memory already; the world books it before it calls.
 		i.Status.Memory = api.Memory{Host: m.Host, Devices: m.GPUs, PerDevice: m.Device}
 		i.Status.LoadTime = p.w.cfg.Pod + i.u.loaded
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]

@@ -7,7 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// nodeName is what a node is called: each machine that comes in another's place has a new name. One that is alone has none.
+// nodeName returns the name of a node: each machine that replaces another has a new name. A single node has none.
 func (p *rouse) nodeName(n int) string {
 	switch of := p.w.nodes[n].number; {
 	case p.w.cfg.Nodes == 1:
@@ -18,7 +18,7 @@ func (p *rouse) nodeName(n int) string {
 	return fmt.Sprintf("node-%03d", n)
 }
 
-// deviceID names a GPU.
+// deviceID returns the ID of a GPU.
 func (p *rouse) deviceID(d int) api.DeviceID {
 	if of := p.w.nodes[p.w.devices[d].node].number; of > 0 {
 		return api.DeviceID(fmt.Sprintf("GPU-%04d.%d", d, of))
@@ -26,7 +26,7 @@ func (p *rouse) deviceID(d int) api.DeviceID {
 	return api.DeviceID(fmt.Sprintf("GPU-%04d", d))
 }
 
-// findDevices lists the devices that there are, as the autoscaler knows them.
+// findDevices lists the existing devices, as the autoscaler knows them.
 func (p *rouse) findDevices() {
 	w := p.w
 	p.devices = nil
@@ -46,7 +46,7 @@ func (p *rouse) findDevices() {
 	}
 }
 
-// left is what the loop takes in when a node's instances are reported as gone, and then its devices.
+// left handles the reports that a node's instances are gone, and then its devices.
 func (p *rouse) left(_ int, lost []*unit) {
 	for _, u := range lost {
 		for _, known := range p.of[u.f.number].Instances {

@@ -7,22 +7,19 @@ import (
 	"time"
 )
 
-// ladder are the values of Keep that [Search] tries.
+// ladder has the values of Keep that [Search] tries.
 var ladder = []time.Duration{
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,
 	time.Minute, 2 * time.Minute, 3 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
 	20 * time.Minute, 30 * time.Minute, 40 * time.Minute, time.Hour, 2 * time.Hour, Forever,
 }
 
-// Search runs p with every value of its knob on a ladder from 1 s to for ever, and
-// returns the run with the fewest GPU-hours of those whose p95 time to first token
-// is at most target. Where none is quick enough it returns the quickest, with
-// TargetMet false.
+// Search runs p with every Keep from 1 s to Forever, and returns the run with the fewest GPU-hours whose p95 time to
+// first token is at most target. If there is none it returns the fastest, with TargetMet false.
 //
-// How long an idle instance stays is declared for each function, so policies with
-// sleepers have a second knob: models that don't wake within the target may stay longer
-// than those that do. Where nothing sleeps every way back is longer than any target
-// worth the name, and one knob is all there is.
+// For policies with sleepers there is a second parameter, KeepSlow, because the idle time is declared for each
+// function: models that don't wake within the target may stay longer than others. Without sleepers every return is
+// longer than any reasonable target, so one parameter is enough.
 func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration, p Policy, target time.Duration) (Result, error) {
 	record := cfg.Record
 	cfg.Record = false
@@ -52,9 +49,9 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 	if p.sleeps() {
 		for k, slow := range ladder {
 			if !met[slow] {
-				continue // to let the others go earlier makes nobody quicker
+				continue // a lower Keep makes nothing faster
 			}
-			for _, keep := range ladder[:k] { // more of it makes it dearer and quicker
+			for _, keep := range ladder[:k] { // a higher Keep costs more and is faster
 				r, err := try(keep, slow)
 				if err != nil {
 					return Result{}, err
@@ -80,10 +77,10 @@ func Search(ctx context.Context, cfg Config, trace Trace, horizon time.Duration,
 	return best, nil
 }
 
-// refine looks between the values of the ladder: from those that at found, down to
-// the next lower ones. try moves at where it finds better.
+// refine searches between the values of the ladder: from those that at found, down to the next lower ones. try updates
+// at when it finds better ones.
 func refine(at *Policy, try func(keep, slow time.Duration) (Result, error)) error {
-	for _, both := range []bool{false, true, false, true} { // the slow ones, then all, and again
+	for _, both := range []bool{false, true, false, true} { // KeepSlow, then both, and again
 		high, step := at.KeepSlow, time.Duration(0)
 		if both {
 			high = at.Keep
@@ -114,10 +111,10 @@ func refine(at *Policy, try func(keep, slow time.Duration) (Result, error)) erro
 	return nil
 }
 
-// sleeps says whether a policy has sleepers.
+// sleeps reports whether a policy has sleepers.
 func (p Policy) sleeps() bool { return p.Name == "rouse" || p.Name == "random" }
 
-// better says whether r is to be preferred to s.
+// better reports whether r is better than s.
 func better(r, s Result) bool {
 	switch {
 	case r.TargetMet != s.TargetMet:

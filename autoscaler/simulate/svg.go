@@ -19,20 +19,19 @@ const (
 	svgRow    = 13.0
 	svgGap    = 3.0
 	svgCurve  = 46.0
-	svgColumn = 1056 // pieces of time that a row has
-	svgRows   = 32   // devices that are drawn
+	svgColumn = 1056 // columns of a row
+	svgRows   = 32   // devices drawn
 	svgNames  = 24   // models in the legend
 )
 
-// palette are colours that can be told apart on white and on black.
+// palette has colours that can be distinguished on white and on black.
 var palette = []string{"#4c8dd6", "#e08a2b", "#3fa66a", "#d1566a", "#8f6fd0", "#b98a3d", "#2fa5b3", "#c763b0", "#8aa62f", "#6b7fa3", "#d9694a", "#4f9f8f"}
 
 func colour(model int) string { return palette[model%len(palette)] }
 
-// SVG draws results of runs with [Config.Record]: for each policy who holds which
-// GPU when, coloured by model, pale while it rises or falls; under it how many
-// requests wait. cfg is that of the runs, its defaults filled in. Time and the scale
-// of the curves are the same for all, so that they can be compared by eye.
+// SVG draws results of runs with [Config.Record]: for each policy the instances that hold each GPU over time, coloured
+// by model, pale while rising or falling; below that the number of waiting requests. cfg is the runs', with its
+// defaults set. All panels have the same scales, so that they can be compared.
 func SVG(w io.Writer, cfg Config, results []Result) error {
 	length, most := time.Nanosecond, 1
 	for _, r := range results {
@@ -57,7 +56,7 @@ func SVG(w io.Writer, cfg Config, results []Result) error {
 	return p.w.Flush()
 }
 
-// painter writes the picture. A write's error is kept by w until the end.
+// painter writes the picture. w keeps write errors until the end.
 type painter struct {
 	w      *bufio.Writer
 	cfg    Config
@@ -71,7 +70,7 @@ func (p *painter) f(format string, args ...any) {
 	_ = p.w.WriteByte('\n')
 }
 
-// x is where a time is.
+// x returns the position of a time.
 func (p *painter) x(t time.Duration) float64 {
 	return svgLeft + svgWidth*float64(t)/float64(p.length)
 }
@@ -91,7 +90,7 @@ func (p *painter) legend() {
 	}
 }
 
-// panel draws one policy from y on.
+// panel draws one policy, beginning at y.
 func (p *painter) panel(r *Result, y float64) {
 	p.f(`<text x="%.1f" y="%.1f" font-size="15" font-weight="600">%s</text>`, svgLeft, y+14, r.Name)
 	p.f(`<text x="%.1f" y="%.1f">%.1f GPU-hours · time to first token p50 %s, p95 %s · %.1f %% hot starts · %d refused · %d swaps</text>`,
@@ -113,7 +112,7 @@ func (p *painter) panel(r *Result, y float64) {
 	p.axis(y + 10 + svgCurve)
 }
 
-// byDevice are the spans that hold a GPU, by GPU.
+// byDevice returns the spans that hold a GPU, by GPU.
 func (p *painter) byDevice(spans []span) [][]span {
 	by := make([][]span, p.rows)
 	for _, s := range spans {
@@ -126,14 +125,14 @@ func (p *painter) byDevice(spans []span) [][]span {
 	return by
 }
 
-// piece is what a column of a row shows; a model of -1 is nobody.
+// piece is the content of a column of a row; a model of -1 means none.
 type piece struct {
 	model int
 	pale  bool
 }
 
-// row draws one GPU. Time is cut into columns, each of which shows who had most of
-// it, so that a day of thousands of swaps stays a picture.
+// row draws one GPU. Each column of time shows the model with the largest part of it, so that thousands of swaps a day
+// stay readable.
 func (p *painter) row(spans []span, y float64) {
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
 	step := max(1, p.length/svgColumn)
@@ -167,7 +166,7 @@ func (p *painter) row(spans []span, y float64) {
 	}
 }
 
-// curve draws how many wait, the most of each column.
+// curve draws the maximum number of waiting requests in each column.
 func (p *painter) curve(r *Result, y float64) {
 	step := max(1, p.length/svgColumn)
 	tops := make([]int, svgColumn)
@@ -194,7 +193,7 @@ func (p *painter) curve(r *Result, y float64) {
 	p.f(`<path class="w" stroke-width=".8" d="%s"/>`, path.String())
 }
 
-// ticks are the distances that an axis may have.
+// ticks are the possible distances of an axis.
 var ticks = []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
 func (p *painter) axis(y float64) {

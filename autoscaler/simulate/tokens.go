@@ -6,14 +6,14 @@ import (
 )
 
 // tokens is Aegaeon (Xiang et al., "Aegaeon: Effective GPU Pooling for Concurrent LLM Serving on the Market", SOSP 2025), simplified:
-// models share the GPUs of a pool by turns between tokens. A model that is asked for joins the turns of the worker with the
-// fewest; a worker that has several models with work gives each a turn of some seconds, and then stops it between two
-// tokens, keeps the KV cache of its requests in the host's memory, and copies the weights of the next model from there. Prompts are not
-// interrupted. A switch takes what a wake from level 1 takes; nothing is copied away, since the weights stay in the host's memory.
+// models share the GPUs of a pool by turns between tokens. A model with requests joins the worker with the fewest models. A worker
+// gives each of its models a turn of some seconds, then stops it between two tokens, keeps its requests' KV cache in the host's memory,
+// and copies the next model's weights from there. Prompts are not interrupted. A switch takes as long as a wake from level 1; nothing
+// is copied away, since the weights stay in the host's memory.
 //
-// Simplified: prompts and answers run on the same workers, where its source has some for each. The turn is constant, where its source
-// derives it from the targets for the time between tokens. KV caches are not counted, and stay with their worker. A worker without work
-// is let go after Keep; its source holds the pool.
+// Simplified: prompts and answers run on the same workers; in the source they have separate ones. The turn is constant; in the source
+// it depends on the targets for the time between tokens. KV caches are not counted, and stay with their worker. An idle worker is
+// released after Keep; the source keeps the pool.
 type tokens struct {
 	w       *world
 	p       Policy
@@ -21,14 +21,14 @@ type tokens struct {
 	workers []*turns
 }
 
-// turn is how long a model runs while others have work on the same worker.
+// turnLength is how long a model runs while others have work on the same worker.
 const turnLength = 4 * time.Second
 
 // turns is a worker with the models that have work on it.
 type turns struct {
 	worker
-	list []*turn // the first one's turn it is
-	// since is when the turn began, or the worker fell idle; set counts, so that a timer knows whether it is meant.
+	list []*turn // the first one has the turn
+	// since is when the turn began, or the worker became idle; set is a counter by which timers know whether they are outdated.
 	since time.Duration
 	set   int
 }
@@ -75,11 +75,11 @@ func (t *tokens) left(node int, _ []*unit) {
 
 func (t *tokens) arrived(f *function) { t.changed(f) }
 
-// changed gives f a place where it has none, and goes on where its turn is over.
+// changed gives f a place if it has none, and ends its turn if due.
 func (t *tokens) changed(f *function) {
 	places := 0
 	for _, k := range t.workers {
-		if k.u != nil && k.u.f == f && k.u.running > 0 && k.place(f) == nil { // it was idle, and has been given something
+		if k.u != nil && k.u.f == f && k.u.running > 0 && k.place(f) == nil { // it was idle, and has got a request
 			k.list = append(k.list, &turn{f: f})
 			k.since = t.w.now
 		}
@@ -112,7 +112,7 @@ func (k *turns) place(f *function) *turn {
 	return nil
 }
 
-// choose is the worker with the fewest models; of several one that has f, then one that is held anyway.
+// choose returns the worker with the fewest models, preferably one that runs f, then one that is held anyway.
 func (t *tokens) choose(f *function) (best *turns) {
 	rank := func(k *turns) int {
 		switch {
@@ -131,13 +131,13 @@ func (t *tokens) choose(f *function) (best *turns) {
 	return best
 }
 
-// proceed does what is next on k:
+// proceed does the next step on k:
 //
-//  1. a model without work loses its place, and a worker without models is let go after a while
-//  2. something is loading, or a prompt is read: wait
+//  1. a model without work loses its place, and a worker without models is released after a while
+//  2. something is loading, or a prompt is processed: wait
 //  3. the first one's turn is over: the next one's begins
-//  4. the first one is not there: switch to it
-//  5. else look again when its turn is over
+//  4. the first one is not loaded: switch to it
+//  5. else repeat when its turn is over
 func (t *tokens) proceed(k *turns) {
 	w := t.w
 	k.list = slices.DeleteFunc(k.list, func(own *turn) bool { // 1
@@ -172,7 +172,7 @@ func (t *tokens) proceed(k *turns) {
 	}
 }
 
-// again looks at k at the time.
+// again schedules proceed for k.
 func (t *tokens) again(k *turns, at time.Duration) {
 	k.set++
 	n := k.set
@@ -183,7 +183,7 @@ func (t *tokens) again(k *turns, at time.Duration) {
 	})
 }
 
-// idle lets go of k when nothing has been asked of it for Keep.
+// idle releases k after Keep without requests.
 func (t *tokens) idle(k *turns) {
 	if k.u == nil || t.p.Keep == Forever || k.u.state == rising {
 		return
@@ -198,7 +198,7 @@ func (t *tokens) idle(k *turns) {
 	})
 }
 
-// switchTo has own's model on k.
+// switchTo loads own's model on k.
 func (t *tokens) switchTo(k *turns, own *turn) {
 	if k.u != nil {
 		t.w.swaps++

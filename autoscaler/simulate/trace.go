@@ -19,7 +19,7 @@ import (
 type Arrival struct {
 	// At is the time since the trace's beginning.
 	At time.Duration
-	// Model is the function that it is for.
+	// Model is the requested function.
 	Model api.ModelName
 	// Prompt and Output count tokens.
 	Prompt, Output int
@@ -42,7 +42,7 @@ func (t Trace) Models() []api.ModelName {
 	return names
 }
 
-// Length is the time of the last arrival.
+// Length returns the time of the last arrival.
 func (t Trace) Length() time.Duration {
 	if len(t) == 0 {
 		return 0
@@ -50,32 +50,30 @@ func (t Trace) Length() time.Duration {
 	return t[len(t)-1].At
 }
 
-// Bounds of what a trace may say.
+// Bounds of a trace.
 const (
 	mostTokens = 10_000_000
 	mostRows   = 50_000_000
 	mostTime   = 366 * 24 * time.Hour
 )
 
-// header is Rouse's own shape of a trace.
+// header is the header of Rouse's own format.
 var header = []string{"time", "model", "prompt_tokens", "output_tokens"}
 
-// shape is where a file has what.
+// shape has the columns of a file.
 type shape struct {
 	name                        string
-	time, model, prompt, output int // columns; model below 0: there is none
+	time, model, prompt, output int // columns; model below 0: none
 	// failed is a column that must not be 0 in a row that counts; below 0: none.
 	failed int
 }
 
-// shapeOf recognises a header. Columns of its own come in any order; those of the
-// public traces have the names that they were published with:
+// shapeOf recognises a header. Columns may be in any order; public traces have their published names:
 //
 //   - Azure LLM inference traces 2023 and 2024 (github.com/Azure/AzurePublicDataset):
 //     TIMESTAMP,ContextTokens,GeneratedTokens
-//   - BurstGPT (github.com/HPMLL/BurstGPT):
-//     Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type;
-//     rows without response tokens are failures of its service and are left out
+//   - BurstGPT (github.com/HPMLL/BurstGPT): Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type; rows
+//     without response tokens are failures of its service and are skipped
 func shapeOf(head []string) (shape, error) {
 	at := func(names ...string) int {
 		return slices.IndexFunc(head, func(h string) bool {
@@ -100,11 +98,9 @@ func shapeOf(head []string) (shape, error) {
 	return s, nil
 }
 
-// ReadTrace reads a trace as CSV; the header says of what shape it is, see
-// shapeOf. Times are seconds, durations as "1m30s", or dates; the first is the
-// beginning. A trace without models is spread over spread ones, those before
-// taking twice as much as those after; with models spread is ignored. Its
-// errors name the line. It blocks as r does.
+// ReadTrace reads a trace as CSV; for the header see shapeOf. Times are seconds, durations such as "1m30s", or dates,
+// relative to the first. A trace without models is spread over spread models, each with twice as many requests as the
+// next; with models spread is ignored. Its errors name the line. It blocks as r does.
 func ReadTrace(r io.Reader, spread int) (Trace, error) {
 	in := csv.NewReader(skipMark(r))
 	in.ReuseRecord = true
@@ -163,16 +159,16 @@ func ReadTrace(r io.Reader, spread int) (Trace, error) {
 	return t, nil
 }
 
-// skipMark leaves out the byte order mark that spreadsheets write.
+// skipMark skips the byte order mark that spreadsheets write.
 func skipMark(r io.Reader) io.Reader {
 	b := bufio.NewReader(r)
 	if start, err := b.Peek(3); err == nil && string(start) == "\xef\xbb\xbf" {
-		_, _ = b.Discard(3) // they have just been seen
+		_, _ = b.Discard(3) // already peeked
 	}
 	return b
 }
 
-// arrival reads a row. At is from any beginning.
+// arrival parses a row. At is relative to any beginning.
 func (s shape) arrival(row []string) (a Arrival, skip bool, err error) {
 	if a.At, err = parseTime(row[s.time]); err != nil {
 		return a, false, err
@@ -197,17 +193,17 @@ func (s shape) arrival(row []string) (a Arrival, skip bool, err error) {
 }
 
 func parseTokens(what, s string) (int, error) {
-	v, err := strconv.ParseFloat(strings.TrimSpace(s), 64) // some write 12.0
+	v, err := strconv.ParseFloat(strings.TrimSpace(s), 64) // some files have 12.0
 	if err != nil || v < 0 || v > mostTokens || v != math.Trunc(v) {
 		return 0, fmt.Errorf("%s tokens %q: want a whole number from 0 to %d", what, s, mostTokens)
 	}
 	return int(v), nil
 }
 
-// layouts are how the public traces write dates.
+// layouts are the date formats of public traces.
 var layouts = []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00"}
 
-// parseTime reads seconds, a duration or a date.
+// parseTime parses seconds, a duration or a date.
 func parseTime(s string) (time.Duration, error) {
 	s = strings.TrimSpace(s)
 	if v, err := strconv.ParseFloat(s, 64); err == nil {
@@ -227,8 +223,8 @@ func parseTime(s string) (time.Duration, error) {
 	return 0, fmt.Errorf("time %q: want seconds (12.5), a duration (1m30s) or a date (2023-11-16 18:15:46.6805900)", s)
 }
 
-// dealer names models in turn: of any seven requests the first model takes four,
-// the second two, and so on, so that the same trace is always dealt alike.
+// dealer assigns models in turn: of any seven requests the first model gets four, the second two, and so on, so that
+// the result is deterministic.
 type dealer struct{ n, count int }
 
 func (d *dealer) deal() api.ModelName {
@@ -240,10 +236,10 @@ func (d *dealer) deal() api.ModelName {
 	return modelName(k)
 }
 
-// modelName is the kth of models that have no name of their own.
+// modelName returns the name of the kth generated model.
 func modelName(k int) api.ModelName { return api.ModelName(fmt.Sprintf("m%03d", k)) }
 
-// writeTrace writes a trace in Rouse's own shape.
+// writeTrace writes a trace in Rouse's own format.
 func writeTrace(w io.Writer, t Trace) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(header); err != nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// worker is a GPU, or as many GPUs of a node as the largest model needs, on which one instance runs at a time. It is what the policies
-// that bring engines of their own ("tokens", "prewarm") place models on.
+// worker is a GPU, or as many GPUs of a node as the largest model needs, on which one instance runs at a time. Policies with their own
+// engines ("tokens", "prewarm") place models on workers.
 type worker struct {
 	node    int
 	devices []int
-	u       *unit // what runs on it, or did last; nil: nothing
+	u       *unit // the running or last instance; nil: none
 }
 
-// workersOf divides the GPUs among workers. What is left over of a node is not used.
+// workersOf divides the GPUs into workers. Remaining GPUs of a node are not used.
 func workersOf(w *world) []*worker {
 	size := 1
 	for _, f := range w.functions {
@@ -35,22 +35,22 @@ func workersOf(w *world) []*worker {
 	return ws
 }
 
-// on are the GPUs of k that m uses.
+// on returns the GPUs of k that m uses.
 func (k *worker) on(m *Model) []int { return k.devices[:m.GPUs:m.GPUs] }
 
-// weights are what m's weights take of a host.
+// weights returns the size of m's weights in host memory.
 func (m *Model) weights() api.Bytes {
 	return max(0, m.HostResidue[api.Level1]-m.HostResidue[api.Level2])
 }
 
-// engineHost is what a worker's process takes of the host, beside weights.
+// engineHost is the host memory of a worker's process, without weights.
 const engineHost = 4 * api.GiB
 
-// caches are the models' weights in the hosts' memories, once a node, from where a worker copies them to its GPU. Who was used longest
-// ago goes for others.
+// caches are the models' weights in the hosts' memory, once for each node. Workers copy them from there to their GPUs. The least recently
+// used are dropped for others.
 type caches struct {
 	w     *world
-	nodes []map[*function]time.Duration // when it was last used
+	nodes []map[*function]time.Duration // when each was last used
 }
 
 func newCaches(w *world) *caches {
@@ -61,7 +61,7 @@ func newCaches(w *world) *caches {
 	return c
 }
 
-// forget forgets what a node had, which has left.
+// forget drops the weights of a node that has left.
 func (c *caches) forget(node int) {
 	for f := range c.nodes[node] {
 		c.w.hosts[node] -= f.m.weights()
@@ -69,8 +69,8 @@ func (c *caches) forget(node int) {
 	clear(c.nodes[node])
 }
 
-// load says how long it takes until f is on a GPU of node: from its host's memory, or where it is not there the way that a start takes. It
-// is there afterwards, if it fits; room is what the process of the worker takes besides.
+// load returns how long it takes until f is on a GPU of node: from the host's memory, or with a start's loading time. The weights stay
+// there afterwards, if they fit; room is the memory of the worker's process.
 func (c *caches) load(f *function, node int, room api.Bytes) (took time.Duration, hot bool) {
 	cached := c.nodes[node]
 	if _, hot = cached[f]; hot {
@@ -90,7 +90,7 @@ func (c *caches) load(f *function, node int, room api.Bytes) (took time.Duration
 	return took, false
 }
 
-// spare makes room in a host's memory, and says whether there is as much.
+// spare makes room in a host's memory, and reports whether there is enough.
 func (c *caches) spare(node int, room api.Bytes) bool {
 	cached := c.nodes[node]
 	for c.w.hosts[node]+room > c.w.cfg.HostMemory && len(cached) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// request is one request on its way.
+// request is one request.
 type request struct {
 	number         int
 	f              *function
@@ -24,27 +24,27 @@ type request struct {
 type function struct {
 	number  int
 	m       *Model
-	queue   []*request // those that wait, the oldest first
+	queue   []*request // waiting requests, the oldest first
 	running int
-	units   []*unit // that exist, in the order in which they came
+	units   []*unit // existing ones, in the order of creation
 	expiry  timer   // refuses the oldest
 	// area is the integral of waiting and running requests over time until at.
 	area float64
 	at   time.Duration
 }
 
-// count brings area up to now; call it before what waits or runs changes.
+// count updates area to now; call it before the number of requests changes.
 func (f *function) count(now time.Duration) {
 	f.area += float64(len(f.queue)+f.running) * (now - f.at).Seconds()
 	f.at = now
 }
 
-// demand is how many instances f could use.
+// demand returns how many instances f could use.
 func (f *function) demand() int {
 	return (len(f.queue) + f.running + f.m.Concurrency - 1) / f.m.Concurrency
 }
 
-// controller is a policy at work. It is told of changes, and acts on the world.
+// controller is a running policy. It is told of changes, and acts on the world.
 type controller interface {
 	// arrived is called after a request came: it waits, or runs already.
 	arrived(f *function)
@@ -52,10 +52,10 @@ type controller interface {
 	changed(f *function)
 	// begin is called once, at the beginning.
 	begin()
-	// left is called when a node has left with what was on it: lost are those instances, which are gone. Of what was to happen with
-	// them nothing is heard. changed is called afterwards for each of their functions.
+	// left is called when a node has left; lost are its instances, which are gone. Their pending callbacks are dropped. changed is
+	// called afterwards for each of their functions.
 	left(node int, lost []*unit)
-	// joined is called when there is a new node in the place of one that left.
+	// joined is called when a new node has replaced one that left.
 	joined(node int)
 }
 
@@ -78,21 +78,21 @@ type world struct {
 	refused    int
 	broken     int             // requests whose instance was lost after their first token
 	cold       int             // requests that found no instance of their function awake
-	ends       []time.Duration // times to last token, of those that were served
-	first      []time.Duration // times to first token; of the refused, what they were bound to
+	ends       []time.Duration // times to last token, of served requests
+	first      []time.Duration // times to first token; Hold for refused requests
 	answers    []answer        // the same in the order of the trace
 	spans      []span
 	waits      []mark
 	err        error
 }
 
-// answer is what came of a request.
+// answer is the outcome of a request.
 type answer struct {
 	first time.Duration
 	cold  bool
 }
 
-// mark is how many requests waited from a time on, for pictures.
+// mark is the number of waiting requests from a time on, for pictures.
 type mark struct {
 	at      time.Duration
 	waiting int
@@ -115,8 +115,7 @@ func newWorld(cfg Config) *world {
 	return w
 }
 
-// run lets the trace happen, and whatever follows from it until every request
-// has ended and horizon has come.
+// run replays the trace until every request has ended and horizon has come.
 func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) error {
 	w.answers = make([]answer, len(trace))
 	byName := make(map[api.ModelName]*function, len(w.functions))
@@ -148,7 +147,7 @@ func (w *world) run(ctx context.Context, trace Trace, horizon time.Duration) err
 	}
 }
 
-// arrive takes a request in.
+// arrive queues a new request and dispatches.
 func (w *world) arrive(r *request) {
 	f := r.f
 	w.open++
@@ -166,14 +165,14 @@ func (w *world) arrive(r *request) {
 	w.noteWaiting()
 }
 
-// feed gives what waits for f to instances that have room, and tells the controller.
+// feed dispatches waiting requests of f, and tells the controller.
 func (w *world) feed(f *function) {
 	w.dispatch(f)
 	w.controller.changed(f)
 	w.noteWaiting()
 }
 
-// dispatch sends what waits to the least busy of the instances that have room.
+// dispatch sends waiting requests to the least busy instances with room.
 func (w *world) dispatch(f *function) {
 	sent := 0
 	for sent < len(f.queue) {
@@ -202,7 +201,7 @@ func (w *world) dispatch(f *function) {
 	}
 }
 
-// renew sets the time at which the oldest that waits is refused.
+// renew sets the time at which the oldest waiting request is refused.
 func (w *world) renew(f *function) {
 	if len(f.queue) == 0 {
 		f.expiry.stop()
@@ -211,7 +210,7 @@ func (w *world) renew(f *function) {
 	f.expiry.reset(f.queue[0].at + w.cfg.Hold)
 }
 
-// work lets u's batch go on.
+// work advances u's batch.
 func (w *world) work(u *unit) {
 	done := u.batch.step(w.now, func(r *request, d time.Duration) {
 		w.answered(r, w.now+d-r.at)
@@ -237,13 +236,13 @@ func (w *world) work(u *unit) {
 	}
 }
 
-// answered notes r's time to first token.
+// answered records r's time to first token.
 func (w *world) answered(r *request, first time.Duration) {
 	w.first = append(w.first, first)
 	w.answers[r.number] = answer{first, r.cold}
 }
 
-// expire refuses what has waited for too long.
+// expire refuses requests that have waited for too long.
 func (w *world) expire(f *function) {
 	n := 0
 	for n < len(f.queue) && f.queue[n].at+w.cfg.Hold <= w.now {
@@ -254,8 +253,8 @@ func (w *world) expire(f *function) {
 	w.noteWaiting()
 }
 
-// refuse refuses the n oldest that wait for f. They count with the longest time
-// to first token that a request may have: refusing early makes nobody look quick.
+// refuse refuses the n oldest waiting requests of f. They count with the longest possible time to first token, so that refusing
+// early improves no result.
 func (w *world) refuse(f *function, n int) {
 	f.count(w.now)
 	for _, r := range f.queue[:n] {
@@ -276,7 +275,7 @@ func (w *world) end(r *request) {
 	w.open--
 }
 
-// noteWaiting keeps the curve of those that wait.
+// noteWaiting records the number of waiting requests.
 func (w *world) noteWaiting() {
 	if !w.cfg.Record {
 		return
@@ -290,7 +289,7 @@ func (w *world) noteWaiting() {
 	}
 }
 
-// held is the GPU time that was held until now.
+// held returns the GPU time held until now.
 func (w *world) held() time.Duration {
 	var sum time.Duration
 	for _, d := range w.devices {

@@ -9,14 +9,14 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// What is kept of the past: minutes for a day, then hours, and not more rows than that, which take some 20 MiB.
+// Bounds of the history: minutes for a day, then hours, and at most mostPast rows, which take some 20 MiB.
 const (
 	fine     = 24 * time.Hour
 	coarse   = time.Hour
 	mostPast = 1 << 17
 )
 
-// rowKey is what tells rows apart.
+// rowKey identifies a row.
 type rowKey struct {
 	function           api.FunctionName
 	tenant, key, state string
@@ -24,10 +24,10 @@ type rowKey struct {
 
 func keyOf(r admin.UsageRow) rowKey { return rowKey{r.Function, r.Tenant, r.Key, r.State} }
 
-// table is rows by what tells them apart.
+// table has rows by their keys.
 type table map[rowKey]*admin.UsageRow
 
-// add adds a row's numbers to those of its kind.
+// add adds a row's numbers to the row with the same key.
 func (t table) add(r admin.UsageRow) {
 	k := keyOf(r)
 	sum := t[k]
@@ -48,7 +48,7 @@ func (t table) merge(other table) {
 	}
 }
 
-// keyless are the rows by all but the key.
+// keyless returns the rows summed over API keys.
 func (t table) keyless() table {
 	all := make(table, len(t))
 	for _, r := range t {
@@ -59,7 +59,7 @@ func (t table) keyless() table {
 	return all
 }
 
-// list are the rows in order.
+// list returns the rows in order.
 func (t table) list() []admin.UsageRow {
 	list := make([]admin.UsageRow, 0, len(t))
 	for _, r := range t {
@@ -71,19 +71,19 @@ func (t table) list() []admin.UsageRow {
 	return list
 }
 
-// period is what was used and held between two times since the meter began.
+// period is the usage between two times since the meter began.
 type period struct {
 	from, to time.Duration
 	rows     table
 }
 
-// history is periods, the oldest first: each begins where the one before ends.
+// history is periods, the oldest first: each begins where the previous one ends.
 type history struct {
 	periods []period
 	rows    int // of all
 }
 
-// keep adds the latest period, and makes older ones coarser, or forgets them.
+// keep adds the latest period, and merges or drops older ones.
 func (h *history) keep(p period) {
 	h.periods = append(h.periods, p)
 	h.rows += len(p.rows)
@@ -100,9 +100,9 @@ func (h *history) keep(p period) {
 
 func (h *history) end() time.Duration { return h.periods[len(h.periods)-1].to }
 
-// fold makes one period of those of the same hour that are old.
+// fold merges old periods of the same hour.
 func (h *history) fold(old func(period) bool) {
-	n := 0 // periods that are done
+	n := 0 // finished periods
 	for k, p := range h.periods {
 		if !old(p) {
 			if n < k { // else nothing was folded
@@ -125,8 +125,8 @@ func (h *history) fold(old func(period) bool) {
 	}
 }
 
-// between is what was used and held between two times: whole periods are counted, a minute or, a day later, an hour each, so it
-// begins and ends a little earlier or later. What is longer ago than what is kept is left out.
+// between returns the usage between two times. It counts whole periods, a minute or, a day later, an hour each, so the range
+// may be slightly larger. Times before the history are left out.
 func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Duration) {
 	first, last := time.Duration(0), m.now
 	if !q.From.IsZero() {
@@ -147,7 +147,7 @@ func (m *Meter) between(q admin.UsageQuery) (rows table, since, until time.Durat
 		rows = m.open(rows)
 		since, until = min(since, m.window), m.now
 	}
-	if until < 0 { // there is nothing
+	if until < 0 { // empty
 		since = min(first, m.now)
 		until = since
 	}

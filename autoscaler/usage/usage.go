@@ -1,14 +1,14 @@
-// Package usage measures who uses GPUs: how long functions held which share of them, and which tenants used what was held.
+// Package usage measures the use of GPUs: how long functions held which share of them, and which tenants used that.
 //
-//  1. An instance that is not asleep holds the share of a GPU's memory that it takes; where its memory is not known, all of it. What
-//     holders take together beyond the whole is scaled down to the whole. A sleeper holds what it keeps.
-//  2. Time is cut into windows ([Window]). At the end of each, what an instance held awake is divided by what tenants used of it
-//     in the window, by the cost that activators report. What nobody used is the function's own. So are requests without a key.
-//  3. What is not held is idle. Held, asleep and idle time are the GPU's time.
-//  4. What each window had is kept: its minutes for a day, then hours, up to a bound ([Meter.Report]). Nothing is written to a disk.
+//  1. An awake instance holds its share of a GPU's memory; all of it, if its memory is unknown. If all holders together exceed the whole,
+//     they are scaled down to it. A sleeper holds what it keeps.
+//  2. Time is cut into windows ([Window]). At the end of each, the time an instance held awake is divided among the tenants that used it
+//     in the window, by the cost that activators report. The unused rest is the function's own. So are requests without a key.
+//  3. The rest is idle. Held, asleep and idle time add up to the GPU's time.
+//  4. Windows are kept: minutes for a day, then hours, up to a bound ([Meter.Report]). Nothing is written to disk.
 //
-// A request counts when it has ended: the windows in which only longer ones run are the function's own. The package
-// decides nothing and has no clock: its caller says what time it is. A [Meter] belongs to one goroutine.
+// A request counts when it has ended: windows in which only longer ones run are the function's own. The package decides nothing and has
+// no clock: its caller passes the time. A [Meter] is not safe for concurrent use.
 package usage
 
 import (
@@ -23,7 +23,7 @@ import (
 // Window is how often held time is divided among tenants.
 const Window = time.Minute
 
-// Bounds of what is kept; what is beyond them is counted as of [Others].
+// Bounds of what is kept; the excess is counted as [Others].
 const (
 	mostTenants = 200
 	mostRows    = 1 << 14
@@ -38,15 +38,15 @@ type Holder struct {
 	Function api.FunctionName
 	Asleep   bool
 	Devices  []api.DeviceID
-	// Bytes are those of each device. None of an instance that is not asleep is: all of it.
+	// Bytes is the memory on each device. 0 for an awake instance: all of it.
 	Bytes api.Bytes
 }
 
-// Meter adds up. The zero value is not usable: see [New].
+// Meter measures usage. The zero value is not usable: see [New].
 type Meter struct {
 	began   time.Time
 	now     time.Duration // since began; it never goes back
-	window  time.Duration // the begin of the window
+	window  time.Duration // the beginning of the window
 	next    time.Duration // its end
 	devices map[api.DeviceID]*device
 	holders map[api.InstanceID]*holder
@@ -56,7 +56,7 @@ type Meter struct {
 	rows    table
 	last    table // of the window
 	past    history
-	sources map[sourceKey]map[useKey]api.Use // what activators said last
+	sources map[sourceKey]map[useKey]api.Use // activators' last reports
 }
 
 type (
@@ -71,7 +71,7 @@ type (
 	user struct{ tenant, key string }
 )
 
-// device is a GPU. One that is only named by holders is not there, and has no time.
+// device is a GPU. One that only holders name does not exist, and has no time.
 type device struct {
 	there    bool
 	capacity float64
@@ -86,7 +86,7 @@ type holder struct {
 	costs        map[user]float64 // of the window
 }
 
-// New makes a meter that counts from now on.
+// New returns a meter that counts from now on.
 func New(now time.Time) *Meter {
 	return &Meter{
 		began: now, next: Window, devices: map[api.DeviceID]*device{}, holders: map[api.InstanceID]*holder{},
@@ -94,7 +94,7 @@ func New(now time.Time) *Meter {
 	}
 }
 
-// SetDevices replaces the GPUs that there are.
+// SetDevices replaces the GPUs.
 func (m *Meter) SetDevices(now time.Time, devices []inventory.Device) {
 	m.advance(now)
 	there := make(map[api.DeviceID]bool, len(devices))
@@ -117,7 +117,7 @@ func (m *Meter) SetDevices(now time.Time, devices []inventory.Device) {
 	}
 }
 
-// Set says what an instance holds from now on.
+// Set records what an instance holds from now on.
 func (m *Meter) Set(now time.Time, h Holder) {
 	m.advance(now)
 	old := m.holders[h.Instance]
@@ -138,16 +138,16 @@ func (m *Meter) Set(now time.Time, h Holder) {
 	}
 }
 
-// Drop says that an instance is gone.
+// Drop records that an instance is gone.
 func (m *Meter) Drop(now time.Time, id api.InstanceID) {
 	m.advance(now)
 	if h := m.holders[id]; h != nil && !h.gone {
 		m.leave(h)
-		h.gone = true // until the window ends: what was used of it may be told late
+		h.gone = true // until the window ends: its usage may be reported late
 	}
 }
 
-// leave takes h off its devices.
+// leave removes h from its devices.
 func (m *Meter) leave(h *holder) {
 	for _, id := range h.Devices {
 		d := m.device(id)
@@ -166,7 +166,7 @@ func (m *Meter) device(id api.DeviceID) *device {
 	return d
 }
 
-// accrue books the time of d since it was booked last.
+// accrue books d's time since the last booking.
 func (m *Meter) accrue(d *device) {
 	took := (m.now - d.since).Seconds()
 	d.since = m.now
@@ -188,7 +188,7 @@ func (m *Meter) accrue(d *device) {
 	m.idle += took * (whole - sum) / whole
 }
 
-// on is how many bytes of d are h's.
+// on returns h's bytes of d.
 func (h *holder) on(d *device) float64 {
 	switch {
 	case h.Bytes > 0:
@@ -199,7 +199,7 @@ func (h *holder) on(d *device) float64 {
 	return d.capacity
 }
 
-// Used takes in what an activator says.
+// Used takes in an activator's report.
 func (m *Meter) Used(now time.Time, u api.Usage) {
 	m.advance(now)
 	source := sourceKey{u.Activator, u.Function}
@@ -220,7 +220,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 		}
 		told[k] = s
 		if !seen && s.Begun.Before(m.began) {
-			continue // some of it may have been told another meter, that was there before
+			continue // some of it may have been reported to an earlier meter
 		}
 		by := user{label(m.tenants, s.Tenant, mostTenants), label(m.keys, s.Key, mostKeys)}
 		m.add(admin.UsageRow{
@@ -228,7 +228,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 			Input: max(0, s.Input-before.Input), Cached: max(0, s.Cached-before.Cached), Output: max(0, s.Output-before.Output),
 		})
 		h := m.holders[s.Instance]
-		if h == nil { // what it holds may be told later in the window
+		if h == nil { // what it holds may be reported later in the window
 			h = &holder{Holder: Holder{Instance: s.Instance, Function: u.Function}, gone: true}
 			m.holders[s.Instance] = h
 		}
@@ -242,7 +242,7 @@ func (m *Meter) Used(now time.Time, u api.Usage) {
 	m.sources[source] = told
 }
 
-// label bounds names that clients bring.
+// label bounds the number of names from clients.
 func label(known map[string]bool, name string, most int) string {
 	if !known[name] {
 		if len(known) > most {
@@ -253,7 +253,7 @@ func label(known map[string]bool, name string, most int) string {
 	return name
 }
 
-// add counts what was used or held in the window.
+// add counts usage in the window.
 func (m *Meter) add(r admin.UsageRow) {
 	if len(m.rows) >= mostRows && m.rows[keyOf(r)] == nil {
 		r.Function, r.Tenant, r.Key = Others, Others, Others
@@ -262,14 +262,14 @@ func (m *Meter) add(r admin.UsageRow) {
 	m.last.add(r)
 }
 
-// advance brings the meter to now, over the ends of windows.
+// advance moves the meter to now, ending windows on the way.
 func (m *Meter) advance(now time.Time) {
 	to := max(m.now, now.Sub(m.began))
 	for to >= m.next {
 		m.now = m.next
 		m.settle()
 		m.window = m.next
-		m.next = max(m.next+Window, to.Truncate(Window)) // nothing came meanwhile: windows without an event are one
+		m.next = max(m.next+Window, to.Truncate(Window)) // windows without an event are merged into one
 	}
 	m.now = to
 }
@@ -291,7 +291,7 @@ func (m *Meter) settle() {
 	}
 }
 
-// divide gives what was held in the window to those who used it.
+// divide divides what was held in the window among those that used it.
 func (m *Meter) divide(give func(admin.UsageRow)) {
 	if m.idle > 0 {
 		give(admin.UsageRow{State: admin.UsageIdle, GPUSeconds: m.idle})
@@ -316,14 +316,14 @@ func (m *Meter) divide(give func(admin.UsageRow)) {
 	}
 }
 
-// Settled is what is known for good, whatever the key: windows that have ended. Its numbers never go back.
+// Settled returns the final usage, of windows that have ended, summed over API keys. Its numbers never decrease.
 func (m *Meter) Settled(now time.Time) []admin.UsageRow {
 	m.advance(now)
 	return m.rows.keyless().list()
 }
 
-// Report is what is known now of what a query asks for: the window that has not ended is divided by what was used so far. A query without
-// bounds is of all that the meter has counted; of others see [Meter.between].
+// Report returns the present answer to a query; the current window is divided by the usage so far. A query without bounds covers all that
+// the meter has counted; for others see [Meter.between].
 func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	m.advance(now)
 	rows, since, until := table(nil), time.Duration(0), m.now
@@ -338,7 +338,7 @@ func (m *Meter) Report(now time.Time, q admin.UsageQuery) admin.Usage {
 	return admin.Usage{Since: m.began.Add(since), Until: m.began.Add(until), Rows: rows.list()}
 }
 
-// open are rows with what the window has held so far.
+// open returns rows including the current window so far.
 func (m *Meter) open(rows table) table {
 	for _, d := range m.devices {
 		m.accrue(d)

@@ -5,7 +5,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// stepLabels are the steps that metrics know: an instance's words are its own.
+// stepLabels are the steps that metrics have labels for; others may be any text of an instance.
 var stepLabels = map[string]string{
 	api.SpanHold: "hold", api.SpanEvent: "event", api.SpanDecision: "decision", api.SpanVictim: "victim_sleep", api.SpanWake: "wake_call",
 	api.SpanStart: "start_call", api.SpanStartup: "start", api.SpanDispatch: "dispatch", api.SpanFirstToken: "first_token",
@@ -27,10 +27,10 @@ func (s *Store) observe(o api.WakeTrace) {
 	}
 }
 
-// mostSpans is how many spans are believed of an activator's record.
+// mostSpans bounds the spans of an activator's record.
 const mostSpans = 64
 
-// Check cuts a record of an event to its bounds and says what is wrong with it.
+// Check cuts a record to its bounds and reports what is wrong with it.
 func Check(event string, o *api.WakeTrace) error {
 	switch {
 	case o.Function == "" || o.Instance == "" || o.Activator == "":

@@ -1,17 +1,16 @@
-// Package wakes keeps the wake traces of the last wakes, as the autoscaler knows them, and counts them.
+// Package wakes keeps the traces of the last wakes, as the autoscaler knows them, and counts them.
 //
-// A record is put together of three parts:
+// A record has three parts:
 //
-//  1. what the autoscaler did for it: a wake attempt, which [Store.Demand] begins for a request, and
-//     [Store.Startup] or [Store.Room] where no request asked for it. What is done in the world is a span below
-//     the span of the call, which the call's context carries;
-//  2. what the instance says of its steps, once it is awake ([Store.Awake]), and Kubernetes of the pod ([Store.PodSteps]);
+//  1. what the autoscaler did: a wake attempt, which [Store.Demand] begins for a request, or [Store.Startup] and [Store.Room]
+//     if no request asked for it. Effects are spans below the call's span, which the call's context carries;
+//  2. the instance's own steps, once it is awake ([Store.Awake]), and Kubernetes' steps for the pod ([Store.PodSteps]);
 //  3. what the activator saw, which comes last ([Store.Woken]).
 //
-// Where no request asked for it, the record is complete when the instance is awake. All is in memory and bounded: the last 32
-// wakes of a function, 2,048 in all, and the spans of the last 4 of a function, since reports of several wakes may cross.
+// If no request asked for it, the record is complete when the instance is awake. Everything is in memory and bounded: the last
+// 32 wakes of a function, 2,048 in all, and the spans of the last 4 of a function, since reports of several wakes may cross.
 //
-// A Store is safe for many goroutines, and none of its calls blocks.
+// A Store is safe for concurrent use, and none of its calls blocks.
 package wakes
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// What is kept.
+// Bounds.
 const (
 	keptAttempts = 4    // of a function, with their spans
 	keptWakes    = 32   // of a function
@@ -40,12 +39,12 @@ type Store struct {
 	tracer     *waketrace.Tracer
 	took, step *prometheus.HistogramVec
 
-	mu        sync.Mutex // guards all below, and what is in it
+	mu        sync.Mutex // guards all below and its contents
 	functions map[api.FunctionName][]*wake
 	all       []*wake // in the order in which they came
 }
 
-// New makes a store whose spans are exported by e, unless it is nil. registry takes the metrics; it may be nil.
+// New returns a store whose spans are exported by e, unless it is nil. registry gets the metrics; it may be nil.
 func New(e *waketrace.Exporter, registry prometheus.Registerer) (*Store, error) {
 	s := &Store{
 		tracer: waketrace.NewTracer(e), functions: make(map[api.FunctionName][]*wake),
@@ -66,7 +65,7 @@ func New(e *waketrace.Exporter, registry prometheus.Registerer) (*Store, error) 
 	return s, nil
 }
 
-// add keeps a wake, and forgets the oldest ones. The caller holds mu.
+// add adds a wake, and drops the oldest ones. The caller holds mu.
 func (s *Store) add(w *wake) *wake {
 	of := append(s.functions[w.function], w)
 	if n := len(of) - keptAttempts; n > 0 && of[n-1].done {
@@ -83,7 +82,7 @@ func (s *Store) add(w *wake) *wake {
 	return w
 }
 
-// find is the last wake of a function that is so; nil: none. The caller holds mu.
+// find returns the last wake of a function for which is returns true; nil: none. The caller holds mu.
 func (s *Store) find(name api.FunctionName, is func(*wake) bool) *wake {
 	for _, w := range slices.Backward(s.functions[name]) {
 		if is(w) {
@@ -93,31 +92,31 @@ func (s *Store) find(name api.FunctionName, is func(*wake) bool) *wake {
 	return nil
 }
 
-// underWay is the attempt under way; nil: none. The caller holds mu.
+// underWay returns the attempt under way; nil: none. The caller holds mu.
 func (s *Store) underWay(name api.FunctionName) *wake {
 	return s.find(name, func(w *wake) bool { return !w.done })
 }
 
-// coming is the attempt that an instance comes up for; nil: none. The caller holds mu.
+// coming returns the attempt that an instance comes up for; nil: none. The caller holds mu.
 func (s *Store) coming(name api.FunctionName, id api.InstanceID) *wake {
 	if w := s.find(name, func(w *wake) bool { return w.of(id) != nil && w.root != nil }); w != nil {
 		return w
 	}
-	return s.underWay(name) // an activator wakes it, or it has another name yet
+	return s.underWay(name) // an activator wakes it, or its name is not final yet
 }
 
-// Forget drops all of a function.
+// Forget drops all wakes of a function.
 func (s *Store) Forget(name api.FunctionName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.functions, name)
 }
 
-// mostWay is how long the way of a demand is believed to be.
+// mostWay is the longest credible delay of a demand.
 const mostWay = time.Minute
 
-// Demand begins an attempt where requests wait that none is for, and ends one that nobody waits for any more:
-// waiting is how many wait at all activators, of which d is the report of one.
+// Demand begins an attempt if requests wait without one, and ends one that no request waits for any more. waiting is the number
+// at all activators; d is the report of one of them.
 func (s *Store) Demand(d api.Demand, waiting int, now time.Time) {
 	if d.Trace == "" && waiting > 0 {
 		return
@@ -140,7 +139,8 @@ func (s *Store) Demand(d api.Demand, waiting int, now time.Time) {
 	w.way = w.root.Start(waketrace.Step{Name: api.SpanEvent, Part: api.PartAutoscaler, Began: began, Ended: now}).Trace().Span
 }
 
-// decided is the attempt that an action is for: one that no request asked for, where none is under way. The caller holds mu.
+// decided returns the attempt that an action belongs to; if none is under way it begins one that no request asked for. The
+// caller holds mu.
 func (s *Store) decided(name api.FunctionName, reason string, now time.Time) *wake {
 	w := s.underWay(name)
 	if w == nil {
@@ -154,11 +154,10 @@ func (s *Store) decided(name api.FunctionName, reason string, now time.Time) *wa
 	return w
 }
 
-// mostStartups is how many of an attempt are followed.
+// mostStartups is how many startups of an attempt are tracked.
 const mostStartups = 32
 
-// Startup begins the start of an instance, or its wake: it returns the span of the call to it, and the trace that the
-// instance is told.
+// Startup begins the start or wake of an instance. It returns the span of the call, and the trace that the instance is told.
 func (s *Store) Startup(name api.FunctionName, id api.InstanceID, asleep bool, reason string, now time.Time) (call *waketrace.Span, told api.Trace) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +174,7 @@ func (s *Store) Startup(name api.FunctionName, id api.InstanceID, asleep bool, r
 	return up.call, up.told().Trace()
 }
 
-// Room begins the end or sleep of an instance that makes room for a function: it returns the span of the call to it.
+// Room begins the end or sleep of an instance that makes room for a function. It returns the span of the call.
 func (s *Store) Room(name api.FunctionName, victim api.InstanceID, reason string, now time.Time) *waketrace.Span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +183,7 @@ func (s *Store) Room(name api.FunctionName, victim api.InstanceID, reason string
 	return w.root.Start(waketrace.Step{Name: api.SpanVictim, Part: api.PartAutoscaler, Instance: victim, Began: now})
 }
 
-// Rename follows an instance to the ID that it turned out to have.
+// Rename changes an instance's ID to its real one.
 func (s *Store) Rename(name api.FunctionName, from, to api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +192,7 @@ func (s *Store) Rename(name api.FunctionName, from, to api.InstanceID) {
 	}
 }
 
-// Gone takes in that an instance is gone, where it never was awake.
+// Gone ends the startup of an instance that is gone and was never awake.
 func (s *Store) Gone(name api.FunctionName, id api.InstanceID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +205,8 @@ func (s *Store) Gone(name api.FunctionName, id api.InstanceID) {
 
 var errGone = errors.New("it is gone")
 
-// PodSteps adds what Kubernetes did for an instance to its start or wake, before the report that it is awake. path is how
-// it came up, where the binder of pods knows it better; empty: it does not.
+// PodSteps adds Kubernetes' steps to an instance's start or wake, before the report that it is awake. path is how it came up,
+// if the binder of pods knows that better; empty: it does not.
 func (s *Store) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Path, steps ...waketrace.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +225,8 @@ func (s *Store) PodSteps(name api.FunctionName, pod api.InstanceID, path api.Pat
 	}
 }
 
-// Awake takes in that an instance is awake, which came up as came says. Where a request asked for it, its record is there as it
-// is until the activator's comes.
+// Awake records that an instance is awake; came is its path. If a request asked for it, this record is shown until the
+// activator's comes.
 func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,7 +261,7 @@ func (s *Store) Awake(st api.InstanceStatus, came api.Path, now time.Time) {
 	w.into(w.record, w.heard, w.record.Whole())
 }
 
-// Woken takes in what an activator saw of a wake, of an instance that came up as came says; empty: it is gone again.
+// Woken takes in an activator's trace of a wake; came is the instance's path, empty if it is gone again.
 func (s *Store) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +269,7 @@ func (s *Store) Woken(o api.WakeTrace, came api.Path, now time.Time) {
 	attempt := w
 	if w == nil {
 		w = s.add(&wake{function: o.Function, trace: o.Trace})
-		if o.By == "" { // another activator's requests waited for it too
+		if o.By == "" { // another activator's requests waited for it, too
 			attempt = s.find(o.Function, func(w *wake) bool { return !w.awake.IsZero() && now.Sub(w.awake) < o.Total+time.Second })
 		}
 	}

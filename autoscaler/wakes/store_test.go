@@ -95,7 +95,7 @@ func TestWork(t *testing.T) {
 // and below no other.
 func TestStepsOfTheirOwnCall(t *testing.T) {
 	for _, x := range []struct {
-		span string // empty: that of the call
+		span string // empty: the call's
 		want int
 	}{{"", 2}, {"00f067aa0ba902b7", 1}, {"none", 1}} {
 		s, now := newStore(t, nil), time.Now()
@@ -164,7 +164,7 @@ func TestSpansAreExported(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded, those of a function and those of all.
+// TestRecordsAreBounded checks the bounds for one function and for all.
 func TestRecordsAreBounded(t *testing.T) {
 	s := newStore(t, nil)
 	const functions = allWakes/keptWakes + 10

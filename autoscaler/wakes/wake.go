@@ -9,24 +9,24 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// wake is what is known of one wake. Its attempt, what the autoscaler does for it, begins with the demand that tells
-// of a request for which no instance is awake, or with a decision that no request asked for.
+// wake is the state of one wake. Its attempt, the autoscaler's part, begins with a demand whose request finds no
+// instance awake, or with a decision that no request asked for.
 type wake struct {
 	function  api.FunctionName
 	trace     string
-	record    *api.WakeTrace  // nil: it is not known yet
+	record    *api.WakeTrace  // nil: not known yet
 	root      *waketrace.Span // of the attempt; nil: it was no attempt of ours, or is long over
 	own       bool            // no request asked for it
-	activator string          // that told of it
+	activator string          // that reported the demand
 	sent      time.Time       // when, by the activator's clock
 	heard     time.Time
-	way       string // the ID of the span of the demand's way
+	way       string // the ID of the span of the demand's delivery
 	acted     bool   // the decision has been made
 	freed     bool   // another instance had to go or to sleep for it
-	done      bool   // an instance is awake, or nobody waits any more
+	done      bool   // an instance is awake, or no request waits any more
 	startups  []*startup
 	path      api.Path  // of the instance that came up; empty: none has yet
-	bound     api.Path  // the same, as the binder of pods says it
+	bound     api.Path  // the same, from the binder of pods
 	awake     time.Time // when that was known; zero: it is not
 	by        api.Part
 	reason    string
@@ -35,14 +35,14 @@ type wake struct {
 // startup is the start or wake of an instance.
 type startup struct {
 	instance    api.InstanceID
-	start, call *waketrace.Span // of a start, until the instance is awake, or nil for a wake; of the call to it
+	start, call *waketrace.Span // of a start until the instance is awake, nil for a wake; of the call
 	over        bool            // it is awake, or gone
 }
 
-// told is the span that the instance is told: its steps are those of this.
+// told returns the span that the instance is told, the parent of its steps.
 func (up *startup) told() *waketrace.Span { return cmp.Or(up.start, up.call) }
 
-// of is the startup of an instance that is not awake or gone yet; nil: none.
+// of returns the unfinished startup of an instance; nil: none.
 func (w *wake) of(id api.InstanceID) *startup {
 	k := slices.IndexFunc(w.startups, func(up *startup) bool { return up.instance == id && !up.over })
 	if k < 0 {
@@ -51,7 +51,7 @@ func (w *wake) of(id api.InstanceID) *startup {
 	return w.startups[k]
 }
 
-// pathOf is how an instance came up, which did it itself as came says.
+// pathOf returns how an instance came up; came is the path by its own state.
 func (w *wake) pathOf(came api.Path) api.Path {
 	if came == api.PathCold && w.freed {
 		came = api.PathColdFreed
@@ -59,9 +59,9 @@ func (w *wake) pathOf(came api.Path) api.Path {
 	return cmp.Or(w.path, w.bound, came)
 }
 
-// into adds the spans of w to o, whose beginning is at zero by our clock. All lie in within, which is the request's
-// hold or the whole. Those of an instance that came up beside o's are left out; what made room, and
-// what failed before, is part of o's wake.
+// into adds the spans of w to o, whose beginning is at zero by our clock. All are within within, the request's hold or
+// the whole. Spans of other instances that came up are left out; making room, and earlier failures, are part of o's
+// wake.
 func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	others := map[string]bool{w.way: true}
 	for _, s := range w.root.Wake().Spans(zero, within) {
@@ -80,19 +80,19 @@ func (w *wake) into(o *api.WakeTrace, zero time.Time, within api.Span) {
 	}
 }
 
-// aside adds the spans of w to the activator's record. The demand's way is the difference of two machines' clocks:
-// one that can't be is not believed, and counts as none.
+// aside adds the spans of w to the activator's record. The demand's delay is the difference of two machines' clocks: an
+// impossible value counts as none.
 func (w *wake) aside(o *api.WakeTrace) {
 	within := o.Whole()
 	if k := slices.IndexFunc(o.Spans, func(s api.Span) bool { return s.Name == api.SpanHold }); k >= 0 {
 		within = o.Spans[k]
 	}
 	if w.activator != o.Activator {
-		// Another activator's requests waited for it: what we know is when it was awake.
+		// Another activator's requests waited for it: we only know when it was awake.
 		w.into(o, w.awake.Add(-within.End()), within)
 		return
 	}
-	var busy time.Duration // until we had done our part
+	var busy time.Duration // until our part was done
 	for _, s := range w.root.Wake().Spans(w.heard, api.Span{Took: time.Hour}) {
 		if s.Part == api.PartAutoscaler {
 			busy = max(busy, s.After)

@@ -1,4 +1,4 @@
-// Package decidetest makes clusters of any size for measurements of package decide.
+// Package decidetest creates clusters of any size for benchmarks of package decide.
 package decidetest
 
 import (
@@ -10,29 +10,29 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// Cluster is a fleet in the middle of its work. It is for one goroutine.
+// Cluster is a running fleet. It is not safe for concurrent use.
 type Cluster struct {
 	decide.Snapshot
 	Now time.Time
-	// from is where each function's instances begin in Instances.
+	// from is the index in Instances where each function's instances begin.
 	from   []int
-	before decide.Function // the last event
+	before decide.Function // the state before the last event
 }
 
-// GPUs is how many each node has.
+// GPUs is the number of GPUs of each node.
 const GPUs = 8
 
-// State is what a function of a cluster is about.
+// State is the state of a function of a cluster.
 type State int
 
 // States of functions.
 const (
-	Busy   State = iota // awake, and requests run
+	Busy   State = iota // awake, with running requests
 	Asleep              // one sleeper
 	Gone                // no instance
 )
 
-// StateOf is the state of the kth function: of ten 4 are busy, 5 asleep and 1 is gone.
+// StateOf returns the state of the kth function: of ten, 4 are busy, 5 asleep and 1 is gone.
 func StateOf(k int) State {
 	switch k % 10 {
 	case 0, 2, 4, 6:
@@ -43,9 +43,9 @@ func StateOf(k int) State {
 	return Asleep
 }
 
-// New makes a cluster of so many functions on so many nodes with 8 GPUs each, at rest:
-// every standing grant that has room is given. Of twenty functions one needs no GPU, one needs two
-// and the others one; half of the busy ones have a sleeper beside the instance that is awake.
+// New returns a cluster of so many functions on so many nodes with 8 GPUs each, at rest: every standing grant that has
+// room is given. Of twenty functions one needs no GPU, one needs two and the others one; half of the busy ones have a
+// sleeper in addition to the awake instance.
 func New(functions, nodes int) *Cluster {
 	c := &Cluster{Now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	for n := range nodes {
@@ -136,7 +136,7 @@ func (c *Cluster) rest() {
 	}
 }
 
-// World is the cluster as a world that has planned once. It reads the cluster's own records.
+// World returns the cluster as a world that has planned once. It uses the cluster's own records.
 func (c *Cluster) World() *decide.World {
 	w := decide.NewWorld(c.Policy, c.Devices)
 	for k := range c.Functions {
@@ -161,8 +161,8 @@ func (c *Cluster) of(k int) *decide.Function {
 	return f
 }
 
-// Event makes an event of the kth function, plans, and returns the actions: a busy one
-// has a request more or less, of any other requests begin to wait.
+// Event changes the kth function, plans, and returns the actions: a busy function gets one running request more or
+// less, for any other requests begin to wait.
 func (c *Cluster) Event(w *decide.World, k int) []decide.Action {
 	c.Now = c.Now.Add(time.Millisecond)
 	f := c.of(k)
@@ -181,7 +181,7 @@ func (c *Cluster) Event(w *decide.World, k int) []decide.Action {
 	return actions
 }
 
-// Undo takes back the last event, which the kth function had, and plans.
+// Undo undoes the last event, on the kth function, and plans.
 func (c *Cluster) Undo(w *decide.World, k int) {
 	f, b := c.of(k), &c.before
 	f.Running, f.Waiting, f.WaitingSince, f.LastRequest = b.Running, b.Waiting, b.WaitingSince, b.LastRequest

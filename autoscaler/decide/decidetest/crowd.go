@@ -10,14 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 )
 
-// undeclared is a function that is not of the cluster.
+// undeclared is a function that does not belong to the cluster.
 const undeclared api.FunctionName = "models/undeclared"
 
-// Crowd has n functions wait in w, at most one of ten that there are, and plans. They need whole GPUs, all of
-// which others hold: first the rest of every GPU on which nobody works is given to an undeclared function. As they have a
-// lower priority than those who work, none gets its turn within five seconds. Every second has starved for long enough
-// to book ahead, every tenth needs two GPUs, and the model's files are on another node for each. Grants that
-// have to be given back for that are. It returns the actions of the last plan.
+// Crowd has n functions wait in w, at most one of ten, and plans until no grants are revoked. It returns the actions of
+// the last plan. They need whole GPUs, all of which are taken: the rest of every GPU without a busy instance is first
+// given to an undeclared function. They have a lower priority than the busy functions, so none gets its turn within five
+// seconds. Every second has starved long enough to book ahead, every tenth needs two GPUs, and each one's model files are
+// on a different node.
 func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
 	others := &decide.Function{Undeclared: true, Instances: c.undeclared()}
 	others.Spec.Name = undeclared
@@ -41,7 +41,7 @@ func (c *Cluster) Crowd(w *decide.World, n int) []decide.Action {
 	}
 }
 
-// revoke takes back the grants that actions take back, and says whether there were any.
+// revoke applies the revocations in actions, and reports whether there were any.
 func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
 	for _, a := range actions {
 		if a.Kind != decide.Revoke {
@@ -58,7 +58,7 @@ func (c *Cluster) revoke(w *decide.World, actions []decide.Action) (any bool) {
 	return any
 }
 
-// undeclared takes what is free of the GPUs on which nobody works.
+// undeclared returns instances that take the free memory of GPUs without a busy instance.
 func (c *Cluster) undeclared() (is []*decide.Instance) {
 	for _, l := range decide.Account(c.Snapshot, c.Now) {
 		if l.IsHost() || l.Awake > 0 {

@@ -1,4 +1,4 @@
-// Package wakestest makes and prints wake traces for the tests of the autoscaler.
+// Package wakestest creates and prints wake traces for the autoscaler's tests.
 package wakestest
 
 import (
@@ -15,7 +15,8 @@ const (
 	Root  = "00f067aa0ba902b7"
 )
 
-// Woken is an activator's record of a wake: the request was held, and got its first token in the last part of total.
+// Woken returns an activator's record of a wake: the request was held, and got its first token in the last part of
+// total.
 func Woken(f api.FunctionName, id api.InstanceID, start time.Time, total, firstToken time.Duration) api.WakeTrace {
 	o := api.WakeTrace{Function: f, Instance: id, Activator: "act", Trace: Trace, Root: Root, Start: start, Total: total}
 	o.Add(api.Span{ID: "00000000000000a1", Name: api.SpanHold, Part: api.PartActivator, Took: total - firstToken})
@@ -23,7 +24,7 @@ func Woken(f api.FunctionName, id api.InstanceID, start time.Time, total, firstT
 	return o
 }
 
-// Text is a record as text: each span on a line, indented by its depth, with its start and its duration.
+// Text formats a record: each span on a line, indented by its depth, with its start and its duration.
 func Text(o api.WakeTrace) string {
 	parents := map[string]string{}
 	for _, s := range o.Spans {

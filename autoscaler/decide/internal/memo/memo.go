@@ -2,34 +2,34 @@ package memo
 
 import "time"
 
-// Question is what a search is asked.
+// Question defines a search.
 type Question[P, A any] interface {
-	// Offer offers all places of a cell, one after another. They turn on nothing but the question's version and the cell.
+	// Offer offers all places of a cell, one after another. They depend only on the question's version and the cell.
 	Offer(cell int32, add func(*P))
-	// Shown is how many of the best places, which are in order, the search wants to see.
+	// Shown returns how many of the best places, which are in order, the search wants to see.
 	Shown(best []P) int
-	// Search works out the answer.
+	// Search computes the answer.
 	Search() A
 }
 
-// Places says what a memo has to know of places.
+// Places describes places to a memo.
 type Places[P any] struct {
-	// Compare orders them, the better first; it is 0 only for the same place in the same state.
+	// Compare orders them, the better first; it returns 0 only for the same place in the same state.
 	Compare func(a, b *P) int
-	// Cell is where one is.
+	// Cell returns a place's cell.
 	Cell func(*P) int32
 	// Most is how many are kept in order for a search; 0: all. [Question.Shown] is at most half of that.
 	Most int
 }
 
-// Memo keeps the answers A of searches by their keys K, each for one version V of its question.
+// Memo caches the answers A of searches by their keys K, each for one version V of its question.
 type Memo[K, V comparable, P, A any] struct {
-	// Cells is what searches read.
+	// Cells are the content that searches read.
 	Cells
 	places  Places[P]
 	entries map[K]*entry[V, P, A]
 	changed []int32 // scratch of refresh
-	// asking is the search under way, now its time.
+	// asking is the current search, now its time.
 	asking *entry[V, P, A]
 	ask    Question[P, A]
 	now    time.Time
@@ -37,7 +37,7 @@ type Memo[K, V comparable, P, A any] struct {
 	kept, searched int
 }
 
-// entry is what is known of one key.
+// entry is the cached state of one key.
 type entry[V comparable, P, A any] struct {
 	version V
 	known   bool
@@ -45,23 +45,23 @@ type entry[V comparable, P, A any] struct {
 	answer  A
 	reads   []read
 	until   time.Time // zero: for ever
-	ranked  bool      // the answer turns on the places that are shown
+	ranked  bool      // the answer depends on the places shown
 	shown   []P
 	ranking ranking[P]
 }
 
-// read is a cell as it was for a search.
+// read is a cell's fingerprint as a search saw it.
 type read struct {
 	cell  int32
 	print uint64
 }
 
-// New makes a memo over n empty cells.
+// New returns a memo over n empty cells.
 func New[K, V comparable, P, A any](n int, places Places[P]) *Memo[K, V, P, A] {
 	return &Memo[K, V, P, A]{Cells: NewCells(n), places: places, entries: make(map[K]*entry[V, P, A])}
 }
 
-// Find returns the answer to a question: the one that is known while it holds, else that of a search. A search may not begin another.
+// Find returns the answer to a question: the cached one while it is valid, else the search's. A search must not call Find.
 func (m *Memo[K, V, P, A]) Find(key K, version V, now time.Time, q Question[P, A]) A {
 	e := m.entries[key]
 	if e == nil {
@@ -85,7 +85,7 @@ func (m *Memo[K, V, P, A]) Find(key K, version V, now time.Time, q Question[P, A
 	return e.answer
 }
 
-// holds says whether the answer that is known would be found again.
+// holds reports whether a search would find the cached answer again.
 func (m *Memo[K, V, P, A]) holds(e *entry[V, P, A], now time.Time, q Question[P, A]) bool {
 	if !e.until.IsZero() && !now.Before(e.until) {
 		return false
@@ -110,7 +110,7 @@ func (m *Memo[K, V, P, A]) holds(e *entry[V, P, A], now time.Time, q Question[P,
 	return true
 }
 
-// Read says that the search under way reads a cell.
+// Read records that the current search reads a cell.
 func (m *Memo[K, V, P, A]) Read(cell int32) {
 	if e := m.asking; e != nil {
 		if n := len(e.reads); n > 0 && e.reads[n-1].cell == cell {
@@ -120,17 +120,18 @@ func (m *Memo[K, V, P, A]) Read(cell int32) {
 	}
 }
 
-// HoldsUntil says that the search under way may find something else from t on. What is over matters no more.
+// HoldsUntil records that the result of the current search may change at t. A t that has passed is ignored.
 func (m *Memo[K, V, P, A]) HoldsUntil(t time.Time) {
 	if e := m.asking; e != nil && t.After(m.now) && (e.until.IsZero() || t.Before(e.until)) {
 		e.until = t
 	}
 }
 
-// Uncacheable says that the search under way may find something else at any other time.
+// Uncacheable records that the result of the current search may change at any time.
 func (m *Memo[K, V, P, A]) Uncacheable() { m.HoldsUntil(m.now.Add(1)) }
 
-// Best lists the best places for the search under way, in order. The list is the memo's: it is only read, and before the next search.
+// Best returns the best places for the current search, in order. The memo owns the slice: it must not be changed, and is valid until
+// the next search.
 func (m *Memo[K, V, P, A]) Best() []P {
 	e := m.asking
 	m.refresh(&e.ranking, m.ask)
@@ -140,7 +141,7 @@ func (m *Memo[K, V, P, A]) Best() []P {
 	return best
 }
 
-// Sweep forgets keys that were not asked for since the last sweep.
+// Sweep drops keys that were not looked up since the last sweep.
 func (m *Memo[K, V, P, A]) Sweep() {
 	for key, e := range m.entries {
 		if !e.used {
@@ -150,5 +151,5 @@ func (m *Memo[K, V, P, A]) Sweep() {
 	}
 }
 
-// Counts says how many answers were kept, and how many were searched.
+// Counts returns how many answers were cached, and how many searched.
 func (m *Memo[K, V, P, A]) Counts() (kept, searched int) { return m.kept, m.searched }

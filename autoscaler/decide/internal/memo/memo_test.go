@@ -106,7 +106,7 @@ func TestFind(t *testing.T) {
 					w.set(slices.Index(w.numbers, slices.Min(w.numbers)), 1000+r.IntN(1000))
 				}
 			}
-			if r.IntN(40) == 0 { // so many that lists are made anew
+			if r.IntN(40) == 0 { // enough that lists are rebuilt
 				for k := range c.cells {
 					w.set(k, r.IntN(1000))
 				}

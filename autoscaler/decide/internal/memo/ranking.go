@@ -7,8 +7,8 @@ import (
 
 // ranking holds the best of the places that all cells offer to one question.
 type ranking[P any] struct {
-	asked Cells // as they were when they were asked; empty: none was
-	// best are the best places, in order. Unless they are all that there are, no other comes before limit.
+	asked Cells // the cells when they were asked; empty: never
+	// best are the best places, in order. Unless they are all, no other place comes before limit.
 	best  []P
 	all   bool
 	limit P
@@ -16,10 +16,10 @@ type ranking[P any] struct {
 
 func (r *ranking[P]) forget() { r.asked.prints = r.asked.prints[:0] }
 
-// few changed cells are asked again one by one, however few there are.
+// few is the number of changed cells that are always asked again one by one.
 const few = 8
 
-// refresh brings r up to date, and says whether any cell has changed.
+// refresh updates r, and reports whether any cell has changed.
 func (m *Memo[K, V, P, A]) refresh(r *ranking[P], q Question[P, A]) bool {
 	if len(r.asked.prints) == 0 {
 		m.rank(r, q)
