@@ -1,5 +1,4 @@
-// Command kn-rouse is the plugin of kn for Rouse: with it in PATH, or in kn's
-// plugin folder, its commands are those of `kn rouse`.
+// Command kn-rouse is kn's plugin for Rouse: with it in PATH, or in kn's plugin folder, its commands are `kn rouse`.
 package main
 
 import (

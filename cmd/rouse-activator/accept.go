@@ -11,7 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 )
 
-// acceptFlags say which functions front doors may have created in the cluster. Variables stand in for those that are not given.
+// acceptFlags select the functions that front doors may create in the cluster. Environment variables replace flags that are not
+// given.
 type acceptFlags struct {
 	accept clusteragent.Accept
 	images []string
@@ -24,7 +25,7 @@ func (f *acceptFlags) add(s *pflag.FlagSet) {
 	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
 }
 
-// config adds them to what the process joins, nil if it joins nothing, and returns the images by their runtimes.
+// config adds them to the configuration of the agent, nil if it joins nothing, and returns the images by their runtimes.
 func (f *acceptFlags) config(join *clusteragent.Config) (images map[string]string, err error) {
 	if join == nil {
 		if len(f.accept.Functions)+len(f.images) > 0 {
@@ -44,7 +45,7 @@ func (f *acceptFlags) config(join *clusteragent.Config) (images map[string]strin
 	return images, join.Validate()
 }
 
-// words are those of a variable, by commas.
+// words returns the comma-separated words of a variable.
 func words(variable string) []string {
 	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -1,9 +1,7 @@
-// Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own
-// activator. Its environment is that one's, and K_SINK, K_CE_OVERRIDES,
-// ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS,
-// ROUSE_ACCESS_LOG, ROUSE_MAX_EVENT, ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS.
-// Its flags join it to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address).
-// See package activator/knative.
+// Command activator is Rouse's activator for a cluster: it serves functions, beside Knative's own activator. Its environment is that of Knative's
+// activator, and K_SINK, K_CE_OVERRIDES, ROUSE_CONTROL, ROUSE_DRAIN, ROUSE_TRUSTED_PROXIES, ROUSE_TRUSTED_PEERS, ROUSE_REQUIRE_KEYS, ROUSE_ACCESS_LOG,
+// ROUSE_MAX_EVENT, ROUSE_STORE, ROUSE_STORE_SIZE, ROUSE_STORE_KEEP, ROUSE_ACCEPT_FUNCTIONS, ROUSE_ACCEPT_IMAGES and ROUSE_ACCEPT_MODELS. Its flags join it
+// to other clusters (--join, --clusters), and make it the endpoint picker of an InferencePool (--picker-address). See package activator/knative.
 package main
 
 import (
@@ -35,7 +33,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/s3"
 )
 
-// environment is what the process is configured by.
+// environment is the process's configuration.
 type environment struct {
 	PodName                  string        `envconfig:"POD_NAME"`
 	PodIP                    string        `envconfig:"POD_IP"`
@@ -63,7 +61,7 @@ type environment struct {
 // version is set by the linker.
 var version = "dev"
 
-// storeWait is how long the pod before this one may have the store: as long as it has to end, in the component store.
+// storeWait is how long the previous pod may keep the store: its time to end, in the component store.
 const storeWait = 100 * time.Second
 
 func main() {
@@ -75,15 +73,15 @@ func main() {
 	}
 }
 
-// options are what the command line says.
+// options are the command line's options.
 type options struct {
 	join   *clusteragent.Config // nil: it is no agent
 	front  *joining.Front       // nil: it is no front door of other clusters
-	images map[string]string    // of functions that front doors may have created
+	images map[string]string    // for functions that front doors may create
 	picker *picker.Config       // nil: it is no endpoint picker
 }
 
-// parse reads the command line.
+// parse parses the command line.
 func parse(args []string) (o options, err error) {
 	flags := pflag.NewFlagSet("rouse-activator", pflag.ContinueOnError)
 	var joins joining.Flags
@@ -180,7 +178,7 @@ func run(ctx context.Context, args []string) error {
 	}, kube)
 }
 
-// cluster says how the API server is reached; joins: the environment's proxy is for the way to front doors.
+// cluster returns the configuration of the API server's client; joins says that the environment's proxy is for front doors only.
 func cluster(kubeconfig string, joins bool) (*rest.Config, error) {
 	kube, err := rest.InClusterConfig()
 	if kubeconfig != "" {

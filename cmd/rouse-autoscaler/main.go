@@ -1,6 +1,6 @@
-// Command autoscaler decides which functions of a cluster are awake: see package
-// autoscaler/leader. With the word relay it carries replica counts: see package autoscaler/replicas. With the word inject
-// it brings the function into other images: see package autoscaler/inject.
+// Command autoscaler decides which functions of a cluster are awake: see package autoscaler/leader. "autoscaler relay"
+// relays replica counts: see package autoscaler/replicas. "autoscaler inject" brings the function into other images: see
+// package autoscaler/inject.
 package main
 
 import (
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return leader.Run(ctx, cfg)
 }
 
-// address reads an address to listen at, for a flag.
+// address returns a flag's setter for a listen address.
 func address(dst *string) func(string) error {
 	return func(s string) (err error) {
 		*dst, err = api.ListenAddress(s)

@@ -24,7 +24,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// relayFlags are what the subcommand relay is told.
+// relayFlags are the flags of the subcommand relay.
 type relayFlags struct {
 	cfg                            replicas.Config
 	file, sources, kubeconfig      string
@@ -66,7 +66,7 @@ func (f *relayFlags) parse(args []string, stderr io.Writer) error {
 	return f.merge()
 }
 
-// merge puts the flags over the file.
+// merge overrides the file's values by the flags.
 func (f *relayFlags) merge() error {
 	var file replicas.Config
 	if f.file != "" {
@@ -130,7 +130,7 @@ func runRelay(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	return replicas.Serve(ctx, f.metrics, registry, r)
 }
 
-// cluster makes the clients of what is scaled.
+// cluster creates the clients of the scaled objects.
 func (f *relayFlags) cluster(config *rest.Config) (*replicas.Cluster, error) {
 	config.QPS, config.Burst = float32(4*f.cfg.Rate), int(4*f.cfg.Rate)+10
 	clients, err := kubernetes.NewForConfig(config)

@@ -1,5 +1,4 @@
-// Command rouse serves language models from zero on one machine, and talks to a
-// server that does.
+// Command rouse serves language models from zero on one machine, and talks to such a server.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package adminclient is the client of the administrative API (package api/admin), over whatever
-// reaches it: a server's own socket on one machine, or the API server's proxy of a cluster.
+// Package adminclient is the client of the administrative API (package api/admin), over any transport: a server's own
+// socket on one machine, or the API server's proxy of a cluster.
 package adminclient
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Client speaks to one server. It is safe for many goroutines.
+// Client talks to one server. It is safe for concurrent use.
 type Client struct {
-	// HTTP reaches it.
+	// HTTP reaches the server.
 	HTTP *http.Client
-	// URL is where a path of the API is.
+	// URL returns the URL of a path of the API.
 	URL func(path string) string
-	// Peer is what errors call the other side: "the server at …".
+	// Peer names the server in errors: "the server at …".
 	Peer string
-	// Header goes with every request: the credential.
+	// Header is sent with every request: the credential.
 	Header http.Header
-	// Refused reads an answer that is no success where that is not in the server's own words; nil: it always is.
+	// Refused reads an unsuccessful answer that is not the server's own; nil: all are the server's own.
 	Refused func(resp *http.Response, method string, body []byte) error
 }
 
-// maxRefusal bounds what is read of a refusal.
+// maxRefusal bounds the size of an error answer.
 const maxRefusal = 64 << 10
 
-// Open sends a request, with in as JSON if it is not nil, and returns the answer, whatever its size. An answer that
-// is no success comes back as an error: an *[api.Error] where the server refuses.
+// Open sends a request, with in as JSON if it is not nil, and returns the answer, whatever its size. An unsuccessful
+// answer is returned as an error: an *[api.Error] if the server refuses.
 func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -59,7 +59,7 @@ func (c *Client) Open(ctx context.Context, method, path string, in any) (*http.R
 			return nil, context.Cause(ctx)
 		}
 		var op *net.OpError
-		if errors.As(err, &op) { // without the URL, which says the same again
+		if errors.As(err, &op) { // without the URL, which would repeat it
 			err = op
 		}
 		return nil, fmt.Errorf("reach %s: %w", c.Peer, err)
@@ -82,7 +82,7 @@ func refusal(resp *http.Response, raw []byte) error {
 	var body struct {
 		Error struct {
 			Message string `json:"message"`
-			Code    any    `json:"code"` // a text; some model servers have a number
+			Code    any    `json:"code"` // a string; some model servers send a number
 		} `json:"error"`
 	}
 	if json.Unmarshal(raw, &body) != nil || body.Error.Message == "" {

@@ -15,15 +15,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/walk"
 )
 
-// Bounds of a folder: how deep it is read, and how much is looked at.
+// Bounds of a folder's depth and number of files.
 const (
 	mostDepth = 8
 	mostFiles = 10_000
 )
 
 // Folder declares a function for every GGUF model below a folder, named after its file. Links are followed, to each folder once. Models
-// that the engine can't serve, and those whose name another one has taken, are left out; projectors and the like are no models. The
-// error is that of the folder itself.
+// that the engine can't serve, and those whose name is taken, are skipped; projectors and the like are no models. The error is about
+// the folder itself.
 func Folder(dir string, gpu func() GPU) (functions []api.Function, left []Skipped, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, nil, fmt.Errorf("read the folder of models: %s is no folder", dir)
@@ -75,7 +75,7 @@ func Unusable(f api.Function) error {
 	return nil
 }
 
-// reason is what is wrong with a file, without its path, which is said already.
+// reason returns what is wrong with a file, without its path.
 func reason(err error, path string) error {
 	text := err.Error()
 	for _, before := range []string{"open model file " + path + ": ", "open model file: ", "open " + path + ": ", path + " "} {
@@ -84,7 +84,7 @@ func reason(err error, path string) error {
 	return errors.New(text)
 }
 
-// ggufs are the GGUF models below dir, each by its first file, in order. Hidden files and folders are not looked at.
+// ggufs returns the GGUF models below dir, each by its first file, in order. It ignores hidden files and folders.
 func ggufs(dir string) (models []string, left []Skipped, err error) {
 	var files []string
 	seen := 0
@@ -98,7 +98,7 @@ func ggufs(dir string) (models []string, left []Skipped, err error) {
 		case err != nil && path == dir:
 			return fmt.Errorf("read the folder of models: %w", err)
 		case hidden && (err != nil || !info.IsDir()):
-		case err != nil && !gguf && errors.Is(err, fs.ErrNotExist): // a link to nothing
+		case err != nil && !gguf && errors.Is(err, fs.ErrNotExist): // a dangling link
 		case err != nil:
 			left = append(left, Skipped{printable(path), err})
 		case info.IsDir() && hidden:

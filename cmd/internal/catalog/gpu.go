@@ -11,14 +11,14 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// GPU is one that a runtime of GGUF files uses, as far as functions say it.
+// GPU describes the GPU for runtimes of GGUF files, as functions declare it.
 type GPU struct {
-	// Is says that there is one. Of Apple's nobody keeps an account: Devices is 0 then, else 1.
+	// Is says that there is one. Apple's are not accounted for: Devices is 0 then, else 1.
 	Is      bool
 	Devices int
 }
 
-// FindGPU looks for one on this machine, once.
+// FindGPU looks for a GPU on this machine, once.
 var FindGPU = sync.OnceValue(func() GPU {
 	if devices, _ := inventory.Discover(context.Background(), inventory.Config{}); len(devices) > 1 { // the first is the host's memory
 		return GPU{true, 1}
@@ -26,10 +26,10 @@ var FindGPU = sync.OnceValue(func() GPU {
 	return GPU{Is: Metal}
 })
 
-// Metal says whether this machine has a GPU of Apple's.
+// Metal reports whether this machine has an Apple GPU.
 const Metal = runtime.GOOS == "darwin" && runtime.GOARCH == "arm64"
 
-// ProcessorOnly says of a function, on a machine with a GPU, that our engine computes it on the processor; empty: it does not.
+// ProcessorOnly says, for a machine with a GPU, why our engine runs a function on the processor; empty: it does not.
 func ProcessorOnly(f api.Function) string {
 	if f.Runtime.Kind != api.RuntimeEngine || f.Runtime.Model == pico.Name || f.Memory.Devices > 0 {
 		return ""
@@ -37,8 +37,8 @@ func ProcessorOnly(f api.Function) string {
 	return "processor only: our engine does not use the GPU of this machine; llama-server or ollama in PATH would"
 }
 
-// onGPU has a model that our engine would compute on the processor served by a runtime that uses the GPU, where one is installed. gpu
-// is nil where none may be used.
+// onGPU has a model that our engine would run on the processor served by an installed runtime that uses the GPU. gpu is nil if none
+// may be used.
 func onGPU(f api.Function, gpu func() GPU) api.Function {
 	if gpu == nil || ProcessorOnly(f) == "" || !gpu().Is {
 		return f
@@ -57,7 +57,7 @@ func installed(program string) bool {
 	return err == nil
 }
 
-// devices is how many GPUs a runtime that uses one is declared to need.
+// devices returns how many GPUs to declare for a runtime that uses one.
 func devices(gpu func() GPU) int {
 	if gpu == nil {
 		return 0

@@ -23,29 +23,29 @@ import (
 // Store is a folder in which Ollama keeps its models: manifests/HOST/NAMESPACE/NAME/TAG, and blobs/sha256-HEX.
 type Store struct{ Dir string }
 
-// Model is one that Ollama has pulled or made.
+// Model is a model that Ollama has pulled or created.
 type Model struct {
-	// Name is what Ollama calls it, "qwen2.5:0.5b".
+	// Name is Ollama's name for it, "qwen2.5:0.5b".
 	Name string
-	// Size is that of its blobs.
+	// Size is the size of its blobs.
 	Size api.Bytes
 	// Engine is why our engine can't serve it; nil: it can.
 	Engine error
-	// Ignores is what our engine leaves out of what the model declares, for people; empty: nothing.
+	// Ignores is what our engine ignores of the model's declarations, for display; empty: nothing.
 	Ignores string
 
 	store string
 	file  string // the blob with its weights
 }
 
-// mostManifest bounds a manifest, a few kB in truth, and mostModels how many of a store are read.
+// mostManifest bounds a manifest's size, which is a few kB in practice; mostModels, the number of models read from a store.
 const (
 	mostManifest = 1 << 20
 	mostModels   = 10_000
 )
 
-// StoreOf is Ollama's store as its own programs find it, by OLLAMA_MODELS, else below the home folder, else where its Linux
-// installer has its service keep it. It is nil where there is none.
+// StoreOf returns Ollama's store, looked up like Ollama does: OLLAMA_MODELS, else below the home folder, else the folder of its
+// Linux service. It returns nil if there is none.
 func StoreOf(getenv func(string) string) *Store {
 	dirs := []string{getenv("OLLAMA_MODELS")}
 	if dirs[0] == "" {
@@ -62,7 +62,7 @@ func StoreOf(getenv func(string) string) *Store {
 	return nil
 }
 
-// Models lists the store by name. Those whose manifest or weights can't be read are left out.
+// Models lists the store by name. Models with unreadable manifest or weights are skipped.
 func (s *Store) Models() (models []Model, left []Skipped) {
 	root := filepath.Join(s.Dir, "manifests")
 	seen := 0
@@ -102,8 +102,7 @@ func (s *Store) Models() (models []Model, left []Skipped) {
 	return models, left
 }
 
-// Find returns the model of a name as people give it, "qwen2.5" for "qwen2.5:latest". Where there is none, near are the names that
-// were probably meant.
+// Find returns the model of a name, where "qwen2.5" means "qwen2.5:latest". If there is none, near has similar names.
 func (s *Store) Find(name string) (m Model, near []string, err error) {
 	path, ok := manifestOf(name)
 	if !ok {
@@ -124,7 +123,7 @@ func (s *Store) Find(name string) (m Model, near []string, err error) {
 	return Model{}, near[:min(len(near), 5)], fs.ErrNotExist
 }
 
-// errNoName is what Ollama calls no model.
+// errNoName says that a name is not valid for Ollama.
 var errNoName = errors.New("it is no name of a model of Ollama's")
 
 // nameForm is a part of a name.
@@ -133,13 +132,13 @@ var nameForm = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}$`)
 // hostForm is the first part of a name of four.
 var hostForm = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
 
-// Parts of the path of a manifest that a short name leaves out.
+// Parts of a manifest's path that short names omit.
 const (
 	usualHost      = "registry.ollama.ai"
 	usualNamespace = "library"
 )
 
-// nameOf is the model whose manifest lies at path.
+// nameOf returns the name of the model whose manifest is at path.
 func nameOf(root, path string) (string, error) {
 	rel, err := filepath.Rel(root, path)
 	if err != nil {
@@ -155,7 +154,7 @@ func good(parts []string) bool {
 	return hostForm().MatchString(parts[0]) && nameForm().MatchString(parts[1]) && nameForm().MatchString(parts[2]) && nameForm().MatchString(parts[3])
 }
 
-// shortName is the name for the path of a manifest below manifests/.
+// shortName returns the name for the path of a manifest below manifests/.
 func shortName(rel string) string {
 	parts := strings.Split(filepath.ToSlash(rel), "/")
 	name := parts[2] + ":" + parts[3]
@@ -168,7 +167,7 @@ func shortName(rel string) string {
 	return name
 }
 
-// manifestOf is the path of the manifest of a name, below manifests/.
+// manifestOf returns the path of a name's manifest, below manifests/.
 func manifestOf(name string) (string, bool) {
 	parts := strings.Split(name, "/")
 	base, tag, tagged := strings.Cut(parts[len(parts)-1], ":")
@@ -185,7 +184,7 @@ func manifestOf(name string) (string, bool) {
 	return filepath.Join(parts...), len(parts) == 4 && good(parts)
 }
 
-// manifest is that of a model, as far as it is read.
+// manifest has the parts of a model's manifest that are read.
 type manifest struct {
 	Config *layer  `json:"config"`
 	Layers []layer `json:"layers"`
@@ -210,7 +209,7 @@ const (
 
 var digestForm = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 
-// read reads the manifest at path, and looks for the blobs that it names.
+// read reads the manifest at path, and finds its blobs.
 func (s *Store) read(name, path string) (Model, error) {
 	m := Model{Name: name, store: s.Dir}
 	f, err := os.Open(path)
@@ -257,7 +256,7 @@ func (s *Store) read(name, path string) (Model, error) {
 	return m, nil
 }
 
-// fits says what our engine leaves out of a model with those layers; the error is why it can't serve it.
+// fits returns what our engine ignores of a model with those layers; the error is why it can't serve it.
 func fits(file string, kinds map[string]int) (ignores string, why error) {
 	switch {
 	case kinds[kindModel] > 1:
@@ -282,8 +281,8 @@ func fits(file string, kinds map[string]int) (ignores string, why error) {
 	return ignores, nil
 }
 
-// Function declares a function that serves a model in place: on our engine where that can and there is no GPU that another runtime
-// would use, else on Ollama, where the program is installed. The error says why neither can.
+// Function declares a function that serves a model in place: on our engine if it can and there is no GPU for another runtime, else
+// on Ollama, if that is installed. The error says why neither can.
 func (m Model) Function(origin string, gpu func() GPU) (api.Function, error) {
 	if m.Engine == nil && !(gpu != nil && gpu().Is && installed("ollama")) {
 		f, err := config.ForModel(functionName(m.Name)+"="+m.file, origin)
@@ -301,7 +300,7 @@ func (m Model) Function(origin string, gpu func() GPU) (api.Function, error) {
 	return f, err
 }
 
-// alias is the name that Ollama's clients have for the model, beside the function's own.
+// alias returns the names that Ollama's clients use for the model, in addition to the function's own.
 func alias(name string, f api.Function) []api.ModelName {
 	names := []api.ModelName{api.ModelName(name)}
 	if short, is := strings.CutSuffix(name, ":latest"); is && short != f.Name.Name() {
@@ -310,12 +309,12 @@ func alias(name string, f api.Function) []api.ModelName {
 	return slices.DeleteFunc(names, func(n api.ModelName) bool { return string(n) == f.Name.Name() })
 }
 
-// functionName makes a function's name of a model's: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
+// functionName derives a function's name from a model's: qwen2.5:0.5b is qwen2-5-0-5b, chat:latest is chat.
 func functionName(model string) string {
 	return cmp.Or(config.NameOf(strings.TrimSuffix(model, ":latest")), "m")
 }
 
-// Functions declares a function for each model of the store that something here can serve.
+// Functions declares a function for each model of the store that can be served here.
 func (s *Store) Functions(gpu func() GPU) (functions []api.Function, left []Skipped) {
 	models, left := s.Models()
 	taken := map[api.FunctionName]string{}

@@ -13,16 +13,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/lazyregexp"
 )
 
-// Resolve declares a function for what a person calls a model. store may be nil; where the machine has a GPU, a runtime that uses it
-// is preferred to our engine. The life of a reference:
+// Resolve declares a function for a model reference. store may be nil; if the machine has a GPU, a runtime that uses it is preferred
+// to our engine. The life of a reference:
 //
-//  1. A path, a URL or pico is what [config.ForModel] makes of it. Of ollama:// the store's model is taken where it has one, and
-//     nothing is fetched.
-//  2. A file that is there, as ./chat.gguf without its first part, is that file.
-//  3. Another name is that of a model in the store.
-//  4. Else the error says what may have been meant.
+//  1. A path, a URL or pico is handled by [config.ForModel]. For ollama:// the store's model is used if present, and nothing is
+//     fetched.
+//  2. An existing file, such as ./chat.gguf without the leading ./, is that file.
+//  3. Another name is looked up in the store.
+//  4. Else the error suggests what may have been meant.
 //
-// Before each may stand NAME=, which names the function.
+// A prefix NAME= names the function.
 func Resolve(ref, origin string, store *Store, gpu func() GPU) (api.Function, error) {
 	name, model := config.CutName(ref)
 	if printable(ref) != ref {
@@ -73,7 +73,7 @@ var (
 	hubForm     = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$`)
 )
 
-// meant says how a name that looks like another program's would be written here.
+// meant suggests how to write a name that looks like another program's.
 func meant(model string) string {
 	for _, with := range []string{model + ".gguf", model + ".GGUF"} {
 		if isFile(with) {

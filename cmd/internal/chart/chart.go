@@ -10,19 +10,19 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// Images in the manifests are local and a name; in between they are in a registry that a template names.
+// Images in the manifests have a local registry; in between they get a placeholder, which a template replaces.
 const (
 	local       = "dev.local/"
 	placeholder = "registry.invalid/"
 )
 
-// programs are the images that an installation has.
+// programs are the images of an installation.
 var programs = []string{"rouse-activator", "rouse-autoscaler", "rouse-function"}
 
-// components are those that can be added to any overlay but the agent's, which is made of one.
+// components are those that can be added to any overlay except the agent's, which contains one.
 var components = slices.DeleteFunc(manifests.Components(), func(name string) bool { return name == "agent" })
 
-// chart has the files of the chart, by name.
+// chart returns the files of the chart, by name.
 func chart(version, registry string) (map[string]string, error) {
 	templates, err := objects()
 	if err != nil {
@@ -59,7 +59,7 @@ imagePullSecrets: []
 %scomponents: []
 `
 
-// meaning says of each overlay and component what it is, for values.yaml.
+// meaning describes each overlay and component, for values.yaml.
 var meaning = map[string]string{
 	"agent":        "the cluster serves front doors elsewhere too; it takes no components",
 	"default":      "functions keep the GPU of their pod while they sleep",
@@ -78,7 +78,7 @@ var meaning = map[string]string{
 	"traces":       "wakes and requests are exported by OTLP",
 }
 
-// described is a line of each, as comments.
+// described returns a comment line for each.
 func described(all []string) string {
 	var b strings.Builder
 	for _, name := range all {
@@ -94,8 +94,8 @@ const notes = `Rouse {{ .Chart.AppVersion }} is installed beside Knative Serving
   kn rouse create NAME --model REF a function, by the command of kn that it prints
 `
 
-// once refuses a second release: objects have their names in one namespace, and there is one data path. Where nothing can be looked
-// up, as by helm template, nothing is there.
+// once refuses a second release: objects have fixed names in one namespace, and there is one data path. If lookup is not possible,
+// as in helm template, it finds nothing.
 const once = `{{- with lookup "apps/v1" "Deployment" "knative-serving" "rouse-autoscaler" }}
 {{- $by := get (default (dict) .metadata.annotations) "meta.helm.sh/release-name" }}
 {{- $in := get (default (dict) .metadata.annotations) "meta.helm.sh/release-namespace" }}
@@ -105,7 +105,7 @@ const once = `{{- with lookup "apps/v1" "Deployment" "knative-serving" "rouse-au
 {{- end }}
 `
 
-// schema has Helm refuse values that mean nothing.
+// schema makes Helm refuse invalid values.
 func schema() string {
 	quoted := func(all []string) string { return `"` + strings.Join(all, `", "`) + `"` }
 	return fmt.Sprintf(`{
@@ -124,17 +124,17 @@ func schema() string {
 `, quoted(manifests.Overlays()), quoted(components))
 }
 
-// alone are the components that only add objects, which nothing else changes: they are rendered by themselves, for each
-// further one doubles the work. The tests render them together with others.
+// alone are the components that only add objects, which nothing else changes: they are rendered separately, because each further
+// one doubles the work. The tests render them together with others.
 var alone = []string{"alerts", "any-image", "monitoring", "page", "relay"}
 
-// choice is one of the things that a user may choose: an overlay and the set of components.
+// choice is a possible choice of a user: an overlay and a set of components.
 type choice struct {
 	overlay string
 	has     map[string]bool
 }
 
-// all are the choices that tell all forms of all objects.
+// all returns the choices that show all forms of all objects.
 func all() (list []choice) {
 	for _, overlay := range manifests.Overlays() {
 		for set := range 1 << len(components) {
@@ -153,7 +153,7 @@ func all() (list []choice) {
 	return list
 }
 
-// fits says whether there is such a thing: an agent stands alone.
+// fits reports whether the combination exists: an agent takes no components.
 func (c choice) fits() bool { return c.overlay != "agent" || len(c.names()) == 0 }
 
 func (c choice) names() (names []string) {
@@ -167,10 +167,10 @@ func (c choice) names() (names []string) {
 
 // object is one Kubernetes object in all choices.
 type object struct {
-	texts []string // by choice; empty: it is not there
+	texts []string // by choice; empty: not present
 }
 
-// objects are the templates: every object in all its forms.
+// objects returns the templates: every object in all its forms.
 func objects() (string, error) {
 	choices := all()
 	images := map[string]string{}
@@ -217,7 +217,7 @@ func identity(text string) (string, error) {
 	return strings.Join([]string{o.APIVersion, o.Kind, o.Metadata.Namespace, o.Metadata.Name}, " "), nil
 }
 
-// write writes an object: each of its forms once, under the conditions of what makes a difference.
+// write writes each form of an object once, under the conditions that matter.
 func (o *object) write(out *strings.Builder, choices []choice) {
 	overlay, which := o.depends(choices)
 	written := map[string]bool{"": true}
@@ -235,7 +235,7 @@ func (o *object) write(out *strings.Builder, choices []choice) {
 	}
 }
 
-// depends says whether the overlay makes a difference to the object, and which components do.
+// depends reports whether the object depends on the overlay, and on which components.
 func (o *object) depends(choices []choice) (overlay bool, which []string) {
 	differs := func(same func(a, b choice) bool) bool {
 		for i, a := range choices {
@@ -258,7 +258,7 @@ func (o *object) depends(choices []choice) (overlay bool, which []string) {
 	return overlay, which
 }
 
-// conditions say when an object has this form; empty: always.
+// conditions returns the condition under which an object has this form; empty: always.
 func (o *object) conditions(text string, choices []choice, overlay bool, which []string) string {
 	if !overlay && len(which) == 0 {
 		return ""
@@ -298,7 +298,7 @@ func (o *object) conditions(text string, choices []choice, overlay bool, which [
 	return "or " + strings.Join(all, " ")
 }
 
-// templated is an object's text as a template: braces of its own stay what they are, images come from the values.
+// templated turns an object's text into a template: its own braces are escaped, images come from the values.
 func templated(text string) string {
 	text = strings.ReplaceAll(text, "{{", `{{ "{{" }}`)
 	var out []string

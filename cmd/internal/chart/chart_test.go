@@ -47,7 +47,7 @@ func parsed(t *testing.T, stream string) map[string]any {
 	return all
 }
 
-// kustomized is what the same choice is without Helm.
+// kustomized renders the same choice without Helm.
 func kustomized(t *testing.T, c choice) map[string]any {
 	t.Helper()
 	images := map[string]string{}
@@ -90,7 +90,7 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	}
 	var there any // the Deployment that is in the cluster
 	registry := "reg.example/x"
-	tmpl := template.Must(template.New("").Funcs(template.FuncMap{ // those of Helm's that the templates use
+	tmpl := template.Must(template.New("").Funcs(template.FuncMap{ // Helm's functions that the templates use
 		"has":        func(s string, all []string) bool { return slices.Contains(all, s) },
 		"list":       func(all ...string) []string { return all },
 		"default":    func(or, v any) any { return map[bool]any{true: or, false: v}[v == nil || v == ""] },

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// acceptFlags say which functions front doors may have created on this machine.
+// acceptFlags select the functions that front doors may create on this machine.
 type acceptFlags struct {
 	accept clusteragent.Accept
 	kinds  []string
@@ -24,7 +24,7 @@ func (f *acceptFlags) add(s *pflag.FlagSet) {
 	s.IntVar(&f.accept.Max, "accept-max", 16, "how many such functions there may be at once")
 }
 
-// config adds them to a server's configuration, which says whom it joins.
+// config applies them to a server's configuration, which has the front doors to join.
 func (f *acceptFlags) config(cfg *local.Config) error {
 	cfg.AcceptKinds = f.kinds
 	if cfg.Join == nil {

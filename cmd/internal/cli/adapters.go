@@ -133,7 +133,7 @@ func listAdaptersCommand() *cobra.Command {
 	return cmd
 }
 
-// adapterState is the most that any instance has of an adapter.
+// adapterState returns the most advanced state of an adapter in any instance.
 func adapterState(a admin.Adapter) string {
 	switch {
 	case len(a.Loaded) > 0:

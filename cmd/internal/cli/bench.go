@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// benchResult is what rouse bench found. Durations are in milliseconds.
+// benchResult is the result of rouse bench. Durations are in milliseconds.
 type benchResult struct {
 	Function      string             `json:"function"`
 	Requests      int                `json:"requests"`
@@ -81,7 +81,7 @@ func benchCommand() *cobra.Command {
 	return cmd
 }
 
-// progress shows how far a measurement is, on a terminal only.
+// progress shows the progress of a measurement, on a terminal only.
 func progress(w io.Writer, n int) func() {
 	if !isTerminal(w) {
 		return func() {}
@@ -90,7 +90,7 @@ func progress(w io.Writer, n int) func() {
 	return func() { _ = bar.Add(1) }
 }
 
-// bench sends n requests, at most at once of them at a time.
+// bench sends n requests, at most atOnce concurrently.
 func bench(ctx context.Context, ask func() (measured, error), n, atOnce int, tick func()) *benchResult {
 	r := &benchResult{Concurrency: atOnce}
 	var mu sync.Mutex // guards r and left
@@ -144,7 +144,7 @@ func (r *benchResult) finish(took time.Duration) {
 	r.FirstTokenMS, r.TotalMS, r.HoldMS = quantiles(r.first), quantiles(r.totals), quantiles(r.holds)
 }
 
-// quantiles are p50, p95, p99 and the largest, in milliseconds.
+// quantiles returns p50, p95, p99 and the maximum, in milliseconds.
 func quantiles(ds []time.Duration) map[string]float64 {
 	if len(ds) == 0 {
 		return nil

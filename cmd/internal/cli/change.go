@@ -56,7 +56,7 @@ of models are made whole. Where no server runs they are only kept.`,
 	return cmd
 }
 
-// toApply reads what is to be declared.
+// toApply reads the manifests to declare.
 func toApply(files, models []string) (all []config.Manifest, err error) {
 	var functions []api.Function
 	for _, path := range files {
@@ -89,7 +89,8 @@ func toApply(files, models []string) (all []config.Manifest, err error) {
 	return all, config.CheckUnique(functions)
 }
 
-// applyOne declares a function, and keeps it. c is nil where no server runs. What the server refuses is not kept.
+// applyOne declares a function, and with save keeps it. c is nil if no server runs. A function that the server refuses
+// is not kept.
 func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error {
 	f := m.Function
 	kept := ""
@@ -98,7 +99,7 @@ func applyOne(cmd *cobra.Command, c *client, m config.Manifest, save bool) error
 		if kept, err = declared.Path(f.Name); err != nil {
 			return err
 		}
-		f.Origin = kept // as who reads it there
+		f.Origin = kept // the origin that reading it there gives
 	}
 	result := "kept"
 	if c != nil {
@@ -154,7 +155,7 @@ there again at the next start, unless --save removes it too.`,
 	return cmd
 }
 
-// removeOne removes a function, and with save what was kept of it. c is nil where no server runs.
+// removeOne removes a function, and with save its kept manifest. c is nil if no server runs.
 func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	f := functionOf(name)
 	kept, _ := declared.Path(f)
@@ -172,7 +173,7 @@ func removeOne(cmd *cobra.Command, c *client, name string, save bool) error {
 	case c != nil:
 		if err := c.Call(cmd.Context(), http.MethodDelete, functionPath(name, ""), nil, nil); err != nil {
 			var refused *api.Error
-			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a server that watches was quicker
+			if !forgotten || !errors.As(err, &refused) || refused.Status != http.StatusNotFound { // else a watching server was faster
 				return err
 			}
 		}

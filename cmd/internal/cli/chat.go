@@ -23,7 +23,7 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// chatOptions are what a person can set.
+// chatOptions are the user's settings.
 type chatOptions struct {
 	model, system string
 	maxTokens     int
@@ -32,24 +32,23 @@ type chatOptions struct {
 	seed          int     // 0: none
 }
 
-// chatEvents are called as an answer comes; a nil one is not.
+// chatEvents are callbacks for a streamed answer; nil ones are skipped.
 type chatEvents struct {
 	comment func(string)
 	text    func(string)
 }
 
-// measured is what an answer took: what the server says of itself, and what the client saw.
+// measured has the times of an answer, from the server and as seen by the client.
 type measured struct {
 	hold, wake, queue time.Duration // from Server-Timing
-	firstToken, total time.Duration // seen here, from the request on
+	firstToken, total time.Duration // seen here, since the request
 	tokens            int
 }
 
-// leastRated is the shortest time of generating that says how fast it was: what came in less came
-// at once, out of some buffer.
+// leastRated is the shortest generation time from which a rate is computed: a faster answer came from a buffer.
 const leastRated = 20 * time.Millisecond
 
-// rate is the tokens per second after the first one; 0: nobody knows.
+// rate returns the tokens per second after the first one; 0: unknown.
 func (m measured) rate() float64 {
 	if m.tokens < 2 || m.total < m.firstToken+leastRated {
 		return 0
@@ -57,7 +56,7 @@ func (m measured) rate() float64 {
 	return float64(m.tokens-1) / (m.total - m.firstToken).Seconds()
 }
 
-// chunk is the part of a streamed chunk that is read.
+// chunk has the parts of a streamed chunk that are read.
 type chunk struct {
 	Choices []struct {
 		Delta struct {
@@ -69,11 +68,11 @@ type chunk struct {
 	} `json:"usage"`
 	Error *struct {
 		Message string `json:"message"`
-		Code    any    `json:"code"` // a text; some model servers have a number
+		Code    any    `json:"code"` // a string; some model servers send a number
 	} `json:"error"`
 }
 
-// chat asks once, streaming. An answer that is cut is an error.
+// chat sends one streaming request. An answer that is cut off is an error.
 func (c *client) chat(ctx context.Context, door endpoint, o chatOptions, messages []message, on chatEvents) (measured, error) {
 	body := map[string]any{
 		"model": o.model, "messages": messages, "stream": true, "temperature": o.temperature,

@@ -58,7 +58,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--server or $ROUSE_SERVER: %w", err)
 	}
-	// All addresses are where it listens: here it is one of them.
+	// A server that listens on all addresses is reached on the loopback one.
 	endpoint = api.Endpoint(strings.NewReplacer("://0.0.0.0:", "://127.0.0.1:", "://[::]:", "://[::1]:").Replace(string(endpoint)))
 	if token == "" {
 		endpoint = socketOf(cmd.Context(), local.BaseDir(), endpoint)
@@ -66,7 +66,7 @@ func dial(cmd *cobra.Command) (*client, error) {
 	return newClient(endpoint, token), nil
 }
 
-// newClient makes a client of the server at an endpoint; without a token it has no credential.
+// newClient returns a client of the server at an endpoint; without a token it has no credential.
 func newClient(endpoint api.Endpoint, token string) *client {
 	c := &client{endpoint: endpoint}
 	c.Client = &adminclient.Client{
@@ -79,7 +79,7 @@ func newClient(endpoint api.Endpoint, token string) *client {
 	return c
 }
 
-// at is c for where the same server takes clients' requests, with the key of $ROUSE_API_KEY.
+// at returns c for the endpoint of the same server that takes clients' requests, with the key of $ROUSE_API_KEY.
 func (c *client) at(e api.Endpoint) *adminclient.Client {
 	other := *c.Client
 	other.URL, other.Peer = e.URL, "the server at "+string(e)
@@ -90,7 +90,7 @@ func (c *client) at(e api.Endpoint) *adminclient.Client {
 	return &other
 }
 
-// guarded has a transport talk to no Unix socket of another user: manifests hold secrets.
+// guarded prevents a transport from talking to another user's Unix socket: manifests contain secrets.
 func guarded(t *http.Transport) *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -106,7 +106,7 @@ func guarded(t *http.Transport) *http.Transport {
 	return t
 }
 
-// closedDoor says where administration is, to who asks for it at an endpoint that takes clients' requests only.
+// closedDoor explains where the administrative API is, for an endpoint that takes clients' requests only.
 func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []byte) error {
 	return func(resp *http.Response, _ string, body []byte) error {
 		if _, unix := e.Socket(); unix || !strings.HasPrefix(resp.Request.URL.Path, "/rouse/") || !bytes.Contains(body, []byte(api.CodeUnknownPath)) {
@@ -116,7 +116,7 @@ func closedDoor(e api.Endpoint) func(resp *http.Response, method string, body []
 	}
 }
 
-// dialDoor finds the server and where it takes clients' requests.
+// dialDoor finds the server and its endpoint for clients' requests.
 func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -126,7 +126,7 @@ func dialDoor(cmd *cobra.Command) (*client, api.Endpoint, error) {
 	return c, door, err
 }
 
-// frontDoor is where the server takes clients' requests.
+// frontDoor returns the endpoint for clients' requests.
 func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	if _, unix := c.endpoint.Socket(); !unix {
 		return c.endpoint, nil
@@ -138,7 +138,7 @@ func (c *client) frontDoor(ctx context.Context) (api.Endpoint, error) {
 	return api.Endpoint(info.URL), nil
 }
 
-// shared is what rouse is to the commands that it shares.
+// shared is rouse for the commands that it shares with kn rouse.
 var shared = verb.Program{Name: "rouse", Connect: connect, Complete: functionNames}
 
 // connect is dial for those.
@@ -147,15 +147,15 @@ func connect(cmd *cobra.Command) (*verb.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	find := func(_ context.Context, name string) (*verb.Match, error) { // whether there is one the server says
+	find := func(_ context.Context, name string) (*verb.Match, error) { // the server reports unknown names
 		f := functionOf(name)
 		return &verb.Match{Name: name, Subject: f, Functions: []verb.Function{{Name: f}}}, nil
 	}
 	return &verb.Server{Client: c.Client, Find: find, Explain: c.explained}, nil
 }
 
-// explained is the error of a function that could not be brought up with what its runtime said in its place:
-// clients are not told that, who operates the server is.
+// explained replaces the error of a function that could not start by its runtime's output: clients don't get that, but
+// the operator does.
 func (c *client) explained(ctx context.Context, name string, err error) error {
 	var refused *api.Error
 	if errors.As(err, &refused) && refused.Code == api.CodeInvalidKey {
@@ -172,18 +172,18 @@ func (c *client) explained(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("%s could not be brought up: %s", there[at].Function.Name, there[at].LastError)
 }
 
-// called says whether a function has that name, or a model of it.
+// called reports whether a function, or a model of it, has that name.
 func called(f admin.Function, name string) bool {
 	return f.Function.Name == functionOf(name) || slices.Contains(f.Function.Names(), api.ModelName(name))
 }
 
-// functionOf is the function that is named as NAME or NAMESPACE/NAME, or by one of its model names.
+// functionOf returns the full name of a function given as NAME or NAMESPACE/NAME.
 func functionOf(name string) api.FunctionName {
 	f := api.FunctionName(name)
 	return api.NewFunctionName(f.Namespace(), f.Name())
 }
 
-// functionPath is its path.
+// functionPath returns its path.
 func functionPath(name string, rest string) string { return admin.FunctionPath(functionOf(name), rest) }
 
 // functionNames completes names of functions in the shell.
@@ -208,10 +208,10 @@ func functionNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// ExitError ends the program with a code and without a message: what is to say was said.
+// ExitError ends the program with a code and without a message: the message was already printed.
 type ExitError struct{ Code int }
 
-// Status is what the program ends with for an error that is no [ExitError].
+// Status returns the exit code for an error that is no [ExitError].
 func Status(err error) int {
 	if unusable := (*serve.ModelError)(nil); errors.As(err, &unusable) {
 		return api.ExitModel
@@ -219,5 +219,5 @@ func Status(err error) int {
 	return 1
 }
 
-// Error says which code.
+// Error returns the code as text.
 func (e *ExitError) Error() string { return fmt.Sprintf("exit with code %d", e.Code) }

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/activator/clusters"
 )
 
-// clustersCommand has what an operator of a front door needs.
+// clustersCommand has the commands for a front door's operator.
 func clustersCommand() *cobra.Command {
 	cmd := shared.Clusters()
 	cmd.AddCommand(&cobra.Command{

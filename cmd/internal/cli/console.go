@@ -25,30 +25,30 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// console tells what a server does: to a person, as lines and a progress bar on
-// a terminal; to a program, as JSON logs. Its methods are safe for many goroutines.
+// console reports what a server does: for people as lines, and a progress bar on a terminal; for programs as JSON logs.
+// Its methods are safe for concurrent use.
 type console struct {
 	out      io.Writer
 	log      *slog.Logger
-	people   bool // text for a person, not JSON
+	people   bool // text for people, not JSON
 	terminal bool // lines may be redrawn
 
-	mu     sync.Mutex // guards what follows, and out
+	mu     sync.Mutex // guards all below, and out
 	states map[api.InstanceID]api.InstanceStatus
 	bars   map[api.InstanceID]*bar
-	loads  map[api.FunctionName]time.Duration // how long the last start took
+	loads  map[api.FunctionName]time.Duration // the duration of the last start
 }
 
-// bar shows that an instance loads.
+// bar shows the progress of an instance's start.
 type bar struct {
-	status api.InstanceStatus // the last report, guarded by the console's mu, as shown is
+	status api.InstanceStatus // the last report; guarded by the console's mu, like shown
 	shown  *render.Bar
-	most   time.Duration // how long it is expected to take; 0: unknown
-	stop   chan struct{} // closed when the instance has ended its start
+	most   time.Duration // the expected duration; 0: unknown
+	stop   chan struct{} // closed when the start has ended
 	done   chan struct{} // closed by the goroutine that redraws
 }
 
-// A start gets a bar once it takes long: quick ones need none. Then it is redrawn at an interval.
+// A start gets a bar after barAfter: quick ones need none. Then it is redrawn every barEvery.
 const (
 	barAfter = 300 * time.Millisecond
 	barEvery = 100 * time.Millisecond
@@ -70,7 +70,7 @@ func newConsole(out, errs io.Writer, people, terminal bool, level slog.Level) *c
 	return c
 }
 
-// aboveBars writes the lines of a log: a bar gives them its line, and is drawn anew below them.
+// aboveBars writes log lines: bars are cleared first, and redrawn below.
 type aboveBars struct {
 	c *console
 	w io.Writer
@@ -83,7 +83,7 @@ func (a aboveBars) Write(line []byte) (int, error) {
 	return a.w.Write(line)
 }
 
-// shortTime prints the time of a log line as a clock does.
+// shortTime formats the time of a log line as a clock time.
 func shortTime(groups []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey && len(groups) == 0 {
 		a.Value = slog.StringValue(a.Value.Time().Format("15:04:05.000"))
@@ -111,9 +111,9 @@ func (c *console) logReady(info local.Info, functions []api.Function, set declar
 	c.log.Info("ready", "url", info.URL, "admin", info.Admin, "version", info.Version, "try", try)
 }
 
-// ready says what is served, where, and how to ask.
+// ready prints what is served, where, and how to ask.
 func (c *console) ready(info local.Info, functions []api.Function, set declared.Set) {
-	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // of a cluster that is yet to come
+	first := api.Function{Name: "default/MODEL", Model: "MODEL"} // for a cluster that is yet to come
 	if len(functions) > 0 {
 		first = functions[0]
 	}
@@ -153,17 +153,17 @@ func (c *console) ready(info local.Info, functions []api.Function, set declared.
 	}
 	fmt.Fprintf(c.out, "\nask it:  %s\n    or:  %s run %s %q\n", try, program(), first.Name.Name(), prompt)
 	page := info.Page
-	if !c.terminal { // what is written elsewhere is kept: its token is for who types the command
+	if !c.terminal { // output elsewhere is kept, so it must not contain the token
 		page, _, _ = strings.Cut(info.Page, "#")
 		page += fmt.Sprintf(" (%s ui prints it with the right to administer)", program())
 	}
 	fmt.Fprintf(c.out, "  page:  %s\n  stop:  Ctrl-C\n\n", page)
 }
 
-// mostListed bounds what is told of functions, and of what is none, when a server begins.
+// mostListed bounds the functions, and skipped items, listed at the start of a server.
 const mostListed = 20
 
-// tellSet says what was read without having been named, and what was left out. The caller holds c.mu.
+// tellSet prints what was read without being named, and what was skipped. The caller holds c.mu.
 func (c *console) tellSet(set declared.Set) {
 	if len(set.Read)+len(set.Left)+len(set.Hints) > 0 {
 		fmt.Fprintln(c.out)
@@ -183,7 +183,7 @@ func (c *console) tellSet(set declared.Set) {
 	}
 }
 
-// notices is the log of what a person is to know though nothing is wrong.
+// notices returns the log for messages that people should see although nothing is wrong.
 func (c *console) notices() *slog.Logger {
 	if !c.people {
 		return c.log
@@ -191,7 +191,7 @@ func (c *console) notices() *slog.Logger {
 	return slog.New(noticeHandler{c, c.log.Handler()})
 }
 
-// noticeHandler prints what is at the level of information as other lines for people; the rest goes to the log.
+// noticeHandler prints messages of level info like other lines for people; the rest goes to the log.
 type noticeHandler struct {
 	c *console
 	slog.Handler
@@ -219,10 +219,10 @@ func (h noticeHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// openWarning is said where others can reach the front door, which asks nobody who they are.
+// openWarning is printed if others can reach the front door without authentication.
 const openWarning = "whoever can reach this address can use the models; let clients need keys (--keys), put a proxy that authenticates in front, or listen on 127.0.0.1"
 
-// loopback says whether only this machine reaches a URL.
+// loopback reports whether only this machine reaches a URL.
 func loopback(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -232,8 +232,8 @@ func loopback(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// program is what a person types to run this program: its name where the shell
-// finds it by that, else the path it was started by.
+// program returns how to type this program's name: its base name if the shell finds it so, else the path it was started
+// by.
 func program() string {
 	name := filepath.Base(os.Args[0])
 	if path, err := exec.LookPath(name); err == nil {
@@ -246,7 +246,7 @@ func program() string {
 	return os.Args[0]
 }
 
-// observe tells of changes of instances. The autoscaler logs its decisions itself.
+// observe prints changes of instances. The autoscaler logs its decisions itself.
 func (c *console) observe(e api.Event) {
 	if !c.people || e.Type != api.EventInstanceState {
 		return
@@ -271,12 +271,12 @@ func (c *console) observe(e api.Event) {
 		c.clearBars()
 		fmt.Fprintf(c.out, "%s  %s %s\n", time.Now().Format("15:04:05"), s.Function.Name(), line)
 	}
-	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last word, from who waited for the process
+	if s.State == api.Gone && s.Seq == math.MaxUint64 { // the last report, from the goroutine that waited for the process
 		delete(c.states, s.Instance)
 	}
 }
 
-// tell tells a person what has happened between clusters; programs read it in the log.
+// tell prints what has happened between clusters; programs read it in the log.
 func (c *console) tell(line string) {
 	if !c.people {
 		return
@@ -287,7 +287,7 @@ func (c *console) tell(line string) {
 	fmt.Fprintf(render.Harmless(c.out), "%s  %s\n", time.Now().Format("15:04:05"), line)
 }
 
-// change is what a person wants to know of a change of state; empty: nothing.
+// change describes a change of state that matters to people; empty: it does not.
 func change(old, s api.InstanceStatus) string {
 	if old.State == s.State && old.Level == s.Level {
 		return ""
@@ -324,7 +324,7 @@ func (c *console) stopping(drain time.Duration) {
 	fmt.Fprintf(c.out, "\nstopping: requests may finish within %s; Ctrl-C again ends everything at once\n", drain)
 }
 
-// close waits for what still draws.
+// close waits for goroutines that still draw.
 func (c *console) close() {
 	c.mu.Lock()
 	var left []*bar

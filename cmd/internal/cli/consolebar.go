@@ -44,8 +44,8 @@ func (c *console) redraw(b *bar) {
 	}
 }
 
-// share is how much of a start is done: what the instance says, else what the
-// last start lets expect; 0 while nothing is known. It stays below 1.
+// share returns the completed share of a start: as reported by the instance, else estimated from the last start; 0 if
+// unknown. It stays below 1.
 func (b *bar) share(now time.Time) float64 {
 	share := b.status.Progress
 	if share == 0 && b.most > 0 {
@@ -54,19 +54,19 @@ func (b *bar) share(now time.Time) float64 {
 	return max(0, min(share, 0.99))
 }
 
-// draw draws a bar as it is now. The caller holds c.mu.
+// draw draws a bar. The caller holds c.mu.
 func (c *console) draw(b *bar) {
 	b.shown.Draw(fmt.Sprintf("          %s: %s", b.status.Function.Name(), b.status.Stage), b.share(time.Now()))
 }
 
-// clearBars makes place for a line. The caller holds c.mu.
+// clearBars makes room for a line. The caller holds c.mu.
 func (c *console) clearBars() {
 	for _, b := range c.bars {
 		b.shown.Clear()
 	}
 }
 
-// endBar takes a bar away. The caller holds c.mu.
+// endBar removes a bar. The caller holds c.mu.
 func (c *console) endBar(id api.InstanceID) {
 	if b := c.bars[id]; b != nil {
 		delete(c.bars, id)

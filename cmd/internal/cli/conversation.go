@@ -21,10 +21,10 @@ type conversation struct {
 	options   chatOptions
 	out, errs io.Writer
 	quiet     bool
-	bar       *waitBar  // on errs, where that is a terminal; else nil
-	history   string    // file of the lines that were typed; empty: none are kept
+	bar       *waitBar  // on errs, if that is a terminal; else nil
+	history   string    // file of typed lines; empty: none are kept
 	messages  []message // without the system message
-	meant     error     // what the name may have meant, where no model has it; nil: nothing is known
+	meant     error     // suggestions if no model has the name; nil: none
 }
 
 func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) error {
@@ -50,7 +50,7 @@ func (c *conversation) run(ctx context.Context, prompt string, in io.Reader) err
 	return c.talk(ctx, newEditor(in.(*os.File), c.errs, typed))
 }
 
-// asked are the messages of a turn.
+// asked returns the messages of a turn.
 func (c *conversation) asked(prompt string) []message {
 	var all []message
 	if c.options.system != "" {
@@ -59,8 +59,8 @@ func (c *conversation) asked(prompt string) []message {
 	return append(append(all, c.messages...), message{"user", prompt})
 }
 
-// turn asks one question and prints the answer as it comes. Ctrl-C ends it with an [ExitError]; what was
-// said until then counts.
+// turn asks one question and prints the answer as it comes. Ctrl-C ends it with an [ExitError]; the partial answer is
+// kept.
 func (c *conversation) turn(ctx context.Context, prompt string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -98,10 +98,10 @@ func (c *conversation) turn(ctx context.Context, prompt string) error {
 	return nil
 }
 
-// rateTokens is the length from which an answer's rate says something.
+// rateTokens is the length from which an answer's rate is meaningful.
 const rateTokens = 8
 
-// line says what an answer took.
+// line formats the times of an answer.
 func (m measured) line() string {
 	var parts []string
 	for _, p := range []struct {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// editor reads lines from a terminal, with editing and a history. Between two lines the terminal is as it
-// was, so that Ctrl-C is a signal again.
+// editor reads lines from a terminal, with editing and a history. Between two lines the terminal is in its original mode, so that
+// Ctrl-C is a signal again.
 type editor struct {
 	in   *os.File
 	out  io.Writer
@@ -20,13 +20,13 @@ type editor struct {
 	past term.History
 }
 
-// keys is what is typed; it remembers how the last piece ended.
+// keys reads typed input; it remembers how the last read ended.
 type keys struct {
 	io.Reader
 	interrupted bool // by Ctrl-C
 }
 
-// ctrlC is what the key sends.
+// ctrlC is the byte that the key sends.
 const ctrlC = 3
 
 func (k *keys) Read(p []byte) (int, error) {
@@ -41,7 +41,7 @@ func newEditor(in *os.File, out io.Writer, history term.History) *editor {
 	return e
 }
 
-// renew forgets what was typed and not read: a terminal reads the key that has ended it again.
+// renew discards typed input that was not read: a terminal would read the key that ended it again.
 func (e *editor) renew() {
 	e.line = term.NewTerminal(struct {
 		io.Reader
@@ -51,11 +51,11 @@ func (e *editor) renew() {
 }
 
 // ReadLine returns the next line, or what was pasted and then sent with Enter; [io.EOF] after Ctrl-D, errInterrupted after Ctrl-C.
-// more says that the line goes on with the turn that was begun.
+// goesOn says that the line continues the current turn.
 func (e *editor) ReadLine(goesOn bool) (string, error) {
 	fd := int(e.in.Fd())
 	if width, height, err := term.GetSize(fd); err == nil && width > 0 {
-		_ = e.line.SetSize(width, height) // only what it draws could fail
+		_ = e.line.SetSize(width, height) // only its drawing could fail
 	}
 	before, err := term.MakeRaw(fd)
 	if err != nil {
@@ -81,13 +81,13 @@ func (e *editor) ReadLine(goesOn bool) (string, error) {
 	return line, err
 }
 
-// prompts of a line, and of those that follow what was pasted or quoted.
+// Prompts of a line, and of those that follow pasted or quoted lines.
 const (
 	prompt = "> "
 	more   = "… "
 )
 
-// pasted reads a line that was typed, with the lines before it that were pasted whole.
+// pasted reads a typed line, with the complete pasted lines before it.
 func pasted(lines *term.Terminal, first string) (string, error) {
 	lines.SetPrompt(first)
 	for text := ""; ; {

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// engineCommand is `rouse engine`: the inference engine as a process of its own.
+// engineCommand is `rouse engine`: the inference engine as a separate process.
 func engineCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "engine",
@@ -88,7 +88,7 @@ func newLogger(c *cobra.Command, format string) (*slog.Logger, error) {
 	return nil, fmt.Errorf("log format %q: want text or json", format)
 }
 
-// buildVersion is the module version that was built, "dev" from a working tree.
+// buildVersion returns the module version that was built, "dev" from a working tree.
 func buildVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
 		return info.Main.Version

@@ -69,7 +69,7 @@ they measure the same file with as many threads, in turns with this program.`,
 	return c
 }
 
-// printBench prints a table in the way of llama-bench: ours, llama.cpp's beside it where there is one.
+// printBench prints a table like llama-bench, with llama.cpp's numbers beside ours if present.
 func printBench(out io.Writer, r *measure.Report) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "model\t%s (%s, %.0f MiB)\n", r.Model, r.Arch, float64(r.Bytes)/(1<<20))
@@ -101,7 +101,7 @@ func printBench(out io.Writer, r *measure.Report) error {
 	return nil
 }
 
-// figure prints three significant digits or all before the point.
+// figure formats three significant digits, or all before the point.
 func figure(v float64) string {
 	switch {
 	case v >= 100:

@@ -11,20 +11,20 @@ import (
 	"github.com/rouse-dev/rouse/engine/serve"
 )
 
-// flagNames are other names of flags of `rouse engine serve`: the shorter ones, and vLLM's where ours are shorter.
+// flagNames are alternative names of flags of `rouse engine serve`: shorter ones, and vLLM's if ours are shorter.
 var flagNames = map[string]string{
 	"max-seqs": "max-num-seqs", "context": "max-model-len", "served-model-name": "name", "lora-modules": "lora",
 	"tensor-parallel-size": "shards",
 }
 
-// What is kept of conversations where nobody says more.
+// Default bounds of kept conversations.
 const (
 	defaultConversationMemory = 256 << 20
 	defaultConversationLimit  = 1 << 30
 )
 
-// servingFlags are those of `rouse engine serve` that say how the model is served. They
-// have vLLM's names where they mean the same.
+// servingFlags adds the flags of `rouse engine serve` that say how the model is served. They have vLLM's names if they
+// mean the same.
 func servingFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if other, ok := flagNames[name]; ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// workerFlags are those of `rouse engine serve` that say where the model lives.
+// workerFlags adds the flags of `rouse engine serve` that say where the model is loaded.
 func workerFlags(f *pflag.FlagSet, cfg *serve.Config) {
 	f.StringVar((*string)(&cfg.Worker), "worker", "", `where the model lives: "inside" this process, in a "process" of its own that is replaced when it dies, or as its size says`)
 	f.IntVar(&cfg.Shards, "shards", 0, "worker processes that share the model, each with its part of the rows and heads; 0 for one")

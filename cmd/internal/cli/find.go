@@ -20,10 +20,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
-// errNoServer is why nothing can be asked.
+// errNoServer says that there is no server to ask.
 var errNoServer = errors.New("no server runs here: start one with `rouse up`, or name one with --server")
 
-// usualPort is that of the server that is meant where nobody says which.
+// usualPort is the default server's port.
 func usualPort() int {
 	_, text, _ := net.SplitHostPort(local.DefaultListen)
 	port, _ := strconv.Atoi(text)
@@ -50,8 +50,8 @@ func several(ports []int) error {
 	return fmt.Errorf("several servers run here, on the ports %v: choose one with --server 127.0.0.1:%d", ports, ports[0])
 }
 
-// findServerToChange is findServer for a command that changes something: of several servers a person chooses, and the one that is
-// not the only one, or not where it usually is, is told.
+// findServerToChange is findServer for a command that changes something: if there are several servers the user has to choose, and
+// a server that is not the only one, or not on the usual port, is printed.
 func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	ports, err := running(cmd.Context(), base)
 	switch {
@@ -77,13 +77,13 @@ func findServerToChange(cmd *cobra.Command, base string) (api.Endpoint, error) {
 	return local.AdminSocket(base, port), nil
 }
 
-// changes says whether a command changes something.
+// changes reports whether a command changes something.
 func changes(cmd *cobra.Command) bool {
 	_, is := cmd.Annotations[verb.Changes]
 	return is
 }
 
-// running are the ports of this user's servers.
+// running returns the ports of this user's servers.
 func running(ctx context.Context, base string) (ports []int, err error) {
 	sockets, _ := filepath.Glob(filepath.Join(base, "*", "admin.sock"))
 	for _, path := range sockets {
@@ -103,7 +103,7 @@ func running(ctx context.Context, base string) (ports []int, err error) {
 	return ports, nil
 }
 
-// runsAt says whether a server of this user has that port; the error is that of a folder that is not this user's alone.
+// runsAt reports whether a server of this user has that port; it fails for a folder that others can change.
 func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	_, path := local.AdminSocket(base, port).Network()
 	for _, dir := range []string{base, filepath.Dir(path)} {
@@ -119,7 +119,7 @@ func runsAt(ctx context.Context, base string, port int) (bool, error) {
 	return true, nil
 }
 
-// socketOf is the socket of this user's server on this machine that takes requests at e; else it is e.
+// socketOf returns the socket of this user's server on this machine that takes requests at e, or else e.
 func socketOf(ctx context.Context, base string, e api.Endpoint) api.Endpoint {
 	_, address := e.Network()
 	host, text, _ := net.SplitHostPort(address)

@@ -6,8 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/functions/cli"
 )
 
-// functionCommand runs one instance. Local mode starts it, and so may people. The
-// program cmd/rouse-function is the same; shells have a word of their own by that name.
+// functionCommand runs one instance. Local mode starts it, and users may. The program cmd/rouse-function is the same;
+// it has another name because "function" is a word of the shell.
 func functionCommand() *cobra.Command {
 	return cli.Command()
 }

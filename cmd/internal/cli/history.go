@@ -13,14 +13,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/atomicfile"
 )
 
-// Bounds of the history: lines that are kept, and bytes of one and of the file that are read.
+// Bounds of the history: the number of lines kept, and the bytes of a line and of the file that are read.
 const (
 	mostTyped    = 1000
 	longestTyped = 4096
 	mostHistory  = 2 * mostTyped * longestTyped
 )
 
-// historyFile is where a person's lines are kept; empty: nowhere.
+// historyFile returns the file of typed lines; empty: none.
 func historyFile() string {
 	if dir := xdg.State(); dir != "" {
 		return filepath.Join(dir, "history")
@@ -28,15 +28,15 @@ func historyFile() string {
 	return ""
 }
 
-// typed is a history of lines, the last one last, that a file keeps: a [term.History]. Several programs may use one file; each
-// adds its lines to the end. It is for one goroutine.
+// typed is a history of lines, the last one last, kept in a file: a [term.History]. Several programs may use one file; each
+// appends its lines. It is not safe for concurrent use.
 type typed struct {
 	path  string // empty: no file
 	lines []string
 	added []string // since it was read
 }
 
-// newTyped reads the lines of a file. One that is not there or can't be read is as good as empty.
+// newTyped reads the lines of a file. A missing or unreadable file counts as empty.
 func newTyped(path string) *typed {
 	t := &typed{path: path}
 	if path != "" {
@@ -63,12 +63,12 @@ func readTyped(path string) (lines []string) {
 	return lines[max(0, len(lines)-mostTyped):]
 }
 
-// keeps says whether a line is one to be kept: it stands in a line of a file, and is drawn on a terminal again.
+// keeps reports whether a line can be kept: it fits on one line of a file, and can safely be printed on a terminal.
 func keeps(line string) bool {
 	return strings.TrimSpace(line) != "" && len(line) <= longestTyped && !strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r >= 0x7f && r < 0xa0 })
 }
 
-// Add implements [term.History]. A line that was just typed is not kept twice.
+// Add implements [term.History]. A repeated line is not kept twice.
 func (t *typed) Add(line string) {
 	if !keeps(line) || len(t.lines) > 0 && t.lines[len(t.lines)-1] == line {
 		return
@@ -83,7 +83,7 @@ func (t *typed) Len() int { return len(t.lines) }
 // At implements [term.History]: 0 is the last line.
 func (t *typed) At(i int) string { return t.lines[len(t.lines)-1-i] }
 
-// close writes what was added, whole or not at all.
+// close writes the added lines, atomically.
 func (t *typed) close() error {
 	if t.path == "" || len(t.added) == 0 {
 		return nil

@@ -35,7 +35,7 @@ func keysCommand() *cobra.Command {
 	})
 }
 
-// defaultKeys is the file of keys where none is named.
+// defaultKeys returns the default file of keys.
 func defaultKeys() (string, error) {
 	dir := xdg.Config()
 	if dir == "" {
@@ -61,7 +61,7 @@ func (f keysFile) Read(context.Context) ([]byte, error) {
 	return raw, nil
 }
 
-// Change implements verb.KeysFile. Who else changes the file meanwhile waits.
+// Change implements verb.KeysFile. Concurrent changes of the file wait.
 func (f keysFile) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	path := string(f)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -71,7 +71,7 @@ func (f keysFile) Change(ctx context.Context, change func([]byte) ([]byte, error
 	if err != nil {
 		return fmt.Errorf("change the keys: %w", err)
 	}
-	defer lock.Close() // which unlocks it
+	defer lock.Close() // unlocks it
 	if err := flock.Wait(lock, flock.Exclusive); err != nil {
 		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -86,7 +86,7 @@ func (f keysFile) Change(ctx context.Context, change func([]byte) ([]byte, error
 	return replace(path, changed)
 }
 
-// replace writes a file that only its owner reads, as a whole or not at all.
+// replace atomically writes a file that only its owner can read.
 func replace(path string, content []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/fetch"
 )
 
-// modelsCommand looks after the cache that fetched models lie in. It needs no server.
+// modelsCommand manages the cache of fetched models. It needs no server.
 func modelsCommand() *cobra.Command {
 	var dir string
 	open := func() (*fetch.Cache, error) {
@@ -73,21 +73,21 @@ of its store is ever changed.`,
 	return cmd
 }
 
-// fromCache is where a model lies that was fetched.
+// fromCache is the origin of a fetched model.
 const fromCache = "cache"
 
-// listedModel is a model that lies on this machine.
+// listedModel is a model on this machine.
 type listedModel struct {
 	fetch.Entry
-	// From is "cache" or "ollama": Ollama's store, of which nothing is removed here.
+	// From is "cache" or "ollama": Ollama's store, which is never changed here.
 	From string `json:"from"`
-	// Serves is what serves one of Ollama's.
+	// Serves is what serves a model of Ollama's.
 	Serves string `json:"serves,omitempty"`
-	// Not is why our engine does not, where one could expect it.
+	// Not is why our engine does not, if one could expect it to.
 	Not string `json:"notByEngine,omitempty"`
 }
 
-// listed are the models of the cache and those of Ollama's store. What the store has besides goes to standard error.
+// listed returns the models of the cache and of Ollama's store. Skipped items are printed on standard error.
 func listed(cmd *cobra.Command, cache *fetch.Cache) ([]listedModel, error) {
 	entries, err := cache.List(cmd.Context())
 	if err != nil {
@@ -154,7 +154,7 @@ func pruneCommand(open func() (*fetch.Cache, error)) *cobra.Command {
 	return cmd
 }
 
-// freed says how much was removed.
+// freed prints how much was removed.
 func freed(cmd *cobra.Command, n api.Bytes, err error) error {
 	if err == nil {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "freed %s\n", n)

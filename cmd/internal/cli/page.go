@@ -28,7 +28,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonlog"
 )
 
-// pageFlags are those of rouse page.
+// pageFlags are the flags of rouse page.
 type pageFlags struct {
 	listen, front, secretFile, caFile string
 	signin.Config
@@ -76,7 +76,7 @@ Host header as it is.`,
 	return cmd
 }
 
-// pageVariables are variables of the environment that stand for flags which are not given.
+// pageVariables are environment variables for flags that are not given.
 var pageVariables = map[string]string{
 	"ROUSE_PAGE_URL": "url", "ROUSE_PAGE_ISSUER": "oidc-issuer", "ROUSE_PAGE_CLIENT_ID": "oidc-client-id", "ROUSE_PAGE_SCOPES": "oidc-scope", "ROUSE_PAGE_GROUPS_CLAIM": "oidc-groups-claim",
 	"ROUSE_PAGE_ALLOW_GROUPS": "allow-group", "ROUSE_PAGE_ALLOW_EMAILS": "allow-email", "ROUSE_PAGE_SESSION": "session",
@@ -95,7 +95,7 @@ func pageEnvironment(cmd *cobra.Command) error {
 	return nil
 }
 
-// How the page's server bounds who calls it, and how long answers may take to end when it does.
+// Limits of the page's server for its clients, and of the time for answers at its end.
 const (
 	pageHeaderTime = 10 * time.Second
 	pageIdle       = 2 * time.Minute
@@ -121,7 +121,7 @@ func (f *pageFlags) run(cmd *cobra.Command) error {
 	return servePage(cmd.Context(), l, handler, f.Log)
 }
 
-// servePage serves until ctx ends. What is followed ends then, and questions of the playground may finish.
+// servePage serves until ctx ends. Streams end then, and requests of the playground may finish.
 func servePage(ctx context.Context, l net.Listener, handler http.Handler, logger *slog.Logger) error {
 	s := &http.Server{Handler: handler, ReadHeaderTimeout: pageHeaderTime, IdleTimeout: pageIdle, MaxHeaderBytes: pageHeader, ErrorLog: log.New(io.Discard, "", 0)}
 	l = inbound.Bound(s, l, logger)
@@ -143,7 +143,7 @@ func servePage(ctx context.Context, l net.Listener, handler http.Handler, logger
 	return nil
 }
 
-// handler is the page behind its sign-in, and what says that the program lives.
+// handler returns the page behind its sign-in, and the health endpoint.
 func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 	remote, err := f.remote(cmd)
 	if err != nil {
@@ -169,7 +169,7 @@ func (f *pageFlags) handler(cmd *cobra.Command) (http.Handler, error) {
 	}), nil
 }
 
-// untilEnd ends what is followed of the administration with ctx.
+// untilEnd ends streams of the administrative API with ctx.
 func untilEnd(ctx context.Context, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/rouse/") {
@@ -182,7 +182,7 @@ func untilEnd(ctx context.Context, next http.Handler) http.Handler {
 	})
 }
 
-// secret is the client's; empty: there is none.
+// secret returns the client secret; empty: there is none.
 func (f *pageFlags) secret() (string, error) {
 	raw, err := os.ReadFile(f.secretFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,7 +214,7 @@ func (f *pageFlags) client() (*http.Client, error) {
 	return &http.Client{Transport: t, Timeout: pageHeaderTime}, nil
 }
 
-// remote is the server whose page it is.
+// remote returns the page's server.
 func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	c, err := dial(cmd)
 	if err != nil {
@@ -243,7 +243,7 @@ func (f *pageFlags) remote(cmd *cobra.Command) (page.Remote, error) {
 	}, nil
 }
 
-// bearer adds the token that a file has now.
+// bearer adds the token that a file contains at that time.
 type bearer struct {
 	http.RoundTripper
 
@@ -264,7 +264,8 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(r)
 }
 
-// refusedToken reads an answer that the page would take for its own: its person has a right, and this program has none.
+// refusedToken handles a refusal that the page would take for one of its user: the user is authorized, but this
+// program's token is not.
 func refusedToken(resp *http.Response, _ string, body []byte) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:

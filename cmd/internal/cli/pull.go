@@ -86,14 +86,14 @@ func pull(cmd *cobra.Command, ref, dir string, quiet bool) error {
 	return nil
 }
 
-// fetched says whether a model is one that is fetched.
+// fetched reports whether a model has to be fetched.
 func fetched(model string) bool {
 	r, err := fetch.Parse(model)
 	return err == nil && r.Scheme != "" && r.Scheme != "file"
 }
 
-// fetchShown fetches a model into the cache in dir, the user's where that is empty, and shows how far it is. The model is held.
-// came says whether anything was fetched. Ctrl-C ends it with an [ExitError]. maxAge is as in [fetch.Config].
+// fetchShown fetches a model into the cache in dir, empty for the user's, and shows the progress. The model is held. came
+// reports whether anything was fetched. Ctrl-C ends it with an [ExitError]. maxAge is as in [fetch.Config].
 func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge time.Duration) (m fetch.Model, came bool, err error) {
 	cfg := fetch.Environment(os.Getenv)
 	if cfg.MaxAge = maxAge; dir != "" {
@@ -105,7 +105,7 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	var got atomic.Bool // by the goroutine that reports, which may be another one
+	var got atomic.Bool // the reporting goroutine may be another one
 	show, end := showFetch(errs, base(model))
 	m, err = cache.Fetch(ctx, model, func(p fetch.Progress) {
 		got.Store(got.Load() || p.Rate > 0)
@@ -119,13 +119,13 @@ func fetchShown(ctx context.Context, errs io.Writer, model, dir string, maxAge t
 	return m, got.Load(), err
 }
 
-// A fetch that is shown in lines gets one for each tenth, and where that takes long.
+// Without a terminal, progress is printed for each tenth, and at intervals if that takes long.
 const (
 	lineShare = 0.1
 	lineEvery = 30 * time.Second
 )
 
-// showFetch shows how far a fetch is: as a bar on a terminal, else in a few lines.
+// showFetch shows the progress of a fetch: as a bar on a terminal, else in a few lines.
 func showFetch(errs io.Writer, what string) (show func(fetch.Progress), end func()) {
 	if isTerminal(errs) {
 		bar := render.NewBar(errs)
@@ -156,7 +156,7 @@ func shareOf(p fetch.Progress) float64 {
 	return float64(p.Done) / float64(p.Total)
 }
 
-// base is the last part of a file's name, printable.
+// base returns the last part of a file's name, printable.
 func base(name string) string {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	return strings.Map(func(r rune) rune {

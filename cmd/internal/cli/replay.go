@@ -57,7 +57,7 @@ record, and what it has to assume for that.`,
 	return cmd
 }
 
-// question splits the arguments into the file and what is asked of it.
+// question splits the arguments into the file and the question.
 func question(args []string) (file string, words []string, err error) {
 	asks := map[string]int{"why": 2, "list": 1, "devices": 1}
 	if len(args) > 0 && asks[args[0]] == 0 {
@@ -110,7 +110,7 @@ func (f *replayFlags) run(cmd *cobra.Command, args []string) error {
 	return check(cmd, r)
 }
 
-// answer is what a command would have printed then.
+// answer prints what a command would have printed then.
 func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []string) error {
 	var at time.Time
 	var err error
@@ -143,7 +143,7 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	return render.Print(cmd, list, func(w io.Writer) error { return listThen(w, list) })
 }
 
-// listThen is a list without what is only true now: how long ago something was.
+// listThen prints a list without the columns that depend on the present time.
 func listThen(w io.Writer, list []admin.Function) error {
 	rows := [][]string{{"NAME", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING"}}
 	for _, v := range list {
@@ -156,7 +156,7 @@ func listThen(w io.Writer, list []admin.Function) error {
 	return render.Table(w, rows)
 }
 
-// check decides everything again.
+// check decides everything again and compares.
 func check(cmd *cobra.Command, r *replay.Record) error {
 	all, err := r.Check(cmd.Context())
 	if err != nil {
@@ -202,7 +202,7 @@ func alike(c replay.Checked) string {
 	return "all"
 }
 
-// differs prints where a replay is not alike.
+// differs prints a difference of a replay.
 func differs(w io.Writer, d *replay.Difference) {
 	fmt.Fprintf(w, "\nAt %s:\n", d.At.Local().Format("2006-01-02 15:04:05.000000"))
 	if d.Error != "" {
@@ -222,7 +222,7 @@ func differs(w io.Writer, d *replay.Difference) {
 	}
 }
 
-// compare says what policies would have cost.
+// compare prints what policies would have cost.
 func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
 	list, err := r.WhatIf(cmd.Context(), f.policies)
 	if err != nil {
@@ -241,7 +241,7 @@ func (f *replayFlags) compare(cmd *cobra.Command, r *replay.Record) error {
 	})
 }
 
-// compared prints what policies would have made of functions that use GPUs, or of those that use none.
+// compared prints the results of policies for functions that use GPUs, or for those that use none.
 func compared(out io.Writer, w replay.WhatIf) error {
 	use, hours := "use no GPU", w.Then.HostHours
 	if w.GPUs {

@@ -1,7 +1,6 @@
-// Package cli is the command line of rouse: one file per command or family of
-// commands. Commands parse, call cmd/internal/local or its administrative API, and
-// print; what they print on standard output is their result, everything else
-// goes to standard error.
+// Package cli is the command line of rouse: one file per command or family of commands. Commands parse, call
+// cmd/internal/local or its administrative API, and print: results on standard output, everything else on standard
+// error.
 package cli
 
 import (
@@ -26,10 +25,10 @@ func Execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return root.ExecuteContext(ctx)
 }
 
-// Command is the tree of commands, for who writes a manual of it.
+// Command returns the tree of commands, for manuals.
 func Command() *cobra.Command { return newRoot() }
 
-// newRoot makes the tree of commands.
+// newRoot returns the tree of commands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rouse",
@@ -70,7 +69,8 @@ model is woken, and the request is answered.
 	return root
 }
 
-// joinCommand says how a cluster joins, to who looks for a command: what joins serves its own clients too.
+// joinCommand explains how a cluster joins: there is no such command, because a joining server serves its own clients
+// too.
 func joinCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "join ADDRESS", Short: "Say how this machine joins a front door", Hidden: true, Args: cobra.ArbitraryArgs,
@@ -94,5 +94,5 @@ func traceCommand() *cobra.Command {
 // Version is set by the linker for releases.
 var Version = ""
 
-// version is what people are told.
+// version returns the displayed version.
 func version() string { return render.Version(Version) }

@@ -63,7 +63,7 @@ error.`,
 	return cmd
 }
 
-// isTerminal says whether w, or r, is a terminal.
+// isTerminal reports whether stream is a terminal.
 func isTerminal(stream any) bool {
 	file, isFile := stream.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))

@@ -28,10 +28,10 @@ func (l *script) ReadLine(bool) (string, error) {
 	return line, nil
 }
 
-// screen is what a person reads.
+// screen collects what is displayed.
 type screen struct {
 	bytes.Buffer
-	written chan struct{} // has one where something was written; one place, so that who writes never waits
+	written chan struct{} // has an element after a write; one place, so that writers never block
 }
 
 func newScreen() *screen { return &screen{written: make(chan struct{}, 1)} }

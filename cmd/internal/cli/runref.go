@@ -23,22 +23,22 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// freshEnough is for how long a model that was fetched is run without asking its source what it is now.
+// freshEnough is how long a fetched model is run without asking its source for a newer version.
 const freshEnough = 24 * time.Hour
 
-// target is whom a person asks.
+// target is the server and function to ask.
 type target struct {
 	*client
 	door api.Endpoint
 	name string
-	// end ends the server, where that was started for the question.
+	// end ends the server, if it was started for the question.
 	end func()
-	// meant says what a name may have meant that no function has; nil: nothing is known.
+	// meant has suggestions for a name that no function has; nil: none.
 	meant error
 }
 
-// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. Where none runs, and none
-// was named, one is started that serves that model until end is called.
+// dialFor finds the server for a question to a function, or to a model that is fetched and declared first. If no server runs, and
+// none was named, it starts one that serves that model until end is called.
 func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	c, door, err := dialDoor(cmd)
 	switch {
@@ -55,14 +55,14 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	}
 	f, err := catalog.Resolve(nameOrModel, "rouse run", catalog.StoreOf(os.Getenv), func() catalog.GPU { return c.gpu(cmd.Context()) })
 	switch {
-	case err != nil && !config.IsReference(nameOrModel): // the server has the last word
+	case err != nil && !config.IsReference(nameOrModel): // the server decides
 		t.meant = fmt.Errorf("%w\nThe server that runs here has %s", err, some(there))
 		return t, nil
 	case err != nil:
 		return t, err
 	}
 	t.name = f.Name.Short()
-	created, err := c.declare(cmd, f, nameOrModel, there) // which says what it lacks before its model is fetched
+	created, err := c.declare(cmd, f, nameOrModel, there) // reports what is missing before its model is fetched
 	if err != nil || !here {
 		return t, err
 	}
@@ -72,8 +72,8 @@ func dialFor(cmd *cobra.Command, nameOrModel string) (t target, err error) {
 	return t, err
 }
 
-// fetchFor fetches the model of a function, so that a person sees how far it is and no request waits for it. A cache that this user
-// can't write to is the server's own business.
+// fetchFor fetches the model of a function, so that the user sees the progress and no request waits for it. It does nothing for a
+// cache that this user can't write to.
 func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	if !fetched(f.Runtime.Model) {
 		return nil
@@ -86,7 +86,7 @@ func fetchFor(cmd *cobra.Command, f api.Function, dir string) error {
 	return err
 }
 
-// gpu is what a server has of GPUs.
+// gpu returns what a server has of GPUs.
 func (c *client) gpu(ctx context.Context) catalog.GPU {
 	var devices []admin.Device
 	if c.Call(ctx, http.MethodGet, admin.PathDevices, nil, &devices) == nil && len(devices) > 1 { // the first is the host's memory
@@ -95,13 +95,13 @@ func (c *client) gpu(ctx context.Context) catalog.GPU {
 	return catalog.GPU{Is: catalog.Metal}
 }
 
-// declared lists what a server has; known is false where it does not tell.
+// declared lists a server's functions; known is false if it does not tell.
 func (c *client) declared(ctx context.Context) (there []admin.Function, known bool) {
 	err := c.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &there)
 	return there, err == nil
 }
 
-// cacheDir is the folder of a server's models; empty: this user's own.
+// cacheDir returns the folder of a server's models; empty: this user's own.
 func (c *client) cacheDir(ctx context.Context) string {
 	var info local.Info
 	if c.Call(ctx, http.MethodGet, admin.PathInfo, nil, &info) != nil {
@@ -110,12 +110,12 @@ func (c *client) cacheDir(ctx context.Context) string {
 	return info.Models
 }
 
-// serves says whether the server has a model of that name, or does not say.
+// serves reports whether the server has a model of that name, or does not tell.
 func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Function, name string) bool {
 	if slices.ContainsFunc(there, func(f admin.Function) bool { return called(f, name) }) {
 		return true
 	}
-	var models struct { // adapters too, and what servers that others start have
+	var models struct { // includes adapters, and models of externally started servers
 		Data []struct {
 			ID string `json:"id"`
 		} `json:"data"`
@@ -134,7 +134,7 @@ func (c *client) serves(ctx context.Context, door api.Endpoint, there []admin.Fu
 // mostNamed bounds the functions that an error names.
 const mostNamed = 8
 
-// some names functions, not too many of them.
+// some names a bounded number of functions.
 func some(there []admin.Function) string {
 	var names []string
 	for _, f := range there[:min(len(there), mostNamed)] {
@@ -147,7 +147,7 @@ func some(there []admin.Function) string {
 	return text
 }
 
-// declare has the server serve a model, unless it does already.
+// declare has the server serve a model, unless it already does.
 func (c *client) declare(cmd *cobra.Command, f api.Function, model string, there []admin.Function) (created bool, err error) {
 	for _, other := range there {
 		switch {

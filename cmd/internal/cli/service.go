@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/service"
 )
 
-// serviceFlags are those of rouse service.
+// serviceFlags are the flags of rouse service.
 type serviceFlags struct {
 	system, dryRun, force bool
 	manager               string
@@ -76,7 +76,7 @@ fetched and learned stays.`,
 	return cmd
 }
 
-// of is the manager of this system.
+// of returns the service manager of this system.
 func (f serviceFlags) of(cmd *cobra.Command) (service.Manager, error) {
 	m := service.Manager{Kind: f.manager, System: f.system, Out: cmd.OutOrStdout(), DryRun: f.dryRun, Force: f.force}
 	program := map[string]string{service.Systemd: "systemctl", service.Launchd: "launchctl"}
@@ -125,7 +125,7 @@ func (f serviceFlags) install(cmd *cobra.Command, args []string) error {
 	return m.Install(cmd.Context(), o, listens(cmd.Context(), listen))
 }
 
-// installed is the path of this program, where a service can have it.
+// installed returns the path of this program, if a service can use it.
 func installed() (string, error) {
 	path, err := os.Executable()
 	if err == nil {
@@ -140,7 +140,7 @@ func installed() (string, error) {
 	return path, nil
 }
 
-// listens says what takes requests at an address already; empty: nothing.
+// listens describes what already takes requests at an address; empty: nothing.
 func listens(ctx context.Context, listen string) string {
 	address, err := api.ListenAddress(listen)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/replay"
 )
 
-// shapeFlags are those of a generated trace.
+// shapeFlags are the flags of a generated trace.
 type shapeFlags struct {
 	shape simulate.Shape
 	load  string
@@ -49,7 +49,7 @@ func (s *shapeFlags) length() (time.Duration, error) {
 	return time.Duration(s.hours * float64(time.Hour)), nil
 }
 
-// generate makes the trace that the flags ask for.
+// generate generates the trace according to the flags.
 func (s *shapeFlags) generate() (simulate.Trace, error) {
 	var err error
 	if s.shape.Length, err = s.length(); err != nil {
@@ -70,7 +70,7 @@ func (s *shapeFlags) generate() (simulate.Trace, error) {
 	return simulate.Generate(shape)
 }
 
-// simulateFlags are those of a simulation.
+// simulateFlags are the flags of a simulation.
 type simulateFlags struct {
 	shapeFlags
 	cfg          simulate.Config
@@ -187,9 +187,9 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // not before: what makes a trace looks at no context
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt) // only now: generating a trace ignores contexts
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends everything at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	results, err := s.simulate(ctx, trace, horizon, policies)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func (s *simulateFlags) run(cmd *cobra.Command) error {
 	})
 }
 
-// read reads or makes the trace, and says how long it lasts.
+// read reads or generates the trace, and returns its duration.
 func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration, error) {
 	length, err := s.length()
 	if err != nil {
@@ -254,7 +254,7 @@ func (s *simulateFlags) read(cmd *cobra.Command) (simulate.Trace, time.Duration,
 	return t, t.Length(), nil
 }
 
-// configure fills in the world and says which policies run.
+// configure configures the world and returns the policies to run.
 func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	if err := s.sizes(trace); err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func (s *simulateFlags) configure(trace simulate.Trace) ([]string, error) {
 	return policies, s.cfg.WithDefaults(trace).Validate() // once, not for each policy
 }
 
-// sizes sets the memory of GPUs and hosts, and the models where their weights are given.
+// sizes sets the memory of GPUs and hosts, and the models if their weights are given.
 func (s *simulateFlags) sizes(trace simulate.Trace) error {
 	for _, m := range []struct {
 		flag, value string
@@ -323,13 +323,13 @@ func (s *simulateFlags) sizes(trace simulate.Trace) error {
 	return nil
 }
 
-// away is how long it takes until another machine is there.
+// away is the time until a lost machine is replaced.
 const away = 10 * time.Minute
 
-// mostHold is as long as a request may wait in virtual time: who is never served counts as one that took so long.
+// mostHold is the longest wait of a request in virtual time: one that is never served counts as that.
 const mostHold = 24 * time.Hour
 
-// simulate runs the policies at the same time, in the order in which they were asked for.
+// simulate runs the policies concurrently, and returns their results in the given order.
 func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, horizon time.Duration, policies []string) ([]simulate.Result, error) {
 	results, errs := make([]simulate.Result, len(policies)), make([]error, len(policies))
 	var all sync.WaitGroup
@@ -347,7 +347,7 @@ func (s *simulateFlags) simulate(ctx context.Context, trace simulate.Trace, hori
 	return results, errors.Join(errs...)
 }
 
-// count prints a number with its noun.
+// count formats a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

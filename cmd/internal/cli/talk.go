@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// lineReader gives one line of a person after the other; more says that it goes on with the turn that was begun. It returns
-// [io.EOF] when the person has left, and errInterrupted for Ctrl-C.
+// lineReader reads a user's lines; more says that the line continues the current turn. It returns [io.EOF] when the user has
+// left, and errInterrupted for Ctrl-C.
 type lineReader interface {
 	ReadLine(more bool) (string, error)
 }
@@ -29,9 +29,9 @@ const talkHelp = `  /set NAME VALUE   change a setting; /set lists them
   """               begin a turn of several lines, and end it
 Ctrl-C ends an answer, then the conversation. All else is asked.`
 
-// talk takes turns until the person leaves.
+// talk takes turns until the user leaves.
 func (c *conversation) talk(ctx context.Context, lines lineReader) error {
-	// Between a line and its answer Ctrl-C is a signal that nobody waits for: it ends nothing.
+	// Between a line and its answer Ctrl-C is caught and ignored.
 	between := make(chan os.Signal, 1)
 	signal.Notify(between, os.Interrupt)
 	defer signal.Stop(between)
@@ -52,7 +52,7 @@ func (c *conversation) talk(ctx context.Context, lines lineReader) error {
 			continue
 		}
 		err = c.turn(ctx, text)
-		var interrupted *ExitError // the person has read enough
+		var interrupted *ExitError // the user has read enough
 		if err != nil && !errors.As(err, &interrupted) {
 			fmt.Fprintln(c.errs, "rouse:", err)
 		}
@@ -63,8 +63,7 @@ func (c *conversation) talk(ctx context.Context, lines lineReader) error {
 // quotes begin and end a turn of several lines.
 const quotes = `"""`
 
-// readTurn reads what is asked next: a line, or what stands between quotes, which may be several. Ctrl-C takes back a turn of
-// several lines.
+// readTurn reads the next question: a line, or one or several lines between quotes. Ctrl-C discards a turn of several lines.
 func readTurn(lines lineReader) (text string, quoted bool, err error) {
 	line, err := lines.ReadLine(false)
 	if err != nil {
@@ -88,7 +87,7 @@ func readTurn(lines lineReader) (text string, quoted bool, err error) {
 	}
 }
 
-// slashed splits a command, such as "/set system Be brief.". A path is none.
+// slashed splits a command, such as "/set system Be brief.". A path is not a command.
 func slashed(text string) (command, argument string) {
 	first, rest, _ := strings.Cut(text, " ")
 	if !strings.HasPrefix(first, "/") || strings.ContainsAny(first[1:], "/.\n") || first == "/" {
@@ -97,7 +96,7 @@ func slashed(text string) (command, argument string) {
 	return first, strings.TrimSpace(rest)
 }
 
-// obey does what a command says, and says whether the conversation ends.
+// obey runs a command, and reports whether the conversation ends.
 func (c *conversation) obey(command, argument string) (ends bool) {
 	switch command {
 	case "/bye", "/exit", "/quit":
@@ -116,7 +115,7 @@ func (c *conversation) obey(command, argument string) (ends bool) {
 	return false
 }
 
-// setting is one that /set changes.
+// setting is a setting that /set changes.
 type setting struct {
 	name, help string
 	get        func(*conversation) string
@@ -163,7 +162,7 @@ func (c *conversation) set(argument string) error {
 	return nil
 }
 
-// unquoted takes quotes away that a person may have put around a value.
+// unquoted removes quotes around a value.
 func unquoted(v string) string {
 	if len(v) > 1 && (v[0] == '"' || v[0] == '\'') && v[len(v)-1] == v[0] {
 		return v[1 : len(v)-1]
@@ -173,7 +172,7 @@ func unquoted(v string) string {
 
 func number(v string, least, most float64) (float64, error) {
 	n, err := strconv.ParseFloat(v, 64)
-	if err != nil || !(n >= least && n <= most) { // NaN is neither
+	if err != nil || !(n >= least && n <= most) { // excludes NaN
 		return 0, fmt.Errorf("want a number from %v to %v", least, most)
 	}
 	return n, nil

@@ -11,7 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/local"
 )
 
-// uiCommand says where the page is. Who may open the administrative socket may have its token.
+// uiCommand prints the page's address, with its token. A user that may open the administrative socket may have the
+// token.
 func uiCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ui",

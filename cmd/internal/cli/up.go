@@ -32,13 +32,13 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// upFlags are the command line of rouse up.
+// upFlags are the flags of rouse up.
 type upFlags struct {
 	files, models       []string
 	modelsDirs          []string
 	ollama              string
 	noConfig, watch     bool
-	only                []api.Function // are served, and nothing else
+	only                []api.Function // served exclusively
 	origins             []string
 	listen, memory      string
 	adminToken          string
@@ -119,12 +119,11 @@ The first Ctrl-C lets requests finish; the second one ends everything at once.`,
 	return cmd
 }
 
-// gcPercent lets the heap, which is a few MiB, grow to five times what is in use
-// before it is collected: that costs some MiB and saves a fifth of a request's
-// processor time. $GOGC wins.
+// gcPercent lets the heap, which is a few MiB, grow to five times its live size before it is collected: that costs some
+// MiB and saves a fifth of a request's processor time. $GOGC takes precedence.
 const gcPercent = 400
 
-// usualMemory is what this process may use besides requests' bodies before the heap is collected more often.
+// usualMemory is what this process may use in addition to requests' bodies before the heap is collected more often.
 const usualMemory = 256 << 20
 
 func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -140,7 +139,7 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	if cfg.MemoryLimit = memlimit.Set(); cfg.MemoryLimit == 0 {
-		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // or bodies leave four times as much garbage
+		debug.SetMemoryLimit(inbound.Within(0).Memory + usualMemory) // otherwise bodies leave four times as much garbage
 	}
 	cfg.Logger = console.log
 	if cfg.Access, err = activator.AccessLog(f.accessLog, stdout); err != nil {
@@ -173,8 +172,8 @@ func (f *upFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return local.Run(ctx, cfg)
 }
 
-// echo is how long after the first signal another one counts as the same: timeout(1)
-// and other wrappers pass a signal on that this process gets from its group as well.
+// echo is how long after the first signal another one counts as the same: timeout(1) and other wrappers forward a
+// signal that this process also gets from its group.
 const echo = 50 * time.Millisecond
 
 // again returns when a second signal has come that is no echo of the first, which came just now.
@@ -240,10 +239,11 @@ func (f *upFlags) config() (local.Config, error) {
 	return cfg, nil
 }
 
-// usualStore stands for Ollama's store where its own programs find it.
+// usualStore stands for Ollama's store in its default place.
 const usualStore = "auto"
 
-// functions are those that are declared; without any it is the model that ships with Rouse, unless there may be none.
+// functions returns the declared functions; if there are none, the model that ships with Rouse, unless none are
+// allowed.
 func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	from := declared.Sources{Functions: f.only, Files: f.files, Models: f.models, ModelsDirs: f.modelsDirs, MayBeNone: none}
 	if !f.noGPU {
@@ -272,13 +272,13 @@ func (f *upFlags) functions(none bool) ([]api.Function, error) {
 	if store := catalog.StoreOf(os.Getenv); f.ollama == "" && store != nil && len(f.only) == 0 {
 		f.set.Hints = append(f.set.Hints, "Ollama has models here, in "+xdg.Short(store.Dir)+": --ollama serves them in place")
 	}
-	if len(f.set.Bad) > 0 && !f.watch { // who watches is told, and mends it while the rest serves
+	if len(f.set.Bad) > 0 && !f.watch { // a watching server reports it, and serves the rest
 		return nil, f.set.Bad[0].Why
 	}
 	return f.set.Functions, nil
 }
 
-// readToken reads the token anew each time, so that it can be renewed.
+// readToken reads the token again each time, so that it can be renewed.
 func readToken(path string) (string, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -291,7 +291,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// console makes what tells people or programs what happens.
+// console returns the console for people or programs.
 func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.logLevel)); err != nil {
@@ -309,7 +309,7 @@ func (f *upFlags) console(stdout, stderr io.Writer) (*console, error) {
 	return nil, errors.New("--log-format: want auto, text or json")
 }
 
-// recordBytes reads --record-size; an empty one records nothing.
+// recordBytes parses --record-size; an empty one records nothing.
 func recordBytes(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -321,7 +321,7 @@ func recordBytes(text string) (int64, error) {
 	return int64(size), nil
 }
 
-// storeConfig is the store of --store; without one it is empty.
+// storeConfig returns the configuration of --store, empty without one.
 func (f *upFlags) storeConfig() (place.Config, error) {
 	if f.store == "" {
 		return place.Config{}, nil

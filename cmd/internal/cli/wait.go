@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// waits shows what the server says while the answer is not there: on a terminal as a bar, else as it comes.
+// waits shows the server's comments while there is no answer: on a terminal as a bar, else as they come.
 func (c *conversation) waits(text string) {
 	text = strings.TrimPrefix(text, "rouse ")
 	if c.quiet || !strings.Contains(text, "stage=") {
@@ -29,17 +29,17 @@ func (c *conversation) clear() {
 	}
 }
 
-// waitBar shows a wait on a terminal: the server tells of it now and then, and the bar goes on in between. Methods are safe for many goroutines.
+// waitBar shows a wait on a terminal: the server reports it at intervals, and the bar advances in between. Methods are safe for concurrent use.
 type waitBar struct {
 	mu    sync.Mutex // guards all below
 	shown *render.Bar
 	what  string
-	said  wait // last
+	said  wait // the last one
 	at    time.Time
 	timer *time.Timer // nil: nothing is shown
 }
 
-// says shows what the server said of a model at a time.
+// says shows a comment of the server about a model, received at a time.
 func (b *waitBar) says(model string, w wait, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,10 +62,10 @@ func (b *waitBar) redraw() {
 	}
 }
 
-// draw needs b.mu.
+// draw requires b.mu.
 func (b *waitBar) draw() { b.shown.Draw(b.what, b.said.share(time.Since(b.at))) }
 
-// clear takes the bar away until the server says more.
+// clear removes the bar until the next comment.
 func (b *waitBar) clear() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,14 +76,14 @@ func (b *waitBar) clear() {
 	}
 }
 
-// wait is what a comment of the stream says.
+// wait is a comment of the stream.
 type wait struct {
 	stage, why       string
 	waited, expected time.Duration
 	progress         float64
 }
 
-// readWait reads `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. What it can't read is left out.
+// readWait parses `stage=loading waited=1.2s expected=3.0s progress=40% why="…"`. Invalid parts are ignored.
 func readWait(text string) (w wait) {
 	text, why, _ := strings.Cut(text, " why=")
 	w.why, _ = strconv.Unquote(why)
@@ -102,7 +102,7 @@ func readWait(text string) (w wait) {
 	return w
 }
 
-// share is how much of the wait is over, so long after this was said; 0: nobody knows.
+// share returns the completed share of the wait, since after the comment; 0: unknown.
 func (w wait) share(since time.Duration) float64 {
 	share := w.progress / 100
 	if w.expected > 0 {

@@ -1,18 +1,17 @@
-// Package declared reads what a person declares for a server on one machine: files and folders of manifests, models, folders of
-// models, Ollama's own store, and the configuration that stays. It can watch all of it, and have a server changed by what changed.
+// Package declared reads a server's declarations on one machine: files and folders of manifests, models, folders of models,
+// Ollama's store, and the kept configuration. It can watch all of them, and apply changes to a server.
 //
 // The life of a change, in [Reader.Watch]:
 //
-//  1. The kernel says that something in a folder has changed. More changes are waited for until nothing happens for a moment: an
-//     editor writes a file in several steps.
-//  2. Everything is read again. A manifest that can't be read keeps the functions that it had, and is reported, once for each
-//     thing that is wrong with it.
-//  3. What is new or different is declared, and what is gone is removed; a function that is as it was is not touched. What the
-//     server refuses is reported once, and tried again when something changes.
+//  1. The kernel reports a change in a folder. The watch waits until nothing happens for a moment: an editor writes a file in
+//     several steps.
+//  2. Everything is read again. An unreadable manifest keeps its functions, and each problem is reported once.
+//  3. New and different functions are declared, and missing ones removed; an unchanged function is not touched. A refusal of the
+//     server is reported once, and retried when something changes.
 //
-// Functions that somebody has declared by hand (rouse apply) are left alone, also where a file of the same function is deleted.
+// Functions that were declared by hand (rouse apply) are left alone, even if a file of the same function is deleted.
 //
-// A [Reader] is for one goroutine.
+// A [Reader] is not safe for concurrent use.
 package declared
 
 import (
@@ -32,52 +31,52 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// Sources say where functions are declared. What stands first wins where two declare one function.
+// Sources say where functions are declared. If two sources declare one function, the first wins.
 type Sources struct {
-	// Functions are declared already.
+	// Functions are already declared ones.
 	Functions []api.Function
 	// Files are manifests and folders of manifests; "-" is standard input.
 	Files []string
-	// Models are references of models, as rouse up --model takes them.
+	// Models are model references, as for rouse up --model.
 	Models []string
-	// Kept is the folder of the configuration that stays; empty, or a folder that is not there: none.
+	// Kept is the folder of the kept configuration; empty or missing: none.
 	Kept string
 	// ModelsDirs are folders of GGUF files.
 	ModelsDirs []string
 	// Ollama is Ollama's store, whose models are served; nil: they are not.
 	Ollama *catalog.Store
-	// GPU is that of the machine; nil: model files are computed on the processor.
+	// GPU returns the machine's GPU; nil: model files are run on the processor.
 	GPU func() catalog.GPU
-	// MayBeNone says that there need not be a function. Else it is the model that ships with Rouse where nothing is declared.
+	// MayBeNone allows having no function. Otherwise the model that ships with Rouse is used if nothing is declared.
 	MayBeNone bool
 }
 
-// Set is what is declared.
+// Set is the result of reading.
 type Set struct {
 	Functions []api.Function
-	// Left are things that are no functions, each with the reason: files that no model server takes, names that are taken.
+	// Left are skipped items, each with the reason: files that no model server takes, names that are taken.
 	Left []catalog.Skipped
-	// Bad are manifests that can't be read.
+	// Bad are unreadable manifests.
 	Bad []catalog.Skipped
-	// Hints say what else could be served, and what of --model can't, a line each.
+	// Hints has a line for each thing that could also be served, and for each --model that can't be.
 	Hints []string
-	// Read says what was read without having been named on the command line, a line each.
+	// Read has a line for each thing that was read without being named on the command line.
 	Read []string
 }
 
-// Reader reads sources again and again.
+// Reader reads sources repeatedly.
 type Reader struct {
 	from  Sources
-	last  map[string][]api.Function // of manifests, by file, as they were read last
-	stdin []api.Function            // it can be read once
+	last  map[string][]api.Function // of manifests, by file, as last read
+	stdin []api.Function            // it can be read only once
 	pico  bool                      // nothing was declared at first
 }
 
-// NewReader makes a reader. It reads nothing yet.
+// NewReader returns a reader. It reads nothing yet.
 func NewReader(from Sources) *Reader { return &Reader{from: from, last: map[string][]api.Function{}} }
 
-// Read reads everything. A manifest that can't be read is in Set.Bad, and its functions are those that it had before. Any other
-// error, such as a name that two functions want, is that of the whole.
+// Read reads everything. An unreadable manifest is in Set.Bad, and its functions stay as before. Any other error, such as a name
+// that two functions want, concerns the whole.
 func (r *Reader) Read() (Set, error) {
 	first := len(r.last) == 0 && !r.pico
 	b := &builder{r: r, taken: map[api.FunctionName]string{}, names: map[api.ModelName]string{}}
@@ -122,8 +121,8 @@ func (r *Reader) Read() (Set, error) {
 type builder struct {
 	r     *Reader
 	set   Set
-	taken map[api.FunctionName]string // by where it was declared
-	names map[api.ModelName]string    // of models in the usual namespace, by their function
+	taken map[api.FunctionName]string // where it was declared
+	names map[api.ModelName]string    // models' names in the default namespace, with their function
 }
 
 func (b *builder) declare(f api.Function) {
@@ -134,7 +133,7 @@ func (b *builder) declare(f api.Function) {
 	}
 }
 
-// manifests declares those of a file, or of the files in a folder.
+// manifests declares the functions of a file, or of the files in a folder.
 func (b *builder) manifests(path string) error {
 	if path == "-" {
 		if b.r.stdin == nil {
@@ -176,13 +175,13 @@ func (b *builder) load(file string) []api.Function {
 	return functions
 }
 
-// Files are the manifests in a folder, by name, or the file itself. Hidden files, as editors make them, are none.
+// Files returns the manifests in a folder, by name, or the file itself. It ignores hidden files, which editors create.
 func Files(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	if err != nil || !info.IsDir() { // one that is not there is said when it is read
+	if err != nil || !info.IsDir() { // a missing one is reported when it is read
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
@@ -199,7 +198,7 @@ func Files(path string) ([]string, error) {
 	return files, nil
 }
 
-// IsManifest says whether a file of that name in a folder is read.
+// IsManifest reports whether a file of that name in a folder is read.
 func IsManifest(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
@@ -222,14 +221,14 @@ func (b *builder) model(ref string) error {
 	if _, taken := b.taken[f.Name]; taken {
 		return fmt.Errorf("--model %s: another function is called %s already: name this one with --model NAME=%s", ref, f.Name.Name(), strings.TrimPrefix(ref, f.Name.Name()+"="))
 	}
-	if why := catalog.Unusable(f); why != nil { // it may be mended before somebody asks
+	if why := catalog.Unusable(f); why != nil { // it may be fixed before a request comes
 		b.set.Hints = append(b.set.Hints, fmt.Sprintf("%s can't be served as it is: %v", f.Name.Short(), why))
 	}
 	b.declare(f)
 	return nil
 }
 
-// kept declares those of the configuration that stays; what was declared on the command line goes before them.
+// kept declares the functions of the kept configuration; those of the command line take precedence.
 func (b *builder) kept() error {
 	dir := b.r.from.Kept
 	if dir == "" {
@@ -261,7 +260,7 @@ func (b *builder) kept() error {
 	return nil
 }
 
-// number is "1 model" or "2 models".
+// number returns "1 model" or "2 models".
 func number(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -269,7 +268,7 @@ func number(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// found declares what was found and not declared: a name that is taken stays with who has it.
+// found declares functions that were found; a taken name stays with its owner.
 func (b *builder) found(functions []api.Function, left []catalog.Skipped, read string) {
 	for _, f := range functions {
 		other, is := b.taken[f.Name]

@@ -104,7 +104,7 @@ type fake struct {
 	mu      sync.Mutex
 	serves  map[api.FunctionName]api.Function
 	did     []string
-	changed chan struct{} // has one where something was done; one place, so that who does it never waits
+	changed chan struct{} // has an element after a change; one place, so that senders never block
 	refuse  string
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/atomicfile"
 )
 
-// Path is the file in which a function is kept.
+// Path returns the file in which a function is kept.
 func Path(name api.FunctionName) (string, error) {
 	dir := xdg.Config()
 	if dir == "" {
@@ -26,8 +26,8 @@ func Path(name api.FunctionName) (string, error) {
 	return filepath.Join(dir, file), nil
 }
 
-// Keep writes a function's manifest to its file, whole or not at all. Only its user may read it: an environment has secrets. A file
-// of that name in which something else stands too is not touched.
+// Keep atomically writes a function's manifest to its file. Only its user may read it: an environment has secrets. A file with
+// other content as well is not touched.
 func Keep(m config.Manifest) error {
 	path, err := Path(m.Function.Name)
 	if err != nil {
@@ -45,7 +45,7 @@ func Keep(m config.Manifest) error {
 	return nil
 }
 
-// Forget removes what was kept of a function, and says whether there was anything.
+// Forget removes the kept manifest of a function, and reports whether there was one.
 func Forget(name api.FunctionName) (bool, error) {
 	path, err := Path(name)
 	if err != nil {
@@ -61,11 +61,11 @@ func Forget(name api.FunctionName) (bool, error) {
 	return err == nil, err
 }
 
-// ownFile refuses a file that declares more than one function: somebody wrote it.
+// ownFile refuses a file that declares more than one function: it was written by hand.
 func ownFile(path string, name api.FunctionName) error {
 	functions, err := config.Load(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), err != nil: // or it is broken, and is replaced
+	case errors.Is(err, fs.ErrNotExist), err != nil: // a broken one is replaced
 		return nil
 	case len(functions) == 1 && functions[0].Name == name:
 		return nil

@@ -19,31 +19,31 @@ import (
 	"github.com/rouse-dev/rouse/internal/walk"
 )
 
-// Server is what a watch changes.
+// Server is the server that a watch changes.
 type Server interface {
-	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
+	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)
-	// Withdraw removes a function, where it is still the one that was declared in origin.
+	// Withdraw removes a function, if it is still the one declared in origin.
 	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
-// How long nothing must happen before files are read, and how long they are waited for at most.
+// How long nothing must happen before files are read, and the longest wait for that.
 const (
 	settle     = 250 * time.Millisecond
 	settleMost = 3 * time.Second
 )
 
-// mostWatched bounds the folders that are watched: the kernel's own bound is that of all programs of a user.
+// mostWatched bounds the watched folders: the kernel's limit is shared by all programs of a user.
 const mostWatched = 4000
 
-// Watch has s follow what is declared, until ctx ends. now is what s serves already.
+// Watch has s follow the declarations until ctx ends. now is what s already serves.
 func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch what is declared: %w", err)
 	}
 	defer func() { _ = w.Close() }()
-	for _, bad := range now.Bad { // what is left out who begins the server has said
+	for _, bad := range now.Bad { // the caller has reported skipped items
 		log.Warn(unread, "file", bad.What, "error", bad.Why)
 	}
 	f := &follower{r: r, s: s, log: slog.New(slog.DiscardHandler), served: map[api.FunctionName]api.Function{}, said: map[string]string{}, watched: map[string]bool{}}
@@ -53,17 +53,17 @@ func (r *Reader) Watch(ctx context.Context, now Set, s Server, log *slog.Logger)
 	f.report(now, nil)
 	f.log = log
 	f.watch(w)
-	f.apply(ctx) // what has changed since it was read
+	f.apply(ctx) // changes since it was read
 	for {
 		if err := changed(ctx, w); err != nil {
 			return nil //nolint:nilerr // it is ctx that has ended
 		}
-		f.watch(w) // new folders, before what is in them is read
+		f.watch(w) // new folders, before their content is read
 		f.apply(ctx)
 	}
 }
 
-// changed returns when something has changed, and nothing more does for a moment.
+// changed returns after a change, once nothing more has happened for a moment.
 func changed(ctx context.Context, w *fsnotify.Watcher) error {
 	var quiet, most <-chan time.Time
 	for {
@@ -90,17 +90,17 @@ func changed(ctx context.Context, w *fsnotify.Watcher) error {
 	}
 }
 
-// follower knows what a server serves of what is declared.
+// follower tracks which declarations a server serves.
 type follower struct {
 	r       *Reader
 	s       Server
 	log     *slog.Logger
 	served  map[api.FunctionName]api.Function
-	said    map[string]string // what was reported of each thing, so that it is once
+	said    map[string]string // what was reported of each thing, so that it is reported once
 	watched map[string]bool
 }
 
-// apply reads everything, and has the server follow.
+// apply reads everything, and updates the server.
 func (f *follower) apply(ctx context.Context) {
 	set, err := f.r.Read()
 	f.report(set, err)
@@ -139,7 +139,7 @@ func (f *follower) apply(ctx context.Context) {
 	}
 }
 
-// report says what is wrong with a set, each thing once, and again where it was right in between.
+// report reports the problems of a set, each once, and again if it was solved in between.
 func (f *follower) report(set Set, err error) {
 	wrong := map[string]bool{}
 	say := func(what, message string, args ...any) {
@@ -162,16 +162,16 @@ func (f *follower) report(set Set, err error) {
 	}
 }
 
-// unread is said of a manifest.
+// unread is the message about a manifest.
 const unread = "a manifest can't be read; its functions stay as they were"
 
-// Beginnings of what is said of functions and of folders.
+// Prefixes of keys for functions and folders in said.
 const (
 	refused   = "function "
 	unwatched = "folder "
 )
 
-// say reports something, unless that was the last thing that was reported of it.
+// say reports something, unless it was the last thing reported about it.
 func (f *follower) say(what, message string, args ...any) {
 	text := fmt.Sprint(append([]any{message}, args...)...)
 	if f.said[what] == text {
@@ -185,7 +185,7 @@ func (f *follower) say(what, message string, args ...any) {
 func (f *follower) watch(w *fsnotify.Watcher) {
 	for dir := range f.watched {
 		if _, err := os.Stat(dir); err != nil {
-			delete(f.watched, dir) // the kernel has dropped it; there may be another one later
+			delete(f.watched, dir) // the kernel has dropped it; it may be created again
 		}
 	}
 	for _, dir := range f.r.folders() {
@@ -200,14 +200,14 @@ func (f *follower) watch(w *fsnotify.Watcher) {
 	}
 }
 
-// folders are those in which something may change, by their own paths: one to which a link leads anew is another folder.
+// folders returns the folders in which something may change, by their real paths: the new target of a link is another folder.
 func (r *Reader) folders() (dirs []string) {
 	paths := slices.DeleteFunc(slices.Clone(r.from.Files), func(path string) bool { return path == "-" })
-	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // or it is one that nobody may write
+	if kept := r.from.Kept; kept != "" && os.MkdirAll(kept, 0o700) == nil { // it may not be writable
 		paths = append(paths, kept)
 	}
 	for _, path := range paths {
-		files, _ := Files(path) // what can't be read has none
+		files, _ := Files(path) // an unreadable one has none
 		for _, file := range append(files, path) {
 			dirs = append(dirs, behind(file)...)
 		}
@@ -236,8 +236,8 @@ func (r *Reader) folders() (dirs []string) {
 	return slices.Compact(dirs)
 }
 
-// behind are the folders in which a change may change what path names: itself if it is one, else where it lies, for an editor puts
-// another file in its place; and where each link lies that leads there.
+// behind returns the folders in which a change may affect path: path itself if it is a folder, else its folder, because editors
+// replace files; and the folder of each link that leads there.
 func behind(path string) (dirs []string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -245,7 +245,7 @@ func behind(path string) (dirs []string) {
 	}
 	rest := strings.Split(path, string(filepath.Separator))
 	at := string(filepath.Separator)
-	for links := 0; len(rest) > 0 && links < 40; { // as many as Linux follows
+	for links := 0; len(rest) > 0 && links < 40; { // Linux's limit
 		next := filepath.Join(at, rest[0])
 		to, err := os.Readlink(next)
 		rest = rest[1:]

@@ -17,20 +17,20 @@ import (
 	"github.com/rouse-dev/rouse/internal/pack"
 )
 
-// module is the path of the module, which the programs are found by.
+// module is the module's path, used to find the programs.
 const module = "github.com/rouse-dev/rouse"
 
-// product is one image of Rouse's.
+// product is one of Rouse's images.
 type product struct {
 	name, title string
 	programs    map[string]string // path in the image → folder of its main package
 	entrypoint  string
 	env         []string
-	onto        string // an image in a registry that it is added to
+	onto        string // an image in a registry to add it to
 }
 
-// products are all images. The function's has the engine beside it, which is a
-// subcommand of cmd/rouse: without it the runtime "engine" would have nothing to start.
+// products are all images. The function's includes the engine, which is a subcommand of cmd/rouse: without it the
+// runtime "engine" could not start.
 var products = []product{
 	{
 		name: "activator", title: "Rouse's activator: the data path and the front door",
@@ -76,7 +76,7 @@ func defaultArch(push bool) []string {
 	return []string{runtime.GOARCH}
 }
 
-// build compiles what the images need for one architecture and describes them.
+// build compiles the images' programs for one architecture and describes the images.
 func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, error) {
 	version, revision := o.version, git(ctx, "rev-parse", "HEAD")
 	if version == "" {
@@ -120,7 +120,7 @@ func (o options) build(ctx context.Context, dir, arch string) ([]pack.Image, err
 	return images, nil
 }
 
-// derived are the images of runtimes with the function in front.
+// derived returns the images of runtimes with the function added.
 func (o options) derived() ([]product, error) {
 	var all []product
 	for _, pair := range o.onto {
@@ -165,7 +165,7 @@ func compile(ctx context.Context, wanted []product, version, arch, into string) 
 	return nil
 }
 
-// labels are what registries show.
+// labels returns the labels that registries show.
 func labels(title, version, revision string) map[string]string {
 	const prefix = "org.opencontainers.image."
 	all := map[string]string{
@@ -177,7 +177,7 @@ func labels(title, version, revision string) map[string]string {
 	return all
 }
 
-// git asks git; empty where it can't say.
+// git runs git; it returns "" on failure.
 func git(ctx context.Context, args ...string) string {
 	out, err := exec.CommandContext(ctx, "git", args...).Output()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Command image builds Rouse's container images without Docker: it compiles the
-// programs and packs them (package pack).
+// Command image builds Rouse's container images without Docker: it compiles the programs and packs them (package pack).
 //
 //	go run ./cmd/internal/image                                  bin/rouse-images.tar, for this machine's architecture
 //	go run ./cmd/internal/image -o all.tar activator function    only these
@@ -33,7 +32,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options are the command-line options.
 type options struct {
 	out, push, prefix, tag, version string
 	arch, add, onto                 []string

@@ -17,30 +17,30 @@ import (
 // Results of a check, the worst last.
 const (
 	resultOK      = "ok"
-	resultUnknown = "unknown" // this person may not look
-	resultWarning = "warning" // Rouse works, something of it does not
-	resultMissing = "missing" // Rouse does not work, or what was asked for
+	resultUnknown = "unknown" // no permission to look
+	resultWarning = "warning" // Rouse works, but a part of it does not
+	resultMissing = "missing" // Rouse, or what was requested, does not work
 )
 
-// finding is what one check has found.
+// finding is the result of one check.
 type finding struct {
 	Check  string `json:"check"`
 	Result string `json:"result"`
-	// Found is what is there.
+	// Found describes the present state.
 	Found string `json:"found"`
-	// Mend says what to do; empty where there is nothing.
+	// Mend says what to do; empty: nothing.
 	Mend string `json:"mend,omitempty"`
 }
 
-// checker looks at a cluster and changes nothing.
+// checker examines a cluster and changes nothing.
 type checker struct {
 	*cluster
 	plan     plan
-	objects  []object // what would be applied, as far as the cluster knows the kinds
+	objects  []object // would be applied, of the kinds that the cluster knows
 	findings []finding
 }
 
-// plan is what is to be installed, or is.
+// plan is what is installed, or is to be.
 type plan struct {
 	overlay    string
 	components []string
@@ -80,12 +80,12 @@ kubectl or Helm, or afterwards. It changes nothing. Exit status 1: something is 
 	return cmd
 }
 
-// add notes a finding.
+// add adds a finding.
 func (c *checker) add(check, result, mend, found string, args ...any) {
 	c.findings = append(c.findings, finding{check, result, fmt.Sprintf(found, args...), mend})
 }
 
-// failed notes that something could not be looked at: a right is missing, or the cluster does not answer.
+// failed records that something could not be examined: a permission is missing, or the cluster does not answer.
 func (c *checker) failed(check string, err error) {
 	var d *denied
 	if errors.As(err, &d) {
@@ -95,16 +95,16 @@ func (c *checker) failed(check string, err error) {
 	c.add(check, resultUnknown, "", "%v", err)
 }
 
-// run checks, in the order in which things depend on one another:
+// run checks, in the order of dependencies:
 //
-//  1. Kubernetes and Knative Serving: versions, and the kinds that the manifests have.
-//  2. Whether this person may install, and whether the cluster would take each object.
-//  3. The ingress, and Knative's switches.
+//  1. Kubernetes and Knative Serving: versions, and the kinds used in the manifests.
+//  2. Whether the user may install, and whether the cluster would accept each object.
+//  3. The ingress, and Knative's feature flags.
 //  4. Nodes: GPUs, their device plugins, their runtime class.
 //  5. Storage.
-//  6. Rouse itself, where it is there: its Deployments, the webhook of any-image, keys.
+//  6. Rouse itself, if installed: its Deployments, the webhook of any-image, keys.
 //
-// It ends early only where the cluster does not answer at all.
+// It returns early only if the cluster does not answer at all.
 func (c *checker) run(ctx context.Context) error {
 	if err := c.kubernetes(); err != nil { // 1.
 		return err
@@ -129,7 +129,7 @@ func (c *checker) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// report prints the findings; an error: something is missing.
+// report prints the findings, and fails if something is missing.
 func (c *checker) report(cmd *cobra.Command) error {
 	missing := 0
 	for _, f := range c.findings {

@@ -30,7 +30,7 @@ func checkable(t *testing.T) *fakeCluster {
 	return c
 }
 
-// checked runs the checks and returns what each found; the error is that of the command.
+// checked runs the checks and returns the findings, and the command's error.
 func (c *fakeCluster) checked(args ...string) (map[string][3]string, error) {
 	c.t.Helper()
 	out, err := c.run(append([]string{"check", "-o", "json"}, args...)...)

@@ -22,14 +22,14 @@ import (
 	"github.com/rouse-dev/rouse/manifests"
 )
 
-// Versions of Kubernetes: the oldest one with all that the manifests have, and the one
-// from which a pod's requests can be changed while it runs.
+// Versions of Kubernetes: the oldest that supports the manifests, and the first that can resize a running pod's
+// requests.
 var (
 	oldestKubernetes = utilversion.MajorMinor(1, 30)
 	resizes          = utilversion.MajorMinor(1, 33)
 )
 
-// kubernetes checks the API server's version. Its error: nothing answers.
+// kubernetes checks the API server's version. It fails if nothing answers.
 func (c *checker) kubernetes() error {
 	info, err := c.kube.Discovery().ServerVersion()
 	if err != nil {
@@ -49,7 +49,7 @@ func (c *checker) kubernetes() error {
 	return nil
 }
 
-// kinds checks that the cluster has the kinds that would be applied, and keeps the objects of those that it has.
+// kinds checks that the cluster has the kinds that would be applied, and keeps the objects of known kinds.
 func (c *checker) kinds() error {
 	stream, err := manifests.Render(c.plan.overlay, nil, c.plan.components...)
 	if err != nil {
@@ -92,7 +92,7 @@ func isNoKind(c *checker, head metav1.TypeMeta) bool {
 	return meta.IsNoMatchError(err)
 }
 
-// rights checks what this person may do, and what the cluster says to each object.
+// rights checks the user's permissions, and whether the cluster accepts each object.
 func (c *checker) rights(ctx context.Context) {
 	var all []right
 	for _, o := range c.objects {
@@ -127,7 +127,7 @@ func (c *checker) rights(ctx context.Context) {
 	c.add("admission", resultOK, "", "the cluster would take all %d objects", len(c.objects))
 }
 
-// ingresses are the controllers of Knative's ingresses, by class: the Deployments that do the work, as NAMESPACE/NAME.
+// ingresses are the controllers of Knative's ingresses, by class: their Deployments, as NAMESPACE/NAME.
 var ingresses = map[string][]string{
 	"kourier.ingress.networking.knative.dev":     {control.SystemNamespace + "/net-kourier-controller", "kourier-system/3scale-kourier-gateway"},
 	"istio.ingress.networking.knative.dev":       {control.SystemNamespace + "/net-istio-controller"},
@@ -135,10 +135,10 @@ var ingresses = map[string][]string{
 	"gateway-api.ingress.networking.knative.dev": {control.SystemNamespace + "/net-gateway-api-controller"},
 }
 
-// usualIngress is Knative's where config-network names none.
+// usualIngress is Knative's default if config-network names none.
 const usualIngress = "istio.ingress.networking.knative.dev"
 
-// ingress checks that somebody serves the class of ingress that Knative uses.
+// ingress checks that the class of ingress that Knative uses is served.
 func (c *checker) ingress(ctx context.Context) {
 	network, err := c.configMap(ctx, "config-network")
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *checker) ingress(ctx context.Context) {
 	c.add("ingress", resultOK, "", "%s", short)
 }
 
-// features checks Knative's switches: what functions may have in their pods.
+// features checks Knative's feature flags: what functions may have in their pods.
 func (c *checker) features(ctx context.Context) {
 	features, err := c.configMap(ctx, "config-features")
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *checker) features(ctx context.Context) {
 	c.add("features", resultOK, "", "volumes of memory and persistent ones")
 }
 
-// configMap reads one of Knative's; one that is not there is empty.
+// configMap reads one of Knative's ConfigMaps; a missing one is empty.
 func (c *checker) configMap(ctx context.Context, name string) (map[string]string, error) {
 	m, err := c.kube.CoreV1().ConfigMaps(control.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -218,7 +218,7 @@ func (c *checker) configMap(ctx context.Context, name string) (map[string]string
 	return m.Data, nil
 }
 
-// deployment says how many pods of a Deployment are available, and whether it is there.
+// deployment returns how many pods of a Deployment are available, and whether it exists.
 func (c *checker) deployment(ctx context.Context, namespace, name string) (available int32, found bool, err error) {
 	d, err := c.kube.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

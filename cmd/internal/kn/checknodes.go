@@ -14,8 +14,8 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// discovery is, by maker, the label of nodes with which the memory of a GPU is known (where another program is to find it), how to get
-// the device plugin, and the labels of nodes that have a card, whether its plugin runs or not.
+// discovery has, by maker, the node label with the memory of a GPU (if another program sets it), how to get the device plugin, and the
+// node labels that show a card, whether its plugin runs or not.
 var discovery = map[string]struct {
 	memory, plugin string
 	cards          []string
@@ -28,10 +28,10 @@ var discovery = map[string]struct {
 		[]string{"intel.feature.node.kubernetes.io/gpu"}},
 }
 
-// ownMemory is the label by which whoever runs the cluster says it.
+// ownMemory is the label by which the cluster's operator sets it.
 const ownMemory = "rouse.dev/gpu-memory"
 
-// nodes checks GPUs, by what nodes offer and by what their labels say that they have.
+// nodes checks GPUs, by the nodes' resources and by their labels.
 func (c *checker) nodes(ctx context.Context) {
 	all, err := c.nodeList(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *checker) nodes(ctx context.Context) {
 	}
 }
 
-// told says what nodes offer: "NVIDIA: 3 on 2 nodes".
+// told formats what nodes offer: "NVIDIA: 3 on 2 nodes".
 func told(maker string, offers map[string]int64) string {
 	var all int64
 	for _, n := range offers {
@@ -99,7 +99,7 @@ func list3(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// shared checks that GPUs are shared where the overlay for that is to be installed.
+// shared checks that GPUs are shared if the overlay for that is to be installed.
 func (c *checker) shared(all []corev1.Node) {
 	if c.plan.overlay != "time-slicing" {
 		return
@@ -113,7 +113,7 @@ func (c *checker) shared(all []corev1.Node) {
 	c.add("time slicing", resultWarning, "point the device plugin at the ConfigMap rouse-time-slicing once it is there: helm upgrade nvdp nvdp/nvidia-device-plugin -n kube-system --reuse-values --set config.name=rouse-time-slicing --set gfd.enabled=true", "no node offers a GPU more than once")
 }
 
-// runtimeClass looks for NVIDIA's. Whether containers need it is the matter of each node's container runtime.
+// runtimeClass looks for NVIDIA's. Whether containers need it depends on each node's container runtime.
 func (c *checker) runtimeClass(ctx context.Context) {
 	_, err := c.kube.NodeV1().RuntimeClasses().Get(ctx, "nvidia", metav1.GetOptions{})
 	switch {

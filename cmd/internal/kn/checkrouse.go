@@ -15,13 +15,13 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// What installs Rouse, and what else is chosen with it.
+// The commands that install Rouse, and its components.
 const (
 	applyCommand   = "kubectl apply -k manifests/overlays/default, or helm install rouse CHART -n knative-serving"
 	componentsHelp = "name it under components in an overlay of your own, or helm upgrade rouse CHART -n knative-serving --set components={any-image}"
 )
 
-// rouse checks what is installed of Rouse.
+// rouse checks the installed parts of Rouse.
 func (c *checker) rouse(ctx context.Context) {
 	there := false
 	for _, name := range []string{control.ActivatorName, control.AutoscalerName} {
@@ -58,7 +58,7 @@ func (c *checker) rouse(ctx context.Context) {
 	}
 }
 
-// leader checks that an autoscaler leads, and names what it knows of.
+// leader checks that an autoscaler leads, and reports its devices.
 func (c *checker) leader(ctx context.Context) {
 	var devices []admin.Device
 	d, err := c.door(ctx)
@@ -76,7 +76,7 @@ func (c *checker) leader(ctx context.Context) {
 	}
 }
 
-// webhook checks the component any-image: that pods of our class pass by it, and that somebody answers.
+// webhook checks the component any-image: that pods of our class pass through it, and that it answers.
 func (c *checker) webhook(ctx context.Context, installed bool) {
 	wanted := slices.Contains(c.plan.components, "any-image")
 	w, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
@@ -108,7 +108,7 @@ func (c *checker) webhook(ctx context.Context, installed bool) {
 	}
 }
 
-// trouble says what keeps the pods of a selector from being ready; empty: nothing that shows.
+// trouble says why the pods of a selector are not ready; empty: unknown.
 func (c *checker) trouble(ctx context.Context, namespace, selector string) string {
 	list, err := c.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {

@@ -39,20 +39,19 @@ var (
 	podAutoscalers = schema.GroupVersionResource{Group: "autoscaling.internal.knative.dev", Version: "v1alpha1", Resource: "podautoscalers"}
 )
 
-// cluster is the way into one cluster, with the rights of one user.
+// cluster is the access to one cluster, with one user's permissions.
 type cluster struct {
 	config *rest.Config
 	http   *http.Client
 	kube   kubernetes.Interface
 	dyn    dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// namespace is the one that names without a namespace mean; all says that lists
-	// are of every namespace.
+	// namespace is the default for names; all says that lists cover every namespace.
 	namespace string
 	all       bool
 }
 
-// accessFlags adds the flags that say which cluster; they are kn's own.
+// accessFlags adds the flags that select the cluster, which are kn's own.
 func accessFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.String("kubeconfig", "", "kubectl configuration `file` (default: ~/.kube/config)")
@@ -71,8 +70,7 @@ func namespaceFlags(cmd *cobra.Command, lists bool) {
 	}
 }
 
-// connect finds the cluster that the flags, KUBECONFIG or the machine name. It
-// asks the cluster nothing.
+// connect finds the cluster that the flags, KUBECONFIG or the machine name. It sends the cluster nothing.
 func connect(cmd *cobra.Command) (*cluster, error) {
 	text := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -107,12 +105,12 @@ func connect(cmd *cobra.Command) (*cluster, error) {
 	return c, nil
 }
 
-// newCluster makes the clients.
+// newCluster creates the clients.
 func newCluster(config *rest.Config) (*cluster, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = "kn-rouse/" + version()
 	config.ContentType = "application/json"
-	config.QPS = -1 // one person, one command: the API server's own fairness is enough
+	config.QPS = -1 // one user, one command: the API server's own fairness is enough
 	config.WarningHandler = rest.NoWarnings{}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -130,7 +128,7 @@ func newCluster(config *rest.Config) (*cluster, error) {
 	return &cluster{config: config, http: client, kube: kube, dyn: dyn, mapper: mapper, namespace: metav1.NamespaceDefault}, nil
 }
 
-// scope is the namespace that lists are of; empty: all.
+// scope returns the namespace for lists; empty: all.
 func (c *cluster) scope() string {
 	if c.all {
 		return metav1.NamespaceAll
@@ -138,7 +136,7 @@ func (c *cluster) scope() string {
 	return c.namespace
 }
 
-// name is the function or service that a person means by NAME or NAMESPACE/NAME.
+// name returns the function or service for NAME or NAMESPACE/NAME.
 func (c *cluster) name(text string) api.FunctionName {
 	f := api.FunctionName(text)
 	if f.Name() == text {
@@ -147,7 +145,7 @@ func (c *cluster) name(text string) api.FunctionName {
 	return f
 }
 
-// list reads objects of one resource in a namespace, all for "".
+// list reads objects of one resource in a namespace, "" for all.
 func list[T any](ctx context.Context, c *cluster, r schema.GroupVersionResource, namespace, selector string) ([]T, error) {
 	found, err := c.dyn.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -179,7 +177,7 @@ func read(u unstructured.Unstructured, into any) error {
 	return nil
 }
 
-// resource is where the cluster keeps objects of a kind, and whether they lie in namespaces.
+// resource returns the resource of a kind, and whether it is namespaced.
 func (c *cluster) resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool, error) {
 	m, err := c.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {

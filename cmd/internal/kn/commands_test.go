@@ -264,7 +264,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestRecord: the record comes through the API server, for those who may reach the autoscaler there, and into a file of one's own.
+// TestRecord: the record comes through the API server, for users with access to the autoscaler, into a private file.
 func TestRecord(t *testing.T) {
 	c, _ := populated(t)
 	inner := c.admin

@@ -20,10 +20,10 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// injectorName is the webhook that brings the function into images of others.
+// injectorName is the webhook that brings the function into other images.
 const injectorName = "rouse-injector"
 
-// wanted is what a person says of a function that is to be made.
+// wanted is the user's description of a function to create.
 type wanted struct {
 	name, model, runtime, image string
 	servedName                  string
@@ -106,7 +106,7 @@ or to the Service by ` + "`kn service update`" + `.`,
 	return cmd
 }
 
-// creator makes functions, and says so line by line. What is only worth knowing goes to notes.
+// creator creates functions, and prints its steps. Hints go to notes.
 type creator struct {
 	*cluster
 	out, notes io.Writer
@@ -118,14 +118,14 @@ func (c *creator) note(format string, args ...any) {
 	fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
 }
 
-// create makes a function:
+// create creates a function:
 //
-//  1. What is it? Nobody is asked for that, but where Rouse's own image is.
-//  2. Would the autoscaler serve it, can the image be a function, is there a GPU of the size, and what the container is given? What
-//     this person may not look at is not checked, and told.
-//  3. The command of kn is printed.
-//  4. The Service is made. One of that name that is there stays as it is.
-//  5. It is waited for: a Service that can't become ready says why.
+//  1. Determine what it is. The cluster is asked only for the place of Rouse's own image.
+//  2. Check whether the autoscaler would serve it, the image can be a function, there is a GPU of that size, and the container's
+//     objects exist. Checks that the user has no permission for are skipped, with a message.
+//  3. Print the kn command.
+//  4. Create the Service. An existing one of that name is left unchanged.
+//  5. Wait for it; a Service that can't become ready says why.
 func (c *creator) create(ctx context.Context, w wanted) error {
 	n, kind, err := c.creation(ctx, w) // 1.
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *creator) create(ctx context.Context, w wanted) error {
 	return c.ready(ctx, n) // 5.
 }
 
-// creation is what the person wants, with what follows from the reference.
+// creation returns what the user wants, completed from the model reference.
 func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, error) {
 	if err := api.CheckName(w.name); err != nil {
 		return nil, "", err
@@ -216,7 +216,7 @@ func (c *creator) creation(ctx context.Context, w wanted) (*creation, string, er
 	return n, kind, err
 }
 
-// ownImage is rouse-function beside the image of the activator that is installed.
+// ownImage returns the rouse-function image in the registry of the installed activator's image.
 func (c *creator) ownImage(ctx context.Context) (string, error) {
 	d, err := c.kube.AppsV1().Deployments(control.SystemNamespace).Get(ctx, control.ActivatorName, metav1.GetOptions{})
 	switch {
@@ -237,9 +237,9 @@ func (c *creator) ownImage(ctx context.Context) (string, error) {
 // functionImage is the last part of the name of Rouse's own image for functions.
 const functionImage = "rouse-function"
 
-// checkImage says why an image could be no function here.
+// checkImage says why an image can't be a function here.
 func (c *creator) checkImage(ctx context.Context, kind, image string) error {
-	if published := images[kind]; published == "" || published != image { // the engine's, or one of the person's own, which may have a function in it
+	if published := images[kind]; published == "" || published != image { // the engine's, or the user's own, which may contain a function
 		return nil
 	}
 	_, err := c.kube.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, injectorName, metav1.GetOptions{})
@@ -252,7 +252,7 @@ func (c *creator) checkImage(ctx context.Context, kind, image string) error {
 	return nil
 }
 
-// checkCluster asks the autoscaler whether the GPUs are there, and who else has the model's name.
+// checkCluster asks the autoscaler whether the GPUs exist, and which other function has the model's name.
 func (c *creator) checkCluster(ctx context.Context, f api.Function) error {
 	var devices []admin.Device
 	var functions []admin.Function
@@ -312,10 +312,10 @@ func (c *creator) occupied(ctx context.Context, n *creation) error {
 	return fmt.Errorf("there is a Service %s/%s already%s, and it was not changed: choose another name, change it with `kn service update %[2]s`, or delete it with `kn service delete %[2]s` first", n.namespace, n.name, what)
 }
 
-// window is how many looks in a row must find that a Service can't become ready: while its parts are made it may seem so.
+// window is how many consecutive polls must find that a Service can't become ready: while its parts are created it may seem so.
 const window = 5
 
-// ready waits until the Service is.
+// ready waits until the Service is ready.
 func (c *creator) ready(ctx context.Context, n *creation) error {
 	c.say("Service %s/%s is made; waiting until it is ready", n.namespace, n.name)
 	last, refused := "", 0
@@ -347,8 +347,8 @@ func (c *creator) ready(ctx context.Context, n *creation) error {
 	}, func() string { return last })
 }
 
-// until looks twice a second until done, an error that another look does not mend, or
-// the end of ctx; then where says where it stood. Errors of a cluster that is busy count as "not yet".
+// until polls twice a second until done, a permanent error, or the end of ctx; then where describes the state. Errors of a busy
+// cluster count as "not yet".
 func until(ctx context.Context, done func(context.Context) (bool, error), where func() string) error {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
@@ -371,7 +371,7 @@ func until(ctx context.Context, done func(context.Context) (bool, error), where 
 	}
 }
 
-// passing says whether an error of the API server may go away by itself.
+// passing reports whether an error of the API server may be temporary.
 func passing(err error) bool {
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
 }

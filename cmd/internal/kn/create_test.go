@@ -205,7 +205,7 @@ func TestCreateByReference(t *testing.T) {
 	}
 }
 
-// TestCreatedCommand has a shell read the command: its words are what the Service has.
+// TestCreatedCommand has a shell parse the command, and compares its words with the Service.
 func TestCreatedCommand(t *testing.T) {
 	c := gpuCluster(t)
 	hostile := `a b"c'd$(id)` + "`id`" + `\;&|<>*?~#!`

@@ -13,21 +13,20 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// creation is a function that is to be made. [creation.service] and [creation.command]
-// are two forms of the same.
+// creation is a function to create. [creation.service] and [creation.command] are two forms of it.
 type creation struct {
 	namespace, name string
 	image           string
 	// annotations are the revision's, "KEY=VALUE", the class first.
 	annotations []string
-	// minScale and maxScale are 0 where nothing is said.
+	// minScale and maxScale are 0 if not given.
 	minScale, maxScale int
 	env, args          []string
-	// memory and cpu are requests, gpus a limit of so many of gpuResource.
+	// memory and cpu are requests, gpus is a limit of gpuResource.
 	memory, cpu string
 	gpus        int
 	gpuResource string
-	// What the cluster has that the container gets, and as whom it runs.
+	// The cluster's objects that the container gets, and its account.
 	envFrom                    []source
 	envValueFrom               []variable
 	volumes                    []volume
@@ -35,7 +34,7 @@ type creation struct {
 	serviceAccount, pullSecret string
 }
 
-// shmSize is the size of /dev/shm: tensor parallelism and weights that sleep use it.
+// shmSize is the size of /dev/shm, which tensor parallelism and sleeping weights use.
 const shmSize = "8Gi"
 
 // Knative's annotations that kn has flags for.
@@ -44,7 +43,7 @@ const (
 	annotationProgress     = "serving.knative.dev/progress-deadline"
 )
 
-// describe adds what the annotations of a runtime are: the class, the model, and times for those that load for long.
+// describe adds a runtime's annotations: the class, the model, and timeouts for slow loads.
 func (n *creation) describe(kind, model string) {
 	add := func(key, value string) { n.annotations = append(n.annotations, key+"="+value) }
 	add(api.AnnotationClass, api.Class)
@@ -71,7 +70,7 @@ func (n *creation) describe(kind, model string) {
 	}
 }
 
-// annotate adds annotations; one that is there already gets another value.
+// annotate adds annotations, replacing existing values.
 func (n *creation) annotate(all ...string) {
 	for _, a := range all {
 		key, _, _ := strings.Cut(a, "=")
@@ -84,7 +83,7 @@ func (n *creation) annotate(all ...string) {
 	}
 }
 
-// command is the line of kn that makes the same Service, for a shell.
+// command returns the kn command that creates the same Service, quoted for a shell.
 func (n *creation) command() string {
 	lines := []string{"kn service create " + quoted(n.name)}
 	add := func(flag string, values ...string) {
@@ -134,7 +133,7 @@ func (n *creation) command() string {
 	return strings.Join(lines, " \\\n  ")
 }
 
-// service is the Service.
+// service returns the Service.
 func (n *creation) service() *unstructured.Unstructured {
 	annotations := map[string]any{annotationInitialScale: "0"}
 	if n.minScale > 0 {
@@ -174,7 +173,7 @@ func (n *creation) service() *unstructured.Unstructured {
 	return n.around(container, annotations)
 }
 
-// around is the Service of a container.
+// around returns the Service of a container.
 func (n *creation) around(container, annotations map[string]any) *unstructured.Unstructured {
 	spec := map[string]any{}
 	for _, m := range n.mounts {
@@ -199,7 +198,7 @@ func (n *creation) around(container, annotations map[string]any) *unstructured.U
 	}}
 }
 
-// with adds to an object, which may not be there yet.
+// with sets a key of an object, which may not exist yet.
 func with(object any, key, value string) map[string]any {
 	m, _ := object.(map[string]any)
 	if m == nil {
@@ -209,7 +208,7 @@ func with(object any, key, value string) map[string]any {
 	return m
 }
 
-// function reads the Service as the autoscaler will, with its errors.
+// function parses the Service like the autoscaler, with the same errors.
 func (n *creation) function() (api.Function, error) {
 	s := n.service()
 	template, _, _ := unstructured.NestedMap(s.Object, "spec", "template", "spec")
@@ -226,7 +225,7 @@ func (n *creation) function() (api.Function, error) {
 	return f, nil
 }
 
-// quoted is a word for a shell.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@,+%", r)

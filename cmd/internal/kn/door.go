@@ -17,10 +17,10 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/adminclient"
 )
 
-// headerToken carries the cluster's token: the API server's proxy keeps Authorization for itself.
+// headerToken carries the cluster's token: the API server's proxy consumes Authorization.
 const headerToken = "X-Rouse-Token"
 
-// The autoscaler's Service, and the front door's, as the API server's proxy names them.
+// The Services of the autoscaler and the front door, in the form for the API server's proxy.
 const (
 	proxied      = "http:" + control.AutoscalerName + ":http"
 	proxiedFront = "http:" + control.FrontDoorName + ":http"
@@ -31,7 +31,7 @@ var (
 	errNoLeader     = errors.New("no autoscaler leads, though Rouse is installed: look at `kubectl get pods -n " + control.SystemNamespace + " -l app=" + control.AutoscalerName + "`; a new leader takes over within seconds where one runs")
 )
 
-// door is the autoscaler's administrative API, by way of the API server.
+// door returns a client of the autoscaler's administrative API, through the API server.
 func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 	at, err := c.proxy(proxied)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 	}
 	token := strings.TrimSpace(string(secret.Data[control.ControlSecretKey])) // an editor leaves a line end
 	if token == "" {
-		return nil, errNoLeader // its first act is to make the token
+		return nil, errNoLeader // a leader first creates the token
 	}
 	base := at.String()
 	return &adminclient.Client{
@@ -55,7 +55,7 @@ func (c *cluster) door(ctx context.Context) (*adminclient.Client, error) {
 	}, nil
 }
 
-// proxy is where the API server's proxy to a Service of Rouse is.
+// proxy returns the URL of the API server's proxy to a Service of Rouse.
 func (c *cluster) proxy(service string) (*url.URL, error) {
 	host, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *cluster) absent(ctx context.Context) error {
 	return errNotInstalled
 }
 
-// fault reads why a request failed: the API server says it in a Status, the autoscaler in an OpenAI error body,
+// fault reads why a request failed: the API server answers with a Status, the autoscaler with an OpenAI error body,
 // which is left to the client.
 func fault(resp *http.Response, method string, raw []byte) error {
 	var body struct {
@@ -82,7 +82,7 @@ func fault(resp *http.Response, method string, raw []byte) error {
 		Message string          `json:"message"`
 		Error   json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(raw, &body) // neither form: the text itself is the message
+	_ = json.Unmarshal(raw, &body) // neither form: the text is the message
 	switch {
 	case body.Error != nil && resp.StatusCode == http.StatusUnauthorized:
 		return fmt.Errorf("the autoscaler does not take the token of the Secret %s/%s: it was changed; `kubectl rollout restart -n %[1]s deployment/%[3]s` makes it read it again", control.SystemNamespace, control.ControlSecret, control.AutoscalerName)

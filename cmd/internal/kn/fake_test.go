@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/kn"
 )
 
-// resources are what the fake API server knows: group/version, resource, kind, namespaced.
+// resources are the fake API server's: group/version, resource, kind, namespaced.
 var resources = []struct {
 	gv, name, kind string
 	namespaced     bool
@@ -67,13 +67,13 @@ type fakeCluster struct {
 	// without are the API groups that it does not have; deny says what the person may not do.
 	without []string
 	deny    func(verb, resource, namespace string) bool
-	// refuse is what admission says to an object; empty: nothing.
+	// refuse returns admission's refusal of an object; empty: none.
 	refuse func(kind, name string) string
 	// changed is told of each change, before it is answered.
 	changed func(verb, path string)
-	// meanwhile is what others do before an update or a creation counts.
+	// meanwhile runs before an update or a creation takes effect.
 	meanwhile func()
-	// created is what controllers do to an object that is made, before that is answered.
+	// created acts as a controller on a new object, before the answer.
 	created func(o map[string]any)
 
 	mu      sync.Mutex // guards what follows
@@ -458,7 +458,7 @@ func status(w http.ResponseWriter, code int, reason, message, kind string) {
 	answer(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message, "details": map[string]any{"kind": kind}})
 }
 
-// stockKnative is what Knative Serving has that Rouse looks at.
+// stockKnative has the objects of Knative Serving that Rouse reads.
 const stockKnative = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: activator, namespace: knative-serving, labels: {app.kubernetes.io/version: 1.24.1}}

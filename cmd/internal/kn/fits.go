@@ -10,7 +10,7 @@ import (
 )
 
 // fits says why no node of the cluster could ever run a function, as far as its GPUs are concerned; nil: one could.
-// What is in use does not count: memory is taken from those that sleep.
+// Memory in use does not count: it is taken from sleepers.
 func fits(devices []admin.Device, need api.Memory) error {
 	if need.Devices == 0 {
 		return nil
@@ -55,7 +55,7 @@ func isHost(d admin.Device) bool {
 	return d.ID == api.HostMemory || d.ID == api.DeviceID(d.Node+"/"+string(api.HostMemory))
 }
 
-// sameModel names the functions of other Services that clients ask for by the same name.
+// sameModel names the functions of other Services with the same model name.
 func sameModel(all []admin.Function, f api.Function) []string {
 	var names []string
 	for _, other := range all {

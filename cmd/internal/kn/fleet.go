@@ -19,10 +19,10 @@ import (
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// Labels and columns that are Knative's.
+// labelService is Knative's label with the Service of a revision.
 const labelService = "serving.knative.dev/service"
 
-// Condition is one of the conditions that Knative's objects carry.
+// Condition is a condition of Knative's objects.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -35,29 +35,29 @@ type Service struct {
 	Name       api.FunctionName `json:"name"`
 	URL        string           `json:"url,omitempty"`
 	Conditions []Condition      `json:"conditions,omitempty"`
-	// Revisions are in the order of their traffic, the newest first where that is the same.
+	// Revisions are in the order of their traffic, then the newest first.
 	Revisions []Revision `json:"revisions"`
 }
 
-// Revision is one revision: what Knative says of it, and what the autoscaler says.
+// Revision is one revision, with Knative's and the autoscaler's data.
 type Revision struct {
 	Name    api.FunctionName `json:"name"`
 	Percent int64            `json:"percent"`
 	Tags    []string         `json:"tags,omitempty"`
 	Created time.Time        `json:"created,omitzero"`
-	// Conditions are the revision's, Scaling those of its PodAutoscaler where they were asked for.
+	// Conditions are the revision's, Scaling its PodAutoscaler's if requested.
 	Conditions []Condition `json:"conditions,omitempty"`
 	Scaling    []Condition `json:"scaling,omitempty"`
-	// Function is nil where the autoscaler does not serve the revision: its conditions say why.
+	// Function is nil if the autoscaler does not serve the revision: its conditions say why.
 	Function *admin.Function `json:"function,omitempty"`
 }
 
-// used says whether a person who looks at the service wants to see the revision.
+// used reports whether the revision matters to a user that looks at the service.
 func (r *Revision) used() bool {
 	return r.Percent > 0 || len(r.Tags) > 0 || r.Function != nil && (len(r.Function.Instances) > 0 || r.Function.Activator.Waiting > 0)
 }
 
-// knObject is what is read of Knative's Services, Revisions and PodAutoscalers.
+// knObject has the parts of Knative's Services, Revisions and PodAutoscalers that are read.
 type knObject struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
 	Spec     struct {
@@ -78,13 +78,13 @@ type knObject struct {
 	} `json:"status"`
 }
 
-// fleet are the services of some namespaces, and all functions of the cluster.
+// fleet has the services of some namespaces, and all functions of the cluster.
 type fleet struct {
 	services  []*Service
 	functions []admin.Function
 }
 
-// survey reads the services of a namespace ("": all) and what the autoscaler says of them.
+// survey reads the services of a namespace ("": all) and the autoscaler's data on them.
 func (c *cluster) survey(ctx context.Context, d *adminclient.Client, namespace string) (*fleet, error) {
 	f := &fleet{}
 	if err := d.Call(ctx, http.MethodGet, admin.PathFunctions, nil, &f.functions); err != nil {
@@ -106,7 +106,7 @@ func (c *cluster) survey(ctx context.Context, d *adminclient.Client, namespace s
 	return f, nil
 }
 
-// join puts together what Knative and what the autoscaler say.
+// join merges Knative's and the autoscaler's data.
 func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	classes := map[api.FunctionName]map[string]string{}
 	for _, o := range scaled {
@@ -138,7 +138,7 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 			known[name] = r
 		}
 		r.Created, r.Conditions = o.Metadata.CreationTimestamp.Time, o.Status.Conditions
-		if r.Function == nil { // the autoscaler knows the service of the others
+		if r.Function == nil { // for the others, the autoscaler knows the service
 			s := service(api.NewFunctionName(o.Metadata.Namespace, cmp.Or(o.Metadata.Labels[labelService], o.Metadata.Name)))
 			s.Revisions = append(s.Revisions, *r)
 		}
@@ -163,7 +163,7 @@ func (f *fleet) join(namespace string, declared, made, scaled []knObject) {
 	}
 }
 
-// describe takes over what Knative says of the service.
+// describe copies Knative's data of the service.
 func (s *Service) describe(o knObject) {
 	s.URL, s.Conditions = o.Status.URL, o.Status.Conditions
 	for _, t := range o.Status.Traffic {
@@ -182,8 +182,8 @@ func (s *Service) describe(o knObject) {
 	}
 }
 
-// find reads what a name means: a service, one of its revisions, or a model's name.
-// The service comes back with the revisions that are meant.
+// find reads what a name means: a service, one of its revisions, or a model's name. It returns the service with the
+// revisions that are meant.
 func (c *cluster) find(ctx context.Context, d *adminclient.Client, text string) (*Service, error) {
 	name := c.name(text)
 	f, err := c.survey(ctx, d, name.Namespace())
@@ -207,7 +207,7 @@ func (c *cluster) find(ctx context.Context, d *adminclient.Client, text string) 
 	return nil, c.unknown(ctx, f, name)
 }
 
-// meant is the service, or the revision where one was named.
+// meant returns the service, or the revision if one was named.
 func (s *Service) meant(text string) api.FunctionName {
 	if len(s.Revisions) == 1 && s.Name.Name() != api.FunctionName(text).Name() {
 		return s.Revisions[0].Name
@@ -217,9 +217,9 @@ func (s *Service) meant(text string) api.FunctionName {
 
 // unknown says what a name may have meant:
 //
-//  1. a service that is not of Rouse's class, which wants its annotation;
+//  1. a service that is not of Rouse's class, which lacks the annotation;
 //  2. a function of another namespace;
-//  3. a name that is written nearly so.
+//  3. a similar name.
 func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) error {
 	if o, err := get[knObject](ctx, c, services, name.Namespace(), name.Name()); err == nil {
 		class, err := c.class(ctx, o)
@@ -252,7 +252,7 @@ func (c *cluster) unknown(ctx context.Context, f *fleet, name api.FunctionName) 
 	return fmt.Errorf("there is no function %s in the namespace %s; %s", name.Name(), name.Namespace(), others(f, name.Namespace()))
 }
 
-// class is a Service's: what its template says, or what the PodAutoscaler of its newest revision does.
+// class returns a Service's class: from its template, or from the PodAutoscaler of its newest revision.
 func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
 	class, newest := o.Spec.Template.Metadata.Annotations[api.AnnotationClass], o.Status.LatestCreatedRevisionName
 	if class != "" || newest == "" {
@@ -262,7 +262,7 @@ func (c *cluster) class(ctx context.Context, o knObject) (string, error) {
 	return pa.Metadata.Annotations[api.AnnotationClass], err
 }
 
-// others names the functions of a namespace, for a person who looks for one.
+// others names the functions of a namespace, as suggestions.
 func others(f *fleet, namespace string) string {
 	var names []string
 	for _, fn := range f.functions {

@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// keysCommand declares the keys of the cluster's clients.
+// keysCommand manages the keys of the cluster's clients.
 func keysCommand() *cobra.Command {
 	open := func(cmd *cobra.Command) (verb.KeysFile, error) {
 		c, err := connect(cmd)
@@ -53,7 +53,7 @@ func (k keysSecret) get(ctx context.Context) (*corev1.Secret, error) {
 	return s, nil
 }
 
-// Change implements [verb.KeysFile]. What somebody else changes meanwhile is not lost.
+// Change implements [verb.KeysFile]. Concurrent changes are not lost.
 func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, error)) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // the caller names the Secret
 		s, err := k.get(ctx)
@@ -70,7 +70,7 @@ func (k keysSecret) Change(ctx context.Context, change func([]byte) ([]byte, err
 		s.Data[control.KeysSecretKey] = raw
 		_, err = k.kube.CoreV1().Secrets(control.SystemNamespace).Update(ctx, s, metav1.UpdateOptions{})
 		if err == nil || apierrors.IsConflict(err) {
-			return err // a conflict is tried again
+			return err // a conflict is retried
 		}
 		return refusal(err, "update", secrets, control.SystemNamespace, control.KeysSecret)
 	})

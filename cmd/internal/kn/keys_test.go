@@ -13,7 +13,7 @@ const (
 	emptyKeys = "apiVersion: v1\nkind: Secret\nmetadata: {name: rouse-keys, namespace: knative-serving}"
 )
 
-// declared is what the Secret has.
+// declared is the Secret's content.
 func (c *fakeCluster) declared() *apikey.File {
 	c.t.Helper()
 	raw, err := base64.StdEncoding.DecodeString(nested(c.object(keysPath), "data", "keys.yaml"))

@@ -65,7 +65,7 @@ func listCommand() *cobra.Command {
 	return cmd
 }
 
-// served are the functions of services.
+// served returns the functions of services.
 func served(services []*Service) (all []admin.Function) {
 	for _, s := range services {
 		for _, r := range s.Revisions {
@@ -77,7 +77,7 @@ func served(services []*Service) (all []admin.Function) {
 	return all
 }
 
-// where names what is listed.
+// where names the listed namespaces.
 func (c *cluster) where() string {
 	if c.all {
 		return "the cluster"
@@ -85,8 +85,8 @@ func (c *cluster) where() string {
 	return "the namespace " + c.namespace
 }
 
-// hide leaves revisions out that are no longer used, and returns how many. A new one that
-// is not served stays, for its conditions; and one of each service.
+// hide removes revisions that are no longer used, and returns how many. It keeps a new one that is not served, for its
+// conditions, and one of each service.
 func (f *fleet) hide() int {
 	hidden := 0
 	for _, s := range f.services {
@@ -111,7 +111,7 @@ func (f *fleet) hide() int {
 	return hidden
 }
 
-// rows are the table of list.
+// rows returns the table of list.
 func rows(services []*Service, namespaces bool, now time.Time) [][]string {
 	head := []string{"NAME", "REVISION", "TRAFFIC", "STATE", "AWAKE", "ASLEEP", "WAITING", "RUNNING", "MEMORY", "MODELS", "AGE"}
 	if namespaces {
@@ -131,7 +131,7 @@ func rows(services []*Service, namespaces bool, now time.Time) [][]string {
 	return table
 }
 
-// share is a revision's part of the traffic.
+// share formats a revision's share of the traffic.
 func share(r Revision) string {
 	s := "-"
 	if r.Percent > 0 {
@@ -143,7 +143,7 @@ func share(r Revision) string {
 	return s
 }
 
-// load is what a function does now: state, awake, asleep, waiting, running, memory.
+// load returns a function's present state, awake, asleep, waiting, running and memory.
 func load(f *admin.Function) []string {
 	if f == nil {
 		return []string{"not served", "-", "-", "-", "-", "-"}
@@ -183,7 +183,7 @@ func models(f *admin.Function) string {
 	return strings.Join(names, ",")
 }
 
-// age is how long ago t was, in the largest unit that leaves at least 2, as kubectl counts.
+// age formats how long ago t was, in the largest unit that leaves at least 2, like kubectl.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -280,7 +280,7 @@ func conditionRows(of string, list []Condition) [][]string {
 	return out
 }
 
-// line is a condition in one line.
+// line formats a condition in one line.
 func (c Condition) line() string {
 	s := c.Status
 	if c.Reason != "" {

@@ -11,11 +11,11 @@ import (
 	"github.com/rouse-dev/rouse/internal/suggest"
 )
 
-// shipped is the model that is in Rouse's own image.
+// shipped is the model in Rouse's own image.
 const shipped = "pico"
 
-// images are those of model servers, as their makers publish them, by runtime. The engine's image is
-// Rouse's own; Ray Serve and commands run what is in an image of one's own.
+// images are the published images of model servers, by runtime. The engine's image is Rouse's own; Ray Serve and commands
+// need an image of the user's own.
 var images = map[string]string{
 	api.RuntimeVLLM:     "vllm/vllm-openai:v0.30.0",
 	api.RuntimeSGLang:   "lmsysorg/sglang:v0.5.18",
@@ -23,15 +23,15 @@ var images = map[string]string{
 	api.RuntimeLlamaCpp: "ghcr.io/ggml-org/llama.cpp:server",
 }
 
-// choose finds out what serves a model. runtime is what the person wants; empty: what the reference says. own says
-// that the image is the person's, in which models may lie.
+// choose determines what serves a model. runtime is the user's choice; empty: by the reference. own says that the image
+// is the user's, which may contain models.
 //
-//  1. A runtime that is named takes the reference as its own.
-//  2. Paths: only an image of one's own has files that are there before its pod is.
+//  1. A named runtime interprets the reference itself.
+//  2. Paths: only an image of the user's own has files before its pod exists.
 //  3. The model that ships with Rouse, and GGUF files, are the engine's: by URL, and as hubs' repositories of GGUF files.
 //  4. ollama://NAME is Ollama's.
 //  5. ORG/NAME and hf://ORG/NAME, a repository of weights, is vLLM's.
-//  6. Anything else: nobody can know, and nothing is guessed.
+//  6. Anything else is unknown, and nothing is guessed.
 func choose(ref, runtime string, own bool) (kind, model string, err error) {
 	if runtime != "" && !slices.Contains(api.RuntimeKinds, runtime) {
 		return "", "", fmt.Errorf("--runtime %s: want one of %s%s", runtime, strings.Join(api.RuntimeKinds, ", "), meant(runtime, api.RuntimeKinds))
@@ -65,26 +65,26 @@ func orKind(runtime, kind string) string {
 	return kind
 }
 
-// isHub says whether a reference is written as other programs write GGUF files of a hub: hf.co/ORG/NAME:QUANT.
+// isHub reports whether a reference has other programs' form for a hub's GGUF files: hf.co/ORG/NAME:QUANT.
 func isHub(ref string) bool {
 	plain := strings.TrimPrefix(ref, "https://")
 	return strings.HasPrefix(plain, "hf.co/") || strings.HasPrefix(plain, "huggingface.co/") && !isGGUF(ref)
 }
 
-// isGGUF says whether a reference names GGUF files.
+// isGGUF reports whether a reference names GGUF files.
 func isGGUF(ref string) bool {
 	plain, _, _ := strings.Cut(ref, "#")
 	plain, query, _ := strings.Cut(plain, "?")
 	return strings.HasSuffix(strings.ToLower(plain), ".gguf") || strings.Contains(strings.ToLower(query), ".gguf")
 }
 
-// isRepository says whether a text is ORG/NAME[@REVISION].
+// isRepository reports whether a text is ORG/NAME[@REVISION].
 func isRepository(text string) bool {
 	org, name, found := strings.Cut(text, "/")
 	return found && org != "" && name != "" && !strings.ContainsAny(text, " :?#") && !strings.Contains(name, "/")
 }
 
-// unknown says what a reference that is none may have meant.
+// unknown says what an invalid reference may have meant.
 func unknown(ref string) error {
 	scheme, _, isURL := strings.Cut(ref, "://")
 	switch {
@@ -100,7 +100,7 @@ func unknown(ref string) error {
 	return fmt.Errorf("--model %s: a name alone is never fetched; did you mean ollama://%[1]s, or ORG/%[1]s of a hub? `--runtime command` takes it as the name that a server of your own has", ref)
 }
 
-// meant is "; did you mean X?" for the nearest of some words, or nothing.
+// meant returns "; did you mean X?" for the most similar word, or nothing.
 func meant(word string, of []string) string {
 	best, distance := "", 1+len(word)/2
 	for _, w := range of {
@@ -114,7 +114,7 @@ func meant(word string, of []string) string {
 	return "; did you mean " + best + "?"
 }
 
-// imageOf is the image of a runtime; ours is Rouse's own image.
+// imageOf returns the image of a runtime; ours is Rouse's own image.
 func imageOf(kind, ours string) (string, error) {
 	if kind == api.RuntimeEngine {
 		return ours, nil

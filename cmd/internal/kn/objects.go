@@ -19,17 +19,17 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// fieldManager is who asks, in the words of server-side apply.
+// fieldManager is our name in server-side apply.
 const fieldManager = "rouse"
 
-// object is one object of ours and where the cluster keeps it.
+// object is one of our objects and its resource.
 type object struct {
 	*unstructured.Unstructured
 	resource  schema.GroupVersionResource
-	namespace string // empty: it lies in none
+	namespace string // empty: not namespaced
 }
 
-// String is what progress lines and errors call it.
+// String returns its name for progress lines and errors.
 func (o object) String() string {
 	if o.namespace != "" {
 		return o.GetKind() + " " + o.namespace + "/" + o.GetName()
@@ -44,7 +44,7 @@ func (c *cluster) client(o object) dynamic.ResourceInterface {
 	return c.dyn.Resource(o.resource).Namespace(o.namespace)
 }
 
-// parse reads a YAML stream into objects.
+// parse parses a YAML stream into objects.
 func (c *cluster) parse(stream []byte) ([]object, error) {
 	var out []object
 	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
@@ -79,7 +79,7 @@ func (c *cluster) parse(stream []byte) ([]object, error) {
 	return out, nil
 }
 
-// try asks the cluster whether it would take an object.
+// try asks the cluster whether it would accept an object.
 func (c *cluster) try(ctx context.Context, o object) error {
 	_, err := c.client(o).Apply(ctx, o.GetName(), o.Unstructured, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

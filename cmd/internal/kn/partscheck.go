@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkParts says which Secret, ConfigMap, claim or account that the container is given is not there: its pod would wait for it without
-// a word. Secrets are looked for and not read.
+// checkParts says which Secret, ConfigMap, claim or account of the container is missing: its pod would wait for it silently. Secrets
+// are looked up, and not read.
 func (c *creator) checkParts(ctx context.Context, n *creation) error {
 	var all []source
 	all = append(all, n.envFrom...)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// What a container may be given of a cluster, in the words of kn, with the longer ones beside the shorter.
+// What a container may get from a cluster, in kn's words, short and long.
 const (
 	ofConfigMap = "config-map"
 	ofSecret    = "secret"
@@ -22,10 +22,10 @@ var sourceWords = map[string]string{
 	"cm": ofConfigMap, ofConfigMap: ofConfigMap, "sc": ofSecret, ofSecret: ofSecret, "ed": ofEmptyDir, ofEmptyDir: ofEmptyDir, "pvc": ofClaim, ofClaim: ofClaim,
 }
 
-// source is one thing of the cluster: a kind of sourceWords and a name.
+// source is an object of the cluster: a kind of sourceWords and a name.
 type source struct{ kind, name string }
 
-// parseSource reads KIND:NAME, and what stands behind a further colon.
+// parseSource parses KIND:NAME, and returns what follows a further colon.
 func parseSource(text string, kinds ...string) (s source, rest string, err error) {
 	word, name, found := strings.Cut(text, ":")
 	name, rest, _ = strings.Cut(name, ":")
@@ -39,13 +39,13 @@ func parseSource(text string, kinds ...string) (s source, rest string, err error
 	return s, rest, nil
 }
 
-// variable is an environment variable that has its value from a key of a ConfigMap or a Secret.
+// variable is an environment variable with a value from a key of a ConfigMap or a Secret.
 type variable struct {
 	name, key string
 	source
 }
 
-// parseVariable reads NAME=KIND:NAME:KEY.
+// parseVariable parses NAME=KIND:NAME:KEY.
 func parseVariable(text string) (v variable, err error) {
 	name, from, found := strings.Cut(text, "=")
 	if !found || len(validation.IsEnvVarName(name)) > 0 {
@@ -61,14 +61,14 @@ func parseVariable(text string) (v variable, err error) {
 	return v, nil
 }
 
-// volume is one of the pod's.
+// volume is a volume of the pod.
 type volume struct {
 	name string
 	source
 	size, medium string // of an emptyDir
 }
 
-// parseVolume reads NAME=KIND:NAME, of an emptyDir with [:size=SIZE,type=Memory].
+// parseVolume parses NAME=KIND:NAME, for an emptyDir with [:size=SIZE,type=Memory].
 func parseVolume(text string) (v volume, err error) {
 	name, from, found := strings.Cut(text, "=")
 	if !found || len(validation.IsDNS1123Label(name)) > 0 {
@@ -97,7 +97,7 @@ func parseVolume(text string) (v volume, err error) {
 	return v, nil
 }
 
-// spell is the volume as kn takes it.
+// spell returns the volume in kn's form.
 func (v volume) spell() string {
 	text := v.name + "=" + v.kind + ":" + v.source.name
 	if v.kind != ofEmptyDir {
@@ -116,7 +116,7 @@ func (v volume) spell() string {
 	return text
 }
 
-// object is the volume in a pod.
+// object returns the volume in a pod's form.
 func (v volume) object() map[string]any {
 	o := map[string]any{"name": v.name}
 	switch v.kind {
@@ -139,10 +139,10 @@ func (v volume) object() map[string]any {
 	return o
 }
 
-// mount is where a volume is in the container.
+// mount is a mount of a volume in the container.
 type mount struct{ path, volume, within string }
 
-// mount adds PATH=VOLUME[/PATH] or PATH=KIND:NAME[/PATH], which makes the volume.
+// mount adds PATH=VOLUME[/PATH] or PATH=KIND:NAME[/PATH], which creates the volume.
 func (n *creation) mount(text string) error {
 	at, from, found := strings.Cut(text, "=")
 	if !found || !path.IsAbs(at) || path.Clean(at) != at || at == "/" || strings.Contains(at, ":") {
@@ -170,7 +170,7 @@ func (n *creation) mount(text string) error {
 	return nil
 }
 
-// volumeFor is a name of a volume for a path, which no other has.
+// volumeFor returns an unused name of a volume for a path.
 func (n *creation) volumeFor(at string) string {
 	letter := func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -190,7 +190,7 @@ func (n *creation) volumeFor(at string) string {
 	return name
 }
 
-// spell is the mount as kn takes it.
+// spell returns the mount in kn's form.
 func (m mount) spell() string {
 	if m.within != "" {
 		return m.path + "=" + m.volume + "/" + m.within
@@ -198,7 +198,7 @@ func (m mount) spell() string {
 	return m.path + "=" + m.volume
 }
 
-// mountObject is a mount in a container. What is of a ConfigMap or a Secret is read only, as with kn.
+// mountObject returns a mount in a container's form. Mounts of a ConfigMap or a Secret are read-only, as with kn.
 func (n *creation) mountObject(m mount) map[string]any {
 	o := map[string]any{"name": m.volume, "mountPath": m.path}
 	if m.within != "" {
@@ -212,7 +212,7 @@ func (n *creation) mountObject(m mount) map[string]any {
 	return o
 }
 
-// parts reads what a person says of Secrets, ConfigMaps and volumes.
+// parts parses the user's Secrets, ConfigMaps and volumes.
 func (n *creation) parts(w wanted) error {
 	for _, text := range w.envFrom {
 		s, rest, err := parseSource(text, ofConfigMap, ofSecret)
@@ -252,7 +252,7 @@ func (n *creation) parts(w wanted) error {
 	return nil
 }
 
-// sharedMemory gives the container a /dev/shm of more than the usual 64 MiB, unless there is a volume already.
+// sharedMemory gives the container a /dev/shm of more than the default 64 MiB, unless there is a volume already.
 func (n *creation) sharedMemory() {
 	if slices.ContainsFunc(n.mounts, func(m mount) bool { return m.path == "/dev/shm" }) {
 		return
@@ -265,7 +265,7 @@ func (n *creation) sharedMemory() {
 	n.mounts = append(n.mounts, mount{path: "/dev/shm", volume: v.name})
 }
 
-// environment is the container's: values first, as kn has them in the order of its flags.
+// environment returns the container's variables: values first, in the order of kn's flags.
 func (n *creation) environment() (env, from []any) {
 	for _, e := range n.env {
 		name, value, _ := strings.Cut(e, "=")

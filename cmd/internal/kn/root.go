@@ -1,25 +1,20 @@
-// Package kn is the command line of kn-rouse, the plugin of kn for Rouse: what
-// `kn rouse` does. kn finds an executable of the name kn-rouse in its plugin folder
-// or in PATH, and runs it with the words after "rouse" and the person's own
-// environment; so this is a whole client of the cluster, with kn's flags.
+// Package kn is the command line of kn-rouse, kn's plugin for Rouse: what `kn rouse` does. kn finds an executable named
+// kn-rouse in its plugin folder or in PATH, and runs it with the words after "rouse" and the user's own environment; so
+// this is a complete client of the cluster, with kn's flags.
 //
-// Two sources are put together:
+// It combines two sources:
 //
-//  1. The Kubernetes API says what the person declared: Services, revisions, their
-//     traffic and conditions.
-//  2. The autoscaler that leads says what became of it, by its administrative API
-//     (package api/admin). The way there is the API server's proxy to the
-//     Service rouse-autoscaler, so that whoever reaches the cluster reaches it, from
-//     anywhere. The credential is the cluster's token, in the Secret rouse-control:
-//     who may read that may use it, nobody else.
+//  1. The Kubernetes API has the user's declarations: Services, revisions, their traffic and conditions.
+//  2. The leading autoscaler has their state, in its administrative API (package api/admin). It is reached through the
+//     API server's proxy to the Service rouse-autoscaler, so from everywhere the cluster is. The credential is the
+//     cluster's token, in the Secret rouse-control: only users that may read that may use it.
 //
-// check says what the cluster has and lacks for the manifests that are in the program, and changes nothing.
+// check reports what the cluster has and lacks for the program's manifests, and changes nothing.
 //
-// create makes a function's Service, by the same few facts as the kn command that it
-// prints, and only where there is none of that name.
+// create creates a function's Service from the same few facts as the kn command that it prints, and only if none of
+// that name exists.
 //
-// Nothing here decides anything about functions that are there. A right that the person lacks is
-// named: verb, resource and namespace.
+// Nothing here decides anything about existing functions. A missing permission is named: verb, resource and namespace.
 package kn
 
 import (
@@ -34,8 +29,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/verb"
 )
 
-// Execute runs the command line and returns its error, which the caller prints.
-// It ends when ctx ends.
+// Execute runs the command line and returns its error, which the caller prints. It ends when ctx ends.
 func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := newRoot()
 	root.SetArgs(args)
@@ -44,7 +38,7 @@ func Execute(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return root.ExecuteContext(ctx)
 }
 
-// shared is what kn rouse is to the commands that rouse has too.
+// shared is kn rouse for the commands that it shares with rouse.
 var shared = verb.Program{Name: "kn rouse", Connect: server, Flags: namespaceFlags, Revisions: true}
 
 // server connects to the cluster that the flags name.
@@ -70,7 +64,7 @@ func server(cmd *cobra.Command) (*verb.Server, error) {
 	return &verb.Server{Client: d, Find: find, Shown: shown}, nil
 }
 
-// enter connects to the cluster that the flags name, and to the autoscaler in it.
+// enter connects to the cluster that the flags name, and to its autoscaler.
 func enter(cmd *cobra.Command) (*cluster, *adminclient.Client, error) {
 	c, err := connect(cmd)
 	if err != nil {
@@ -80,10 +74,10 @@ func enter(cmd *cobra.Command) (*cluster, *adminclient.Client, error) {
 	return c, d, err
 }
 
-// Command is the tree of commands, for who writes a manual of it.
+// Command returns the tree of commands, for manuals.
 func Command() *cobra.Command { return newRoot() }
 
-// newRoot makes the tree of commands.
+// newRoot returns the tree of commands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rouse",
@@ -121,5 +115,5 @@ the functions of a cluster, and check it.`,
 // Version is set by the linker for releases.
 var Version = ""
 
-// version is what people are told.
+// version returns the displayed version.
 func version() string { return render.Version(Version) }

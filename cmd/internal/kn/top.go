@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Sequences of a terminal.
+// Terminal control sequences.
 const (
 	home      = "\x1b[H"
 	clearLine = "\x1b[K\n"
@@ -58,8 +58,8 @@ shown once where the output is no terminal.`,
 	return cmd
 }
 
-// live draws again and again, until the person leaves. What fails after the first
-// picture is shown in its place: the leader may change under our eyes.
+// live redraws until the user leaves. Errors after the first picture are shown instead of it: the leader may change
+// meanwhile.
 func (c *cluster) live(ctx context.Context, d *adminclient.Client, w io.Writer, every time.Duration) error {
 	var picture bytes.Buffer
 	if err := c.top(ctx, d, &picture, time.Now()); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// uiCommand serves the page on this machine, for as long as it runs.
+// uiCommand serves the page on this machine while it runs.
 func uiCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
@@ -42,7 +42,7 @@ of this machine, and other pages, have no way in.`,
 	return cmd
 }
 
-// How the page's server bounds who calls it.
+// Limits of the page's server for its clients.
 const (
 	uiHeaderTime = 10 * time.Second
 	uiIdle       = 2 * time.Minute
@@ -67,7 +67,7 @@ func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) err
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		_ = s.Close() // streams are followed for ever
+		_ = s.Close() // streams never end by themselves
 		err = <-ended
 	}
 	if errors.Is(err, http.ErrServerClosed) {
@@ -76,7 +76,7 @@ func (c *cluster) serveUI(ctx context.Context, out io.Writer, listen string) err
 	return fmt.Errorf("serve the page: %w", err)
 }
 
-// remote is the page of this cluster. The cluster is asked whether there is Rouse.
+// remote returns this cluster's page. It checks that the cluster has Rouse.
 func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 	d, err := c.door(ctx)
 	if err != nil {
@@ -93,18 +93,18 @@ func (c *cluster) remote(ctx context.Context) (page.Remote, error) {
 	return page.Remote{
 		Token: rand.Text(),
 		Admin: page.Target{URL: admin, Transport: c.http.Transport, Header: d.Header, Refused: fault},
-		// The API server's proxy keeps Authorization for itself.
+		// The API server's proxy consumes Authorization.
 		Front: page.Target{URL: front, Transport: c.http.Transport, KeyHeader: "X-Api-Key", Refused: frontFault},
 	}, nil
 }
 
-// frontFault reads why a question did not come to the front door.
+// frontFault reads why a request did not reach the front door.
 func frontFault(resp *http.Response, method string, raw []byte) error {
 	var body struct {
 		Kind string `json:"kind"`
 	}
 	if _ = json.Unmarshal(raw, &body); body.Kind != "Status" {
-		return nil // it is the front door's own: that it wants a client's key, for instance
+		return nil // the front door's own, such as a missing key
 	}
 	err := fault(resp, method, raw)
 	var d *denied
@@ -118,7 +118,7 @@ func frontFault(resp *http.Response, method string, raw []byte) error {
 	return err
 }
 
-// listenLoopback listens where nobody but this machine comes.
+// listenLoopback listens where only this machine can connect.
 func listenLoopback(ctx context.Context, listen string) (net.Listener, error) {
 	at, err := net.ResolveTCPAddr("tcp", listen)
 	if err != nil {

@@ -14,11 +14,10 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// adaptersTime bounds what a change of adapters waits for instances that unload some; who has not answered by then does
-// it later.
+// adaptersTime bounds how long a change of adapters waits for instances to unload some; others do it later.
 const adaptersTime = 10 * time.Second
 
-// onlyAdapters says whether two declarations differ in nothing but what adapters there are, and where they come from.
+// onlyAdapters reports whether two declarations differ only in their adapters and origin.
 func onlyAdapters(a, b api.Function) bool {
 	a.Runtime.Adapters, b.Runtime.Adapters = nil, nil
 	a.Origin, b.Origin = "", ""
@@ -47,13 +46,13 @@ func checkAdapters(f api.Function) error {
 	return nil
 }
 
-// owned are the names that mean the function itself.
+// owned returns the names that mean the function itself.
 func owned(f api.Function) []api.ModelName {
 	return append(f.Names(), api.ModelName(f.Name.Name()), api.ModelName(f.Name))
 }
 
-// bring has the instances of a function load the adapters that a declaration adds to what they have. The error says
-// which can't be had: then they have what they had. anew says that they can't take any while they run: others take their place.
+// bring has the instances of a function load the adapters that a declaration adds. The error says which can't be loaded; then
+// they keep what they had. anew says that running instances can't take any: they are replaced.
 func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err error) {
 	s.declaring.Lock()
 	old, known := s.functions[f.Name]
@@ -83,7 +82,7 @@ func (s *server) bring(ctx context.Context, f api.Function) (anew bool, err erro
 	return anew, nil
 }
 
-// present are the instances of a function that can be asked.
+// present returns the instances of a function that can be called.
 func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	v, _ := s.autoscaler.Status(name)
 	return slices.DeleteFunc(slices.Clone(v.Instances), func(i api.InstanceStatus) bool {
@@ -91,8 +90,8 @@ func (s *server) present(name api.FunctionName) []api.InstanceStatus {
 	})
 }
 
-// tellAdapters gives the instances of a function the list that it declares, and takes in how they are then. Those that
-// don't answer are told again by the autoscaler.
+// tellAdapters sends the declared adapters to a function's instances, and takes in their statuses. The autoscaler retries those
+// that don't answer.
 func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	ctx, cancel := context.WithTimeout(ctx, adaptersTime)
 	defer cancel()
@@ -107,7 +106,7 @@ func (s *server) tellAdapters(ctx context.Context, f api.Function) {
 	}
 }
 
-// addAdapter adds an adapter to a function's declaration, or changes where it comes from.
+// addAdapter adds an adapter to a function's declaration, or changes its origin.
 func (s *server) addAdapter(w http.ResponseWriter, r *http.Request) {
 	var a api.Adapter
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDeclaration))
@@ -145,7 +144,7 @@ func (s *server) removeAdapter(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// taken says whether a name means another function or an adapter of one.
+// taken reports whether a name means another function or an adapter of one.
 func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionName, bool) {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -157,8 +156,8 @@ func (s *server) taken(by api.FunctionName, name api.ModelName) (api.FunctionNam
 	return "", false
 }
 
-// changeAdapters declares a function with another list of adapters, and answers with the one that was changed. An empty result:
-// there is none of that name.
+// changeAdapters declares a function with another list of adapters, and answers with the changed one. An empty result means
+// that there is none of that name.
 func (s *server) changeAdapters(w http.ResponseWriter, r *http.Request, name api.ModelName, change func([]api.Adapter) ([]api.Adapter, string)) {
 	s.declaring.Lock()
 	f, known := s.functions[s.named(r)]

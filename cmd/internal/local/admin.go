@@ -19,7 +19,7 @@ import (
 // maxDeclaration bounds the body of a declaration.
 const maxDeclaration = 1 << 20
 
-// newAdmin makes the server of the administrative API.
+// newAdmin returns the server of the administrative API.
 func (s *server) newAdmin() *adminserver.Server {
 	return adminserver.New(adminserver.Config{
 		Decider: s.autoscaler, Info: func() any { return s.info }, Events: s.bus, None: ": declare one with rouse apply",
@@ -43,19 +43,20 @@ func (s *server) newAdmin() *adminserver.Server {
 		},
 		Report: func(_ context.Context, name api.FunctionName) { s.activator.Report(name) },
 		Logs: func(ctx context.Context, v admin.Function, n int, follow bool) (func(func(string) error), error) {
-			return func(line func(string) error) { _ = s.agent.followLog(ctx, v.Function.Name, n, follow, line) }, nil // only the client's own leaving ends it
+			return func(line func(string) error) { _ = s.agent.followLog(ctx, v.Function.Name, n, follow, line) }, nil // only the client's leaving ends it
 		},
 	})
 }
 
-// adminHandler serves the administrative API, with what it has on one machine only. It is meant for the user's own
-// socket; see guard for the front door. Its routes are compiled at the first request: a start does not wait for them.
+// adminHandler serves the administrative API, with the parts that exist on one machine only. It is for the user's own
+// socket; see guard for the front door. Its routes are compiled at the first request, so that a start does not wait for
+// them.
 func (s *server) adminHandler() http.Handler {
 	routes := sync.OnceValue(s.adminRoutes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes().ServeHTTP(w, r) })
 }
 
-// Routes are the administrative API on one machine, with nothing behind it: for lists of what there is.
+// Routes returns the administrative API's routes on one machine without a server, to list them.
 func Routes() *mux.Router {
 	return (&server{admin: adminserver.New(adminserver.Config{})}).adminRoutes()
 }
@@ -80,8 +81,8 @@ func refuse(status int, message string) http.Handler {
 	})
 }
 
-// guard lets bearers of the administrative token through to next. Others are not told where it is
-// or what is wrong with it: that is logged.
+// guard lets requests with the administrative token through to next. Others are not told that the path exists or what
+// is wrong with their token: that is logged.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isAdmin(r) {
@@ -93,7 +94,7 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// isAdmin says whether a request bears the administrative token, or the page's.
+// isAdmin reports whether a request has the administrative token, or the page's.
 func (s *server) isAdmin(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if s.isPage(r) {
@@ -110,20 +111,20 @@ func (s *server) isAdmin(r *http.Request) bool {
 	return want != "" && subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// mayList says who may see which functions there are, and the metrics, where others than this machine
-// reach the front door.
+// mayList reports whether a request may list the functions and read the metrics, if others than this machine reach the
+// front door.
 func (s *server) mayList(r *http.Request) bool {
 	p := s.cfg.Peers.Peer(r)
 	return p.Local && s.keys == nil || p.Trusted || s.isAdmin(r)
 }
 
-// waits says what a function waits for.
+// waits returns what a function waits for.
 func (s *server) waits(name api.FunctionName) string {
 	v, _ := s.autoscaler.Status(name)
 	return v.Waits
 }
 
-// lastError says why a function's last start failed to who may administer.
+// lastError returns why a function's last start failed, for administrators only.
 func (s *server) lastError(r *http.Request, name api.FunctionName) string {
 	if !s.isAdmin(r) {
 		return ""
@@ -169,7 +170,7 @@ func (s *server) named(r *http.Request) api.FunctionName {
 	return s.called(api.NewFunctionName(v["namespace"], v["name"]))
 }
 
-// called is the function of that name, else the one that has a model of it.
+// called returns the function of that name, else the one with a model of that name.
 func (s *server) called(name api.FunctionName) api.FunctionName {
 	if _, found := s.autoscaler.Status(name); found {
 		return name

@@ -27,32 +27,31 @@ import (
 // keptLines is how many lines of output are kept per function.
 const keptLines = 1000
 
-// stopGrace is how long an instance may take to end after it was told to.
+// stopGrace is how long an instance may take to end after the order.
 const stopGrace = 5 * time.Second
 
-// agent runs instances in this process and carries out what the
-// autoscaler decides. It is the autoscaler's Effects on one machine. Its
-// methods are safe for many goroutines.
+// agent runs instances in this process and carries out the autoscaler's decisions: it implements Effects on one
+// machine. Its methods are safe for concurrent use.
 type agent struct {
 	cfg       Config
-	base      functions.Config // what all instances are told
+	base      functions.Config // common to all instances
 	dir       string           // the server's folder of sockets
 	activator *activator.Activator
-	far       *clusters.Front // nil: there is none
+	far       *clusters.Front // nil: none
 	emit      api.Emitter
 	log       *slog.Logger
 
-	starting sync.Mutex // guards serial; held while an instance starts, which no request to another one waits for
+	starting sync.Mutex // guards serial; held while an instance starts; requests to others don't wait for it
 	serial   int
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards all below
 	instances map[api.InstanceID]*instance
 	output    map[api.FunctionName]*process.Log
 	ended     sync.WaitGroup // the goroutines that wait for instances
 
 	prewarming     sync.Mutex   // guards prewarmed; held while one is started
 	prewarmed      *shim.Client // the parent of the next runtime; nil: none
-	prewarmedTaken bell.Bell    // heard by keepPrewarmed: now is a good moment for the next one
+	prewarmedTaken bell.Bell    // received by keepPrewarmed: now is a good time for the next one
 }
 
 // instance is one instance in this process.
@@ -63,7 +62,7 @@ type instance struct {
 	function api.FunctionName
 	endpoint api.Endpoint
 	dir      string
-	gone     chan struct{} // closed once nothing of it is left and that was reported
+	gone     chan struct{} // closed once its processes are gone and that was reported
 }
 
 func newAgent(cfg Config, base functions.Config, dir string, emit api.Emitter) *agent {
@@ -100,7 +99,7 @@ func (a *agent) Start(ctx context.Context, f api.Function, id api.InstanceID, g 
 	return id, nil
 }
 
-// await reports the end of an instance, however it came.
+// await reports the end of an instance, whatever its cause.
 func (a *agent) await(i *instance) {
 	<-i.Exited()
 	a.mu.Lock()
@@ -151,7 +150,7 @@ func (a *agent) Sleep(ctx context.Context, s api.InstanceStatus, level api.Level
 	return i.Sleep(ctx, control.SleepRequest{Level: level, Epoch: epoch, Drain: drain.Limit, Move: drain.Move})
 }
 
-// Fence makes every order and grant with a lower epoch worthless.
+// Fence makes every order and grant with a lower epoch void.
 func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	if err != nil {
@@ -160,7 +159,7 @@ func (a *agent) Fence(ctx context.Context, s api.InstanceStatus, epoch uint64) (
 	return i.Fence(ctx, control.FenceRequest{Epoch: epoch})
 }
 
-// Stop drains an instance, ends it, and returns when nothing of it is left. When ctx ends first its runtime is killed.
+// Stop drains an instance, ends it, and returns when its processes are gone. If ctx ends first, its runtime is killed.
 func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain) error {
 	i, err := a.running(context.WithoutCancel(ctx), s.Instance)
 	if err != nil {
@@ -168,7 +167,7 @@ func (a *agent) Stop(ctx context.Context, s api.InstanceStatus, drain api.Drain)
 	}
 	done := context.AfterFunc(ctx, i.Kill)
 	defer done()
-	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move}) // where ctx has ended it is killed
+	_, _ = i.Instance.Stop(ctx, control.StopRequest{Drain: drain.Limit, Move: drain.Move}) // killed if ctx has ended
 	i.finish(stopGrace)
 	<-i.gone
 	return nil
@@ -185,7 +184,7 @@ func (i *instance) finish(grace time.Duration) {
 	}
 }
 
-// Adapt gives an instance the list of its adapters.
+// Adapt sends an instance the list of its adapters.
 func (a *agent) Adapt(ctx context.Context, s api.InstanceStatus, list []api.Adapter) error {
 	_, err := a.adapters(ctx, s.Instance, list)
 	return err
@@ -199,7 +198,7 @@ func (a *agent) adapters(ctx context.Context, id api.InstanceID, list []api.Adap
 	return i.Adapters(ctx, control.AdaptersRequest{Adapters: list})
 }
 
-// State asks an instance how it is.
+// State polls an instance for its status.
 func (a *agent) State(ctx context.Context, s api.InstanceStatus) (api.InstanceStatus, error) {
 	i, err := a.running(ctx, s.Instance)
 	switch {
@@ -217,10 +216,10 @@ func (a *agent) Grant(_ context.Context, g api.Grant) error {
 	return nil
 }
 
-// Revoke takes a grant back.
+// Revoke withdraws a grant.
 func (a *agent) Revoke(ctx context.Context, g api.Grant) error { return a.activator.Revoke(ctx, g) }
 
-// Fail makes the activator answer what waits for a function with err.
+// Fail makes the activator answer requests that wait for a function with err.
 func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) error {
 	if a.far != nil { // clusters may have it
 		a.far.FailNear(name, err)
@@ -230,7 +229,7 @@ func (a *agent) Fail(_ context.Context, name api.FunctionName, err *api.Error) e
 	return nil
 }
 
-// killAll ends every instance that is left and waits for it.
+// killAll ends all remaining instances and waits for them.
 func (a *agent) killAll() {
 	a.mu.Lock()
 	var left []*instance
@@ -246,7 +245,7 @@ func (a *agent) killAll() {
 	a.ended.Wait()
 }
 
-// logOf returns the kept output of a function, made where there is none.
+// logOf returns the kept output of a function, creating it if needed.
 func (a *agent) logOf(name api.FunctionName) *process.Log {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -264,7 +263,7 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 	return l
 }
 
-// followLog gives f the last n lines of a function's output and, if more is set, each further one.
+// followLog calls f with the last n lines of a function's output and, if more is set, each further one.
 func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, more bool, f func(string) error) error {
 	l := a.logOf(name)
 	if more {
@@ -281,7 +280,7 @@ func (a *agent) followLog(ctx context.Context, name api.FunctionName, n int, mor
 	return nil
 }
 
-// forget drops the kept output of a function that was removed.
+// forget drops the kept output of a removed function.
 func (a *agent) forget(name api.FunctionName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 	"github.com/rouse-dev/rouse/config"
 )
 
-// applied is a function that front doors had created here.
+// applied is a function that front doors have created here.
 type applied struct {
 	manifest string
 	fronts   []string
 }
 
-// applier creates functions on this machine for front doors: it is the agent's clusteragent.Applier.
+// applier creates functions on this machine for front doors: it implements clusteragent.Applier.
 type applier struct{ *server }
 
-// Apply declares a function for a front door, where the machine can have it and nobody else has one of its name.
+// Apply declares a function for a front door, if the machine can have it and its name is free.
 func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) error {
 	f, err := readApplied(m, front, s.cfg.AcceptKinds, s.cfg.Join.Accept.Models)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) e
 	if has != nil {
 		now.fronts = append(slices.DeleteFunc(slices.Clone(has.fronts), func(other string) bool { return other == front }), front)
 	}
-	s.setApplied(m.Name, now) // before it is said
+	s.setApplied(m.Name, now) // before it is announced
 	if _, err := s.declare(ctx, f); err != nil {
 		s.setApplied(m.Name, has)
 		return err
@@ -59,7 +59,7 @@ func (s applier) Apply(ctx context.Context, m exchange.Manifest, front string) e
 	return nil
 }
 
-// Remove ends that a function is here for a front door; it is removed with the last one.
+// Remove removes a front door from a function's owners; the function is removed with the last one.
 func (s applier) Remove(ctx context.Context, name api.FunctionName, front string) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -76,7 +76,7 @@ func (s applier) Remove(ctx context.Context, name api.FunctionName, front string
 	return s.remove(ctx, name)
 }
 
-// Owners are the front doors that a function is here for.
+// Owners returns the front doors that a function was created for.
 func (s applier) Owners(name api.FunctionName) []string {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -86,7 +86,7 @@ func (s applier) Owners(name api.FunctionName) []string {
 	return nil
 }
 
-// setApplied notes for whom a function is here; nil: for no front door.
+// setApplied stores a function's owners; nil: none.
 func (s *server) setApplied(name api.FunctionName, a *applied) {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -97,7 +97,7 @@ func (s *server) setApplied(name api.FunctionName, a *applied) {
 	}
 }
 
-// readApplied reads a front door's manifest, and says what of it this machine does not let a front door do.
+// readApplied reads a front door's manifest, and says which part of it this machine does not allow.
 func readApplied(m exchange.Manifest, front string, kinds, models []string) (api.Function, error) {
 	f, _, err := config.Accept{Models: models, Programs: slices.Contains(kinds, api.RuntimeCommand)}.Read(m, front)
 	switch {

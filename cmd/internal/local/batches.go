@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/cloudevent"
 )
 
-// newBatches makes what serves files and batches, where there is a store for them.
+// newBatches creates the server of files and batches, if there is a store for them.
 func (s *server) newBatches(registry *prometheus.Registry) (err error) {
 	if s.store == nil {
 		return nil
@@ -35,7 +35,7 @@ func (s *server) howStored() string {
 	return batch.NeedsKey
 }
 
-// runBatches runs batches until ctx ends, or the server begins to: what they have sent does not keep it from ending, and is sent again by the next.
+// runBatches runs batches until ctx ends, or the server begins to end: batches' requests don't delay that, and the next server sends them again.
 func (s *server) runBatches(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -43,7 +43,7 @@ func (s *server) runBatches(ctx context.Context) error {
 	return s.batches.Run(ctx)
 }
 
-// newSink makes what copies events to K_SINK, where that is set.
+// newSink creates the sender of events to K_SINK, if that is set.
 func (s *server) newSink() error {
 	if s.cfg.Sink == "" {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// farFunctions makes the front door of clusters, where there is one, and returns what the activator emits to and sends by.
+// farFunctions creates the front door of clusters, if configured, and returns the activator's emitter and transport.
 func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.RoundTripper, error) {
 	near := reaching{s.agent, localhttp.New(256, idleConnection)}
 	if s.cfg.Clusters == nil {
@@ -39,7 +39,7 @@ func (s *server) farFunctions(registry *prometheus.Registry) (api.Emitter, http.
 	return s.far, s.far, nil
 }
 
-// farActivator is the server's activator, which is made after the front door of clusters.
+// farActivator is the server's activator, which is created after the front door of clusters.
 type farActivator server
 
 // PutFunction implements [clusters.Activator].
@@ -54,12 +54,12 @@ func (s *farActivator) ObserveInstance(st api.InstanceStatus) { s.activator.Obse
 // Fail implements [clusters.Activator].
 func (s *farActivator) Fail(name api.FunctionName, err *api.Error) { s.activator.Fail(name, err) }
 
-// serveAgents takes agents in until ctx ends.
+// serveAgents accepts agents until ctx ends.
 func (s *server) serveAgents(ctx context.Context) error {
 	return s.far.Serve(ctx, s.agents, clusters.TLS(s.cfg.Clusters.TLS))
 }
 
-// newAgents makes the agents by which other front doors get what this machine has, and what its agents have.
+// newAgents creates the agents that offer this machine's functions, and those of its own agents, to other front doors.
 func (s *server) newAgents() error {
 	if s.cfg.Join != nil {
 		cfg := *s.cfg.Join
@@ -84,7 +84,7 @@ func (s *server) newAgents() error {
 	})
 }
 
-// room is the most memory that one instance may have here.
+// room returns the most memory that one instance may have here.
 func (s *server) room() *api.Memory {
 	m := &api.Memory{Host: s.host.Capacity, Devices: len(s.gpus)}
 	for _, gpu := range s.gpus {
@@ -93,7 +93,7 @@ func (s *server) room() *api.Memory {
 	return m
 }
 
-// newAgent makes an agent. Every event reaches it, and whatever agents of this front door say.
+// newAgent creates an agent. It gets every event, and the reports of this front door's agents.
 func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error {
 	deps.Serve, deps.Logger, deps.Tell = s.activator.ServeAtOnce, s.cfg.Logger, s.cfg.Tell
 	a, err := clusteragent.New(cfg, deps)
@@ -105,14 +105,14 @@ func (s *server) newAgent(cfg clusteragent.Config, deps clusteragent.Deps) error
 	return nil
 }
 
-// changed tells the agents that something else is said of a function.
+// changed tells the agents that a function has changed.
 func (s *server) changed(name api.FunctionName) {
 	for _, a := range s.joined {
 		a.Changed(name)
 	}
 }
 
-// ownFunctions are the functions that this machine has itself, by name.
+// ownFunctions returns the functions on this machine itself, by name.
 func (s *server) ownFunctions() []api.Function {
 	s.owning.Lock()
 	defer s.owning.Unlock()
@@ -121,7 +121,7 @@ func (s *server) ownFunctions() []api.Function {
 	return list
 }
 
-// owns notes that the machine has a function, or has it no more.
+// owns records whether the machine has a function.
 func (s *server) owns(f api.Function, has bool) {
 	s.owning.Lock()
 	if has {

@@ -26,20 +26,20 @@ import (
 type Config struct {
 	// Listen is the host and port of the front door. Default "127.0.0.1:8080"; port 0 picks one.
 	Listen string
-	// Origins are the web pages that may use the front door in a browser, such as
-	// "https://chat.example.com", besides those of this machine; "*": all. See package comment.
+	// Origins are the web pages that may use the front door in a browser, such as "https://chat.example.com", in addition to those of this
+	// machine; "*": all. See the package comment.
 	Origins []string
 	// Functions are served from the start.
 	Functions []api.Function
 	// Memory is the host memory that instances may use, all together. 0: four fifths of the machine's.
 	Memory api.Bytes
-	// NoGPU leaves GPUs alone.
+	// NoGPU ignores GPUs.
 	NoGPU bool
 	// NvidiaSMI is the program that lists GPUs. Default "nvidia-smi".
 	NvidiaSMI string
-	// GPUInterval is the time between two looks at the GPUs, where there are any. Default 10 s.
+	// GPUInterval is the interval of polling the GPUs, if there are any. Default 10 s.
 	GPUInterval time.Duration
-	// DCGM are URLs of DCGM exporters that say what is used of the GPUs, in place of nvidia-smi; empty: none.
+	// DCGM are URLs of DCGM exporters that report the use of GPUs instead of nvidia-smi; empty: none.
 	DCGM []string
 	// BaseDir holds one folder per running server. Default: see [BaseDir].
 	BaseDir string
@@ -47,74 +47,74 @@ type Config struct {
 	Program string
 	// Sink is a URL that gets a copy of every event (Knative's K_SINK); empty: none.
 	Sink string
-	// SinkOverrides is the JSON of K_CE_OVERRIDES: what the copies have besides; empty: nothing.
+	// SinkOverrides is the JSON of K_CE_OVERRIDES: extensions of the copies; empty: none.
 	SinkOverrides string
-	// MemoryLimit is what this process may use; 0: no bound. See [inbound.Within].
+	// MemoryLimit is the memory that this process may use; 0: no bound. See [inbound.Within].
 	MemoryLimit api.Bytes
 	// MaxEvent is as in [activator.Config].
 	MaxEvent api.Bytes
-	// Peers says whose requests come, and whom to trust with what; the zero value trusts nobody.
+	// Peers identifies the senders of requests, and whom to trust with what; the zero value trusts nobody.
 	Peers peer.Addresses
-	// AdminToken, if not nil, opens the administrative API on the front door to bearers of the token that it returns.
+	// AdminToken, if not nil, opens the administrative API on the front door to requests with the returned token.
 	AdminToken func() (string, error)
-	// Keys is the file with the keys that clients must have; empty: they need none.
+	// Keys is the file of client keys; empty: clients need none.
 	Keys string
-	// Store is where files, batches, later answers and responses are kept; its At empty: they are not.
+	// Store is where files, batches, later answers and responses are kept; with an empty At they are not.
 	Store place.Config
-	// Clusters, if not nil, makes the server a front door of clusters, Join one of another's.
+	// Clusters, if not nil, makes the server a front door of clusters; Join, a cluster of other front doors.
 	Clusters *joining.Front
 	Join     *clusteragent.Config
-	// AcceptKinds are the runtimes of functions that front doors may have created here, where Join accepts any. Default: the
-	// engine's, which runs nobody's program.
+	// AcceptKinds are the runtimes of functions that front doors may create here, if Join accepts any. Default: the engine's, which runs no
+	// other program.
 	AcceptKinds []string
 	// DrainTimeout bounds how long held and running requests may go on at the end. Default 30 s.
 	DrainTimeout time.Duration
-	// Traces exports the traces of wakes; nil: to nobody.
+	// Traces exports the traces of wakes; nil: they are not exported.
 	Traces *waketrace.Exporter
 	// Version is reported to clients of the administrative API.
 	Version string
 	// Access gets a line for each request to a model. Nil: none are written.
 	Access *slog.Logger
-	// Logger gets what happens. Nil: nothing is logged.
+	// Logger is the logger. Nil: nothing is logged.
 	Logger *slog.Logger
-	// InstanceOutput gets every line that instances print, after the instance's name. Nil: kept for `rouse logs` only.
+	// InstanceOutput gets every line that instances print, after the instance's name. Nil: lines are only kept for `rouse logs`.
 	InstanceOutput io.Writer
 	// Observe, if not nil, is called with each event, in order, by one goroutine; it must not block for long.
 	Observe func(api.Event)
-	// Tell, if not nil, is told in a line for people which clusters and front doors come and go; it must not block for long.
+	// Tell, if not nil, is called with a line for display when clusters and front doors come and go; it must not block for long.
 	Tell func(line string)
-	// Follow, if not nil, runs while requests are taken, until its context ends, and changes what is declared. Its error ends the server.
+	// Follow, if not nil, runs while requests are accepted, until its context ends, and changes declarations. Its error ends the server.
 	Follow func(context.Context, Declarations) error
-	// StateDir is the folder of what was learned of functions; empty: it is forgotten at the end.
+	// StateDir is the folder for what was learned of functions; empty: it is forgotten at the end.
 	StateDir string
 	// RecordBytes bounds the flight record, in the folder [RecordDir] of StateDir, which all servers of a user share; 0: nothing is recorded.
 	RecordBytes int64
-	// Ready, if not nil, is called once when requests are taken.
+	// Ready, if not nil, is called once when requests are accepted.
 	Ready func(Info)
 }
 
-// Info is what the administrative API says about a server.
+// Info is the administrative API's information about a server.
 type Info struct {
 	Version string       `json:"version"`
 	URL     string       `json:"url"`
 	Admin   api.Endpoint `json:"admin"`
-	// Page is the address of the page, with the right to administer this server: it is a secret.
+	// Page is the page's address, including the token that administers this server: it is a secret.
 	Page string `json:"page"`
 	// Clusters is where clusters join; empty: they don't.
 	Clusters string `json:"clusters,omitempty"`
-	// Keys says that clients need one.
+	// Keys says that clients need a key.
 	Keys bool `json:"keys,omitempty"`
-	// Models is the folder of models that were fetched.
+	// Models is the folder of fetched models.
 	Models  string    `json:"models,omitempty"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 }
 
-// Declarations change what a server serves. They are safe for many goroutines, and wait while another declaration is made.
+// Declarations change what a server serves. They are safe for concurrent use, and wait for each other.
 type Declarations interface {
-	// Declare declares a function, or changes it, and says which: "created", "configured" or "unchanged".
+	// Declare declares or changes a function, and returns "created", "configured" or "unchanged".
 	Declare(ctx context.Context, f api.Function) (string, error)
-	// Withdraw removes a function, where it is still the one that was declared in origin; else it does nothing.
+	// Withdraw removes a function, if it is still the one declared in origin; else it does nothing.
 	Withdraw(ctx context.Context, name api.FunctionName, origin string) error
 }
 
@@ -151,10 +151,10 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// DefaultListen is where a server listens unless told otherwise.
+// DefaultListen is a server's default address.
 const DefaultListen = "127.0.0.1:8080"
 
-// Validate reports the first field that can't be meant.
+// Validate reports the first invalid field.
 func (c Config) Validate() error {
 	if address, err := api.ListenAddress(c.Listen); c.Listen != "" && address != c.Listen {
 		return fmt.Errorf("listen address %q: want host:port, such as 127.0.0.1:8080 (%w)", c.Listen, err)
@@ -183,10 +183,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// RecordDir is the folder of the flight record in that of the state.
+// RecordDir is the folder of the flight record in StateDir.
 const RecordDir = "record"
 
-// record is where the flight record is, and how large.
+// record returns the configuration of the flight record.
 func (c Config) record() flight.Config {
 	if c.StateDir == "" || c.RecordBytes == 0 {
 		return flight.Config{}

@@ -20,7 +20,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// overhead is what an engine takes beside its model's file, before it was measured.
+// overhead is the memory of an engine in addition to its model's file, before it was measured.
 const overhead = 48 * api.MiB
 
 // declareAll declares the functions of the configuration.
@@ -36,12 +36,11 @@ func (s *server) declareAll(ctx context.Context) error {
 	return nil
 }
 
-// declare adds a function or replaces its declaration, and says which
-// ("created", "configured" or "unchanged"). Instances of a function that is
-// replaced drain and stop; requests that wait for it go to the new ones.
+// declare adds a function or replaces its declaration, and returns "created", "configured" or "unchanged". Instances of
+// a replaced function drain and stop; waiting requests go to the new ones.
 //
-// Where only its adapters are others, its instances stay: they load what is new before anybody is told of
-// its names, so that one that they can't load is refused and changes nothing, and unload what is gone.
+// If only its adapters differ, its instances stay: they load new adapters before the names are announced, so that one
+// that can't be loaded is refused and changes nothing, and unload removed ones.
 func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if err := api.CheckName(f.Name.Name()); err != nil {
 		return "", api.BadRequest("name", "%v", err)
@@ -79,7 +78,7 @@ func (s *server) declare(ctx context.Context, f api.Function) (string, error) {
 	if !known {
 		s.activator.PutService(f.Name, s.clock.next())
 	}
-	if known && (anew || !old.Runtime.Adapts(f.Runtime)) { // before anybody is told of the new names
+	if known && (anew || !old.Runtime.Adapts(f.Runtime)) { // before the new names are announced
 		s.activator.Retire(f.Name)
 	}
 	s.owns(f, true)
@@ -113,7 +112,7 @@ func (s *server) Declare(ctx context.Context, f api.Function) (string, error) {
 	defer s.applying.Unlock()
 	change, err := s.declare(ctx, f)
 	if err == nil {
-		s.setApplied(f.Name, nil) // it is whose declares it here
+		s.setApplied(f.Name, nil) // the local declaration owns it now
 	}
 	return change, err
 }
@@ -131,7 +130,7 @@ func (s *server) Withdraw(ctx context.Context, name api.FunctionName, origin str
 	return s.remove(ctx, name)
 }
 
-// unique says where another function has a name of f's. The caller holds declaring.
+// unique fails if another function has a name of f's. The caller holds declaring.
 func (s *server) unique(f api.Function) error {
 	all := []api.Function{f}
 	for name, other := range s.functions {
@@ -145,7 +144,7 @@ func (s *server) unique(f api.Function) error {
 	return nil
 }
 
-// elsewhere is the error of who moves a function between this machine and clusters.
+// elsewhere returns the error for moving a function between this machine and clusters.
 func elsewhere(name api.FunctionName) error {
 	return api.Errorf(http.StatusConflict, "", "%s is declared with and without %s: remove it first (rouse rm %s)", name, api.AnnotationClusters, name.Short())
 }
@@ -178,7 +177,7 @@ func (s *server) place(f api.Function) (string, error) {
 	return "created", nil
 }
 
-// ages gives each function that is declared an age of its own: the first is the oldest.
+// ages gives each declared function a unique age: the first is the oldest.
 type ages struct{ last time.Time }
 
 func (a *ages) next() time.Time {
@@ -190,7 +189,7 @@ func (a *ages) next() time.Time {
 	return now
 }
 
-// remove forgets a function. Its instances drain and stop; what waits for it is refused.
+// remove forgets a function. Its instances drain and stop; waiting requests are refused.
 func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	s.declaring.Lock()
 	defer s.declaring.Unlock()
@@ -214,14 +213,14 @@ func (s *server) remove(ctx context.Context, name api.FunctionName) error {
 	return nil
 }
 
-// checkModel says at once what is wrong with a model's reference or an engine's
-// model file, and estimates the memory where the function declares none.
+// checkModel checks a model's reference or an engine's model file, and estimates the memory if the function declares
+// none.
 func checkModel(f *api.Function) error {
 	if strings.Contains(f.Runtime.Model, "://") {
 		if _, err := fetch.Parse(f.Runtime.Model); err != nil {
 			return api.BadRequest("model", "the function %s: %v", f.Name.Name(), err)
 		}
-		return nil // its size is known when it is here
+		return nil // its size is known once it is fetched
 	}
 	if f.Runtime.Kind != api.RuntimeEngine {
 		return nil
@@ -243,7 +242,7 @@ func checkModel(f *api.Function) error {
 	return nil
 }
 
-// decode reads an event's data.
+// decode decodes an event's data.
 func decode[T any](e api.Event) (T, error) {
 	var v T
 	if err := json.Unmarshal(e.Data, &v); err != nil {
@@ -256,5 +255,5 @@ func newOutputs() map[api.FunctionName]*process.Log { return map[api.FunctionNam
 
 func isAdminPath(path string) bool { return strings.HasPrefix(path, "/rouse/") }
 
-// quietLog keeps what net/http says about broken connections for debugging.
+// quietLog logs net/http's messages about broken connections at debug level.
 func quietLog(l *slog.Logger) *log.Logger { return slog.NewLogLogger(l.Handler(), slog.LevelDebug) }

@@ -50,7 +50,7 @@ func newAgentOf(t *testing.T) (*agent, *reports) {
 	return a, all
 }
 
-// reports are those of instances, in their order.
+// reports are instances' reports, in their order.
 type reports struct {
 	mu   sync.Mutex // guards all
 	all  []api.InstanceStatus

@@ -9,8 +9,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// watchGPUs looks at the machine's GPUs again and again until ctx ends: what others
-// use of them, and which are there. Where there were none at the start it does nothing.
+// watchGPUs polls the machine's GPUs until ctx ends: the memory that others use, and which exist. If there were none at
+// the start it does nothing.
 func (s *server) watchGPUs(ctx context.Context) error {
 	if len(s.gpus) == 0 {
 		return nil
@@ -28,17 +28,17 @@ func (s *server) watchGPUs(ctx context.Context) error {
 	}
 }
 
-// gpuWatch is what the last look has seen.
+// gpuWatch is the result of the last poll.
 type gpuWatch struct {
 	s *server
-	// known are all GPUs that ever were there, in the order in which they came; there are those that are.
+	// known are all GPUs ever seen, in the order in which they appeared; there are the existing ones.
 	known []inventory.Device
 	there []api.DeviceID
-	// trouble is what the last look failed by, so that it is told once.
+	// trouble is the last poll's error, so that it is logged once.
 	trouble string
 }
 
-// look asks once.
+// look polls once.
 func (w *gpuWatch) look(ctx context.Context) {
 	seen, err := inventory.Config{NvidiaSMI: w.s.cfg.NvidiaSMI}.Poll(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (w *gpuWatch) look(ctx context.Context) {
 	}
 }
 
-// tell says once what is in the way.
+// tell logs an error once.
 func (w *gpuWatch) tell(ctx context.Context, err error) {
 	if ctx.Err() == nil && err.Error() != w.trouble {
 		w.trouble = err.Error()
@@ -65,7 +65,7 @@ func (w *gpuWatch) tell(ctx context.Context, err error) {
 	}
 }
 
-// follow tells the autoscaler where GPUs have gone, or come.
+// follow tells the autoscaler when GPUs have gone, or come.
 func (w *gpuWatch) follow(seen []inventory.Usage) {
 	now := make([]api.DeviceID, len(seen))
 	for k, u := range seen {

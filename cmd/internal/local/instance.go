@@ -19,7 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/localhttp"
 )
 
-// config returns the configuration of an instance, whose events emit gets.
+// config returns the configuration of an instance that sends its events to emit.
 func (a *agent) config(f api.Function, id api.InstanceID, g api.Grant, dir string, emit func(api.Event)) functions.Config {
 	out := lines{a.logOf(f.Name)}
 	cfg := a.base
@@ -53,26 +53,26 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// endpointOf returns the endpoint of an instance in this process. No DNS has it: the domain .internal is reserved for private use.
+// endpointOf returns the endpoint of an instance in this process. It is in no DNS: the domain .internal is reserved for private use.
 func endpointOf(id api.InstanceID) api.Endpoint {
 	return api.Endpoint("http://" + string(id) + instanceDomain)
 }
 
 const instanceDomain = ".rouse.internal"
 
-// prewarmAfter is the pause after an instance became awake before the next process is started ahead, so that this takes no processor time
+// prewarmAfter is the pause between an instance's becoming awake and prewarming the next process, so that this takes no processor time
 // from the first answers.
 const prewarmAfter = 100 * time.Millisecond
 
-// keepPrewarmed sees to it that the next runtime's parent runs already, until ctx ends: to start it takes longer than all else that stands
-// between a request and the runtime's own start.
+// keepPrewarmed keeps a parent process for the next runtime running, until ctx ends: starting it takes longer than everything else between
+// a request and the runtime's own start.
 func (a *agent) keepPrewarmed(ctx context.Context) error {
 	for a.base.Keep != nil && ctx.Err() == nil {
 		a.prewarming.Lock()
 		if a.prewarmed == nil {
 			var err error
 			a.prewarmed, err = shim.Open(ctx, shim.ClientConfig{Command: a.base.Keep, Env: a.base.Env, Logger: a.log})
-			if err != nil { // instances start all the same, only later
+			if err != nil { // instances still start, only later
 				a.log.Debug("no process is started ahead", "error", err)
 			}
 		}
@@ -92,7 +92,7 @@ func (a *agent) keepPrewarmed(ctx context.Context) error {
 	return nil
 }
 
-// takePrewarmed returns the process that runs already, and waits for one that is about to; nil: there is none.
+// takePrewarmed returns the prewarmed process, and waits for one that is starting; nil: there is none.
 func (a *agent) takePrewarmed() (p *shim.Client) {
 	a.prewarming.Lock()
 	defer a.prewarming.Unlock()
@@ -100,7 +100,7 @@ func (a *agent) takePrewarmed() (p *shim.Client) {
 	return p
 }
 
-// at returns the instance in this process that is reached at e, and an error if there is none.
+// at returns the instance in this process with the endpoint e, and an error if there is none.
 func (a *agent) at(e api.Endpoint) (*functions.Instance, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,13 +124,13 @@ func (w waker) Wake(ctx context.Context, e api.Endpoint, g api.Grant) (api.Insta
 	return i.Wake(ctx, g)
 }
 
-// idleConnection is less than an instance keeps an idle connection.
+// idleConnection is shorter than instances keep idle connections open.
 const idleConnection = 90 * time.Second
 
 // reaching is a transport to instances.
 type reaching struct {
 	agent   *agent
-	sockets *localhttp.Transport // to those that listen
+	sockets *localhttp.Transport // to instances that listen
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -138,7 +138,7 @@ func (t reaching) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripCharged(r, nil)
 }
 
-// RoundTripCharged is [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged when it is there.
+// RoundTripCharged is like [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged once it exists.
 func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
 	if !strings.HasSuffix(r.URL.Host, instanceDomain) {
 		return t.sockets.RoundTripCharged(r, charge)

@@ -25,36 +25,36 @@ import (
 	"github.com/rouse-dev/rouse/internal/kept"
 )
 
-// Bounds of the file of what was learned, and how often it is written.
+// Bounds of the file, and how often it is written.
 const (
 	mostLearned   = 2000    // two for a function
-	mostLearnedAt = 2 << 20 // bytes: more than as many functions with all that is learned of them
+	mostLearnedAt = 2 << 20 // bytes: more than this many functions need
 	learnedFor    = 90 * 24 * time.Hour
 	learnedEvery  = 30 * time.Second
 )
 
-// learnedVersion is that of the file; another one is not read.
+// learnedVersion is the version of the file; no other is read.
 const learnedVersion = 2
 
-// learned is what starts and wakes of functions took, and when they are wanted, kept in a file over restarts. It helps and is never needed: a file that is
-// gone is as good as empty, and one that can't be read is said in a line and written anew. Several servers share one file: each
-// adds what it has measured to what is there. Its methods are safe for many goroutines.
+// learned keeps the durations of functions' starts and wakes, and their rhythms, in a file across restarts. It is optional: a missing file counts as
+// empty, and an unreadable one is logged and replaced. Several servers share one file: each adds its measurements. Its methods are safe for concurrent
+// use.
 type learned struct {
 	path string // empty: nothing is kept
 	log  *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all below
 	entries map[string]learnedEntry
 	dirty   map[string]bool // measured since the last write
 }
 
-// learnedEntry is what is known of a function as it runs.
+// learnedEntry is what was learned of a function that runs the same.
 type learnedEntry struct {
 	autoscaler.Times
 	At time.Time `json:"at"`
 }
 
-// newLearned reads the file in a folder; an empty one keeps nothing.
+// newLearned reads the file in a folder; with an empty dir nothing is kept.
 func newLearned(dir string, log *slog.Logger) *learned {
 	l := &learned{log: log, entries: map[string]learnedEntry{}, dirty: map[string]bool{}}
 	if dir == "" {
@@ -68,7 +68,7 @@ func newLearned(dir string, log *slog.Logger) *learned {
 	return l
 }
 
-// readLearned reads the entries of a file; there are none where it is not there.
+// readLearned reads the entries of a file; none if it does not exist.
 func readLearned(path string) (map[string]learnedEntry, error) {
 	none := map[string]learnedEntry{}
 	f, err := os.Open(path)
@@ -96,7 +96,7 @@ func readLearned(path string) (map[string]learnedEntry, error) {
 	return entries, nil
 }
 
-// learnedKey names a function by what its starts and wakes depend on.
+// learnedKey returns a key of what a function's starts and wakes depend on.
 func learnedKey(f api.Function) string {
 	rt := f.Runtime
 	size := int64(0)
@@ -114,11 +114,11 @@ func (l *learned) Recall(f api.Function) autoscaler.Times {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.entries[key].Times
-	t.Rhythm = l.entries[string(f.Name)].Rhythm // clients come when they come, whatever it runs
+	t.Rhythm = l.entries[string(f.Name)].Rhythm // requests don't depend on what the function runs
 	return t
 }
 
-// observe learns from what an instance of f reports.
+// observe learns from a report of an instance of f.
 func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	if l.path == "" || t == (autoscaler.Times{}) {
 		return
@@ -126,7 +126,7 @@ func (l *learned) observe(f api.Function, t autoscaler.Times) {
 	l.note(learnedKey(f), t)
 }
 
-// note notes t under a key.
+// note stores t under a key.
 func (l *learned) note(key string, t autoscaler.Times) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *learned) note(key string, t autoscaler.Times) {
 	}
 }
 
-// run writes what is measured until ctx ends. collect notes what is known now.
+// run writes measurements until ctx ends. collect adds the present ones first.
 func (l *learned) run(ctx context.Context, collect func()) error {
 	tick := time.NewTicker(learnedEvery)
 	defer tick.Stop()
@@ -151,7 +151,7 @@ func (l *learned) run(ctx context.Context, collect func()) error {
 	}
 }
 
-// write adds what was measured to the file, whole or not at all. What goes wrong is a line for who debugs: nothing needs the file.
+// write atomically adds the measurements to the file. Errors are logged at debug level: nothing needs the file.
 func (l *learned) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,10 +175,10 @@ func (l *learned) merge() error {
 		return err
 	}
 	defer lock.Close()
-	if err := flock.Wait(lock, flock.Exclusive); err != nil { // whoever has it writes a small file
+	if err := flock.Wait(lock, flock.Exclusive); err != nil { // its holder writes a small file
 		return err
 	}
-	all, _ := readLearned(l.path) // others may have written; what can't be read was said at the start
+	all, _ := readLearned(l.path) // others may have written; an unreadable file was reported at the start
 	for key := range l.dirty {
 		all[key] = l.entries[key]
 	}
@@ -190,7 +190,7 @@ func (l *learned) merge() error {
 	return atomicfile.Write(l.path, raw, 0o600)
 }
 
-// bound leaves out what is old, and the oldest beyond the bound. What is of a time to come, by a clock that was wrong, is as old as now.
+// bound drops old entries, and the oldest beyond the bound. A time in the future, by a wrong clock, counts as now.
 func bound(all map[string]learnedEntry, now time.Time) {
 	for key, e := range all {
 		if e.At.After(now) {
@@ -208,7 +208,7 @@ func bound(all map[string]learnedEntry, now time.Time) {
 	}
 }
 
-// collectLearned notes what the autoscaler knows.
+// collectLearned stores what the autoscaler has learned.
 func (s *server) collectLearned() {
 	for _, v := range s.autoscaler.List() {
 		t := autoscaler.Times{Load: v.Learned.Load, Wake: v.Learned.Wake, Sleep: v.Learned.Sleep}

@@ -56,7 +56,7 @@ func TestLearned(t *testing.T) {
 		t.Errorf("it says %s", log.String())
 	}
 
-	// A file that is no such file is said in a line, and written anew.
+	// An invalid file is logged once, and replaced.
 	for _, bad := range []string{"{", `{"version":1,"functions":{}}`, `{"version":2}`, `[]`, strings.Repeat("x", mostLearnedAt+1), `{"version":2,"checksum":"00000000","value":{"a":{"load":1}}}`} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)

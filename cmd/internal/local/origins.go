@@ -14,18 +14,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// origins decides which web pages may use the front door, and by which names of this
-// machine. It answers for the runtimes: what it lets in has no Origin any more.
+// origins decides which web pages may use the front door, and under which host names. Runtimes don't check again: requests that pass have no Origin
+// any more.
 //
-//  1. A listener on loopback is known by loopback addresses, localhost and names below it, the machine's
-//     name, that of --listen, and those of the pages that are allowed. Whatever other name leads
-//     here is a page's that had it changed: refused. One that others reach has any name.
-//  2. A request of no page passes, unless a browser says that another site's page caused it; a
-//     link that somebody followed is no such thing.
-//  3. A page that --origins names, one of this machine, and one that the front door itself
-//     serves may read the answers, which say so. A preflight is answered here.
+//  1. A listener on loopback accepts only loopback addresses, localhost and names below it, the machine's name, that of --listen, and those of allowed
+//     pages as hosts. Any other name is DNS rebinding by a page: refused. A listener that others reach accepts any name.
+//  2. A request without a page passes, unless a browser says that another site's page caused it; following a link is no such case.
+//  3. A page named by --origins, one of this machine, and one served by the front door may read the answers, which say so. Preflights are answered
+//     here.
 //  4. Every other page is refused.
-//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says, and no answer of theirs names another that may read it.
+//  5. Administrative paths are for the server's own page only, whatever [Config.Origins] says; their answers allow no other page.
 type origins struct {
 	loopback bool
 	all      bool
@@ -67,7 +65,7 @@ func checkOrigin(text string) error {
 	return fmt.Errorf("origin %q: want the scheme and host of a page, such as https://chat.example.com, or *", text)
 }
 
-// guard lets what may come through to next.
+// guard lets allowed requests through to next.
 func (o *origins) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if o.loopback && !o.known(hostname(r.Host)) { // 1
@@ -85,7 +83,7 @@ func (o *origins) guard(next http.Handler) http.Handler {
 		}
 		asked := r.Host
 		if !isLocal(hostname(asked)) {
-			r.Host = "localhost" // a runtime on loopback need not know by which names we are known
+			r.Host = "localhost" // a runtime on loopback may not know our names
 		}
 		list := r.Header["Origin"]
 		if len(list) == 0 { // 2
@@ -111,12 +109,12 @@ func (o *origins) guard(next http.Handler) http.Handler {
 	})
 }
 
-// known says whether a listener on loopback is known by a name.
+// known reports whether a listener on loopback accepts a host name.
 func (o *origins) known(host string) bool {
 	return host == "" || isLocal(host) || slices.Contains(o.hosts, host)
 }
 
-// may says whether a page may use the front door.
+// may reports whether a page may use the front door.
 func (o *origins) may(origin, host string) bool {
 	origin = strings.ToLower(origin)
 	if o.all || slices.Contains(o.allowed, origin) {
@@ -129,7 +127,7 @@ func (o *origins) may(origin, host string) bool {
 	return isLocal(u.Hostname()) || strings.EqualFold(u.Host, host)
 }
 
-// isLocal says whether nothing but this machine can be meant by a name.
+// isLocal reports whether a name can only mean this machine.
 func isLocal(host string) bool {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.Unmap().IsLoopback()
@@ -137,7 +135,7 @@ func isLocal(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// hostname is a Host header without port, brackets and final dot, in lower case.
+// hostname returns a Host header without port, brackets and final dot, in lower case.
 func hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -145,7 +143,7 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// allow tells a browser that a page may read the answer, whatever a runtime said of that.
+// allow tells a browser that a page may read the answer, replacing the runtime's headers for that.
 func allow(h http.Header, origin string) {
 	for key := range h {
 		if strings.HasPrefix(key, "Access-Control-") {
@@ -185,13 +183,13 @@ func (a *readable) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-// FlushError is what a [http.ResponseController] calls.
+// FlushError is called by [http.ResponseController].
 func (a *readable) FlushError() error {
 	a.begin()
 	return http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Unwrap leads a [http.ResponseController] to the rest.
+// Unwrap is called by [http.ResponseController].
 func (a *readable) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // preflight tells a browser what a page may send.
@@ -211,7 +209,7 @@ func preflight(w http.ResponseWriter, r *http.Request, origin string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// refuseOrigin answers a request that may not be made.
+// refuseOrigin refuses a request.
 func refuseOrigin(w http.ResponseWriter, r *http.Request, message string) {
 	api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "%s", message))
 }

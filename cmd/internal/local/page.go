@@ -19,15 +19,15 @@ import (
 	"github.com/rouse-dev/rouse/internal/eventlog"
 )
 
-// isPage says whether a request bears the token of the page, which this server made and tells only on the user's own socket, and
-// on the terminal. It counts for callers on this machine.
+// isPage reports whether a request has the token of the page, which this server generated and prints only on the user's own
+// socket and on the terminal. It is valid for callers on this machine.
 func (s *server) isPage(r *http.Request) bool {
 	got, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	return isBearer && subtle.ConstantTimeCompare([]byte(got), []byte(s.pageToken)) == 1 && s.cfg.Peers.Peer(r).Local
 }
 
-// frontDoor is the activator, the page's files, and the administrative API for who has the right. To others
-// administrative paths are not there, unless a token of --admin-token-file may open them.
+// frontDoor serves the activator, the page's files, and the administrative API for authorized requests. For others
+// administrative paths don't exist, unless a token of --admin-token-file may open them.
 func (s *server) frontDoor() http.Handler {
 	clients, files, admin := s.clients(), page.Files(), s.guard(s.untilTheEnd(s.adminHandler()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func (s *server) frontDoor() http.Handler {
 	})
 }
 
-// clients is the activator, behind what takes in files, batches and requests that are answered later.
+// clients returns the activator, behind the handlers of files, batches and later answers.
 func (s *server) clients() http.Handler {
 	if s.batches == nil {
 		return batch.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
@@ -52,7 +52,7 @@ func (s *server) clients() http.Handler {
 	return s.batches.Handler(s.activator.Handler())
 }
 
-// untilTheEnd ends what is followed when the server begins to: an open page keeps nobody waiting.
+// untilTheEnd ends streams when the server begins to end: an open page must not delay it.
 func (s *server) untilTheEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -62,7 +62,7 @@ func (s *server) untilTheEnd(next http.Handler) http.Handler {
 	})
 }
 
-// access is the log of requests: the one that is configured, and what is kept of it for the page.
+// access returns the access log: the configured one, and the part kept for the page.
 func (s *server) access() *slog.Logger {
 	if s.cfg.Access == nil {
 		return slog.New(&s.requests)
@@ -70,7 +70,7 @@ func (s *server) access() *slog.Logger {
 	return slog.New(slog.NewMultiHandler(s.cfg.Access.Handler(), &s.requests))
 }
 
-// pageHost is how a browser on this machine reaches a server: at an address that means all, by that of loopback.
+// pageHost returns the URL by which a browser on this machine reaches a server: for an address that means all, the loopback one.
 func pageHost(server string, at *net.TCPAddr) string {
 	if at.IP.IsUnspecified() {
 		return fmt.Sprintf("http://127.0.0.1:%d", at.Port)
@@ -81,15 +81,15 @@ func pageHost(server string, at *net.TCPAddr) string {
 // keptRequests is how many of the last requests are kept. A record takes about 1 KiB: the activator clips what clients write.
 const keptRequests = 1000
 
-// requestLog is a [slog.Handler] that keeps the last records of the access log. They are written as JSON when somebody
-// asks, and not for each request. It is safe for many goroutines.
+// requestLog is a [slog.Handler] that keeps the last records of the access log. They are encoded as JSON when read, and not for
+// each request. It is safe for concurrent use.
 type requestLog struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all below
 	records []slog.Record
 	next    int // the oldest, once there are keptRequests
 }
 
-// Enabled, WithAttrs and WithGroup are there for the interface: a line of the access log has all attributes itself.
+// Enabled, WithAttrs and WithGroup are trivial: a record of the access log has all attributes itself.
 func (l *requestLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l *requestLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l *requestLog) WithGroup(string) slog.Handler            { return l }
@@ -107,7 +107,7 @@ func (l *requestLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// last are the n newest records, the newest last.
+// last returns the n newest records, the newest last.
 func (l *requestLog) last(n int) []slog.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *requestLog) serve(w http.ResponseWriter, r *http.Request) {
 	encode, list := slog.NewJSONHandler(&line, nil), []json.RawMessage{}
 	for _, record := range l.last(n) {
 		line.Reset()
-		if encode.Handle(r.Context(), record) == nil { // a buffer takes everything
+		if encode.Handle(r.Context(), record) == nil { // a buffer accepts everything
 			list = append(list, slices.Clone(bytes.TrimSpace(line.Bytes())))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/internal/owner"
 )
 
-// BaseDir is where running servers of this user keep their sockets:
-// $XDG_RUNTIME_DIR/rouse, or a folder of the user's own under the temporary one.
+// BaseDir returns the folder for the sockets of this user's running servers: $XDG_RUNTIME_DIR/rouse, or a folder of the
+// user's own under the temporary one.
 func BaseDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "rouse")
@@ -22,20 +22,18 @@ func BaseDir() string {
 	return filepath.Join(os.TempDir(), "rouse-"+strconv.Itoa(os.Getuid()))
 }
 
-// AdminSocket is where the server whose front door has that port takes administrative requests.
+// AdminSocket returns the administrative endpoint of the server whose front door has that port.
 func AdminSocket(base string, port int) api.Endpoint {
 	return api.Endpoint("unix:" + filepath.Join(base, strconv.Itoa(port), "admin.sock"))
 }
 
-// runDir is a server's folder of sockets. It is private to the user, and locked
-// for as long as the server lives, however that ends.
+// runDir is a server's folder of sockets. It is private to the user, and locked until the server ends, in whatever way.
 type runDir struct {
 	path string
 	lock *os.File
 }
 
-// openRunDir makes the folder of the server on port, and clears away what one
-// that was killed left in it.
+// openRunDir creates the folder of the server on port, and removes what a killed server left in it.
 func openRunDir(base string, port int) (*runDir, error) {
 	if err := os.MkdirAll(base, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for sockets: %w", err)
@@ -66,7 +64,7 @@ func (d *runDir) close() {
 	_ = d.lock.Close()
 }
 
-// executable is the path of the running program, good also when its file was replaced.
+// executable returns the path of the running program, valid even if its file was replaced.
 func executable() (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -1,27 +1,24 @@
-// Package local runs all of Rouse on one machine, without Kubernetes, in one
-// process: the activator, the autoscaler and the instances, whose runtimes are
-// processes. The parts meet through the contracts of package api, as
-// they do in a cluster; here they are Go calls.
+// Package local runs all of Rouse on one machine, without Kubernetes, in one process: the activator, the autoscaler and
+// the instances, whose runtimes are processes. The parts use the contracts of package api, as in a cluster; here they
+// are Go calls.
 //
 // The life of a server:
 //
-//  1. [Run] listens, so that a port that is taken is said before anything starts.
-//  2. It makes its folder of sockets (private, locked), finds the devices, and
-//     declares the functions. Nothing is started for them: they are at zero.
-//  3. The front door takes requests. The activator's demand reaches the
-//     autoscaler through the bus; what that decides, the agent carries out.
+//  1. [Run] listens, so that a port in use is reported before anything starts.
+//  2. It creates its folder of sockets (private, locked), finds the devices, and declares the functions. Nothing is
+//     started for them: they are at zero.
+//  3. The front door accepts requests. The activator's demand reaches the autoscaler through the bus; the agent carries
+//     out its decisions.
 //  4. Each report of an instance goes to the activator and to the autoscaler.
-//  5. When its context ends, the server drains: it takes nothing new, lets held
-//     and running requests finish within a bound, stops every instance, and
-//     removes its folder. If it is killed no process is left either: each
-//     runtime's parent sees to that, see package functions/shim.
+//  5. When its context ends, the server drains: it accepts nothing new, lets held and running requests finish within a
+//     bound, stops every instance, and removes its folder. If it is killed no process is left either: each runtime's
+//     parent sees to that, see package functions/shim.
 //
-// Browsers run programs of whoever the user visits, on this machine. The front door refuses them unless
-// they come from a page of this machine or one that [Config.Origins] names, and where it listens on
-// loopback it refuses requests for a host that it does not know.
+// Browsers run programs of every site that the user visits, on this machine. The front door refuses their requests
+// unless they come from a page of this machine or one that [Config.Origins] names. If it listens on loopback it also
+// refuses requests for a host that it does not know.
 //
-// Run is called once per server, from one goroutine; several servers may run in
-// one process on different ports.
+// Run is called once per server, from one goroutine; several servers may run in one process on different ports.
 package local
 
 import (
@@ -65,7 +62,7 @@ import (
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
-	keysInterval   = 500 * time.Millisecond // between two looks at the file of keys
+	keysInterval   = 500 * time.Millisecond // interval of checking the file of keys
 	maxHeaderBytes = 64 << 10
 )
 
@@ -81,23 +78,23 @@ type server struct {
 	admin      *adminserver.Server
 	sink       *cloudevent.Sender // nil: none
 	host       inventory.Device   // the host's memory
-	gpus       []inventory.Device // as they were at the start
+	gpus       []inventory.Device // as at the start
 
 	declaring sync.Mutex // held while a function is declared or removed
 	functions map[api.FunctionName]api.Function
-	silent    map[api.FunctionName]bool // attached servers that have not said yet which adapters they have
+	silent    map[api.FunctionName]bool // attached servers that have not reported their adapters yet
 	silence   bell.Bell                 // rung when there is one
 	clock     ages
 	learned   *learned
 
 	far    *clusters.Front       // nil: it is no front door of clusters
-	agents net.Listener          // where their agents dial
+	agents net.Listener          // accepts their agents
 	joined []*clusteragent.Agent // by which it serves other front doors
 	// applying is held while a front door's function is created or removed; taken before declaring.
 	applying sync.Mutex
-	owning   sync.Mutex // guards what follows; nothing else is taken while it is held
+	owning   sync.Mutex // guards all below; nothing else is taken while it is held
 	own      map[api.FunctionName]api.Function
-	applied  map[api.FunctionName]*applied // those of front doors
+	applied  map[api.FunctionName]*applied // created by front doors
 
 	keys    *keys.Store   // nil: clients need none
 	store   store.Store   // nil: there is none
@@ -108,11 +105,11 @@ type server struct {
 	ending    context.Context // done when the server begins to end
 	end       context.CancelFunc
 
-	lists func(*http.Request) bool // who may see which functions there are; nil: everybody
+	lists func(*http.Request) bool // reports whether a request may list functions; nil: all may
 }
 
-// Run serves until ctx ends and everything is stopped. It returns nil then, and
-// an error where it could not start or a part failed.
+// Run serves until ctx ends and everything is stopped. It returns nil then, and an error if it could not start or a
+// part failed.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -172,7 +169,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return s.serve(ctx, front, admin)
 }
 
-// build makes the parts and ties them together. It starts nothing.
+// build creates the parts and connects them. It starts nothing.
 func (s *server) build(ctx context.Context) error {
 	cfg := s.cfg
 	devices, err := inventory.Discover(ctx, inventory.Config{Memory: cfg.Memory, NoGPU: cfg.NoGPU, NvidiaSMI: cfg.NvidiaSMI})
@@ -197,7 +194,7 @@ func (s *server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var sight activator.Sight // a nil *Front is none
+	var sight activator.Sight // a nil *Front would be a non-nil Sight
 	if s.far != nil {
 		sight = s.far
 	}
@@ -225,7 +222,7 @@ func (s *server) build(ctx context.Context) error {
 	return s.newSink()
 }
 
-// route gives an event to the parts that act on it.
+// route passes an event to the parts that act on it.
 func (s *server) route(e api.Event) {
 	switch e.Type {
 	case api.EventInstanceState:
@@ -253,7 +250,7 @@ func (s *server) route(e api.Event) {
 func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	parts, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	failed := make(chan error, 1) // sent to by the first part that fails; one place: the first one counts
+	failed := make(chan error, 1) // sent to by the first part that fails; has room for that one
 	run := func(name string, f func(context.Context) error) {
 		running.Go(func() {
 			if err := f(parts); err != nil && parts.Err() == nil {
@@ -295,7 +292,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 		})
 	}
 	err := s.declareAll(ctx)
-	if err == nil && s.batches != nil { // what the last server left asks for functions
+	if err == nil && s.batches != nil { // batches left by the last server call functions
 		run("batches", s.runBatches)
 	}
 	if err == nil {
@@ -307,8 +304,7 @@ func (s *server) serve(ctx context.Context, front, admin net.Listener) error {
 	return err
 }
 
-// takeRequests serves the front door and the administrative socket until ctx
-// ends or a part fails, and then drains.
+// takeRequests serves the front door and the administrative socket until ctx ends or a part fails, and then drains.
 func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, failed chan error) error {
 	public := shutdown.New(&http.Server{Handler: newOrigins(s.cfg, front.Addr()).guard(s.frontDoor()), Protocols: inbound.Protocols(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)})
 	private := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ErrorLog: quietLog(s.cfg.Logger)}
@@ -325,7 +321,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	case <-ctx.Done():
 	case err = <-failed:
 	case err = <-ended:
-		ended <- http.ErrServerClosed // so that both are waited for below
+		ended <- http.ErrServerClosed // so that both are received below
 	}
 	followed()
 	s.drain(public)
@@ -338,7 +334,7 @@ func (s *server) takeRequests(ctx context.Context, front, admin net.Listener, fa
 	return err
 }
 
-// follow has what is declared followed, until end is called.
+// follow runs Config.Follow until end is called.
 func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	if s.cfg.Follow == nil {
 		return func() {}
@@ -360,7 +356,7 @@ func (s *server) follow(ctx context.Context, failed chan<- error) (end func()) {
 	}
 }
 
-// drain lets requests finish and stops every instance, all within the drain timeout and its grace.
+// drain lets requests finish and stops every instance, within the drain timeout and its grace.
 func (s *server) drain(public *shutdown.Server) {
 	s.end()
 	s.cfg.Logger.Info("stopping: requests may finish", "within", s.cfg.DrainTimeout.String())

@@ -13,9 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// startProblem says, in one line, why a function that was declared would not start as things are now; empty:
-// nothing is known against it. It is told when it is declared and not with each request: it is declared
-// all the same, since a file, a program or a GPU may come later.
+// startProblem says, in one line, why a declared function would not start now; empty: no problem is known. It is reported at the declaration and
+// not for each request. The function is declared all the same, since a file, a program or a GPU may come later.
 func (s *server) startProblem(f api.Function) string {
 	var against []string
 	add := func(format string, args ...any) { against = append(against, fmt.Sprintf(format, args...)) }
@@ -40,7 +39,7 @@ func (s *server) startProblem(f api.Function) string {
 	return strings.Join(against, "; ")
 }
 
-// noGGUF says whether a model is a file that can be read and is no GGUF. What the file has is nobody's to be told: a front door may have named it.
+// noGGUF reports whether a model is a readable file that is no GGUF. The file's content must not be revealed: a front door may have named it.
 func noGGUF(model string) bool {
 	if model == "" || model == pico.Name || strings.Contains(model, "://") {
 		return false
@@ -58,7 +57,7 @@ func noGGUF(model string) bool {
 	return err != nil || !bytes.Equal(head, []byte("GGUF"))
 }
 
-// NoProgram says which program that an instance of f starts is not there; empty: all are.
+// NoProgram says which program that an instance of f starts is missing; empty: none.
 func NoProgram(f api.Function) string {
 	for _, program := range programs(f) {
 		if !findProgram(program, f.Runtime.Env) {
@@ -68,7 +67,7 @@ func NoProgram(f api.Function) string {
 	return ""
 }
 
-// programs are those that an instance starts.
+// programs returns the programs that an instance starts.
 func programs(f api.Function) (list []string) {
 	kinds := map[string]string{api.RuntimeVLLM: "vllm", api.RuntimeOllama: "ollama", api.RuntimeLlamaCpp: "llama-server", api.RuntimeRayServe: "serve", api.RuntimeSGLang: "python3"}
 	switch rt := f.Runtime; {
@@ -84,7 +83,7 @@ func programs(f api.Function) (list []string) {
 	return list
 }
 
-// findProgram says whether a program is found by a process that has env besides ours.
+// findProgram reports whether a process with env in addition to ours finds a program.
 func findProgram(name string, env []string) bool {
 	if strings.ContainsRune(name, filepath.Separator) {
 		_, err := exec.LookPath(name)

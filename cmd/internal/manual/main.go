@@ -2,8 +2,8 @@
 //
 //	go run ./cmd/internal/manual --man FOLDER --version v1.2.0
 //
-// The same commands make the same bytes: the date of the pages is SOURCE_DATE_EPOCH. Its tests keep the pages of commands, metrics
-// and HTTP paths in docs equal to the programs.
+// The output is reproducible: the date of the pages is SOURCE_DATE_EPOCH. Its tests keep the pages of commands, metrics and HTTP
+// paths in docs equal to the programs.
 package main
 
 import (
@@ -46,10 +46,10 @@ func run(args []string) error {
 	return nil
 }
 
-// programs are the command lines that people use.
+// programs returns the users' command lines.
 func programs() []*cobra.Command { return []*cobra.Command{cli.Command(), kn.Command()} }
 
-// plain takes from commands what a man page must not have: when it was made is its header's to say.
+// plain removes generation times from commands: the man page's header has the date.
 func plain(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, c := range cmd.Commands() {

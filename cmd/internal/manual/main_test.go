@@ -77,7 +77,7 @@ func TestMetricsAreDocumented(t *testing.T) { compare(t, "metrics", metricsPage)
 // TestPathsAreDocumented keeps docs/paths.md equal to what the routers have.
 func TestPathsAreDocumented(t *testing.T) { compare(t, "paths", pathsPage) }
 
-// compare looks whether a page is what the programs make of it.
+// compare checks that a page equals the programs' output.
 func compare(t *testing.T, name string, page func() (string, error)) {
 	path := "../../../docs/" + name + ".md"
 	want, err := page()

@@ -28,7 +28,7 @@ import (
 	"github.com/rouse-dev/rouse/functions/runtime"
 )
 
-// part is what makes metrics together.
+// part is a set of metrics that are created together.
 type part struct {
 	heading, about string
 	register       func(prometheus.Registerer) error

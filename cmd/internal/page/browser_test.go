@@ -45,7 +45,7 @@ func node(t *testing.T, args ...string) {
 	}
 }
 
-// browserFor is a Chromium for programs in test; where there is none, or nothing to drive it with, the test is skipped.
+// browserFor returns a Chromium for programs in test; it skips the test if there is none, or no driver.
 func browserFor(t *testing.T) string {
 	t.Helper()
 	chromium, err := exec.LookPath("chromium")

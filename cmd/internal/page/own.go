@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Own says whether a request that administers comes from no page, or from the page of the server that it came to.
+// Own reports whether an administrative request comes from no page, or from the page of the server that it came to.
 func Own(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return false
@@ -21,8 +21,7 @@ func Own(r *http.Request) bool {
 	return len(list) == 1 && err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
 }
 
-// isLoopback says whether a Host header names nothing but this machine. A name of somebody's domain that leads here is a page's
-// that had it changed.
+// isLoopback reports whether a Host header can only name this machine. Another domain that resolves to it is DNS rebinding.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -1,9 +1,8 @@
-// Package page is the web page of a server: what `rouse ls`, `why`, `trace`, `usage` and `logs` say, live, and a playground.
-// It is in the program, asks nobody else for anything, and has no right of its own: it calls the administrative API with the
-// token that its address has behind the #, which no browser sends anywhere.
+// Package page is the web page of a server: the information of `rouse ls`, `why`, `trace`, `usage` and `logs`, live, and a
+// playground. It is embedded in the program, loads nothing from elsewhere, and has no permission of its own: it calls the
+// administrative API with the token after the # of its address, which browsers never send.
 //
-// Its source is in src, built (make page) is what npm makes of it; the two are compared by make page-check, so that
-// Go needs no npm.
+// Its source is in src; built (make page) is npm's output. make page-check compares the two, so that Go needs no npm.
 package page
 
 import (
@@ -16,20 +15,20 @@ import (
 	"strings"
 )
 
-// Prefix is the path of what the page loads besides itself.
+// Prefix is the path of the files that the page loads.
 const Prefix = "/rouse/page/"
 
 //go:embed built
 var built embed.FS
 
-// policy lets the page load what is beside it, and call the server that it is from, and nothing else.
+// policy lets the page load its own files and call its own server, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 
-// types are those of the page's files.
+// types are the content types of the page's files.
 var types = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
 
-// Address is where a browser finds the page of the server at url, with a token that is its right to administer.
+// Address returns the address of the page of the server at url, with the token that authorizes it.
 func Address(url, token string) string { return strings.TrimSuffix(url, "/") + "/#token=" + token }
 
 // Index serves the page itself.
@@ -37,26 +36,27 @@ func Index() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, "index.html") })
 }
 
-// SignedIn serves the page itself to browsers whose right is a session in a cookie: it offers to sign in at [PathSignIn], and out.
+// SignedIn serves the page itself to browsers that are authorized by a session cookie: it offers to sign in at [PathSignIn], and
+// out.
 func SignedIn() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, signedIn) })
 }
 
-// Where the page signs in (GET, in a browser), and where it asks whose the session is (GET) and ends it (DELETE).
+// Paths for signing in (GET, in a browser), and for reading (GET) and ending (DELETE) the session.
 const (
 	PathSignIn  = "/rouse/signin"
 	PathSession = "/rouse/session"
 )
 
-// signedIn is the name of the index that signs in, which is made of the other.
+// signedIn is the name of the index that signs in, which is derived from the other.
 const signedIn = "signed-in.html"
 
-// Files serves what is below [Prefix].
+// Files serves the files below [Prefix].
 func Files() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, strings.TrimPrefix(r.URL.Path, Prefix)) })
 }
 
-// Protect has a browser load nothing for an answer but the page's own files.
+// Protect restricts what a browser loads for an answer to the page's own files.
 func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -65,7 +65,7 @@ func Protect(h http.Header) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// read is a file of the page.
+// read returns a file of the page.
 func read(name string) ([]byte, error) {
 	if name != signedIn {
 		return built.ReadFile("built/" + name)
@@ -91,7 +91,7 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	sum := sha256.Sum256(raw)
 	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
 	h.Set("Content-Type", kind)
-	h.Set("Cache-Control", "no-cache") // it is asked for again each time, and answered by its tag
+	h.Set("Cache-Control", "no-cache") // revalidated each time by its ETag
 	h.Set("ETag", tag)
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// mostBytes is what a browser loads for the page, at most.
+// mostBytes bounds what a browser loads for the page.
 const mostBytes = 150_000
 
 // TestPage: each file has its type, a tag, and the policy that lets it load nothing from elsewhere; all are small.

@@ -18,23 +18,23 @@ import (
 	"github.com/rouse-dev/rouse/api/control"
 )
 
-// HeaderToken has the page's token on paths of clients, whose own key is in Authorization.
+// HeaderToken has the page's token on clients' paths, where Authorization has the client's own key.
 const HeaderToken = "X-Rouse-Page"
 
-// Remote serves the page on loopback for a server that is elsewhere, with the rights of the person who runs it:
+// Remote serves the page on loopback for a server elsewhere, with the permissions of the user that runs it:
 //
-//  1. The page's own files are for everybody on this machine: there is nothing in them.
-//  2. All else wants the token, for a port on loopback is every user's of the machine, and no Origin but the page's own.
-//  3. Of the administrative API it passes on what the page asks: reading, and orders for functions. Paths of clients go to the front
-//     door. Nothing else is there.
-//  4. What the page says of itself (the token, its origin, cookies) stays here. The other side's credential is added to
-//     what goes there, and never comes back.
+//  1. The page's own files are public on this machine: they contain nothing secret.
+//  2. Everything else needs the token, because every user of the machine can reach a port on loopback, and no Origin but the page's
+//     own.
+//  3. Of the administrative API it passes on what the page uses: reading, and orders for functions. Clients' paths go to the front
+//     door. There are no other paths.
+//  4. The page's token, origin and cookies are not passed on. The other side's credential is added to requests, and never returned.
 //
-// It is safe for many goroutines.
+// It is safe for concurrent use.
 type Remote struct {
-	// Token is what the page's address has behind its #.
+	// Token is the part of the page's address after the #.
 	Token string
-	// Admin and Front are where the administrative API and the front door are, each with the way there.
+	// Admin and Front are the administrative API and the front door.
 	Admin, Front Target
 }
 
@@ -44,19 +44,19 @@ type Target struct {
 	Transport http.RoundTripper
 	// Header is added to each request: the credential.
 	Header http.Header
-	// Refused reads an answer that is no success where that is not in the server's own words; nil: it always is.
+	// Refused reads an unsuccessful answer that is not the server's own; nil: all are the server's own.
 	Refused func(resp *http.Response, method string, body []byte) error
-	// KeyHeader is where a client's key goes that is in Authorization, which is taken away on the way; empty: it stays.
+	// KeyHeader is the header for the client's key from Authorization, which is removed on the way; empty: it stays.
 	KeyHeader string
 }
 
-// Bounds of what passes.
+// Bounds of requests and answers.
 const (
 	mostBody    = 64 << 20 // a question with images
 	mostRefusal = 1 << 20
 )
 
-// Handler serves what a Remote is.
+// Handler serves the page and the paths it uses, protected by the token.
 func (m Remote) Handler() http.Handler {
 	all := m.Behind(Index(), m.withToken)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,8 +68,8 @@ func (m Remote) Handler() http.Handler {
 	})
 }
 
-// Behind serves the page, and what it asks behind a guard, which lets a request through to next or answers it. The guard is all
-// that keeps others out: m.Token is not asked for.
+// Behind serves the page, and the paths it uses behind a guard, which lets a request through to next or answers it. The guard is the
+// only protection: m.Token is not checked.
 func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Handler) http.Handler {
 	files, admin, front := Files(), guard(whole(m.Admin.proxy())), guard(whole(m.Front.proxy()))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,10 +88,10 @@ func (m Remote) Behind(index http.Handler, guard func(next http.Handler) http.Ha
 	})
 }
 
-// pathClients is what paths of clients begin with.
+// pathClients is the prefix of clients' paths.
 const pathClients = "/v1/"
 
-// asksAdmin says whether something is what the page asks of the administrative API.
+// asksAdmin reports whether the page uses a path of the administrative API.
 func asksAdmin(method, path string) bool {
 	if strings.HasPrefix(path, admin.PathFunctions+"/") {
 		return method == http.MethodGet || method == http.MethodPost || method == http.MethodDelete
@@ -103,7 +103,7 @@ func asksAdmin(method, path string) bool {
 	return false
 }
 
-// withToken lets through who has the token, from no other page.
+// withToken lets requests with the token through, from no other page.
 func (m Remote) withToken(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Own(r) {
@@ -122,7 +122,7 @@ func (m Remote) withToken(next http.Handler) http.Handler {
 	})
 }
 
-// whole reads a body before it is sent, so that an answer that comes early cuts nothing.
+// whole reads a body before it is sent, so that an early answer cuts nothing off.
 func whole(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
@@ -139,7 +139,7 @@ func whole(next http.Handler) http.Handler {
 func (t Target) proxy() http.Handler {
 	return &httputil.ReverseProxy{
 		Transport:      t.Transport,
-		FlushInterval:  -1, // what is followed comes as it happens
+		FlushInterval:  -1, // streams must not be delayed
 		ErrorLog:       log.New(io.Discard, "", 0),
 		Rewrite:        t.rewrite,
 		ModifyResponse: t.answered,
@@ -151,7 +151,7 @@ func (t Target) proxy() http.Handler {
 	}
 }
 
-// rewrite makes of the page's request one to t.
+// rewrite turns the page's request into one to t.
 func (t Target) rewrite(r *httputil.ProxyRequest) {
 	r.SetURL(t.URL)
 	h := r.Out.Header
@@ -172,8 +172,7 @@ func (t Target) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// answered makes errors of what is between here and the server. They are never 401, 403 or 404, which the page would take
-// for its own.
+// answered turns errors of intermediaries into errors that are never 401, 403 or 404, which the page would take for its own.
 func (t Target) answered(resp *http.Response) error {
 	resp.Header.Del("Set-Cookie")
 	if resp.StatusCode < http.StatusBadRequest || t.Refused == nil {

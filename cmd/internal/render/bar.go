@@ -11,32 +11,32 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Bar is the line that all commands show while something takes long: what is done, and how much of it. It is for a
-// terminal, and for one goroutine at a time. Whoever prints something else clears it first.
+// Bar is the line that commands show while something takes long: what is done, and the progress. It is for a terminal,
+// and not safe for concurrent use. Other output must clear it first.
 type Bar struct {
 	w     io.Writer
 	shown *progressbar.ProgressBar
 	known bool // shown has a length, else it is a spinner
-	drawn bool // it stands in its line
+	drawn bool // it is on the terminal's current line
 }
 
-// NewBar makes a bar on w, a terminal. It draws nothing yet.
+// NewBar returns a bar on w, a terminal. It draws nothing yet.
 func NewBar(w io.Writer) *Bar { return &Bar{w: w} }
 
-// barCells is the width of the bar itself, and beside what else stands in its line.
+// barCells is the width of the bar itself, beside of the rest of its line.
 const (
 	barCells = 20
 	beside   = 48
 )
 
-// Draw draws the bar as it is now. share is how much is done, below 1; 0: nobody knows.
+// Draw draws the bar. share is the completed share, below 1; 0: unknown.
 func (b *Bar) Draw(what string, share float64) {
-	if b.shown != nil && b.known != (share > 0) { // another stage, of which more or less is known
+	if b.shown != nil && b.known != (share > 0) { // another stage, with or without a known share
 		b.Clear()
 		b.shown = nil
 	}
 	if b.shown == nil {
-		most := -1 // unknown: a spinner, which is drawn here only and not by a goroutine of its own
+		most := -1 // unknown: a spinner, which is drawn only here and not by a goroutine of its own
 		if b.known = share > 0; b.known {
 			most = 100
 		}
@@ -44,7 +44,7 @@ func (b *Bar) Draw(what string, share float64) {
 			progressbar.OptionSetElapsedTime(true), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
 	}
 	if b.known {
-		_ = b.shown.Set(int(100 * max(0, min(share, 0.99)))) // a full one would be taken away
+		_ = b.shown.Set(int(100 * max(0, min(share, 0.99)))) // a full one would be removed
 	}
 	width := usualWidth
 	if s := screenOf(b.w); s.width > 0 {
@@ -54,7 +54,7 @@ func (b *Bar) Draw(what string, share float64) {
 	b.drawn = true
 }
 
-// Clear takes the bar off its line. Where none stands in it, the line is what somebody else printed, and stays.
+// Clear removes the bar from its line. If it is not drawn, the line belongs to other output, and stays.
 func (b *Bar) Clear() {
 	if b.drawn {
 		_ = b.shown.Clear()
@@ -62,7 +62,7 @@ func (b *Bar) Clear() {
 	}
 }
 
-// oneLine is a text without what would move the cursor.
+// oneLine removes what would move the cursor from a text.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -72,7 +72,7 @@ func oneLine(text string) string {
 	}, text)
 }
 
-// Fetched says how far a fetch is: "283 MiB of 676 MiB, 11 MiB/s". A total or a rate of 0 is unknown.
+// Fetched formats the progress of a fetch: "283 MiB of 676 MiB, 11 MiB/s". A total or a rate of 0 is unknown.
 func Fetched(done, total, rate api.Bytes) string {
 	text := done.String()
 	if total > 0 {
@@ -84,7 +84,7 @@ func Fetched(done, total, rate api.Bytes) string {
 	return text
 }
 
-// Left is how long the rest takes at that rate; 0: nobody knows.
+// Left returns how long the rest takes at that rate; 0: unknown.
 func Left(done, total, rate api.Bytes) time.Duration {
 	if total <= done || rate <= 0 {
 		return 0

@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// screen is what is known of where a command prints.
+// screen describes where a command prints.
 type screen struct {
-	width  int  // columns of the terminal; 0: it is none, and lines are as long as they are
+	width  int  // columns of the terminal; 0: it is none, and lines are not cut
 	colour bool // states may be coloured
 }
 
-// screenOf looks at w. Colours are for terminals whose reader has not set $NO_COLOR (https://no-color.org).
+// screenOf describes w. Colours are for terminals without $NO_COLOR (https://no-color.org).
 func screenOf(w io.Writer) screen {
 	file, is := w.(*os.File)
 	if !is || !term.IsTerminal(int(file.Fd())) {
@@ -28,10 +28,10 @@ func screenOf(w io.Writer) screen {
 	return s
 }
 
-// usualWidth is that of a terminal that does not say.
+// usualWidth is the assumed width of a terminal.
 const usualWidth = 80
 
-// stateColours are those of the words of [Summary]: what serves, what rests, what moves, what is wrong.
+// stateColours are the colours of [Summary]'s words: serving, resting, changing, failed.
 var stateColours = map[string]string{
 	string(api.Awake): "32", string(api.Asleep): "36",
 	string(api.Starting): "33", string(api.Draining): "33",
@@ -39,7 +39,7 @@ var stateColours = map[string]string{
 	Word(api.Gone): "2",
 }
 
-// coloured is a cell in the colour of the state that it names.
+// coloured returns a cell in the colour of its state.
 func (s screen) coloured(state, cell string) string {
 	colour := stateColours[state]
 	if !s.colour || colour == "" {

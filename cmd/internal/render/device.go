@@ -2,7 +2,7 @@ package render
 
 import "github.com/rouse-dev/rouse/api/admin"
 
-// DeviceRows is a table of the accounts of devices.
+// DeviceRows returns a table of the devices' accounts.
 func DeviceRows(devices []admin.Device) [][]string {
 	table := [][]string{{"DEVICE", "NAME", "CAPACITY", "AWAKE", "RISING", "RESERVED", "ASLEEP", "LEAVING", "FREE"}}
 	for _, l := range devices {

@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// EventLine is what a person wants to know of an event's data, in one line;
-// data of another shape is shown as it is.
+// EventLine formats an event's data in one line; data of another shape is shown as it is.
 func EventLine(e api.Event) string {
 	switch e.Type {
 	case api.EventDemand:
@@ -29,8 +28,8 @@ func EventLine(e api.Event) string {
 	return string(e.Data)
 }
 
-// readable is e with data of which programs know the units: durations are texts, as everywhere in
-// what is printed. Data of a type or shape that is not known stays as it is.
+// readable returns e with durations as texts, as everywhere in the output. Data of an unknown type or shape stays as it
+// is.
 func readable(e api.Event) api.Event {
 	switch e.Type {
 	case api.EventDemand:
@@ -85,7 +84,7 @@ func usageLine(u api.Usage) string {
 	return fmt.Sprintf("%d requests, %d tokens of input and %d of output since %s began", requests, input, output, u.Activator)
 }
 
-// stateLine leaves out what is not known or does not belong to the state.
+// stateLine leaves out what is unknown or does not belong to the state.
 func stateLine(s api.InstanceStatus) string {
 	words := []string{string(s.Instance), string(s.State)}
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }

@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// runs says what a function runs, and where it is not here in which clusters.
+// runs says what a function runs, and in which clusters if it is not here.
 func runs(f admin.Function, source string) string {
 	switch {
 	case !f.Far:
@@ -27,7 +27,7 @@ func runs(f admin.Function, source string) string {
 	return source + " in " + strings.Join(f.Clusters, ", ")
 }
 
-// Notes says below a list why functions have failed, and which names mean another function.
+// Notes prints below a list why functions have failed, and which names mean another function.
 func Notes(w io.Writer, list []admin.Function) error {
 	var lines []string
 	for _, f := range list {
@@ -47,10 +47,10 @@ func Notes(w io.Writer, list []admin.Function) error {
 	return err
 }
 
-// failed is the state of a function that has no instance since it can't have one.
+// failed is the state of a function that has no instance because none can be started.
 const failed = "failed"
 
-// Summary is [State], and "failed" where there is no instance and none can be had.
+// Summary returns [State], or "failed" if there is no instance and none can be started.
 func Summary(f admin.Function) string {
 	state := State(f)
 	if state == api.Gone && f.Failed() != "" {
@@ -59,7 +59,7 @@ func Summary(f admin.Function) string {
 	return Word(state)
 }
 
-// Word is a state as people read it: nothing is there of a function that is unloaded.
+// Word returns the displayed word of a state: a function without instances is unloaded.
 func Word(s api.State) string {
 	if s == api.Gone {
 		return "unloaded"
@@ -67,10 +67,10 @@ func Word(s api.State) string {
 	return string(s)
 }
 
-// State is one state for a whole function: the best that an instance has.
+// State returns one state for a whole function: the best of its instances.
 func State(f admin.Function) api.State { return f.State() }
 
-// Ago says how long ago t was.
+// Ago formats how long ago t was.
 func Ago(t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -82,7 +82,7 @@ func Ago(t time.Time) string {
 	return d.Round(time.Second).String() + " ago"
 }
 
-// Describe writes all that is known of a function.
+// Describe writes all details of a function.
 func Describe(w io.Writer, f admin.Function) error {
 	d := f.Function
 	var names []string
@@ -99,7 +99,7 @@ func Describe(w io.Writer, f admin.Function) error {
 	}
 	rows = append(rows, []string{"State:", Summary(f)})
 	requests := []string{"Requests:", fmt.Sprintf("%d held, %d running, last %s", f.Activator.Waiting, f.Activator.Running, Ago(f.Activator.LastRequest))}
-	if f.Far { // how it is kept is for its clusters to say
+	if f.Far { // its clusters decide the rest
 		rows = append(rows, requests)
 	} else {
 		rows = append(rows,
@@ -192,7 +192,7 @@ func need(m api.Memory) string {
 	return strings.Join(needs, ", ")
 }
 
-// amount writes memory; what is not known yet is a dash.
+// amount formats memory; unknown is a dash.
 func amount(b api.Bytes) string {
 	if b == 0 {
 		return "-"
@@ -200,7 +200,7 @@ func amount(b api.Bytes) string {
 	return b.String()
 }
 
-// Scaled says what was asked for, and what is.
+// Scaled says what was requested, and the present state.
 func Scaled(name string, f admin.Function) string {
 	awake := 0
 	for _, i := range f.Instances {
@@ -215,7 +215,7 @@ func Scaled(name string, f admin.Function) string {
 	return fmt.Sprintf("%s: %d wanted%s, %d awake", name, f.Desired, until, awake)
 }
 
-// Replicas reads the number of a scale command.
+// Replicas parses the number of a scale command.
 func Replicas(arg string) (int, error) {
 	n, err := strconv.Atoi(arg)
 	if err != nil || n < 0 {
@@ -224,8 +224,7 @@ func Replicas(arg string) (int, error) {
 	return n, nil
 }
 
-// ReplicasBelow0 is what a scale command says of flags: the parser takes a negative
-// number for one.
+// ReplicasBelow0 is a scale command's flag error function: the parser takes a negative number for a flag.
 func ReplicasBelow0(cmd *cobra.Command, err error) error {
 	if at := strings.LastIndex(err.Error(), " in -"); at >= 0 && strings.HasPrefix(err.Error(), "unknown shorthand flag") {
 		if _, bad := Replicas(err.Error()[at+len(" in "):]); bad != nil && strings.Trim(err.Error()[at+len(" in -"):], "0123456789") == "" {
@@ -235,10 +234,10 @@ func ReplicasBelow0(cmd *cobra.Command, err error) error {
 	return MeantFlag(cmd, err)
 }
 
-// OneLine keeps a message of several lines in its cell.
+// OneLine puts a message of several lines into one.
 func OneLine(s string) string { return strings.ReplaceAll(s, "\n", " | ") }
 
-// idle says what becomes of an instance that nobody asks.
+// idle says what happens to an unused instance.
 func idle(f api.Function) string {
 	sleeps, ends := "stays awake", "never unloaded"
 	switch {
@@ -269,9 +268,9 @@ func Source(f api.Function) string {
 		return strings.Join(rt.Command, " ")
 	case rt.Kind == api.RuntimeHTTP:
 		return "its image's HTTP server"
-	case rt.Kind == "": // in a cluster the image says
+	case rt.Kind == "": // in a cluster the image decides
 		return "its image's runtime, " + rt.Model
-	case rt.Model == "": // a cluster does not say
+	case rt.Model == "": // a cluster does not tell
 		return rt.Kind
 	case strings.HasPrefix(path.Base(rt.Model), "sha256-") && len(f.Aliases) > 0: // a blob, which has no name of its own
 		return rt.Kind + ", " + string(f.Aliases[0])
@@ -280,7 +279,7 @@ func Source(f api.Function) string {
 	}
 }
 
-// Rounded keeps three digits or so of a duration.
+// Rounded rounds a duration to about three digits.
 func Rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:

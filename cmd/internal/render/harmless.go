@@ -8,9 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Harmless is w, or, where that is a terminal, a writer to it that leaves out what a terminal would obey: what models
-// and model servers say is printed, and must not move the cursor, rename the window or answer for its reader. Colours,
-// tabs and line ends pass.
+// Harmless returns w or, if that is a terminal, a writer to it that removes control sequences: output of models and
+// model servers must not move the cursor, rename the window or answer for its reader. Colours, tabs and line ends pass.
 func Harmless(w io.Writer) io.Writer {
 	if file, is := w.(*os.File); is && term.IsTerminal(int(file.Fd())) {
 		return &harmless{w: file}
@@ -18,10 +17,10 @@ func Harmless(w io.Writer) io.Writer {
 	return w
 }
 
-// harmless is for one goroutine.
+// harmless is not safe for concurrent use.
 type harmless struct {
 	w    io.Writer
-	held []byte // the beginning of a sequence whose end has not come
+	held []byte // the beginning of an incomplete sequence
 }
 
 // longestColour bounds a colour's sequence.
@@ -48,7 +47,8 @@ func (h *harmless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sequence is the length of what b begins with, and whether it may pass; it is not whole where more of it may come.
+// sequence returns the length of the sequence at the beginning of b, and whether it may pass; whole is false if more of
+// it may come.
 func sequence(b []byte) (n int, pass, whole bool) {
 	switch c := b[0]; {
 	case c == '\n', c == '\t', c == '\r':
@@ -57,7 +57,7 @@ func sequence(b []byte) (n int, pass, whole bool) {
 		return colour(b)
 	case c < ' ', c == 0x7f:
 		return 1, false, true
-	case c == 0xc2: // U+0080 to U+009F are controls too
+	case c == 0xc2: // U+0080 to U+009F are controls, too
 		if len(b) == 1 {
 			return 0, false, false
 		}
@@ -68,7 +68,7 @@ func sequence(b []byte) (n int, pass, whole bool) {
 	return 1, true, true
 }
 
-// colour is [sequence] of what begins with an escape: of all that could follow, a colour may pass (ECMA-48, SGR).
+// colour is [sequence] for text that begins with an escape: only colours may pass (ECMA-48, SGR).
 func colour(b []byte) (n int, pass, whole bool) {
 	for i := 1; i < min(len(b), longestColour); i++ {
 		switch c := b[i]; {

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// human is a value as programs read it: what v is in JSON, with durations as texts such as "1m30s"
-// and not as numbers of nobody knows what.
+// human returns v's JSON value, with durations as texts such as "1m30s" instead of numbers without a unit.
 func human(v reflect.Value) any {
 	if !v.IsValid() {
 		return nil
@@ -59,7 +58,7 @@ type field struct {
 	value any
 }
 
-// add adds the fields of a struct, with those of the structs that are embedded in it.
+// add adds the fields of a struct, including embedded structs'.
 func (o *object) add(v reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -80,7 +79,7 @@ func (o *object) add(v reflect.Value) {
 	}
 }
 
-// empty is what omitempty means.
+// empty reports whether omitempty omits v.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:

@@ -16,10 +16,10 @@ import (
 	"github.com/rouse-dev/rouse/api/admin"
 )
 
-// wide is the format of --output that has all columns.
+// wide is the output format with all columns.
 const wide = "wide"
 
-// PrintList is [Print] for functions, with --output wide. On a terminal the table fits into its width, and states have colours.
+// PrintList is [Print] for functions, with --output wide. On a terminal the table is cut to its width, and states have colours.
 func PrintList(cmd *cobra.Command, list []admin.Function) error {
 	s := screenOf(cmd.OutOrStdout())
 	if format, _ := cmd.Flags().GetString("output"); format == wide {
@@ -28,13 +28,13 @@ func PrintList(cmd *cobra.Command, list []admin.Function) error {
 	return Print(cmd, list, func(w io.Writer) error { return listFitting(w, s, list) })
 }
 
-// column is one of a table of functions.
+// column is a column of a table of functions.
 type column struct {
 	head string
 	cell func(admin.Function) string
-	// least is what the column is cut to where the terminal is narrow; 0: it is never cut.
+	// least is the width to which a narrow terminal may cut the column; 0: it is never cut.
 	least int
-	// end says that the end of a text says more than its beginning.
+	// end says that the end of a text matters more than its beginning.
 	end bool
 }
 
@@ -47,10 +47,10 @@ var (
 	columnRunning = column{head: "RUNNING", cell: func(f admin.Function) string { return fmt.Sprint(f.Activator.Running) }}
 )
 
-// stateHead is the column that is coloured.
+// stateHead is the coloured column.
 const stateHead = "STATE"
 
-// usual are the columns that a terminal of 80 has room for, all are those of --output wide.
+// usual are the columns that fit into a terminal of 80, all are those of --output wide.
 var (
 	usual = []column{columnName, columnState, columnAwake, columnMemory, columnHeld, columnRunning,
 		{head: "LAST", cell: func(f admin.Function) string { return shortAgo(f.Activator.LastRequest) }},
@@ -78,10 +78,10 @@ func listWide(w io.Writer, s screen, list []admin.Function) error {
 	return Notes(w, list)
 }
 
-// gap is what stands between two columns.
+// gap separates two columns.
 const gap = "  "
 
-// writeList writes the table. Where it is wider than the screen, the columns that may be cut are.
+// writeList writes the table. If it is wider than the screen, some columns are cut.
 func writeList(w io.Writer, s screen, columns []column, list []admin.Function) error {
 	widths := make([]int, len(columns))
 	cells := make([][]string, len(list))
@@ -114,7 +114,7 @@ func writeList(w io.Writer, s screen, columns []column, list []admin.Function) e
 	return err
 }
 
-// fit narrows the columns that may be cut, the widest first, until the table fits or none can be narrower.
+// fit narrows columns that may be cut, the widest first, until the table fits or no more is possible.
 func (s screen) fit(columns []column, widths []int) {
 	if s.width == 0 {
 		return
@@ -141,7 +141,7 @@ func total(widths []int) int {
 	return sum
 }
 
-// cut is text in at most width columns; where end, it is the end that is kept.
+// cut returns text in at most width columns; with end, the end is kept.
 func cut(text string, width int, end bool) string {
 	if uniseg.StringWidth(text) <= width {
 		return text
@@ -167,7 +167,7 @@ func cut(text string, width int, end bool) string {
 	return strings.Join(kept, "") + "…"
 }
 
-// awake is how many instances are, of how many there may be; of what clusters have, that is said by whoever has it.
+// awake formats how many instances are awake, of how many there may be; for functions of other clusters the latter is unknown.
 func awake(f admin.Function) string {
 	n := count(f, api.Awake, api.Draining)
 	if f.Far {
@@ -176,7 +176,7 @@ func awake(f admin.Function) string {
 	return fmt.Sprintf("%d/%d", n, f.Function.MaxScale)
 }
 
-// count is how many instances are in one of the states.
+// count returns how many instances are in one of the states.
 func count(f admin.Function, states ...api.State) int {
 	n := 0
 	for _, i := range f.Instances {
@@ -187,7 +187,7 @@ func count(f admin.Function, states ...api.State) int {
 	return n
 }
 
-// used is the host memory of a function's instances: what several on one node have in common counts once.
+// used returns the host memory of a function's instances; what several share on one node counts once.
 func used(f admin.Function) (sum api.Bytes) {
 	for k, i := range f.Instances {
 		sum += i.Memory.Host - common(f.Instances[:k], i)
@@ -195,7 +195,7 @@ func used(f admin.Function) (sum api.Bytes) {
 	return sum
 }
 
-// common is what i has in memory of a file that one of others has too.
+// common returns the part of a file in i's memory that one of others shares.
 func common(others []api.InstanceStatus, i api.InstanceStatus) (most api.Bytes) {
 	for _, o := range others {
 		if o.Instance != i.Instance && o.Node == i.Node && o.Shared.File == i.Shared.File && i.Shared.File != "" {
@@ -205,7 +205,7 @@ func common(others []api.InstanceStatus, i api.InstanceStatus) (most api.Bytes) 
 	return most
 }
 
-// shortSource is [Source] with a file's name in place of its path.
+// shortSource is [Source] with a file's name instead of its path.
 func shortSource(f api.Function) string {
 	if rt := f.Runtime; strings.HasPrefix(rt.Model, "/") && rt.Endpoint == "" && rt.Kind != api.RuntimeCommand {
 		f.Runtime.Model = path.Base(rt.Model)

@@ -1,7 +1,6 @@
-// Package render writes what the administrative API answers, for people: tables,
-// descriptions, events and decisions in lines, and the same as JSON or YAML. The
-// commands of rouse and of kn-rouse print with it, so that a function looks
-// alike on one machine and in a cluster. It asks nobody and keeps nothing.
+// Package render formats answers of the administrative API for people: tables, descriptions, events and decisions in
+// lines, and the same as JSON or YAML. rouse and kn-rouse use it, so that a function looks alike on one machine and in
+// a cluster. It makes no requests and keeps nothing.
 package render
 
 import (
@@ -32,8 +31,7 @@ func ListFlag(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", wide, "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)) // as in Flag
 }
 
-// Explain lets every command below root say how it is written when its arguments are wrong, and
-// which flag was meant.
+// Explain makes every command below root print its usage when its arguments are wrong, and suggest similar flags.
 func Explain(root *cobra.Command) {
 	if !root.HasParent() {
 		root.SetFlagErrorFunc(MeantFlag)
@@ -57,7 +55,7 @@ func Explain(root *cobra.Command) {
 	}
 }
 
-// MeantFlag adds to the error of a flag that a command does not have the one that was probably meant.
+// MeantFlag adds a similar flag's name to the error of an unknown flag.
 func MeantFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -76,8 +74,8 @@ func MeantFlag(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w: did you mean --%s?", err, meant)
 }
 
-// Print writes v in the format that was asked for; text writes it for people. In JSON and YAML
-// durations are texts such as "1m30s".
+// Print writes v in the requested format; text writes it for people. In JSON and YAML durations are texts such as
+// "1m30s".
 func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	format, _ := cmd.Flags().GetString("output")
 	w := cmd.OutOrStdout()
@@ -94,13 +92,13 @@ func Print(cmd *cobra.Command, v any, text func(io.Writer) error) error {
 	return fmt.Errorf("--output %q: want text, json or yaml", format)
 }
 
-// YAML writes v with the names that it has in JSON.
+// YAML writes v with its JSON names.
 func YAML(w io.Writer, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	var node yaml.Node // JSON is YAML; a node keeps the order of its keys and its numbers
+	var node yaml.Node // JSON is YAML; a node keeps the order of keys, and numbers
 	if err := yaml.Unmarshal(raw, &node); err != nil {
 		return err
 	}
@@ -113,7 +111,7 @@ func YAML(w io.Writer, v any) error {
 	return enc.Close()
 }
 
-// blockStyle takes JSON's brackets and quotes away where YAML needs none.
+// blockStyle removes JSON's brackets and quotes where YAML needs none.
 func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {

@@ -20,8 +20,7 @@ func VersionCommand(program, version string) *cobra.Command {
 	}
 }
 
-// Version is the release that the linker was told, or else what the build knows of
-// its source.
+// Version returns the release set by the linker, or else what the build knows of its source.
 func Version(linked string) string {
 	if linked != "" {
 		return linked

@@ -29,8 +29,7 @@ func ErrNoWake(name string) error {
 	return fmt.Errorf("no wake of %s is on record: ask it something while it is asleep or unloaded (the last 32 are kept, as long as the autoscaler runs)", name)
 }
 
-// Waterfall writes one record as bars in time, 80 columns wide: who did what, when, and
-// for how long.
+// Waterfall writes one record as bars in time, 80 columns wide.
 func Waterfall(w io.Writer, o api.WakeTrace) error {
 	paint := painter(w)
 	head := fmt.Sprintf("%s  %s in %s", o.Function.Name(), cmp.Or(string(o.Path), "woken"), Rounded(o.Total))
@@ -68,7 +67,7 @@ func join(with string, parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), with)
 }
 
-// wokenBy says who brought the instance up.
+// wokenBy says what woke or started the instance.
 func wokenBy(o api.WakeTrace) string {
 	switch {
 	case o.By == api.PartActivator:
@@ -81,7 +80,7 @@ func wokenBy(o api.WakeTrace) string {
 	return "by the autoscaler for a request"
 }
 
-// Waterfalls writes all records in lines, the newest last.
+// Waterfalls writes all records, one per line, the newest last.
 func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 	rows := [][]string{{"WHEN", "PATH", "TOTAL", "HOLD", "FIRST TOKEN", "BY", "INSTANCE", "TRACE"}}
 	for _, o := range list {
@@ -98,17 +97,16 @@ func Waterfalls(w io.Writer, list []api.WakeTrace) error {
 	return Table(w, rows)
 }
 
-// row is a span and how deep it lies.
+// row is a span and its depth.
 type row struct {
 	api.Span
 	depth int
 }
 
-// maxDepth is as deep as names are moved in.
+// maxDepth is the deepest indentation of names.
 const maxDepth = 3
 
-// tree orders spans so that each follows the one that it lies in. One whose parent is
-// not there, or lies in it, lies in the whole.
+// tree orders spans so that each follows its parent. A span with a missing or circular parent is put at the top.
 func tree(o api.WakeTrace) []row {
 	there := map[string]bool{}
 	for _, s := range o.Spans {
@@ -135,12 +133,12 @@ func tree(o api.WakeTrace) []row {
 		}
 	}
 	for k := range o.Spans {
-		add(k, 0) // who lies in himself
+		add(k, 0) // part of a cycle
 	}
 	return rows
 }
 
-// axis is the line above the bars: nothing, the middle and the end.
+// axis returns the line above the bars: 0, the middle and the end.
 func axis(total time.Duration) string {
 	middle, end := Rounded(total/2).String(), Rounded(total).String()
 	line := "0" + strings.Repeat(" ", max(0, barWidth/2-1-width(middle)/2)) + middle
@@ -150,7 +148,7 @@ func axis(total time.Duration) string {
 // eighths are blocks of one to eight eighths of a column.
 var eighths = []rune("▏▎▍▌▋▊▉█")
 
-// bar draws a span in barWidth columns, in eighths of one; even the shortest is seen.
+// bar draws a span in barWidth columns, in eighths of one; even the shortest is visible.
 func bar(s api.Span, total time.Duration) string {
 	if total <= 0 {
 		return pad(string(eighths[0]), barWidth)
@@ -168,7 +166,7 @@ func bar(s api.Span, total time.Duration) string {
 	return pad(b, barWidth)
 }
 
-// millis writes a part of total: in one column all have one unit and as many digits.
+// millis formats a part of total: all values of a column have the same unit and number of digits.
 func millis(d, total time.Duration) string {
 	digits := 2
 	switch {
@@ -182,7 +180,7 @@ func millis(d, total time.Duration) string {
 
 func width(s string) int { return utf8.RuneCountInString(s) }
 
-// pad makes s as wide as that, or cuts it.
+// pad pads or cuts s to a width.
 func pad(s string, to int) string {
 	if n := width(s); n <= to {
 		return s + strings.Repeat(" ", to-n)
@@ -190,7 +188,7 @@ func pad(s string, to int) string {
 	return string([]rune(s)[:to-1]) + "…"
 }
 
-// wrap breaks s into lines, the further ones moved in.
+// wrap breaks s into lines, and indents all but the first.
 func wrap(s string, at int, indent string) []string {
 	var lines []string
 	line := ""
@@ -211,7 +209,7 @@ func wrap(s string, at int, indent string) []string {
 // colours of parts on a terminal (ECMA-48).
 var colours = map[api.Part]string{api.PartActivator: "36", api.PartAutoscaler: "33", api.PartInstance: "32", api.PartKubernetes: "34"}
 
-// painter colours on a terminal, unless its user wants none (no-color.org).
+// painter colours on a terminal, unless NO_COLOR is set (no-color.org).
 func painter(w io.Writer) func(api.Part, string) string {
 	if _, terminal := Harmless(w).(*harmless); !terminal || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
 		return func(_ api.Part, s string) string { return s }
@@ -224,14 +222,13 @@ func painter(w io.Writer) func(api.Part, string) string {
 	}
 }
 
-// WakeFlags adds to a command that shows wakes what all of them have.
+// WakeFlags adds the common flags of commands that show wakes.
 func WakeFlags(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVarP(all, "all", "a", false, "all wakes on record, a line for each")
 	Flag(cmd)
 }
 
-// PrintWakes prints the last record of the function that was called name, or all of them,
-// in the format that was asked for.
+// PrintWakes prints the last record of the function called name, or all of them, in the requested format.
 func PrintWakes(cmd *cobra.Command, name string, list []api.WakeTrace, all bool) error {
 	switch {
 	case len(list) == 0:

@@ -18,8 +18,7 @@ func EventFlag(cmd *cobra.Command) {
 	cmd.Flags().StringP("output", "o", "text", "`format`: text, or json (structured CloudEvents, one a line)")
 }
 
-// Events prints the events that r has, one structured CloudEvent a line, until r
-// ends; keep, if not nil, says which.
+// Events prints the events from r, one structured CloudEvent a line, until r ends; keep, if not nil, selects them.
 func Events(cmd *cobra.Command, r io.Reader, keep func(api.Event) bool) error {
 	format, _ := cmd.Flags().GetString("output")
 	if format != "text" && format != "json" {
@@ -60,7 +59,7 @@ func Picks(w io.Writer, picks []api.Pick) error {
 	return nil
 }
 
-// after says why a request that had an instance got another one.
+// after says why a request left its first instance for another.
 func after(code string) string {
 	switch code {
 	case "":

@@ -15,10 +15,10 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 )
 
-// times are the shapes in which a time may be said, those without a date last.
+// times are the accepted forms of a time, those without a date last.
 var times = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", "15:04:05", "15:04"}
 
-// Time is what a person means by text, in the time zone of this machine, as all times are printed: a time of day is the last one in the record.
+// Time parses a time in the time zone of this machine, in which all times are printed: a time of day means the last one in the record.
 func (r *Record) Time(text string) (time.Time, error) {
 	first, last := r.Segments[0], r.Segments[len(r.Segments)-1]
 	for k, shape := range times {
@@ -38,7 +38,7 @@ func (r *Record) Time(text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: want 03:12, 03:12:30, or 2006-01-02T03:12", text)
 }
 
-// end is when the last round of a segment was that can be replayed.
+// end returns the time of a segment's last round that can be replayed.
 func (r *Record) end(s *flight.Segment) time.Time {
 	end := s.Began.In(s.Location())
 	for round, err := range r.rounds(context.Background(), s) {
@@ -53,14 +53,14 @@ func (r *Record) end(s *flight.Segment) time.Time {
 // Past is the autoscaler as it was at a time.
 type Past struct {
 	*autoscaler.Replay
-	// Function is the one that was asked for, if one was.
+	// Function is the requested function, if one was named.
 	Function api.FunctionName
-	// Note says, in a line for people, why it is not as it was at the time that was asked for, but before; empty: it is.
+	// Note says, in a line for display, why this is an earlier state than the requested one; empty: it is not.
 	Note string
 }
 
-// At is the autoscaler as it was at a time; zero: at the end. Close it. Where a segment has no function of that name, an
-// earlier one may have it: name chooses, if it is not empty.
+// At returns the autoscaler as it was at a time; zero: at the end. Close it. If a segment has no function of that name, an earlier one may have it: name
+// selects the segment, if it is not empty.
 func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, error) {
 	if first := r.Segments[0].Began; !at.IsZero() && at.Before(first) {
 		return nil, fmt.Errorf("the record begins at %s: nothing is known of %s", first.Local().Format(time.DateTime), at.Local().Format(time.DateTime))
@@ -95,7 +95,7 @@ func (r *Record) At(ctx context.Context, at time.Time, name string) (*Past, erro
 	return nil, fmt.Errorf("there was no function %s%s", name, there(names))
 }
 
-// there says which names there were.
+// there lists the known names.
 func there(names map[string]bool) string {
 	const most = 10
 	list := slices.Sorted(maps.Keys(names))
@@ -108,7 +108,7 @@ func there(names map[string]bool) string {
 	return "; there were " + strings.Join(list, ", ")
 }
 
-// stale says why what the kth segment ends with, at last, is not how it was at a time; empty: it is. earlier says that later segments lack the function.
+// stale says why the end of the kth segment, at last, is not the state at a time; empty: it is. earlier says that later segments lack the function.
 func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) string {
 	of, until := "", ""
 	switch next := k + 1; {
@@ -124,7 +124,7 @@ func (r *Record) stale(k int, last, at time.Time, name string, earlier bool) str
 	return fmt.Sprintf("nothing is recorded%s after %s%s: this is how it was then", of, last.Local().Format(time.DateTime), until)
 }
 
-// until replays s until the last round that is not after a time. ended says that it has none after it.
+// until replays s until the last round that is not after a time. ended reports whether there is none after it.
 func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (replay *autoscaler.Replay, ended bool, err error) {
 	if replay, err = autoscaler.NewReplay(s, r.version); err != nil {
 		return nil, false, err
@@ -149,7 +149,7 @@ func (r *Record) until(ctx context.Context, s *flight.Segment, at time.Time) (re
 	return replay, ended, nil
 }
 
-// find is the function that a person means by a name: its own, with or without its namespace, or that of its model or service.
+// find returns the function that a name means: its own, with or without its namespace, or that of its model or service.
 func find(r *autoscaler.Replay, name string) (api.FunctionName, bool) {
 	for _, is := range []func(api.Function) bool{
 		func(f api.Function) bool { return string(f.Name) == name },

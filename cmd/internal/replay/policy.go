@@ -15,8 +15,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// WhatIf is what policies would have made of a record's requests, by the simulator: of those for functions that use GPUs, or for those that use none. The two
-// share host memory alone, and each is simulated as if the others were not there.
+// WhatIf is the simulated result of policies on a record's requests: for functions that use GPUs, or for those that use none. The two share only host memory,
+// and each is simulated without the other.
 type WhatIf struct {
 	From     time.Time         `json:"from"`
 	To       time.Time         `json:"to"`
@@ -24,13 +24,13 @@ type WhatIf struct {
 	Requests int               `json:"requests"`
 	Models   int               `json:"models"`
 	Policies []simulate.Result `json:"policies"`
-	// Then is what really happened, which the simulator knows nothing of.
+	// Then is what really happened, which the simulator does not know.
 	Then Then `json:"then"`
-	// Assumes says, in sentences, what is assumed beside what is recorded.
+	// Assumes lists, in sentences, what is assumed in addition to the record.
 	Assumes []string `json:"assumes"`
 }
 
-// KnownPolicies says what is wrong with names of policies; nil: nothing.
+// KnownPolicies reports unknown names of policies; nil: none.
 func KnownPolicies(policies []string) error {
 	for _, p := range policies {
 		if !slices.Contains(simulate.All, p) {
@@ -40,8 +40,8 @@ func KnownPolicies(policies []string) error {
 	return nil
 }
 
-// WhatIf simulates policies on the record: first for the functions that use GPUs, then for the others. Those of which there are none are left out; where
-// one kind can't be simulated, the other says so.
+// WhatIf simulates policies on the record: first for the functions that use GPUs, then for the others. An empty kind is left out; if one kind can't be
+// simulated, the other's result says so.
 func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, err error) {
 	if err := KnownPolicies(policies); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (r *Record) WhatIf(ctx context.Context, policies []string) (list []WhatIf, 
 	return list, nil
 }
 
-// only is the part of t that functions have which use GPUs, or none.
+// only returns the part of t for functions that use GPUs, or none.
 func (t *Traffic) only(onGPUs bool) Traffic {
 	part, has := *t, make(map[api.ModelName]bool)
 	part.Functions = slices.DeleteFunc(slices.Clone(t.Functions), func(f admin.Function) bool { return (f.Need.Devices > 0) != onGPUs })
@@ -117,7 +117,7 @@ func (w *WhatIf) assume(format string, args ...any) {
 	w.Assumes = append(w.Assumes, fmt.Sprintf(format, args...))
 }
 
-// world is the simulator's world that is most like the recorded one, and the requests that are possible in it.
+// world returns the simulator's world that is most similar to the recorded one, and the requests that are possible in it.
 func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 	cfg := simulate.Config{Nodes: 1, Hold: time.Second, MaxScale: 1}
 	nodes := make(map[string]bool)
@@ -169,7 +169,7 @@ func (t *Traffic) world(w *WhatIf) (simulate.Config, simulate.Trace, error) {
 	return cfg, trace, nil
 }
 
-// tell counts what really happened to the functions that are simulated, and how many of their requests are known in part.
+// tell counts what really happened to the simulated functions, and how many of their requests are only partly known.
 func (t *Traffic) tell(w *WhatIf, leftOut map[api.ModelName]bool) (guessed, untold int) {
 	w.Then.GPUHours, w.Then.HostHours = t.GPUHours, t.HostHours
 	for _, f := range t.Functions {
@@ -183,7 +183,7 @@ func (t *Traffic) tell(w *WhatIf, leftOut map[api.ModelName]bool) (guessed, unto
 	return guessed, untold
 }
 
-// models makes those that can be simulated; the others are left out.
+// models adds the models that can be simulated; the others are left out.
 func (t *Traffic) models(cfg *simulate.Config, onGPUs bool, w *WhatIf) (leftOut map[api.ModelName]bool) {
 	leftOut = make(map[api.ModelName]bool)
 	for _, name := range t.Requests.Models() {
@@ -218,7 +218,7 @@ func (t *Traffic) models(cfg *simulate.Config, onGPUs bool, w *WhatIf) (leftOut 
 	return leftOut
 }
 
-// model is f as the simulator knows it; measured says whether its times are f's own.
+// model returns f as a simulator's model; measured reports whether its times are f's own.
 func model(f admin.Function, onGPUs bool, cfg simulate.Config) (m simulate.Model, measured bool) {
 	l, need := f.Learned, f.Need
 	size := need.Host

@@ -17,11 +17,11 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/flight"
 )
 
-// Record is an open one.
+// Record is an open flight record.
 type Record struct {
 	Path     string
 	Segments []*flight.Segment
-	// Notes say, in lines for people, what of it is missing, and what may be otherwise here.
+	// Notes has lines for display about missing parts, and possible differences here.
 	Notes []string
 
 	version string
@@ -40,7 +40,7 @@ func Open(path, version string) (*Record, error) {
 		r.note("%d of %d segments are there more than once: the one that goes furthest is used", twice, len(all)+twice)
 	}
 	note := r.note
-	left := make(map[string][]*flight.Segment) // out, by why
+	left := make(map[string][]*flight.Segment) // left out, by reason
 	for k, s := range all {
 		if s.Open && k < len(all)-1 {
 			note("%s: the segment that begins at %s has no end: its program was killed, or is writing it still, or the file was cut there", s.From, s.Began.Local().Format(time.DateTime))
@@ -80,15 +80,15 @@ func Open(path, version string) (*Record, error) {
 	return r, nil
 }
 
-// note adds one, once.
+// note adds a note, once.
 func (r *Record) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, text) {
 		r.Notes = append(r.Notes, text)
 	}
 }
 
-// inOrder has segments in the order in which they begin, each once: files may have been put together in any order, and one segment may have been fetched
-// twice, the second time with more in it. twice is how many are left out.
+// inOrder returns segments in the order of their beginnings, each once: files may have been combined in any order, and a segment may have been fetched
+// twice, the second time with more content. twice is how many are left out.
 func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b *flight.Segment) int {
@@ -100,16 +100,16 @@ func inOrder(all []*flight.Segment) (list []*flight.Segment, twice int) {
 	return list, len(all) - len(list)
 }
 
-// Difference is the first round of a segment in which something else is decided.
+// Difference is the first round of a segment whose decisions differ.
 type Difference struct {
 	At       time.Time      `json:"at"`
 	Recorded []api.Decision `json:"recorded"`
 	Decided  []api.Decision `json:"decided"`
-	// Error says why the segment could not be replayed any further; empty: it could.
+	// Error says why the segment could not be replayed further; empty: it could.
 	Error string `json:"error,omitempty"`
 }
 
-// Checked is what came of a segment.
+// Checked is the result of a segment.
 type Checked struct {
 	From      time.Time   `json:"from"`
 	To        time.Time   `json:"to"`
@@ -120,11 +120,11 @@ type Checked struct {
 	Decisions int         `json:"decisions"`
 	Alike     int         `json:"alike"`
 	First     *Difference `json:"first,omitempty"`
-	// Gap says that what comes after it is not there; empty: it is, or the segment is its program's last.
+	// Gap says that the continuation is missing; empty: it exists, or the segment is its program's last.
 	Gap string `json:"gap,omitempty"`
 }
 
-// Check replays all segments. Where a decision is another one, the segment is replayed no further: what follows depends on it.
+// Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
 func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	for k, s := range r.Segments {
 		c, err := r.check(ctx, s)
@@ -161,7 +161,7 @@ func (r *Record) check(ctx context.Context, s *flight.Segment) (Checked, error) 
 	return c, nil
 }
 
-// alike says whether decisions are the same, to the byte of what is told of them.
+// alike reports whether decisions are the same, byte by byte in their displayed form.
 func alike(a, b []api.Decision) bool {
 	if len(a) != len(b) {
 		return false
@@ -174,10 +174,10 @@ func alike(a, b []api.Decision) bool {
 type round struct {
 	autoscaler.Round
 	replay      *autoscaler.Replay
-	gpus, hosts int // that are held
+	gpus, hosts int // held ones
 }
 
-// rounds replays a segment. An error is the last.
+// rounds replays a segment. An error is the last element.
 func (r *Record) rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
 	return func(yield func(round, error) bool) {
 		replay, err := autoscaler.NewReplay(s, r.version)

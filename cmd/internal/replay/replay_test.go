@@ -169,7 +169,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestAt: what is answered is what was known then.
+// TestAt: answers contain what was known then.
 func TestAt(t *testing.T) {
 	time.Local = time.UTC
 	r, err := Open(hour(t), "v1")

@@ -13,32 +13,32 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/simulate"
 )
 
-// Traffic is what a record says of requests, models and devices.
+// Traffic is a record's information on requests, models and devices.
 type Traffic struct {
 	From, To time.Time
 	// Requests are in the order of their arrival; their model is the function's name.
 	Requests simulate.Trace
-	// Of has what is known of each function's requests.
+	// Of describes each function's requests.
 	Of map[api.FunctionName]*Told
-	// Functions are those that there were, as they were last known, by name.
+	// Functions are all functions, in their last known state, by name.
 	Functions []admin.Function
 	// Devices are those of the last segment.
 	Devices []inventory.Device
-	// GPUHours and HostHours are those of devices that had an instance which did not sleep; hosts by the instances that have no GPU.
+	// GPUHours and HostHours count devices with an instance that did not sleep; hosts, those with instances without GPUs.
 	GPUHours, HostHours float64
 }
 
-// Told is what is known of a function's requests.
+// Told describes a function's requests.
 type Told struct {
-	// Guessed is how many of them are known by their number only, and not by their time.
+	// Guessed is how many of them are only counted, without a time.
 	Guessed int
-	// Untold is how many have the default lengths, because nothing was said of their function's tokens.
+	// Untold is how many have default lengths, because their function's tokens are unknown.
 	Untold int
-	// ColdHits, Starts and Wakes are those of the day.
+	// ColdHits, Starts and Wakes are the day's counts.
 	ColdHits, Starts, Wakes int
 }
 
-// Then is what really happened to the functions that are simulated.
+// Then is what really happened to the simulated functions.
 type Then struct {
 	GPUHours  float64 `json:"gpu_hours"`
 	HostHours float64 `json:"host_hours"`
@@ -47,7 +47,7 @@ type Then struct {
 	Wakes     int     `json:"wakes"`
 }
 
-// Lengths of requests of which nothing is known: those of rouse simulate's own traces.
+// Lengths of requests if unknown: those of rouse simulate's own traces.
 const (
 	usualPrompt = 1000
 	usualOutput = 130
@@ -68,7 +68,7 @@ type (
 		run, activator string
 		function       api.FunctionName
 	}
-	// atDoor is the last that an activator said of a function.
+	// atDoor is an activator's last report on a function.
 	atDoor struct {
 		there int // waiting and running
 		last  time.Time
@@ -80,7 +80,7 @@ type (
 	}
 )
 
-// Traffic replays the record for what it says of requests.
+// Traffic replays the record to collect its requests.
 func (r *Record) Traffic(ctx context.Context) (Traffic, error) {
 	c := &traffic{doors: map[door]*atDoor{}, arrivals: map[api.FunctionName][]time.Time{}, used: map[user]autoscaler.UsedBy{},
 		sums: map[api.FunctionName]*autoscaler.UsedBy{}, functions: map[api.FunctionName]admin.Function{}, t: Traffic{Of: map[api.FunctionName]*Told{}}}
@@ -92,7 +92,7 @@ func (r *Record) Traffic(ctx context.Context) (Traffic, error) {
 				return c.t, context.Cause(ctx)
 			}
 			if err != nil {
-				break // what can be replayed counts
+				break // the part that can be replayed counts
 			}
 			if before == nil {
 				before = learned(next.replay)
@@ -117,7 +117,7 @@ func learned(r *autoscaler.Replay) map[api.FunctionName]admin.Learned {
 	return of
 }
 
-// take takes in a round. last is the one before, of the same segment.
+// take processes a round. last is the previous one of the same segment.
 func (c *traffic) take(run string, next, last round) {
 	if last.replay != nil {
 		hours := next.At.Sub(last.At).Hours()
@@ -135,7 +135,7 @@ func (c *traffic) take(run string, next, last round) {
 	c.t.To = next.At
 }
 
-// demand finds the arrivals that a demand tells of: one with each new time of the last request, and more where more are there than before.
+// demand derives arrivals from a demand: one for each new time of the last request, and more if the number of requests grew.
 func (c *traffic) demand(run string, d api.Demand, awake bool) {
 	at := door{run, d.Activator, d.Function}
 	known := c.doors[at]
@@ -160,12 +160,12 @@ func (c *traffic) demand(run string, d api.Demand, awake bool) {
 	known.there = there
 }
 
-// use adds what was used since the level before.
+// use adds the usage since the previous report.
 func (c *traffic) use(who user, now autoscaler.UsedBy) {
 	before, known := c.used[who]
 	c.used[who] = now
 	if !known || !before.Begun.Equal(now.Begun) || now.Requests < before.Requests {
-		before = autoscaler.UsedBy{} // it was counted anew; what was before the record is not told apart
+		before = autoscaler.UsedBy{} // the count restarted; earlier usage can't be separated
 	}
 	sum := c.sums[who.function]
 	if sum == nil {
@@ -177,7 +177,7 @@ func (c *traffic) use(who user, now autoscaler.UsedBy) {
 	sum.Output += max(0, now.Output-before.Output)
 }
 
-// end takes in the end of a segment.
+// end processes the end of a segment.
 func (c *traffic) end(last round, before map[api.FunctionName]admin.Learned) {
 	c.t.Devices = slices.Clone(last.replay.Devices())
 	for _, f := range last.replay.Functions() {
@@ -195,7 +195,7 @@ func (c *traffic) told(name api.FunctionName) *Told {
 	return c.t.Of[name]
 }
 
-// trace makes the requests: of each function as many as were counted, at the times that are known, and with the mean of its tokens.
+// trace creates the requests: for each function as many as were counted, at the known times, and with the mean number of tokens.
 func (c *traffic) trace() {
 	for name, times := range c.arrivals {
 		prompt, output := usualPrompt, usualOutput
@@ -222,7 +222,7 @@ func (c *traffic) trace() {
 	slices.SortFunc(c.t.Functions, func(a, b admin.Function) int { return cmp.Compare(a.Function.Name, b.Function.Name) })
 }
 
-// fill adds requests up to n to those whose times are known: evenly among these, each at the time of the one that it is beside.
+// fill adds requests up to n to those with known times: spread evenly over them, each at the time of a known one.
 func (c *traffic) fill(name api.FunctionName, times []time.Time, n int) []time.Time {
 	missing := n - len(times)
 	if missing <= 0 || len(times) == 0 {

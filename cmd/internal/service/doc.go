@@ -1,20 +1,20 @@
-// Package service has rouse up run as a service of the machine: a unit of systemd, of one user or of the system, or a launchd agent. It
-// makes the text, writes it, and has the service manager take it; it says each of these things, and with DryRun does none.
+// Package service runs rouse up as a service of the machine: a systemd unit, of one user or of the system, or a launchd agent. It
+// generates the file, writes it, and has the service manager load it; it prints each step, and with DryRun does none.
 //
 // The life of an installation:
 //
-//  1. What runs already is looked at. A server that was started by hand and listens where the service would is not disturbed: the
-//     installation is refused, and says which process it is.
-//  2. A file that somebody else has written, or has changed, is not replaced without Force.
-//  3. The file is written, whole or not at all. Where it says what the one before said, nothing is restarted.
-//  4. The manager reads it, starts the service now and at each boot or login. A service of ours that runs is restarted by its new
+//  1. It looks for a running server. If one was started by hand and listens on the service's address, the installation is refused, and
+//     names the process.
+//  2. A file that was not written here, or was changed since, is not replaced without Force.
+//  3. The file is written atomically. If it is unchanged, nothing is restarted.
+//  4. The manager loads it, and starts the service now and at each boot or login. A running service of ours is restarted with its new
 //     file: it lets requests finish first, as at each end.
 //
-// Uninstalling stops the service, which lets requests finish, and removes the file. What was kept, learned and fetched stays.
+// Uninstalling stops the service, which lets requests finish, and removes the file. Kept, learned and fetched files stay.
 //
-// The units are closed where models and GPUs need nothing: they can't gain rights, write to the system, or load kernel modules.
-// Open stay, each for a reason that the unit has as a comment: devices (a GPU's nodes are made when it is first used), memory that
-// is written and run (compilers of CUDA kernels), and locked memory (weights asleep).
+// The units are restricted as far as models and GPUs allow: they can't gain privileges, write to the system, or load kernel modules.
+// Some things stay allowed, each for a reason given in the unit's comments: devices (a GPU's nodes are created at its first use),
+// memory that is writable and executable (compilers of CUDA kernels), and locked memory (sleeping weights).
 //
-// All functions are for one goroutine.
+// Nothing here is safe for concurrent use.
 package service

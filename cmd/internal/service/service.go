@@ -14,15 +14,15 @@ import (
 	"strings"
 )
 
-// Manager is what runs services, and where it looks for their files.
+// Manager is the service manager to use, and how.
 type Manager struct {
 	// Kind is "systemd" or "launchd".
 	Kind string
 	// System is as in [Options].
 	System bool
-	// Out gets what is done, a line each.
+	// Out gets each step, a line each.
 	Out io.Writer
-	// DryRun does nothing, and says what would be done.
+	// DryRun does nothing, and prints the steps.
 	DryRun bool
 	// Force replaces files that were not written here.
 	Force bool
@@ -34,10 +34,10 @@ const (
 	Launchd = "launchd"
 )
 
-// unitName is the service as systemd knows it.
+// unitName is the service's name in systemd.
 const unitName = "rouse.service"
 
-// Path is the service's file.
+// Path returns the service's file.
 func (m Manager) Path() (string, error) {
 	if m.System && m.Kind == Systemd {
 		return filepath.Join("/etc/systemd/system", unitName), nil
@@ -56,7 +56,7 @@ func (m Manager) Path() (string, error) {
 	return filepath.Join(config, "systemd", "user", unitName), nil
 }
 
-// Text is what the file of a service has.
+// Text returns the content of a service's file.
 func (m Manager) Text(o Options) (string, error) {
 	if err := o.Validate(); err != nil {
 		return "", err
@@ -71,8 +71,8 @@ func (m Manager) Text(o Options) (string, error) {
 	return Unit(o), nil
 }
 
-// Install writes the service's file and has it run. other is a server that runs already where this one would listen, for people;
-// empty: none.
+// Install writes the service's file and has it run. other describes a running server on the same address, for display; empty:
+// none.
 func (m Manager) Install(ctx context.Context, o Options, other string) error {
 	path, err := m.Path()
 	if err != nil {
@@ -113,7 +113,7 @@ func (m Manager) Install(ctx context.Context, o Options, other string) error {
 	return nil
 }
 
-// Uninstall stops the service and removes its file. That there is none is an error that wraps [fs.ErrNotExist].
+// Uninstall stops the service and removes its file. If there is none it returns an error that wraps [fs.ErrNotExist].
 func (m Manager) Uninstall(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -149,7 +149,7 @@ func (m Manager) Uninstall(ctx context.Context) error {
 	return nil
 }
 
-// Status has the manager say how the service is.
+// Status has the manager print the service's state.
 func (m Manager) Status(ctx context.Context) error {
 	path, err := m.Path()
 	if err != nil {
@@ -165,13 +165,13 @@ func (m Manager) Status(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = m.Out, m.Out
 	var ended *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &ended) { // what it says is the answer, also where that is that it does not run
+	if err := cmd.Run(); err != nil && !errors.As(err, &ended) { // the output is the answer, also if the service does not run
 		return fmt.Errorf("ask %s: %w", command[0], err)
 	}
 	return nil
 }
 
-// Active says whether the manager runs the service.
+// Active reports whether the manager runs the service.
 func (m Manager) Active(ctx context.Context) bool {
 	command := m.systemctl("is-active", "--quiet", unitName)
 	if m.Kind == Launchd {
@@ -180,7 +180,7 @@ func (m Manager) Active(ctx context.Context) bool {
 	return exec.CommandContext(ctx, command[0], command[1:]...).Run() == nil
 }
 
-// start are the commands that have a service run by its file.
+// start returns the commands that run a service by its file.
 func (m Manager) start(path string, runs bool) [][]string {
 	if m.Kind == Launchd {
 		start := [][]string{{"launchctl", "bootstrap", domain(), path}}
@@ -203,7 +203,7 @@ func (m Manager) systemctl(args ...string) []string {
 	return append([]string{"systemctl", "--user"}, args...)
 }
 
-// domain is the user's own, to launchd.
+// domain returns the user's own domain in launchd.
 func domain() string { return fmt.Sprintf("gui/%d", os.Getuid()) }
 
 // run runs a command of the manager.
@@ -223,7 +223,7 @@ func (m Manager) run(ctx context.Context, command []string) error {
 
 func (m Manager) sayf(format string, args ...any) { fmt.Fprintf(m.Out, format, args...) }
 
-// write writes a file whole or not at all.
+// write writes a file atomically.
 func write(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Options say what is installed.
+// Options describe the service.
 type Options struct {
 	// Program is the absolute path of rouse.
 	Program string
-	// Args are those of rouse up, and Dir is the folder that paths in them count from; empty: there are none.
+	// Args are the arguments of rouse up, and Dir is the folder for relative paths in them; empty: there are none.
 	Args []string
 	Dir  string
 	// System has the system run it, and not a user's own manager.
@@ -26,7 +26,7 @@ type Options struct {
 // mark is in each file that is written here.
 const mark = "Written by rouse service install."
 
-// Validate refuses what no file of a service can say.
+// Validate refuses values that a service's file can't express.
 func (o Options) Validate() error {
 	if !filepath.IsAbs(o.Program) {
 		return fmt.Errorf("the program %q: want an absolute path", o.Program)
@@ -39,16 +39,16 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// command is what the service runs.
+// command returns the service's command.
 func (o Options) command() []string {
 	return append([]string{o.Program, "up", "--watch", "--log-format", "json"}, o.Args...)
 }
 
-// Unit is the text of a systemd unit.
+// Unit returns the text of a systemd unit.
 func Unit(o Options) string {
 	var words []string
 	for i, w := range o.command() {
-		if i > 0 { // variables are not put into the program's path
+		if i > 0 { // variables are not expanded in the program's path
 			w = strings.ReplaceAll(w, "$", "$$")
 		}
 		words = append(words, quoted(w))
@@ -89,7 +89,7 @@ LimitMEMLOCK=infinity
 	return b.String()
 }
 
-// systemPart is what only the system's manager can do: a user of its own, folders, and a file system that is closed to it.
+// systemPart is what only the system's manager can do: a user of its own, folders, and a read-only file system.
 const systemPart = `
 DynamicUser=yes
 User=rouse
@@ -130,7 +130,7 @@ SystemCallFilter=@system-service pidfd_getfd process_vm_readv process_vm_writev
 SystemCallErrorNumber=EPERM
 `
 
-// quoted is a word of a command line of systemd, in which % means something.
+// quoted quotes a word for a command line of systemd, in which % is special.
 func quoted(word string) string {
 	word = strings.ReplaceAll(word, "%", "%%")
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\;") {
@@ -142,12 +142,12 @@ func quoted(word string) string {
 // Label is the name of the launchd agent.
 const Label = "dev.rouse.up"
 
-// Plist is the text of a launchd agent, which logs to a file in logs.
+// Plist returns the text of a launchd agent, which logs to a file in logs.
 func Plist(o Options, logs string) string {
 	var b bytes.Buffer
 	text := func(s string) string {
 		var e bytes.Buffer
-		_ = xml.EscapeText(&e, []byte(s)) // into memory
+		_ = xml.EscapeText(&e, []byte(s)) // to memory
 		return e.String()
 	}
 	fmt.Fprintf(&b, `<?xml version="1.0" encoding="UTF-8"?>

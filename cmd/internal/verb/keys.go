@@ -16,18 +16,18 @@ import (
 	"github.com/rouse-dev/rouse/config/apikey"
 )
 
-// KeysFile is where the keys of clients are declared: a file, or a Secret.
+// KeysFile is the store of clients' keys: a file, or a Secret.
 type KeysFile interface {
-	// String is what it is called, for people.
+	// String returns its name for display.
 	String() string
-	// Read returns its content, nil where it is not there yet.
+	// Read returns its content, nil if it does not exist yet.
 	Read(ctx context.Context) ([]byte, error)
-	// Change replaces its content by what change makes of it, as a whole or not at all.
+	// Change atomically replaces its content by change's result.
 	Change(ctx context.Context, change func(raw []byte) ([]byte, error)) error
 }
 
-// Keys is the command that declares keys. open finds the file that the flags name, which it adds to a command by flags;
-// hint is how a server is told of one that is new; empty: it knows of it.
+// Keys is the command that manages keys. open finds the file by the flags that flags adds to a command; hint says how
+// to tell a server of a new file; empty: it knows.
 func (p Program) Keys(open func(cmd *cobra.Command) (KeysFile, error), flags func(cmd *cobra.Command), hint func(KeysFile) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",

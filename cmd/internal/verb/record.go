@@ -52,7 +52,7 @@ names of functions, when each was asked for, and why what was decided.`,
 	return cmd
 }
 
-// keep writes a new file that is this user's alone. What can't be written whole is removed.
+// keep writes a new file that only this user can read. An incomplete one is removed.
 func keep(path string, from io.Reader) (n int64, err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

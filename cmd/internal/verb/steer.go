@@ -62,13 +62,13 @@ func (p Program) Sleep() *cobra.Command {
 	cmd.Flags().IntVar(&level, "level", 0, "how deep: 1 keeps weights in host memory, 2 drops them (default: the function's own)")
 	cmd.Flags().BoolVar(&unload, "unload", false, "stop the instances altogether; the next request starts new ones")
 	cmd.Flags().BoolVar(&unload, "gone", false, "")
-	_ = cmd.Flags().MarkHidden("gone") // as it was called before
+	_ = cmd.Flags().MarkHidden("gone") // its former name
 	cmd.MarkFlagsMutuallyExclusive("level", "unload")
 	cmd.MarkFlagsMutuallyExclusive("level", "gone")
 	return cmd
 }
 
-// Scale is the command that has so many instances awake.
+// Scale is the command that keeps a number of instances awake.
 func (p Program) Scale() *cobra.Command {
 	var lifetime time.Duration
 	replicas := 0

@@ -17,7 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Usage is the command that says who has used what.
+// Usage is the command that prints the usage by client.
 func (p Program) Usage() *cobra.Command {
 	var price float64
 	var q admin.UsageQuery
@@ -67,7 +67,7 @@ are the time of all GPUs. With a price for an hour of a GPU they have a cost.`,
 	return cmd
 }
 
-// during bounds a query as people write it.
+// during sets a query's bounds from the flags.
 func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err error) {
 	if since != "" {
 		d, err := length(since)
@@ -92,7 +92,7 @@ func during(q *admin.UsageQuery, since, from, to string, now time.Time) (err err
 // mostDays bounds a length in days: about a lifetime.
 const mostDays = 36500
 
-// length is a length of time that is longer than none, in days too.
+// length parses a positive duration, also in days.
 func length(text string) (d time.Duration, err error) {
 	if days, is := strings.CutSuffix(text, "d"); is {
 		n, err := strconv.ParseUint(days, 10, 32)
@@ -109,7 +109,7 @@ func length(text string) (d time.Duration, err error) {
 	return d, nil
 }
 
-// moment is a time as people write it, theirs where they don't say whose; an empty one is zero.
+// moment parses a time, local if without a zone; an empty one is zero.
 func moment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -125,7 +125,8 @@ func moment(text string) (time.Time, error) {
 	return time.Time{}, errors.New("want a time such as 2026-11-01, 2026-11-01T15:04 or 2026-11-01T15:04:05Z")
 }
 
-// mostName keeps the table within a terminal, where it has two names in a row. A tenant is not cut: those of one issuer begin alike.
+// mostName keeps the table, which has two names in a row, within a terminal's width. Tenants are not cut: those of one issuer have a
+// common prefix.
 const mostName = 11
 
 func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
@@ -170,7 +171,7 @@ func printUsage(w io.Writer, u admin.Usage, keys, priced bool) error {
 	return err
 }
 
-// count is n in at most six columns.
+// count formats n in at most six columns.
 func count(n int64) string {
 	if n < 100_000 {
 		return strconv.FormatInt(n, 10)

@@ -1,5 +1,5 @@
-// Package verb holds the commands that rouse and kn rouse share. Each is written once; what differs is how a
-// server is reached, and what a name means: on one machine a function, in a cluster a Service with its revisions.
+// Package verb has the commands that rouse and kn rouse share. They differ in how a server is reached, and in what a name
+// means: on one machine a function, in a cluster a Service with its revisions.
 package verb
 
 import (
@@ -16,56 +16,56 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Changes marks commands that change something, among their annotations.
+// Changes is the annotation of commands that change something.
 const Changes = "changes"
 
 // Program is a command line that has these commands.
 type Program struct {
-	// Name is what people type, "rouse".
+	// Name is the command to type, "rouse".
 	Name string
 	// Connect finds the server that a command's flags name.
 	Connect func(cmd *cobra.Command) (*Server, error)
-	// Flags adds those that say where, to a command that lists or one that does not; nil: the root has them.
+	// Flags adds the flags for the place to a command, which lists or not; nil: the root has them.
 	Flags func(cmd *cobra.Command, lists bool)
-	// Complete completes names; nil: nothing does.
+	// Complete completes names; nil: they are not completed.
 	Complete cobra.CompletionFunc
 	// Revisions says that a name may stand for several functions: the revisions of a Knative Service.
 	Revisions bool
 }
 
-// Server is one server and the names that people have for what it serves.
+// Server is one server and its lookup of names.
 type Server struct {
 	*adminclient.Client
 	// Find returns what a name means.
 	Find func(ctx context.Context, name string) (*Match, error)
-	// Explain adds to the error of a function that could not be brought up what only its operator may know; nil: nothing.
+	// Explain adds details for the operator to the error of a function that could not start; nil: none.
 	Explain func(ctx context.Context, name string, err error) error
-	// Shown says which events are shown where no name is given; nil: all.
+	// Shown selects the events to show if no name is given; nil: all.
 	Shown func(api.Event) bool
 }
 
 // Match is what a name means.
 type Match struct {
-	// Name is what it is called.
+	// Name is the name for display.
 	Name string
-	// Functions are those that are served, the one with the most traffic first.
+	// Functions are the served ones, the one with the most traffic first.
 	Functions []Function
 	// Unserved says why there are none.
 	Unserved error
-	// Subject is what its events are about.
+	// Subject is the subject of its events.
 	Subject api.FunctionName
 }
 
 // Function is one that is served.
 type Function struct {
 	Name api.FunctionName
-	// Revision is its own name where Match.Name stands for several; empty: it does not.
+	// Revision is its own name if Match.Name stands for several; empty: it does not.
 	Revision string
-	// Known is how it was when it was found; nil: nobody asked.
+	// Known is its state when it was found; nil: unknown.
 	Known *admin.Function
 }
 
-// suffix tells one revision from the others.
+// suffix distinguishes one revision from the others.
 func (f Function) suffix() string {
 	if f.Revision == "" {
 		return ""
@@ -73,7 +73,7 @@ func (f Function) suffix() string {
 	return " (" + f.Revision + ")"
 }
 
-// failed says of which revision an error is.
+// failed adds the revision to an error.
 func (f Function) failed(err error) error {
 	if err == nil || f.Revision == "" {
 		return err
@@ -86,7 +86,7 @@ func (s *Server) call(ctx context.Context, method string, f Function, path strin
 	return f.failed(s.Call(ctx, method, admin.FunctionPath(f.Name, path), in, out))
 }
 
-// order has something done to a function, and says what it then is; of one that starts again, why.
+// order sends an order for a function, and prints its state; for one that starts again, why.
 func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) error {
 	var now admin.Function
 	if err := s.call(cmd.Context(), http.MethodPost, f, path, nil, &now); err != nil {
@@ -106,7 +106,7 @@ func (s *Server) order(cmd *cobra.Command, m *Match, f Function, path string) er
 	return err
 }
 
-// listed reads lists about each function of a name, and joins them.
+// listed reads lists for each function of a name, and joins them.
 func listed[T any](ctx context.Context, s *Server, m *Match, path string) ([]T, error) {
 	list := []T{}
 	for _, f := range m.Functions {
@@ -125,7 +125,7 @@ const (
 	every   = "every revision"
 )
 
-// command completes a command that takes names of functions, and says which revisions it is about.
+// command adds completion of names to a command, and says which revisions it is about.
 func (p Program) command(cmd *cobra.Command, which string, run func(*cobra.Command, *Server, []string) error) *cobra.Command {
 	if p.Revisions {
 		if cmd.Long == "" {
@@ -147,12 +147,12 @@ func (p Program) command(cmd *cobra.Command, which string, run func(*cobra.Comma
 	return cmd
 }
 
-// each does one thing to each function that is named, of those of a name to the one with the most traffic.
+// each calls do for each named function; of a name's functions, for the one with the most traffic.
 func each(do func(*cobra.Command, *Server, *Match, Function) error) func(*cobra.Command, *Server, []string) error {
 	return named(func(cmd *cobra.Command, s *Server, m *Match) error { return do(cmd, s, m, m.Functions[0]) })
 }
 
-// named does one thing to each name; each means at least one function.
+// named calls do for each name with at least one function.
 func named(do func(*cobra.Command, *Server, *Match) error) func(*cobra.Command, *Server, []string) error {
 	return func(cmd *cobra.Command, s *Server, names []string) error {
 		for _, name := range names {

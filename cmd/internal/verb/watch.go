@@ -16,7 +16,7 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/render"
 )
 
-// Why is the command that says why the autoscaler did what it did, or why a request went where it did.
+// Why is the command that explains the autoscaler's decisions, or the route of a request.
 func (p Program) Why() *cobra.Command {
 	var request string
 	cmd := p.command(&cobra.Command{
@@ -63,7 +63,7 @@ func (p Program) why(request *string) func(*cobra.Command, *Server, []string) er
 	}
 }
 
-// Trace is the command, used as use says, that shows where the time of a wake went.
+// Trace is the command that shows where the time of a wake went; use is its usage line.
 func (p Program) Trace(use string) *cobra.Command {
 	var all bool
 	command := use[:len(use)-len("NAME")]
@@ -93,7 +93,7 @@ of the OpenTelemetry trace, which is exported where OTEL_EXPORTER_OTLP_ENDPOINT 
 	return cmd
 }
 
-// trace is how a command of that use is typed.
+// trace returns how to type the command of that use.
 func (p Program) trace(command string) string {
 	if command == "trace " {
 		return command
@@ -120,7 +120,7 @@ their instances, and what the autoscaler decides.`,
 				return err
 			}
 			for _, f := range m.Functions {
-				if f.Known == nil { // there may be none, of which there are no events either
+				if f.Known == nil { // it may not exist, and so have no events
 					if err := s.call(cmd.Context(), http.MethodGet, f, "", nil, nil); err != nil {
 						return err
 					}
@@ -141,7 +141,7 @@ their instances, and what the autoscaler decides.`,
 	return cmd
 }
 
-// Logs is the command that prints what instances print.
+// Logs is the command that prints instances' output.
 func (p Program) Logs() *cobra.Command {
 	var follow bool
 	var tail int
@@ -164,7 +164,7 @@ func (p Program) Logs() *cobra.Command {
 	return cmd
 }
 
-// ended turns the end of a followed stream into a success: the server stopped or the leader changed, or the person left.
+// ended turns the end of a followed stream into a success: the server stopped or the leader changed, or the user left.
 func ended(err error, follow bool) error {
 	if follow && (errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled)) {
 		return nil

@@ -1,7 +1,7 @@
-// Package xdg says where a user keeps what Rouse reads and writes, by the XDG base directory specification: configuration that
-// stays, and state that helps and is safe to delete. It touches no disk, and is safe for many goroutines.
+// Package xdg returns the folders of a user's files of Rouse, by the XDG base directory specification: kept configuration, and
+// state that is useful but safe to delete. It does not access the disk, and is safe for concurrent use.
 //
-// What was fetched lies in the user's cache (functions/fetch), and sockets in the runtime folder (cmd/internal/local).
+// Fetched files are in the user's cache (functions/fetch), and sockets in the runtime folder (cmd/internal/local).
 package xdg
 
 import (
@@ -9,16 +9,17 @@ import (
 	"path/filepath"
 )
 
-// program names the folders.
+// program is the name of the folders.
 const program = "rouse"
 
-// Keys is the name of the file of clients' keys in the folder of the configuration, where all else are manifests.
+// Keys is the name of the file of clients' keys in the configuration's folder, where all other files are manifests.
 const Keys = "keys.yaml"
 
-// Config is the folder of the functions that stay: $XDG_CONFIG_HOME/rouse, or ~/.config/rouse. Empty: the user has no home.
+// Config returns the folder of kept functions: $XDG_CONFIG_HOME/rouse, or ~/.config/rouse. Empty: the user has no home.
 func Config() string { return folder("XDG_CONFIG_HOME", ".config") }
 
-// State is the folder of what was learned and typed: $XDG_STATE_HOME/rouse, or ~/.local/state/rouse. Empty: the user has no home.
+// State returns the folder of learned and typed data: $XDG_STATE_HOME/rouse, or ~/.local/state/rouse. Empty: the user has no
+// home.
 func State() string { return folder("XDG_STATE_HOME", ".local/state") }
 
 func folder(variable, usual string) string {
@@ -32,7 +33,7 @@ func folder(variable, usual string) string {
 	return filepath.Join(home, filepath.FromSlash(usual), program)
 }
 
-// Short is a path as people read it: ~ stands for the home folder.
+// Short returns a path for display: ~ stands for the home folder.
 func Short(path string) string {
 	home, err := os.UserHomeDir()
 	if err != nil || home == "" || home == "/" {

@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// fate is what happens to somebody at a point.
+// fate is the fault of a part at a point.
 type fate int
 
 const (

@@ -47,7 +47,7 @@ func (w *world) entrance() *door {
 	return w.door
 }
 
-// isCut says whether activator and autoscaler don't reach one another.
+// isCut reports whether activator and autoscaler can't reach each other.
 func (w *world) isCut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

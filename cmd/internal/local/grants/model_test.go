@@ -35,7 +35,7 @@ func (p phase) String() string {
 	return [...]string{"asleep", "rising", "awake", "falling", "gone"}[p]
 }
 
-// holds says whether the memory of being awake is in use.
+// holds reports whether the memory for being awake is in use.
 func (p phase) holds() bool { return p == rising || p == awake || p == falling }
 
 // status is one moment of an instance, which it may have reported or answered with.
@@ -72,7 +72,7 @@ func (k kind) String() string {
 	return [...]string{"nothing", "wake", "sleep", "fence", "stop", "grant"}[k]
 }
 
-// view is what a leader believes of one instance.
+// view is a leader's view of one instance.
 type view struct {
 	known status
 	at    uint8 // the moment that known is of
@@ -122,9 +122,9 @@ type model struct {
 	doorsSuffice bool // memory is free when all activators have acknowledged, the instance is not asked
 	freeAfterTry bool // a wake that failed has left nothing behind
 	clockFrees   bool // memory is free when a grant's time is over by the leader's clock
-	forgetful    bool // a process that begins anew is told nothing, and nobody notices
-	termless     bool // a process that begins anew is not told the term of who answers it
-	startsAwake  bool // a process that begins anew starts its runtime, where the leader takes the one before for awake
+	forgetful    bool // a restarted process is told nothing, and no part notices
+	termless     bool // a restarted process is not told the term of the leader that answers it
+	startsAwake  bool // a restarted process starts its runtime if the leader believes the previous one to be awake
 
 	names  map[uint64]name // epochs, interned
 	epochs []uint64

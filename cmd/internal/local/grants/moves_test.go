@@ -35,7 +35,7 @@ func (m *model) moves(s *state, yield func(move, *state)) {
 	}
 }
 
-// instancesMove: a wake ends, well or not; a sleep ends; a process ends and begins anew.
+// instancesMove: a wake ends, well or not; a sleep ends; a process ends and restarts.
 func (m *model) instancesMove(s *state, yield func(move, *state)) {
 	step := func(i int, to status, what string) {
 		n := *s
@@ -80,7 +80,7 @@ func joined(s *state) int {
 	return 0
 }
 
-// reborn is what an instance's new process begins as: what the leader that it joins tells it.
+// reborn returns the state of an instance's new process: what the leader that it joins tells it.
 func (m *model) reborn(s *state, i int) status {
 	l := joined(s)
 	led := &s.leaders[l]
@@ -132,7 +132,7 @@ func (m *model) arrive(s *state, l int, yield func(move, *state)) {
 	}
 }
 
-// doorsMove: an activator sends a wake under what it holds, or begins anew.
+// doorsMove: an activator sends a wake under its grant, or restarts.
 func (m *model) doorsMove(s *state, yield func(move, *state)) {
 	for d := range m.doors {
 		for i := range instances {

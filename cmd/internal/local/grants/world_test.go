@@ -108,7 +108,7 @@ func (i *server) become(s api.State, stage string) {
 	i.w.report(i.s)
 }
 
-// report has everybody who lives hear of an instance, each by a message of its own. w.mu is held.
+// report sends an instance's report to every living part, each in its own message. w.mu is held.
 func (w *world) report(s api.InstanceStatus) {
 	w.wg.Go(func() {
 		if c := w.current(); w.pass(c, nil, "report of %s, %s, to the autoscaler", s.Instance, s.State) {
@@ -192,7 +192,7 @@ func (i *server) wait(d time.Duration) {
 	i.w.mu.Lock()
 }
 
-// die ends an instance's process, and whoever sees it says so. w.mu is held.
+// die ends an instance's process, which is then reported. w.mu is held.
 func (i *server) die() {
 	if i.dead {
 		return

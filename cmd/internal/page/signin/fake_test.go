@@ -145,7 +145,7 @@ func (p *fakeProvider) sign(claims map[string]any) string {
 	return s
 }
 
-// authorize is a person who signs in at the provider: it returns where the browser is sent back to.
+// authorize signs a person in at the provider, and returns the URL that the browser is sent back to.
 func (p *fakeProvider) authorize(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || !strings.HasPrefix(to, issuer+"/auth?") {
@@ -176,7 +176,7 @@ type browser struct {
 	cookies map[string]*http.Cookie
 }
 
-// ask sends a request as a page at origin does; an empty one is none.
+// ask sends a request as a page at origin does; empty: no page.
 func (b *browser) ask(method, at, origin string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	r := httptest.NewRequestWithContext(b.t.Context(), method, at, http.NoBody)

@@ -19,15 +19,16 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// signInTime is how long a person may take at the provider.
+// signInTime is how long a sign-in at the provider may take.
 const signInTime = 10 * time.Minute
 
-// ticket is what one sign-in is known by.
+// ticket identifies one sign-in.
 type ticket struct {
 	state, nonce, verifier string
 }
 
-// ticket is that of a cookie, SECRET.END: END is when it ends, in seconds. It is nil for a cookie of another kind, and after its end.
+// ticket returns the ticket of a cookie, SECRET.END, where END is its expiry in seconds. It returns nil for an invalid or expired
+// cookie.
 func (s *Server) ticket(cookie string) *ticket {
 	_, end, found := strings.Cut(cookie, ".")
 	at, err := strconv.ParseInt(end, 10, 64)
@@ -36,7 +37,7 @@ func (s *Server) ticket(cookie string) *ticket {
 	}
 	of := func(use string) string {
 		m := hmac.New(sha256.New, s.key[:])
-		m.Write([]byte(use + "." + cookie)) // the end too: with another one the state does not fit
+		m.Write([]byte(use + "." + cookie)) // includes the end: with another one the state does not match
 		return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 	}
 	return &ticket{state: of("state"), nonce: of("nonce"), verifier: of("verifier")}
@@ -44,7 +45,7 @@ func (s *Server) ticket(cookie string) *ticket {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// begin sends a browser to the provider.
+// begin redirects a browser to the provider.
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) {
 	known, err := s.provider.ask()
 	if err != nil {
@@ -57,7 +58,7 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, known.oauth.AuthCodeURL(t.state, oidc.Nonce(t.nonce), oauth2.S256ChallengeOption(t.verifier)), http.StatusSeeOther)
 }
 
-// finish takes a browser that the provider sends back.
+// finish handles a browser that the provider sends back.
 func (s *Server) finish(w http.ResponseWriter, r *http.Request) {
 	t := s.ticket(s.cookies.read(r, s.cookies.signIn))
 	s.cookies.clear(w, s.cookies.signIn)
@@ -106,7 +107,7 @@ func (s *Server) named(w who) string {
 	return clip(w.Subject)
 }
 
-// failed says why nobody was signed in. What the provider said is for the log.
+// failed reports a failed sign-in. The provider's message only goes to the log.
 func (s *Server) failed(w http.ResponseWriter, err error) {
 	s.cfg.Log.Warn("a sign-in has failed", "error", clip(err.Error()))
 	if errors.Is(err, errRefused) {
@@ -117,10 +118,10 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	say(w, http.StatusServiceUnavailable, "The provider that signs people in can't be asked now. The log of this server says why.")
 }
 
-// clip bounds what others wrote.
+// clip bounds text from others.
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), mostText)], "") }
 
-// note is what a person is told who was not signed in.
+// note is the page for a failed sign-in.
 var note = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en">
 <head>

@@ -17,53 +17,53 @@ import (
 	"github.com/rouse-dev/rouse/internal/limithttp"
 )
 
-// Bounds of what the provider says, and of what it may cost.
+// Bounds of the provider's answers, and of its cost.
 const (
 	mostAnswer    = 1 << 20
 	retryProvider = 5 * time.Second
-	// skew is how far the provider's clock may be from this one's.
+	// skew is the tolerated difference to the provider's clock.
 	skew = time.Minute
-	// atOnce is how many codes are redeemed at once: who has no account can begin to sign in, and send anything back.
+	// atOnce is how many codes are redeemed concurrently: anyone without an account can begin a sign-in, and send back any code.
 	atOnce = 16
 )
 
-// provider is the one that the operator names. What it is is asked when somebody signs in for the first time, and kept.
+// provider is the configured OpenID provider. Its metadata is read at the first sign-in, and cached.
 type provider struct {
 	cfg      Config
 	callback string
-	ctx      context.Context // of the library's fetching of keys
-	room     chan struct{}   // has atOnce places; filled by who redeems a code
+	ctx      context.Context // for the library's fetching of keys
+	room     chan struct{}   // semaphore of atOnce; filled by redeem
 
-	mu     sync.Mutex // guards what follows; held while the provider is asked
+	mu     sync.Mutex // guards all below; held while the provider is asked
 	known  *endpoints
-	failed time.Time // when it could not be asked; zero: it was
+	failed time.Time // when it could not be read; zero: it was
 	why    error
 }
 
-// endpoints are what the provider says of itself.
+// endpoints is the provider's metadata.
 type endpoints struct {
 	oauth     oauth2.Config
 	verifier  *oidc.IDTokenVerifier
-	people    *oidc.Provider // nil: it says of people what is in their tokens
+	people    *oidc.Provider // nil: it has no user info endpoint
 	saysWhose bool           // its answers name their issuer
-	basic     bool           // a client's secret goes into a header, and not into the form
+	basic     bool           // the client's secret is sent in a header, not in the form
 }
 
-// errProvider is why nobody can be signed in: the provider can't be asked, or does not keep to the protocol.
+// errProvider says that the provider can't be reached, or violates the protocol.
 var errProvider = errors.New("the provider does not answer as it should")
 
-// errRefused is why one sign-in failed.
+// errRefused says that one sign-in failed.
 var errRefused = errors.New("the provider does not vouch for this sign-in")
 
 func newProvider(ctx context.Context, cfg Config, callback string) provider {
 	client := *cfg.Client
 	client.Transport = limithttp.Transport{From: client.Transport, Bytes: mostAnswer}
-	// A provider's answers lead nowhere else: a secret would be sent along.
+	// Redirects are not followed: a secret would be sent along.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return provider{cfg: cfg, callback: callback, ctx: oidc.ClientContext(ctx, &client), room: make(chan struct{}, atOnce)}
 }
 
-// ask returns what the provider says of itself.
+// ask returns the provider's metadata.
 func (p *provider) ask() (*endpoints, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,14 +107,14 @@ func (p *provider) discover() (*endpoints, error) {
 	return &endpoints{
 		people: people,
 		oauth:  oauth2.Config{ClientID: p.cfg.ClientID, Endpoint: at, RedirectURL: p.callback, Scopes: append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...)},
-		// The library allows none for the end of a token, and five minutes for its beginning.
+		// The library allows no skew for a token's expiry, and five minutes for its beginning.
 		verifier:  found.VerifierContext(p.ctx, &oidc.Config{ClientID: p.cfg.ClientID, Now: func() time.Time { return time.Now().Add(-skew) }}),
 		saysWhose: more.SaysWhose,
 		basic:     len(more.Methods) == 0 || slices.Contains(more.Methods, "client_secret_basic"),
 	}, nil
 }
 
-// redeem turns a code into a person. Errors are errProvider and errRefused.
+// redeem exchanges a code for a person. Errors are errProvider and errRefused.
 func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, error) {
 	select {
 	case p.room <- struct{}{}:
@@ -147,7 +147,7 @@ func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, erro
 	}
 	verified, err := known.verifier.Verify(ask, raw)
 	if err != nil {
-		if strings.Contains(err.Error(), "fetching keys") { // the library has no error of its own for it
+		if strings.Contains(err.Error(), "fetching keys") { // the library has no error value for it
 			return who{}, fmt.Errorf("%w: %w", errProvider, err)
 		}
 		return who{}, fmt.Errorf("%w: %w", errRefused, err)
@@ -166,7 +166,7 @@ func (p *provider) redeem(ctx context.Context, code string, t ticket) (who, erro
 	return p.more(ask, known.people, token, verified.Subject, claims)
 }
 
-// more completes what a token says of a person with what the provider says where it is asked: addresses and groups need not be in tokens.
+// more adds the provider's user info to a token's claims: addresses and groups need not be in tokens.
 func (p *provider) more(ctx context.Context, people *oidc.Provider, token *oauth2.Token, subject string, claims map[string]any) (who, error) {
 	info, err := people.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
@@ -179,14 +179,14 @@ func (p *provider) more(ctx context.Context, people *oidc.Provider, token *oauth
 	if info.Subject != subject {
 		return who{}, fmt.Errorf("%w: it tells of another person", errRefused)
 	}
-	if _, has := claims["email"]; has { // an address and whether it is verified belong together
+	if _, has := claims["email"]; has { // an address and its verification belong together
 		delete(said, "email_verified")
 	}
 	maps.Copy(said, claims)
 	return p.cfg.read(subject, said)
 }
 
-// client is Rouse at the provider. How its secret is sent is said and not tried: a code is good for one try.
+// client returns Rouse's client configuration. The way of sending the secret is set and not tried out: a code is valid for one try.
 func (p *provider) client(known *endpoints) (client oauth2.Config, err error) {
 	client = known.oauth
 	if p.cfg.Secret != nil {

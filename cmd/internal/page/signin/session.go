@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// maxSessions bounds the sessions that there are; one more ends the one that has the least time left.
+// maxSessions bounds the sessions; one more ends the one that expires first.
 const maxSessions = 1000
 
 // session is one browser of one person.
 type session struct {
 	who  who
 	ends time.Time
-	ctx  context.Context // ends with it
+	ctx  context.Context // ends with the session
 	end  context.CancelFunc
 }
 
-// sessions are all sessions, by the sum of what is in the browser's cookie: a look-up's time tells nothing of it.
+// sessions are all sessions, by a hash of the cookie's value, so that the time of a lookup reveals nothing of it.
 type sessions struct {
 	ctx context.Context // of the server
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards all below
 	all map[[sha256.Size]byte]*session
 }
 
 func (l *sessions) init(ctx context.Context) { l.ctx, l.all = ctx, map[[sha256.Size]byte]*session{} }
 
-// begin makes a session and returns what its cookie has.
+// begin creates a session and returns its cookie's value.
 func (l *sessions) begin(person who, lasts time.Duration) string {
 	secret := rand.Text()
 	at := sha256.Sum256([]byte(secret))
@@ -51,7 +51,7 @@ func (l *sessions) begin(person who, lasts time.Duration) string {
 	return secret
 }
 
-// first is the session that ends first of those that have not ended. The caller holds the lock.
+// first returns the active session that expires first. The caller holds the lock.
 func (l *sessions) first() (first *session) {
 	for _, s := range l.all {
 		if s.ctx.Err() == nil && (first == nil || s.ends.Before(first.ends)) {
@@ -61,7 +61,7 @@ func (l *sessions) first() (first *session) {
 	return first
 }
 
-// find is the session of a cookie; nil: there is none, or it has ended.
+// find returns the session of a cookie; nil: there is none, or it has ended.
 func (l *sessions) find(secret string) *session {
 	if secret == "" {
 		return nil
@@ -81,8 +81,8 @@ type cookies struct {
 	secure          bool
 }
 
-// newCookies says what the cookies of a page at u are. The prefix has a browser take them from that host over https alone. A page
-// of this machine may have http, where browsers refuse that; its port is in the name, because cookies know none.
+// newCookies returns the cookies of a page at u. The name's prefix makes browsers accept them only from that host over https. A
+// page of this machine may use http, where browsers refuse the prefix; the port is in the name, because cookies ignore ports.
 func newCookies(u *url.URL) cookies {
 	if u.Scheme == "https" {
 		return cookies{"__Host-rouse-session", "__Host-rouse-signin", true}
@@ -90,7 +90,7 @@ func newCookies(u *url.URL) cookies {
 	return cookies{"rouse-session-" + u.Port(), "rouse-signin-" + u.Port(), false}
 }
 
-// read is a cookie's value; empty: there is none, or more than one.
+// read returns a cookie's value; empty: there is none, or more than one.
 func (c cookies) read(r *http.Request, name string) string {
 	if list := r.CookiesNamed(name); len(list) == 1 {
 		return list[0].Value
@@ -98,8 +98,8 @@ func (c cookies) read(r *http.Request, name string) string {
 	return ""
 }
 
-// set gives a browser a cookie. That of a session goes with no request that another site causes; that of a sign-in with those that
-// lead here, for the provider does.
+// set sets a cookie. A session's is not sent with requests caused by other sites; a sign-in's is sent with links from other sites,
+// because the provider links here.
 func (c cookies) set(w http.ResponseWriter, name, value string, lasts time.Duration) {
 	site := http.SameSiteStrictMode
 	if name == c.signIn {

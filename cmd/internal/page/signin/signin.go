@@ -1,20 +1,21 @@
-// Package signin lets people at the page of a server by OpenID Connect: the authorization-code flow with PKCE, in a browser,
-// against a provider that the operator names. Who is allowed has a session, and with it the page's right to administer.
+// Package signin authenticates users of a server's page by OpenID Connect: the authorization-code flow with PKCE, in a browser,
+// against a configured provider. An allowed user gets a session, which authorizes the page's administrative requests.
 //
 // The life of a sign-in:
 //
-//  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and sends it to the provider. State, nonce and the verifier of
-//     PKCE are made of that secret with a key of this process, so that nothing is kept here of who only begins.
-//  2. The provider sends the browser back. The answer must fit the cookie, which ends with it, and come within ten minutes.
+//  1. GET [page.PathSignIn] gives the browser a cookie with a secret, and redirects it to the provider. State, nonce and PKCE
+//     verifier are derived from that secret with a key of this process, so that sign-ins that only begin use no memory here.
+//  2. The provider sends the browser back. The answer must match the cookie, which ends with it, and come within ten minutes.
 //  3. The code is redeemed, and the ID token verified: signature, issuer, audience, time, nonce.
-//  4. The token's groups or its verified address of e-mail must be among those that are allowed ([Config]); nobody is by default.
-//  5. A session begins: a random text in a cookie that scripts can't read and that no other site has sent. It ends at a fixed
-//     time, when its owner signs out, and with this process. What it follows ends with it.
+//  4. The token's groups or its verified e-mail address must be among the allowed ones ([Config]); none are by default.
+//  5. A session begins: a random text in a cookie that scripts can't read and that is not sent with other sites' requests. It ends at
+//     a fixed time, when its owner signs out, and with this process. Its streams end with it.
 //
-// A request of the page needs a session, and where it changes something, the page's own origin ([Server.Guard]). A browser is
-// sent to the provider and to the page, and nowhere else: no parameter says where to.
+// A request of the page needs a session and, if it changes something, the page's own origin ([Server.Guard]). Browsers are redirected
+// only to the provider and to the page: no parameter selects the target.
 //
-// The package knows nothing of what the page asks. A [Server] is safe for many goroutines, and starts none that outlives its context.
+// The package does not know the page's requests. A [Server] is safe for concurrent use, and starts no goroutine that outlives its
+// context.
 package signin
 
 import (
@@ -34,32 +35,33 @@ import (
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 )
 
-// PathCallback is where the provider sends browsers back to.
+// PathCallback is the path that the provider sends browsers back to.
 const PathCallback = page.PathSignIn + "/callback"
 
-// Config is how people sign in. URL, Issuer and ClientID are required, and somebody who is allowed.
+// Config configures the sign-in. URL, Issuer and ClientID are required, and at least one allowed group or address.
 type Config struct {
-	// URL is the page's own, as browsers have it: https://HOST, or http where the host is this machine.
+	// URL is the page's own in browsers: https://HOST, or http if the host is this machine.
 	URL string
-	// Issuer is the provider's URL: https, or http where the host is this machine.
+	// Issuer is the provider's URL: https, or http if the host is this machine.
 	Issuer string
 	// ClientID is Rouse's at the provider.
 	ClientID string
-	// Secret is the client's. It is asked for at each sign-in. Nil: there is none, PKCE alone proves that who redeems a code began.
+	// Secret returns the client's secret. It is called at each sign-in. Nil: there is none; PKCE alone proves that the browser that
+	// redeems a code began the sign-in.
 	Secret func() (string, error)
-	// Scopes are asked for besides openid. Default: email, profile.
+	// Scopes are requested in addition to openid. Default: email, profile.
 	Scopes []string
 	// GroupsClaim names the claim with a person's groups. Default: groups.
 	GroupsClaim string
-	// Groups are allowed, of that claim.
+	// Groups are the allowed groups of that claim.
 	Groups []string
-	// Emails are allowed, where the provider says that they are verified; @HOST is all of a host.
+	// Emails are the allowed addresses, if the provider says that they are verified; @HOST allows all of a host.
 	Emails []string
-	// Session is how long a session lasts. Default: 8 h.
+	// Session is the duration of a session. Default: 8 h.
 	Session time.Duration
-	// Client reaches the provider. Default: one that waits 10 s.
+	// Client reaches the provider. Default: one with a timeout of 10 s.
 	Client *http.Client
-	// Log is told who signs in, who may not, and who changes what. Required.
+	// Log gets sign-ins, refusals and changes. Required.
 	Log *slog.Logger
 }
 
@@ -70,7 +72,7 @@ const (
 	providerTimeout    = 10 * time.Second
 )
 
-// Validate reports what is wrong, and names it as flags do.
+// Validate reports what is wrong, in terms of the flags.
 func (c Config) Validate() error {
 	switch {
 	case c.Log == nil:
@@ -98,7 +100,7 @@ func (c Config) Validate() error {
 	return checkURL("--oidc-issuer", c.Issuer, true)
 }
 
-// checkURL reports why text is no URL to which a browser may be sent with a secret.
+// checkURL reports why text is not a URL to which a browser may be sent with a secret.
 func checkURL(flag, text string, path bool) error {
 	u, err := url.Parse(text)
 	switch {
@@ -117,7 +119,7 @@ func ownMachine(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// Server signs people in.
+// Server signs users in.
 type Server struct {
 	cfg      Config
 	origin   string // of the page
@@ -127,7 +129,7 @@ type Server struct {
 	cookies  cookies
 }
 
-// New makes a Server. Nobody is asked for anything yet. All sessions end with ctx.
+// New returns a Server. It sends no requests yet. All sessions end with ctx.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -155,7 +157,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// origin is what a browser calls the origin of a page at u.
+// origin returns the origin that a browser sends for a page at u.
 func origin(u *url.URL) string {
 	scheme, host := strings.ToLower(u.Scheme), strings.ToLower(u.Host)
 	if name, port, err := net.SplitHostPort(host); err == nil && (scheme == "https" && port == "443" || scheme == "http" && port == "80") {
@@ -167,7 +169,7 @@ func origin(u *url.URL) string {
 	return scheme + "://" + host
 }
 
-// Handler serves the paths of signing in and out, and leaves all others to next.
+// Handler serves the paths of signing in and out, and passes others to next.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -183,7 +185,7 @@ func (s *Server) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// get serves what a browser navigates to.
+// get serves paths that a browser navigates to.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 	page.Protect(w.Header())
 	w.Header().Set("Cache-Control", "no-store")
@@ -195,7 +197,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, serve http.HandlerF
 	serve(w, r)
 }
 
-// Guard lets through to next who has a session; where a request may change something, from the page itself only. It ends
+// Guard lets requests with a session through to next; if a request may change something, only from the page itself. The request ends
 // with the session.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +215,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// admitted is the session of a request; nil: it has been refused.
+// admitted returns the session of a request; nil: it has been refused.
 func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
 	if !s.own(r) {
 		api.WriteErrorTo(w, r, api.Errorf(http.StatusForbidden, api.CodeForbiddenOrigin, "this server is for no page but its own, %s", s.origin))
@@ -228,7 +230,7 @@ func (s *Server) admitted(w http.ResponseWriter, r *http.Request) *session {
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// own says whether a request comes from the page itself; a reading one may also come from no page.
+// own reports whether a request comes from the page itself; a reading one may also come from no page.
 func (s *Server) own(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && (site != "none" || !reads(r)) {
 		return false
@@ -240,7 +242,7 @@ func (s *Server) own(r *http.Request) bool {
 	return len(list) == 1 && strings.EqualFold(list[0], s.origin)
 }
 
-// session says whose the session is, and ends it.
+// session answers with the session's owner, and ends the session.
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	held := s.admitted(w, r)

@@ -292,7 +292,7 @@ func TestReplayed(t *testing.T) {
 	})
 }
 
-// TestProviderDown: nobody signs in, the provider is asked again after a while only, and who has a session keeps it.
+// TestProviderDown: no sign-in works, the provider is asked again only after a while, and sessions continue.
 func TestProviderDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, nil)

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// who is a person, as the provider says.
+// who is a person, according to the provider.
 type who struct {
 	Subject, Name, Email string
-	verified             bool // the address is the person's own
+	verified             bool // the address is verified
 	groups               []string
 }
 
-// read takes from claims what is known of the person that they are of.
+// read reads a person from claims.
 func (c Config) read(subject string, all map[string]any) (who, error) {
 	text := func(name string) string {
 		s, _ := all[name].(string)
@@ -32,16 +32,16 @@ func (c Config) read(subject string, all map[string]any) (who, error) {
 	if n := max(len(w.Subject), len(w.Name), len(w.Email)); n > mostText {
 		return who{}, fmt.Errorf("%w: its token says who it is in %d bytes, want at most %d", errRefused, n, mostText)
 	}
-	if party := text("azp"); party != "" && party != c.ClientID { // the library looks at the audience alone
+	if party := text("azp"); party != "" && party != c.ClientID { // the library checks the audience only
 		return who{}, fmt.Errorf("%w: its token is for %s", errRefused, party)
 	}
 	return w, nil
 }
 
-// mostText bounds each thing that the provider says of a person, and what is logged of its words.
+// mostText bounds each of a person's claims, and the provider's texts in the log.
 const mostText = 256
 
-// texts are those of a claim that is a list of texts, or one.
+// texts returns the strings of a claim that is a list of strings, or one.
 func texts(claim any) (list []string) {
 	switch v := claim.(type) {
 	case string:
@@ -56,7 +56,7 @@ func texts(claim any) (list []string) {
 	return list
 }
 
-// allows says whether a person may administer.
+// allows reports whether a person may administer.
 func (c Config) allows(w who) bool {
 	if slices.ContainsFunc(w.groups, func(g string) bool { return slices.Contains(c.Groups, g) }) {
 		return true
