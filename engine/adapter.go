@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Errors about adapters that callers branch on.
+// Adapter errors that callers branch on.
 var (
 	ErrNoAdapter     = errors.New("no such adapter is loaded")
 	ErrAdapterLoaded = errors.New("an adapter of this name is loaded")
@@ -18,29 +18,28 @@ var (
 	ErrAdaptersFull  = errors.New("as many adapters are loaded as may be at once")
 )
 
-// Adapter is one that is loaded.
+// Adapter is a loaded adapter.
 type Adapter struct {
 	Name string
 	Path string
-	// Digest is of its contents; empty: they are not known.
+	// Digest is the digest of its contents; empty: unknown.
 	Digest string
 }
 
-// adapter is one that is loaded or about to be. Engine.mu guards its fields.
+// adapter is an adapter that is loaded or being loaded. Engine.mu guards its fields.
 type adapter struct {
 	wire.Adapter
-	identity  string        // nothing else computes what it does
-	digest    string        // of its contents; empty: not known
+	identity  string        // unique to the function that it computes
+	digest    string        // of its contents; empty: unknown
 	ready     bool          // requests may use it
-	unloading bool          // no new request may
+	unloading bool          // no new request may use it
 	users     int           // sequences accepted and not finished
 	idle      chan struct{} // closed when users is 0 and unloading is true
 }
 
-// LoadAdapter reads a LoRA adapter from a file or folder and gives it a name that
-// requests can ask for. It waits until the worker has it; requests go on
-// meanwhile. It fails with [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped], or with what
-// does not fit the model.
+// LoadAdapter reads a LoRA adapter from a file or folder and names it for requests. It blocks until the worker has
+// loaded it; requests run meanwhile. It fails with [ErrAdapterLoaded], [ErrAdaptersFull], [ErrAsleep], [ErrStopped],
+// or an error that names what does not fit the model.
 func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	a, err := e.reserve(name, path)
 	if err != nil {
@@ -62,8 +61,8 @@ func (e *Engine) LoadAdapter(ctx context.Context, name, path string) error {
 	return nil
 }
 
-// reserve takes a name. The number is never used again, so that the prefix cache tells two
-// adapters apart that have a name one after the other.
+// reserve reserves a name and assigns an ID. IDs are never reused, so that the prefix cache distinguishes successive
+// adapters of the same name.
 func (e *Engine) reserve(name, path string) (*adapter, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -85,8 +84,8 @@ func (e *Engine) reserve(name, path string) (*adapter, error) {
 	return a, nil
 }
 
-// UnloadAdapter forgets an adapter. Requests that use it are finished first, and new
-// ones are refused from the call on. When ctx ends before, it stays. It fails with [ErrNoAdapter] or [ErrStopped].
+// UnloadAdapter unloads an adapter. It refuses new requests for it at once, and blocks until the running ones have
+// finished. If ctx ends first the adapter stays. It fails with [ErrNoAdapter] or [ErrStopped].
 func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	e.mu.Lock()
 	a := e.adapters[name]
@@ -115,7 +114,7 @@ func (e *Engine) UnloadAdapter(ctx context.Context, name string) error {
 	return nil
 }
 
-// cancelUnload takes an unloading back, unless it is too late.
+// cancelUnload cancels an unload, and reports false if it is too late.
 func (e *Engine) cancelUnload(a *adapter) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,7 +125,7 @@ func (e *Engine) cancelUnload(a *adapter) bool {
 	return true
 }
 
-// Adapters lists what is loaded, by name.
+// Adapters returns the loaded adapters, sorted by name.
 func (e *Engine) Adapters() []Adapter {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,7 +139,7 @@ func (e *Engine) Adapters() []Adapter {
 	return list
 }
 
-// findAdapter fills in the adapter that a request names.
+// findAdapter sets the adapter that a request names.
 func (e *Engine) findAdapter(r *accepted) error {
 	if r.Adapter == "" {
 		return nil
@@ -161,7 +160,7 @@ func noAdapter(name string) error {
 	return invalid("model", "adapter %q is not loaded: load it, or ask for one that is", name)
 }
 
-// leave counts a user less. Engine.mu is held.
+// leave removes a user. Engine.mu must be held.
 func (a *adapter) leave() {
 	if a.users--; a.users == 0 && a.unloading {
 		close(a.idle)

@@ -23,39 +23,39 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Keep says what of the prefix cache outlives a sleep, so that a conversation goes on after it without being computed
-// again. The zero value keeps nothing.
+// Keep configures which part of the prefix cache survives a sleep, so that conversations continue without
+// recomputation. The zero value keeps nothing.
 //
-//  1. At level 1 the blocks that were used last stay in the worker's memory, and all others are given back.
-//  2. At level 2, and when Run ends, the blocks are written to a file, if a folder is named.
-//  3. A prompt that begins with blocks that are in files has them read into the cache before it is scheduled.
+//  1. At level 1 the most recently used blocks stay in the worker's memory.
+//  2. At level 2, and when Run ends, the blocks are written to a file, if Dir is set.
+//  3. If a prompt begins with blocks that are in files, they are read into the cache before it is scheduled.
 type Keep struct {
 	// Memory is the most bytes that stay at level 1; 0: none.
 	Memory int64
-	// Dir is the folder of the files; "": none are written or read. They hold what clients wrote.
+	// Dir is the folder of the files, which hold what clients wrote; "": no files.
 	Dir string
-	// Limit is the most bytes of all files together; 0: there are none.
+	// Limit is the most bytes of all files together; 0: no files.
 	Limit int64
-	// Age is how long a file lives that nobody uses; 0: for ever.
+	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Model is a digest of what computes: the model's file. Where it takes long to make it is nil, and Digest makes it,
-	// in a goroutine of Run; until then no files are used.
+	// Model is a digest of the model's file. If it takes long to compute, Model is nil and a goroutine of Run calls
+	// Digest; until it returns no files are used.
 	Model  *[32]byte
 	Digest func(ctx context.Context) ([32]byte, error)
-	// Same says whether the model's file is still what it was before the worker loaded it; nil: it can't change. Once
-	// it is not, nothing that was kept is used.
+	// Same reports whether the model's file is still the one that the worker loaded; nil: it can't change. Once it
+	// returns false, kept blocks are not used any more.
 	Same func() bool
-	// Log gets what is wrong with files; nil discards it.
+	// Log gets faults of files; nil discards them.
 	Log *slog.Logger
 }
 
-// format changes with whatever else decides what a block's contents mean.
+// format changes whenever anything else changes the meaning of a block's contents.
 const format = "rouse kv 1"
 
 // saveTime bounds how long blocks are written: somebody waits for the memory.
 const saveTime = 3 * time.Second
 
-// recallTime bounds how long blocks are read: everybody waits meanwhile.
+// recallTime bounds how long blocks are read: all requests wait meanwhile.
 const recallTime = 3 * time.Second
 
 // logger is never nil.
@@ -66,10 +66,11 @@ func (k *Keep) logger() *slog.Logger {
 	return k.Log
 }
 
-// files says whether blocks go to files.
+// files reports whether blocks are kept in files.
 func (k *Keep) files() bool { return k.Dir != "" && k.Limit > 0 }
 
-// openStore finds the files, at once or when the model's digest is made. The function that it returns waits for that.
+// openStore opens the files, at once or when the model's digest is computed. The returned function cancels that and
+// waits for it.
 func (e *Engine) openStore(ctx context.Context) (wait func()) {
 	k := &e.cfg.Keep
 	switch {
@@ -98,7 +99,7 @@ func (e *Engine) openStore(ctx context.Context) (wait func()) {
 	}
 }
 
-// useStore opens the files of a model. The key is of everything that decides what it computes.
+// useStore opens the files of a model. The key covers everything that decides what the model computes.
 func (e *Engine) useStore(model [32]byte) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%x\n%+v\n%d %d\n", format, model, e.info.Model, e.info.BlockSize, e.info.BlockBytes)
@@ -114,8 +115,8 @@ func (e *Engine) useStore(model [32]byte) {
 	e.store = s
 }
 
-// unchanged says whether the model's file is what it was. If it is not, a worker that is replaced or woken may compute with other
-// weights: files are used no more.
+// unchanged reports whether the model's file is unchanged. If it changed, a replaced or woken worker may compute with
+// other weights, so files are not used any more.
 func (e *Engine) unchanged() bool {
 	if e.cfg.Keep.Same == nil || e.cfg.Keep.Same() {
 		return true
@@ -127,7 +128,7 @@ func (e *Engine) unchanged() bool {
 	return false
 }
 
-// keepFor prepares a sleep: it returns the blocks that stay in memory. All others have no name afterwards.
+// keepFor prepares a sleep: it returns the blocks to keep in memory, and removes the names of all others.
 func (e *Engine) keepFor(ctx context.Context, level int) []int32 {
 	if level > 1 {
 		e.save(ctx)
@@ -145,7 +146,7 @@ func (e *Engine) keepFor(ctx context.Context, level int) []int32 {
 	return ids
 }
 
-// save writes the named blocks that are in no file to one, those that were used last first. Nothing may be in flight.
+// save writes the named blocks that are in no file to a new one, most recently used first. Nothing may be in flight.
 func (e *Engine) save(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() {
 		return
@@ -154,12 +155,12 @@ func (e *Engine) save(ctx context.Context) {
 	e.write(ctx, ids, names)
 }
 
-// write writes blocks, by their names, to a file, but for those that are in one.
+// write writes named blocks to a file, except those that are in one.
 func (e *Engine) write(ctx context.Context, ids []int32, names []block.Hash) {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
 	n, err := e.store.Save(ctx, names, func(path string, offset int64, numbers []int) ([]uint64, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime) // what has begun is finished
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTime) // a write that has begun is finished
 		defer cancel()
 		f := wire.File{Path: path, Offset: offset}
 		for _, i := range numbers {
@@ -174,7 +175,7 @@ func (e *Engine) write(ctx context.Context, ids []int32, names []block.Hash) {
 	}
 }
 
-// saveLast saves when Run ends. Of what is in flight it waits for the end, or nothing is sure.
+// saveLast saves when Run ends, unless batches are still in flight after saveTime.
 func (e *Engine) saveLast(ctx context.Context) {
 	if e.store == nil {
 		return
@@ -184,7 +185,7 @@ func (e *Engine) saveLast(ctx context.Context) {
 	}
 }
 
-// land waits until nothing is in flight, and says whether that is so.
+// land waits until nothing is in flight, for at most saveTime, and reports whether that is so.
 func (e *Engine) land(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, saveTime)
 	defer cancel()
@@ -199,8 +200,9 @@ func (e *Engine) land(ctx context.Context) bool {
 	return true
 }
 
-// handOver writes the blocks of what runs to a file, so that another engine with the same folder goes on without computing them. What
-// was made until then is sent. Without a folder, or where writing fails, the other one computes them.
+// handOver writes the blocks of running sequences to a file, so that another engine with the same folder continues
+// without computing them. It sends all tokens generated so far. Without a folder, or if writing fails, the other
+// engine computes the blocks.
 func (e *Engine) handOver(ctx context.Context) {
 	if e.store == nil || e.down || !e.unchanged() || !e.land(ctx) || e.down {
 		return
@@ -224,8 +226,8 @@ func (e *Engine) handOver(ctx context.Context) {
 	e.write(ctx, ids, names)
 }
 
-// recall reads blocks that tokens begin with, and that are in files alone, into the cache. What does not fit, or can't be
-// read, is computed.
+// recall reads the blocks of a prefix of tokens from files into the cache, if they are only in files. Blocks that do
+// not fit, or can't be read, are computed.
 func (e *Engine) recall(tokens []int32, root block.Hash) {
 	if e.store == nil || e.down {
 		return
@@ -237,7 +239,7 @@ func (e *Engine) recall(tokens []int32, root block.Hash) {
 		return
 	}
 	ids := make([]int32, 0, len(names))
-	for _, n := range names[:found] { // held, they are not evicted for those that follow them
+	for _, n := range names[:found] { // held, so that they are not evicted for the blocks after them
 		id, _ := e.pool.Take(n)
 		ids = append(ids, id)
 	}
@@ -264,11 +266,11 @@ func (e *Engine) recall(tokens []int32, root block.Hash) {
 	e.pool.Free(ids...)
 }
 
-// unique is what adapters of this process have in their identity whose files are not known.
+// unique is part of the identity of this process's adapters whose contents are unknown.
 var unique = rand.Text()
 
-// identify names what an adapter computes: by its contents where these were the same before and after it
-// was loaded, else by a number that no other adapter has.
+// identify returns the identity of an adapter: the digest of its contents, if it is the same before and after loading,
+// else a unique string.
 func (e *Engine) identify(id int32, before, after string) string {
 	if before != "" && before == after {
 		return before
@@ -276,10 +278,10 @@ func (e *Engine) identify(id int32, before, after string) string {
 	return fmt.Sprint(unique, id)
 }
 
-// maxAdapterFiles bounds what is read of a folder.
+// maxAdapterFiles bounds the files read from a folder.
 const maxAdapterFiles = 64
 
-// contents is a digest of an adapter's file or folder, which may be one that ships with pico; "": it can't be read.
+// contents returns a digest of an adapter's file or folder, which may ship with pico; "": it can't be read.
 func contents(path string) string {
 	dir, root := filepath.Split(filepath.Clean(path))
 	from := os.DirFS(cmp.Or(dir, "."))

@@ -37,13 +37,10 @@
 // No token is lost and none is sent twice, because sampling is a pure
 // function of request and tokens. A sequence that was being computed when three workers in a row died
 // ends with an error; see suspect.
+// It never waits for a reader. It never guesses: a request that does not fit the context is an error with both
+// numbers. It never hangs: a failed step ends all requests with that error, and the next request is tried again.
 //
-// What it refuses: to wait for a reader; to guess (a request that does not fit
-// the context is an error with both numbers); to hang (a failed step ends all
-// requests with that error, and the next request is tried again).
-//
-// All methods are safe for many goroutines. Everything but the mailbox belongs
-// to Run's goroutine.
+// All methods are safe for many goroutines. Run's goroutine owns everything but the mailbox.
 package engine
 
 import (
@@ -78,19 +75,20 @@ type Config struct {
 	Seats int
 	// Budget is the number of tokens in one step; default 512, at least Seats.
 	Budget int
-	// Queue is the number of sequences, running or waiting, beyond which Add fails with ErrFull; default 4096.
+	// Queue is the most sequences, running and waiting; beyond it Add fails with ErrFull; default 4096.
 	Queue int
-	// Context bounds prompt and answer together, in tokens; default and upper bound is the model's.
+	// Context bounds prompt and answer together, in tokens; at most, and by default, the model's context.
 	Context int
-	// Sync waits for the output of a batch before the next one is made. The texts are the same.
+	// Sync makes the next batch only after the output of the last. The texts are the same.
 	Sync bool
 	// NoPrefix disables the prefix cache.
 	NoPrefix bool
-	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup); 0 disables drafts.
+	// Draft is the most draft tokens of a sequence in one step (speculative decoding by prompt lookup); 0 disables
+	// drafts.
 	Draft int
-	// Adapters is how many may be loaded at once; 0: as many as the memory holds.
+	// Adapters is the most adapters loaded at once; 0: as many as the memory holds.
 	Adapters int
-	// Keep says what of the prefix cache outlives a sleep; zero: nothing.
+	// Keep configures the part of the prefix cache that survives a sleep; zero: nothing.
 	Keep Keep
 	// HostWork is CPU time added to the handling of each output, for benchmarks: it simulates a slower engine.
 	HostWork time.Duration
@@ -109,7 +107,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// maxInFlight is how many batches are with the worker at once: one computes, the next one waits there.
+// maxInFlight is the most batches with the worker: one computes, the next one waits there.
 const maxInFlight = 2
 
 // Engine runs one model.
@@ -120,14 +118,14 @@ type Engine struct {
 	worker  *worker.Supervisor
 	tok     *tokenizer.Tokenizer
 	ends    []int32       // all end tokens
-	wakeup  chan struct{} // wakes the loop when the mailbox is not empty; senders signal, 1 is enough
+	wakeup  chan struct{} // wakes the loop when the mailbox is not empty; 1: one pending signal is enough
 
-	// mu guards the mailbox and what others read. The loop holds it for moments only.
+	// mu guards the fields that other goroutines access. The loop holds it only briefly.
 	mu          sync.Mutex
 	mailbox     []func(context.Context) // run by the loop in order, with its context
 	state       State
 	level       int
-	stopped     bool // the loop is over: nothing will run the mailbox
+	stopped     bool // the loop has ended: nothing will run the mailbox
 	open        int  // sequences accepted and not finished
 	lastID      sched.ID
 	stats       Stats
@@ -139,28 +137,28 @@ type Engine struct {
 	sched    *sched.Scheduler
 	live     map[sched.ID]*sequence
 	down     bool // there is no worker
-	failures int  // attempts to replace it that failed in a row
-	failed   int  // steps that failed in a row
+	failures int  // consecutive failed attempts to replace the worker
+	failed   int  // consecutive failed steps
 	flights  []flight
-	recent   []*sequence // of the last batch, in its order
+	recent   []*sequence // the sequences of the last batch, in order
 	batch    wire.Batch
 	results  []sched.Result
-	tokens   []int32 // what results point into
+	tokens   []int32 // backs the Tokens of results
 	outbox   []message
-	forgets  []uint64    // sequences that the worker is to forget, besides those that the scheduler ends
-	suspects []*sequence // wait until they are computed alone; see suspect
-	isolated *sequence   // the suspect that is computed now
-	sleepers []*sleeper  // callers of Sleep that wait for the drain
+	forgets  []uint64    // sequences that the worker must forget, besides those that the scheduler ends
+	suspects []*sequence // sequences to be computed alone; see suspect
+	isolated *sequence   // the suspect being computed
+	sleepers []*sleeper  // callers of Sleep waiting for the drain
 
 	prompted, generated uint64 // tokens; publish shows them
 
 	info     wire.Info
-	store    *keep.Store // nil: no blocks are in files
-	recalled int         // blocks that came back from there
+	store    *keep.Store // nil: no blocks in files
+	recalled int         // blocks read back from files
 }
 
-// New makes an engine for a model that is awake and lives in this process. The caller keeps inf and closes
-// it after Run returned. Nothing runs before Run.
+// New returns an engine for a model that is awake, in this process. The caller keeps inf and closes it after Run has
+// returned. Nothing runs before Run.
 func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	w := worker.New(worker.Config{
 		Launch: worker.InProcess(worker.Builder{Model: worker.Borrowed(inf), Adapter: worker.OpenAdapter}),
@@ -169,8 +167,8 @@ func New(inf infer.Inferencer, tok *tokenizer.Tokenizer, cfg Config) (*Engine, e
 	return Over(w, worker.Info(inf), tok, cfg)
 }
 
-// Over makes an engine for the model that a worker runs. Run starts the worker, if it is not running, and closes it.
-// info describes the model, as [worker.Supervisor.Start] says.
+// Over returns an engine for a worker's model. Run starts the worker, if it is not running, and closes it. info
+// describes the model, as returned by [worker.Supervisor.Start].
 func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
@@ -205,18 +203,17 @@ func Over(w *worker.Supervisor, info wire.Info, tok *tokenizer.Tokenizer, cfg Co
 	return e, nil
 }
 
-// Context is the most tokens that prompt and answer may have together.
+// Context returns the most tokens of prompt and answer together.
 func (e *Engine) Context() int { return e.context }
 
-// Model is the model's shape.
+// Model returns the model's shape.
 func (e *Engine) Model() model.Config { return e.model }
 
-// Tokenizer is the model's tokenizer.
+// Tokenizer returns the model's tokenizer.
 func (e *Engine) Tokenizer() *tokenizer.Tokenizer { return e.tok }
 
-// Run steps until ctx ends. It may be called once, and blocks. When it returns,
-// every stream and every waiting call has ended with [ErrStopped], and the worker is closed. It fails
-// if the worker can't be started.
+// Run runs the step loop until ctx ends. It may be called once. When it returns, every stream and every waiting call
+// has ended with [ErrStopped], and the worker is closed. It fails if the worker can't be started.
 func (e *Engine) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, e.shutdown(ctx)) }()
 	if ctx.Err() != nil {
@@ -248,7 +245,7 @@ func (e *Engine) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// deliver runs what is in the mailbox.
+// deliver runs the functions in the mailbox.
 func (e *Engine) deliver(ctx context.Context) {
 	e.mu.Lock()
 	mail := e.mailbox
@@ -259,7 +256,7 @@ func (e *Engine) deliver(ctx context.Context) {
 	}
 }
 
-// send puts f in the mailbox; false if nothing will ever run it.
+// send puts f in the mailbox. It reports false if the loop has ended.
 func (e *Engine) send(f func(context.Context)) bool {
 	e.mu.Lock()
 	stopped := e.stopped
@@ -278,12 +275,10 @@ func (e *Engine) signal() {
 	}
 }
 
-// Add starts requests that share a stream; most callers have one. Their
-// sequences are numbered through: Event.Index counts the first request's N, then
-// the next one's. All are accepted or none. Add does not wait for the loop. When
-// ctx ends the requests are dropped and the stream ends with ctx's cause. It
-// fails with [ErrAsleep], [ErrFull], [ErrStopped], a [*RequestError] or a
-// [*sample.RangeError].
+// Add starts requests that share a stream; most callers pass one. Event.Index numbers the sequences of all requests:
+// the first request's N, then the next one's. Add accepts all or none, and does not wait for the loop. When ctx ends
+// the requests are dropped and the stream ends with ctx's cause. It fails with [ErrAsleep], [ErrFull], [ErrStopped], a
+// [*RequestError] or a [*sample.RangeError].
 func (e *Engine) Add(ctx context.Context, requests ...Request) (*Stream, error) {
 	stream := newStream()
 	stream.abort = func() { e.send(func(context.Context) { e.drop(stream) }) }

@@ -7,9 +7,9 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Limits of what is retried after a worker died.
+// Limits of retries after a worker died.
 const (
-	maxDeaths   = 3 // of workers in a row; the sequence that all of them were computing ends with an error
+	maxDeaths   = 3 // worker deaths in a row; a sequence in all of them ends with an error
 	maxFailures = 3 // failed attempts in a row to start a worker, after which waiting requests end with an error; failed steps in a row, after which the worker is replaced
 )
 
@@ -32,7 +32,7 @@ func (e *Engine) handle(ev worker.Event) {
 	}
 }
 
-// workerLost returns to the last known tokens: the batches in flight are lost with the worker.
+// workerLost resets all sequences to their last known tokens: the batches in flight are lost.
 func (e *Engine) workerLost(err error) {
 	e.down = true
 	e.setFailure(fmt.Errorf("the worker is lost: %w", err))
@@ -53,18 +53,18 @@ func (e *Engine) workerLost(err error) {
 
 // discardFlights drops the batches in flight and the computed state of every sequence.
 func (e *Engine) discardFlights() {
-	for id := range e.live { // after Reset the scheduler can no longer say which of them the worker knows
+	for id := range e.live { // after Reset the scheduler no longer knows which sequences the worker has
 		e.forgets = append(e.forgets, uint64(id))
 	}
 	e.flights = e.flights[:0]
 	e.sched.Reset()
 }
 
-// suspect decides about a sequence that was being computed when a worker died.
+// suspect handles a sequence that was in flight when a worker died.
 //
 //  1. After the first death it is recomputed together with all others.
-//  2. After the second in a row without a token it is isolated: suspects are computed
-//     one at a time, so that only the sequence at fault fails.
+//  2. After the second in a row without a token it is isolated: suspects are computed one at a time, so that only the
+//     sequence at fault fails.
 //  3. After the third its request ends with an error.
 func (e *Engine) suspect(q *sequence, err error) {
 	q.deaths++
@@ -89,7 +89,7 @@ func (e *Engine) trySuspect() {
 	}
 }
 
-// clearSuspect resets the deaths of a sequence: it got a token, or it ended.
+// clearSuspect resets the deaths of a sequence that got a token or ended.
 func (e *Engine) clearSuspect(q *sequence) {
 	if q.deaths == 0 {
 		return

@@ -11,12 +11,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// receive takes the output of a batch.
+// receive handles the output of a batch.
 //
-//  1. The output of a batch that was discarded, by a failed step or a sleep, is ignored.
-//  2. An output that does not match its batch is not used: the worker is replaced.
+//  1. The output of a batch discarded by a failed step or a sleep is ignored.
+//  2. An output that does not match its batch is rejected: the worker is replaced.
 //  3. A failed step ends all requests; after several in a row the worker is replaced.
-//  4. Else each sequence gets its tokens, and so does the scheduler.
+//  4. Otherwise each sequence, and the scheduler, gets its tokens.
 func (e *Engine) receive(out *wire.Output) {
 	if len(e.flights) == 0 || e.flights[0].step != out.Step { // 1
 		return
@@ -52,21 +52,21 @@ func (e *Engine) receive(out *wire.Output) {
 		}
 		o := &out.Items[next]
 		next++
-		if p.q.live { // else it has ended since
+		if p.q.live { // else it has ended meanwhile
 			e.take(p, o)
 		}
 	}
 	e.sched.Update(out.Step, e.results)
-	for began := time.Now(); e.cfg.HostWork > 0 && time.Since(began) < e.cfg.HostWork; { // it has to take the processor's time
+	for began := time.Now(); e.cfg.HostWork > 0 && time.Since(began) < e.cfg.HostWork; { // burns CPU time on purpose
 	}
 }
 
-// reports tells whether the next item of the output is that of p: an item is due, or p failed.
+// reports reports whether the next item of the output belongs to p: an item is due, or p failed.
 func reports(p *part, out *wire.Output, next int) bool {
 	return p.sample || p.score || next < len(out.Items) && out.Items[next].ID == uint64(p.q.id)
 }
 
-// checkOutput compares an output with its batch.
+// checkOutput returns an error if an output does not match its batch.
 func (e *Engine) checkOutput(f *flight, out *wire.Output) error {
 	if out.Error != "" {
 		return nil
@@ -115,12 +115,12 @@ func (e *Engine) checkItem(p *part, o *wire.Out) error {
 	return nil
 }
 
-// take gives a sequence its item of the output.
+// take applies a sequence's item of the output.
 func (e *Engine) take(p *part, o *wire.Out) {
 	q := p.q
 	if o.Error != "" {
 		err := errors.New(o.Error)
-		if o.Error == sample.ErrDamaged.Error() { // it came from a worker
+		if o.Error == sample.ErrDamaged.Error() { // the error came over the wire
 			err = sample.ErrDamaged
 		}
 		e.fail(q.stream, &StepError{Err: err})
@@ -167,7 +167,7 @@ func (e *Engine) takeTokens(q *sequence, o *wire.Out) {
 	}
 }
 
-// keepScores adds the scores that the request does not have yet: after a preemption some come again.
+// keepScores appends scores that the request does not have yet; after a preemption some come again.
 func (r *accepted) keepScores(o *wire.Out) {
 	for i := range o.Scores {
 		if o.ScoresFrom+i != len(r.scores)+1 {

@@ -16,14 +16,14 @@ const (
 	MaxStopTokens = 1024 // most stop tokens
 )
 
-// Pooling makes one vector of the hidden states of a prompt's tokens.
+// Pooling is how one vector is made of the hidden states of a prompt's tokens.
 type Pooling string
 
-// Poolings. The vector is as the model gives it: not normalised.
+// Poolings. The vector is not normalised.
 const (
 	PoolMean  Pooling = "mean"  // the mean over all tokens
-	PoolLast  Pooling = "last"  // that of the last token
-	PoolFirst Pooling = "first" // that of the first token, also called cls
+	PoolLast  Pooling = "last"  // the hidden state of the last token
+	PoolFirst Pooling = "first" // the hidden state of the first token, also called cls
 )
 
 // Request asks for one or several continuations of a prompt.
@@ -32,56 +32,56 @@ type Request struct {
 	Prompt []int32
 	// N is the number of independent continuations; 0 means 1.
 	N int
-	// MaxTokens bounds the tokens of each continuation; 0 means what the context has left.
+	// MaxTokens bounds the tokens of each continuation; 0 means the rest of the context.
 	MaxTokens int
-	// MinTokens is the number of tokens before which neither an end token nor a stop string ends the text.
+	// MinTokens is the number of tokens before which no end token and no stop string ends the text.
 	MinTokens int
 	// Stop ends the text before the first occurrence of any of these. None may be empty.
 	Stop []string
 	// KeepStop leaves the stop string at the end of the text.
 	KeepStop bool
-	// StopTokens end the text as the model's own end tokens do.
+	// StopTokens end the text like the model's own end tokens.
 	StopTokens []int32
-	// IgnoreEnd goes on after the model's end tokens, which then count as text.
+	// IgnoreEnd continues after the model's end tokens, which then count as text.
 	IgnoreEnd bool
-	// Sampling says how tokens are chosen.
+	// Sampling holds the sampling parameters.
 	Sampling sample.Params
-	// ScorePrompt reports each prompt token's log probability in the first event
-	// of each sequence, with Sampling.Top alternatives. It makes the prompt slow: one step a token.
+	// ScorePrompt reports each prompt token's log probability in the first event of each sequence, with Sampling.Top
+	// alternatives. It slows the prompt down to one step a token.
 	ScorePrompt bool
-	// NoTokens computes the prompt only. It makes sense with ScorePrompt.
+	// NoTokens computes the prompt only, usually with ScorePrompt.
 	NoTokens bool
-	// Priority orders the requests that wait: lower first, of equals the earlier. A running
-	// request is preempted for lack of memory before one of a lower number.
+	// Priority orders waiting requests: lower first, then by arrival. When memory runs out, running requests with
+	// higher numbers are preempted first.
 	Priority int
-	// Tenant is the unit of fair sharing. At equal priority tenants get equal shares of the steps; "" is a tenant too.
+	// Tenant is the unit of fair sharing: at equal priority tenants get equal shares of the steps. "" is a tenant too.
 	Tenant string
-	// Salt keeps the prompt's blocks apart in the prefix cache: only requests with the same salt share them.
+	// Salt separates prompts in the prefix cache: only requests with the same salt share blocks.
 	Salt string
-	// Adapter is the name of a loaded adapter; "" is the model as it is.
+	// Adapter is the name of a loaded adapter; "" is the base model.
 	Adapter string
-	// AdapterDigest is what the adapter's contents must be; "": anything. Where they are not, Add fails with [ErrAdapterOther].
+	// AdapterDigest is the required digest of the adapter; "": any. If it differs, Add fails with [ErrAdapterOther].
 	AdapterDigest string
-	// Grammar, if not nil, says which tokens may come: the text is a sentence of it. It must be made
-	// for this engine's tokenizer.
+	// Grammar, if not nil, constrains the text to its sentences. It must be made for this engine's tokenizer.
 	Grammar constrain.Grammar
-	// Embed asks for a vector instead of a text: one event without a token, with [Event.Embedding].
-	// It goes with no other field but Prompt, Priority, Tenant, Salt and Adapter.
+	// Embed asks for a vector instead of text: one event without a token, with [Event.Embedding]. Only Prompt,
+	// Priority, Tenant, Salt and Adapter may be set with it.
 	Embed Pooling
-	// Resume is what was made of each of the N texts before, elsewhere: its events come at once, and the text goes on behind it. It counts
-	// for MaxTokens and the like. With the same seed the text is what it would have been. nil: all begin.
+	// Resume holds, for each of the N texts, the tokens that another server already generated. Their events are sent
+	// at once and generation continues after them. They count toward MaxTokens and similar limits. With the same seed
+	// the text is the same as without the interruption. nil: all texts start from the beginning.
 	Resume [][]int32
-	// NoDraft computes one token a step, though the engine would guess more from the text so far.
-	// What is generated does not depend on it.
+	// NoDraft disables speculative decoding for this request. The generated text does not depend on it.
 	NoDraft bool
 }
 
-// RequestError says what is wrong with a request. Param is the field's name in the OpenAI API.
+// RequestError describes an invalid request. Param is the field's name in the OpenAI API.
 type RequestError struct {
 	Param   string
 	TooLong bool // the context is too small for the request
 	Message string
-	// Of what is too long: the tokens of the prompt as far as they were counted, those asked for, and the model's context; 0: unknown.
+	// Tokens is the prompt's tokens as far as they were counted, MaxTokens the tokens asked for, Context the model's
+	// context; 0: unknown.
 	Tokens, MaxTokens, Context int
 }
 
@@ -92,16 +92,16 @@ func invalid(param, format string, args ...any) error {
 	return &RequestError{Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// accepted is a checked request, with what all of its sequences share. It does not change but for scores, which the loop owns.
+// accepted is a checked request and what its sequences share. It is immutable except for scores, which the loop owns.
 type accepted struct {
 	Request
-	adapter *adapter        // nil for the model as it is
+	adapter *adapter        // nil for the base model
 	base    wire.Spec       // of the first sequence
-	spec    []byte          // base, as the worker reads it
+	spec    []byte          // base, encoded for the worker
 	scores  []sample.Choice // of the prompt's tokens from the second on
 }
 
-// check fills in defaults and reports what can't be done, as a [*RequestError] or a [*sample.RangeError].
+// check fills in defaults. It returns a [*RequestError] or a [*sample.RangeError] if the request is invalid.
 func (e *Engine) check(r *accepted) error {
 	if r.N == 0 {
 		r.N = 1
@@ -148,7 +148,7 @@ func (e *Engine) check(r *accepted) error {
 	return e.findAdapter(r)
 }
 
-// checkTokens refuses tokens that the model does not know.
+// checkTokens rejects tokens outside the vocabulary.
 func (e *Engine) checkTokens(r *Request) error {
 	vocab := e.model.Vocab
 	for i, t := range r.Prompt {
@@ -171,7 +171,7 @@ func (e *Engine) checkTokens(r *Request) error {
 	return nil
 }
 
-// checkEmbed refuses a request for a vector that also asks for something else, or is too long.
+// checkEmbed rejects an embedding request that also asks for something else, or is too long.
 func (e *Engine) checkEmbed(r *Request) error {
 	switch {
 	case r.Embed != PoolMean && r.Embed != PoolLast && r.Embed != PoolFirst:
@@ -187,7 +187,7 @@ func (e *Engine) checkEmbed(r *Request) error {
 	return nil
 }
 
-// checkLength sets MaxTokens, or says by how much the request is too long.
+// checkLength sets MaxTokens. It returns a RequestError if the request does not fit the context.
 func (e *Engine) checkLength(r *Request) error {
 	prompt := len(r.Prompt)
 	tooLong := func(format string, args ...any) error {

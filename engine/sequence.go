@@ -11,27 +11,27 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// sequence is one continuation under way: everything about it but its place in
-// the schedule. The step loop owns it. The first fields are those of every step.
+// sequence is one continuation: everything about it except its state in the schedule. The step loop owns it. The
+// fields used in every step come first.
 type sequence struct {
 	id      sched.ID
-	live    bool // the engine knows it: in Engine.live
+	live    bool // in Engine.live
 	told    bool // its first event was sent
 	index   int
 	request *accepted
 	stream  *Stream
 	matcher constrain.Matcher // nil without a grammar
 	text    *tokenizer.StreamDecoder
-	made    []int32 // tokens so far
-	deaths  int     // of workers that were computing it, since its last token
+	made    []int32 // tokens generated so far
+	deaths  int     // workers that died while computing it, since its last token
 
 	stop   stopper
 	mask   []uint64
-	nth    int // of its request
-	cached int // tokens of the prompt that the memory had
+	nth    int // its index within the request
+	cached int // prompt tokens found in the prefix cache
 }
 
-// addSequences adds a request's sequences to a stream. They have no ID yet.
+// addSequences adds a request's sequences to a stream, without IDs.
 func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	spec := wire.Spec{Pool: string(r.Embed)}
 	if r.adapter != nil {
@@ -58,8 +58,8 @@ func (e *Engine) addSequences(s *Stream, r *accepted) error {
 	return err
 }
 
-// params are the sampling parameters of a request, with the tokens that end its text. A
-// grammar's mask does what MinTokens does, as far as the grammar can.
+// params returns the sampling parameters of a request, with its end tokens. With a grammar, its mask enforces
+// MinTokens as far as the grammar allows.
 func (r *accepted) params(ends []int32) sample.Params {
 	p := r.Sampling.WithSeed()
 	if r.Grammar != nil {
@@ -69,7 +69,7 @@ func (r *accepted) params(ends []int32) sample.Params {
 	return p
 }
 
-// endTokens are those that end the text.
+// endTokens returns the tokens that end the text.
 func (r *accepted) endTokens(ends []int32) []int32 {
 	if r.IgnoreEnd {
 		return r.StopTokens
@@ -77,13 +77,13 @@ func (r *accepted) endTokens(ends []int32) []int32 {
 	return append(ends[:len(ends):len(ends)], r.StopTokens...)
 }
 
-// known is the prompt's tokens and those that were made.
+// known returns the prompt's tokens and the generated ones.
 func (q *sequence) known() []int32 {
 	prompt := q.request.Prompt
 	return append(prompt[:len(prompt):len(prompt)], q.made...)
 }
 
-// root is where the names of the blocks of a request's prompt begin.
+// root returns the hash with which the request's chain of block hashes begins.
 func (r *accepted) root() block.Hash {
 	key := block.Key{Salt: r.Salt}
 	if r.adapter != nil {
@@ -92,7 +92,7 @@ func (r *accepted) root() block.Hash {
 	return key.Root()
 }
 
-// spec is what the worker must know of the sequence besides its tokens.
+// spec returns the encoded parameters that the worker needs besides the tokens.
 func (q *sequence) spec() []byte {
 	if q.nth == 0 {
 		return q.request.spec
@@ -106,7 +106,7 @@ func (q *sequence) spec() []byte {
 	return b
 }
 
-// allow computes the mask of tokens that may come next.
+// allow returns the mask of tokens that may come next.
 func (q *sequence) allow(ends []int32) []uint64 {
 	q.matcher.Mask(q.mask)
 	if len(q.made) >= q.request.MinTokens {
@@ -117,18 +117,18 @@ func (q *sequence) allow(ends []int32) []uint64 {
 		without[t>>6] &^= 1 << (t & 63)
 	}
 	if slices.Max(without) == 0 {
-		return q.mask // nothing but the end is left to say
+		return q.mask // only an end token is left
 	}
 	return without
 }
 
-// next takes a token and makes its event, in ev. Event.Finish tells whether it is the last.
+// next applies a token and fills in its event. Event.Finish is set if it is the last.
 //
-//  1. An end token, or a stop token of the request: finished, and no text of its own.
-//  2. A stop string is complete: finished, the text is cut before it.
+//  1. An end token or stop token: finished; the token has no text.
+//  2. A stop string is complete: finished; the text is cut before it.
 //  3. The grammar's text is complete: finished.
-//  4. max_tokens is reached: finished, and what was held back is text.
-//  5. Else the text that is certain.
+//  4. max_tokens is reached: finished; held-back text is sent.
+//  5. Otherwise the event has the text that is certain.
 func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
 	q.begin(ev)
 	if q.request.NoTokens {
@@ -171,7 +171,7 @@ func (q *sequence) next(ev *Event, choice *sample.Choice, e *Engine) error {
 	return nil
 }
 
-// begin makes ev an event without a token. The first one of a sequence tells of the prompt.
+// begin resets ev to an event without a token. The first one of a sequence reports on the prompt.
 func (q *sequence) begin(ev *Event) {
 	*ev = Event{}
 	ev.Index, ev.Token = q.index, -1

@@ -10,42 +10,41 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// State says whether the model accepts requests.
+// State is the state of the model: whether it accepts requests.
 type State string
 
 // States.
 const (
 	Awake    State = "awake"
-	Draining State = "draining" // what runs is finished, nothing new is accepted
+	Draining State = "draining" // running requests are finished, new ones are refused
 	Asleep   State = "asleep"
 	Waking   State = "waking"
 )
 
-// SleepMode says what Sleep does about requests that are accepted and not finished.
+// SleepMode is how Sleep treats unfinished requests.
 type SleepMode string
 
 // Modes.
 const (
-	SleepWait   SleepMode = "wait"   // they are finished first, and nothing new is accepted
+	SleepWait   SleepMode = "wait"   // finish them first, and refuse new ones
 	SleepAbort  SleepMode = "abort"  // they end with ErrInterrupted
-	SleepMove   SleepMode = "move"   // as SleepAbort, for other engines to go on with: what is computed of them goes to a file first, if there is a folder
+	SleepMove   SleepMode = "move"   // like SleepAbort, but first write their blocks to a file, if there is a folder, so that other engines can continue them
 	SleepRefuse SleepMode = "refuse" // Sleep fails with ErrBusy
 )
 
-// ErrWoken ends a Sleep that a Wake overtook.
+// ErrWoken is returned by Sleep if a Wake came first.
 var ErrWoken = errors.New("a wake came before the model was asleep")
 
-// sleeper is a caller of Sleep whose drain is under way.
+// sleeper is a caller of Sleep that waits for the drain.
 type sleeper struct {
 	level int
 	done  chan error // the loop sends once; 1: the caller may have left
 }
 
-// Sleep gives the model's memory back: level 1 keeps the weights near, and of the prefix cache what
-// [Keep] says; level 2 drops both. From the call on new requests get [ErrAsleep]. It returns when the
-// model is asleep. When ctx ends first the drain is cancelled, and the model is
-// awake again unless another caller waits for it too. Asleep already, at this level
-// or deeper, it does nothing.
+// Sleep frees the model's memory. Level 1 keeps the weights cached, and the part of the prefix cache that [Keep]
+// configures; level 2 drops both. From the call on new requests fail with [ErrAsleep]. Sleep blocks until the model is
+// asleep. When ctx ends first the drain is cancelled, and the model is awake again unless another caller waits for it
+// too. If the model is already asleep at this level or deeper, Sleep does nothing.
 func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	if level != 1 && level != 2 {
 		return invalid("level", "sleep level %d: want 1 or 2", level)
@@ -66,7 +65,6 @@ func (e *Engine) Sleep(ctx context.Context, level int, mode SleepMode) error {
 	}
 }
 
-// beginSleep starts the drain.
 func (e *Engine) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 	if mode == SleepRefuse && len(e.live) > 0 {
 		s.done <- fmt.Errorf("%w: %d sequences", ErrBusy, len(e.live))
@@ -84,7 +82,7 @@ func (e *Engine) beginSleep(ctx context.Context, s *sleeper, mode SleepMode) {
 	}
 }
 
-// cancelSleep removes a caller that left.
+// cancelSleep removes a caller that left, and ends the drain with the last one.
 func (e *Engine) cancelSleep(s *sleeper) {
 	e.sleepers = slices.DeleteFunc(e.sleepers, func(o *sleeper) bool { return o == s })
 	if len(e.sleepers) == 0 && e.state == Draining {
@@ -98,9 +96,9 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 		return
 	}
 	e.mu.Lock()
-	open := e.open // also counts what is still in the mailbox
+	open := e.open // includes sequences still in the mailbox
 	e.mu.Unlock()
-	if open > 0 || len(e.flights) > 0 { // what is in flight is of sequences that ended, and belongs to what is kept
+	if open > 0 || len(e.flights) > 0 { // flights of ended sequences still fill blocks that may be kept
 		return
 	}
 	e.flush()
@@ -113,7 +111,7 @@ func (e *Engine) sleepIfDrained(ctx context.Context) {
 		err = e.worker.Sleep(ctx, level, e.keepFor(ctx, level)...)
 	}
 	if err != nil {
-		e.discardFlights() // nobody knows what is left of the cache
+		e.discardFlights() // the state of the cache is unknown
 		err = fmt.Errorf("sleep at level %d: %w", level, err)
 		if e.state == Draining {
 			e.setState(Awake, 0)
@@ -139,10 +137,9 @@ func (e *Engine) setState(s State, level int) {
 	e.mu.Unlock()
 }
 
-// Wake makes the model ready and returns a token that it generated afterwards, as the
-// proof that it works; also if it was awake already. A drain
-// under way ends with [ErrWoken]. When ctx ends Wake returns; the wake goes on.
-// If it fails the model is asleep as before.
+// Wake wakes the model and returns a token generated afterwards, as proof that it works; also if it is already awake.
+// A drain in progress ends with [ErrWoken]. When ctx ends Wake returns, but the wake continues. If it fails the model
+// is still asleep.
 func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	type answer struct {
 		token int32
@@ -175,7 +172,7 @@ func (e *Engine) Wake(ctx context.Context) (token int32, err error) {
 	}
 }
 
-// wakeWorker wakes the worker and has it generate one token. Nothing else runs.
+// wakeWorker wakes the worker and generates one token. Nothing else runs.
 func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 	level := e.level
 	e.setState(Waking, level)
@@ -189,7 +186,7 @@ func (e *Engine) wakeWorker(ctx context.Context) (int32, error) {
 	return token, nil
 }
 
-// probeID is the sequence of a probe; those of requests begin with 1.
+// probeID is the sequence ID of a probe; request IDs start at 1.
 const probeID = 0
 
 func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
@@ -213,7 +210,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 			case ev.Lost != nil:
 				e.down = true
 				return 0, fmt.Errorf("probe: %w", ev.Lost)
-			case ev.Output != nil && ev.Output.Step == 0: // others are of batches before the sleep
+			case ev.Output != nil && ev.Output.Step == 0: // other outputs are from before the sleep
 				return probed(ev.Output)
 			}
 		case <-ctx.Done():
@@ -222,7 +219,7 @@ func (e *Engine) wakeAndProbe(ctx context.Context) (int32, error) {
 	}
 }
 
-// probed is the token that a worker answers to a probe.
+// probed returns the token in a worker's answer to a probe.
 func probed(out *wire.Output) (int32, error) {
 	switch {
 	case out.Error != "":

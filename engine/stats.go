@@ -7,31 +7,30 @@ import (
 	"github.com/rouse-dev/rouse/engine/sched"
 )
 
-// Stats is the state of an engine at the end of its last step. The counters grow
-// for as long as the engine lives.
+// Stats is the state of an engine at the end of its last step. Counters never reset.
 type Stats struct {
 	sched.Stats
-	// Open is the number of sequences that are accepted and not finished, those that the loop has not seen included.
+	// Open is the number of sequences accepted and not finished, including those still in the mailbox.
 	Open  int
 	State State
-	// Level is the depth of the sleep, 0 when awake.
+	// Level is the sleep level, 0 when awake.
 	Level int
-	// Failure is what the last step failed with, or why there is no worker; nil after a step that succeeded.
+	// Failure is the error of the last step, or the reason why there is no worker; nil after a successful step.
 	Failure error
-	// Restarts is how many attempts there were to replace a worker that was lost.
+	// Restarts is the number of attempts to replace a lost worker.
 	Restarts int
 
 	Steps           uint64
-	ComputedTokens  uint64 // that went through the model
-	PromptTokens    uint64 // of requests whose first token is there
+	ComputedTokens  uint64 // tokens that went through the model
+	PromptTokens    uint64 // of requests with a first token
 	GeneratedTokens uint64
-	// Kept is about blocks in files, and Recalled counts those that came back from there.
+	// Kept describes blocks in files; Recalled is the number of blocks read back from them.
 	Kept     keep.Stats
 	Recalled int
-	// KeptBytes is what a sleep keeps of the cache in memory; 0 when awake.
+	// KeptBytes is the size of the cache that a sleep keeps in memory; 0 when awake.
 	KeptBytes int64
 
-	// Busy is how long the worker computed, in all steps.
+	// Busy is the worker's total compute time.
 	Busy time.Duration
 }
 
@@ -44,7 +43,7 @@ func (e *Engine) Stats() Stats {
 	return s
 }
 
-// publish shows the schedule to others.
+// publish copies the loop's numbers to Stats.
 func (e *Engine) publish() {
 	s := e.sched.Stats()
 	e.mu.Lock()
@@ -60,14 +59,14 @@ func (e *Engine) publish() {
 	e.mu.Unlock()
 }
 
-// setFailure says whether there is something wrong with the worker; nil: nothing.
+// setFailure sets Stats.Failure.
 func (e *Engine) setFailure(err error) {
 	e.mu.Lock()
 	e.stats.Failure = err
 	e.mu.Unlock()
 }
 
-// count adds a step.
+// count records a step.
 func (e *Engine) count(tokens int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,14 +77,13 @@ func (e *Engine) count(tokens int, err error) {
 	}
 }
 
-// countBusy adds the worker's time for a step.
 func (e *Engine) countBusy(d time.Duration) {
 	e.mu.Lock()
 	e.stats.Busy += d
 	e.mu.Unlock()
 }
 
-// countToken adds a token, and the prompt with the first of a request. publish shows it.
+// countToken counts a token, and the prompt with the first token of a request. publish copies the counters to Stats.
 func (e *Engine) countToken(q *sequence, ev *Event) {
 	if ev.Token >= 0 {
 		e.generated++
@@ -95,11 +93,11 @@ func (e *Engine) countToken(q *sequence, ev *Event) {
 	}
 }
 
-// BlockSize is the number of tokens in a block of the KV memory.
+// BlockSize returns the number of tokens in a KV block.
 func (e *Engine) BlockSize() int { return e.pool.Size() }
 
-// Seats is the number of sequences that run at once.
+// Seats returns the number of sequences that run at once.
 func (e *Engine) Seats() int { return e.cfg.Seats }
 
-// Workers are the processes that compute, none if that happens in this one.
+// Workers returns the process IDs of the worker; none if it runs in this process.
 func (e *Engine) Workers() []int { return e.worker.PIDs() }

@@ -12,7 +12,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// admit hands a request to the scheduler, unless its client has left already.
+// admit passes a request to the scheduler, unless its client has left.
 func (e *Engine) admit(s *Stream) {
 	if s.ended() {
 		for _, q := range s.sequences {
@@ -32,7 +32,7 @@ func (e *Engine) admit(s *Stream) {
 	}
 }
 
-// admitGroup hands the sequences of one request to the scheduler, each by itself where they go on from tokens of their own.
+// admitGroup passes the sequences of one request to the scheduler: together, or one by one if they resume.
 func (e *Engine) admitGroup(group []*sequence) error {
 	if len(group[0].request.Resume) == 0 {
 		return e.schedule(group)
@@ -49,8 +49,8 @@ func (e *Engine) admitGroup(group []*sequence) error {
 	return nil
 }
 
-// resume makes the events of what was made of a sequence elsewhere, and says whether that is all of it. Nothing follows
-// an event that ends the text.
+// resume sends the events of tokens that another server generated, and reports whether the text is complete. It fails
+// if tokens follow the end of the text.
 func (e *Engine) resume(q *sequence) (over bool, err error) {
 	tokens := q.request.Resume[q.nth]
 	for i, t := range tokens {
@@ -70,16 +70,16 @@ func (e *Engine) resume(q *sequence) (over bool, err error) {
 	return over, nil
 }
 
-// schedule gives the sequences of one request to the scheduler. It fails for what the memory can't hold.
+// schedule passes the sequences of one request to the scheduler. It fails if they do not fit in the memory.
 func (e *Engine) schedule(group []*sequence) error {
 	q := group[0]
 	r := q.request
 	tokens, root := q.known(), r.root()
 	if len(r.Resume) > 0 && e.store != nil {
-		e.store.Refresh() // who had it before us may have written its blocks a moment ago
+		e.store.Refresh() // another server may have just written the blocks
 	}
-	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // one that goes on has sent them before
-	if !score && r.Embed == "" {                                                  // who wants something of every position does not ask the cache
+	score := r.ScorePrompt && len(r.scores) < len(r.Prompt)-1 && len(q.made) == 0 // a resumed one has sent them before
+	if !score && r.Embed == "" {                                                  // requests that want output at every position bypass the cache
 		e.recall(tokens, root)
 	}
 	err := e.sched.Add(sched.Request{
@@ -103,7 +103,7 @@ func (e *Engine) close(q *sequence) {
 	e.mu.Unlock()
 }
 
-// drop forgets what is left of a request.
+// drop removes the remaining sequences of a request.
 func (e *Engine) drop(s *Stream) {
 	for _, q := range s.sequences {
 		if q.live {
@@ -135,22 +135,22 @@ func (e *Engine) failAll(err error) {
 	}
 }
 
-// flight is a batch that is with the worker.
+// flight is a batch that the worker has.
 type flight struct {
 	step   uint64
 	tokens int
 	items  []part
 }
 
-// part is one item of a flight, and what is due for it.
+// part is one item of a flight, and the output due for it.
 type part struct {
 	q      *sequence
-	sample bool // a token is due, or a vector
+	sample bool // a token or a vector is due
 	score  bool
 	draft  int
 }
 
-// fill makes batches and queues them, up to the depth of the scheduler.
+// fill schedules batches and queues them, up to the scheduler's depth.
 func (e *Engine) fill() {
 	if e.down {
 		return
@@ -165,7 +165,7 @@ func (e *Engine) fill() {
 	}
 }
 
-// pack makes the worker's batch of the scheduler's, and a flight.
+// pack converts the scheduler's batch into the worker's and records a flight.
 func (e *Engine) pack(b *sched.Batch) {
 	var f flight
 	if n := len(e.flights); n < cap(e.flights) {
@@ -191,7 +191,8 @@ func (e *Engine) pack(b *sched.Batch) {
 	e.flights = append(e.flights, f)
 }
 
-// packItem makes the worker's item of the scheduler's. It fills wi in place: copying one takes as long as all the rest.
+// packItem converts the scheduler's item into the worker's. It fills wi in place because a copy costs as much as all
+// the rest.
 func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
 	*wi = wire.Item{}
 	wi.ID, wi.Pos, wi.Count, wi.Blocks = uint64(it.ID), it.Pos, len(it.Tokens), it.Blocks[len(it.Blocks)-it.New:]
@@ -210,7 +211,7 @@ func (e *Engine) packItem(wi *wire.Item, it *sched.Item, q *sequence) {
 	}
 }
 
-// lookup finds the sequence at an index of a batch: mostly the one at the same index of the batch before.
+// lookup returns the sequence at an index of a batch. Usually it is the one at the same index of the previous batch.
 func (e *Engine) lookup(id sched.ID, place int) *sequence {
 	if place < len(e.recent) {
 		if q := e.recent[place]; q.id == id && q.live {
@@ -223,7 +224,7 @@ func (e *Engine) lookup(id sched.ID, place int) *sequence {
 	return q
 }
 
-// popFlight removes the oldest batch in flight. Its memory is reused for the next one.
+// popFlight removes the oldest batch in flight. The next flight reuses its memory.
 func (e *Engine) popFlight() flight {
 	f := e.flights[0]
 	last := copy(e.flights, e.flights[1:])
@@ -232,16 +233,16 @@ func (e *Engine) popFlight() flight {
 	return f
 }
 
-// StepError ends all requests of a step that failed, or one that could not be computed.
+// StepError ends all requests of a failed step, or one request that could not be computed.
 type StepError struct{ Err error }
 
 // Error implements error.
 func (e *StepError) Error() string { return fmt.Sprintf("the model failed to compute: %v", e.Err) }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// finish ends a sequence that made its last event, and its stream with the last of them.
+// finish ends a sequence after its last event, and the stream with its last sequence.
 func (e *Engine) finish(q *sequence) {
 	e.forget(q)
 	if q.stream.left--; q.stream.left == 0 {
@@ -250,14 +251,14 @@ func (e *Engine) finish(q *sequence) {
 	}
 }
 
-// message is an event, or the end of a stream, that is to be sent.
+// message is an event, or the end of a stream, to be sent.
 type message struct {
 	stream *Stream
 	event  Event
 	over   bool
 }
 
-// newEvent adds an event for a stream to the outbox and returns it, to be filled in place: it is large.
+// newEvent appends an event to the outbox and returns it, to be filled in place because it is large.
 func (e *Engine) newEvent(s *Stream) *Event {
 	n := len(e.outbox)
 	e.outbox = slices.Grow(e.outbox, 1)[:n+1]
@@ -280,8 +281,7 @@ func (e *Engine) flush() {
 	e.outbox = e.outbox[:0]
 }
 
-// Probe generates one token and returns it, as the proof that the model works. It
-// queues like any request.
+// Probe generates one token to prove that the model works. It queues like any request.
 func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	s, err := e.Add(ctx, Request{Prompt: []int32{e.probeToken()}, MaxTokens: 1, IgnoreEnd: true})
 	if err != nil {
@@ -295,7 +295,7 @@ func (e *Engine) Probe(ctx context.Context) (token int32, err error) {
 	return ev.Token, err
 }
 
-// probeToken is the prompt of a probe: the beginning of a text.
+// probeToken returns the prompt of a probe: the beginning-of-text token.
 func (e *Engine) probeToken() int32 {
 	bos, _ := e.tok.BOS()
 	return max(bos, 0)

@@ -2,14 +2,13 @@ package engine
 
 import "strings"
 
-// stopper cuts a text that arrives in pieces before the first stop string. Text
-// that may be the beginning of one is held back until it is decided.
+// stopper cuts a text that arrives in pieces before the first stop string. It holds back text that may begin one.
 type stopper struct {
 	stops  []string
 	keep   bool // the stop string stays in the text
 	held   string
 	found  string // the stop string that ended the text
-	longer int    // the longest stop string, less one: as much may have to be held back
+	longer int    // length of the longest stop string, less one: the most that is held back
 }
 
 func newStopper(stops []string, keep bool) stopper {
@@ -20,8 +19,7 @@ func newStopper(stops []string, keep bool) stopper {
 	return s
 }
 
-// write takes the next piece and returns the text that is safe to send. When
-// found is true the text is over.
+// write appends a piece and returns the text that is safe to send. If found, the text has ended.
 func (s *stopper) write(piece string) (text string, found bool) {
 	if len(s.stops) == 0 {
 		return piece, false
@@ -32,7 +30,7 @@ func (s *stopper) write(piece string) (text string, found bool) {
 	text = s.held + piece
 	at, end := -1, -1
 	for _, stop := range s.stops {
-		// Of several the one that is complete first counts, as if the text came byte by byte; of those the longest.
+		// The stop string that is complete first wins, as if the text came byte by byte; at the same end, the longest.
 		if i := strings.Index(text, stop); i >= 0 && (end < 0 || i+len(stop) < end || i+len(stop) == end && i < at) {
 			at, end = i, i+len(stop)
 		}
@@ -49,7 +47,7 @@ func (s *stopper) write(piece string) (text string, found bool) {
 	return text[:cut], false
 }
 
-// undecided is the length of the longest end of text that begins a stop string.
+// undecided returns the length of the longest suffix of text that begins a stop string.
 func (s *stopper) undecided(text string) int {
 	for n := min(s.longer, len(text)); n > 0; n-- {
 		tail := text[len(text)-n:]
@@ -62,7 +60,7 @@ func (s *stopper) undecided(text string) int {
 	return 0
 }
 
-// flush returns what is held back: the text is over and no stop string came.
+// flush returns the held-back text, when the text ended without a stop string.
 func (s *stopper) flush() string {
 	held := s.held
 	s.held = ""

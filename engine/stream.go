@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// Finish says why a text ended.
+// Finish is the reason why a text ended.
 type Finish string
 
 // Reasons, as OpenAI names them.
@@ -21,41 +21,42 @@ const (
 
 // Event is one token of one sequence.
 type Event struct {
-	// Index says which of the request's N sequences this is.
+	// Index is the sequence's index within the stream.
 	Index int
-	// Choice is the token and, if asked for, its log probability. Its Token is -1 in an event without one ([Request.NoTokens]).
+	// Choice is the token and, if asked for, its log probability. Token is -1 in an event without a token
+	// ([Request.NoTokens]).
 	sample.Choice
-	// Text is what this token adds to the text that is certain: whole characters,
-	// and nothing that may become a stop string. It may be empty, or hold text of earlier tokens.
+	// Text is the text that became certain with this token: whole characters, without anything that may begin a stop
+	// string. It may be empty, or hold text of earlier tokens.
 	Text string
 	// Finish is set in the last event of the sequence.
 	Finish Finish
-	// StopString is the stop string that ended the text, if one did.
+	// StopString is the stop string that ended the text, if any.
 	StopString string
-	// Prompt holds a choice for each prompt token but the first, in the sequence's first event, if [Request.ScorePrompt].
+	// Prompt holds a choice for each prompt token but the first, in the sequence's first event, if
+	// [Request.ScorePrompt] is set.
 	Prompt []sample.Choice
-	// Cached is the number of prompt tokens that did not have to be computed, in the sequence's first event. Of the
-	// sequences of one request all but the first share the first one's prompt.
+	// Cached is the number of prompt tokens that were not computed, in the sequence's first event. All sequences of a
+	// request but the first share the first one's prompt.
 	Cached int
 	// Embedding is the prompt's vector, if [Request.Embed] asked for one.
 	Embedding []float32
 }
 
-// ErrClosed is what [Stream.Next] returns after Close.
+// ErrClosed is returned by [Stream.Next] after Close.
 var ErrClosed = errors.New("the stream is closed")
 
-// Stream carries the events of one request: each sequence's in order, those of
-// different sequences in any order. It is for one reader; Close may be called
-// from any goroutine. The engine never waits for the reader: events queue, at
-// most one for each token that the request may have.
+// Stream carries the events of one request: in order within a sequence, in any order between sequences. It is for one
+// reader; Close may be called from any goroutine. The engine never waits for the reader: events queue, at most one for
+// each token that the request may have.
 type Stream struct {
-	ready  chan struct{} // the engine sends, never closes; 1: a reader that comes late finds it
+	ready  chan struct{} // the engine sends, never closes; 1: a late reader still finds the signal
 	abort  func()        // drops the request's sequences
-	unbind func() bool   // ends the watch on the request's context
+	unbind func() bool   // stops watching the request's context
 
 	// Owned by the loop once it has the request.
 	sequences []*sequence
-	left      int // sequences that are not finished
+	left      int // unfinished sequences
 
 	mu     sync.Mutex
 	events []Event
@@ -65,9 +66,8 @@ type Stream struct {
 
 func newStream() *Stream { return &Stream{ready: make(chan struct{}, 1)} }
 
-// Next returns the next event. It waits for one until the request's context
-// ends or the engine stops. After the last event it returns [io.EOF], else what
-// went wrong: the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted],
+// Next returns the next event. It blocks until there is one, the request's context ends or the engine stops. After the
+// last event it returns [io.EOF]. Other errors are the context's cause, [ErrClosed], [ErrStopped], [ErrInterrupted],
 // or the failure of a step.
 func (s *Stream) Next() (Event, error) {
 	for {
@@ -90,7 +90,7 @@ func (s *Stream) Next() (Event, error) {
 	}
 }
 
-// All iterates over the events. A failure comes as the last pair. Leaving the loop early closes the stream.
+// All iterates over the events. An error comes as the last pair. Breaking out of the loop closes the stream.
 func (s *Stream) All() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer s.Close()
@@ -106,8 +106,8 @@ func (s *Stream) All() iter.Seq2[Event, error] {
 	}
 }
 
-// Close gives up the request: the engine drops its sequences before its next
-// step. It does not wait for that. Closing a finished stream does nothing.
+// Close cancels the request: the engine drops its sequences before its next step. Close does not wait for that.
+// Closing a finished stream does nothing.
 func (s *Stream) Close() { s.giveUp(ErrClosed) }
 
 func (s *Stream) giveUp(err error) {
@@ -116,7 +116,6 @@ func (s *Stream) giveUp(err error) {
 	}
 }
 
-// push queues an event.
 func (s *Stream) push(e *Event) {
 	s.mu.Lock()
 	if s.err == nil {
@@ -126,8 +125,8 @@ func (s *Stream) push(e *Event) {
 	s.signal()
 }
 
-// end ends the stream with err, io.EOF after a success; discard drops what is
-// queued. It reports whether the stream was open.
+// end ends the stream with err, or io.EOF after success; discard drops queued events. It reports whether the stream
+// was open.
 func (s *Stream) end(err error, discard bool) bool {
 	s.mu.Lock()
 	open := s.err == nil
@@ -155,7 +154,7 @@ func (s *Stream) ended() bool {
 	return s.err != nil
 }
 
-// bind gives the request up when ctx ends.
+// bind cancels the request when ctx ends.
 func (s *Stream) bind(ctx context.Context) {
 	s.unbind = context.AfterFunc(ctx, func() { s.giveUp(context.Cause(ctx)) })
 }

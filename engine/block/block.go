@@ -1,47 +1,43 @@
-// Package block is the block allocator of a paged key-value cache: which blocks are free, how
-// many sequences hold each of the others, and which can be found by their content
-// (the prefix cache).
+// Package block is the block allocator of a paged KV cache: which blocks are free, how many sequences hold each of the
+// others, and which can be found by their contents (the prefix cache).
 //
-// The cache's memory belongs to an inferencer, which cuts it into numbered blocks of a
-// fixed number of positions (PagedAttention, arXiv:2309.06180). A sequence owns a list of
-// block numbers and grows it as it gets longer; it never needs neighbouring blocks, so
-// memory does not fragment and at most one block per sequence is partly used. This
-// package knows block numbers and hashes only: no memory, no sequences.
+// The cache's memory belongs to an inferencer, which cuts it into numbered blocks of a fixed number of positions
+// (PagedAttention, arXiv:2309.06180). A sequence owns a growing list of block numbers. They need not be adjacent, so
+// memory does not fragment and at most one block per sequence is partly used. This package knows block numbers and
+// hashes only: no memory, no sequences.
 //
 // The life of a block:
 //
-//  1. Alloc takes it from the free ones; it has one holder.
-//  2. Register gives it a name, once all of its positions have their tokens: a [Hash] of
-//     those tokens and of all before them. From then on Take finds it.
-//  3. Share and Take add holders, for sequences that begin alike.
-//  4. Free removes one. After the last one the block is free; a named block stays in the prefix cache
-//     until it is evicted.
+//  1. Alloc takes a free block, which then has one holder.
+//  2. Register names it, once all of its positions have their tokens: a [Hash] of those tokens and of all before
+//     them. From then on Take finds it.
+//  3. Share and Take add holders, for sequences with a common prefix.
+//  4. Free removes a holder. After the last one the block is free; a named block stays in the prefix cache until it
+//     is evicted.
 //
-// Alloc prefers blocks without a name, the one that was freed last first: its memory is
-// in use already, so a server with little load touches little of a large cache. When
-// there is none it evicts the least recently freed named block, which loses its name.
-// Of the blocks of one sequence the last are evicted first, since a prefix
-// is of use without what follows it, and not the reverse.
+// Alloc prefers unnamed blocks, the last freed first: its memory is in use already, so a server with little load
+// touches little of a large cache. If there is none, it evicts the least recently freed named block, which loses its
+// name. The last blocks of a sequence are evicted first, because a prefix is useful without its continuation, but not
+// the reverse.
 //
-// Two blocks may come to hold the same tokens, when two sequences computed them at the same
-// time. The first one registered has the name; the other stays nameless. A sequence's list of
-// blocks thus only grows at its end, so a copy of the list needs additions only.
+// Two sequences that compute the same tokens at the same time get two blocks with the same contents. Only the first
+// one registered gets the name. A sequence's list of blocks thus only grows at its end, so a copy of the list needs
+// additions only.
 //
-// No block left is an outcome, not an error: the caller preempts or waits. Freeing a
-// block without a holder is a bug of the caller, and panics. A Pool
-// belongs to one goroutine.
+// Running out of blocks is an outcome, not an error: the caller preempts or waits. Freeing a block without a holder is
+// the caller's bug, and panics. A Pool belongs to one goroutine.
 package block
 
 import "fmt"
 
-// Pool is the account of all blocks of one cache.
+// Pool tracks all blocks of one cache.
 type Pool struct {
 	size  int
 	refs  []int32 // holders of each block
 	plain []int32 // a stack of the free blocks without a name
 
-	// The free blocks with a name are a ring in the order in which they were let go. Its
-	// last entry, at index Count, is no block but the ring's beginning and end.
+	// The free named blocks form a ring, in the order in which they were freed. Its last entry, at index Count, is a
+	// sentinel.
 	next, prev []int32
 	idle       int // blocks in the ring
 
@@ -51,8 +47,7 @@ type Pool struct {
 	evictions int
 }
 
-// New makes a pool of count blocks of size positions each, all free. It panics unless
-// both are positive.
+// New returns a pool of count free blocks of size positions each. It panics unless both are positive.
 func New(count, size int) *Pool {
 	if count <= 0 || size <= 0 {
 		panic(fmt.Sprintf("block: pool of %d blocks of %d positions, want both positive", count, size))
@@ -69,28 +64,28 @@ func New(count, size int) *Pool {
 	return p
 }
 
-// Count is the number of blocks, free or not.
+// Count returns the number of blocks, free or not.
 func (p *Pool) Count() int { return len(p.refs) }
 
-// Size is the number of positions in a block.
+// Size returns the number of positions in a block.
 func (p *Pool) Size() int { return p.size }
 
-// Available is the number of free blocks, with a name or without.
+// Available returns the number of free blocks, named or not.
 func (p *Pool) Available() int { return len(p.plain) + p.idle }
 
-// Cached is the number of blocks with a name, free or held.
+// Cached returns the number of named blocks, free or held.
 func (p *Pool) Cached() int { return p.names.len }
 
-// Evictions counts the blocks that lost their name because their place was needed.
+// Evictions returns the number of blocks that lost their name to an Alloc.
 func (p *Pool) Evictions() int { return p.evictions }
 
-// Need is how many blocks hold n positions.
+// Need returns the number of blocks for n positions.
 func (p *Pool) Need(n int) int { return (n + p.size - 1) / p.size }
 
-// Holders is how many times the block is held; 0 means free.
+// Holders returns the number of holders of the block; 0 means free.
 func (p *Pool) Holders(id int32) int { return int(p.refs[id]) }
 
-// Alloc gives a free block to one holder. ok is false when none is left.
+// Alloc gives a free block to one holder. ok is false if none is free.
 func (p *Pool) Alloc() (id int32, ok bool) {
 	if n := len(p.plain); n > 0 {
 		id = p.plain[n-1]
@@ -107,8 +102,7 @@ func (p *Pool) Alloc() (id int32, ok bool) {
 	return id, true
 }
 
-// AllocN appends n free blocks to dst, or takes none and returns false when fewer are
-// left.
+// AllocN appends n free blocks to dst. If fewer are free, it takes none and returns false.
 func (p *Pool) AllocN(dst []int32, n int) ([]int32, bool) {
 	if n > p.Available() {
 		return dst, false
@@ -120,7 +114,7 @@ func (p *Pool) AllocN(dst []int32, n int) ([]int32, bool) {
 	return dst, true
 }
 
-// Share adds a holder to a block that has one. It panics when the block is free.
+// Share adds a holder to a held block. It panics if the block is free.
 func (p *Pool) Share(id int32) {
 	if p.refs[id] <= 0 {
 		panic(fmt.Sprintf("block: share of block %d, which is free", id))
@@ -128,8 +122,8 @@ func (p *Pool) Share(id int32) {
 	p.refs[id]++
 }
 
-// Free removes one holder of each block, the last block first, so that a sequence which comes
-// next gets them in the same order. It panics when a block is free already.
+// Free removes one holder of each block, the last block first, so that the next sequence gets them in the same order.
+// It panics if a block is already free.
 func (p *Pool) Free(ids ...int32) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		id := ids[i]
@@ -147,11 +141,9 @@ func (p *Pool) Free(ids ...int32) {
 	}
 }
 
-// Writable makes the last of ids, which one holder is about to write into, that holder's
-// own. Held by others too, it is replaced in ids by a free block, and the caller owes
-// a copy of from to to before anything is written (copy on write). Else copied is false. ok is false,
-// and nothing has changed, when a block is needed and none is free. It panics when there
-// are no ids.
+// Writable makes the last of ids writable for one holder (copy on write). A block that is shared or named is replaced
+// in ids by a free one, and copied is true: the caller must copy from to to before writing. ok is false, and nothing
+// has changed, if no block is free. It panics if ids is empty.
 func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	last := len(ids) - 1
 	from = ids[last]
@@ -167,7 +159,7 @@ func (p *Pool) Writable(ids []int32) (from, to int32, copied, ok bool) {
 	return from, to, true, true
 }
 
-// link puts a free block at the end of the ring: it was let go last.
+// link appends a free block to the ring.
 func (p *Pool) link(id int32) {
 	end := int32(len(p.refs))
 	last := p.prev[end]

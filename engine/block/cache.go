@@ -6,19 +6,18 @@ import (
 	"fmt"
 )
 
-// Hash names the contents of a block: its tokens, all tokens before them, and what else
-// decides what the model computes there (see [Key]). It is the first half of a SHA-256:
-// no client can make two different prefixes with one name, so what one tenant computes can't
-// be slipped to another one.
+// Hash names the contents of a block: its tokens, all tokens before them, and the [Key]. It is the first half of a
+// SHA-256, so no client can make two different prefixes with the same name, and one tenant can't poison the cache of
+// another.
 type Hash [16]byte
 
-// Key is what two sequences must have in common, besides their tokens, to share blocks.
+// Key is what two sequences must share, besides their tokens, to share blocks.
 type Key struct {
-	Adapter string // whose weights are added to the model's; "" for none. An adapter that is loaded anew needs another string
-	Salt    string // kept secret, it keeps others from finding out by timing what was asked before; "" shares with everybody
+	Adapter string // identity of the adapter; "" for none. A reloaded adapter needs another string
+	Salt    string // a secret salt keeps others from finding cached prompts by timing; "" shares with everybody
 }
 
-// Root is what a sequence's chain of hashes begins with. That of the zero Key is zero.
+// Root returns the hash that a sequence's chain begins with. The zero Key's root is zero.
 func (k Key) Root() Hash {
 	if k == (Key{}) {
 		return Hash{}
@@ -29,10 +28,10 @@ func (k Key) Root() Hash {
 	return Hash(sum[:16])
 }
 
-// chunk is how many tokens of a block go into one hash. A block of more is a chain of its own.
+// chunk is the number of tokens per SHA-256. A larger block is hashed as a chain of chunks.
 const chunk = 16
 
-// Next is the name of a block with these tokens that follows a block named h, or a root.
+// Next returns the name of a block with these tokens, after a block named h or a root.
 func (h Hash) Next(tokens []int32) Hash {
 	var buf [16 + 4*chunk]byte
 	for len(tokens) > 0 {
@@ -47,8 +46,7 @@ func (h Hash) Next(tokens []int32) Hash {
 	return h
 }
 
-// Chain appends to hashes, which name the first full blocks of tokens, the names of the rest
-// of the full blocks of size tokens.
+// Chain appends the names of the full blocks of size tokens to hashes, which already has the names of the first ones.
 func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	for i := len(hashes); (i+1)*size <= len(tokens); i++ {
 		if i > 0 {
@@ -59,9 +57,8 @@ func Chain(hashes []Hash, root Hash, tokens []int32, size int) []Hash {
 	return hashes
 }
 
-// Register names a held block. Its positions must hold what the name says before a sequence that
-// finds it reads them. When the name is taken, or the block has one, nothing happens. It
-// panics when the block is free.
+// Register names a held block. The block must be computed before a sequence that finds it reads it. If the name is
+// taken, or the block has one, nothing happens. It panics if the block is free.
 func (p *Pool) Register(id int32, h Hash) {
 	if p.refs[id] <= 0 {
 		panic(fmt.Sprintf("block: register of block %d, which is free", id))
@@ -77,7 +74,7 @@ func (p *Pool) Register(id int32, h Hash) {
 	p.hash[id], p.named[id] = h, true
 }
 
-// Lookup finds a block by name and changes nothing.
+// Lookup finds a block by name, without side effects.
 func (p *Pool) Lookup(h Hash) (id int32, ok bool) {
 	if id, ok = p.names.at(p.names.find(&h, p.hash)); !ok {
 		return 0, false
@@ -85,7 +82,7 @@ func (p *Pool) Lookup(h Hash) (id int32, ok bool) {
 	return id, true
 }
 
-// Take finds a block by name and adds a holder, to a free one the first.
+// Take finds a block by name and adds a holder; the block may be free.
 func (p *Pool) Take(h Hash) (id int32, ok bool) {
 	if id, ok = p.Lookup(h); !ok {
 		return 0, false
@@ -97,8 +94,8 @@ func (p *Pool) Take(h Hash) (id int32, ok bool) {
 	return id, true
 }
 
-// Match counts how many of the hashes, from the first on, name a block, and how many of those
-// blocks are free: taking them takes from [Pool.Available].
+// Match returns how many of the first hashes name a block, and how many of those blocks are free: taking them reduces
+// [Pool.Available].
 func (p *Pool) Match(hashes []Hash) (found, free int) {
 	for _, h := range hashes {
 		id, ok := p.Lookup(h)
@@ -113,10 +110,10 @@ func (p *Pool) Match(hashes []Hash) (found, free int) {
 	return found, free
 }
 
-// Evict takes the names of all blocks: what they hold is gone. Their holders keep them.
+// Evict removes the names of all blocks, because their contents are lost. Holders keep their blocks.
 func (p *Pool) Evict() {
 	for p.idle > 0 {
-		id := p.prev[len(p.refs)] // the newest first, so that the oldest is on top: the order stays
+		id := p.prev[len(p.refs)] // the newest first, so that the oldest is on top and the order is kept
 		p.unlink(id)
 		p.plain = append(p.plain, id)
 	}
@@ -124,14 +121,14 @@ func (p *Pool) Evict() {
 	clear(p.named)
 }
 
-// forget takes one block's name.
+// forget removes one block's name.
 func (p *Pool) forget(id int32) {
 	p.names.remove(&p.hash[id], p.hash)
 	p.named[id] = false
 }
 
-// Check verifies the books: each block is either held, or once among the free ones; names and
-// blocks agree. It looks at every block; call it in tests and when idle.
+// Check verifies the invariants: each block is either held or once in a free list, and names match blocks. It visits
+// every block; call it in tests and when idle.
 func (p *Pool) Check() error {
 	seen := make([]bool, len(p.refs))
 	for _, id := range p.plain {
@@ -174,7 +171,7 @@ func (p *Pool) Check() error {
 	return nil
 }
 
-// checkFree verifies one entry of the free ones and marks it as seen.
+// checkFree verifies one free block and marks it as seen.
 func (p *Pool) checkFree(id int32, seen []bool) error {
 	switch {
 	case id < 0 || int(id) >= len(p.refs):

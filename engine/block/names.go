@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 )
 
-// names finds blocks by name. A name is evenly spread already, so this is less than a map: open
-// addressing, at most half full, and it never allocates. The seed keeps clients who choose tokens
-// from choosing slots; nothing that a Pool answers depends on it.
+// names maps names to blocks. Names are uniformly distributed, so this is simpler than a map: open addressing, at most
+// half full, and no allocations. The seed keeps clients who choose tokens from choosing slots; no result of a Pool
+// depends on it.
 type names struct {
 	slots []slot
 	shift int
@@ -16,7 +16,7 @@ type names struct {
 	len   int
 }
 
-// slot is empty when id is 0, else the block's number and 1 more; tag spares most looks at wrong blocks' names.
+// slot is empty if id is 0, otherwise id is the block's number plus 1. The tag avoids most comparisons of full names.
 type slot struct {
 	tag uint32
 	id  int32
@@ -27,14 +27,14 @@ func newNames(count int) names {
 	return names{slots: make([]slot, 1<<n), shift: 64 - n, seed: rand.Uint64() | 1}
 }
 
-// home is where the search for h begins.
+// home returns the slot at which the search for h begins.
 func (s *names) home(h *Hash) int {
 	return int(binary.LittleEndian.Uint64(h[:]) * s.seed >> s.shift)
 }
 
 func tag(h *Hash) uint32 { return binary.LittleEndian.Uint32(h[8:]) }
 
-// find is the slot of h, or the empty one where it belongs. All holds the blocks' names.
+// find returns the slot of h, or the empty one for it. all holds the blocks' names.
 func (s *names) find(h *Hash, all []Hash) int {
 	t := tag(h)
 	for i := s.home(h); ; i = (i + 1) & (len(s.slots) - 1) {
@@ -45,7 +45,7 @@ func (s *names) find(h *Hash, all []Hash) int {
 	}
 }
 
-// at is the block in a slot.
+// at returns the block in a slot.
 func (s *names) at(i int) (id int32, ok bool) { return s.slots[i].id - 1, s.slots[i].id != 0 }
 
 // set fills an empty slot.
@@ -54,7 +54,7 @@ func (s *names) set(i int, h *Hash, id int32) {
 	s.len++
 }
 
-// remove empties the slot of h, and closes the gap for those that were pushed past it.
+// remove empties the slot of h, and moves later entries of the probe chain into the gap.
 func (s *names) remove(h *Hash, all []Hash) {
 	gap, mask := s.find(h, all), len(s.slots)-1
 	for i := (gap + 1) & mask; s.slots[i].id != 0; i = (i + 1) & mask {

@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// places are the parts of a conversation that a template has a place for: it renders them, and shows what is in them. The others
-// are written as text into messages that it does show, see [Template.placed].
+// places are the parts of a conversation that a template renders. Other parts are written as text into messages that
+// it does render; see [Template.placed].
 type places struct{ system, manySystem, tools, calls, results bool }
 
-// Conversations that show which places a template has.
+// Conversations that probe what a template renders.
 var (
 	probeSystem = []Message{{Role: "system", Content: "needle"}, {Role: "system", Content: "bodkin"}, {Role: "user", Content: "question"}}
 	probeCall   = []Message{
@@ -26,10 +26,11 @@ var (
 		`"parameters": {"type": "object", "properties": {"key": {"type": "string", "description": "description"}}, "required": ["key"]}}}]`)
 )
 
-// probeBudget bounds one of the renderings that find out what a template takes.
+// probeBudget bounds one probe rendering.
 var probeBudget = jinja.Budget{Steps: 500_000, Memory: 16 << 20, Output: 1 << 20}
 
-// probe finds out what the template takes. Its call style is the first one with which it renders a call and its arguments.
+// probe finds out what the template renders. Its call style is the first one with which it renders a call and its
+// arguments.
 func (t *Template) probe() {
 	render := func(messages []Message, tools json.RawMessage) (text string) { // empty: it can't be rendered
 		text, _ = t.render(context.Background(), messages, Options{AddGenerationPrompt: true, Tools: tools, Guard: unguarded}, probeBudget)
@@ -50,18 +51,18 @@ func (t *Template) probe() {
 	t.has.results = strings.Contains(render([]Message{probeCall[0], {Role: "assistant", Content: "answer"}, probeCall[2]}, probeTools), "bodkin")
 }
 
-// placed is a conversation with nothing in it that the template has no place for:
+// placed rewrites the parts of a conversation that the template would drop:
 //
-//  1. Tools are told in the system message, with how to call them.
-//  2. Calls are text of the assistant's, and their results the user's.
-//  3. System messages at the beginning are joined, with a blank line between.
+//  1. Tools are described in the system message, with how to call them.
+//  2. Calls become text of the assistant, and results text of the user.
+//  3. Leading system messages are joined, separated by a blank line.
 func (t *Template) placed(messages []Message, o Options) ([]Message, Options) {
 	if o.Call == nil {
 		o.Call = func(name, arguments string) string { return `{"name": "` + name + `", "arguments": ` + arguments + `}` }
 	}
 	if !t.has.tools && hasTools(o.Tools) { // 1
 		var tools bytes.Buffer
-		_ = json.Compact(&tools, o.Tools) // it was read
+		_ = json.Compact(&tools, o.Tools) // it was parsed before
 		messages = t.preface(messages, "Functions:\n"+tools.String()+"\nTo call one, answer with "+o.Call("…", "{…}")+" and nothing else.")
 		o.Tools = nil
 	}
@@ -86,8 +87,8 @@ func hasTools(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &list) == nil && len(list) > 0
 }
 
-// preface puts a text behind the system messages at the beginning, or before what the user says first where the template has no
-// place for such.
+// preface adds a text after the leading system messages, or before the first user message if the template renders no
+// system message.
 func (t *Template) preface(messages []Message, text string) []Message {
 	if !t.has.system {
 		messages = slices.Clone(messages)
@@ -105,11 +106,11 @@ func (t *Template) preface(messages []Message, text string) []Message {
 	return messages
 }
 
-// written is messages whose calls, and results where the template shows none, are text.
+// written returns messages with calls, and results, as text, where the template does not render them.
 func (t *Template) written(messages []Message, call func(name, arguments string) string) []Message {
 	var out []Message
 	names := map[string]string{}
-	asUser := false // the last one is of results
+	asUser := false // the last one is a result
 	for _, m := range messages {
 		for _, c := range m.ToolCalls {
 			if names[c.ID] = c.Name; !t.has.calls {
@@ -126,7 +127,7 @@ func (t *Template) written(messages []Message, call func(name, arguments string)
 			}
 			m = Message{Role: "user", Content: "Result of " + m.Name + ":\n" + m.Content}
 		}
-		if last := len(out) - 1; asUser && m.Role == "user" { // templates want turns
+		if last := len(out) - 1; asUser && m.Role == "user" { // many templates require alternating turns
 			out[last].Content = paragraphs(out[last], m)
 			continue
 		}

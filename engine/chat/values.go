@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/jinja"
 )
 
-// variables are the variables of the template of t.
+// variables returns the template's variables.
 func (t *Template) variables(messages []Message, o Options) (map[string]any, error) {
 	all := make([]any, len(messages))
 	for i := range messages {
@@ -47,13 +47,13 @@ func (t *Template) variables(messages []Message, o Options) (map[string]any, err
 	return vars, nil
 }
 
-// callStyle is how a template wants calls of tools written; templates do not agree.
+// callStyle is the format of tool calls that a template expects.
 type callStyle struct {
-	textArguments bool // arguments of calls as their JSON text, not as an object
-	emptyContent  bool // the content of a message that only calls tools as "", not as None
+	textArguments bool // arguments are JSON text, not an object
+	emptyContent  bool // the content of a message that only calls tools is "", not None
 }
 
-// message is a message as templates know it: fields without a value are left out.
+// message converts a message for templates, leaving out empty fields.
 func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	o := &jinja.Dict{}
 	o.Set("role", guard(m.Role))
@@ -84,7 +84,7 @@ func (t callStyle) message(m *Message, guard func(string) string) *jinja.Dict {
 	return o
 }
 
-// arguments are an object, or its text where the template wants text.
+// arguments returns the arguments as an object, or as text if the template wants text.
 func (t callStyle) arguments(text string, guard func(string) string) any {
 	text = object(text)
 	if !t.textArguments {
@@ -95,8 +95,8 @@ func (t callStyle) arguments(text string, guard func(string) string) any {
 	return guard(text)
 }
 
-// object is the JSON object that arguments of a call are. Text that is none, as of a call that was cut, is the member "unfinished"
-// of one: so /v1/messages answers it.
+// object returns a call's arguments as a JSON object. Other text, such as from a truncated call, becomes the member
+// "unfinished" of an object, like in the answers of /v1/messages.
 func object(text string) string {
 	if text = strings.TrimSpace(text); text == "" || text == "null" {
 		return "{}"

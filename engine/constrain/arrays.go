@@ -2,7 +2,7 @@ package constrain
 
 import "slices"
 
-// array collects what a part says of an array's items.
+// array collects a part's keywords about an array's items.
 //
 // Items are matched by position: an item of one part's prefix may be one of another's rest.
 func (c *schemaReader) array(f *facts, o *object) {
@@ -32,7 +32,7 @@ func (c *schemaReader) array(f *facts, o *object) {
 	}
 }
 
-// arrayForm is the form of an array.
+// arrayForm returns the form of an array.
 func (c *schemaReader) arrayForm(f *facts) expr {
 	r := c.json
 	var rest expr = r.value
@@ -49,7 +49,7 @@ func (c *schemaReader) arrayForm(f *facts) expr {
 	if most == 0 {
 		return literal("[]")
 	}
-	// From the end to the beginning: each item is there if the ones before are.
+	// From the end to the beginning: each item requires the ones before it.
 	more := -1
 	if most >= 0 {
 		more = max(0, most-k)
@@ -66,7 +66,7 @@ func (c *schemaReader) arrayForm(f *facts) expr {
 		if i >= least {
 			tail = opt(tail)
 		}
-		if i%8 == 0 { // so that nothing is nested too deeply
+		if i%8 == 0 { // to limit the nesting
 			tail = &rule{name: "items", body: tail}
 		}
 	}

@@ -6,10 +6,9 @@ import (
 	"unsafe"
 )
 
-// Budget is what the forms of one request may take together, to be read and to
-// be compiled. The functions that are given one take what they use off it, so a
-// request with a hundred schemas has no more than one with a single schema. It
-// belongs to one goroutine.
+// Budget bounds the work and memory for reading and compiling all forms of one request. Functions that take a Budget
+// subtract their use, so a request with a hundred schemas gets no more than one with a single schema. It belongs to
+// one goroutine.
 type Budget struct {
 	Steps int64 // work that is left; a million steps are some tenths of a second
 	Bytes int64 // memory that is left
@@ -43,7 +42,7 @@ func newMeter(ctx context.Context, b *Budget) *meter {
 	return &meter{ctx: ctx, left: b, next: b.Steps}
 }
 
-// spend takes steps and bytes, and says whether to go on. Once it said no, it says no.
+// spend charges steps and bytes, and reports whether to continue. Once it returned false, it always does.
 func (m *meter) spend(steps, bytes int) bool {
 	if m.err != nil {
 		return false

@@ -6,21 +6,21 @@ import "context"
 type program struct {
 	places []place
 	starts []int32 // of each rule; rule 0 is the whole form
-	// last places have nothing but the end of their rule: a call that returns there needs no place to return to.
+	// last marks places with nothing but the end of their rule: a call that returns there needs no return place (tail
+	// call).
 	last []bool
-	// class of each byte: bytes of one class are on the same edges everywhere.
+	// class is the class of each byte: bytes of one class are on the same edges everywhere.
 	class   [256]uint8
 	samples []byte // one byte of each class
-	bytes   int    // that the places take
+	bytes   int    // memory of the places
 }
 
-// Compile makes the grammar of a form for a vocabulary. It fails with a
-// [*FormError] if the form takes more than the budget (nil is one of its own), has
-// no text that ends, has a rule that begins with itself, or may be read in too
-// many ways at once; and with the cause of ctx when that ends.
+// Compile returns the grammar of a form for a vocabulary. It fails with a [*FormError] if the form exceeds the budget
+// (nil means a new one), has no text that ends, is left-recursive, or is too ambiguous. It fails with ctx's cause when
+// ctx ends.
 //
-// Where the vocabulary has no token for some single byte, texts with that byte
-// are left out, because no text could be sure to complete them.
+// If the vocabulary has no token for some single byte, texts with that byte are excluded, because they might not be
+// completable.
 func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Grammar, error) {
 	m, err := compile(&builder{rules: map[*rule]int32{}, only: &v.single, meter: newMeter(ctx, budget)}, f, v)
 	if err != nil {
@@ -32,7 +32,7 @@ func Compile(ctx context.Context, budget *Budget, f Form, v *Vocabulary) (Gramma
 func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	b.rule(&rule{name: "the whole form", body: f.x})
 	b.all()
-	if b.meter.spend(8*len(b.places), 0); !b.ok() { // what follows goes over them some times
+	if b.meter.spend(8*len(b.places), 0); !b.ok() { // the passes below visit all places a few times
 		return nil, b.err
 	}
 	p := &program{places: b.places, starts: b.starts}
@@ -62,7 +62,7 @@ func compile(b *builder, f Form, v *Vocabulary) (*machine, error) {
 	return m, nil
 }
 
-// trim removes every edge to a place from which its rule can't end, and says whether the whole form is left.
+// trim removes every edge to a place from which its rule can't end, and reports whether the form still has a text.
 func (p *program) trim() bool {
 	good := p.ending(true)
 	for i := range p.places {
@@ -74,11 +74,11 @@ func (p *program) trim() bool {
 	return good[p.starts[0]]
 }
 
-// ending says from which places a rule can end; with bytes false, without any byte.
+// ending returns the places from which a rule can end; if bytes is false, without any byte.
 func (p *program) ending(bytes bool) []bool {
 	n := len(p.places)
 	good := make([]bool, n)
-	before := make([][]int32, n)              // places with an edge or skip here
+	before := make([][]int32, n)              // places with an edge or skip to here
 	returns := make([][]int32, n)             // places with a call that returns here
 	callers := make([][]int32, len(p.starts)) // places that call a rule
 	ruleOf := make(map[int32]int32, len(p.starts))
@@ -110,7 +110,7 @@ func (p *program) ending(bytes bool) []bool {
 			mark(at)
 		}
 	}
-	calls := func(at int32) { // a call ends if its rule can and the place behind it can
+	calls := func(at int32) { // a call ends if its rule can end and the place after it can
 		for _, c := range p.places[at].calls {
 			if good[c.to] && good[p.starts[c.rule]] {
 				mark(at)
@@ -185,7 +185,7 @@ func (p *program) leftRecursion(empty []bool, names []string) (name string, foun
 	return "", false
 }
 
-// still calls f with every place of one rule that is reached without a byte.
+// still calls f with every place of one rule that is reachable without a byte.
 func (p *program) still(start int32, empty []bool, f func(int32)) {
 	seen := map[int32]bool{start: true}
 	queue := []int32{start}
@@ -212,7 +212,7 @@ func (p *program) still(start int32, empty []bool, f func(int32)) {
 
 // isLast reports whether nothing but the end of the rule follows a place.
 func (p *program) isLast(at int32) bool {
-	for hops := 0; hops < 8; hops++ { // a longer chain of skips counts as something else
+	for hops := 0; hops < 8; hops++ { // a longer chain of skips is not recognized
 		q := &p.places[at]
 		switch {
 		case q.loop != nil || len(q.edges) > 0 || len(q.calls) > 0:
@@ -227,7 +227,7 @@ func (p *program) isLast(at int32) bool {
 	return false
 }
 
-// classes divides the bytes into those that every edge has together.
+// classes divides the bytes into classes that no edge distinguishes.
 func (p *program) classes() {
 	var cuts [257]bool
 	cuts[0] = true
@@ -244,7 +244,7 @@ func (p *program) classes() {
 	}
 }
 
-// size is the memory of the places, in bytes.
+// size returns the memory of the places, in bytes.
 func (p *program) size() int {
 	n := len(p.places) * placeSize
 	for i := range p.places {

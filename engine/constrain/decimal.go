@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// maxExponent bounds the numbers of a schema: a float64 holds no more.
+// maxExponent bounds the exponents of a schema's numbers: the range of float64.
 const maxExponent = 308
 
 // bound is one end of a range of numbers.
 type bound struct {
 	at     *big.Rat
-	strict bool // the end itself is out
+	strict bool // the end itself is excluded
 }
 
-// parseNumber reads a JSON number exactly.
+// parseNumber parses a JSON number exactly.
 func parseNumber(text string) (*big.Rat, bool) {
 	if i := strings.IndexAny(text, "eE"); i >= 0 {
 		if n, err := strconv.Atoi(text[i+1:]); err != nil || n > maxExponent || n < -maxExponent {
@@ -28,7 +28,7 @@ func parseNumber(text string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(text)
 }
 
-// decimal is the digits of a number that is not negative, without the last zeros of its fraction.
+// decimal returns the digits of a nonnegative number, without trailing zeros of the fraction.
 func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	whole = new(big.Int).Quo(r.Num(), r.Denom())
 	digits, exact := r.FloatPrec()
@@ -42,10 +42,10 @@ func decimal(r *big.Rat) (whole *big.Int, fraction string, exact bool) {
 	return whole, fraction, true
 }
 
-// integers is the integers from lo to hi, nil for no limit but a size in digits.
+// integers returns the form of the integers from lo to hi; nil: no limit except the number of digits.
 func integers(m *meter, lo, hi *big.Int, size int) expr {
 	c := choice{}
-	if lo == nil || lo.Sign() < 0 { // the negative ones, by their size
+	if lo == nil || lo.Sign() < 0 { // the negative ones, by absolute value
 		from, to := big.NewInt(1), most(lo, size)
 		if lo != nil {
 			to = new(big.Int).Neg(lo)
@@ -71,7 +71,7 @@ func integers(m *meter, lo, hi *big.Int, size int) expr {
 	return c
 }
 
-// most is the largest integer of size digits, or of one digit more than n has.
+// most returns the largest integer of size digits, or of one digit more than n has.
 func most(n *big.Int, size int) *big.Int {
 	if n != nil {
 		size = max(size, len(new(big.Int).Abs(n).String())+1)
@@ -80,7 +80,7 @@ func most(n *big.Int, size int) *big.Int {
 	return top.Sub(top, big.NewInt(1))
 }
 
-// naturals is the integers from lo to hi, neither of them negative.
+// naturals returns the form of the integers from lo to hi, both nonnegative.
 func naturals(m *meter, lo, hi *big.Int) expr {
 	c := choice{}
 	if lo.Cmp(hi) > 0 {
@@ -103,8 +103,8 @@ func naturals(m *meter, lo, hi *big.Int) expr {
 	return c
 }
 
-// between is the strings of digits from a to b, which are of one length. With
-// low or high false that end is free.
+// between returns the form of the digit strings from a to b, which have the same length. If low or high is false that
+// end has no limit.
 func between(a, b string, low, high bool) expr {
 	n := max(len(a), len(b))
 	if n == 0 {
@@ -123,8 +123,8 @@ func between(a, b string, low, high bool) expr {
 	return digitsWithin(first, last, low, high, func(low, high bool) expr { return between(a[1:], b[1:], low, high) })
 }
 
-// digitsWithin is a digit from first to last, and rest behind it. low and high say which of
-// them is the digit of a tight limit, and for rest whether the limit is still tight behind that digit.
+// digitsWithin returns the form of a digit from first to last, followed by rest. low and high report whether first and
+// last are the digits of a tight limit; rest is called with whether the limit is still tight after the digit.
 func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) expr) expr {
 	c := choice{}
 	add := func(from, to byte, low, high bool) {
@@ -150,12 +150,12 @@ func digitsWithin(first, last byte, low, high bool, rest func(low, high bool) ex
 	return c
 }
 
-// decimals is the numbers from lo to hi, nil for no limit, in decimal notation with at most
-// places digits behind the point, or as many as it takes if places is negative.
+// decimals returns the form of the numbers from lo to hi (nil: no limit) in decimal notation. They have at most places
+// digits after the point, or as many as needed if places is negative.
 func decimals(m *meter, lo, hi *bound, places int) (expr, error) {
 	c := choice{}
 	zero := &bound{at: new(big.Rat)}
-	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by their size
+	if lo == nil || lo.at.Sign() < 0 { // the negative ones, by absolute value
 		from, to := &bound{at: zero.at, strict: true}, negated(lo)
 		if hi != nil && (hi.at.Sign() < 0) {
 			from = negated(hi)
@@ -187,7 +187,7 @@ func negated(b *bound) *bound {
 	return &bound{at: new(big.Rat).Neg(b.at), strict: b.strict}
 }
 
-// positives is the numbers from lo to hi, neither negative.
+// positives returns the form of the numbers from lo to hi, both nonnegative.
 func positives(m *meter, lo, hi *bound, places int) (expr, error) {
 	if hi != nil && lo.at.Cmp(hi.at) > 0 {
 		return choice{}, nil
@@ -226,17 +226,17 @@ func positives(m *meter, lo, hi *bound, places int) (expr, error) {
 	return append(c, seq(naturals(m, next, last), f.text(false, false))), nil
 }
 
-// fractions is what may stand behind the whole part of a number: nothing, or a point and digits.
+// fractions describes what may follow the whole part of a number: nothing, or a point and digits.
 type fractions struct {
 	low, high             string
 	lowStrict, highStrict bool
 	places                int
 }
 
-// safeDigits is how many digits of a number every reader keeps that reads a float64.
+// safeDigits is the number of decimal digits that a float64 always preserves.
 const safeDigits = 15
 
-// size is how many digits a whole part without limit has: multiples of a fraction have all their digits within a float64.
+// size returns the digits of an unlimited whole part: multiples of a fraction keep all their digits within a float64.
 func (f *fractions) size() int {
 	if f.places >= 0 {
 		return max(1, safeDigits-f.places)
@@ -244,8 +244,8 @@ func (f *fractions) size() int {
 	return maxDigits
 }
 
-// enough is how many places behind the point there are where any number may be. A limit that
-// is itself out wants a number that is still on its side when it is read as a float64.
+// enough returns the number of decimal places if there is no limit on places. With an exclusive limit, a number must
+// still be on the right side of it when parsed as a float64.
 func (f *fractions) enough(low *big.Int, high *bound) int {
 	n := maxFraction
 	if f.lowStrict && low.Sign() > 0 {
@@ -257,7 +257,7 @@ func (f *fractions) enough(low *big.Int, high *bound) int {
 	return max(n, 1, len(f.low)+1, len(f.high)+1)
 }
 
-// text is the fractions between the limits that are tight.
+// text returns the form of the fractions, with tight limits as given.
 func (f *fractions) text(low, high bool) expr {
 	c := choice{}
 	if f.mayEnd(0, low, high) {
@@ -269,7 +269,7 @@ func (f *fractions) text(low, high bool) expr {
 	return c
 }
 
-// mayEnd says whether a number may end before a digit, all digits so far being those of the tight limits.
+// mayEnd reports whether a number may end before the digit at pos, if all digits so far are those of the tight limits.
 func (f *fractions) mayEnd(pos int, low, high bool) bool {
 	if low && (pos < len(f.low) || f.lowStrict) {
 		return false
@@ -277,7 +277,7 @@ func (f *fractions) mayEnd(pos int, low, high bool) bool {
 	return !high || pos < len(f.high) || !f.highStrict
 }
 
-// digits is the digits from a position on.
+// digits returns the form of the digits from a position on.
 func (f *fractions) digits(pos int, low, high, atLeastOne bool) expr {
 	c := choice{}
 	if !atLeastOne && f.mayEnd(pos, low, high) {
@@ -310,10 +310,11 @@ func digitAt(digits string, pos int) byte {
 	return '0'
 }
 
-// multiples is the numbers with at most so many places behind the point that m
-// divides when the point is left out: an automaton with a place for each remainder.
+// multiples returns an automaton for the numbers with at most places decimal places that m divides once the point is
+// removed. It has a place for each remainder.
 func multiples(m, places int) *graph {
-	// Places: 0 the start, 1 behind the sign, 2 behind a first zero, 3 + q·m + r behind q places with the remainder r.
+	// Places: 0 the start, 1 after the sign, 2 after a leading zero, 3 + q·m + r after q decimal places with the
+	// remainder r.
 	g := &graph{places: make([]place, 3+m*(places+1))}
 	link := func(from int, b byte, to int) {
 		g.places[from].edges = append(g.places[from].edges, edge{byteRange{b, b}, int32(to)})
@@ -325,7 +326,7 @@ func multiples(m, places int) *graph {
 			link(from, byte('0'+d), 3+d%m)
 		}
 	}
-	point := func(from, r int) { // the first place behind the point
+	point := func(from, r int) { // the first decimal place
 		for d := 0; d < 10 && places > 0; d++ {
 			link(from, byte('0'+d), 3+m+(10*r+d)%m)
 		}
@@ -346,7 +347,7 @@ func multiples(m, places int) *graph {
 			g.places[from].final = n == 0
 		}
 	}
-	if places > 0 { // behind the point itself
+	if places > 0 { // after the point itself
 		at := len(g.places)
 		g.places = append(g.places, make([]place, m)...)
 		for r := range m {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// object is a JSON object with its members in their order, as a schema's properties need it.
+// object is a JSON object that keeps the order of its members, which a schema's properties need.
 type object struct {
 	keys   []string
 	values map[string]any
@@ -24,7 +24,7 @@ func (o *object) has(key string) bool {
 	return ok
 }
 
-// where is the path from v to an object within it, as in a JSON pointer.
+// where returns the path from v to an object in it, as a JSON pointer.
 func where(v any, o *object) (path string, found bool) {
 	switch v := v.(type) {
 	case *object:
@@ -111,7 +111,7 @@ func readValue(d *json.Decoder, depth int) (any, error) {
 	return o, err
 }
 
-// writeJSON is a value in compact JSON with its members in their order and strings in the spelling of jsonText.
+// writeJSON returns compact JSON, with members in order and strings in the spelling of jsonText.
 func writeJSON(v any) string {
 	var b strings.Builder
 	writeValue(&b, v)
@@ -154,7 +154,7 @@ func writeValue(b *strings.Builder, v any) {
 	}
 }
 
-// equalJSON says whether two values are the same: numbers by value, objects whatever their order.
+// equalJSON reports whether two values are equal: numbers by value, objects in any order.
 func equalJSON(a, b any) bool {
 	switch a := a.(type) {
 	case json.Number:

@@ -227,7 +227,7 @@ func (p *ecmaParser) quantified(n *node) *node {
 	return r
 }
 
-// counts says whether what follows { is a count. What is one to some readers only is refused.
+// counts reports whether what follows { is a count. What is one to some readers only is refused.
 func (p *ecmaParser) counts() bool {
 	body, _, closed := strings.Cut(p.text[p.at:], "}")
 	from, to, _ := strings.Cut(body, ",")

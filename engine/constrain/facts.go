@@ -13,7 +13,7 @@ const (
 	typeNull types = 1 << iota
 	typeBoolean
 	typeInteger
-	typeNumber // those that are no integers
+	typeNumber // numbers that are not integers
 	typeString
 	typeArray
 	typeObject
@@ -25,7 +25,7 @@ var typeNames = map[string]types{
 	"string": typeString, "array": typeArray, "object": typeObject,
 }
 
-// facts is everything that the schemas of a value say about it.
+// facts collects the keywords of a value's schemas.
 type facts struct {
 	said  types // the types that it may have
 	types types // and those that its form has: where keywords mean a type and none is said, theirs
@@ -54,7 +54,7 @@ var keywords = map[types][]string{
 	typeObject:               {"properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties"},
 }
 
-// facts collects what parts say. With loose it leaves out what depends on alternatives that are still to be chosen.
+// facts collects the keywords of parts. With loose it leaves out keywords that depend on alternatives not chosen yet.
 func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	f := &facts{said: allTypes, maxLength: -1, maxItems: -1}
 	f.members.maxProps = -1
@@ -82,7 +82,7 @@ func (c *schemaReader) facts(parts []part, loose bool) *facts {
 	return f
 }
 
-// types limits the types, and returns those that keywords belong to.
+// types restricts the types, and returns the types that keywords imply.
 func (c *schemaReader) types(f *facts, o *object) (hinted types) {
 	for t, words := range keywords {
 		if slices.ContainsFunc(words, o.has) {
@@ -140,7 +140,7 @@ func (c *schemaReader) enum(f *facts, o *object) {
 	}
 }
 
-// maxBits bounds what numbers of a schema are combined to.
+// maxBits bounds the size of combined numbers of a schema.
 const maxBits = 4096
 
 // rat reads a keyword's number.
@@ -200,7 +200,7 @@ func (c *schemaReader) number(f *facts, o *object) {
 	}
 }
 
-// count reads a keyword's number of things.
+// count reads a keyword's count.
 func (c *schemaReader) count(o *object, keyword string, set func(int)) {
 	if !o.has(keyword) {
 		return

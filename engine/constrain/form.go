@@ -7,15 +7,14 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a form. What is larger is refused with a [*FormError].
+// Limits of a form. A larger form fails with a [*FormError].
 const (
 	maxNodes  = 1 << 18 // places in the automata of all rules
 	maxDepth  = 200     // parentheses within parentheses, schemas within schemas
 	maxSource = 1 << 20 // bytes of a schema, a pattern or a grammar
 )
 
-// Form is a set of texts. The zero Form is the empty text. Forms are values: they
-// may be used in several others.
+// Form is a set of texts. The zero Form is the empty text. Forms are values and may be used in several others.
 type Form struct{ x expr }
 
 // expr is one of literal, class, control, sequence, choice, repeat, *rule and *graph. nil is the empty text.
@@ -26,29 +25,29 @@ type (
 	control  int32  // this token
 	class    []span // one character
 	sequence []expr // one after the other
-	choice   []expr // one of them; none at all is no text
+	choice   []expr // one of them; an empty choice has no text
 	repeat   struct {
 		x        expr
 		min, max int // max < 0: no limit
 	}
 )
 
-// span is a range of characters, both ends included.
+// span is a range of characters, inclusive.
 type span struct{ lo, hi rune }
 
-// rule is a form with a name, which may contain itself.
+// rule is a named form, which may contain itself.
 type rule struct {
 	name string
 	body expr
 }
 
-// Text is exactly this text. It must be valid UTF-8.
+// Text returns the form of exactly this text, which must be valid UTF-8.
 func Text(text string) Form { return Form{literal(text)} }
 
-// Token is one token of the vocabulary that has no text: a control token.
+// Token returns the form of one control token, which has no text.
 func Token(id int32) Form { return Form{control(id)} }
 
-// Sequence is one form after the other.
+// Sequence returns the form of the concatenation of forms.
 func Sequence(forms ...Form) Form {
 	var s sequence
 	for _, f := range forms {
@@ -57,7 +56,7 @@ func Sequence(forms ...Form) Form {
 	return Form{s}
 }
 
-// AnyOf is any one of the forms.
+// AnyOf returns the form of any one of the forms.
 func AnyOf(forms ...Form) Form {
 	c := choice{}
 	for _, f := range forms {
@@ -66,12 +65,11 @@ func AnyOf(forms ...Form) Form {
 	return Form{c}
 }
 
-// Repeat is a form min to max times; a negative max is no limit.
+// Repeat returns the form of f repeated min to max times; a negative max means no limit.
 func Repeat(f Form, min, max int) Form { return Form{repeat{f.x, min, max}} }
 
-// Choice is any one of the texts. It fails if there is none, or one is empty or
-// not UTF-8, or they take more than the budget (nil is one of its own); with the
-// cause of ctx when that ends.
+// Choice returns the form of any one of the texts. It fails if there is none, if one is empty or not UTF-8, or if they
+// exceed the budget (nil means a new one). It fails with ctx's cause when ctx ends.
 func Choice(ctx context.Context, b *Budget, texts ...string) (Form, error) {
 	if len(texts) == 0 {
 		return Form{}, formError("there is nothing to choose from: want at least one text")
@@ -102,7 +100,7 @@ func oneOf(x ...expr) expr { return choice(x) }
 
 func anyChar() class { return class{{0, utf8.MaxRune}} }
 
-// normal sorts a class and joins what touches.
+// normal sorts a class and joins adjacent spans.
 func (c class) normal() class {
 	c = slices.Clone(c)
 	slices.SortFunc(c, func(a, b span) int { return int(a.lo - b.lo) })
@@ -120,7 +118,7 @@ func (c class) normal() class {
 	return out
 }
 
-// not is every character that c does not have.
+// not returns the complement of c.
 func (c class) not() class {
 	var out class
 	next := rune(0)
@@ -136,7 +134,7 @@ func (c class) not() class {
 	return out
 }
 
-// and is every character that both have.
+// and returns the intersection.
 func (c class) and(d class) class {
 	var out class
 	for _, a := range c.normal() {

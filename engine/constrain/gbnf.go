@@ -12,11 +12,10 @@ import (
 //
 //	root ::= "a" [0-9a-f]{1,4} ( item "," )* item? | .   # a comment
 //
-// The rule called root is where a text begins. Texts in double quotes and
-// classes know the escapes \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A
-// rule goes on in the next line within parentheses, behind | and where the next
-// line does not begin another rule. Tokens by name or number (<…>) are refused,
-// and so is what takes more than the budget, with a [*FormError].
+// A text begins with the rule root. Texts in double quotes and classes support the escapes
+// \n \r \t \\ \" \[ \] \- \^ \xHH \uHHHH \UHHHHHHHH. A rule continues on the next line within parentheses, after |
+// and if the next line does not begin another rule. Tokens by name or number (<…>), and grammars that exceed the
+// budget, fail with a [*FormError].
 func GBNF(ctx context.Context, b *Budget, source string) (Form, error) {
 	if len(source) > maxSource {
 		return Form{}, formError("the grammar has %d bytes: want at most %d", len(source), maxSource)
@@ -115,7 +114,7 @@ func (p *grammarParser) name() string {
 	return p.text[from:p.at]
 }
 
-// beginsRule says whether the next thing is a name with ::= behind it.
+// beginsRule reports whether a name followed by ::= is next.
 func (p *grammarParser) beginsRule() bool {
 	q := *p
 	if q.name() == "" {

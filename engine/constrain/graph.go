@@ -8,24 +8,24 @@ type place struct {
 	skips []int32 // epsilon edges
 	calls []call
 	final bool // the rule may end here
-	// free: any plain text goes on from here, and from wherever it leads. In a loop, as far as that counts.
+	// free: any plain text may follow, and again wherever it leads; in a loop, as far as that counts.
 	free bool
 	loop *loop
 	at   inLoop
 }
 
-// loop counts iterations, in the threads that are within. Loops are not within one another, but in rules.
+// loop counts iterations in the threads that are in it. Loops nest only through rules.
 type loop struct {
 	min, max int32 // max < 0: no limit
-	open     bool  // plain text may go on behind it
+	open     bool  // plain text may follow it
 }
 
-// inLoop is what a place is to its loop.
+// inLoop is the role of a place in its loop.
 type inLoop uint8
 
 const (
-	enter inLoop = iota // an iteration begins, if there may be one more
-	again               // it has ended
+	enter inLoop = iota // an iteration begins, if one more is allowed
+	again               // an iteration has ended
 	leave               // the loop ends, if there were enough
 )
 
@@ -51,14 +51,14 @@ type builder struct {
 	starts []int32 // of each rule
 	names  []string
 	queue  []*rule
-	only   *[256]bool // bytes that may be used; nil: all
-	unroll bool       // loops do not count
+	only   *[256]bool // allowed bytes; nil: all
+	unroll bool       // loops are written out instead of counted
 	depth  int
 	meter  *meter
 	err    error
 }
 
-// ok says whether to go on.
+// ok reports whether to continue.
 func (b *builder) ok() bool {
 	if b.err == nil {
 		b.err = b.meter.err
@@ -66,7 +66,7 @@ func (b *builder) ok() bool {
 	return b.err == nil
 }
 
-// add makes a place.
+// add adds a place.
 func (b *builder) add() int32 {
 	if len(b.places) >= maxNodes {
 		b.fail("it is too large: it has more than %d places; want less repetition, fewer choices or shorter limits", maxNodes)
@@ -83,7 +83,7 @@ func (b *builder) fail(format string, args ...any) {
 	}
 }
 
-// edge adds an edge, without the bytes that may not be used.
+// edge adds an edge, without the forbidden bytes.
 func (b *builder) edge(from, to int32, r byteRange) {
 	b.meter.spend(1, edgeSize)
 	if b.only == nil {
@@ -103,8 +103,7 @@ func (b *builder) edge(from, to int32, r byteRange) {
 	}
 }
 
-// emit adds paths from one place to another for every text of x. Nothing is ever
-// added that leads back to from or on from to.
+// emit adds paths between two places for every text of x. It never adds an edge into from or out of to.
 func (b *builder) emit(x expr, from, to int32) {
 	if b.depth++; b.depth > 8*maxDepth {
 		b.fail("it is nested too deeply")
@@ -161,7 +160,7 @@ func (b *builder) bytes(text []byte, from, to int32) {
 	}
 }
 
-// class shares what encodings have in common at their ends.
+// class shares common suffixes of the characters' encodings.
 func (b *builder) class(c class, from, to int32) {
 	type tail struct {
 		r  byteRange
@@ -199,7 +198,7 @@ func (b *builder) sequence(s sequence, from, to int32) {
 	}
 }
 
-// choice puts texts with the same beginning together: a thousand names take no more time than one.
+// choice shares common prefixes: a thousand names are as fast as one.
 func (b *builder) choice(c choice, from, to int32) {
 	groups := map[byte][]string{}
 	var order []byte
@@ -291,10 +290,10 @@ func (b *builder) repeat(r repeat, from, to int32) {
 	b.skip(from, to)
 }
 
-// minCounted is how many iterations are counted; fewer are written out.
+// minCounted is the least number of iterations that are counted; fewer are written out.
 const minCounted = 8
 
-// loop counts the iterations of a repetition.
+// loop adds a counted repetition.
 func (b *builder) loop(r repeat, from, to int32) {
 	if r.min > maxNodes {
 		b.fail("it is too large: it repeats something %d times or more; want smaller limits", r.min)
@@ -319,10 +318,11 @@ func (b *builder) loop(r repeat, from, to int32) {
 	b.skip(last, to)
 }
 
-// plain is the characters that stand for themselves in a JSON string.
+// plain is the characters that need no escape in a JSON string.
 var plain = special.not()
 
-// plainly reports whether a form has every text of one plain character, and beside them only single characters and escapes.
+// plainly reports whether a form has every text of one plain character, and besides them only single characters and
+// escapes.
 func plainly(x expr) bool {
 	switch x := x.(type) {
 	case class:
@@ -368,7 +368,7 @@ func (b *builder) graph(g *graph, from, to int32) {
 	}
 }
 
-// rule returns a rule's number. Its body is added later: a rule may contain itself.
+// rule returns a rule's number. Its body is added later, because a rule may contain itself.
 func (b *builder) rule(r *rule) int32 {
 	n, ok := b.rules[r]
 	if !ok {
@@ -382,7 +382,7 @@ func (b *builder) rule(r *rule) int32 {
 	return n
 }
 
-// all adds the rules that are called and have no body yet.
+// all adds the bodies of all rules that are called.
 func (b *builder) all() {
 	for len(b.queue) > 0 && b.ok() {
 		r := b.queue[0]
@@ -393,7 +393,7 @@ func (b *builder) all() {
 	}
 }
 
-// newGraph makes the automaton of a form without rules.
+// newGraph returns the automaton of a form without rules.
 func newGraph(m *meter, x expr) (*graph, error) {
 	b := &builder{rules: map[*rule]int32{}, meter: m, unroll: true}
 	start, end := b.add(), b.add()
@@ -408,7 +408,7 @@ func newGraph(m *meter, x expr) (*graph, error) {
 	return &graph{places: b.places, start: start}, nil
 }
 
-// intersect is the texts that both automata have.
+// intersect returns the automaton of the texts that both have.
 func intersect(m *meter, a, c *graph) (*graph, error) {
 	type pair struct{ a, c int32 }
 	g := &graph{}
@@ -456,7 +456,7 @@ func intersect(m *meter, a, c *graph) (*graph, error) {
 	return g, nil
 }
 
-// any reports whether there is a text. All places of an intersection can be reached.
+// any reports whether the automaton has a text. All places of an intersection are reachable.
 func (g *graph) any() bool {
 	for i := range g.places {
 		if g.places[i].final {

@@ -7,55 +7,52 @@ import (
 	"unsafe"
 )
 
-// Limits of a machine. Beyond the first two it forgets what it can make again.
-// Where a text would be in more places at once than the others say, it may not go.
+// Limits of a machine. Beyond the first two, cached data is dropped. A text that exceeds the other two is rejected.
 const (
 	maxWeight  = 1 << 21  // threads and edges of all states
 	maxMasks   = 16 << 20 // bytes
 	maxThreads = 2048     // of one state
-	maxSeen    = 16384    // places on the way to them
+	maxSeen    = 16384    // places visited while computing them
 )
 
-// frame is where a text may return to when a rule ends: all the places that called
-// the rule at the same point of the text, each with its own surroundings. So texts
-// that can be read in many ways have no more frames than rules, however deep they are.
+// frame is where a text may return when a rule ends: all places that called the rule at the same point of the text,
+// each with its own frame. So an ambiguous text has no more frames than rules, however deep it is.
 type frame struct {
 	id      int32
 	returns []thread // none: the bottom, where the text ends
-	after   *state   // where the text goes on when the rule ends; nil until needed
+	after   *state   // the state after the rule ends; nil until needed
 
-	// While a closure is made:
-	made  *frame // the one frame of these returns; nil until it is known
-	empty bool   // the rule may end where it begins
+	// While a closure is computed:
+	made  *frame // the unique frame with these returns; nil until known
+	empty bool   // the rule may be empty
 }
 
 // thread is one of the places where a text may be.
 type thread struct {
 	place int32
-	count int32 // iterations of the loop that the place is in
+	count int32 // iterations of the place's loop
 	frame *frame
 }
 
-// state is all places where a text may be. Only next, mask and local change after it was made.
+// state is the set of places where a text may be. Only next, mask and local change after creation.
 type state struct {
-	threads []thread // those with edges
+	threads []thread // places with edges
 	end     bool     // the text may end here
-	next    []*state // by class of the byte; nil until needed
-	mask    *tokens  // what may come next; nil until needed
-	local   *local   // of a state whose only frame is the bottom
+	next    []*state // by byte class; nil until needed
+	mask    *tokens  // the allowed tokens; nil until needed
+	local   *local   // for a state whose only frame is the bottom
 }
 
-// dead is where no text of the form goes; crowded is where it would be in too many places at once.
+// dead is the state of a text that has left the form; crowded is the state of a text in too many places at once.
 var dead, crowded = &state{}, &state{}
 
-// errCrowded is the form's fault.
+// errCrowded is the client's error for an ambiguous form.
 var errCrowded = formError("it is too ambiguous: a text may be in more than %d places of it at once; want fewer alternatives that begin alike", maxThreads)
 
-// threadSize is the size of a thread in a state and in the key that finds it, in bytes.
+// threadSize is the size of a thread in a state and in its key, in bytes.
 const threadSize = int(unsafe.Sizeof(thread{})) + 8
 
-// machine is the pushdown automaton of a program over a vocabulary. Its states
-// are made when a text reaches them.
+// machine is the pushdown automaton of a program over a vocabulary. Its states are made when a text reaches them.
 type machine struct {
 	program *program
 	vocab   *Vocabulary
@@ -64,13 +61,13 @@ type machine struct {
 	mu       sync.Mutex
 	bottom   *frame
 	start    *state
-	frames   map[string]*frame // by what they return to
+	frames   map[string]*frame // by their returns
 	states   map[string]*state
 	nextID   int32
-	masked   []*state // with a mask or local
+	masked   []*state // states with a mask or local
 	maskSize int      // bytes
 	weight   int      // threads and edges of all states
-	spent    int      // work in all
+	spent    int      // total work
 
 	// scratch of closure and walk
 	seen  map[thread]struct{}
@@ -87,18 +84,18 @@ func newMachine(p *program, v *Vocabulary) *machine {
 	return m
 }
 
-// reset forgets all states and frames. Those that matchers are in stay good: they lead to new ones.
+// reset drops all states and frames. States held by matchers stay valid: they lead to new ones.
 func (m *machine) reset() {
 	m.frames, m.states, m.weight = map[string]*frame{}, map[string]*state{}, 0
 	m.forgetMasks()
 }
 
-// closure is the state of everything that is reached from threads without a byte.
+// closure returns the state of all places reachable from threads without a byte.
 //
-//  1. A call goes to the rule's beginning, with a frame that all calls of the rule here have together.
-//  2. The end of a rule goes on wherever its frame returns to. Where a rule may be
-//     empty, it goes on behind later calls of it too.
-//  3. When all calls are known, frames are replaced by those that have the same returns.
+//  1. A call goes to the rule's beginning, with a frame shared by all calls of the rule here.
+//  2. The end of a rule continues wherever its frame returns to. If the rule may be empty, it also continues after
+//     later calls of it.
+//  3. When all calls are known, frames are replaced by the unique ones with the same returns.
 func (m *machine) closure(from []thread) *state {
 	clear(m.seen)
 	clear(m.calls)
@@ -153,7 +150,7 @@ func (m *machine) closure(from []thread) *state {
 	return m.intern(threads, end)
 }
 
-// count is the iterations behind a place, and whether its loop goes on there after so many.
+// count returns the iterations after a place, and whether its loop may continue there after n.
 func (p *place) count(n int32) (int32, bool) {
 	switch l := p.loop; {
 	case l == nil:
@@ -161,7 +158,7 @@ func (p *place) count(n int32) (int32, bool) {
 		return n, l.max < 0 || n < l.max
 	case p.at == leave:
 		return 0, n >= l.min
-	case l.max < 0: // more than the least is all the same
+	case l.max < 0: // counts above the minimum are equivalent
 		return min(n+1, l.min), true
 	default:
 		return n + 1, true
@@ -169,7 +166,7 @@ func (p *place) count(n int32) (int32, bool) {
 	return n, true
 }
 
-// call adds a place to return to to the frame of a rule that begins at a thread.
+// call adds a return place to the frame of a rule that is called at a thread.
 func (m *machine) call(c call, from thread, push func(thread)) *frame {
 	f := m.calls[c.rule]
 	if f == nil {
@@ -184,7 +181,7 @@ func (m *machine) call(c call, from thread, push func(thread)) *frame {
 	return f
 }
 
-// settle returns the one frame that has the returns of a frame, which is complete.
+// settle returns the unique frame with the returns of a complete frame.
 func (m *machine) settle(f *frame) *frame {
 	if f.id != 0 || f == m.bottom {
 		return f
@@ -218,7 +215,7 @@ func compareThreads(a, b thread) int {
 	return int(a.count) - int(b.count)
 }
 
-// keyOf identifies sorted threads, until it is called again.
+// keyOf returns a key of sorted threads, valid until the next call.
 func (m *machine) keyOf(threads []thread) []byte {
 	m.key = m.key[:0]
 	for _, t := range threads {
@@ -229,7 +226,7 @@ func (m *machine) keyOf(threads []thread) []byte {
 	return m.key
 }
 
-// intern returns the one state of a set of threads.
+// intern returns the unique state of a set of threads.
 func (m *machine) intern(threads []thread, end bool) *state {
 	if len(threads) == 0 && !end {
 		return dead
@@ -248,7 +245,7 @@ func (m *machine) intern(threads []thread, end bool) *state {
 	return s
 }
 
-// step is the state after a byte.
+// step returns the state after a byte.
 func (m *machine) step(s *state, b byte) *state {
 	class := m.program.class[b]
 	if s == dead || s == crowded {
@@ -273,7 +270,7 @@ func (m *machine) step(s *state, b byte) *state {
 	return next
 }
 
-// returned is the state after the rule of a frame has ended.
+// returned returns the state after the rule of a frame has ended.
 func (m *machine) returned(f *frame) *state {
 	if f.after == nil {
 		f.after = m.closure(f.returns)
@@ -284,7 +281,7 @@ func (m *machine) returned(f *frame) *state {
 // Matcher implements [Grammar].
 func (m *machine) Matcher() Matcher { return &matcher{machine: m, at: m.start} }
 
-// matcher is one text's place in a machine.
+// matcher is one text's position in a machine.
 type matcher struct {
 	machine *machine
 	at      *state
@@ -338,7 +335,7 @@ func (t *matcher) Accept(token int32) error {
 	return nil
 }
 
-// usable fails if a state is too crowded to go on from: if no byte leads on.
+// usable returns an error if a state is too crowded: no byte leads on.
 func (m *machine) usable(s *state) error {
 	if s.end {
 		return nil
@@ -356,7 +353,7 @@ func (m *machine) usable(s *state) error {
 // Done implements [Matcher].
 func (t *matcher) Done() bool { return t.ended || t.at.end && len(t.at.threads) == 0 }
 
-// Bytes is about what a grammar holds in memory now.
+// Bytes returns about how much memory a grammar holds now.
 func Bytes(g Grammar) int {
 	m, ok := g.(*machine)
 	if !ok {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// tokens is a set of tokens: a list of the few, or bits of the many, and a set that others share.
+// tokens is a set of tokens: a list of few, or a bitmap of many, and a shared set.
 type tokens struct {
 	list   []int32
 	bits   []uint64
@@ -27,7 +27,7 @@ func (t *tokens) set(dst []uint64) {
 
 func (t *tokens) bytes() int { return 64 + 4*len(t.list) + 8*len(t.bits) }
 
-// compact makes the smaller form of a mask.
+// compact returns the smaller representation of a mask.
 func compact(mask []uint64) *tokens {
 	n := 0
 	for _, w := range mask {
@@ -45,21 +45,19 @@ func compact(mask []uint64) *tokens {
 	return t
 }
 
-// local is the part of a mask that does not depend on the stack, but on the innermost rule alone.
+// local is the part of a mask that depends on the innermost rule only, not on the stack.
 type local struct {
-	inside  *tokens // tokens that end within the rule, or with it
+	inside  *tokens // tokens that end within the rule, or at its end
 	trie    []branch
-	escapes []int32 // nodes of the trie where the rule may end, and longer tokens go on
-	work    int     // what it took to find out
+	escapes []int32 // nodes of the trie where the rule may end and longer tokens continue
+	work    int     // the work of computing it
 }
 
-// maxWork bounds a walk, in threads over nodes of the trie. Forms in use take
-// half of it at most. A walk that reaches it looks at single bytes only from
-// there on: it offers less, and never nothing. What it offers does not depend on
-// what is remembered from before.
+// maxWork bounds a walk, in threads times trie nodes. Forms in practice need at most half of it. Beyond it the walk
+// tries single bytes only: it allows fewer tokens, but never none. The result does not depend on cached data.
 const maxWork = 1 << 21
 
-// maskOf returns the tokens that may follow a state, end tokens aside.
+// maskOf returns the tokens that may follow a state, except end tokens.
 func (m *machine) maskOf(s *state) *tokens {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +93,7 @@ func (m *machine) keep(s *state, bytes int) {
 	m.maskSize += bytes
 }
 
-// tidy forgets when there is too much to remember.
+// tidy drops cached data above the limits.
 func (m *machine) tidy() {
 	if m.weight > maxWeight {
 		m.reset()
@@ -119,15 +117,15 @@ type walk struct {
 	mask    []uint64
 	work    int
 	escapes []int32
-	outside bool // the walk is in the surroundings: rules that end there are followed, not noted
+	outside bool // the walk is outside the innermost rule: ends of rules are followed, not recorded
 }
 
 // group adds the tokens of threads that share a frame.
 //
-//  1. What happens within their rule is looked up, or walked once for all frames.
-//  2. Where the rule can end within a token, the walk goes on with what follows the rule in this frame.
+//  1. The part within their rule is cached, and walked once for all frames.
+//  2. If the rule can end within a token, the walk continues after the rule in this frame.
 //
-// When the walk has worked enough, single bytes have to do.
+// Once the walk exceeds maxWork, it tries only single bytes.
 func (w *walk) group(threads []thread) {
 	m := w.machine
 	s := m.inner(threads)
@@ -157,7 +155,7 @@ func (w *walk) group(threads []thread) {
 	w.trie = all
 }
 
-// inner is the state of threads without what surrounds their rule.
+// inner returns the state of threads with the bottom as their frame.
 func (m *machine) inner(threads []thread) *state {
 	inner := make([]thread, len(threads))
 	for i, t := range threads {
@@ -166,7 +164,7 @@ func (m *machine) inner(threads []thread) *state {
 	return m.intern(inner, false)
 }
 
-// localOf returns what a state can do within its rule.
+// localOf returns the local part of a state's mask.
 func (m *machine) localOf(s *state) *local {
 	if s.local == nil {
 		w := walk{machine: m, trie: m.vocab.trie, mask: make([]uint64, Words(m.vocab.size)), work: maxWork}
@@ -183,8 +181,8 @@ func (m *machine) localOf(s *state) *local {
 	return s.local
 }
 
-// plain is how many plain characters may follow threads of one rule, no more than the vocabulary distinguishes; 0 if
-// that is none, or not known.
+// plain returns how many plain characters may follow threads of one rule, up to the longest that the vocabulary
+// distinguishes; 0 if none may, or if unknown.
 func (m *machine) plain(threads []thread) int {
 	most := len(m.vocab.plain) - 1
 	n, others := 0, false
@@ -199,7 +197,7 @@ func (m *machine) plain(threads []thread) int {
 			others = others || p.beginsPlain()
 		}
 	}
-	if others && n < most { // they may go on where the count ends
+	if others && n < most { // they may continue after the count ends
 		return 0
 	}
 	return min(n, most)
@@ -213,8 +211,7 @@ func (p *place) beginsPlain() bool {
 // beginsPlain reports whether a plain character begins with a byte.
 func beginsPlain(b byte) bool { return b >= ' ' && b != '"' && b != '\\' }
 
-// subtree walks the nodes lo to hi of the trie, which lie side by side; the
-// machine's path holds the state above them.
+// subtree walks the adjacent nodes lo to hi of the trie; the machine's path holds the state above them.
 func (w *walk) subtree(lo, hi int32) {
 	m := w.machine
 	trie, class, path := w.trie, &m.program.class, m.path
@@ -238,7 +235,7 @@ func (w *walk) subtree(lo, hi int32) {
 			}
 		}
 		if work -= 1 + len(s.threads); work < 0 {
-			i = n.end // single bytes only, from here on
+			i = n.end // single bytes only from here on
 			continue
 		}
 		i++
@@ -253,7 +250,7 @@ func (w *walk) subtree(lo, hi int32) {
 	w.work = work
 }
 
-// others adds the tokens that have the same bytes as one.
+// others adds the tokens with the same bytes as token.
 func (w *walk) others(token int32) {
 	for _, id := range w.machine.vocab.more[token] {
 		w.mask[id>>6] |= 1 << (id & 63)

@@ -2,7 +2,7 @@ package constrain
 
 import "slices"
 
-// members is everything that the schemas of an object say about its members.
+// members collects the keywords of an object's schemas about its members.
 type members struct {
 	sources            []source
 	layers             []layer
@@ -13,22 +13,22 @@ type members struct {
 	patterns           []string
 	names              []any // schemas of all names
 	declared           bool  // there is a list of properties
-	open, closed       bool  // others may be something, may not be
+	open, closed       bool  // others are allowed, are forbidden
 	minProps, maxProps int   // maxProps -1: no limit
 }
 
-// source is what one schema says about names.
+// source is the keywords of one schema about names.
 type source struct {
 	o, patterns *object // schemas by name, by pattern; may be nil
 }
 
-// layer is a schema for all names that some parts do not know: additionalProperties, unevaluatedProperties.
+// layer is a schema for all names that some parts do not know: additionalProperties or unevaluatedProperties.
 type layer struct {
 	sources []source
 	rest    any
 }
 
-// free says whether nothing is said of members.
+// free reports whether no keyword restricts members.
 func (m *members) free() bool {
 	return len(m.sources) == 0 && len(m.layers) == 0 && len(m.required) == 0 && m.names == nil && m.minProps == 0 && m.maxProps < 0
 }
@@ -63,7 +63,7 @@ func (m *members) cover(l layer) {
 	m.closed = m.closed || l.rest == false
 }
 
-// byPattern is the schemas of a pattern.
+// byPattern returns the schemas of a pattern.
 func (m *members) byPattern(text string) (schemas []any) {
 	for _, s := range m.sources {
 		if s.patterns != nil && s.patterns.has(text) {

@@ -8,12 +8,12 @@ import (
 // maxMultiple bounds multipleOf: the automaton has a place for each remainder.
 const maxMultiple = 10000
 
-// numberForm is the form of a number.
+// numberForm returns the form of a number.
 //
-//  1. No limits: any number, any integer.
-//  2. Integers, between the limits. Those that a/b divides are those that a divides.
-//  3. Numbers between the limits, with as many places behind the point as multipleOf has, if there is one.
-//  4. Of either, those that multipleOf divides.
+//  1. Without limits: any number, or any integer.
+//  2. Integers between the limits. An integer is a multiple of a/b (reduced) if and only if a divides it.
+//  3. Numbers between the limits, with as many decimal places as multipleOf has, if it is set.
+//  4. Of these, the multiples of multipleOf.
 func (c *schemaReader) numberForm(f *facts) expr {
 	whole := f.types&typeNumber == 0
 	low, high := c.limits(f)
@@ -65,10 +65,11 @@ func (c *schemaReader) numberForm(f *facts) expr {
 	return c.both(x, multiples(n, places))
 }
 
-// quotients is the number from which on readers that write a quotient to see whether it is whole write an exponent.
+// quotients is the number from which readers that format a quotient, to check that it is an integer, write an
+// exponent.
 var quotients = new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(21), nil))
 
-// within narrows limits to numbers whose quotients by m are below that, where m is so small that it matters.
+// within narrows the limits to numbers whose quotients by m are below quotients, if m is small enough to matter.
 func within(low, high *bound, m *big.Rat) (lowest, highest *bound) {
 	most := new(big.Rat).Mul(quotients, m)
 	if most.Cmp(new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(safeDigits), nil))) >= 0 {
@@ -84,8 +85,8 @@ func within(low, high *bound, m *big.Rat) (lowest, highest *bound) {
 	return low, high
 }
 
-// agreed says whether all readers agree about the multiples of a number: a
-// float64 holds it, or it is so near to one that the quotient of an integer is rounded to the true one.
+// agreed reports whether all readers agree on the multiples of a number: it is exact in float64, or so close that an
+// integer's quotient is rounded to the true one.
 func agreed(m *big.Rat, whole bool) bool {
 	near, exact := m.Float64()
 	if exact || !whole || near == 0 {
@@ -96,7 +97,7 @@ func agreed(m *big.Rat, whole bool) bool {
 	return off.Abs(off).Cmp(new(big.Rat).SetFrac64(1, 1<<54)) < 0
 }
 
-// decimalText is a number as people write it.
+// decimalText returns a number in decimal notation.
 func decimalText(r *big.Rat) string {
 	if digits, exact := r.FloatPrec(); exact {
 		return r.FloatString(digits)
@@ -104,7 +105,7 @@ func decimalText(r *big.Rat) string {
 	return r.RatString()
 }
 
-// integersBetween is the integers within the limits, of at most size digits where one is missing.
+// integersBetween returns the form of the integers between the limits, of at most size digits if one is missing.
 func integersBetween(m *meter, low, high *bound, size int) expr {
 	var lo, hi *big.Int
 	if low != nil {
@@ -125,39 +126,39 @@ func integersBetween(m *meter, low, high *bound, size int) expr {
 	return integers(m, lo, hi, size)
 }
 
-// floor is the largest integer that is not above r.
+// floor returns the largest integer not above r.
 func floor(r *big.Rat) *big.Int {
 	return new(big.Int).Div(r.Num(), r.Denom()) // Euclid's division, and the denominator is positive
 }
 
-// numberFormats are the formats of numbers, with their limits; those of OpenAPI.
+// numberFormats are OpenAPI's number formats, with their limits.
 var numberFormats = map[string][2]*big.Rat{
 	"int8": power(7), "int16": power(15), "int32": power(31), "int64": power(63),
 	"uint8": natural(8), "uint16": natural(16), "uint32": natural(32), "uint64": natural(64),
 	"float": {}, "double": {},
 }
 
-// whole says whether a format wants integers, as readers that keep formats see it.
+// whole reports whether a format requires integers.
 func (f *facts) whole() bool {
 	return slices.ContainsFunc(f.formats, func(name string) bool { return numberFormats[name][0] != nil })
 }
 
-// power is from -2ⁿ to 2ⁿ-1.
+// power returns the range -2ⁿ to 2ⁿ-1.
 func power(n uint) [2]*big.Rat {
 	top := new(big.Int).Lsh(big.NewInt(1), n)
 	return [2]*big.Rat{new(big.Rat).SetInt(new(big.Int).Neg(top)), new(big.Rat).SetInt(top.Sub(top, big.NewInt(1)))}
 }
 
-// natural is from 0 to 2ⁿ-1.
+// natural returns the range 0 to 2ⁿ-1.
 func natural(n uint) [2]*big.Rat { return [2]*big.Rat{new(big.Rat), power(n)[1]} }
 
-// limits are the limits of a number, those of its formats included.
+// limits returns the limits of a number, including its formats'.
 func (c *schemaReader) limits(f *facts) (low, high *bound) {
 	low, high = f.low, f.high
 	for _, name := range f.formats {
 		r, ok := numberFormats[name]
 		if !ok || r[0] == nil {
-			continue // of texts, or of any number
+			continue // a format of strings, or without limits
 		}
 		if low == nil || low.at.Cmp(r[0]) < 0 {
 			low = &bound{at: r[0]}

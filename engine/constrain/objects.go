@@ -2,7 +2,7 @@ package constrain
 
 import "slices"
 
-// object collects what parts say of an object's members.
+// object collects the keywords of parts about an object's members.
 func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	m.known, m.requires = map[string]bool{}, map[string]bool{}
 	for _, p := range parts {
@@ -33,8 +33,8 @@ func (c *schemaReader) object(m *members, parts []part, loose bool) {
 	}
 }
 
-// unevaluated adds what unevaluatedProperties says: it is about the names that
-// nothing within its schema knows, and about none where something knows all.
+// unevaluated adds unevaluatedProperties. It applies to names that no other keyword in its schema knows; if one knows
+// all names, it applies to none.
 func (c *schemaReader) unevaluated(m *members, parts []part) {
 	for _, p := range parts {
 		if !p.o.has("unevaluatedProperties") {
@@ -70,8 +70,8 @@ func (c *schemaReader) source(o *object) source {
 	return source{read("properties"), read("patternProperties")}
 }
 
-// of is the schemas of a member with a name. A pattern of which it is not sure
-// that it matches counts as both: the value fits whatever a reader thinks.
+// of returns the schemas of a member with a name. A pattern with an uncertain match counts as both, so that the value
+// is valid under either reading.
 func (c *schemaReader) of(m *members, name string) (schemas []any) {
 	visit := func(s source, add bool) (knows bool) {
 		if s.o != nil && s.o.has(name) {
@@ -115,7 +115,7 @@ func (c *schemaReader) of(m *members, name string) (schemas []any) {
 	return schemas
 }
 
-// nameFits says whether propertyNames allows a name.
+// nameFits reports whether propertyNames allows a name.
 func (c *schemaReader) nameFits(m *members, name string) bool {
 	parts, ok := c.collect(0, m.names...)
 	for _, p := range parts {
@@ -133,7 +133,7 @@ func (c *schemaReader) nameFits(m *members, name string) bool {
 	return f.said&typeString != 0 && c.fitsText(f, name)
 }
 
-// names reads an array of strings. (Draft 3's required was a flag.)
+// names reads an array of strings. (In draft 3 required was a boolean.)
 func (c *schemaReader) names(o *object, keyword string) (names []string) {
 	if !o.has(keyword) {
 		return nil
@@ -149,10 +149,10 @@ func (c *schemaReader) names(o *object, keyword string) (names []string) {
 	return names
 }
 
-// objectForm is the form of an object:
+// objectForm returns the form of an object:
 //
-//  1. the properties in their order, those that are not required as options;
-//  2. then others, if there may be any: by pattern, or any but the ones named.
+//  1. the properties in order, with optional ones as options;
+//  2. then other members, if allowed: by pattern, or any name except the properties'.
 func (c *schemaReader) objectForm(m *members) expr {
 	open := m.open || !m.declared || !c.strict && m.maxProps < 0
 	for _, name := range m.required {
@@ -170,7 +170,7 @@ func (c *schemaReader) objectForm(m *members) expr {
 	if len(m.order) == 0 {
 		return r.list("{", others, m.minProps, m.maxProps, "}")
 	}
-	// From the end to the beginning: more is what may follow a property, first what may come when there was none.
+	// From the end to the beginning: more is what may follow a property, first is what may come if there was none yet.
 	var more expr
 	first := choice{}
 	if others != nil {
@@ -190,14 +190,14 @@ func (c *schemaReader) objectForm(m *members) expr {
 			first = append(first, seq(member, more))
 			more = seq(opt(seq(literal(","), r.blank, member)), more)
 		}
-		if i%8 == 0 { // so that no beginning copies all of the rest
+		if i%8 == 0 { // so that beginnings do not copy all of the rest
 			more = &rule{name: "properties", body: more}
 		}
 	}
 	return r.braces("{", first, len(m.required) == 0, "}")
 }
 
-// others is the form of a member that is not among the properties; nil if there can't be one.
+// others returns the form of a member that is not one of the properties; nil if none is allowed.
 func (c *schemaReader) others(m *members, open bool) expr {
 	r := c.json
 	if len(m.patterns) > 0 {
@@ -220,7 +220,7 @@ func (c *schemaReader) others(m *members, open bool) expr {
 		text := &object{keys: []string{"type"}, values: map[string]any{"type": "string"}}
 		key = c.schema(append([]any{text}, m.names...)...)
 		if len(m.order) > 0 {
-			return nil // the properties are all that can be
+			return nil // only the properties are allowed
 		}
 	case len(m.order) > 0:
 		key = quoted(c.except(m.order))
@@ -228,7 +228,8 @@ func (c *schemaReader) others(m *members, open bool) expr {
 	return seq(key, literal(":"), r.blank, value)
 }
 
-// byPattern is a member whose name matches a pattern. Where a name might match several, its value fits all of them.
+// byPattern returns the form of a member whose name matches a pattern. If a name may match several, its value fits all
+// of them.
 func (c *schemaReader) byPattern(m *members) expr {
 	if len(m.names) > 0 {
 		c.fail("the keyword patternProperties of JSON schema is supported without propertyNames")
@@ -264,7 +265,7 @@ func (c *schemaReader) byPattern(m *members) expr {
 	return all
 }
 
-// checkCounts refuses limits of the number of members that the form can't count.
+// checkCounts rejects limits of the number of members that the form can't count.
 func (c *schemaReader) checkCounts(m *members, others expr) {
 	if len(m.order) == 0 {
 		if others != nil && m.minProps > 1 {
@@ -281,8 +282,8 @@ func (c *schemaReader) checkCounts(m *members, others expr) {
 	}
 }
 
-// except is every text, in the spelling of jsonText, but some: a trie of their characters. Characters that are in
-// none of them have one place, where all nodes may go on.
+// except returns the form of every text, in the spelling of jsonText, except names. It is a trie of their characters;
+// characters in none of them lead to one shared place.
 func (c *schemaReader) except(names []string) expr {
 	type node struct {
 		children map[rune]int32
@@ -313,7 +314,7 @@ func (c *schemaReader) except(names []string) expr {
 	for range nodes {
 		b.add()
 	}
-	other := b.add() // behind a character that no name has there
+	other := b.add() // after a character that no name has there
 	b.places[other].final, b.places[other].free = true, true
 	b.emit(jsonClass(anyChar()), other, other)
 	unused := b.add()

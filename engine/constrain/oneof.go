@@ -2,7 +2,7 @@ package constrain
 
 import "slices"
 
-// exclusive refuses alternatives of oneOf that one value may fit at once, as far as can be seen.
+// exclusive rejects alternatives of oneOf that are not visibly exclusive.
 func (c *schemaReader) exclusive(base []part, branches [][]part) {
 	var all []*facts
 	for _, b := range branches {
@@ -21,7 +21,7 @@ func (c *schemaReader) exclusive(base []part, branches [][]part) {
 	}
 }
 
-// disjoint says whether no value that the form of f or of g has is one that both allow.
+// disjoint reports whether no value of the form of f or of g is allowed by both.
 //
 //  1. They have no type in common.
 //  2. Both are lists of values without a common one.
@@ -56,14 +56,14 @@ func (c *schemaReader) disjoint(f, g *facts) bool {
 	return false
 }
 
-// apart says whether two lists have no value in common.
+// apart reports whether two lists have no value in common.
 func (c *schemaReader) apart(a, b []any) bool {
 	return c.spend(1+len(a)*len(b)) && !slices.ContainsFunc(a, func(v any) bool {
 		return slices.ContainsFunc(b, func(w any) bool { return equalJSON(v, w) })
 	})
 }
 
-// below says whether all numbers up to high are less than those from low on.
+// below reports whether all numbers up to high are less than all numbers from low on.
 func below(high, low *bound) bool {
 	if high == nil || low == nil {
 		return false

@@ -1,13 +1,13 @@
 package constrain
 
-// pattern is a pattern of a schema: as what surely matches, and as what may.
+// pattern is a pattern of a schema in two versions: what surely matches, and what may match.
 type pattern struct {
 	surely, perhaps *node
 	narrow, wide    *search // made when they are needed
 	found           expr    // what search returns
 }
 
-// pattern reads a pattern once; nil, and a failure, if it can't be used.
+// pattern parses and caches a pattern; it returns nil, and fails, if the pattern can't be used.
 func (c *schemaReader) pattern(text string) *pattern {
 	if p, ok := c.patterns[text]; ok || !c.spend(1+len(text)) {
 		return p
@@ -25,7 +25,7 @@ func (c *schemaReader) pattern(text string) *pattern {
 	return nil
 }
 
-// match says whether a text surely matches, and whether some reader may think so.
+// match reports whether a text surely matches, and whether it matches for some readers.
 func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	if p.narrow == nil {
 		p.narrow, p.wide = newSearch(c.meter, p.surely), newSearch(c.meter, p.perhaps)
@@ -37,7 +37,7 @@ func (c *schemaReader) match(p *pattern, text string) (surely, perhaps bool) {
 	return surely, perhaps
 }
 
-// search is every text, in the spelling of jsonText, in which a pattern may be found.
+// search returns the form of every text in which a pattern may be found, in the spelling of jsonText.
 func (c *schemaReader) search(text string) expr {
 	p := c.pattern(text)
 	if p == nil {
@@ -83,7 +83,7 @@ func (c *schemaReader) graphOf(s *search) expr {
 	return g
 }
 
-// strip takes ^ and $ off the ends of a pattern.
+// strip removes ^ and $ from the ends of a pattern.
 func (n *node) strip() (rest *node, begin, end bool) {
 	switch n.op {
 	case opBegin:
@@ -104,7 +104,7 @@ func (n *node) strip() (rest *node, begin, end bool) {
 	return &node{subs: subs}, begin, end
 }
 
-// conditional says whether there is a condition in a pattern: an end, an edge of a word, a look ahead.
+// conditional reports whether a pattern has a condition: an anchor, a word boundary or a look-ahead.
 func (n *node) conditional() bool {
 	if n.op >= opBegin {
 		return true
@@ -117,7 +117,7 @@ func (n *node) conditional() bool {
 	return false
 }
 
-// expr is the form of a pattern without conditions.
+// expr returns the form of a pattern without conditions.
 func (n *node) expr() expr {
 	subs := make([]expr, len(n.subs))
 	for i, s := range n.subs {

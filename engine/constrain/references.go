@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// draft is a version of JSON schema, as far as versions read the same words in different ways.
+// draft is a version of JSON schema, as far as versions interpret keywords differently.
 type draft int
 
 const (
@@ -18,7 +18,7 @@ const (
 	draft2020
 )
 
-// drafts are the versions that are read, by what $schema says without scheme and end.
+// drafts are the supported versions, by $schema without its scheme and a trailing #.
 var drafts = map[string]draft{
 	"json-schema.org/draft-04/schema":      draft4,
 	"json-schema.org/draft-05/schema":      draft4,
@@ -29,20 +29,20 @@ var drafts = map[string]draft{
 	"json-schema.org/schema":               draft2020,
 }
 
-// resource is a schema with an address of its own, within which references are read.
+// resource is a schema with its own address, against which references are resolved.
 type resource struct {
 	root  any
 	draft draft
 }
 
-// references find what the $refs of a document mean. Addresses are URIs without a fragment.
+// references resolves a document's $refs. Addresses are URIs without a fragment.
 type references struct {
 	base    map[*object]string // the address of the resource that a schema is in
 	known   map[string]resource
 	anchors map[string]any // by address, # and name
 }
 
-// noBase is the address of a document that has none. It is never a client's.
+// noBase is the address of a document without one. No client uses it.
 const noBase = "rouse:/schema"
 
 // The keywords that hold schemas, by the way in which they do.
@@ -77,7 +77,7 @@ func (c *schemaReader) indexIn(schema any, base string, d draft) {
 	if d == draft4 {
 		id = "id"
 	}
-	// Before 2019 nothing counts beside $ref.
+	// Before 2019 keywords next to $ref were ignored.
 	if text, isText := o.get(id).(string); isText && (d >= draft2019 || !o.has("$ref")) {
 		address, anchor, _ := strings.Cut(join(base, text), "#")
 		if anchor != "" {
@@ -116,7 +116,7 @@ func (c *schemaReader) indexIn(schema any, base string, d draft) {
 	}
 }
 
-// draft is the version that a $schema names.
+// draft returns the version that $schema names.
 func (c *schemaReader) draft(text string) draft {
 	name := strings.TrimSuffix(strings.TrimSuffix(text, "#"), "/")
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "http://"), "https://")
@@ -128,7 +128,7 @@ func (c *schemaReader) draft(text string) draft {
 	return d
 }
 
-// join is a reference read at an address.
+// join resolves a reference against an address.
 func join(base, ref string) string {
 	b, err := url.Parse(base)
 	if err != nil {
@@ -141,7 +141,7 @@ func join(base, ref string) string {
 	return b.ResolveReference(r).String()
 }
 
-// resolve follows the reference of a schema within the document.
+// resolve resolves the reference of a schema within the document.
 func (c *schemaReader) resolve(from *object, ref any) any {
 	text, ok := ref.(string)
 	if !ok {
@@ -181,7 +181,7 @@ func (c *schemaReader) resolve(from *object, ref any) any {
 	return at
 }
 
-// follow goes along a JSON pointer.
+// follow resolves a JSON pointer.
 func follow(at any, pointer string) (any, bool) {
 	if pointer == "" {
 		return at, true

@@ -9,29 +9,24 @@ import (
 	"unsafe"
 )
 
-// Schema is the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one way:
+// Schema returns the form of the JSON values that a JSON schema (drafts 4 to 2020-12) allows, each in one spelling:
 //
-//   - Properties come in the order of the schema, those of $ref and allOf first. One that is not required may be left out.
-//   - An object has other properties unless additionalProperties or unevaluatedProperties
-//     forbids them; beside maxProperties or patternProperties only those that are named.
-//   - Without a type, keywords of a type (minLength, items, …) mean that type within oneOf, which
-//     other types would fit more than once.
-//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole
-//     string, which is what most patterns mean; one with either is free at its other end.
-//   - oneOf needs alternatives that exclude each other as far as can be seen: by
-//     type, by enum or const, by a range of numbers, or by a required property.
-//   - Numbers have at most 18 digits and, where they have limits, no exponent.
-//   - A format is kept, at times in a narrower sense than its standard, or refused.
+//   - Properties come in the order of the schema, after the properties of $ref and allOf. Optional ones may be left out.
+//   - An object may have other properties unless additionalProperties or unevaluatedProperties forbids them; with maxProperties or patternProperties it has only named ones.
+//   - Without a type, a keyword of a type (minLength, items, …) implies that type within oneOf.
+//   - A pattern is ECMA-262. Without ^, $ and look-ahead it must match the whole string, which most patterns mean; with only one of ^ and $ the other end is free.
+//   - oneOf needs visibly exclusive alternatives: by type, enum or const, a range of numbers, or a required property.
+//   - Numbers have at most 18 digits and, if they have limits, no exponent.
+//   - A format is enforced, sometimes more narrowly than its standard, or rejected.
 //
-// Every value is one that the schema allows: what can't be kept is refused with a
-// [*FormError] that names the keyword, and so is what takes more than the budget;
-// nil is one of its own. Schema fails with the cause of ctx when that ends.
+// Every value is valid for the schema. A schema that can't be enforced, or exceeds the budget, fails with a [*FormError] that
+// names the keyword. A nil budget means a new one. Schema fails with ctx's cause when ctx ends.
 func Schema(ctx context.Context, b *Budget, source []byte) (Form, error) {
 	return readSchema(ctx, b, source, false)
 }
 
-// Strict is [Schema] for schemas as OpenAI's strict mode wants them: an object with properties has no others
-// unless they are asked for, and keywords of a type mean that type.
+// Strict is [Schema] for OpenAI's strict mode: an object with properties has no others unless they are asked for, and
+// keywords of a type imply that type.
 func Strict(ctx context.Context, b *Budget, source []byte) (Form, error) {
 	return readSchema(ctx, b, source, true)
 }
@@ -56,10 +51,9 @@ func readSchema(ctx context.Context, b *Budget, source []byte, strict bool) (For
 	return Form{x}, nil
 }
 
-// part is a schema's own keywords: without what $ref and allOf refer to, and with
-// plain also without its alternatives, one of which was chosen; one says that it was
-// an alternative of oneOf. scope are the schemas with unevaluatedProperties that it is
-// within, which know its properties.
+// part is a schema's own keywords, without $ref and allOf. With plain it is also without its alternatives, one of
+// which was chosen. one reports whether it was an alternative of oneOf. scope is the set of enclosing schemas with
+// unevaluatedProperties, which need to know its properties.
 type part struct {
 	o     *object
 	plain bool
@@ -67,8 +61,8 @@ type part struct {
 	scope int
 }
 
-// schemaReader makes forms of schemas. A form is made once for each set of parts
-// that apply to one value, so recursion through any mixture of $ref and allOf ends.
+// schemaReader makes forms of schemas. It makes one form for each set of parts that apply to one value, so recursion
+// through $ref and allOf ends.
 type schemaReader struct {
 	root     any
 	strict   bool
@@ -84,10 +78,10 @@ type schemaReader struct {
 	err      error
 }
 
-// partSize is the size of a part in a list, in bytes.
+// partSize is the size of a part, in bytes.
 const partSize = int(unsafe.Sizeof(part{}))
 
-// maxAlternatives bounds what anyOf and oneOf of one value give together.
+// maxAlternatives bounds the combined alternatives of anyOf and oneOf for one value.
 const maxAlternatives = 1000
 
 func (c *schemaReader) fail(format string, args ...any) {
@@ -96,10 +90,10 @@ func (c *schemaReader) fail(format string, args ...any) {
 	}
 }
 
-// spend says whether to go on.
+// spend charges steps and reports whether to continue.
 func (c *schemaReader) spend(steps int) bool { return c.err == nil && c.meter.spend(steps, 0) }
 
-// schema is the form of the values that fit all of some schemas.
+// schema returns the form of the values that fit all of some schemas.
 func (c *schemaReader) schema(schemas ...any) expr {
 	parts, ok := c.collect(0, schemas...)
 	if !ok {
@@ -108,15 +102,16 @@ func (c *schemaReader) schema(schemas ...any) expr {
 	return c.apply(parts)
 }
 
-// collection is the parts of some schemas. Each is visited once, and again only when it turns out to be within more.
+// collection collects the parts of some schemas. Each is visited once, and again only if it turns out to have more
+// enclosing scopes.
 type collection struct {
 	*schemaReader
 	parts []part
-	at    map[*object]int  // where in parts
-	open  map[*object]bool // on the way to where we are
+	at    map[*object]int  // index in parts
+	open  map[*object]bool // schemas being visited
 }
 
-// collect finds the parts of schemas that apply to one value; false if nothing fits them.
+// collect returns the parts of schemas that apply to one value; false if no value fits.
 func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 	n := collection{schemaReader: c, at: map[*object]int{}, open: map[*object]bool{}}
 	for _, s := range schemas {
@@ -128,7 +123,7 @@ func (c *schemaReader) collect(scope int, schemas ...any) ([]part, bool) {
 	return said, c.err == nil
 }
 
-// says reports whether a schema says anything itself: two that only refer to the same are the same.
+// says reports whether a schema has keywords of its own, besides references.
 func says(o *object) bool {
 	for _, k := range o.keys {
 		switch k {
@@ -144,7 +139,7 @@ func says(o *object) bool {
 	return false
 }
 
-// add adds the parts of a schema.
+// add adds the parts of a schema; false if no value fits.
 func (n *collection) add(s any, scope int) bool {
 	if !n.spend(1) {
 		return false
@@ -183,14 +178,14 @@ func (n *collection) add(s any, scope int) bool {
 			return false
 		}
 	}
-	if !seen { // behind what it refers to, whose members come first
+	if !seen { // after the schemas it refers to, whose members come first
 		n.at[o] = len(n.parts)
 		n.parts = append(n.parts, part{o: o, scope: scope})
 	}
 	return n.err == nil
 }
 
-// scope is the set of some ids.
+// scope returns the number of a set of ids.
 func (c *schemaReader) scope(ids ...int) int {
 	var key strings.Builder
 	for _, id := range ids {
@@ -207,7 +202,7 @@ func (c *schemaReader) scope(ids ...int) int {
 	return n
 }
 
-// union is the scope of what is within either.
+// union returns the union of two scopes.
 func (c *schemaReader) union(a, b int) int {
 	if a == b || b == 0 {
 		return a
@@ -220,7 +215,7 @@ func (c *schemaReader) union(a, b int) int {
 	return c.scope(slices.Compact(all)...)
 }
 
-// apply is the form of the values that all parts allow: a rule, for it may contain itself.
+// apply returns the form of the values that all parts allow. It is a rule because it may contain itself.
 func (c *schemaReader) apply(parts []part) expr {
 	if !c.spend(1 + len(parts)) {
 		return choice{}
@@ -256,7 +251,7 @@ func (c *schemaReader) key(parts []part) string {
 	return b.String()
 }
 
-// body takes alternatives apart, and makes the form of parts that have none.
+// body expands alternatives, and makes the form of parts without any.
 func (c *schemaReader) body(parts []part) expr {
 	options := [][]part{nil}
 	open := false
@@ -308,7 +303,7 @@ func (c *schemaReader) body(parts []part) expr {
 	return alternatives
 }
 
-// merge is the parts of both, each once.
+// merge returns the parts of both, without duplicates.
 func merge(plain, chosen []part) []part {
 	all := slices.Clone(plain)
 	for _, p := range chosen {
@@ -319,7 +314,7 @@ func merge(plain, chosen []part) []part {
 	return all
 }
 
-// branches are the alternatives that a value may fit at all, as parts.
+// branches returns the alternatives of a keyword that a value may fit, as parts.
 func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
 	list := c.list(p.o, keyword)
 	if len(list) == 0 {
@@ -336,7 +331,7 @@ func (c *schemaReader) branches(p part, keyword string) (branches [][]part) {
 	return branches
 }
 
-// list is a keyword's array of schemas.
+// list returns a keyword's array of schemas.
 func (c *schemaReader) list(o *object, keyword string) []any {
 	if !o.has(keyword) {
 		return nil
@@ -348,13 +343,13 @@ func (c *schemaReader) list(o *object, keyword string) []any {
 	return list
 }
 
-// refused are the keywords that restrict values in a way that no grammar of this package does.
+// refused are the keywords that this package can't enforce.
 var refused = []string{
 	"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "contains", "minContains",
 	"maxContains", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "extends", "disallow", "divisibleBy", "propertyDependencies",
 }
 
-// check refuses a schema with keywords that can't be kept.
+// check rejects a schema with keywords that can't be enforced.
 func (c *schemaReader) check(o *object) {
 	if _, ok := c.ids[o]; ok {
 		return

@@ -6,22 +6,21 @@ import (
 	"sort"
 )
 
-// search is an automaton over characters for the texts in which a pattern with
-// conditions is found. A place in a text is a place in the pattern, the kind of
-// the character before, and what must hold of all that follows.
+// search is an automaton over characters for the texts in which a pattern with conditions is found. Its state is the
+// state in the pattern, the kind of the previous character, and the conditions on the rest of the text.
 //
-//  1. A pattern is a list of instructions; a look ahead is a list of its own.
-//  2. The characters fall into kinds that no instruction tells apart.
-//  3. What must hold of the rest of the text is a set of places in an automaton of
-//     the look ahead, which is made deterministic, so that it can be negated.
-//  4. Edges of words are looks ahead at one character, which depend on the one before.
+//  1. A pattern is a list of instructions; a look-ahead has its own list.
+//  2. Characters are divided into kinds that no instruction distinguishes.
+//  3. A condition on the rest of the text is a set of places in an automaton of the look-ahead, which is made
+//     deterministic so that it can be negated.
+//  4. Word boundaries are look-aheads of one character, which depend on the previous character.
 type search struct {
 	meter *meter
 	main  []inst
 	looks []look
 	kinds []class
-	words []bool // whether a kind is of \w
-	edges bool   // there are edges of words
+	words []bool // whether a kind is in \w
+	edges bool   // there are word boundaries
 }
 
 type inst struct {
@@ -38,20 +37,20 @@ const (
 	instSplit               // x or y
 	instBegin               // at the beginning, then x
 	instEnd                 // at the end, then x
-	instLook                // look y holds of the rest, then x
+	instLook                // look y holds for the rest, then x
 	instEdge
 	instInside
 	instFound
 )
 
-// look is a condition on the rest of a text. Place 0 is where it holds for good.
+// look is a condition on the rest of a text. In place 0 it holds whatever follows.
 type look struct {
 	code []inst
 	not  bool
 
-	places [][]int32 // sets of instructions; behind instEnd they are negative
+	places [][]int32 // sets of instructions; negative ones are after instEnd
 	ids    map[string]int32
-	next   [][]int32 // by place and kind; -1: not yet made
+	next   [][]int32 // by place and kind; -1: not computed yet
 	final  []bool    // it holds if the text ends here
 }
 
@@ -65,7 +64,7 @@ func newSearch(m *meter, n *node) *search {
 	return s
 }
 
-// emit adds an instruction; the caller fills in its targets.
+// emit adds an instruction; the caller sets its targets.
 func (s *search) emit(code []inst, i inst) []inst {
 	if len(code) > maxNodes {
 		s.meter.spend(maxSteps, 0)
@@ -74,7 +73,7 @@ func (s *search) emit(code []inst, i inst) []inst {
 	return append(code, i)
 }
 
-// compile adds the instructions of a node, which end where the next one begins.
+// compile adds the instructions of a node, which continue at the instruction after them.
 func (s *search) compile(code []inst, n *node, top bool) []inst {
 	if s.meter.err != nil {
 		return code
@@ -98,10 +97,10 @@ func (s *search) compile(code []inst, n *node, top bool) []inst {
 	return code
 }
 
-// next is where the next instruction goes.
+// next returns the index of the next instruction.
 func next(code []inst) int32 { return int32(len(code)) }
 
-// alternate adds several nodes, of which one is to match.
+// alternate adds several nodes, of which one must match.
 func (s *search) alternate(code []inst, subs []*node, top bool) []inst {
 	var ends []int32
 	for i, sub := range subs {
@@ -122,7 +121,7 @@ func (s *search) alternate(code []inst, subs []*node, top bool) []inst {
 	return code
 }
 
-// repeat adds a node as often as it must match, then as often as it may.
+// repeat adds a node as often as it must match, then as often as it may match.
 func (s *search) repeat(code []inst, n *node, top bool) []inst {
 	for range n.min {
 		code = s.compile(code, n.subs[0], top)
@@ -150,7 +149,7 @@ func (s *search) repeat(code []inst, n *node, top bool) []inst {
 	return code
 }
 
-// condition adds a condition that only the pattern itself may have, not a look ahead.
+// condition adds a condition that is allowed in the pattern itself only, not in a look-ahead.
 func (s *search) condition(code []inst, n *node, top bool) []inst {
 	i := inst{x: int32(len(code)) + 1}
 	switch {
@@ -176,9 +175,9 @@ func (s *search) condition(code []inst, n *node, top bool) []inst {
 
 // divide finds the kinds of characters:
 //
-//  1. The sets that instructions have, and that of words, which is the first.
-//  2. Where one of them begins or ends, the characters are cut.
-//  3. Pieces between cuts that are in the same sets are a kind.
+//  1. It collects the sets of all instructions, and first the set of word characters.
+//  2. It cuts the characters where one of the sets begins or ends.
+//  3. Pieces between cuts that are in the same sets are one kind.
 func (s *search) divide() {
 	sets, users := s.sets() // 1
 	cuts := []rune{0}
@@ -225,8 +224,7 @@ func (s *search) divide() {
 	}
 }
 
-// sets returns the sets of all instructions, each once, and the instructions that
-// have one: y is its index.
+// sets returns the distinct sets of all instructions, and the instructions with a set, whose y is its index.
 func (s *search) sets() (sets []class, users []*inst) {
 	sets = []class{wordsNarrow}
 	all := [][]inst{s.main}
@@ -257,13 +255,13 @@ func (s *search) sets() (sets []class, users []*inst) {
 	return sets, users
 }
 
-// contains reports whether a normal class has a character.
+// contains reports whether a normalized class has a character.
 func (c class) contains(r rune) bool {
 	i := sort.Search(len(c), func(i int) bool { return c[i].hi >= r })
 	return i < len(c) && c[i].lo <= r
 }
 
-// set returns the place of a set of instructions and all that they lead to; 0 if the look holds there.
+// set returns the place of a set of instructions and everything reachable from them; 0 if the look holds there.
 func (s *search) set(l *look, from []int32) int32 {
 	seen := map[int32]bool{}
 	queue := slices.Clone(from)
@@ -307,7 +305,7 @@ func (s *search) set(l *look, from []int32) int32 {
 	return s.place(l, here)
 }
 
-// place is the number of a set.
+// place returns the number of a set.
 func (s *search) place(l *look, here []int32) int32 {
 	key := make([]byte, 0, 4*len(here))
 	for _, at := range here {
@@ -328,7 +326,7 @@ func (s *search) place(l *look, here []int32) int32 {
 	return n
 }
 
-// settled says whether a place holds whatever follows, or never.
+// settled reports whether the condition always or never holds from a place on.
 func (l *look) settled(at int32) (yes, no bool) {
 	here := l.places[at]
 	found := len(here) == 1 && here[0] >= 0 && l.code[here[0]].op == instFound
@@ -339,7 +337,7 @@ func (l *look) settled(at int32) (yes, no bool) {
 	return found, lost
 }
 
-// after is the place of a look after a character.
+// after returns the place of a look after a character.
 func (s *search) after(l *look, at int32, kind int) int32 {
 	if n := l.next[at][kind]; n >= 0 {
 		return n

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// spot is where a search is within a text: before an instruction, behind a kind of character, under conditions.
+// spot is the state of a search: the next instruction, the kind of the previous character, and conditions.
 type spot struct {
 	pc     int32
 	before before
@@ -51,12 +51,12 @@ func packed(conds []cond) string {
 	return string(b)
 }
 
-// with is a spot that goes on at another instruction, under one more condition.
+// with returns a spot at another instruction, with one more condition.
 func (s spot) with(pc int32, c cond) spot {
 	return spot{pc, s.before, packed(append(s.list(), c))}
 }
 
-// reach finds the spots before a character that spots lead to, and whether the text may end there.
+// reach returns the spots before a character that are reachable from spots, and whether the text may end there.
 func (s *search) reach(from ...spot) (here []spot, end bool) {
 	seen := map[spot]bool{}
 	queue := slices.Clone(from)
@@ -104,7 +104,7 @@ func (s *search) reach(from ...spot) (here []spot, end bool) {
 	return here, end
 }
 
-// ends says whether the conditions of a spot hold if the text ends there.
+// ends reports whether a spot's conditions hold if the text ends there.
 func (s *search) ends(at spot) bool {
 	for _, c := range at.list() {
 		if c.look == wantWord || c.look >= 0 && !s.looks[c.look].final[c.at] {
@@ -114,7 +114,7 @@ func (s *search) ends(at spot) bool {
 	return true
 }
 
-// step is the spot after a character; false if its conditions do not hold.
+// step returns the spot after a character; false if its conditions do not hold.
 func (s *search) step(at spot, kind int) (spot, bool) {
 	i := &s.main[at.pc]
 	if !i.has[kind] || !s.meter.spend(2+len(at.conds)/2, 0) {
@@ -147,7 +147,7 @@ func (s *search) step(at spot, kind int) (spot, bool) {
 	return to, true
 }
 
-// match says whether the pattern is found in a text.
+// match reports whether the pattern is found in a text.
 func (s *search) match(text string) bool {
 	if s.meter.err != nil {
 		return false
@@ -168,7 +168,6 @@ func (s *search) match(text string) bool {
 	return end
 }
 
-// kind is the kind of a character.
 func (s *search) kind(r rune) int {
 	for k, c := range s.kinds {
 		if c.contains(r) {
@@ -178,7 +177,7 @@ func (s *search) kind(r rune) int {
 	return 0
 }
 
-// graph is the texts in which the pattern is found, in the spelling of jsonText.
+// graph returns the automaton of the texts in which the pattern is found, in the spelling of jsonText.
 func (s *search) graph() (*graph, error) {
 	b := &builder{rules: map[*rule]int32{}, meter: s.meter}
 	places := map[spot]int32{}

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// formats are the formats of texts that are kept, as regular expressions. They
-// are narrower than their standards where those have more than people write, and
-// where readers differ.
+// formats are the supported string formats, as regular expressions. They are narrower than their standards where those
+// allow unusual texts, or where readers differ.
 var formats = map[string]string{
 	"date":      datePattern,
 	"time":      timePattern,
@@ -63,7 +62,7 @@ const (
 	pointerPattern  = `(/([ !#-\[\]-}]|~[01]){0,60}){0,10}`
 )
 
-// formatPatterns are the formats as Go reads them.
+// formatPatterns are the formats as compiled regular expressions.
 var formatPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
 	all := map[string]*regexp.Regexp{}
 	for name, p := range formats {
@@ -72,11 +71,11 @@ var formatPatterns = sync.OnceValue(func() map[string]*regexp.Regexp {
 	return all
 })
 
-// format finds the pattern of a format; false, and a failure, if it can't be kept.
+// format returns the pattern of a format; false, and a failure, if it is not supported.
 func (c *schemaReader) format(name string) (string, bool) {
 	p, ok := formats[name]
 	if _, isNumber := numberFormats[name]; !ok && isNumber {
-		return `(?s:.)*`, true // what it says is of numbers
+		return `(?s:.)*`, true // it applies to numbers only
 	}
 	if !ok {
 		c.fail("the format %s of the schema is not supported: leave it out, or say it with pattern", clip(name))
@@ -84,7 +83,7 @@ func (c *schemaReader) format(name string) (string, bool) {
 	return p, ok
 }
 
-// fitsFormat says whether a text surely is of a format.
+// fitsFormat reports whether a text surely has a format.
 func (c *schemaReader) fitsFormat(name, text string) bool {
 	if _, ok := c.format(name); !ok {
 		return false
@@ -93,7 +92,7 @@ func (c *schemaReader) fitsFormat(name, text string) bool {
 	return re == nil || c.spend(1+len(text)) && re.MatchString(text)
 }
 
-// stringForm is the form of a string.
+// stringForm returns the form of a string.
 func (c *schemaReader) stringForm(f *facts) expr {
 	length := repeat{jsonChar(), f.minLength, f.maxLength}
 	var x expr
@@ -125,7 +124,7 @@ func (c *schemaReader) stringForm(f *facts) expr {
 	return quoted(x)
 }
 
-// both is the texts that two forms without rules have; nil is every text.
+// both returns the intersection of two forms without rules; nil means every text.
 func (c *schemaReader) both(x, y expr) expr {
 	if x == nil || y == nil || c.err != nil {
 		if x == nil {
@@ -143,7 +142,7 @@ func (c *schemaReader) both(x, y expr) expr {
 	return g
 }
 
-// overlap says whether two forms without rules have a text in common.
+// overlap reports whether two forms without rules share a text.
 func (c *schemaReader) overlap(x, y expr) bool {
 	g, ok := c.both(x, y).(*graph)
 	return ok && g.any()

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// value is the form of a value of which everything is said.
+// value returns the form of a value with these facts.
 func (c *schemaReader) value(f *facts) expr {
 	if c.err != nil {
 		return choice{}
@@ -40,7 +40,7 @@ func (c *schemaReader) value(f *facts) expr {
 	return x
 }
 
-// fits says whether a value of an enum is allowed by the other facts that are about its type.
+// fits reports whether the other facts about its type allow an enum's value.
 func (c *schemaReader) fits(f *facts, v any) bool {
 	if !c.spend(1) {
 		return false
@@ -95,7 +95,7 @@ func (c *schemaReader) fitsNumber(f *facts, r *big.Rat) bool {
 	return q.IsInt() && x/y == math.Trunc(x/y) && q.Abs(q).Cmp(quotients) < 0
 }
 
-// fitsText says whether a text surely is one that the facts allow.
+// fitsText reports whether the facts surely allow a text.
 func (c *schemaReader) fitsText(f *facts, s string) bool {
 	if n := utf8.RuneCountInString(s); n < f.minLength || f.maxLength >= 0 && n > f.maxLength {
 		return false

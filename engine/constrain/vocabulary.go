@@ -7,17 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// Tokens is a tokenizer, as far as a vocabulary is made from it.
+// Tokens is the part of a tokenizer that a vocabulary needs.
 type Tokens interface {
 	Size() int
-	// Piece is the bytes that a token adds to the text; none for control tokens.
+	// Piece returns the bytes that a token adds to the text; none for control tokens.
 	Piece(id int32) []byte
-	// IsEnd says whether a text ends at a token.
+	// IsEnd reports whether a text ends at a token.
 	IsEnd(id int32) bool
 }
 
-// controlMark begins the bytes that stand for a control token in the trie. No
-// text has this byte, and tokens that have it are never offered.
+// controlMark begins the bytes of a control token in the trie. No text has this byte, and tokens with it are never
+// allowed.
 const controlMark = 0xFF
 
 // Vocabulary is the tokens of one model as a trie of bytes. It is immutable.
@@ -28,8 +28,8 @@ type Vocabulary struct {
 	text   []byte  // the bytes of all tokens
 	offset []int32 // where a token's bytes begin; one more at the end
 	trie   []branch
-	// plain[n] are the tokens of at most n plain characters, none of more than maxPlain; rest is the trie of the others.
-	// Without a token for each byte of plain characters there are none.
+	// plain[n] is the set of tokens of at most n plain characters, up to maxPlain; rest is the trie of the others.
+	// Both are empty if a byte of plain characters has no token.
 	plain  [][]uint64
 	rest   []branch
 	more   map[int32][]int32 // tokens with the same bytes as the first
@@ -37,17 +37,16 @@ type Vocabulary struct {
 	deep   int               // length of the longest token
 }
 
-// branch is a node of the trie. Nodes are in depth-first order, so what is below
-// one follows it; the root is not among them.
+// branch is a node of the trie. Nodes are in depth-first order, so descendants follow a node; the root is not stored.
 type branch struct {
 	token int32 // -1 none
-	end   int32 // the first node that is not below
+	end   int32 // the first node that is not a descendant
 	depth uint16
 	b     byte
-	many  bool // there are more tokens of the same bytes
+	many  bool // other tokens have the same bytes
 }
 
-// NewVocabulary makes the trie. For 150,000 tokens it takes some 100 ms.
+// NewVocabulary makes the trie. It takes about 100 ms for 150,000 tokens.
 func NewVocabulary(t Tokens) *Vocabulary {
 	n := t.Size()
 	v := &Vocabulary{size: n, isEnd: map[int32]bool{}, more: map[int32][]int32{}, offset: make([]int32, n+1)}
@@ -81,7 +80,7 @@ func NewVocabulary(t Tokens) *Vocabulary {
 	return v
 }
 
-// maxPlain is the most characters of plain tokens that are counted.
+// maxPlain is the most characters of tokens in plain.
 const maxPlain = 32
 
 // split finds the plain tokens.
@@ -113,10 +112,10 @@ func (v *Vocabulary) split(order []int32) {
 	}
 }
 
-// Size is the number of tokens.
+// Size returns the number of tokens.
 func (v *Vocabulary) Size() int { return v.size }
 
-// controlBytes stand for a control token.
+// controlBytes returns the bytes of a control token in the trie.
 func controlBytes(id int32) []byte {
 	return []byte{controlMark, byte(id >> 24), byte(id >> 16), byte(id >> 8), byte(id)}
 }
@@ -124,7 +123,7 @@ func controlBytes(id int32) []byte {
 // piece returns the bytes of a token in the trie; none for an end token.
 func (v *Vocabulary) piece(id int32) []byte { return v.text[v.offset[id]:v.offset[id+1]] }
 
-// build makes the trie of sorted tokens.
+// build returns the trie of sorted tokens.
 func (v *Vocabulary) build(order []int32) (trie []branch) {
 	var open []int32 // the nodes above, by depth
 	var last []byte

@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// known is the suffix of files that remember the digest of a model's file: reading that takes long.
+// known is the suffix of files that cache the digest of a model's file.
 const known = ".digest"
 
-// settle is how old the last change of a file has to be, so that the next one has another time.
+// settle is the minimum age of a file's last change at which a further change is sure to get another time.
 const settle = 2 * time.Second
 
-// digestFile is what such a file holds.
+// digestFile is the contents of a cached digest.
 type digestFile struct {
 	Identity string `json:"identity"`
 	Digest   string `json:"digest"`
@@ -29,10 +29,10 @@ type digestFile struct {
 type Model struct {
 	path, dir string
 	identity  string
-	changed   time.Time // when it was changed last, as far as is known
+	changed   time.Time // last known change
 }
 
-// OpenModel looks at a model's file. dir is where its digest is remembered; it is the Dir of a [Config].
+// OpenModel identifies a model's file. dir is where its digest is cached: the Dir of a [Config].
 func OpenModel(path, dir string) (*Model, error) {
 	id, changed, err := identify(path)
 	if err != nil {
@@ -41,13 +41,13 @@ func OpenModel(path, dir string) (*Model, error) {
 	return &Model{path: path, dir: dir, identity: id, changed: changed}, nil
 }
 
-// Same says whether the file is as it was: nobody has changed or replaced it.
+// Same reports whether the file is unchanged since OpenModel.
 func (m *Model) Same() bool {
 	id, _, err := identify(m.path)
 	return err == nil && id == m.identity
 }
 
-// Known is the file's SHA-256, if it is remembered.
+// Known returns the file's SHA-256, if it is cached.
 func (m *Model) Known() (sum [32]byte, ok bool) {
 	b, err := os.ReadFile(m.memory())
 	if err != nil {
@@ -62,17 +62,17 @@ func (m *Model) Known() (sum [32]byte, ok bool) {
 		return sum, false
 	}
 	now := time.Now()
-	_ = os.Chtimes(m.memory(), now, now) // it is used; else it goes with its age, and the digest is made again
+	_ = os.Chtimes(m.memory(), now, now) // else the age limit removes it, and the digest must be computed again
 	return [32]byte(raw), true
 }
 
-// memory is the file that remembers the digest.
+// memory returns the path of the cached digest.
 func (m *Model) memory() string {
 	name := sha256.Sum256([]byte(m.path))
 	return filepath.Join(m.dir, folder, hex.EncodeToString(name[:16])+known)
 }
 
-// Digest reads the file, returns its SHA-256 and remembers it. It fails if the file is changed meanwhile.
+// Digest reads the file, returns its SHA-256 and caches it. It fails if the file changes meanwhile.
 func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 	if wait := settle - time.Since(m.changed); wait > 0 && wait <= settle {
 		t := time.NewTimer(wait)
@@ -96,16 +96,16 @@ func (m *Model) Digest(ctx context.Context) (sum [32]byte, err error) {
 		return sum, errors.New("the model's file was changed since it was loaded")
 	}
 	sum = [32]byte(h.Sum(nil))
-	if _, err := private(m.dir); err == nil { // else the store says what is wrong
+	if _, err := private(m.dir); err == nil { // else the store reports the fault
 		if b, err := json.Marshal(digestFile{m.identity, hex.EncodeToString(sum[:])}); err == nil {
-			_ = replace(m.memory(), b) // it is made again
+			_ = replace(m.memory(), b) // on failure it is computed again
 		}
 	}
 	return sum, nil
 }
 
-// replace writes a file whole or not at all, whatever has its name, be it a link to elsewhere. What a crash leaves of it is pruned
-// with the store's other partial files.
+// replace writes a file atomically, and replaces a link instead of following it. What a crash leaves is swept with the
+// store's other partial files.
 func replace(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "*"+partial)
 	if err != nil {

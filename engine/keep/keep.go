@@ -1,32 +1,32 @@
-// Package keep is a folder of files with blocks of a key-value cache, for the time when no process has them in memory.
+// Package keep stores blocks of a KV cache in a folder of files, for the time when no process has them in memory.
 //
 // The life of a file:
 //
-//  1. [Store.Save] gives it a temporary name and permissions 0600, has somebody else write the blocks' contents, and then
-//     writes a header: the key of the model, and for each block its name and the sum of its contents. Only then
-//     it gets its own name. It is never changed.
-//  2. [Open] reads the headers of the files that have the model's key. A file that is not exactly as it was written
-//     (another length, another header) is removed.
-//  3. [Store.Find] says where the blocks of a prompt lie. Who reads them compares their sums; a file with a
-//     block that has another goes, by [Store.Drop].
-//  4. Where all files together would be more than the limit, whatever their model, the one that was not used for longest
-//     goes first, and each goes when it was not used for longer than the age.
+//  1. [Store.Save] creates it with a temporary name and permissions 0600, calls a function that writes the blocks'
+//     contents, and then writes a header: the model's key, and the name and checksum of each block. Then it renames
+//     the file, which is never changed again.
+//  2. [Open] reads the headers of the files with the model's key. It removes a file whose length or header is not as
+//     written.
+//  3. [Store.Find] returns where the blocks of a prompt are. The reader compares the checksums; it removes a file
+//     with a wrong block by [Store.Drop].
+//  4. If all files, of any model, exceed the limit, the least recently used one is removed first. A file is also
+//     removed when it has not been used for longer than the age.
 //
-// The digest of a model's file, which takes long to make, is remembered in the same folder ([Model]).
+// The same folder caches the digest of a model's file, which takes long to compute ([Model]).
 //
-// A block is found by its name, which is half a SHA-256 over all tokens up to its end, the adapter and what keeps clients
-// apart (package block), so nobody finds what was computed for another. The key is the caller's: everything that decides
-// what a model computes. Nothing here knows tokens.
+// A block is found by its name: half a SHA-256 over all tokens up to its end, the adapter and the salt (package
+// block). So no client finds blocks computed for another. The caller chooses the key; it must cover everything that
+// decides what a model computes. This package does not know tokens.
 //
-// The files hold what clients wrote, in a form that a model can read: only the owner can open their folder. Where others can later, nothing in it is
-// read or written until that is mended. Where it was removed, the next [Store.Save] makes it again, but not the folder that it
-// lies in. A file that others can read or write goes, and links are not followed. The
-// sums find disks that err. They are no signature: who can write the folder can change answers.
+// The files hold what clients wrote, readable by a model, so only the owner may open the folder. While others can open
+// it, nothing in it is read or written. If it was removed, the next [Store.Save] creates it again, but not its parent.
+// A file that others can read or write is removed; links are not followed. The checksums detect disk errors. They are
+// no signature: anyone who can write the folder can change answers.
 //
-// Several processes may use one folder. A file that another one has removed is not there, and that is all.
+// Several processes may share one folder. A file that another process removed counts as absent.
 //
-// What it refuses: to fail somebody's request. Each fault is a line in the log and a number in [Stats], and what was
-// to be kept is computed again. A Store belongs to one goroutine.
+// It never fails a request. Each fault is logged and counted in [Stats], and the lost blocks are computed again. A
+// Store belongs to one goroutine.
 package keep
 
 import (
@@ -45,19 +45,20 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// Config says what is kept where.
+// Config configures a Store.
 type Config struct {
-	// Dir is the folder; the files lie in a folder "conversations" of it, which is made and must be the owner's alone.
+	// Dir is the parent folder. The files are in its subfolder "conversations", which is created and must be
+	// accessible to the owner only.
 	Dir string
 	// Limit is the most bytes of all files together.
 	Limit int64
-	// Age is how long a file lives that nobody uses; 0: for ever.
+	// Age is how long an unused file lives; 0: forever.
 	Age time.Duration
-	// Key is different for whatever computes other contents.
+	// Key identifies the model; it must differ for anything that computes other contents.
 	Key [32]byte
 	// BlockBytes is the size of one block's contents.
 	BlockBytes int64
-	// Log gets what is wrong with files; nil discards it.
+	// Log gets faults of files; nil discards them.
 	Log *slog.Logger
 }
 
@@ -66,17 +67,17 @@ const (
 	folder  = "conversations"
 	suffix  = ".kv"
 	partial = suffix + ".tmp"
-	// strayAge is the age at which a file that was never finished counts as one that no process writes any more.
+	// strayAge is the age at which an unfinished file counts as abandoned.
 	strayAge = time.Hour
-	// fresh is how long the time of a file's last use may be behind.
+	// fresh is how far the recorded time of a file's last use may lag.
 	fresh = time.Minute
 )
 
-// Stats are counts since Open, but for Blocks.
+// Stats holds counters since Open, except Blocks.
 type Stats struct {
-	Blocks  int // that are in files and can be found
+	Blocks  int // blocks in files that can be found
 	Saved   int // blocks written
-	Refused int // files that were not as they were written, or could not be read
+	Refused int // files that were corrupt, or could not be read
 	Failed  int // files that could not be written
 }
 
@@ -88,15 +89,15 @@ type Store struct {
 	index  map[block.Hash]place
 	files  map[string]*file // by name
 	stats  Stats
-	shared bool // the folder is not the owner's alone any more
+	shared bool // the folder is gone, or others can open it
 }
 
-// file is one that is indexed.
+// file is an indexed file.
 type file struct {
 	names []block.Hash
 	sums  []uint64
-	at    int64     // where the first block begins
-	used  time.Time // as the file system has it
+	at    int64     // offset of the first block
+	used  time.Time // according to the file system
 }
 
 // place is a block in a file.
@@ -106,7 +107,7 @@ type place struct {
 	i    int
 }
 
-// Open finds the model's files. It fails for a folder that can't be made, or that others can read.
+// Open indexes the model's files. It fails if the folder can't be created, or if others can open it.
 func Open(cfg Config) (*Store, error) {
 	if cfg.BlockBytes <= 0 || cfg.Limit <= 0 {
 		return nil, fmt.Errorf("keep conversations in %s: blocks of %d bytes and a limit of %d: want both above 0", cfg.Dir, cfg.BlockBytes, cfg.Limit)
@@ -128,7 +129,7 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// private makes the folder of the files.
+// private creates the folder of the files.
 func private(parent string) (string, error) {
 	dir := filepath.Join(parent, folder)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -152,8 +153,8 @@ type entry struct {
 	mine  bool // nobody else can read or write it
 }
 
-// alone says whether the folder is still its owner's alone. It may have been changed since Open: then nothing in it is used, and nothing
-// is written, until it is mended. The log says it once.
+// alone reports whether the folder still belongs to its owner only, and logs a change once. Otherwise nothing in it is
+// used or written.
 func (s *Store) alone() bool {
 	st, err := os.Lstat(s.dir)
 	is := err == nil && st.IsDir() && mine(st)
@@ -164,7 +165,7 @@ func (s *Store) alone() bool {
 	return is
 }
 
-// list is the folder's files, the one that was not used for longest first.
+// list returns the folder's files, least recently used first.
 func (s *Store) list() []entry {
 	if !s.alone() {
 		return nil
@@ -184,8 +185,8 @@ func (s *Store) list() []entry {
 	return files
 }
 
-// sweep removes what is too old or unfinished, and then the oldest until there is room for more bytes, but for those files
-// that are to stay. It forgets files that somebody else has removed. It returns the room that there is then.
+// sweep removes files that are too old or unfinished. Then it removes the least recently used ones, except those in
+// stay, until room bytes are free. It drops files that are gone from the index. It returns the free bytes.
 func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	now := time.Now()
 	var total int64
@@ -221,7 +222,7 @@ func (s *Store) sweep(room int64, stay map[string]bool) int64 {
 	return s.cfg.Limit - total
 }
 
-// forget takes a file out of the index.
+// forget removes a file from the index.
 func (s *Store) forget(name string) {
 	f := s.files[name]
 	if f == nil {
@@ -235,7 +236,6 @@ func (s *Store) forget(name string) {
 	}
 }
 
-// remove deletes a file.
 func (s *Store) remove(name string) {
 	s.forget(name)
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -243,7 +243,7 @@ func (s *Store) remove(name string) {
 	}
 }
 
-// take reads a file's header. One that is not as it was written goes; one that can't be opened now may be good.
+// take indexes a file. It removes a corrupt file, but not one that can't be opened now: that may be intact.
 func (s *Store) take(e entry) {
 	if !e.mine {
 		s.Drop(filepath.Join(s.dir, e.name), errors.New("others can read or write it"))
@@ -270,7 +270,7 @@ func (s *Store) add(name string, f *file) {
 	}
 }
 
-// Refresh finds the files that others have written since.
+// Refresh indexes files that other processes have written since.
 func (s *Store) Refresh() {
 	for _, f := range s.list() {
 		if s.files[f.name] == nil && strings.HasPrefix(f.name, s.prefix) && strings.HasSuffix(f.name, suffix) {
@@ -279,14 +279,14 @@ func (s *Store) Refresh() {
 	}
 }
 
-// Run is blocks that lie in a file one after the other.
+// Run is a run of consecutive blocks in a file.
 type Run struct {
 	Path   string
 	Offset int64
 	Sums   []uint64 // one a block
 }
 
-// Find says where the first of the named blocks lie, up to the first one that is in no file.
+// Find returns where the named blocks are, up to the first one that is in no file.
 func (s *Store) Find(names []block.Hash) (runs []Run) {
 	if len(names) == 0 || s.index[names[0]].file == nil || !s.alone() {
 		return nil
@@ -308,7 +308,7 @@ func (s *Store) Find(names []block.Hash) (runs []Run) {
 	return runs
 }
 
-// use marks a file as used.
+// use records the use of a file.
 func (s *Store) use(p place) {
 	now := time.Now()
 	if now.Sub(p.file.used) < fresh {
@@ -317,15 +317,15 @@ func (s *Store) use(p place) {
 	s.touch(p.name, now)
 }
 
-// touch gives a file the time of its last use.
+// touch sets the time of a file's last use.
 func (s *Store) touch(name string, now time.Time) {
 	if f := s.files[name]; f != nil {
 		f.used = now
 	}
-	_ = os.Chtimes(filepath.Join(s.dir, name), now, now) // it is gone, or may not be changed: then it goes earlier
+	_ = os.Chtimes(filepath.Join(s.dir, name), now, now) // on failure the file is removed earlier
 }
 
-// Drop removes a file that can't be used, for a reason.
+// Drop removes an unusable file, and logs why.
 func (s *Store) Drop(path string, why error) {
 	s.stats.Refused++
 	s.cfg.Log.Warn("a file of conversations is not used, and removed: what it held is computed again", "file", path, "error", why)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// mine: without Unix's owners the folder's rights are the operator's.
+// mine returns true: there are no Unix owners, so the operator is responsible for the folder's permissions.
 func mine(fs.FileInfo) bool { return true }
 
-// identify is what changes with a file's contents, without reading them, and when it was changed.
+// identify returns an id that changes with a file's contents, without reading them, and the time of its last change.
 func identify(path string) (id string, changed time.Time, err error) {
 	st, err := os.Stat(path)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mine says whether a folder is this process's user's, and nobody else can open it.
+// mine reports whether a file or folder belongs to this process's user, and nobody else can open it.
 func mine(st fs.FileInfo) bool {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	return ok && st.Mode().Perm()&0o077 == 0 && int(s.Uid) == os.Geteuid()
 }
 
-// identify is what changes with a file's contents, without reading them, and when it was changed: a user
-// can set the one time, and the system sets the other.
+// identify returns an id that changes with a file's contents, without reading them, and the time of its last change.
+// It uses mtime and ctime, because a user can set mtime only.
 func identify(path string) (id string, changed time.Time, err error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

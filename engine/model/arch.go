@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// architecture is what distinguishes one family from another. What a family computes is
-// described where its reference stands: llama.cpp's graphs (src/models) and the authors' code.
+// architecture is what distinguishes one family from another. The references for the computation are llama.cpp's
+// graphs (src/models) and the authors' code.
 type architecture struct {
 	neox     bool // RoPE pairs are halves of the head
 	qkvBias  bool // attention projections must have biases
 	qkNorm   bool // heads of queries and keys are normed
-	postNorm bool // the results of attention and feed-forward layer are normed
+	postNorm bool // the outputs of attention and feed-forward layer are normed
 	fused    bool // Q, K and V are one tensor, and so are Gate and Up
-	factors  bool // rope_factors_long and rope_factors_short go with it
+	factors  bool // may have rope_factors_long and rope_factors_short
 	windows  bool // layers may have a sliding window
 	experts  presence
-	read     func(*metadata, *Config) // what the metadata says beyond the common keys
+	read     func(*metadata, *Config) // reads metadata beyond the common keys
 	skip     []string                 // prefixes of tensors that text alone does not need
 }
 
@@ -40,15 +40,15 @@ var architectures = map[string]architecture{
 	"phi3":     {neox: true, fused: true, factors: true, windows: true, read: readPhi3},
 }
 
-// Architectures lists the supported architectures by their names in GGUF. Mistral's and
-// Mixtral's models are llama there.
+// Architectures returns the supported architectures by their names in GGUF, where Mistral's and Mixtral's models are
+// llama.
 func Architectures() []string { return slices.Sorted(maps.Keys(architectures)) }
 
 // readLlama: some of Mistral's models have a window in all layers.
 func readLlama(m *metadata, c *Config) { c.Window = m.window(c, 0) }
 
-// readGemma: what all of the family share. The converter adds the 1 to norm weights that
-// the authors' code adds at run time.
+// readGemma sets what the whole family shares. The converter already adds the 1 to norm weights that the authors' code
+// adds at run time.
 func readGemma(_ *metadata, c *Config) {
 	c.GELU = true
 	c.EmbedScale = float32(math.Sqrt(float64(c.Dim)))
@@ -63,7 +63,7 @@ func readGemma2(m *metadata, c *Config) {
 	c.largest(46)
 }
 
-// readGemma3: five layers with a window and a rotation of their own, then one without.
+// readGemma3: five layers with a window and their own rotation, then one without.
 func readGemma3(m *metadata, c *Config) {
 	readGemma(m, c)
 	c.LogitSoftcap = m.number("final_logit_softcapping", 0)
@@ -75,8 +75,8 @@ func readGemma3(m *metadata, c *Config) {
 	c.largest(62)
 }
 
-// largest sets the attention scale of the 27 billion model of Gemma 2 and 3: it goes by Dim/Heads
-// there, not by the heads' width. The number of layers tells it, for want of a key.
+// largest sets the attention scale of the 27B models of Gemma 2 and 3, which derives from Dim/Heads instead of
+// HeadDim. There is no key for it, so the number of layers decides.
 func (c *Config) largest(layers int) {
 	if c.Layers == layers {
 		c.AttnScale = float32(1 / math.Sqrt(float64(c.Dim/c.Heads)))

@@ -18,31 +18,31 @@ type Config struct {
 	KVHeads int    // key and value heads; divides Heads
 	HeadDim int    // width of one head
 	FFN     int    // width of the feed-forward layer; 0 in a mixture of experts
-	Vocab   int    // rows of the embedding, thus the number of logits; at least the tokenizer's size
+	Vocab   int    // rows of the embedding, and so the number of logits; at least the tokenizer's size
 	Context int    // positions that the model was trained for
 	RMSEps  float32
 
-	// Window is how many positions the layers with a sliding window see. 0: there are none. Every
-	// GlobalEvery-th layer sees all positions; 0: none does.
+	// Window is the sliding window's size in positions; 0: no layer has one. Every GlobalEvery-th layer sees all
+	// positions; 0: none does.
 	Window, GlobalEvery int
 
 	RopeBase  float64 // frequency base
 	RopeDim   int     // how many of a head's HeadDim values rotate; even
-	RopeScale float64 // positions are divided by this; 1 means none
+	RopeScale float64 // divisor of positions; 1 means none
 	RopeNeoX  bool    // pairs are (i, i+RopeDim/2), else (2i, 2i+1)
-	Ropes     int     // 1 or 2 kinds of rotation; Layer.Rope says which one, Model.Rope computes it
+	Ropes     int     // the number of kinds of rotation, 1 or 2; Layer.Rope selects one, Model.Rope computes it
 
 	RopeYaRN  bool    // RopeScale is for the low frequencies only (arXiv:2309.00071), between RopeFast and RopeSlow
-	RopeFast  float64 // rotations over RopeTrain positions from which a frequency stays as it is
+	RopeFast  float64 // rotations over RopeTrain positions from which a frequency is unchanged
 	RopeSlow  float64 // rotations below which a frequency is divided by RopeScale
-	RopeTrain int     // positions before the context was extended; Context where it was not
-	RopeMag   float64 // magnitude of rotated vectors; 1 means none. YaRN's own comes on top
-	RopeLocal float64 // frequency base of the second kind of rotation, which is never scaled; 0 where Ropes is 1
+	RopeTrain int     // positions before the context was extended; else Context
+	RopeMag   float64 // magnitude of rotated vectors; 1 means none. YaRN's own is multiplied with it
+	RopeLocal float64 // frequency base of the second kind of rotation, which is never scaled; 0 if Ropes is 1
 
 	Experts     int  // 0: no mixture of experts
-	ExpertsUsed int  // experts that a token passes through, the ones with the largest router logits
+	ExpertsUsed int  // experts per token, the ones with the largest router logits
 	ExpertFFN   int  // width of one expert
-	ExpertNorm  bool // the softmax weights of those used are divided by their sum
+	ExpertNorm  bool // the softmax weights of the used experts are normalised to the sum 1
 
 	GELU         bool    // the feed-forward gate is GELU (tanh form), else SiLU
 	EmbedScale   float32 // embeddings are multiplied by this; 1 means none
@@ -54,8 +54,8 @@ type Config struct {
 // maxSize bounds every hyperparameter, so that products of two never overflow.
 const maxSize = 1 << 30
 
-// ReadConfig reads the shape from the metadata and checks that it is consistent. It
-// looks at tensors only to learn the size of the vocabulary.
+// ReadConfig reads the shape from the metadata and checks that it is consistent. It uses tensors only for the size of
+// the vocabulary.
 func ReadConfig(f *gguf.File) (Config, error) {
 	c, err := readConfig(f)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// windowed says whether a layer has a sliding window.
+// windowed reports whether a layer has a sliding window.
 func (c *Config) windowed(layer int) bool {
 	return c.Window > 0 && (c.GlobalEvery == 0 || (layer+1)%c.GlobalEvery != 0)
 }

@@ -25,8 +25,8 @@ func (m *metadata) has(name string) bool {
 	return ok
 }
 
-// size reads a positive number. or stands in for an absent key; 0 makes it required.
-// Some files give one number per layer: that is fine while all are equal.
+// size reads a positive number. or is the default of an absent key; 0 makes it required. A file may give one number
+// per layer if all are equal.
 func (m *metadata) size(name string, or int) int {
 	key := m.arch + "." + name
 	n, ok := m.file.Uint(key)
@@ -51,7 +51,7 @@ func (m *metadata) size(name string, or int) int {
 	return 1
 }
 
-// count reads a number that may be 0, as it is where the key is absent.
+// count reads a number that may be 0, the default.
 func (m *metadata) count(name string) int {
 	if n, ok := m.file.Uint(m.arch + "." + name); ok && n == 0 || !m.has(name) {
 		return 0
@@ -59,7 +59,7 @@ func (m *metadata) count(name string) int {
 	return m.size(name, 0)
 }
 
-// float reads a number. or stands in for an absent key; 0 makes it required.
+// float reads a number. or is the default of an absent key; 0 makes it required.
 func (m *metadata) float(name string, or float64) float64 {
 	key := m.arch + "." + name
 	x, ok := m.file.Float(key)
@@ -74,7 +74,7 @@ func (m *metadata) float(name string, or float64) float64 {
 	return or
 }
 
-// number reads a number that may be absent.
+// number reads an optional number.
 func (m *metadata) number(name string, or float32) float32 {
 	if !m.has(name) {
 		return or
@@ -93,8 +93,8 @@ func (m *metadata) headDim(c Config) int {
 	return k
 }
 
-// rope reads the rotary embedding: linear scaling, YaRN, and what goes with the tensors
-// of Llama 3 (rope_freqs) and LongRoPE (rope_factors_long, _short), which Load reads.
+// rope reads the rotary embedding: linear scaling, YaRN, and the keys that belong to the tensors of Llama 3
+// (rope_freqs) and LongRoPE (rope_factors_long, _short), which Load reads.
 func (m *metadata) rope(c *Config, long bool) {
 	c.RopeBase = m.float("rope.freq_base", 10000)
 	c.RopeDim = m.size("rope.dimension_count", c.HeadDim)
@@ -127,7 +127,7 @@ func (m *metadata) rope(c *Config, long bool) {
 		m.fail("%s.rope.scaling.type %q is not supported; supported are none, linear, yarn and longrope", m.arch, kind)
 	}
 	c.RopeScale = m.float("rope.scaling.factor", m.float("rope.scale_linear", 1))
-	if c.RopeScale == 0 { // written by some converters for "not set"
+	if c.RopeScale == 0 { // some converters write 0 for "not set"
 		c.RopeScale = 1
 	}
 }
@@ -151,14 +151,14 @@ func (m *metadata) feedForward(c *Config, experts presence) {
 	switch {
 	case m.has("expert_feed_forward_length"):
 		c.ExpertFFN = m.size("expert_feed_forward_length", 0)
-	case experts == always: // older files: all experts that are used together
+	case experts == always: // older files give the total width of the used experts
 		c.ExpertFFN = max(m.size("feed_forward_length", 0)/c.ExpertsUsed, 1)
 	default:
 		c.ExpertFFN = m.size("feed_forward_length", 0)
 	}
 }
 
-// window reads the width of the sliding window; one that covers all positions is none.
+// window reads the width of the sliding window; a window over all positions counts as none.
 func (m *metadata) window(c *Config, or int) int {
 	n := or
 	if m.has("attention.sliding_window") {
@@ -170,8 +170,8 @@ func (m *metadata) window(c *Config, or int) int {
 	return n
 }
 
-// pattern says which layers have no window: every n-th. The key holds n, or one bool per layer,
-// true for those with a window.
+// pattern returns n if every n-th layer has no window. The key holds n, or one bool per layer, true for layers with a
+// window.
 func (m *metadata) pattern(or int) int {
 	const name = "attention.sliding_window_pattern"
 	key := m.arch + "." + name
@@ -192,7 +192,7 @@ func (m *metadata) pattern(or int) int {
 	return n
 }
 
-// refuse looks for features that change the computation and are not implemented.
+// refuse rejects features that change the computation and are not implemented.
 func (m *metadata) refuse(a architecture) {
 	names := []string{"expert_shared_count", "expert_group_count", "leading_dense_block_count"}
 	if !a.windows {

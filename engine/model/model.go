@@ -6,13 +6,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// Matrix is a weight matrix of Rows rows with Cols values each, so that it maps a vector
-// of Cols to one of Rows. Data is the file's memory, row after row.
+// Matrix is a weight matrix of Rows rows with Cols values each: it maps a vector of Cols values to one of Rows. Data
+// is the file's memory, row after row.
 type Matrix struct {
 	Rows, Cols int
 	Type       gguf.Type // any that is Decodable
 	Data       []byte
-	F32        []float32 // Data as numbers, only for type F32
+	F32        []float32 // Data as numbers, for type F32 only
 }
 
 func matrix(t gguf.Tensor, rows, cols int) Matrix {
@@ -23,7 +23,7 @@ func matrix(t gguf.Tensor, rows, cols int) Matrix {
 	return m
 }
 
-// slice is rows lo…hi as a matrix of its own, on the same memory. A matrix that was not found stays empty.
+// slice returns rows lo…hi as a matrix on the same memory. A missing matrix stays empty.
 func (m Matrix) slice(lo, hi int) Matrix {
 	if m.Rows == 0 {
 		return m
@@ -44,8 +44,8 @@ func (m *Matrix) Row(dst []float32, row int) {
 	}
 }
 
-// Convert stores rows lo…hi in another type, for an implementation that cannot compute with the matrix's own.
-// The error says why Cols values make no row of that type.
+// Convert encodes rows lo…hi in another type, for an implementation that does not support the matrix's own. It fails
+// if Cols values are not whole blocks of that type.
 func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 	x := make([]float32, m.Cols)
 	var out []byte
@@ -60,16 +60,16 @@ func (m *Matrix) Convert(t gguf.Type, lo, hi int) ([]byte, error) {
 	return out, nil
 }
 
-// Layer holds the weights of one transformer block. Vectors are nil where the model has none. A
-// block computes, with x the residual stream:
+// Layer holds the weights of one transformer block. Vectors are nil if the model has none. With x the residual stream,
+// a block computes:
 //
 //  1. y = norm(x, AttnNorm); q, k, v = Q·y+QBias, K·y+KBias, V·y+VBias.
 //  2. Each head of q is normed with QNorm, of k with KNorm; then both are rotated.
 //  3. y = O·attention(q, k, v) + OBias, normed with AttnPostNorm; x += y.
 //  4. y = norm(x, FFNNorm); y = Down·(act(Gate·y) · (Up·y)), normed with FFNPostNorm; x += y.
 //
-// In a mixture of experts Gate, Up and Down are empty, and step 4's y is the sum of the
-// chosen experts' results, weighted by the softmax over Router·y.
+// In a mixture of experts Gate, Up and Down are empty, and y in step 4 is the sum of the chosen experts' results,
+// weighted by the softmax over Router·y.
 type Layer struct {
 	AttnNorm     []float32 // [Dim]
 	Q            Matrix    // [Heads·HeadDim, Dim]
@@ -95,20 +95,20 @@ type Layer struct {
 	Rope   int // which of Config.Ropes kinds of rotation
 }
 
-// Model is a loaded model. It is read only and refers to the file's memory.
+// Model is a loaded model. It is read-only and refers to the file's memory.
 type Model struct {
 	Config      Config
 	Embed       Matrix    // [Vocab, Dim]
 	OutputNorm  []float32 // [Dim]
-	Output      Matrix    // [Vocab, Dim]; Embed itself when the file ties them
+	Output      Matrix    // [Vocab, Dim]; Embed itself if the file ties them
 	RopeFactors []float32 // [RopeDim/2] divisors of the frequencies; nil means all 1
 	Layers      []Layer
 
-	ropeShort, ropeLong []float32 // in place of RopeFactors, by the length of the context; nil where there are none
+	ropeShort, ropeLong []float32 // instead of RopeFactors, by the length of the context; nil if there are none
 	ropes               [2]rotation
 }
 
-// Matrices calls do for every weight matrix of a layer, experts' included.
+// Matrices calls do for every weight matrix of a layer, including the experts'.
 func (l *Layer) Matrices(do func(*Matrix)) {
 	for _, m := range []*Matrix{&l.Q, &l.K, &l.V, &l.O, &l.Gate, &l.Up, &l.Down, &l.Router} {
 		if m.Rows > 0 {
@@ -122,7 +122,7 @@ func (l *Layer) Matrices(do func(*Matrix)) {
 	}
 }
 
-// Bytes is the size of the model's weights in the file.
+// Bytes returns the size of the model's weights in the file.
 func (m *Model) Bytes() int64 {
 	n := int64(len(m.Embed.Data)) + int64(len(m.OutputNorm)+len(m.RopeFactors)+len(m.ropeShort)+len(m.ropeLong))*4
 	if &m.Output.Data[0] != &m.Embed.Data[0] {
@@ -138,9 +138,9 @@ func (m *Model) Bytes() int64 {
 	return n
 }
 
-// Features names what the model needs beyond the plain llama forward pass (grouped-query
-// attention, RoPE by RopeBase, RopeScale and RopeFactors, SiLU, biases), in alphabetical order: an
-// Inferencer refuses a model with a feature that it does not have.
+// Features returns, in alphabetical order, what the model needs beyond the plain llama forward pass (grouped-query
+// attention, RoPE by RopeBase, RopeScale and RopeFactors, SiLU, biases). An Inferencer rejects a model with an
+// unsupported feature.
 func (m *Model) Features() []string {
 	c := &m.Config
 	var out []string

@@ -4,7 +4,7 @@ import "math"
 
 // rotation is one kind of rotary embedding: the angles per position, and the magnitude.
 type rotation struct {
-	short, long []float64 // [RopeDim/2]; the same slice where the length of the context does not matter
+	short, long []float64 // [RopeDim/2]; the same slice if the length of the context does not matter
 	mag         float64
 }
 
@@ -31,7 +31,7 @@ func (m *Model) makeRopes() {
 	}
 }
 
-// frequencies are the angles by which each pair turns from one position to the next.
+// frequencies returns the angle of each pair per position.
 func (c *Config) frequencies(factors []float32) []float64 {
 	f := make([]float64, c.RopeDim/2)
 	low, high := c.ramp()
@@ -41,7 +41,7 @@ func (c *Config) frequencies(factors []float32) []float64 {
 			x /= float64(factors[i])
 		}
 		f[i] = x / c.RopeScale
-		if c.RopeYaRN { // fast pairs stay as they are, slow ones are scaled, and those between are mixed
+		if c.RopeYaRN { // fast pairs are unchanged, slow ones are scaled, and those between are mixed
 			keep := 1 - max(0, min(1, (float64(i)-low)/max(0.001, high-low)))
 			f[i] = f[i]*(1-keep) + x*keep
 		}
@@ -49,8 +49,8 @@ func (c *Config) frequencies(factors []float32) []float64 {
 	return f
 }
 
-// ramp gives the pairs between which YaRN goes over from keeping to scaling: those that make RopeFast and
-// RopeSlow turns over the RopeTrain positions.
+// ramp returns the pairs between which YaRN interpolates: the ones that make RopeFast and RopeSlow turns over
+// RopeTrain positions.
 func (c *Config) ramp() (low, high float64) {
 	if !c.RopeYaRN {
 		return 0, 0
@@ -61,10 +61,9 @@ func (c *Config) ramp() (low, high float64) {
 	return max(0, math.Floor(pair(c.RopeFast))), min(float64(c.RopeDim-1), math.Ceil(pair(c.RopeSlow)))
 }
 
-// Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at
-// position pos. Both hold the model's magnitude, where it has one. Models with factors for short and for
-// long contexts (LongRoPE) take those that fit Config.Context: a caller that serves fewer positions calls Limit
-// first.
+// Rope fills cos and sin, [RopeDim/2] each, with the rotation of kind (Layer.Rope) at position pos, including the
+// model's magnitude. Models with factors for short and for long contexts (LongRoPE) choose by Config.Context: a caller
+// that serves fewer positions calls Limit first.
 func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	r := &m.ropes[kind]
 	f := r.short
@@ -77,13 +76,13 @@ func (m *Model) Rope(kind, pos int, cos, sin []float32) {
 	}
 }
 
-// Limit lowers Config.Context to n, if it is higher and n is above 0. It is for the loader of the model, before others
-// use it.
+// Limit lowers Config.Context to n, if it is higher and n is above 0. The model's loader calls it before anyone uses
+// the model.
 func (m *Model) Limit(n int) {
 	if n > 0 {
 		m.Config.Context = min(m.Config.Context, n)
 	}
 }
 
-// plainScale is what most models multiply query · key with.
+// plainScale returns the usual scale of query · key.
 func plainScale(headDim int) float32 { return float32(1 / math.Sqrt(float64(headDim))) }

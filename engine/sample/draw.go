@@ -11,17 +11,17 @@ import (
 
 var negInf = float32(math.Inf(-1))
 
-// reach is how far below the best logit, in units of the temperature, a token may
-// be and still be drawn: e⁻⁴⁰ is less than what the sum of all weights notices.
+// reach is how far below the best logit, in units of the temperature, a token can still be drawn: e⁻⁴⁰ is lost in the
+// rounding of the sum of all weights.
 const reach = 40
 
-// candidate is a token with its weight: its probability but for a common factor, 1 for the best.
+// candidate is a token with its weight: its unnormalized probability, 1 for the best.
 type candidate struct {
 	token  int32
 	weight float64
 }
 
-// before is the order of candidates: heavier first; of equals, the lower token.
+// before orders candidates: heavier first; of equals, the lower token.
 func (c candidate) before(d candidate) bool {
 	return c.weight > d.weight || c.weight == d.weight && c.token < d.token
 }
@@ -33,11 +33,12 @@ func compare(c, d candidate) int {
 	return cmp.Compare(c.token, d.token)
 }
 
-// draw picks a token at random (steps 6 and 7): x, in [0, 1), is where. top is the largest allowed logit.
+// draw picks a token at random (steps 6 and 7), for the uniform number x in [0, 1). top is the largest allowed logit.
 //
-//  1. top-k: the k best are selected; their weights alone are computed.
-//  2. top-p without top-k: the mass of bands of weights tells how far down the best tokens go; only those are collected.
-//  3. Neither: sums over ranges of tokens tell in which one the choice lies.
+//  1. top-k: the k best are selected; only their weights are computed.
+//  2. top-p without top-k: sums over bands of weights show how far down the nucleus reaches; only that band is
+//     sorted.
+//  3. Neither: sums over ranges of tokens find the range with the choice.
 func (s *Sampler) draw(logits []float32, mask []uint64, top float32, x float64) int32 {
 	d := distributions.Get().(*distribution)
 	defer distributions.Put(d)
@@ -68,7 +69,7 @@ func total(c []candidate) (sum float64) {
 	return sum
 }
 
-// head keeps the shortest head of sorted candidates whose weight reaches mass, at least one.
+// head returns the shortest prefix of sorted candidates, at least one, whose weights sum to mass.
 func head(sorted []candidate, mass float64) []candidate {
 	sum := 0.0
 	for i, c := range sorted {
@@ -79,7 +80,7 @@ func head(sorted []candidate, mass float64) []candidate {
 	return sorted
 }
 
-// pick returns the candidate at x, which is in [0, 1), when they lie side by side in the order of tokens.
+// pick returns the candidate at x in [0, 1) of the cumulative distribution, in the order of tokens.
 func pick(c []candidate, x float64) int32 {
 	slices.SortFunc(c, func(a, b candidate) int { return cmp.Compare(a.token, b.token) })
 	left := x * total(c)
@@ -88,18 +89,18 @@ func pick(c []candidate, x float64) int32 {
 			return c[i].token
 		}
 	}
-	return c[len(c)-1].token // rounding left a crumb
+	return c[len(c)-1].token // rounding error
 }
 
-// distribution is the tokens of one step, and memory to work in.
+// distribution is the logits of one step, and scratch memory.
 type distribution struct {
 	logits      []float32
 	mask        []uint64
 	top         float32
 	temperature float64
-	floor       float32 // lower logits do not count
+	floor       float32 // lower logits are ignored
 
-	weights []float32 // of all tokens, 0 for those that do not count
+	weights []float32 // of all tokens, 0 for ignored ones
 	sums    []float64 // of each span
 	left    []candidate
 }
@@ -114,8 +115,8 @@ func (d *distribution) allowed(t int) bool {
 
 // best returns the k heaviest candidates, heaviest first.
 func (d *distribution) best(k int) []candidate {
-	h := heap(d.left[:0]) // of logits, the last in order at the root
-	worst := d.floor      // what a logit must reach to be among them
+	h := heap(d.left[:0]) // by logit, the worst at the root
+	worst := d.floor      // the least logit that can be among them
 	for t, l := range d.logits {
 		if !(l >= worst) || !d.allowed(t) {
 			continue
@@ -181,18 +182,18 @@ const (
 	fewBands  = (127 - 12) << (23 - bandShift) // the lowest band of the first attempt: 2⁻¹²
 )
 
-// nucleus returns the last of the fewest of the heaviest candidates that together have the share p of all weight.
+// nucleus returns the last candidate of the smallest set of the heaviest that has the share p of all weight.
 func (d *distribution) nucleus(p float64) candidate {
 	mass := p * d.weigh()
 	var of [bands]float64
 	last := -1
-	// Most of the mass is in few tokens: the others are looked at only if those do not have enough.
+	// Most of the mass is in few tokens: the others are visited only if those are not enough.
 	for _, lowest := range []int{fewBands, 0} {
 		if last = d.band(&of, mass, lowest); last >= 0 {
 			break
 		}
 	}
-	if last < 0 { // rounding left a crumb: all of them
+	if last < 0 { // rounding error: all of them
 		return candidate{math.MaxInt32, math.SmallestNonzeroFloat32}
 	}
 	for b := last + 1; b < bands; b++ {
@@ -211,7 +212,7 @@ func (d *distribution) nucleus(p float64) candidate {
 	return edge[len(edge)-1]
 }
 
-// pickFrom returns the token at x when those that do not come after last lie side by side in their order.
+// pickFrom returns the token at x of the cumulative distribution over the tokens up to last, in the order of tokens.
 func (d *distribution) pickFrom(last candidate, x float64) int32 {
 	least := float32(last.weight)
 	sum := 0.0
@@ -232,7 +233,7 @@ func (d *distribution) pickFrom(last candidate, x float64) int32 {
 	return token
 }
 
-// band returns the band in which the heaviest tokens reach mass, looking at no band below lowest; -1 if they do not.
+// band returns the band in which the heaviest tokens reach mass, ignoring bands below lowest; -1 if they do not.
 func (d *distribution) band(of *[bands]float64, mass float64, lowest int) int {
 	*of = [bands]float64{}
 	from := math.Float32frombits(uint32(lowest) << bandShift)
@@ -249,7 +250,7 @@ func (d *distribution) band(of *[bands]float64, mass float64, lowest int) int {
 	return -1
 }
 
-// pick returns the token at x, which is in [0, 1), when all lie side by side in their order.
+// pick returns the token at x in [0, 1) of the cumulative distribution over all tokens.
 func (d *distribution) pick(x float64) int32 {
 	left, last := x*d.weigh(), int32(-1)
 	for i, sum := range d.sums {
@@ -267,13 +268,13 @@ func (d *distribution) pick(x float64) int32 {
 			}
 		}
 	}
-	if last < 0 { // rounding left a crumb, and nothing behind it
+	if last < 0 { // rounding error, and no later token has weight
 		return argmax(d.logits, d.mask)
 	}
 	return last
 }
 
-// heap is a binary heap with the last of its candidates in order at the root.
+// heap is a binary heap with the worst candidate at the root.
 type heap []candidate
 
 func (h heap) up(i int) {

@@ -9,23 +9,23 @@ import (
 const (
 	MaxTop  = 20  // most alternatives that may be asked for per token
 	MaxBias = 100 // largest absolute value in LogitBias
-	// MaxBiases is the most tokens in LogitBias: each step goes through them for each sequence.
+	// MaxBiases is the most tokens in LogitBias: each step visits them for each sequence.
 	MaxBiases = 1024
-	maxTemp   = 100. // a higher temperature is a mistake: the distribution is flat long before
-	minTemp   = 1e-5 // a lower one is 0
+	maxTemp   = 100. // a higher one is a mistake: the distribution is flat long before
+	minTemp   = 1e-5 // a lower one means 0
 )
 
-// Params are the sampling parameters of one request. The zero value is greedy
-// decoding without penalties and without log probabilities; [Default] is what
-// the OpenAI API means by an absent field.
+// Params are the sampling parameters of one request. The zero value is greedy decoding without penalties and log
+// probabilities; [Default] has the OpenAI API's defaults.
 type Params struct {
-	// Temperature divides the logits; 0, or less than 1e-5, takes the most probable token and ignores TopK, TopP, MinP and Seed.
+	// Temperature divides the logits; below 1e-5 the most probable token is taken, and TopK, TopP, MinP and Seed are
+	// ignored.
 	Temperature float64
 	// TopK keeps the k most probable tokens; 0 keeps all.
 	TopK int
 	// TopP keeps the smallest set of most probable tokens whose probabilities sum to at least p; 0 and 1 keep all.
 	TopP float64
-	// MinP drops tokens whose probability is below MinP times that of the most probable; 0 drops none.
+	// MinP drops tokens whose probability is below MinP times the highest probability; 0 drops none.
 	MinP float64
 	// RepetitionPenalty divides positive and multiplies negative logits of every token in the prompt or the output: 0.01 to 100; 0 and 1 mean none.
 	RepetitionPenalty float64
@@ -33,13 +33,14 @@ type Params struct {
 	PresencePenalty float64
 	// FrequencyPenalty is subtracted once for every occurrence of a token in the output.
 	FrequencyPenalty float64
-	// LogitBias is added to the logits of the tokens it names.
+	// LogitBias is added to the logits of its tokens.
 	LogitBias map[int32]float32
-	// Seed makes the draws repeatable: the same seed on the same logits gives the same tokens, whatever else runs. Nil draws a seed.
+	// Seed makes the draws repeatable: the same seed on the same logits gives the same tokens, whatever else runs. Nil
+	// draws a seed.
 	Seed *int64
-	// MinTokens is the number of tokens that must be made before one of Ends may be chosen.
+	// MinTokens is the number of tokens that must be generated before one of Ends may be chosen.
 	MinTokens int
-	// Ends are the tokens that MinTokens is about.
+	// Ends are the end tokens that MinTokens forbids.
 	Ends []int32
 	// Logprobs asks for the log probability of each chosen token.
 	Logprobs bool
@@ -47,10 +48,10 @@ type Params struct {
 	Top int
 }
 
-// Default is the OpenAI API's default: temperature 1, nothing cut off.
+// Default returns the OpenAI API's defaults: temperature 1, no truncation.
 func Default() Params { return Params{Temperature: 1, TopP: 1, RepetitionPenalty: 1} }
 
-// RangeError says which parameter is out of range. Param is its name in the OpenAI API.
+// RangeError describes a parameter that is out of range. Param is its name in the OpenAI API.
 type RangeError struct {
 	Param string
 	Want  string
@@ -62,8 +63,8 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s is %v: want %s", e.Param, e.Got, e.Want)
 }
 
-// Validate reports the first parameter that is out of range as a [*RangeError].
-// vocab is the number of tokens that the model knows.
+// Validate returns a [*RangeError] for the first parameter that is out of range. vocab is the size of the model's
+// vocabulary.
 func (p Params) Validate(vocab int) error {
 	for _, r := range []struct {
 		param    string

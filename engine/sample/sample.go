@@ -1,27 +1,22 @@
-// Package sample chooses the next token of one sequence from the model's
-// logits, and reports log probabilities. It knows tokens only by number.
+// Package sample chooses the next token of one sequence from the model's logits, and reports log probabilities. It
+// knows tokens only by number.
 //
 // The life of one choice, in vLLM's order:
 //
-//  1. The log probabilities to report are those of the raw distribution: before
-//     mask, temperature, penalties, bias and truncation.
-//  2. Forbidden tokens drop out: those that the mask does not hold, and an end
-//     token before min_tokens.
+//  1. Reported log probabilities come from the raw distribution: before mask, temperature, penalties, bias and
+//     truncation.
+//  2. Forbidden tokens are dropped: tokens not in the mask, and end tokens before min_tokens.
 //  3. The logit bias is added.
-//  4. Penalties: repetition over prompt and output, then frequency and presence
-//     over the output.
+//  4. Penalties: repetition over prompt and output, then frequency and presence over the output.
 //  5. Temperature 0 takes the largest logit; of equals, the lowest token.
-//  6. Else logits are divided by the temperature, and tokens drop out by min-p,
-//     then top-k, then top-p over what is left. (llama.cpp's default chain
-//     truncates first and applies the temperature last; with a temperature of 1
+//  6. Otherwise logits are divided by the temperature, and tokens are dropped by min-p, then top-k, then top-p over
+//     the rest. (llama.cpp's default chain truncates first and applies the temperature last; with a temperature of 1
 //     both orders are the same.)
-//  7. One uniform number picks a token: candidates lie side by side in the order
-//     of their ids, each as wide as its probability.
+//  7. One uniform number picks a token by inverse transform sampling over the candidates, in the order of their ids.
 //
-// The uniform number is a hash of the seed, the index of the continuation and
-// the position of the token, and the penalties are computed from the tokens so
-// far. So a choice is a pure function of what [Sampler.Next] is given: computed
-// again after a preemption or a crash, or while a guess is verified, it is the same.
+// The uniform number is a hash of the seed, the index of the continuation and the position of the token, and the
+// penalties are computed from the tokens so far. So a choice is a pure function of the arguments of [Sampler.Next]: it
+// is the same when computed again after a preemption or a crash, or while a draft is verified.
 package sample
 
 import (
@@ -30,10 +25,11 @@ import (
 	"math/rand/v2"
 )
 
-// ErrNoToken is returned when there is nothing to choose from: every token is forbidden, or penalties and bias leave no finite maximum.
+// ErrNoToken is returned when there is nothing to choose from: every token is forbidden, or penalties and bias leave
+// no finite maximum.
 var ErrNoToken = errors.New("no token is left to choose from: the sampling parameters forbid all")
 
-// ErrDamaged is returned when the model's output is infinite or not a number.
+// ErrDamaged is returned when the model's output is NaN or +Inf.
 var ErrDamaged = errors.New("the model's output is not a number: the model file is damaged, get it anew")
 
 // Choice is a chosen token. Logprob and Top are set if [Params.Logprobs] is.
@@ -49,23 +45,20 @@ type Alternative struct {
 	Logprob float32
 }
 
-// Sampler chooses the tokens of one sequence. What it keeps between calls is
-// memory to work in and what follows from earlier arguments: a new Sampler makes
-// the same choices. It belongs to one goroutine.
+// Sampler chooses the tokens of one sequence. It keeps only scratch memory and caches: a new Sampler makes the same
+// choices. It belongs to one goroutine.
 type Sampler struct {
 	params Params
 	index  uint64
 	seed   uint64
 	bias   []Alternative // Params.LogitBias as a list
 	seen   occurrences
-	undo   []Alternative // the logits that were changed, as they were
+	undo   []Alternative // the changed logits, with their old values
 }
 
-// New makes a sampler for one continuation of a request. index tells apart the
-// several continuations of one request: with the same seed each has its own,
-// repeatable draws. The parameters must be valid ([Params.Validate]). Without a
-// seed it draws one: a caller that may have to make the sampler again fixes the seed
-// before, with [Params.WithSeed].
+// New returns a sampler for one continuation of a request. index is the continuation's index: with the same seed each
+// index has its own repeatable draws. The parameters must be valid ([Params.Validate]). Without a seed it draws one; a
+// caller that may have to recreate the sampler fixes the seed first, with [Params.WithSeed].
 func New(p Params, index int) *Sampler {
 	p = p.WithSeed()
 	s := &Sampler{params: p, index: uint64(index)}
@@ -95,15 +88,16 @@ func (p *Params) penalises() bool {
 	return p.repeats() || p.PresencePenalty != 0 || p.FrequencyPenalty != 0
 }
 
-// Next chooses the token at position pos of a sequence that has the tokens of
-// prompt and made before it. mask holds the tokens that are allowed, bit t%64 of
-// word t/64; nil allows all. logits, whose index is the token, is written to and
-// restored before Next returns. It fails with [ErrNoToken], and with [ErrDamaged] where a
-// logit is NaN or +Inf: all are looked at before the first token of a sequence, later those that the choice reads.
+// Next chooses the token at position pos of a sequence, after the tokens of prompt and made. mask holds the allowed
+// tokens, bit t%64 of word t/64; nil allows all. logits, indexed by token, is modified and restored before Next
+// returns.
 //
-// prompt is read again only when it is another slice: the same one must hold the same tokens.
+// Next fails with [ErrNoToken], and with [ErrDamaged] if a logit is NaN or +Inf. It checks all logits before the first
+// token of a sequence; later it checks only those that the choice reads.
+//
+// prompt is read again only if it is another slice: the same slice must hold the same tokens.
 func (s *Sampler) Next(logits []float32, prompt, made []int32, pos int, mask []uint64) (Choice, error) {
-	if len(made) == 0 && damaged(logits) { // a damaged weight shows in each token; looking costs as much as the choice
+	if len(made) == 0 && damaged(logits) { // a damaged weight shows in every token, so once is enough: the check costs as much as the choice
 		return Choice{}, ErrDamaged
 	}
 	s.adjust(logits, prompt, made)
@@ -138,7 +132,7 @@ func damaged(logits []float32) bool {
 	return false
 }
 
-// adjust applies steps 2 (but for the mask), 3 and 4, and remembers what the logits were.
+// adjust applies steps 2 (except the mask), 3 and 4, and saves the old logits.
 func (s *Sampler) adjust(logits []float32, prompt, made []int32) {
 	s.undo = s.undo[:0]
 	set := func(t int32, l float32) {
@@ -170,7 +164,7 @@ func (s *Sampler) adjust(logits []float32, prompt, made []int32) {
 	}
 }
 
-// penalised is the logit of a token that occurs count times in the output, 0 if in the prompt only.
+// penalised returns the logit of a token that occurs count times in the output; 0: only in the prompt.
 func (p *Params) penalised(l float32, count int32, repeats bool) float32 {
 	if repeats && l > 0 {
 		l /= float32(p.RepetitionPenalty)
@@ -183,14 +177,14 @@ func (p *Params) penalised(l float32, count int32, repeats bool) float32 {
 	return l
 }
 
-// restore takes adjust back.
+// restore undoes adjust.
 func (s *Sampler) restore(logits []float32) {
 	for i := len(s.undo) - 1; i >= 0; i-- {
 		logits[s.undo[i].Token] = s.undo[i].Logprob
 	}
 }
 
-// uniform returns a number in [0, 1) with 53 random bits, which depends on nothing but its arguments.
+// uniform returns a number in [0, 1) with 53 random bits, a pure function of its arguments.
 func uniform(seed, index, pos uint64) float64 {
 	h := mix(mix(mix(seed)+index) + pos)
 	return float64(h>>11) / (1 << 53)

@@ -2,8 +2,8 @@ package sched
 
 import "github.com/rouse-dev/rouse/engine/block"
 
-// admit gives a waiting sequence a seat and blocks for all of its tokens, if there are enough. If not,
-// it either waits on in the queue, or is parked until a sibling has computed its prompt.
+// admit gives a waiting sequence a seat and blocks for all of its tokens, if there are enough. Otherwise it stays in
+// the queue, or is parked until a sibling has computed its prompt.
 func (s *Scheduler) admit(q *sequence) bool {
 	if q.flying > 0 {
 		return false // preempted with a token in flight; it is known after the next Update
@@ -44,20 +44,19 @@ func (s *Scheduler) donor(q *sequence) *sequence {
 	return q.group.donor(s.step)
 }
 
-// asksCache tells whether blocks of the prefix cache are of use to q: not to one that wants
-// something of each position.
+// asksCache reports whether q can use the prefix cache; a sequence that wants output at each position can't.
 func (s *Scheduler) asksCache(q *sequence) bool {
 	return s.cfg.Prefix && !q.score && !q.pool
 }
 
-// usable are the names of those full blocks of q's tokens that may be taken instead of computed.
-// The last token is always computed, for what is chosen after it.
+// usable returns the names of the full blocks of q that may come from the cache. The last token is always computed,
+// because the next one is sampled after it.
 func (s *Scheduler) usable(q *sequence) []block.Hash {
 	q.hashes = block.Chain(q.hashes, q.req.Root, q.tokens, s.pool.Size())
 	return q.hashes[:(len(q.tokens)-1)/s.pool.Size()]
 }
 
-// need is how many of the free blocks admitting q takes.
+// need returns how many free blocks admitting q takes.
 func (s *Scheduler) need(q *sequence) int {
 	need := s.pool.Need(len(q.tokens))
 	if s.donor(q) != nil {
@@ -70,8 +69,8 @@ func (s *Scheduler) need(q *sequence) int {
 	return need
 }
 
-// inherit begins q at the last token of the prompt, with a sibling's blocks. The one that this token is
-// in becomes q's own, a copy of what is before it.
+// inherit starts q at the last token of the prompt, with a sibling's blocks. The block with this token is copied,
+// because q writes into it.
 func (s *Scheduler) inherit(q, donor *sequence) {
 	have := len(q.req.Prompt) - 1
 	for _, b := range donor.blocks[:s.pool.Need(have)] {
@@ -90,7 +89,7 @@ func (s *Scheduler) inherit(q, donor *sequence) {
 	s.batch.Copies = append(s.batch.Copies, Copy{From: from, To: to})
 }
 
-// recall begins q after what the prefix cache has of it.
+// recall starts q after its prefix in the prefix cache.
 func (s *Scheduler) recall(q *sequence, first bool) {
 	for _, h := range s.usable(q) {
 		b, ok := s.pool.Take(h)

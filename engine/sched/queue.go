@@ -6,17 +6,16 @@ import (
 	"sort"
 )
 
-// promoted is the rank of sequences that go before all priorities.
+// promoted is the rank before all priorities.
 const promoted = math.MinInt
 
-// idleFlows is how many tenants without sequences are remembered.
+// idleFlows is the most tenants without sequences that are remembered.
 const idleFlows = 1024
 
-// queue holds the waiting sequences: classes by rank, in them one flow a tenant, in it the
-// sequences by arrival.
+// queue holds the waiting sequences: a class per rank, a flow per tenant in it, and the flow's sequences by arrival.
 type queue struct {
 	len     int
-	classes []*class // by rank; the first is that of promoted sequences
+	classes []*class // by rank; the first holds promoted sequences
 	flows   map[flowKey]*flow
 	live    int // flows with sequences, running or waiting
 }
@@ -30,8 +29,8 @@ type flowKey struct {
 type class struct {
 	rank    int
 	clock   int64   // the virtual time of the flow that was served last
-	waiting []*flow // those with waiting sequences
-	flows   int     // all
+	waiting []*flow // flows with waiting sequences
+	flows   int     // all flows
 }
 
 // flow is one tenant's sequences of one priority.
@@ -50,11 +49,10 @@ func newQueue() queue {
 	return queue{classes: []*class{front}, flows: map[flowKey]*flow{{promoted, ""}: f}}
 }
 
-// front is the flow of promoted sequences.
 func (u *queue) front() *flow { return u.flows[flowKey{promoted, ""}] }
 
-// flow finds or makes the flow of a tenant. One that has nothing waiting is moved to the
-// class's time: what it left unused is gone.
+// flow returns the flow of a tenant, and creates it if needed. If it has nothing waiting, it starts at the class's
+// time: unused share is lost.
 func (u *queue) flow(priority int, tenant string) *flow {
 	k := flowKey{priority, tenant}
 	f := u.flows[k]
@@ -73,7 +71,7 @@ func (u *queue) flow(priority int, tenant string) *flow {
 	return f
 }
 
-// class finds or makes the class of a priority.
+// class returns the class of a priority, and creates it if needed.
 func (u *queue) class(rank int) *class {
 	i := sort.Search(len(u.classes), func(i int) bool { return u.classes[i].rank >= rank })
 	if i == len(u.classes) || u.classes[i].rank != rank {
@@ -82,8 +80,8 @@ func (u *queue) class(rank int) *class {
 	return u.classes[i]
 }
 
-// part takes a finished sequence from its flow. A flow without sequences is remembered while it has had
-// more than others, so that leaving and coming back gains nothing; of too many all are forgotten.
+// part removes a finished sequence from its flow. A flow without sequences is remembered while it has had more than
+// others, so that leaving and returning gains nothing. If there are too many such flows, all are forgotten.
 func (u *queue) part(q *sequence) {
 	f := q.flow
 	if f.live--; f.live > 0 {
@@ -110,7 +108,7 @@ func (u *queue) forget(f *flow) {
 	}
 }
 
-// line is the flow in which a sequence waits.
+// line returns the flow in which a sequence waits.
 func (u *queue) line(q *sequence) *flow {
 	if q.rank == promoted {
 		return u.front()
@@ -118,7 +116,7 @@ func (u *queue) line(q *sequence) *flow {
 	return q.flow
 }
 
-// push queues a sequence behind those of its flow that came before it.
+// push adds a sequence to its flow, in order of arrival.
 func (u *queue) push(q *sequence) {
 	f := u.line(q)
 	if f.head == nil {
@@ -148,7 +146,7 @@ func (u *queue) push(q *sequence) {
 	o.prev = q
 }
 
-// remove takes a waiting sequence out.
+// remove takes a waiting sequence out of the queue.
 func (u *queue) remove(q *sequence) {
 	f := u.line(q)
 	if q.prev == nil {
@@ -172,7 +170,7 @@ func (u *queue) remove(q *sequence) {
 	}
 }
 
-// peek is the waiting sequence whose turn it is, nil if none waits.
+// peek returns the waiting sequence whose turn it is, or nil if none waits.
 func (u *queue) peek() *sequence {
 	if u.len == 0 {
 		return nil
@@ -191,7 +189,7 @@ func (u *queue) peek() *sequence {
 	return nil
 }
 
-// oldest is the waiting sequence that came first, nil if none waits.
+// oldest returns the waiting sequence that arrived first, or nil if none waits.
 func (u *queue) oldest() (q *sequence) {
 	for _, c := range u.classes {
 		for _, f := range c.waiting {
@@ -203,12 +201,12 @@ func (u *queue) oldest() (q *sequence) {
 	return q
 }
 
-// sooner orders sequences that want a share of the budget for their prompt.
+// sooner orders sequences that want a share of the budget for their prompt:
 //
-//  1. The better priority.
-//  2. The tenant that had fewer tokens.
-//  3. The one that runs already.
-//  4. The one that came first.
+//  1. by priority,
+//  2. by the tenant's tokens, fewest first,
+//  3. running before waiting,
+//  4. by arrival.
 func sooner(q, o *sequence) bool {
 	switch {
 	case q.rank != o.rank: // 1

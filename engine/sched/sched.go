@@ -1,44 +1,41 @@
-// Package sched decides what each step of the engine computes: which tokens of which sequences go
-// through the model together, and which blocks of KV memory hold their attention state. It has no
-// clock, no goroutine and no randomness: the same calls give the same batches.
+// Package sched decides what each step of the engine computes: which tokens of which sequences go through the model
+// together, and which KV blocks hold their keys and values. It has no clock, no goroutine and no randomness: the same
+// calls give the same batches.
 //
-// There are no phases. A sequence is a list of tokens of which the first few are computed; a step
-// moves it forward by some of the rest. A prompt that is longer than what a step has left is
-// computed in chunks; a sequence that has one token left decodes.
+// There are no prefill and decode phases. A sequence is a list of tokens, of which a prefix is computed; a step
+// computes some of the rest. A prompt longer than the step's remaining budget is computed in chunks. A sequence with
+// one token left decodes.
 //
-// Several batches may be in flight: Config.Depth of them are scheduled before the results of the
-// first are known. A token that is chosen in a batch in flight has its place already, a
-// placeholder, and the next batch computes it: the worker, which chose it, puts it there. Whether a
-// token ends its sequence is known one batch late, and what that batch computed after it is
-// discarded. The number of tokens is known beforehand, so a sequence that ends by Max costs nothing
-// extra.
+// Several batches may be in flight: Config.Depth of them are scheduled before the results of the first are known. A
+// token sampled by a batch in flight is a placeholder in the next batch, and the worker fills it in. Whether a token
+// ends its sequence is known one batch late; the output of that batch after the end is discarded. A sequence that ends
+// by Max costs nothing extra, because the number of its tokens is known.
 //
 // The life of one step:
 //
-//  1. The next waiting sequence has a better priority than the last running one, and no seat or no
-//     memory: the last one is preempted, if that makes room.
-//  2. Every running sequence that decodes gets its token, and what [Config].Draft guesses after it.
-//     Where it needs one more block and none is free, the last running sequence gives all of its
-//     blocks back and returns to the queue (preemption by recompute); "last" is by priority, then
-//     by arrival.
-//  3. The rest of the budget goes to prompts, running and waiting ones: see below for whose turn it
-//     is. A waiting sequence needs a seat, and blocks for all tokens that it has; those that the
-//     prefix cache has, or a sibling, are not computed again. Where the next one does not fit
-//     no other overtakes it, and none is admitted in a step that preempted in 2.
-//  4. The worker computes the [Batch], in the order of the calls of Schedule, and chooses tokens;
-//     the caller hands them to Update.
+//  1. If the next waiting sequence has a better priority than the last running one, and lacks a seat or memory, the
+//     last running one is preempted, provided that this makes enough room.
+//  2. Every running sequence that decodes gets its token, and draft tokens (see [Config].Draft). If it needs a block
+//     and none is free, the last running sequence frees all its blocks and returns to the queue (preemption by
+//     recompute). "Last" is by priority, then by arrival.
+//  3. The rest of the budget goes to prompts, of running and waiting sequences, in the order below. A waiting
+//     sequence needs a seat, and blocks for all its tokens; those in the prefix cache or computed by a sibling are
+//     not computed again. If the next sequence does not fit, no other overtakes it. A step that preempted in 2 admits
+//     none.
+//  4. The worker computes the [Batch], in the order of the calls of Schedule, and samples tokens; the caller passes
+//     them to Update.
 //
-// Whose turn it is: the best priority's; among equals the tenant's that got the fewest tokens
-// (virtual time: each computed token counts once, prompt or answer, recomputed ones and those of
-// the prefix cache do not; a tenant that comes with nothing waiting starts at the time of those
-// that are served now, so that being idle earns nothing); of one tenant the sequence that came
-// first. A tenant with a thousand sequences and one with a single one thus get every other turn. So
-// that no sequence starves behind better priorities, each Config.Patience-th turn belongs to the
-// sequence that has waited longest of all, and so does the next one after Config.Aging steps, for
-// turns are rare where answers are long; it goes first from then on and is preempted last.
+// The order of turns: best priority first; then the tenant that got the fewest tokens; then the sequence that arrived
+// first. Tenants are compared by virtual time: each computed token of prompt or answer counts once; recomputed and
+// cached tokens do not count. A tenant that had nothing waiting starts at the time of those served now, so being idle
+// earns nothing. A tenant with a thousand sequences and one with a single sequence thus alternate.
 //
-// The first of all running sequences is never preempted so that others grow, and [Scheduler.Add]
-// refuses what the whole pool could not hold, so every sequence comes to its end.
+// To prevent starvation by better priorities, each Config.Patience-th turn goes to the sequence that has waited
+// longest. So does the next turn after Config.Aging steps, because turns are rare where answers are long. That
+// sequence goes first from then on and is preempted last.
+//
+// Every sequence finishes: the first running sequence is never preempted for others to grow, and [Scheduler.Add]
+// refuses a sequence that does not fit in the whole pool.
 //
 // A Scheduler belongs to one goroutine.
 package sched
@@ -54,24 +51,24 @@ import (
 // ID names a sequence; the caller chooses it.
 type ID uint64
 
-// Unknown stands for a token that its worker chose and the scheduler has not heard of yet.
+// Unknown stands for a token that the worker sampled and the scheduler does not know yet.
 const Unknown int32 = -1
 
-// Config bounds a step. Zero fields but Budget and Seats have the default that is named.
+// Config bounds a step. Zero fields except Budget and Seats get the named default.
 type Config struct {
-	Budget int  // tokens per step, guesses included; at least Seats
+	Budget int  // tokens per step, drafts included; at least Seats
 	Seats  int  // sequences that run at once
 	Depth  int  // batches in flight; 0 means 1: the next batch waits for the results of the last
-	Prefix bool // keep the blocks of finished sequences, and find them again by their tokens
+	Prefix bool // keep the blocks of finished sequences in the prefix cache
 
-	Draft      int // the most tokens guessed ahead in one sequence and step; 0 guesses none
-	DraftSeats int // drafts are made only while at most so many sequences run: with more, the step has enough work; 0 means 8
+	Draft      int // the most draft tokens of one sequence in one step; 0 disables drafts
+	DraftSeats int // drafts are made only while at most this many sequences run: with more, the step has enough work; 0 means 8
 
-	Patience int // how many turns pass before one belongs to the sequence that has waited longest; 0 means 64
-	Aging    int // how many steps, with a sequence waiting in each of them, before the next turn belongs to the sequence that has waited longest; 0 means 128
+	Patience int // every Patience-th turn goes to the sequence that has waited longest; 0 means 64
+	Aging    int // the steps with a waiting sequence after which the next turn goes to the one that has waited longest; 0 means 128
 }
 
-// Validate reports what is wrong with c.
+// Validate returns an error if c is invalid.
 func (c Config) Validate() error {
 	if c.Seats < 1 || c.Budget < c.Seats {
 		return fmt.Errorf("scheduler: %d running sequences in a budget of %d tokens per step: want at least 1 sequence, and at least as many tokens", c.Seats, c.Budget)
@@ -94,80 +91,79 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Request is one or more sequences to compute, which share a prompt.
+// Request is one or more sequences that share a prompt.
 type Request struct {
 	ID       ID
 	Prompt   []int32 // at least one token; the scheduler keeps the slice
-	Max      int     // the most tokens that a sequence will ever have, prompt included; unused with Pool
-	Priority int     // the lower, the sooner; 0 is as good as any other number
+	Max      int     // the most tokens of a sequence, prompt included; unused with Pool
+	Priority int     // lower goes first; may be negative
 	Tenant   string  // shares the budget with the other tenants of this priority
 
-	Root     block.Hash // what must be equal, besides the tokens, to share blocks: see block.Key
-	Siblings int        // so many sequences with the numbers ID, ID+1, …; 0 means 1. The prompt is computed once
+	Root     block.Hash // what must be equal, besides the tokens, for blocks to be shared; see block.Key
+	Siblings int        // the number of sequences, with IDs ID, ID+1, …; 0 means 1. The prompt is computed once
 
-	Score    bool // the logits at every prompt position but the last are wanted, of the first sibling that computes them; the prefix cache is not asked
-	Pool     bool // an embedding is wanted: the prompt is computed, nothing is sampled. The prefix cache is not asked
-	Lockstep bool // the caller must know each token before the next is chosen: no placeholders, no guesses
-	NoDraft  bool // no guesses
+	Score    bool // logits are wanted at every prompt position but the last, from the first sibling that computes them; bypasses the prefix cache
+	Pool     bool // an embedding is wanted: the prompt is computed, nothing is sampled; bypasses the prefix cache
+	Lockstep bool // the caller must know each token before the next is sampled: no placeholders, no drafts
+	NoDraft  bool // no drafts
 }
 
-// ErrTooLong is wrapped by the error for a sequence that the pool can't hold.
+// ErrTooLong is wrapped by the error for a sequence that does not fit in the whole pool.
 var ErrTooLong = errors.New("the sequence does not fit in the KV memory")
 
-// Item is one sequence's share of a step. Its slices are the scheduler's, and valid until
-// the next call of Schedule, Update, Abort or Reset.
+// Item is one sequence's share of a step. The scheduler owns its slices; they are valid until the next call of
+// Schedule, Update, Abort or Reset.
 type Item struct {
 	ID     ID
-	Tokens []int32 // the tokens to compute; Unknown where the worker puts the token that it chose last for this sequence
+	Tokens []int32 // the tokens to compute; the worker replaces Unknown by the token it sampled last for this sequence
 	Pos    int     // position of Tokens[0] in the sequence
 	Blocks []int32 // the sequence's blocks, enough for Pos+len(Tokens) tokens
-	New    int     // how many at the end of Blocks the worker has not seen. It has seen the others: the list only grows, until a Begin
-	Draft  int     // so many at the end of Tokens are guesses. The worker returns those that it would have chosen, up to the first other one, and that one
-	Known  []int32 // with Begin: all tokens of the sequence that are known, computed or not
+	New    int     // the number of blocks at the end of Blocks that the worker has not seen. The list only grows, until a Begin
+	Draft  int     // the number of draft tokens at the end of Tokens. The worker returns those that it accepts, and the token after them
+	Known  []int32 // with Begin: all known tokens of the sequence, computed or not
 
-	Begin  bool // the worker does not know the sequence, or must forget what it knows
+	Begin  bool // the worker does not know the sequence, or must forget its state
 	Sample bool // the last of Tokens is the sequence's last: the caller owes a [Result]
-	Score  bool // the logits after every one of Tokens are wanted
-	Pool   bool // the hidden states of all of Tokens are wanted. With Sample they are the last ones, and the Result has no tokens
+	Score  bool // the logits after each of Tokens are wanted
+	Pool   bool // the hidden states of all Tokens are wanted. With Sample they are the last ones, and the Result has no tokens
 }
 
-// Copy is a block to copy whole before a batch is computed.
+// Copy is a whole block to copy before a batch is computed.
 type Copy struct{ From, To int32 }
 
-// Batch is what one step computes: Ends first, then Copies in their order, then all Items together.
-// No block is written by two items, nor read by one and written by another. Its slices are the
-// scheduler's, as those of its items are.
+// Batch is what one step computes: Ends first, then Copies in their order, then all Items together. No block is
+// written by two items, nor read by one and written by another. The slices are valid as long as the items' slices.
 type Batch struct {
-	Step   uint64 // 1 for the first batch, and 1 more for each next one
+	Step   uint64 // 1 for the first batch, then increasing by 1
 	Items  []Item
 	Copies []Copy
-	Ends   []ID // sequences that the worker can forget. An Item may begin a new one with the same number
+	Ends   []ID // sequences that the worker can forget. An Item may begin a new one with the same ID
 	Tokens int  // in all items
 }
 
 // Result is the result of an [Item] with Sample.
 type Result struct {
 	ID     ID
-	Tokens []int32 // the one that was chosen; after guesses, those that were right before it. Not kept
+	Tokens []int32 // the accepted drafts, then the sampled token. Not kept
 	Done   bool    // the sequence ends here
 }
 
-// Stats are levels, but for those that count since New.
+// Stats holds current levels, and counters since New.
 type Stats struct {
 	Running, Waiting        int
 	BlocksUsed, BlocksTotal int
-	BlocksCached            int // with a name in the prefix cache, used ones included
-	// TokensUsed are those whose keys and values running sequences hold, what they share counted
-	// once; TokensWaiting are those of waiting sequences, none of which is computed.
+	BlocksCached            int // blocks in the prefix cache, including used ones
+	// TokensUsed is the number of tokens whose keys and values running sequences hold; shared ones count once.
+	// TokensWaiting is the number of tokens of waiting sequences.
 	TokensUsed, TokensWaiting int
 
-	Preemptions int // counts
-	Evictions   int // counts blocks that the prefix cache lost
-	PrefixAsked int // counts tokens of sequences that began and asked the prefix cache
-	PrefixFound int // counts those of them that it had
-	Drafted     int // counts tokens guessed
-	Accepted    int // counts those of them that were right
-	Promoted    int // counts sequences that went first because they had waited longest
+	Preemptions int // counter
+	Evictions   int // counter of blocks evicted from the prefix cache
+	PrefixAsked int // counter of tokens of admitted sequences that looked in the prefix cache
+	PrefixFound int // counter of tokens found there
+	Drafted     int // counter of draft tokens
+	Accepted    int // counter of accepted draft tokens
+	Promoted    int // counter of sequences that went first because they had waited longest
 }
 
 // Scheduler holds all sequences that are not finished.
@@ -176,20 +172,20 @@ type Scheduler struct {
 	pool    *block.Pool
 	byID    map[ID]*sequence
 	arrived uint64
-	running []*sequence // by rank, then by arrival; those that are gone are removed by the next Schedule
-	gone    int         // of running
+	running []*sequence // by rank, then by arrival; the next Schedule removes gone ones
+	gone    int         // the number of gone sequences in running
 	queue   queue
-	parked  int // waiting sequences that are not in the queue but with their group
+	parked  int // waiting sequences parked with their group, not in the queue
 	tokens  int // of all sequences
-	turns   int // since the sequence that has waited longest had one
-	waited  int // steps since then, or since a sequence waits
+	turns   int // turns since the sequence that has waited longest had one
+	waited  int // steps since that turn, or since a sequence waits
 
 	step    uint64
 	batch   Batch
-	chunks  []*sequence // running ones whose prompt is not done; within Schedule
-	full    []*sequence // that may fill a block with this batch; within Schedule
-	done    []*group    // whose prompt is in this batch; within Schedule
-	drafts  []int32     // the Tokens of items with guesses; within Schedule
+	chunks  []*sequence // running sequences whose prompt is not computed; within Schedule
+	full    []*sequence // sequences that may fill a block with this batch; within Schedule
+	done    []*group    // groups whose prompt is in this batch; within Schedule
+	drafts  []int32     // the Tokens of items with drafts; within Schedule
 	ends    []ID        // for the next batch
 	flights []flight    // a ring of Depth
 	first   int         // the oldest flight
@@ -198,14 +194,14 @@ type Scheduler struct {
 	counts Stats // the counters
 }
 
-// New makes a scheduler that owns all of the pool's blocks. The configuration must be valid.
+// New returns a scheduler that owns all blocks of the pool. The configuration must be valid.
 func New(cfg Config, pool *block.Pool) *Scheduler {
 	cfg = cfg.withDefaults()
 	return &Scheduler{cfg: cfg, pool: pool, byID: map[ID]*sequence{}, queue: newQueue(), flights: make([]flight, cfg.Depth)}
 }
 
-// Add queues sequences. It fails for an ID that is in use, an empty prompt, a
-// Max that leaves no room for a token, and with [ErrTooLong].
+// Add queues sequences. It fails if an ID is in use, the prompt is empty or Max leaves no room for a token, and with
+// [ErrTooLong].
 func (s *Scheduler) Add(r Request) error {
 	n := max(1, r.Siblings)
 	for i := range n {
@@ -252,8 +248,8 @@ func (s *Scheduler) Add(r Request) error {
 	return nil
 }
 
-// Abort drops a sequence, running, waiting or in flight, and frees its blocks. It reports
-// whether there was one. What a batch in flight says of it is ignored.
+// Abort drops a sequence, running, waiting or in flight, and frees its blocks. It reports whether the sequence
+// existed. Results for it from batches in flight are ignored.
 func (s *Scheduler) Abort(id ID) bool {
 	q := s.byID[id]
 	if q == nil {
@@ -263,9 +259,8 @@ func (s *Scheduler) Abort(id ID) bool {
 	return true
 }
 
-// Reset is for when the worker is gone, or failed to compute a batch: nothing is in flight,
-// computed or cached any more. All sequences wait, with the tokens that they have, in the order in which
-// they came. Updates for earlier batches are ignored.
+// Reset forgets all computed state, after the worker was lost or failed to compute a batch. The prefix cache is
+// emptied. All sequences wait, with their known tokens, in order of arrival. Updates for earlier batches are ignored.
 func (s *Scheduler) Reset() {
 	s.tidy()
 	running := s.running

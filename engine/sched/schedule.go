@@ -7,9 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// Schedule decides the next step. It returns nil when Config.Depth batches are in flight, or
-// when nothing can be computed before an Update, or at all. Batches are computed in the
-// order in which they are made.
+// Schedule decides the next step. It returns nil if Config.Depth batches are in flight, or if nothing can be computed
+// now. Batches must be computed in the order of the calls.
 func (s *Scheduler) Schedule() *Batch {
 	if s.flying == s.cfg.Depth {
 		return nil
@@ -37,8 +36,8 @@ func (s *Scheduler) Schedule() *Batch {
 	return &s.batch
 }
 
-// settleBatch does what must not be seen by other sequences of the same batch: blocks that it fills
-// get their names, and siblings of a prompt that it ends may begin.
+// settleBatch applies what other sequences of the same batch must not see: it names the blocks that the batch fills,
+// and lets siblings of a finished prompt begin.
 func (s *Scheduler) settleBatch() {
 	if s.cfg.Prefix {
 		for _, q := range s.full {
@@ -52,7 +51,7 @@ func (s *Scheduler) settleBatch() {
 	}
 }
 
-// age puts the sequence that has waited longest before all priorities, after so many steps.
+// age promotes the sequence that has waited longest, after Config.Aging steps.
 func (s *Scheduler) age() {
 	if s.queue.len == 0 {
 		s.waited = 0
@@ -70,8 +69,8 @@ func (s *Scheduler) age() {
 	}
 }
 
-// makeRoom preempts running sequences for the next waiting one, if that has the better priority,
-// needs it, and is helped by it.
+// makeRoom preempts running sequences for the next waiting one, if it has the better priority, lacks room, and
+// preemption makes enough.
 func (s *Scheduler) makeRoom() {
 	for len(s.running) > 0 {
 		q := s.queue.peek()
@@ -97,8 +96,8 @@ func (s *Scheduler) makeRoom() {
 	}
 }
 
-// decode schedules every running sequence that has one token left, and reports whether one
-// was preempted for it. The others' prompts are left to fill.
+// decode schedules every running sequence with one token left, and reports whether one was preempted for it. fill
+// schedules the others' prompts.
 func (s *Scheduler) decode(f *flight) (preempted bool) {
 	guess := s.cfg.Draft > 0 && len(s.running) <= s.cfg.DraftSeats
 	for i := 0; i < len(s.running); i++ { // the list may shrink from its end
@@ -115,9 +114,9 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 		guesses := 0
 		if guess && q.draft != nil && q.draft.ready(q.tokens) {
 			if q.flying > 0 {
-				continue // a guess is worth the wait for the token in flight
+				continue // a draft is worth the wait for the token in flight
 			}
-			// Everybody after it has a token in the budget.
+			// All later running sequences keep one token of the budget.
 			guesses = min(q.limit-q.computed-1, s.cfg.Budget-s.batch.Tokens-(len(s.running)-i))
 		}
 		for q.computed >= q.room && !s.grow(q, 1) {
@@ -131,7 +130,7 @@ func (s *Scheduler) decode(f *flight) (preempted bool) {
 	return preempted
 }
 
-// grow gives q blocks for n more positions; without enough free ones it changes nothing and returns false.
+// grow gives q blocks for n more positions. If too few are free it changes nothing and returns false.
 func (s *Scheduler) grow(q *sequence, n int) (ok bool) {
 	q.blocks, ok = s.pool.AllocN(q.blocks, s.pool.Need(q.computed+n)-len(q.blocks))
 	q.room = len(q.blocks) * s.pool.Size()
@@ -175,8 +174,8 @@ func (s *Scheduler) fill(f *flight, admit bool) {
 	}
 }
 
-// promote puts the sequence that has waited longest before all priorities, and reports
-// whether it was not the next one anyway: q of the waiting ones, if any, or the chunk.
+// promote promotes the sequence that has waited longest. It reports false if that one was next anyway: q, the next
+// waiting one, or the chunk.
 func (s *Scheduler) promote(q *sequence, chunk int) bool {
 	next, oldest := q, q
 	if q != nil {
@@ -214,7 +213,7 @@ func (s *Scheduler) seat(q *sequence) {
 	s.running = slices.Insert(s.running, i, q)
 }
 
-// put adds the next n tokens of q to the batch, and as many guesses as there are, at most the given number.
+// put adds the next n tokens of q to the batch, and at most guesses draft tokens.
 func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	pos, total := q.computed, q.total()
 	it := s.slot()
@@ -225,7 +224,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	case pos+n <= len(q.tokens):
 		it.Tokens = q.tokens[pos : pos+n]
 	default:
-		it.Tokens = unknown[:] // n is 1: no sequence has two tokens left when one is in flight
+		it.Tokens = unknown[:] // n is 1: no sequence has two tokens left while one is in flight
 	}
 	it.Blocks, it.New = q.blocks, len(q.blocks)-q.sent
 	if q.begin {
@@ -258,8 +257,7 @@ func (s *Scheduler) put(f *flight, q *sequence, n, guesses int) {
 	}
 }
 
-// slot adds an empty item to the batch. It is cleared where it lies: at this size that is half the
-// cost of a step.
+// slot adds an empty item to the batch. It clears the item in place, because a copy is half the cost of a step.
 func (s *Scheduler) slot() *Item {
 	n := len(s.batch.Items)
 	if n == cap(s.batch.Items) {
@@ -275,8 +273,8 @@ func (s *Scheduler) slot() *Item {
 // unknown is the Tokens of an item whose only token is in flight.
 var unknown = [1]int32{Unknown}
 
-// preempt sends the last running sequence back to the queue, with its tokens and without its
-// blocks. It has no item in the batch that is being made.
+// preempt returns the last running sequence to the queue, with its tokens but without its blocks. It has no item in
+// the current batch.
 func (s *Scheduler) preempt() *sequence {
 	last := len(s.running) - 1
 	q := s.running[last]
@@ -289,7 +287,7 @@ func (s *Scheduler) preempt() *sequence {
 	return q
 }
 
-// release frees the blocks of q, which has nothing computed then.
+// release frees the blocks of q and resets its computed state.
 func (s *Scheduler) release(q *sequence) {
 	if s.cfg.Prefix {
 		s.register(q)
@@ -299,8 +297,7 @@ func (s *Scheduler) release(q *sequence) {
 	q.reset()
 }
 
-// register names q's blocks whose tokens are all known and computed, or in batches that the
-// worker computes before any that is yet to be made.
+// register names q's blocks whose tokens are all known, and computed or in batches that come before any future one.
 func (s *Scheduler) register(q *sequence) {
 	n := min(q.computed, len(q.tokens)) / s.pool.Size()
 	if q.registered >= n {
@@ -313,7 +310,7 @@ func (s *Scheduler) register(q *sequence) {
 	q.fills = (n + 1) * s.pool.Size()
 }
 
-// tidy removes sequences that are gone from the running ones.
+// tidy removes gone sequences from running.
 func (s *Scheduler) tidy() {
 	if s.gone == 0 {
 		return

@@ -6,7 +6,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/block"
 )
 
-// state is where a sequence is.
+// state is the state of a sequence.
 type state uint8
 
 const (
@@ -16,33 +16,33 @@ const (
 	gone                 // finished or aborted; batches in flight may still have it
 )
 
-// ahead is how many tokens a sequence gets memory for when it first runs, so that a step allocates none.
+// ahead is the number of tokens that a sequence gets memory for when it first runs, so that a step allocates nothing.
 const ahead = 1024
 
-// sequence is the scheduler's state of one sequence. The first fields are those of every step.
+// sequence is the scheduler's state of one sequence. The fields used in every step come first.
 type sequence struct {
 	id         ID
 	tokens     []int32
 	blocks     []int32
-	computed   int    // positions that are computed, or are in a batch in flight
-	flying     int    // tokens chosen in batches in flight, after those of tokens: placeholders
-	limit      int    // positions that are ever computed
+	computed   int    // positions that are computed, or in a batch in flight
+	flying     int    // placeholders after tokens: sampled by batches in flight
+	limit      int    // the most positions that are ever computed
 	room       int    // positions that blocks hold
 	sent       int    // blocks that the worker has seen
-	registered int    // blocks that were given their name
-	fills      int    // computed must be this for the next one
-	high       int    // the most that computed ever was; what is below is not counted again
+	registered int    // blocks that are in the prefix cache by name
+	fills      int    // the value of computed at which the next block is registered
+	high       int    // the maximum of computed so far; positions below it are not counted again
 	from       int    // position of its last item
-	step       uint64 // the last batch with an item of it
+	step       uint64 // the last batch with an item of this sequence
 	flow       *flow
-	draft      *draft // nil where nothing is guessed
+	draft      *draft // nil if nothing is drafted
 	group      *group // nil without siblings
-	life       uint32 // counts how often it lost its blocks
+	life       uint32 // the number of times it lost its blocks
 	state      state
-	begin      bool // its next item begins it
-	seen       bool // the worker has something of it to forget
-	guessing   bool // a batch in flight has guesses
-	lockstep   bool // of the request, as is:
+	begin      bool // its next item has Begin
+	seen       bool // the worker has state of it to forget
+	guessing   bool // a batch in flight has drafts of it
+	lockstep   bool // copied from the request:
 	pool       bool
 	score      bool
 
@@ -61,20 +61,20 @@ func newSequence(r Request, limit int, hashes []block.Hash) *sequence {
 	}
 }
 
-// total is how many tokens it has, placeholders included.
+// total returns the number of tokens, placeholders included.
 func (q *sequence) total() int { return len(q.tokens) + q.flying }
 
-// left is how many of them can be computed now.
+// left returns the number of tokens that can be computed now.
 func (q *sequence) left() int { return min(q.total(), q.limit) - q.computed }
 
-// reset forgets all that is computed. The blocks are freed already.
+// reset forgets all computed state. The blocks must be freed already.
 func (q *sequence) reset() {
 	q.computed, q.room, q.sent, q.registered, q.fills = 0, 0, 0, 0, 0
 	q.begin, q.guessing = true, false
 	q.life++
 }
 
-// prepare makes room for the tokens to come, once, and owns what Add was given.
+// prepare allocates for the tokens to come, once, and copies the slices passed to Add.
 func (q *sequence) prepare(cfg Config, size int) {
 	if q.high > 0 {
 		return
@@ -91,7 +91,7 @@ func (q *sequence) prepare(cfg Config, size int) {
 	}
 }
 
-// before orders running sequences: the first is preempted last.
+// before orders running sequences; the last is preempted first.
 func (q *sequence) before(o *sequence) bool {
 	if q.rank != o.rank {
 		return q.rank < o.rank
@@ -99,15 +99,15 @@ func (q *sequence) before(o *sequence) bool {
 	return q.order < o.order
 }
 
-// group is the sequences of one request that share a prompt. While its leader computes it
-// the others are parked; afterwards they begin with the blocks of any that has it.
+// group is the sequences of one request that share a prompt. The leader computes the prompt while the others are
+// parked. Afterwards they begin with the blocks of any member that has it.
 type group struct {
 	members []*sequence // unfinished ones
-	leader  *sequence   // nil while no sequence computes the prompt, or when it is computed
+	leader  *sequence   // nil while no sequence computes the prompt, or after it is computed
 	pending []*sequence // parked
 }
 
-// donor is a running member that has all of the prompt but its last token in earlier batches than step.
+// donor returns a running member that computed the prompt, except its last token, in batches before step; or nil.
 func (g *group) donor(step uint64) *sequence {
 	for _, q := range g.members {
 		if q.state != running {
@@ -124,7 +124,7 @@ func (g *group) donor(step uint64) *sequence {
 	return nil
 }
 
-// park takes a waiting sequence out of the queue until its leader has the prompt.
+// park takes a waiting sequence out of the queue until its leader has computed the prompt.
 func (s *Scheduler) park(q *sequence) {
 	s.queue.remove(q)
 	q.state = parked
@@ -132,7 +132,7 @@ func (s *Scheduler) park(q *sequence) {
 	s.parked++
 }
 
-// unpark puts a group's parked sequences back in the queue; it has no leader.
+// unpark clears the group's leader and queues its parked sequences.
 func (s *Scheduler) unpark(g *group) {
 	g.leader = nil
 	for _, q := range g.pending {
@@ -143,7 +143,7 @@ func (s *Scheduler) unpark(g *group) {
 	g.pending = g.pending[:0]
 }
 
-// leave takes a finished sequence out of its group.
+// leave removes a finished sequence from its group.
 func (s *Scheduler) leave(q *sequence) {
 	g := q.group
 	is := func(o *sequence) bool { return o == q }

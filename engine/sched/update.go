@@ -1,24 +1,23 @@
 package sched
 
-// flight is a batch whose results are not known.
+// flight is a batch whose results are not known yet.
 type flight struct {
 	step    uint64
-	entries []entry // of the items with Sample, in their order
+	entries []entry // of the items with Sample, in order
 }
 
-// entry is what the scheduler must know of an item when its result comes.
+// entry is what an item's result needs when it arrives.
 type entry struct {
 	q     *sequence
 	pos   int
 	draft int
-	life  uint32 // the sequence's at that time: it is another one after a preemption
+	life  uint32 // the sequence's life when scheduled; a preemption changes it
 }
 
-// Update takes the results of the oldest batch in flight: one for each of its items with Sample, in
-// their order. Tokens are appended to their sequences, and those that are done, or have Max tokens,
-// are dropped. A sequence whose result is missing, or has no tokens, is dropped too: nothing came
-// of it. A result for a sequence that is gone is ignored. It reports whether the step was the one
-// that is due; another one, as it may come after a Reset, changes nothing.
+// Update applies the results of the oldest batch in flight: one for each of its items with Sample, in order. It
+// appends the tokens to their sequences, and drops sequences that are done or have Max tokens. It also drops a
+// sequence whose result is missing or has no tokens. Results for finished sequences are ignored. It reports whether
+// step was the oldest in flight; any other step, as after a Reset, changes nothing.
 func (s *Scheduler) Update(step uint64, results []Result) bool {
 	if s.flying == 0 || s.flights[s.first].step != step {
 		return false
@@ -51,7 +50,7 @@ func (s *Scheduler) Update(step uint64, results []Result) bool {
 	return true
 }
 
-// settle applies one result; nil is none.
+// settle applies one result; nil means that it is missing.
 func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 	if r == nil || q.pool || len(r.Tokens) == 0 {
 		s.drop(q)
@@ -69,7 +68,7 @@ func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 		s.counts.Accepted += right
 		q.draft.learn(e.draft, right)
 		if e.life == q.life {
-			q.computed = e.pos + 1 + right // what was wrong is computed again
+			q.computed = e.pos + 1 + right // rejected drafts are computed again
 			q.guessing = false
 		}
 	}
@@ -83,7 +82,7 @@ func (s *Scheduler) settle(q *sequence, e *entry, r *Result) {
 	}
 }
 
-// drop removes a sequence: finished, or aborted.
+// drop removes a finished or aborted sequence.
 func (s *Scheduler) drop(q *sequence) {
 	switch q.state {
 	case running:

@@ -18,7 +18,8 @@ const (
 	maxAdapterPath = 4096
 )
 
-// checkAdapterName refuses names that can't stand in vllm:lora_requests_info, where commas part them.
+// checkAdapterName rejects names with commas, which separate the names in vllm:lora_requests_info, and other invalid
+// names.
 func checkAdapterName(name string) error {
 	switch {
 	case name == "" || len(name) > maxAdapterName:
@@ -29,14 +30,14 @@ func checkAdapterName(name string) error {
 	return nil
 }
 
-// adapterRequest is the body of vLLM's two calls.
+// adapterRequest is the body of vLLM's two adapter endpoints.
 type adapterRequest struct {
 	Name string `json:"lora_name"`
 	Path string `json:"lora_path"`
 }
 
-// loadAdapter answers POST /v1/load_lora_adapter, when requests can use the
-// adapter. Like /sleep it is for the process's operator, not for clients.
+// loadAdapter answers POST /v1/load_lora_adapter once requests can use the adapter. Like /sleep it is for the
+// operator, not for clients.
 func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)
@@ -62,7 +63,7 @@ func (s *Server) loadAdapter(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, "Success: LoRA adapter '"+a.Name+"' added successfully.")
 }
 
-// unloadAdapter answers POST /v1/unload_lora_adapter, when the last request that uses the adapter has ended.
+// unloadAdapter answers POST /v1/unload_lora_adapter once the last request that uses the adapter has ended.
 func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	var a adapterRequest
 	paid, err := s.read(w, r, &a)
@@ -80,7 +81,7 @@ func (s *Server) unloadAdapter(w http.ResponseWriter, r *http.Request) error {
 	return writeText(w, "Success: LoRA adapter '"+a.Name+"' removed successfully.")
 }
 
-// adapterError tells what the caller can change: the name, the file, or the moment.
+// adapterError converts an error into what the caller can change: the name, the file, or the time.
 func adapterError(err error) error {
 	var request *engine.RequestError
 	switch {

@@ -7,8 +7,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// health answers GET /health and /ping: the process lives and its last step did
-// not fail. A model that is asleep is healthy.
+// health answers GET /health and /ping: it fails if the last step failed. A sleeping model is healthy.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.engine.Stats().Failure; err != nil {
 		return errorf(http.StatusServiceUnavailable, codeUnhealthy, "the last step failed: %v", err)
@@ -21,7 +20,7 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]string{"version": s.cfg.Version})
 }
 
-// load answers GET /load: requests that are accepted and not finished, as vLLM counts them.
+// load answers GET /load: the number of unfinished requests, as in vLLM.
 func (s *Server) load(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]int{"server_load": s.engine.Stats().Open})
 }
@@ -32,8 +31,8 @@ func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]bool{"is_sleeping": state == engine.Asleep || state == engine.Waking})
 }
 
-// sleep answers POST /sleep?level=1|2&mode=wait|abort|move|refuse, when the model is
-// asleep, with how many tokens of conversations it keeps. The default is level 1 and wait. A client that leaves before gives the sleep up.
+// sleep answers POST /sleep?level=1|2&mode=wait|abort|move|refuse once the model is asleep, with the number of
+// conversation tokens it keeps. The default is level 1 and wait. A client that leaves earlier cancels the sleep.
 func (s *Server) sleep(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
 	level := 1

@@ -8,22 +8,22 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// answer writes one request's events in the form of an endpoint. It is used from
-// one goroutine: events in order, each with the first event of every choice marked.
+// answer writes one request's events in an endpoint's format. It belongs to one goroutine. Events come in order, with
+// the first event of every choice marked.
 type answer interface {
-	// chunk appends an event's choice as the stream tells it; nothing if the event says nothing new to a client.
+	// chunk appends an event's choice for a stream; nothing if the event has nothing new for a client.
 	chunk(dst []byte, ev *engine.Event, first bool) []byte
-	// collect keeps an event of an answer that is not streamed.
+	// collect records an event of an answer that is not streamed.
 	collect(ev *engine.Event, first bool)
 	// choice appends the collected choice of an index.
 	choice(dst []byte, index int) []byte
 	// extra appends members of the whole answer, each after a comma.
 	extra(dst []byte) []byte
-	// object names the kind of the whole answer and of a stream's chunks.
+	// object returns the object types of a whole answer and of a stream's chunks.
 	object() (whole, chunk string)
 }
 
-// envelope is the JSON around the choices: the same for every chunk of an answer.
+// envelope is the JSON around the choices, the same for every chunk of an answer.
 type envelope struct {
 	id, model string
 	created   int64
@@ -58,10 +58,10 @@ func (e *envelope) whole(out *pieces, u usage) {
 	out.buf = append(e.answer.extra(out.buf), '}', '\n')
 }
 
-// collected is a choice under collection.
+// collected is a choice being collected.
 type collected struct {
 	text   []byte
-	events []engine.Event // only if log probabilities are wanted
+	events []engine.Event // only if log probabilities are requested
 	finish engine.Finish
 	stop   string
 }
@@ -74,7 +74,7 @@ func (c *collected) add(ev *engine.Event, logprobs bool) {
 	c.finish, c.stop = ev.Finish, ev.StopString
 }
 
-// appendFinish appends the end of a choice: why it ended, null while it has not.
+// appendFinish appends a choice's finish reason, null before its end.
 func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
 	if finish == "" {
 		return append(dst, `,"finish_reason":null}`...)
@@ -86,14 +86,14 @@ func appendFinish(dst []byte, finish engine.Finish, stop string) []byte {
 	return append(dst, '}')
 }
 
-// words turns tokens into the texts of log probabilities.
+// words returns the texts of tokens for log probabilities.
 type words interface {
 	Piece(id int32) []byte
 	Token(id int32) string
 	IsEnd(id int32) bool
 }
 
-// word is a token's text; a control token, which adds nothing to the text, shows its name.
+// word returns a token's text; for a control token, which has none, its name.
 func word(w words, id int32) (text string, raw []byte) {
 	raw = w.Piece(id)
 	if len(raw) == 0 {
@@ -102,5 +102,5 @@ func word(w words, id int32) (text string, raw []byte) {
 	return string(raw), raw
 }
 
-// scored says whether an event has a token with a log probability.
+// scored reports whether an event has a token with a log probability.
 func scored(c sample.Choice) bool { return c.Token >= 0 }

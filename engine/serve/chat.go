@@ -64,11 +64,11 @@ func (s *Server) chatCompletions(w http.ResponseWriter, r *http.Request) error {
 	return promptIs("messages", err)
 }
 
-// grammar is the form that a request's text must have; nil: any text.
+// grammar returns the grammar that a request's text must follow; nil: any text.
 //
-//  1. Forced calls have the form of calls.
-//  2. A form beside tools leaves the model the choice between the form and calls.
-//  3. A form alone.
+//  1. Forced calls follow the form of calls.
+//  2. With a form and tools, the model chooses between the form and calls.
+//  3. Otherwise the form applies alone.
 func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (constrain.Grammar, error) {
 	w, err := f.constraint()
 	switch {
@@ -84,7 +84,7 @@ func (s *Server) grammar(ctx context.Context, f *structure, use *toolUse) (const
 	return s.grammars.get(ctx, w) // 3
 }
 
-// render makes a conversation text with the model's template, as long as ctx lasts.
+// render renders a conversation with the model's chat template; it stops when ctx ends.
 func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	turns, err := p.turns()
 	if err != nil {
@@ -110,39 +110,39 @@ func (s *Server) render(ctx context.Context, p *prompt) (string, error) {
 	return text, nil
 }
 
-// unended is a conversation without what the template has behind its last message: an answer goes on from there.
+// unended cuts what the template adds after the last message, so that the answer continues that message.
 func (s *Server) unended(text string, last *chat.Message) (string, error) {
 	said := s.guard(last.Content)
 	at := strings.LastIndex(text, strings.TrimSpace(said))
 	if last.Role != "assistant" || strings.TrimSpace(said) == "" || at < 0 {
 		return "", badRequest("continue_final_message", "the last message is not the assistant's, or has no text that the template shows: there is nothing to go on from")
 	}
-	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // with the white space at its end
+	if from := strings.TrimLeft(said, " \t\r\n"); strings.HasPrefix(text[at:], from) { // including trailing white space
 		return text[:at+len(from)], nil
 	}
 	return text[:at+len(strings.TrimSpace(said))], nil
 }
 
-// chatAnswer is the form of /v1/chat/completions.
+// chatAnswer is the response format of /v1/chat/completions.
 type chatAnswer struct {
 	words    words
 	logprobs bool
 	top      int
 	choices  []chatChoice
-	prompt   *promptScores // nil unless they are wanted
+	prompt   *promptScores // nil unless requested
 }
 
-// chatChoice is one choice: collected, or under way in a stream.
+// chatChoice is one choice: complete, or being streamed.
 type chatChoice struct {
 	collected
 	tools    *toolParser    // nil without tools
-	thoughts *thoughtParser // nil: the model does not think
+	thoughts *thoughtParser // nil: the model does not reason
 	calls    []toolCall
-	thought  []byte // what it thought
-	pondered int    // tokens of thoughts
+	thought  []byte // its reasoning
+	pondered int    // tokens of reasoning
 }
 
-// toolCall is a call as it is collected.
+// toolCall is a call being collected.
 type toolCall struct {
 	id, name string
 	args     []byte
@@ -150,8 +150,9 @@ type toolCall struct {
 
 func (*chatAnswer) object() (whole, chunk string) { return "chat.completion", "chat.completion.chunk" }
 
-// thoughts has the thoughts of answers found, and says in the request that they may come before its form and how long they may be.
-// A form that the prompt's end does not put behind thoughts is that of the whole text, and what goes on from a text has been begun.
+// thoughts makes the answer's reasoning be parsed, and lets the request's grammar begin with reasoning of limited
+// length. A form is applied to the whole text unless the prompt's end puts it after reasoning; a continued text has
+// already begun.
 func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *engine.Request, most *int) {
 	if t == nil {
 		return
@@ -169,7 +170,7 @@ func (a *chatAnswer) thoughts(t *thoughts, prompt string, continues bool, req *e
 	}
 }
 
-// nameCalls gives calls ids that follow from the answer's: another server that goes on with it has to know them.
+// nameCalls derives the calls' ids from the answer's id, so that another server that continues it knows them.
 func (a *chatAnswer) nameCalls(id string) {
 	for i := range a.choices {
 		if t := a.choices[i].tools; t != nil {
@@ -178,7 +179,8 @@ func (a *chatAnswer) nameCalls(id string) {
 	}
 }
 
-// parts splits an event's text into thoughts, text and calls. The finish reason is tool_calls where there were.
+// parts splits an event's text into reasoning, text and calls. It sets the finish reason tool_calls if there were
+// calls.
 func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) {
 	token, text := ev.Token, ev.Text
 	if c.thoughts != nil {
@@ -206,7 +208,7 @@ func (c *chatChoice) parts(ev *engine.Event) (thought string, parts []toolPart) 
 	return thought, parts
 }
 
-// finishTools is the reason of an answer that calls tools.
+// finishTools is the finish reason of an answer with calls.
 const finishTools engine.Finish = "tool_calls"
 
 func (a *chatAnswer) chunk(dst []byte, ev *engine.Event, first bool) []byte {
@@ -316,7 +318,7 @@ func (a *chatAnswer) choice(dst []byte, index int) []byte {
 	return appendFinish(dst, c.finish, c.stop)
 }
 
-// pondered is how many tokens were thoughts, and whether the model thinks at all.
+// pondered returns the number of reasoning tokens, and whether the model reasons at all.
 func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	for i := range a.choices {
 		tokens += a.choices[i].pondered
@@ -325,7 +327,7 @@ func (a *chatAnswer) pondered() (tokens int, thinks bool) {
 	return tokens, thinks
 }
 
-// extra appends vLLM's prompt_logprobs, which are the whole answer's.
+// extra appends vLLM's prompt_logprobs of the whole answer.
 func (a *chatAnswer) extra(dst []byte) []byte {
 	if a.prompt == nil {
 		return dst

@@ -67,7 +67,7 @@ type textPrompt struct {
 	tokens []int32
 }
 
-// textAnswer is the form of /v1/completions.
+// textAnswer is the response format of /v1/completions.
 type textAnswer struct {
 	words    words
 	logprobs bool
@@ -78,7 +78,7 @@ type textAnswer struct {
 	choices  []collected
 
 	promptTop *int              // prompt_logprobs
-	scores    [][]sample.Choice // of each choice's prompt, if they are wanted
+	scores    [][]sample.Choice // of each choice's prompt, if requested
 
 	offsets []int  // characters that the log probabilities of each choice have covered
 	begun   []bool // whether they have covered anything, the prompt included
@@ -131,14 +131,14 @@ func (a *textAnswer) append(dst []byte, index int, text string, finish engine.Fi
 	return appendFinish(dst, finish, stop)
 }
 
-// entry is one token of the log probabilities; the first of a prompt has none.
+// entry is one token of the log probabilities; a prompt's first token has none.
 type entry struct {
 	sample.Choice
 	none bool
 }
 
-// appendLogprobs appends the four parallel lists of the completions API: tokens, their offsets in the text (in characters), their log
-// probabilities, and for each the most probable alternatives with the token itself.
+// appendLogprobs appends the four parallel lists of the completions API: tokens, their offsets in the text (in
+// characters), their log probabilities, and for each the most probable alternatives, including the token itself.
 func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event) []byte {
 	var entries []entry
 	if a.echo && !a.begun[index] && len(events) > 0 {
@@ -188,7 +188,8 @@ func (a *textAnswer) appendLogprobs(dst []byte, index int, events []engine.Event
 	return append(dst, '}')
 }
 
-// appendTop appends an object from token texts to log probabilities. Tokens that look the same appear once, with the better one.
+// appendTop appends an object from token texts to log probabilities. Of tokens with the same text only the most
+// probable one is included.
 func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	if e.none {
 		return append(dst, `null`...)
@@ -197,7 +198,7 @@ func (a *textAnswer) appendTop(dst []byte, e *entry) []byte {
 	dst = append(dst, '{')
 	for _, t := range append(slices.Clone(e.Top[:min(a.top, len(e.Top))]), sample.Alternative{Token: e.Token, Logprob: e.Logprob}) {
 		text, _ := word(a.words, t.Token)
-		if text = string([]rune(text)); seen[text] { // as it looks in JSON
+		if text = string([]rune(text)); seen[text] { // as encoded in JSON
 			continue
 		}
 		seen[text] = true

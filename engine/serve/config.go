@@ -15,71 +15,74 @@ import (
 	"github.com/rouse-dev/rouse/engine/worker"
 )
 
-// Config says what to serve and where.
+// Config configures a server.
 type Config struct {
-	// Model is the path of a GGUF file, or "pico" for the model in the program.
+	// Model is the path of a GGUF file, or "pico" for the built-in model.
 	Model string
-	// Names are the names that clients may use; the first is the one that is listed. Default: the file's name without ".gguf".
+	// Names are the model names that clients may use; the first one is listed. Default: the file's name without
+	// ".gguf".
 	Names []string
 	// Listen is "unix:/path", or the host and port of a loopback address; port 0 picks one. Default "127.0.0.1:0".
 	Listen string
-	// Adapters are LoRA adapters that are loaded at the start, by name.
+	// Adapters are the LoRA adapters loaded at the start, by name.
 	Adapters map[string]string
-	// MaxAdapters is how many may be loaded at once; 0: as many as the memory holds.
+	// MaxAdapters is the most adapters loaded at once; 0: as many as the memory holds.
 	MaxAdapters int
 	// Budget is the number of tokens in one step; 0: the engine's default.
 	Budget int
 	// CacheBytes bounds the memory of the KV cache; 0: the worker's default.
 	CacheBytes int64
-	// TileDir is the folder of repacked weights, and TileLimit bounds its files in bytes; zero values: the worker's defaults.
+	// TileDir is the folder of repacked weights, and TileLimit bounds its files in bytes; zero values: the worker's
+	// defaults.
 	TileDir   string
 	TileLimit int64
-	// NoPrefix computes every prompt from its beginning, though the memory may hold one that begins alike.
+	// NoPrefix disables the prefix cache.
 	NoPrefix bool
 	// ConversationMemory is the most bytes of the prefix cache that a sleep of level 1 keeps in memory; 0: nothing.
 	ConversationMemory int64
-	// ConversationFolder is where it is written in a sleep of level 2 and at the end; "": nowhere. ConversationLimit
-	// bounds the files of all models there, in bytes (0: there are none), and ConversationAge how long one lives
-	// that nobody uses (0: for ever).
+	// ConversationFolder is where the prefix cache is written in a sleep of level 2 and at the end; "": nowhere.
+	// ConversationLimit bounds the files of all models there, in bytes (0: no files). ConversationAge is how long an
+	// unused file lives (0: forever).
 	ConversationFolder string
 	ConversationLimit  int64
 	ConversationAge    time.Duration
-	// Draft is the most tokens that are guessed ahead from what a text said before; 0: none.
+	// Draft is the most draft tokens of a sequence in one step (prompt lookup); 0: none.
 	Draft int
-	// Threads is the number of threads that compute; 0: the inferencer's default.
+	// Threads is the number of compute threads; 0: the inferencer's default.
 	Threads int
-	// MaxSeqs is the number of sequences that run at once; 0: the engine's default. More wait.
+	// MaxSeqs is the number of sequences that run at once; 0: the engine's default. Others wait.
 	MaxSeqs int
-	// Context bounds prompt and answer, in tokens; 0: as the model says.
+	// Context bounds prompt and answer, in tokens; 0: the model's context.
 	Context int
-	// Worker says where the model lives: in this process, in one of its own, or as its size says.
+	// Worker is where the model runs: in this process, in its own process, or depending on its size.
 	Worker worker.Place
-	// Device is what computes: "cpu" or "cuda"; "": the processor. Python is the interpreter of the CUDA worker; "": python3.
+	// Device is the compute device: "cpu" or "cuda"; "": CPU. Python is the interpreter of the CUDA worker; "":
+	// python3.
 	Device string
 	Python string
 	// Shards is the number of worker processes that share the model; 0: one.
 	Shards int
-	// StepLimit is how long a step may take before its worker counts as hung and is replaced; 0: a quarter of an hour.
+	// StepLimit is how long a step may take before its worker is replaced as hung; 0: 15 minutes.
 	StepLimit time.Duration
-	// Sync makes no batch before the output of the last one; for comparison.
+	// Sync schedules no batch before the output of the last one; for comparison.
 	Sync bool
-	// ToolParser is how the model writes calls of tools: "hermes", "llama3_json", "mistral" or "json"; "" or "auto" goes by the chat template.
+	// ToolParser is the format of the model's tool calls: "hermes", "llama3_json", "mistral" or "json"; "" or "auto":
+	// detected from the chat template.
 	ToolParser string
-	// Pooling makes the vectors of /v1/embeddings: "mean", "last" or "cls"; "": as the model says, else "last".
+	// Pooling is the pooling of /v1/embeddings: "mean", "last" or "cls"; "": the model's, else "last".
 	Pooling string
-	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, as at every door before it.
+	// MaxBody bounds a request's body, in bytes; 0: 64 MiB, the same as in the proxies in front.
 	MaxBody int64
-	// DrainTimeout bounds how long running requests may continue when the server shuts down; 0: 30 seconds.
+	// DrainTimeout is how long running requests may continue when the server shuts down; 0: 30 seconds.
 	DrainTimeout time.Duration
 	// WriteTimeout bounds each write to a client that does not read; 0: one minute.
 	WriteTimeout time.Duration
-	// Version is what GET /version answers; empty: "dev".
+	// Version is the answer of GET /version; empty: "dev".
 	Version string
-	// Log gets everything that is not an answer; nil discards it.
+	// Log gets the server's log; nil discards it.
 	Log *slog.Logger
 }
 
-// withDefaults fills zero fields.
 func (c Config) withDefaults() Config {
 	if c.Listen == "" {
 		c.Listen = "127.0.0.1:0"
@@ -105,7 +108,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports the first field that can't be meant, its default included.
+// Validate returns an error for the first invalid field, after applying defaults.
 func (c Config) Validate() error {
 	if c.Model == "" {
 		return fmt.Errorf("no model: give the path of a GGUF file, or %q", pico.Name)

@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/pico"
 )
 
-// conversations says what of conversations outlives a sleep. It looks at the model's file: what is kept belongs
-// to the file that is there now.
+// conversations returns the engine's Keep for a configuration. It identifies the model's file now: kept blocks belong
+// to this version of the file.
 func conversations(cfg Config) engine.Keep {
 	k := engine.Keep{Memory: cfg.ConversationMemory, Dir: cfg.ConversationFolder, Limit: cfg.ConversationLimit, Age: cfg.ConversationAge, Log: cfg.Log}
 	if cfg.Model == pico.Name {
@@ -19,7 +19,7 @@ func conversations(cfg Config) engine.Keep {
 	}
 	m, err := keep.OpenModel(cfg.Model, cfg.ConversationFolder)
 	if err != nil {
-		return engine.Keep{} // there is nothing to serve either
+		return engine.Keep{} // then there is no model to serve either
 	}
 	k.Same, k.Digest = m.Same, m.Digest
 	if sum, ok := m.Known(); ok && k.Dir != "" {

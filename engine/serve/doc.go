@@ -1,5 +1,5 @@
-// Package serve puts an engine behind the OpenAI API on a loopback port or a
-// Unix socket. It is what `rouse engine serve` runs: one process, one model.
+// Package serve puts an engine behind the OpenAI API on a loopback port or a Unix socket. It implements `rouse engine
+// serve`: one process, one model.
 //
 // The life of a chat request:
 //
@@ -16,18 +16,16 @@
 //  6. A client that leaves cancels its request's context: the engine drops it
 //     before its next step.
 //  7. A failure after the first byte sends an event data: {"error":{…}} and ends
-//     the stream without [DONE]. Whoever asks for a stream's state can have another server go on
-//     with one that is cut (see stateHeader).
+//     the stream without [DONE]. A proxy that asks for a stream's state can continue a
+//     stream that is cut on another server (see stateHeader).
 //
-// Routes beside OpenAI's: vLLM's /tokenize, /detokenize, /sleep, /wake_up,
-// /is_sleeping, /v1/load_lora_adapter, /v1/unload_lora_adapter, /health, /version,
-// /load and /metrics. They have no authentication: the server refuses to listen on
-// an address that another host could reach, and the process that started it decides which requests
-// reach it. docs/engine-api.md lists every field.
+// Other routes are vLLM's /tokenize, /detokenize, /sleep, /wake_up, /is_sleeping, /v1/load_lora_adapter,
+// /v1/unload_lora_adapter, /health, /version, /load and /metrics. There is no authentication: the server refuses to
+// listen on an address that other hosts can reach, and the process that started it decides which requests reach it.
+// docs/engine-api.md lists every field.
 //
-// What it refuses: images, audio, and constraints that it can't enforce. A
-// field that asks for one of them is an error.
+// Images, audio, and constraints that can't be enforced are not supported: a field that asks for one of them is an
+// error.
 //
-// Every status is written by writeError or by the one success path of its
-// handler; the table from errors to statuses is toError.
+// Every status is written by writeError or by the one success path of its handler; toError maps errors to statuses.
 package serve

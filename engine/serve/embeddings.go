@@ -15,16 +15,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// maxInputs bounds the texts of one embeddings request; it is OpenAI's number.
+// maxInputs bounds the texts of one embeddings request, as in OpenAI's API.
 const maxInputs = 2048
 
-// poolings are the ways to make one vector of a text's tokens, by their usual names.
+// poolings maps the usual names of poolings.
 var poolings = map[string]engine.Pooling{
 	"mean": engine.PoolMean, "last": engine.PoolLast, "cls": engine.PoolFirst, "first": engine.PoolFirst,
 }
 
-// embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize,
-// truncate_prompt_tokens, truncation_side, priority and cache_salt are not OpenAI's.
+// embeddingRequest is the body of POST /v1/embeddings. Pooling, normalize, truncate_prompt_tokens, truncation_side,
+// priority and cache_salt are extensions of OpenAI's API.
 type embeddingRequest struct {
 	Model      string  `json:"model"`
 	Input      prompts `json:"input"`
@@ -38,7 +38,7 @@ type embeddingRequest struct {
 	Salt       *string `json:"cache_salt"`
 }
 
-// embeddings answers POST /v1/embeddings: each input is computed once and makes no text.
+// embeddings answers POST /v1/embeddings.
 func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	var e embeddingRequest
 	paid, err := s.read(w, r, &e)
@@ -70,7 +70,7 @@ func (s *Server) embeddings(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// vectors computes those of a request's inputs, and counts their tokens.
+// vectors computes the vectors of a request's inputs, and counts their tokens.
 func (s *Server) vectors(r *http.Request, paid *inbound.Body, e *embeddingRequest, adapter string) (vectors [][]float32, used int, err error) {
 	pooling, err := s.checkEmbedding(e)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Server) vectors(r *http.Request, paid *inbound.Body, e *embeddingReques
 	return vectors, used, promptIs("input", err)
 }
 
-// checkEmbedding refuses fields that are out of range, and chooses the pooling.
+// checkEmbedding rejects fields out of range, and returns the pooling.
 func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	dim := s.engine.Model().Dim
 	name := or(e.Pooling, s.cfg.Pooling)
@@ -124,14 +124,14 @@ func (s *Server) checkEmbedding(e *embeddingRequest) (engine.Pooling, error) {
 	return pooling, nil
 }
 
-// The sides of an input that are cut off, as vLLM names them.
+// The sides at which an input is truncated, as in vLLM.
 const (
 	sideLeft  = "left"
 	sideRight = "right"
 )
 
-// inputTokens returns the tokens of an input. Where most says how many, it is at most the last of them, as vLLM does,
-// or the first with the token that closes a text; -1 keeps what the context holds.
+// inputTokens returns the tokens of an input. If most is set, it keeps at most the last tokens, like vLLM, or the
+// first ones with the token that closes a text; -1 keeps as many as the context holds.
 func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int, first bool) ([]int32, error) {
 	ids := in.tokens
 	if ids == nil {
@@ -154,7 +154,7 @@ func (s *Server) inputTokens(ctx context.Context, in textOrTokens, most *int, fi
 		return ids, nil
 	}
 	if !first {
-		return slices.Clone(ids[len(ids)-n:]), nil // and not the memory of all of them
+		return slices.Clone(ids[len(ids)-n:]), nil // a copy, to release the memory of the others
 	}
 	kept := slices.Clone(ids[:n])
 	if end, closes := s.engine.Tokenizer().End(); closes && in.tokens == nil {
@@ -186,7 +186,7 @@ func (s *Server) embed(r *http.Request, requests []engine.Request) ([][]float32,
 	}
 }
 
-// shape cuts a vector to the dimensions that are asked for, and makes its length 1 unless the request says otherwise.
+// shape truncates a vector to the requested dimensions, and normalizes it unless the request says otherwise.
 func (e *embeddingRequest) shape(v []float32) []float32 {
 	v = append([]float32(nil), v[:min(or(e.Dimensions, len(v)), len(v))]...)
 	if !or(e.Normalize, true) {

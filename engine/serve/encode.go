@@ -10,8 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// encode makes a prompt's text tokens, with the beginning-of-text token where the model wants one and the text has none.
-// Where the text has far more tokens than fit, it fails before they are made. param is how the client calls the text.
+// encode returns a prompt's tokens, with the beginning-of-text token if the model wants one and the text has none. If
+// the text has far more tokens than fit, it fails before encoding. param is the client's name of the text.
 func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error) {
 	if err := s.fits(param, text); err != nil {
 		return nil, err
@@ -19,7 +19,7 @@ func (s *Server) encode(ctx context.Context, param, text string) ([]int32, error
 	return s.encodeMost(ctx, param, text, s.counted())
 }
 
-// fits refuses a text that is too long for the model's context even if all its tokens were the longest.
+// fits rejects a text that is too long for the model's context even if all its tokens were the longest.
 func (s *Server) fits(param, text string) error {
 	if fewest := s.engine.Tokenizer().Fewest(text); fewest > s.engine.Context() {
 		return s.tooLong(param, fewest, "the text has at least %d tokens. This model's maximum context length is %d tokens: shorten it", fewest, s.engine.Context())
@@ -27,16 +27,16 @@ func (s *Server) fits(param, text string) error {
 	return nil
 }
 
-// tooLong is the error for a text of at least so many tokens; 0: nobody knows.
+// tooLong returns the error for a text of at least tokens tokens; 0: unknown.
 func (s *Server) tooLong(param string, tokens int, format string, args ...any) error {
 	return &engine.RequestError{Param: param, TooLong: true, Tokens: tokens, Context: s.engine.Context(), Message: fmt.Sprintf(format, args...)}
 }
 
-// counted is up to how many tokens a text that does not fit is counted, so that its error says how long it is.
+// counted is the most tokens that a too long text is counted to, so that its error has its length.
 func (s *Server) counted() int { return max(2*s.engine.Context(), 64<<10) }
 
-// whole makes a text tokens that nothing will follow, with the token that closes it where the model wants one. Of a text that will be
-// cut any number is made.
+// whole returns the tokens of a complete text, with the closing token if the model wants one. If the text will be cut,
+// the number of tokens is not limited.
 func (s *Server) whole(ctx context.Context, param, text string, cut bool) (ids []int32, err error) {
 	if cut {
 		ids, err = s.encodeMost(ctx, param, text, anyLength)
@@ -52,7 +52,7 @@ func (s *Server) whole(ctx context.Context, param, text string, cut bool) (ids [
 	return ids, nil
 }
 
-// encodeMost is encode of at most most tokens.
+// encodeMost is encode with a limit of most tokens.
 func (s *Server) encodeMost(ctx context.Context, param, text string, most int) ([]int32, error) {
 	ids, err := s.plain(ctx, param, text, most)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *Server) encodeMost(ctx context.Context, param, text string, most int) (
 	return ids, nil
 }
 
-// anyLength is the most of a text whose tokens need not fit the model's context.
+// anyLength is the limit for a text whose tokens need not fit the model's context.
 const anyLength = math.MaxInt
 
 // plain is encodeMost without the beginning-of-text token.

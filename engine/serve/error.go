@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}. Where a
-// request is too long for the model's context, n_prompt_tokens and n_ctx say by how much, as llama.cpp's do.
+// Error is a failure that a client sees: an HTTP status and OpenAI's body {"error":{"message","type","param","code"}}.
+// If a request is too long for the model's context, the body also has llama.cpp's n_prompt_tokens and n_ctx.
 type Error struct {
 	Status     int
 	Message    string
-	Param      string        // the field of the request that is wrong; empty: null on the wire
+	Param      string        // the invalid field of the request; empty: null on the wire
 	Code       string        // a word that programs branch on; empty: null on the wire
-	RetryAfter time.Duration // after which the client may try again; 0: it is not told
-	// Tokens of a prompt, those asked for, and the model's context; 0: it is not about them.
+	RetryAfter time.Duration // after which the client may retry; 0: unspecified
+	// The prompt's tokens, the requested tokens, and the model's context; 0: not applicable.
 	Tokens, MaxTokens, Context int
 }
 
@@ -39,17 +39,18 @@ const (
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// errorf makes an error with a status and a code.
+// errorf returns an error with a status and a code.
 func errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// badRequest makes a 400 that names the field at fault.
+// badRequest returns a 400 that names the invalid field.
 func badRequest(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
 }
 
-// asError turns any error into an [Error]: itself if it is one, one that says its own status, and 500 for the rest.
+// asError converts any error into an [Error]: itself if it is one, one with the status that the error specifies, else
+// a 500.
 func asError(err error) *Error {
 	var e *Error
 	var known interface {
@@ -70,10 +71,10 @@ func asError(err error) *Error {
 	return &Error{Status: http.StatusInternalServerError, Message: err.Error()}
 }
 
-// statusClientClosed is nginx's status for a client that left; it is only ever counted, never seen.
+// statusClientClosed is nginx's status for a client that left; it is counted, but never sent.
 const statusClientClosed = 499
 
-// errorTypes are OpenAI's classes by status. A further 4xx is an invalid_request_error.
+// errorTypes are OpenAI's error types by status. Any other 4xx is an invalid_request_error.
 var errorTypes = map[int]string{
 	http.StatusNotFound:           "not_found_error",
 	http.StatusTooManyRequests:    "rate_limit_error",
@@ -81,7 +82,7 @@ var errorTypes = map[int]string{
 	http.StatusGatewayTimeout:     "timeout_error",
 }
 
-// MarshalJSON writes the whole body, {"error":{…}}.
+// MarshalJSON returns the whole body, {"error":{…}}.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	kind := errorTypes[e.Status]
 	switch {
@@ -109,7 +110,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]object{"error": {e.Message, kind, orNull(e.Param), orNull(e.Code), e.Tokens, e.MaxTokens, e.Context}})
 }
 
-// event is e as the event that ends a stream.
+// event returns e as the event that ends a stream.
 func (e *Error) event() []byte {
 	body, _ := e.MarshalJSON() // strings always marshal
 	return append(append([]byte("data: "), body...), '\n', '\n')
@@ -126,14 +127,14 @@ func writeError(w http.ResponseWriter, e *Error) {
 		h.Set("Retry-After-Ms", strconv.FormatInt(e.RetryAfter.Milliseconds(), 10))
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(body, '\n')) // the client may have left: nothing to do about it
+	_, _ = w.Write(append(body, '\n')) // the client may have left
 }
 
-// HeaderTurn carries the id of one request over one connection. The answer repeats it, by which a client that
-// sends more than one request over a connection knows that this is the answer to its own. Rouse does.
+// HeaderTurn carries the id of one request on a connection. The answer repeats it, so that a client that reuses
+// connections can check that the answer belongs to its request.
 const HeaderTurn = "X-Rouse-Turn"
 
-// inTurn has the answers of h repeat [HeaderTurn].
+// inTurn makes the answers of h repeat [HeaderTurn].
 func inTurn(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if turn := r.Header[HeaderTurn]; turn != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// retryAfter is what a refused client is told when the engine has no estimate: it does not decide on wakes.
+// retryAfter is the Retry-After of a refused client. The engine has no estimate, because it does not decide on wakes.
 const retryAfter = time.Second
 
-// toError is the table from the engine's errors to what a client sees.
+// toError maps the engine's errors to client errors.
 func toError(err error) *Error {
 	var request *engine.RequestError
 	var outOfRange *sample.RangeError
@@ -33,13 +33,13 @@ func toError(err error) *Error {
 		return badRequest(outOfRange.Param, "%s", outOfRange.Error())
 	case errors.As(err, &refused):
 		return badRequest("messages", "%s", refused.Error())
-	case errors.As(err, &exceeded): // the same request would end the same way
+	case errors.As(err, &exceeded): // retrying fails the same way
 		e := errorf(http.StatusUnprocessableEntity, "", "%s: shorten it, or give the model another template", exceeded.Error())
 		e.Param = "messages"
 		return e
 	case errors.Is(err, engine.ErrAsleep), errors.Is(err, engine.ErrInterrupted):
 		return unavailable(codeAsleep, err)
-	case errors.Is(err, engine.ErrAdapterOther): // in between it was replaced
+	case errors.Is(err, engine.ErrAdapterOther): // it was replaced meanwhile
 		return anotherModel()
 	case errors.Is(err, engine.ErrFull), errors.Is(err, chat.ErrBusy):
 		return unavailable(codeBusy, err)
@@ -47,7 +47,7 @@ func toError(err error) *Error {
 		return unavailable(codeShutdown, err)
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrWoken):
 		return errorf(http.StatusConflict, codeBusy, "%v", err)
-	case errors.As(err, &form): // which turned out in the middle of a text
+	case errors.As(err, &form): // detected in the middle of a text
 		return badRequest("", "the form that is asked for can't be kept: %s", form.Message)
 	case errors.As(err, &step):
 		return errorf(http.StatusInternalServerError, codeStepFailed, "%v", err)
@@ -55,7 +55,7 @@ func toError(err error) *Error {
 	return asError(err)
 }
 
-// promptIs renames the field at fault where the engine's is "prompt", to what the client wrote it as.
+// promptIs renames the param of an error from "prompt" to the client's field.
 func promptIs(param string, err error) error {
 	refused, ok := errors.AsType[*engine.RequestError](err)
 	if !ok || refused.Param != "prompt" {

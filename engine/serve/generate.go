@@ -9,8 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// generate runs the requests of one call and writes what comes of them. An error
-// that it returns was not written: nothing was.
+// generate runs the requests of one call and writes the answer. If it returns an error, nothing was written.
 func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e *envelope, requests []engine.Request) error {
 	state, err := s.streamState(r, o, requests)
 	if err != nil {
@@ -45,7 +44,7 @@ func (s *Server) generate(w http.ResponseWriter, r *http.Request, o *options, e 
 	return g.collect(w)
 }
 
-// generation is one call under way. Its handler's goroutine owns it.
+// generation is one call in progress. Its handler's goroutine owns it.
 type generation struct {
 	server   *Server
 	envelope *envelope
@@ -57,11 +56,11 @@ type generation struct {
 
 	stream        bool
 	usageInStream bool
-	each          []usage // of each choice, for its chunks; nil: they have none
-	state         *state  // nil: the stream can't go on elsewhere
+	each          []usage // of each choice, for its chunks; nil: not requested
+	state         *state  // nil: the stream can't be resumed
 }
 
-// next returns the next event, counted, and whether it is the first of its choice.
+// next returns and counts the next event, and reports whether it is the first of its choice.
 func (g *generation) next() (ev engine.Event, first bool, err error) {
 	if ev, err = g.events.Next(); err != nil {
 		return ev, false, err
@@ -88,7 +87,7 @@ func (g *generation) next() (ev engine.Event, first bool, err error) {
 	return ev, first, nil
 }
 
-// used is the usage of a whole answer.
+// used returns the usage of a whole answer.
 func (g *generation) used() usage {
 	u := g.usage
 	u.thoughts = -1
@@ -100,7 +99,7 @@ func (g *generation) used() usage {
 	return u
 }
 
-// collect answers with one body.
+// collect writes the answer as one body.
 func (g *generation) collect(w http.ResponseWriter) error {
 	for {
 		ev, first, err := g.next()
@@ -118,12 +117,12 @@ func (g *generation) collect(w http.ResponseWriter) error {
 	return nil
 }
 
-// send answers with a stream of events. The status is written with the first
-// event; from then on a failure is an event too, and the stream ends without [DONE].
+// send writes the answer as a stream of events. The status is written with the first event; a failure after that is an
+// event too, and the stream ends without [DONE].
 func (g *generation) send(w http.ResponseWriter) error {
 	ev, first, err := g.next()
 	if err != nil {
-		return err // io.EOF can't be: every request has an event
+		return err // not io.EOF: every request has an event
 	}
 	out := newEvents(w, g.server.cfg.WriteTimeout)
 	defer out.close()
@@ -164,7 +163,8 @@ func (g *generation) send(w http.ResponseWriter) error {
 	return nil
 }
 
-// broken ends a stream that breaks off: with an error event, or with the connection's end where it can go on elsewhere.
+// broken ends a stream after a failure: with an error event, or by closing the connection if the stream can be
+// resumed.
 func (g *generation) broken(out *events, err error) {
 	g.server.log.Warn("a stream breaks off", "id", g.envelope.id, "error", err)
 	if g.state != nil && (errors.Is(err, engine.ErrStopped) || errors.Is(err, engine.ErrInterrupted)) {
@@ -173,7 +173,7 @@ func (g *generation) broken(out *events, err error) {
 	_ = out.write(toError(err).event()) // the client may have left: nothing to do about it
 }
 
-// closeChunk ends a chunk after its one choice.
+// closeChunk ends a chunk with one choice.
 func (g *generation) closeChunk(frame []byte, choice int) []byte {
 	switch {
 	case g.each != nil:
@@ -187,7 +187,7 @@ func (g *generation) closeChunk(frame []byte, choice int) []byte {
 // events writes server-sent events.
 type events struct{ timed }
 
-// newEvents begins an event stream. The header goes out with the first write.
+// newEvents begins an event stream. The header is sent with the first write.
 func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -196,7 +196,7 @@ func newEvents(w http.ResponseWriter, timeout time.Duration) *events {
 	return &events{newTimed(w, timeout)}
 }
 
-// write sends whole frames at once.
+// write writes and flushes whole frames.
 func (e *events) write(frames []byte) error {
 	if err := e.timed.write(frames); err != nil {
 		return err

@@ -8,11 +8,11 @@ import (
 
 // appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error is about what became U+FFFD
+	dst, _ = jsontext.AppendQuote(dst, s) // the error is about invalid UTF-8, which becomes U+FFFD
 	return dst
 }
 
-// comma separates members of an object or items of an array: before the first one it appends nothing.
+// comma appends a comma, unless dst ends with an opening bracket.
 func comma(dst []byte) []byte {
 	if n := len(dst); n > 0 && (dst[n-1] == '[' || dst[n-1] == '{') {
 		return dst
@@ -20,7 +20,7 @@ func comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// minLogprob stands for minus infinity, which JSON does not have. It is vLLM's number.
+// minLogprob replaces minus infinity, which JSON does not have, as in vLLM.
 const minLogprob = -9999
 
 func appendLogprob(dst []byte, p float32) []byte {
@@ -35,7 +35,7 @@ func appendInt[T int | int64](dst []byte, n T) []byte { return strconv.AppendInt
 // usage counts tokens.
 type usage struct {
 	prompt, completion, cached int
-	thoughts                   int // of completion; -1: the model does not think
+	thoughts                   int // of completion; -1: the model does not reason
 }
 
 func appendUsage(dst []byte, u usage) []byte {

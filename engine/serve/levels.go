@@ -10,14 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// level is one number of the engine's stats.
+// level is a metric of one number in the engine's stats.
 type level struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 	of   func(engine.Stats) float64
 }
 
-// engineCollector shows the engine's stats, all of one moment.
+// engineCollector exports the engine's stats, all from one snapshot.
 type engineCollector struct {
 	stats     func() engine.Stats
 	blockSize int
@@ -94,13 +94,13 @@ func (c *engineCollector) Collect(ch chan<- prometheus.Metric) {
 		strconv.Itoa(c.blockSize), strconv.Itoa(s.BlocksTotal), strconv.FormatBool(c.prefix))
 }
 
-// adapterUse counts the requests of each adapter, for vllm:lora_requests_info:
-// gateways send requests where their adapter is at work already.
+// adapterUse counts the requests of each adapter for vllm:lora_requests_info, by which gateways route requests to
+// servers with the adapter in use.
 type adapterUse struct {
 	desc *prometheus.Desc
-	most string // adapters at work at once
+	most string // the most adapters in use at once
 
-	// mu guards the rest.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	waiting map[string]int // before their first token
 	running map[string]int
@@ -116,7 +116,7 @@ func newAdapterUse(labels prometheus.Labels, most int) *adapterUse {
 	}
 }
 
-// add counts requests of an adapter; "" is the model as it is, and not counted.
+// add counts requests of an adapter; "" is the base model, and not counted.
 func (u *adapterUse) add(name string, waiting, running int) {
 	if name == "" {
 		return

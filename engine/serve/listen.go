@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// maxSocketPath is the longest path that a Linux socket address holds.
+// maxSocketPath is the longest path in a Linux socket address.
 const maxSocketPath = 107
 
-// Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or
-// "HOST:PORT", with http:// before it or without, with a loopback host. It refuses every
-// other host, because the server's administrative paths are open to all that can
-// connect. It returns the address in the form that a client needs.
+// Listen opens addr: "unix:/path" (mode 0600; a stale socket is replaced) or "HOST:PORT", optionally with http://,
+// where the host is a loopback host. It rejects every other host, because anyone who can connect may use the
+// administrative paths. It returns the address as a client needs it.
 func Listen(addr string) (net.Listener, string, error) {
 	if path, unix := strings.CutPrefix(addr, "unix:"); unix {
 		l, err := listenUnix(path)
@@ -31,15 +30,15 @@ func Listen(addr string) (net.Listener, string, error) {
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, "", err // it names the act and the address
+		return nil, "", err // it names the operation and the address
 	}
-	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() { // a name that points elsewhere
+	if tcp, ok := l.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() { // a name of another address
 		return nil, "", errors.Join(fmt.Errorf("listen on %q: %s is not a loopback address", addr, l.Addr()), l.Close())
 	}
 	return l, "http://" + l.Addr().String(), nil
 }
 
-// checkLoopback refuses what another host could reach.
+// checkLoopback rejects addresses that other hosts can reach.
 func checkLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -68,7 +67,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes a socket that a dead process left behind, and nothing else.
+// removeStale removes a socket only if a dead process left it behind.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

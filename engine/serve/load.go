@@ -12,26 +12,26 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// loaded is the part of a model that the engine needs besides the worker.
+// loaded is the part of a model that the engine needs outside the worker.
 type loaded struct {
 	tok      *tokenizer.Tokenizer
 	template *chat.Template
-	pooling  string // how the model's vectors are meant to be made; empty: it does not say
+	pooling  string // the model's pooling; empty: not specified
 	about    *about
-	mark     string // by which it is told from another model
+	mark     string // identifies the model
 }
 
-// ModelError says that the file of a model can't be used, however often it is tried.
+// ModelError means that a model's file can't be used; retrying does not help.
 type ModelError struct{ Err error }
 
-// Error is what is wrong with the file.
+// Error implements error.
 func (e *ModelError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *ModelError) Unwrap() error { return e.Err }
 
-// load reads the vocabulary of the model of a configuration. The worker opens the file itself.
-// What is wrong with the file is a [ModelError].
+// load reads the vocabulary of the configured model. The worker opens the file itself. Faults of the file are a
+// [ModelError].
 func load(cfg Config) (*loaded, error) {
 	if cfg.Model == pico.Name {
 		f, err := gguf.Parse(pico.GGUF())
@@ -55,8 +55,8 @@ func load(cfg Config) (*loaded, error) {
 	return l, nil
 }
 
-// Check reads what a model file says of itself, and no weights, and returns what keeps the engine from serving it. template says
-// whether the file has a chat template of its own. The error is a [ModelError].
+// Check returns a [ModelError] if the engine can't serve a model file. It reads the metadata, but no weights. template
+// reports whether the file has its own chat template.
 func Check(path string) (template bool, err error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -73,8 +73,8 @@ func Check(path string) (template bool, err error) {
 	return source != "", nil
 }
 
-// unusable says whether a worker could not load a model because of its file: an architecture that the
-// engine does not have, or tensors that are missing, of another shape or of an unknown type.
+// unusable reports whether a worker can't load a model because of its file: an unknown architecture, or tensors that
+// are missing or have a wrong shape or type.
 func unusable(path string) bool {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -84,10 +84,10 @@ func unusable(path string) bool {
 	return errors.Join(err, f.Close()) != nil
 }
 
-// poolingTypes are the numbers of llama.cpp's pooling_type; 0 is none.
+// poolingTypes maps llama.cpp's pooling_type; 0 means none.
 var poolingTypes = map[uint64]string{1: "mean", 2: "cls", 3: "last"}
 
-// vocabulary reads tokenizer and template; neither keeps the file.
+// vocabulary reads the tokenizer and the template; neither keeps a reference to the file.
 func vocabulary(f *gguf.File) (*loaded, error) {
 	tok, err := tokenizer.FromGGUF(f)
 	if err != nil {

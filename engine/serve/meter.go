@@ -9,7 +9,7 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// meter measures one request. Its handler's goroutine owns it.
+// meter measures one call. Its handler's goroutine owns it.
 type meter struct {
 	metrics  *metrics
 	adapter  string
@@ -24,7 +24,7 @@ type timing struct {
 	tokens      int
 }
 
-// meter begins to measure the requests of one call, which have one adapter.
+// meter starts to measure a call's requests, which have one adapter.
 func (m *metrics) meter(requests []engine.Request) *meter {
 	adapter := requests[0].Adapter
 	m.adapters.add(adapter, 1, 0)
@@ -71,7 +71,7 @@ func (m *meter) finish(t *timing, reason engine.Finish, now time.Time) {
 	}
 }
 
-// vector counts an event with a vector: it is no token.
+// vector counts an event with a vector, which is not a token.
 func (m *meter) vector() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 1)
@@ -81,7 +81,7 @@ func (m *meter) vector() {
 	m.metrics.finished[engine.FinishStop].Inc()
 }
 
-// end is called once, when nothing more comes.
+// end must be called once, at the end of the call.
 func (m *meter) end() {
 	if len(m.of) == 0 {
 		m.metrics.adapters.add(m.adapter, -1, 0)
@@ -90,7 +90,7 @@ func (m *meter) end() {
 	}
 }
 
-// names lists what is counted, with commas between.
+// names returns the counted names, separated by commas.
 func names(count map[string]int) string {
 	return strings.Join(slices.Sorted(maps.Keys(count)), ",")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// What vLLM has too is under vLLM's name, which gateways, dashboards and the model server
-// protocol know; what it does not have begins with ours.
+// Metrics that vLLM has too use vLLM's names, which gateways, dashboards and the model server protocol know. Others
+// use our prefix.
 const (
 	vllm = "vllm:"
 	ours = "rouse_engine_"
@@ -27,7 +27,7 @@ var (
 	tokenBuckets      = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}
 )
 
-// metrics are the server's own registry. It reads the engine's counters when it is asked.
+// metrics are the metrics of one server. The engine's counters are read on scrape.
 type metrics struct {
 	all              []prometheus.Collector
 	firstToken       prometheus.Histogram
@@ -35,15 +35,15 @@ type metrics struct {
 	request          prometheus.Histogram
 	decode           prometheus.Histogram // from the first token to the last
 	perToken         prometheus.Histogram // the mean time between tokens of a request
-	outputToken      prometheus.Histogram // as nextToken, by the name that the model server protocol has for it
-	prefillToken     prometheus.Histogram // the time to the first token by the tokens of the prompt
+	outputToken      prometheus.Histogram // like nextToken, under the model server protocol's name
+	prefillToken     prometheus.Histogram // the time to the first token, per prompt token
 	promptTokens     prometheus.Histogram
 	generationTokens prometheus.Histogram
 	finished         map[engine.Finish]prometheus.Counter
 	adapters         *adapterUse
 }
 
-// DescribeMetrics registers the metrics of a [Server] with r, with nothing behind them: for lists of what there is.
+// DescribeMetrics registers the metrics of a [Server] without a server, for reference documentation.
 func DescribeMetrics(r prometheus.Registerer) error {
 	for _, c := range newMetrics(func() engine.Stats { return engine.Stats{} }, metricsConfig{}).all {
 		if err := r.Register(c); err != nil {
@@ -53,15 +53,14 @@ func DescribeMetrics(r prometheus.Registerer) error {
 	return nil
 }
 
-// metricsConfig is what metrics say that does not change.
+// metricsConfig holds constant values of metrics.
 type metricsConfig struct {
 	model     string
 	blockSize int  // tokens in a block of the KV memory
 	prefix    bool // the prefix cache is on
-	atOnce    int  // adapters at work at once, at most
+	atOnce    int  // the most adapters in use at once
 }
 
-// newMetrics makes the metrics of an engine with these stats.
 func newMetrics(stats func() engine.Stats, cfg metricsConfig) *metrics {
 	labels := prometheus.Labels{"model_name": cfg.model}
 	theirs := prometheus.Labels{"model_name": cfg.model, "engine": "0"}
@@ -92,7 +91,7 @@ func newMetrics(stats func() engine.Stats, cfg metricsConfig) *metrics {
 	return m
 }
 
-// handler answers with them, and with those of the process.
+// handler serves the metrics, together with the Go and process metrics.
 func (m *metrics) handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.all...)

@@ -17,7 +17,7 @@ type modelCard struct {
 	Permission  []string `json:"permission"`
 }
 
-// card is the card of one of the model's names.
+// card returns the card of one of the model's names.
 func (s *Server) card(name string) modelCard {
 	return modelCard{
 		ID: name, Object: "model", Created: s.created, OwnedBy: "rouse",
@@ -25,7 +25,7 @@ func (s *Server) card(name string) modelCard {
 	}
 }
 
-// cards are the model's names, then its adapters: their parent is the model, their root where they came from.
+// cards returns the model's names, then its adapters, whose parent is the model and whose root is their path.
 func (s *Server) cards() (cards []modelCard) {
 	for _, n := range s.cfg.Names {
 		cards = append(cards, s.card(n))
@@ -57,7 +57,7 @@ func (s *Server) model(w http.ResponseWriter, r *http.Request) error {
 	if _, _, err := s.modelName(id); err != nil {
 		return err
 	}
-	return writeJSON(w, s.card(id)) // an adapter that came a moment ago
+	return writeJSON(w, s.card(id)) // an adapter loaded a moment ago
 }
 
 // writeJSON answers 200 with v.

@@ -16,12 +16,12 @@ import (
 	"github.com/rouse-dev/rouse/internal/jsonfield"
 )
 
-// read reads and parses a request's body. The caller releases what it returns once v is no longer needed: until
-// then the client pays for it, and for what else the request takes.
+// read reads and parses a request's body. The caller releases the returned body once v is not needed any more; until
+// then its memory is charged to the client.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.Body, error) {
 	body, err := s.door.Read(w, r, client(r))
 	if err != nil {
-		w.Header().Set("Connection", "close") // what is left of it is not worth reading
+		w.Header().Set("Connection", "close") // the rest of the body is not worth reading
 		return nil, err                       // it is for the client
 	}
 	weight := weigh(body.Bytes())
@@ -38,7 +38,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) (*inbound.B
 	return body, nil
 }
 
-// client names the client that a request's memory is charged to.
+// client returns the client that a request's memory is charged to.
 func client(r *http.Request) string {
 	if name := tenant(r); name != "" {
 		return name
@@ -47,20 +47,20 @@ func client(r *http.Request) string {
 	return host
 }
 
-// What a value of JSON takes once it is parsed, besides a string's bytes, which is about what the largest of ours does; and what a
-// token does.
+// valueBytes is about the memory of a parsed JSON value, besides a string's bytes; it fits the largest of our types.
+// tokenBytes is the memory of a token.
 const valueBytes, tokenBytes = 128, 4
 
-// maxWeight bounds what weigh says: two million values, or sixty of token ids.
+// maxWeight bounds the result of weigh: two million values, or sixty million token ids.
 const maxWeight = 256 << 20
 
-// payTokens charges the tokens that were made of a text.
+// payTokens charges the memory of an encoded text.
 func payTokens(ctx context.Context, paid *inbound.Body, ids []int32) error {
 	return paid.Take(ctx, int64(tokenBytes*cap(ids))) // it is for the client
 }
 
-// weigh is about how much memory a JSON text takes once it is parsed, besides the bytes of its strings: an object of two
-// bytes may become a message of a hundred.
+// weigh estimates the memory of parsed JSON, besides the bytes of its strings: an object of two bytes may become a
+// message of a hundred.
 func weigh(body []byte) (weight int64) {
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
@@ -80,9 +80,9 @@ func weigh(body []byte) (weight int64) {
 	return weight
 }
 
-// parse decodes a JSON object into v. Unknown fields are ignored; one that a server before this one may
-// read differently, because it occurs twice or in another case, is refused. Every error is an
-// [*Error] with status 400, whose Param is the path of the field at fault.
+// parse decodes a JSON object into v. Unknown fields are ignored. Fields that a proxy may read differently, because
+// they occur twice or in another case, are rejected. Every error is an [*Error] with status 400, whose Param is the
+// path of the field.
 func parse(body []byte, v any) error {
 	if len(body) == 0 {
 		return badRequest("", "the body is empty: want a JSON object")
@@ -92,7 +92,7 @@ func parse(body []byte, v any) error {
 	}
 	watch := jsonfield.Watch{Names: jsonfield.Read}
 	var ambiguous error
-	_ = jsonfield.Each(body, func(name, _ []byte) bool { // what is wrong with it otherwise is said below
+	_ = jsonfield.Each(body, func(name, _ []byte) bool { // other faults are reported below
 		ambiguous = watch.See(name)
 		return ambiguous == nil
 	})
@@ -122,7 +122,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	if e.Field == "" {
 		return badRequest("", "the body is a JSON %s: want an object", e.Value)
 	}
-	// Embedded structs show in the path, and are nothing that a client knows.
+	// Embedded structs are part of the path, but clients do not know them.
 	field := e.Field
 	for _, embedded := range []string{"options.", "prompt.", "structure."} {
 		field = strings.TrimPrefix(field, embedded)
@@ -130,7 +130,7 @@ func wrongTypeError(e *json.UnmarshalTypeError) error {
 	return badRequest(field, "%s is a JSON %s: want %s", field, e.Value, wanted(e.Type))
 }
 
-// wanted says in the client's words what a Go type takes.
+// wanted describes a Go type in the client's words.
 func wanted(t reflect.Type) string {
 	if w, ok := reflect.TypeAssert[interface{ wants() string }](reflect.Zero(t)); ok {
 		return w.wants()
@@ -152,7 +152,7 @@ func wanted(t reflect.Type) string {
 	return "another type"
 }
 
-// kindOf names the JSON value that data is.
+// kindOf returns the JSON type of data.
 func kindOf(data []byte) string {
 	switch data[0] {
 	case '"':
@@ -169,7 +169,7 @@ func kindOf(data []byte) string {
 	return "number"
 }
 
-// mismatch is the error of a union type for a value that none of its forms takes. The decoder adds the field's path.
+// mismatch returns a union type's error for a value of the wrong type. The decoder adds the field's path.
 func mismatch[T any](data []byte) error {
 	return &json.UnmarshalTypeError{Value: kindOf(data), Type: reflect.TypeFor[T]()}
 }
@@ -202,7 +202,7 @@ type content string
 
 func (content) wants() string { return "a string or an array of text parts" }
 
-// UnmarshalJSON implements json.Unmarshaler. Parts are joined with a line feed, as other servers of open models do.
+// UnmarshalJSON implements json.Unmarshaler. Parts are joined with a line feed, as in other servers of open models.
 func (c *content) UnmarshalJSON(data []byte) error {
 	switch kindOf(data) {
 	case "null":
@@ -289,7 +289,7 @@ func (p *prompts) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// itemKind names what the first item of a JSON array is; "": there is none, or data is no array.
+// itemKind returns the JSON type of an array's first item; "" for an empty array or no array.
 func itemKind(data []byte) string {
 	items, isArray := bytes.CutPrefix(data, []byte{'['})
 	items = bytes.TrimLeft(items, " \t\r\n")
@@ -299,20 +299,20 @@ func itemKind(data []byte) string {
 	return kindOf(items)
 }
 
-// tokenBias is a logit bias: JSON keys are strings, here they are token ids.
+// tokenBias is a logit bias by token id.
 type tokenBias map[int32]float32
 
 func (tokenBias) wants() string { return "an object of token ids and numbers" }
 
-// unsupported is the error for a field that asks for something the engine can't do.
+// unsupported returns the error for a field that the engine does not support.
 func unsupported(param, what string) error {
 	return badRequest(param, "%s: this engine does not support it; leave %s out", what, param)
 }
 
-// maxQuoted bounds what an error message quotes of a client's text.
+// maxQuoted bounds the client's text in an error message, in bytes.
 const maxQuoted = 100
 
-// quote shows a client's text in an error message.
+// quote quotes a client's text for an error message.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		s = strings.ToValidUTF8(s[:maxQuoted], "") + "…"

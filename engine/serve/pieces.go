@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// timed writes an answer. The answer to a client that does not read is aborted.
+// timed writes an answer. It aborts if the client does not read.
 type timed struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -26,20 +26,20 @@ func (t *timed) write(data []byte) error {
 	return err
 }
 
-// close lifts the time limit: the connection may carry another request.
+// close removes the time limit, because the connection may carry another request.
 func (t *timed) close() {
-	_ = t.control.SetWriteDeadline(time.Time{}) // it fails where write's did
+	_ = t.control.SetWriteDeadline(time.Time{}) // fails only where write's deadline failed
 }
 
-// pieceBytes is how much of an answer is written at once.
+// pieceBytes is the size of one write of an answer.
 const pieceBytes = 32 << 10
 
-// pieces writes a JSON answer that may be long: no more of it than a piece is in memory. Its user appends to buf, calls more
+// pieces writes a JSON answer that may be long, with only one piece in memory. Its user appends to buf, calls more
 // after each part, and end at last.
 type pieces struct {
 	timed
 	buf  []byte
-	gone bool // the client does not read, or has left: nothing to do about it
+	gone bool // the client has left or does not read
 }
 
 func (s *Server) pieces(w http.ResponseWriter) *pieces {
@@ -47,7 +47,7 @@ func (s *Server) pieces(w http.ResponseWriter) *pieces {
 	return &pieces{timed: newTimed(w, s.cfg.WriteTimeout), buf: make([]byte, 0, 1024)}
 }
 
-// more writes what has gathered, if it is a piece, and says whether more is wanted.
+// more writes the buffer once it is a piece, and reports whether the client still reads.
 func (p *pieces) more() bool {
 	if len(p.buf) >= pieceBytes {
 		p.send()
@@ -78,7 +78,8 @@ func (p *pieces) list(name string, ids []int32, item func(dst []byte, id int32) 
 	p.buf = append(p.buf, ']')
 }
 
-// text appends a JSON string of what parts yields, characters that are cut between two parts in one. Invalid UTF-8 becomes U+FFFD.
+// text appends a JSON string of parts, joining characters that are cut between two parts. Invalid UTF-8 becomes
+// U+FFFD.
 func (p *pieces) text(parts func(yield func(string) bool)) {
 	p.buf = append(p.buf, '"')
 	var held []byte
@@ -97,14 +98,14 @@ func (p *pieces) text(parts func(yield func(string) bool)) {
 	p.buf = append(p.buf, '"')
 }
 
-// inside appends the inside of a JSON string.
+// inside appends the contents of a JSON string.
 func (p *pieces) inside(s string) {
 	n := len(p.buf)
 	p.buf = appendString(p.buf, s)
 	p.buf = append(p.buf[:n], p.buf[n+1:len(p.buf)-1]...)
 }
 
-// wholeRunes is how many bytes are in front of a character that is cut at the end.
+// wholeRunes returns the number of bytes before an incomplete character at the end.
 func wholeRunes(b []byte) int {
 	for n := len(b) - 1; n >= max(0, len(b)-utf8.UTFMax); n-- {
 		if utf8.RuneStart(b[n]) {

@@ -6,9 +6,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// promptScores are the log probabilities of a prompt's tokens in vLLM's form:
-// null for the first token, then for each an object from token ids to
-// {"logprob", "rank", "decoded_token"}. The rank is known of the most probable ones only.
+// promptScores are a prompt's log probabilities in vLLM's format: null for the first token, then for each an object
+// from token ids to {"logprob", "rank", "decoded_token"}. The rank is known only for the most probable tokens.
 type promptScores struct {
 	words  words
 	top    int
@@ -41,7 +40,7 @@ func (p *promptScores) append(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// entry appends one token; a rank of 0 is unknown.
+// entry appends one token; rank 0 means unknown.
 func (p *promptScores) entry(dst []byte, t sample.Alternative, rank int) []byte {
 	dst = appendString(dst, strconv.Itoa(int(t.Token)))
 	dst = appendLogprob(append(dst, `:{"logprob":`...), t.Logprob)

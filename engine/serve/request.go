@@ -13,8 +13,7 @@ import (
 // maxSalt bounds cache_salt, in bytes.
 const maxSalt = 256
 
-// options are the fields that chat and text completions have in common. A nil
-// field was absent or null.
+// options are the common fields of chat and text completions. A nil field was absent or null.
 type options struct {
 	Model string `json:"model"`
 
@@ -68,7 +67,7 @@ type chatRequest struct {
 	FunctionCall json.RawMessage `json:"function_call"`
 }
 
-// elsewhere are OpenAI's fields that ask for what this engine does not do.
+// elsewhere are OpenAI's fields for features that this engine does not have.
 type elsewhere struct {
 	Modalities []string        `json:"modalities"`
 	Audio      json.RawMessage `json:"audio"`
@@ -78,7 +77,7 @@ type elsewhere struct {
 	Store      bool            `json:"store"`
 }
 
-// refuse names the first of them that asks for something.
+// refuse returns an error for the first of them that is set.
 func (e *elsewhere) refuse() error {
 	switch {
 	case slices.ContainsFunc(e.Modalities, func(m string) bool { return m != "text" }):
@@ -97,13 +96,13 @@ func (e *elsewhere) refuse() error {
 	return nil
 }
 
-// prompt is the part of a chat request that becomes the prompt; /tokenize takes it too.
+// prompt is the part of a chat request that becomes the prompt, also used by /tokenize.
 type prompt struct {
 	Messages            []message                  `json:"messages"`
 	Tools               json.RawMessage            `json:"tools"`
 	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
 	TemplateArgs        map[string]json.RawMessage `json:"chat_template_kwargs"`
-	// Continue has the answer go on where the last message ends, which is the assistant's. The field is vLLM's.
+	// Continue makes the answer continue the last message, which must be the assistant's. The field is vLLM's.
 	Continue bool `json:"continue_final_message"`
 }
 
@@ -134,7 +133,7 @@ type completionRequest struct {
 	PromptLogprobs *int `json:"prompt_logprobs"`
 }
 
-// or is *p, or fallback if p is nil.
+// or returns *p, or fallback if p is nil.
 func or[T any](p *T, fallback T) T {
 	if p == nil {
 		return fallback
@@ -142,7 +141,7 @@ func or[T any](p *T, fallback T) T {
 	return *p
 }
 
-// request makes the engine's request, but for the prompt and log probabilities.
+// request returns the engine's request, without the prompt and log probabilities.
 func (o *options) request() (engine.Request, error) {
 	d := sample.Default()
 	r := engine.Request{
@@ -168,7 +167,7 @@ func (o *options) request() (engine.Request, error) {
 	switch {
 	case limit != nil && *limit < 1:
 		return r, badRequest(o.limitName(), "%s is %d: want at least 1", o.limitName(), *limit)
-	case o.N != nil && (*o.N < 1 || *o.N > engine.MaxSequences): // the answer's parts are made before the engine sees it
+	case o.N != nil && (*o.N < 1 || *o.N > engine.MaxSequences): // the answer's choices are allocated before the engine checks it
 		return r, badRequest("n", "n is %d: want 1 to %d", *o.N, engine.MaxSequences)
 	case o.TopK != nil && *o.TopK < -1:
 		return r, badRequest("top_k", "top_k is %d: want a positive number, or 0 or -1 for all tokens", *o.TopK)
@@ -193,7 +192,7 @@ func (o *options) request() (engine.Request, error) {
 	return r, nil
 }
 
-// limitName is the field that the client wrote for the bound on tokens.
+// limitName returns the client's field for the token limit.
 func (o *options) limitName() string {
 	if o.MaxCompletionTokens != nil {
 		return "max_completion_tokens"
@@ -205,7 +204,7 @@ func (o *options) includeUsage() bool { return o.StreamOptions != nil && o.Strea
 
 func (o *options) continuousUsage() bool { return o.includeUsage() && o.StreamOptions.Continuous }
 
-// request makes the engine's request, but for the prompt.
+// request returns the engine's request, without the prompt.
 func (c *chatRequest) request() (engine.Request, error) {
 	r, err := c.options.request()
 	if err != nil {
@@ -221,7 +220,7 @@ func (c *chatRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// request makes the engine's request, but for the prompt.
+// request returns the engine's request, without the prompt.
 func (c *completionRequest) request() (engine.Request, error) {
 	o := c.options
 	nothing := c.Echo && o.MaxTokens != nil && *o.MaxTokens == 0 // only the prompt is wanted
@@ -246,7 +245,7 @@ func (c *completionRequest) request() (engine.Request, error) {
 	return r, scorePrompt(&r, c.PromptLogprobs, c.Stream)
 }
 
-// scorePrompt asks for log probabilities of the prompt, with so many alternatives (vLLM's prompt_logprobs).
+// scorePrompt requests the prompt's log probabilities, with top alternatives (vLLM's prompt_logprobs).
 func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	if top == nil {
 		return nil
@@ -262,7 +261,7 @@ func scorePrompt(r *engine.Request, top *int, stream bool) error {
 	return nil
 }
 
-// turns makes the messages those of the template.
+// turns converts the messages for the template.
 func (p *prompt) turns() ([]chat.Message, error) {
 	if len(p.Messages) == 0 {
 		return nil, badRequest("messages", "messages is missing or empty: want at least one message")
@@ -272,7 +271,7 @@ func (p *prompt) turns() ([]chat.Message, error) {
 		if m.Role == "" {
 			return nil, badRequest("messages.role", "message %d has no role: want \"system\", \"user\", \"assistant\" or \"tool\"", i)
 		}
-		if m.Role == "developer" { // OpenAI's newer word; no template of an open model knows it
+		if m.Role == "developer" { // OpenAI's newer role; templates of open models do not know it
 			m.Role = "system"
 		}
 		turns[i] = chat.Message{Role: m.Role, Content: string(m.Content), Name: m.Name, Reasoning: m.Reasoning, ToolCallID: m.ToolCallID}

@@ -13,26 +13,28 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// A stream that is cut because its server ends can go on at another one, if whoever passes it on asks for it with
+// A stream that is cut because its server ends can continue on another server, if the proxy asks for it with
 // stateHeader. The life of such a stream:
 //
-//  1. The header is stateNew. Each event then has a comment in front of it, stateComment and a piece of the stream's state, in
-//     the same write. Who passes the stream on keeps the pieces of the events that have arrived whole, and passes the comments on to nobody.
-//  2. The stream is cut. The same request is sent to another server, with all pieces in the header, in their order and with
-//     semicolons between them.
-//  3. That server takes the tokens in them for made: text, grammar, stop strings, calls and thoughts are where they were, and no
-//     event is sent for what is known. Then it computes the prompt and these tokens, and goes on.
+//  1. The header is stateNew. Before each event the server sends a comment, in the same write: stateComment and a
+//     piece of the stream's state. The proxy keeps the pieces of events that arrived whole, and does not forward the
+//     comments.
+//  2. The stream is cut. The proxy sends the same request to another server, with all pieces in the header, in order,
+//     separated by semicolons.
+//  3. That server treats their tokens as generated: text, grammar, stop strings, calls and thoughts continue where
+//     they were, and no event is sent for known tokens. It computes the prompt and these tokens, and continues.
+
+// A piece holds the tokens of its event: numbers separated by commas. The first piece begins with the stream's id, time, seed,
+// number of cached prompt tokens and mark (of model and prompt), each followed by a colon. A server with another model
+// rejects the state, and so does one whose prompt has other tokens, for example because its chat template contains the date.
+// The event with the usage has the piece usagePiece.
 //
-// A piece is the tokens of its event, numbers with commas. The first one begins with what is the stream's own: id, time, seed,
-// how much of the prompt was in the cache, and the mark of the model and of the prompt, each with a colon behind it. Another model does not go on with it,
-// nor does a prompt of other tokens, as of a chat template that has the date in it. The event with the usage has the piece usagePiece.
+// With replayPrefix before the pieces, the events of known tokens are sent again, for a proxy that converts events and must
+// see all of them. With scoresPrefix before everything, from the stream's start, each token in a piece is followed by its
+// log probability and its alternatives; see appendScores.
 //
-// Who makes other events of these, and must see all of them to go on, asks with replayPrefix in front of the pieces: then
-// the events of what is known are sent too. If these events are to have their log probabilities, scoresPrefix is in front of all, from the
-// stream's beginning on. Then each token of a piece has its log probability behind it, and its alternatives, see appendScores.
-//
-// Where a request asks for several texts, each piece begins with the number of its text and an equals sign. Behind it, in the first piece of each prompt's
-// first text, is how much of that prompt was in the cache, and a slash.
+// If a request asks for several texts, each piece begins with the index of its text and an equals sign. In the first piece of
+// each prompt's first text, the number of cached tokens of that prompt and a slash follow.
 const (
 	stateHeader  = "X-Rouse-Stream-State"
 	stateNew     = "new"
@@ -42,7 +44,7 @@ const (
 	scoresPrefix = "scores:"
 )
 
-// state is that of one stream; nil: nobody asks for it.
+// state is the state of one stream; nil: not requested.
 type state struct {
 	id      string
 	created int64
@@ -50,24 +52,24 @@ type state struct {
 	mark    string
 	texts   []known
 	scored  bool // pieces have log probabilities
-	resumed bool // it goes on with what another server has made
-	usage   bool // the usage was sent, too
+	resumed bool // it continues a text of another server
+	usage   bool // the usage was sent
 	begun   bool // the first piece was sent
 }
 
-// known is what is known of one text.
+// known is the known state of one text.
 type known struct {
-	made    []sample.Choice // before, by another server
-	cached  int             // of its prompt, if it is the first text of that
-	seen    int             // events
-	skip    int             // of these, those that were sent before
-	pending []sample.Choice // since the last event that was sent
+	made    []sample.Choice // by another server
+	cached  int             // cached tokens of its prompt, in the first text of a prompt
+	seen    int             // number of events
+	skip    int             // number of events sent before
+	pending []sample.Choice // since the last event sent
 	begun   bool            // its first piece was sent
 
 	replayed bool // it is sent again
 }
 
-// streamState reads the header of a request.
+// streamState parses the state header of a request.
 func (s *Server) streamState(r *http.Request, o *options, requests []engine.Request) (*state, error) {
 	text := r.Header.Get(stateHeader)
 	if text == "" || !o.Stream || slices.ContainsFunc(requests, func(q engine.Request) bool { return q.NoTokens }) {
@@ -81,7 +83,7 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	mark, ok := s.markFor(requests)
 	switch {
 	case !ok && text != stateNew:
-		return nil, anotherModel() // else the client would get the whole answer again
+		return nil, anotherModel() // else the client would get the whole answer twice
 	case !ok:
 		return nil, nil
 	case text == stateNew:
@@ -104,7 +106,8 @@ func (s *Server) streamState(r *http.Request, o *options, requests []engine.Requ
 	return known, nil
 }
 
-// of says whether the state can be one of such requests: what it says of the cache is within their prompts, and a seed was drawn where one is needed.
+// of reports whether the state fits the requests: cached tokens are within the prompts, and a seed exists if one is
+// needed.
 func (s *state) of(requests []engine.Request) bool {
 	text := 0
 	for i := range requests {
@@ -126,8 +129,8 @@ func anotherModel() *Error {
 	return errorf(http.StatusBadRequest, codeStreamCut, "the answer was cut, and another model does not go on with it: ask again")
 }
 
-// markFor is the mark of what computes the answer: the model, and the adapter by its contents, which the requests ask for from now on. Of an
-// adapter whose contents nobody knows no stream goes on.
+// markFor returns the mark of the model and the adapter's contents, and pins the requests to that adapter digest. ok
+// is false if the adapter's contents are unknown: then its streams cannot be resumed.
 func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 	name, prompt := requests[0].Adapter, markPrompt+promptMark(requests)
 	if name == "" {
@@ -145,10 +148,10 @@ func (s *Server) markFor(requests []engine.Request) (mark string, ok bool) {
 	return "", false
 }
 
-// markPrompt stands in a mark in front of that of the prompts.
+// markPrompt separates the mark of the model from the mark of the prompts.
 const markPrompt = "."
 
-// promptMark is a digest of the requests' prompts.
+// promptMark returns a digest of the requests' prompts.
 func promptMark(requests []engine.Request) string {
 	h := sha256.New()
 	var part []byte
@@ -162,7 +165,7 @@ func promptMark(requests []engine.Request) string {
 	return strconv.FormatUint(binary.LittleEndian.Uint64(h.Sum(nil)), 36)
 }
 
-// replay has all that is known sent again.
+// replay makes all known events be sent again.
 func (s *state) replay() {
 	s.begun, s.usage = false, false
 	for i := range s.texts {
@@ -172,7 +175,7 @@ func (s *state) replay() {
 	}
 }
 
-// parseState reads the pieces of a state of so many texts. scored says that their tokens have log probabilities.
+// parseState parses a state of texts texts. scored reports whether its tokens have log probabilities.
 func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	head := strings.SplitN(text, ":", 6)
 	if len(head) != 6 || head[0] == "" || len(head[0]) > 64 || strings.ContainsFunc(head[0], strange) {
@@ -197,18 +200,18 @@ func parseState(text string, texts int, scored bool) (s *state, ok bool) {
 	s.texts[0].cached = cached
 	for piece := range strings.SplitSeq(head[5], ";") {
 		if s.usage || !s.piece(piece) {
-			return nil, false // nothing follows the usage
+			return nil, false // nothing may follow the usage
 		}
 	}
 	return s, !s.usage || !slices.ContainsFunc(s.texts, func(k known) bool { return !k.begun })
 }
 
-// strange says whether an id of ours has no such character.
+// strange reports whether r cannot occur in our ids.
 func strange(r rune) bool {
 	return r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// piece takes in one piece.
+// piece parses one piece.
 func (s *state) piece(piece string) bool {
 	if piece == usagePiece {
 		s.usage = true
@@ -240,14 +243,15 @@ func (s *state) piece(piece string) bool {
 	return true
 }
 
-// begin gives the requests what the stream has, or takes from them what the stream is to have. A seed that is drawn is another one for each prompt.
+// begin copies the stream's state into the requests, or initializes it from them. A drawn seed is a different one for
+// each prompt.
 func (s *state) begin(e *envelope, requests []engine.Request) {
 	if s.resumed {
 		e.id, e.created = s.id, s.created
 	} else {
 		s.id, s.created = e.id, e.created
 		if s.seed = requests[0].Sampling.WithSeed().Seed; s.seed != nil && requests[0].Sampling.Seed == nil && len(requests) > 1 {
-			seed := rand.Int64() >> 1 // so that it can be counted up
+			seed := rand.Int64() >> 1 // leaves room to add the prompt's index
 			s.seed = &seed
 		}
 	}
@@ -269,13 +273,14 @@ func (s *state) begin(e *envelope, requests []engine.Request) {
 	}
 }
 
-// seedOf is the seed of the ith prompt.
+// seedOf returns the seed of the ith prompt.
 func seedOf(first int64, i int) *int64 {
 	seed := first + int64(i)
 	return &seed
 }
 
-// cached is how much of a prompt was in the cache when its first text, whose first event says so much, began.
+// cached returns the number of cached prompt tokens when the prompt's first text began; now is what its first event
+// reports.
 func (s *state) cached(text, now int) int {
 	k := &s.texts[text]
 	if !s.resumed || !k.begun && !k.replayed {
@@ -284,7 +289,7 @@ func (s *state) cached(text, now int) int {
 	return k.cached
 }
 
-// tokens are those that were made before.
+// tokens returns the tokens generated before.
 func (k *known) tokens() []int32 {
 	tokens := make([]int32, len(k.made))
 	for i := range k.made {
@@ -293,7 +298,8 @@ func (k *known) tokens() []int32 {
 	return tokens
 }
 
-// add takes an event's token, and gives the event the log probabilities that are known of it. replayed says that the event was sent before.
+// add records an event's token, and restores the event's known log probabilities. replayed reports whether the event
+// was sent before.
 func (s *state) add(ev *engine.Event) (replayed bool) {
 	k := &s.texts[ev.Index]
 	if s.scored && k.seen < len(k.made) {
@@ -306,7 +312,7 @@ func (s *state) add(ev *engine.Event) (replayed bool) {
 	return false
 }
 
-// line appends the comment that goes in front of the next event, which is of a text; first says that it is the first one of its prompt.
+// line appends the comment before the next event of a text; first reports whether this is its prompt's first text.
 func (s *state) line(dst []byte, text int, first bool) []byte {
 	k := &s.texts[text]
 	dst = append(dst, stateComment...)
@@ -341,7 +347,7 @@ func (s *state) line(dst []byte, text int, first bool) []byte {
 	return append(dst, '\n')
 }
 
-// sent says that the event of a text behind the line was sent.
+// sent records that the event after the line was sent.
 func (s *state) sent(text int) {
 	k := &s.texts[text]
 	s.begun, k.begun, k.pending = true, true, k.pending[:0]

@@ -19,20 +19,19 @@ import (
 	"github.com/rouse-dev/rouse/internal/shutdown"
 )
 
-// lastGasp is how long the step under way has to end, and handlers to tell their clients.
+// lastGasp is how long the current step may take to end, and handlers to inform their clients.
 const lastGasp = 5 * time.Second
 
-// Run loads the model, has it generate a token, listens, and writes one line to
-// stdout: "listening on " and the address, as a client needs it. It serves until
-// ctx ends; then it takes no new connections, lets running requests finish for at
-// most cfg.DrainTimeout, ends the others with an error, and returns nil.
+// Run loads the model, generates a token with it, listens, and writes one line to stdout: "listening on " and the
+// address, as a client needs it. It serves until ctx ends. Then it accepts no new connections, lets running requests
+// finish for at most cfg.DrainTimeout, ends the others with an error, and returns nil.
 func Run(ctx context.Context, cfg Config, stdout io.Writer) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	cfg = cfg.withDefaults()
 	began := time.Now()
-	kept := conversations(cfg) // before anybody opens the model's file
+	kept := conversations(cfg) // before anyone opens the model's file
 	w := worker.Open(worker.Options{
 		Place: cfg.Worker, Shards: cfg.Shards, Device: cfg.Device, Python: cfg.Python, StepLimit: cfg.StepLimit, Log: cfg.Log,
 		Load: wire.Load{Model: cfg.Model, Threads: cfg.Threads, Context: cfg.Context, Sequences: cfg.MaxSeqs, CacheBytes: cfg.CacheBytes, TileDir: cfg.TileDir, TileLimit: cfg.TileLimit},
@@ -101,8 +100,8 @@ func announceAndServe(ctx context.Context, cfg Config, e *engine.Engine, s *Serv
 	return Serve(ctx, l, s, stop)
 }
 
-// Serve answers on l until ctx ends, then drains as [Run] says. stop ends the
-// engine: it is called when the drain takes too long.
+// Serve serves on l until ctx ends, then drains like [Run]. stop ends the engine: it is called if the drain takes too
+// long.
 func Serve(ctx context.Context, l net.Listener, s *Server, stop func()) error {
 	server := shutdown.New(&http.Server{
 		Handler:           inTurn(s),

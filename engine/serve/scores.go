@@ -9,10 +9,12 @@ import (
 	"github.com/rouse-dev/rouse/engine/sample"
 )
 
-// scoreMark stands in a piece of a stream's state between a token, its log probability, and its alternatives: ids and log probabilities by turns.
+// scoreMark separates, in a piece of a stream's state, a token, its log probability, and its alternatives: alternating
+// ids and log probabilities.
 const scoreMark = "*"
 
-// appendScores appends what a token's log probabilities are, to the bit: the events that another server makes of them are the same to the byte.
+// appendScores appends a token's log probabilities bit-exactly, so that the events of another server are
+// byte-identical.
 func appendScores(dst []byte, c *sample.Choice) []byte {
 	dst = appendBits(dst, c.Logprob)
 	for _, t := range c.Top {
@@ -25,7 +27,7 @@ func appendBits(dst []byte, logprob float32) []byte {
 	return strconv.AppendUint(append(dst, scoreMark...), uint64(math.Float32bits(logprob)), 36)
 }
 
-// parseChoice reads a token of a piece. With scored it has log probabilities.
+// parseChoice parses a token of a piece, with log probabilities if scored.
 func parseChoice(word string, scored bool) (c sample.Choice, ok bool) {
 	if !scored {
 		c.Token, ok = parseToken(word)
@@ -39,7 +41,7 @@ func parseChoice(word string, scored bool) (c sample.Choice, ok bool) {
 		token, ok := parseToken(pair[0])
 		bits, err := strconv.ParseUint(pair[1], 36, 32)
 		logprob := math.Float32frombits(uint32(bits))
-		if !ok || err != nil || math.IsInf(float64(logprob), 1) { // nothing is so likely
+		if !ok || err != nil || math.IsInf(float64(logprob), 1) { // +Inf is invalid
 			return c, false
 		}
 		c.Top = append(c.Top, sample.Alternative{Token: token, Logprob: logprob})

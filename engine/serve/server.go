@@ -17,8 +17,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/inbound"
 )
 
-// Server is the HTTP face of one engine. It is an http.Handler, safe for many
-// goroutines, and starts none.
+// Server is the HTTP server of one engine. It is an http.Handler, safe for many goroutines, and starts none.
 type Server struct {
 	cfg      Config
 	engine   *engine.Engine
@@ -26,20 +25,20 @@ type Server struct {
 	guard    func(string) string // makes special tokens in a client's text plain text
 	metrics  *metrics
 	grammars *grammars
-	// toolFormat is how the model writes calls.
+	// toolFormat is the format of the model's calls.
 	toolFormat *toolFormat
-	thoughts   *thoughts // nil: the model does not think
+	thoughts   *thoughts // nil: the model does not reason
 	created    int64
 	door       *inbound.Door // reads bodies
-	long       *turns        // of long texts whose tokens are the answer
-	about      *about        // what the model's file says; nil: there is none
-	mark       string        // of the model: a stream goes on with no other
+	long       *turns        // limits long texts whose answer is their tokens
+	about      *about        // from the model's file; nil: there is none
+	mark       string        // identifies the model for resumed streams
 	log        *slog.Logger
 	handler    http.Handler
 	logDamaged func() // once
 }
 
-// NewServer makes the face of an engine whose Run is under way or about to be.
+// NewServer returns a server for an engine whose Run has started or will start.
 func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 	cfg = cfg.withDefaults()
 	atOnce := e.Seats() // each running sequence may have another adapter
@@ -60,10 +59,10 @@ func NewServer(e *engine.Engine, t *chat.Template, cfg Config) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// handler is an http.HandlerFunc that may fail before it wrote anything.
+// handler is an http.HandlerFunc that may return an error if it has written nothing.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// routes is the whole of the API.
+// routes returns the handler of all routes.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	methods := map[string]string{}

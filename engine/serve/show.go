@@ -11,20 +11,20 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// about is what the file of a model says of itself, as Ollama's API tells it. It is read with the vocabulary, so it
-// is that of the model that runs, whatever becomes of the file.
+// about describes a model from its file, in the format of Ollama's API. It is read together with the vocabulary, so it
+// describes the running model even if the file changes later.
 type about struct {
 	License  string         `json:"license,omitempty"`
-	Params   string         `json:"parameters"` // one a line, as in a Modelfile
+	Params   string         `json:"parameters"` // one per line, as in a Modelfile
 	Template string         `json:"template"`
 	Details  details        `json:"details"`
 	Info     map[string]any `json:"model_info"` // the metadata; lists, such as the vocabulary, are null
 	Tensors  []tensor       `json:"tensors"`
 	Can      []string       `json:"capabilities"`
-	Modified time.Time      `json:"modified_at"` // zero: the model is no file
+	Modified time.Time      `json:"modified_at"` // zero: the model is not a file
 }
 
-// details sum a model up.
+// details summarizes a model.
 type details struct {
 	Parent       string   `json:"parent_model"`
 	Format       string   `json:"format"`
@@ -40,12 +40,12 @@ type tensor struct {
 	Shape []int  `json:"shape"`
 }
 
-// describe reads what a file says of itself. template is what prompts are made with.
+// describe reads the description of a model from its file. template is the chat template in use.
 func describe(f *gguf.File, template string) *about {
 	a := &about{Info: map[string]any{}, Template: template, Tensors: []tensor{}}
 	a.License, _ = f.String("general.license")
 	for _, key := range f.Keys() {
-		if key != "general.name" && key != "tokenizer.chat_template" { // as Ollama does: the first is the file's, the second is told above
+		if key != "general.name" && key != "tokenizer.chat_template" { // as Ollama does; the template has its own field
 			a.Info[key] = metadata(f, key)
 		}
 	}
@@ -63,7 +63,7 @@ func describe(f *gguf.File, template string) *about {
 	if _, _, _, embeds := f.Kind(arch + ".pooling_type"); embeds {
 		a.Can = []string{"embedding"}
 	}
-	if strings.Contains(template, "tools") { // a template without them shows the model none
+	if strings.Contains(template, "tools") { // otherwise the template drops tools
 		a.Can = append(a.Can, "tools")
 	}
 	if strings.Contains(template, endThought) {
@@ -72,7 +72,7 @@ func describe(f *gguf.File, template string) *about {
 	return a
 }
 
-// metadata is a value as JSON has it; nil: a list, or a number that JSON has not.
+// metadata returns a value for JSON; nil for a list, or a number that JSON can't represent.
 func metadata(f *gguf.File, key string) any {
 	switch kind, _, _, _ := f.Kind(key); kind {
 	case gguf.KindString:
@@ -87,7 +87,7 @@ func metadata(f *gguf.File, key string) any {
 		case math.IsNaN(n) || math.IsInf(n, 0):
 			return nil
 		case kind == gguf.KindFloat32:
-			return float32(n) // which has fewer digits
+			return float32(n) // prints with fewer digits
 		}
 		return n
 	case gguf.KindArray:
@@ -96,16 +96,16 @@ func metadata(f *gguf.File, key string) any {
 	if n, found := f.Uint(key); found {
 		return n
 	}
-	return nil // a number below zero, which no known key has
+	return nil // a negative number, which no known key has
 }
 
-// fileTypes are the numbers of general.file_type, as llama.cpp has them.
+// fileTypes maps the numbers of general.file_type, as in llama.cpp.
 var fileTypes = map[uint64]string{
 	0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L",
 	14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 21: "Q2_K_S", 25: "IQ4_NL", 30: "IQ4_XS", 32: "BF16", 38: "MXFP4",
 }
 
-// fileType names the format of a file's weights: what it calls itself, else the type that most of its values have.
+// fileType returns the format of a file's weights: general.file_type, else the type of most values.
 func fileType(f *gguf.File, values map[gguf.Type]int) string {
 	if n, found := f.Uint("general.file_type"); found && fileTypes[n] != "" {
 		return fileTypes[n]
@@ -119,7 +119,7 @@ func fileType(f *gguf.File, values map[gguf.Type]int) string {
 	return kind
 }
 
-// human is a number of parameters as people write it, and Ollama does: 436K, 1.75M, 7.6B.
+// human formats a number of parameters as Ollama does: 436K, 1.75M, 7.6B.
 func human(n int) string {
 	switch f := float64(n); {
 	case n >= 1e9 && math.Mod(f, 1e9) != 0:
@@ -136,7 +136,7 @@ func human(n int) string {
 	return fmt.Sprint(n)
 }
 
-// modified is when the file of a model was written; zero where it can't be known.
+// modified returns the modification time of a model's file; zero if unknown.
 func modified(path string) (t time.Time) {
 	if info, err := os.Stat(path); err == nil {
 		t = info.ModTime()

@@ -12,10 +12,10 @@ import (
 	"github.com/rouse-dev/rouse/engine"
 )
 
-// Scores of pairs of texts, in vLLM's shapes: as with its models that make vectors, a score is the cosine of the two
-// vectors. A model that reads both texts at once is none that the engine has.
+// Scores of pairs of texts, in vLLM's formats. As with vLLM's embedding models, a score is the cosine of two vectors.
+// Cross-encoders are not supported.
 
-// similarOptions are the fields that both have in common with vectors.
+// similarOptions are the fields that score and rerank share with embeddings.
 type similarOptions struct {
 	Model    string  `json:"model"`
 	Pooling  *string `json:"pooling"`
@@ -62,7 +62,7 @@ func (d *document) UnmarshalJSON(data []byte) error {
 	return mismatch[document](data)
 }
 
-// score answers POST /v1/score: of each pair, or of the one text with each of the others.
+// score answers POST /v1/score: it scores each pair of texts, or one text with each of the others.
 func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	var q scoreRequest
 	paid, err := s.read(w, r, &q)
@@ -100,7 +100,7 @@ func (s *Server) score(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"id": "score-" + rand.Text(), "object": "list", "created": time.Now().Unix(), "model": model, "data": data, "usage": tokensOf(used)})
 }
 
-// rerank answers POST /v1/rerank: the documents, the likest first.
+// rerank answers POST /v1/rerank: it returns the documents, most similar first.
 func (s *Server) rerank(w http.ResponseWriter, r *http.Request) error {
 	var q rerankRequest
 	paid, err := s.read(w, r, &q)
@@ -149,7 +149,7 @@ func tokensOf(used int) map[string]int {
 	return map[string]int{"prompt_tokens": used, "total_tokens": used}
 }
 
-// embedding is a request for the vectors of texts, of length 1.
+// embedding returns a request for the embeddings of texts.
 func (o *similarOptions) embedding(texts []string) *embeddingRequest {
 	e := &embeddingRequest{Pooling: o.Pooling, Truncate: o.Truncate, Side: o.Side, Priority: o.Priority, Salt: o.Salt}
 	for _, t := range texts {
@@ -158,7 +158,7 @@ func (o *similarOptions) embedding(texts []string) *embeddingRequest {
 	return e
 }
 
-// cosine is that of two vectors of length 1.
+// cosine returns the cosine of two vectors of length 1.
 func cosine(a, b []float32) float64 {
 	sum := 0.0
 	for i := range a {
@@ -167,7 +167,7 @@ func cosine(a, b []float32) float64 {
 	return max(-1, min(1, sum))
 }
 
-// inputIs renames the field at fault where it is that of the vectors.
+// inputIs renames the param of an error from "input" to param.
 func inputIs(param string, err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Param == "input" {

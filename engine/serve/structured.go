@@ -13,8 +13,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// structure are the fields that ask for a text of a form: OpenAI's, vLLM's old
-// and new ones, and llama.cpp's. At most one form may be asked for.
+// structure holds the fields that constrain the text's form: OpenAI's, vLLM's old and new ones, and llama.cpp's. At
+// most one form may be requested.
 type structure struct {
 	ResponseFormat *responseFormat `json:"response_format"`
 
@@ -47,18 +47,18 @@ type responseFormat struct {
 	} `json:"json_schema"`
 }
 
-// constraint is a form that a request asks for.
+// constraint is a requested form.
 type constraint struct {
 	param string
 	kind  string // with source it identifies the form
-	// source is what the client wrote: a schema, a pattern, a grammar, a list of choices.
+	// source is the client's schema, pattern, grammar, or list of choices.
 	source string
 	form   func(context.Context, *constrain.Budget) (constrain.Form, error)
 }
 
-// constraint returns the one form that is asked for, nil for none.
+// constraint returns the one requested form, nil if there is none.
 func (s *structure) constraint() (*constraint, error) {
-	var all []*constraint // with a nil for each that is not there
+	var all []*constraint // with nil for absent ones
 	if s.ResponseFormat != nil {
 		w, err := s.ResponseFormat.constraint()
 		if err != nil {
@@ -97,7 +97,7 @@ func (s *structure) constraint() (*constraint, error) {
 	return nil, badRequest(all[1].param, "%s and %s both ask for a form of the text: want one", all[0].param, all[1].param)
 }
 
-// regexConstraint asks for texts that match a pattern; nil: none is given.
+// regexConstraint returns the constraint to texts that match a pattern; nil without a pattern.
 func regexConstraint(param string, source *string) *constraint {
 	if source == nil {
 		return nil
@@ -107,7 +107,7 @@ func regexConstraint(param string, source *string) *constraint {
 	}}
 }
 
-// grammarConstraint asks for texts of a GBNF grammar; nil: none is given.
+// grammarConstraint returns the constraint to a GBNF grammar; nil without a grammar.
 func grammarConstraint(param string, source *string) *constraint {
 	if source == nil {
 		return nil
@@ -117,12 +117,12 @@ func grammarConstraint(param string, source *string) *constraint {
 	}}
 }
 
-// choiceConstraint asks for one of several texts; nil: none are given.
+// choiceConstraint returns the constraint to one of several texts; nil without texts.
 func choiceConstraint(param string, texts []string) *constraint {
 	if texts == nil {
 		return nil
 	}
-	source, _ := json.Marshal(texts) // strings always can be
+	source, _ := json.Marshal(texts) // strings can always be encoded
 	return &constraint{param, "choice", string(source), func(ctx context.Context, b *constrain.Budget) (constrain.Form, error) {
 		return constrain.Choice(ctx, b, texts...)
 	}}
@@ -152,7 +152,7 @@ func (f *responseFormat) constraint() (*constraint, error) {
 
 func null(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// schemaConstraint is the constraint for a value of a schema: JSON, or JSON in a string, as some clients send it.
+// schemaConstraint returns the constraint to a JSON schema. Some clients send the schema as JSON in a string.
 func schemaConstraint(param string, source json.RawMessage, strict bool) *constraint {
 	if null(source) {
 		return nil
@@ -176,21 +176,22 @@ func anyObject(param string) *constraint {
 	}}
 }
 
-// Limits of the grammars that are kept.
+// Limits of cached grammars.
 const (
 	maxGrammars      = 32
-	maxGrammarSource = 4 << 20   // bytes of all their sources
-	maxGrammarBytes  = 256 << 20 // bytes of all of them, with what they have learnt
+	maxGrammarSource = 4 << 20   // total bytes of their sources
+	maxGrammarBytes  = 256 << 20 // total bytes of the grammars, with their cached masks
 )
 
-// grammars compiles forms for one vocabulary, and keeps the ones that were used
-// last: requests of one client mostly ask for the same.
+// grammars compiles forms for one vocabulary, and caches the most recently used: a client's requests mostly ask for
+// the same form.
 type grammars struct {
 	vocabulary func() *constrain.Vocabulary
-	// turn is held while a grammar is compiled: one at a time, so that generation keeps the processors.
+	// turn is held while a grammar is compiled: one at a time, so that compiling does not take the CPU from
+	// generation.
 	turn chan struct{}
 
-	// mu guards the rest. Compiling happens without it.
+	// mu guards the fields below. It is not held while compiling.
 	mu     sync.Mutex
 	byKey  map[string]*list.Element // of *compiled
 	recent *list.List
@@ -210,7 +211,7 @@ func newGrammars(tok *tokenizer.Tokenizer) *grammars {
 	}
 }
 
-// get returns the grammar of a constraint. Its errors are the client's, but for the end of ctx.
+// get returns the grammar of a constraint. Its errors are the client's, except the cause of ctx.
 func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, error) {
 	key := w.kind + "\x00" + w.source
 	if known := g.find(key); known != nil {
@@ -222,7 +223,7 @@ func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, e
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if known := g.find(key); known != nil { // another request asked for the same meanwhile
+	if known := g.find(key); known != nil { // another request compiled it meanwhile
 		return known, nil
 	}
 	budget := constrain.NewBudget()
@@ -238,7 +239,7 @@ func (g *grammars) get(ctx context.Context, w *constraint) (constrain.Grammar, e
 	return grammar, nil
 }
 
-// find returns a grammar that is kept, nil if there is none.
+// find returns a cached grammar, or nil.
 func (g *grammars) find(key string) constrain.Grammar {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -250,7 +251,7 @@ func (g *grammars) find(key string) constrain.Grammar {
 	return e.Value.(*compiled).grammar
 }
 
-// keep adds a grammar, and drops those that were used least recently until the limits hold.
+// keep caches a grammar, and evicts the least recently used ones until the limits hold.
 func (g *grammars) keep(c *compiled) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -268,7 +269,7 @@ func (g *grammars) keep(c *compiled) {
 	}
 }
 
-// formError names the field whose form can't be kept.
+// formError turns a [*constrain.FormError] into a client error that names the field.
 func formError(param string, err error) error {
 	if known, ok := errors.AsType[*constrain.FormError](err); ok {
 		return badRequest(param, "%s can't be kept: %s", param, known.Message)
@@ -276,7 +277,7 @@ func formError(param string, err error) error {
 	return err
 }
 
-// compactJSON is JSON without blanks; what is no JSON stays as it is.
+// compactJSON returns JSON without white space; invalid JSON is returned as is.
 func compactJSON(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// thoughts says how a model writes what it thinks before it answers. Templates of models that think have the marks too: to leave
-// out thoughts of earlier turns, or to begin new ones.
+// thoughts describes how a model marks its reasoning before the answer. The chat templates of such models contain the
+// marks too: to drop the reasoning of earlier turns, or to begin it.
 type thoughts struct {
 	tok        *tokenizer.Tokenizer
-	begin, end int32    // the marks, where they are control tokens, which are not in the text; -1: they are text
-	ending     []int32  // what ends them
-	all, open  []uint64 // masks of all tokens, and of those that end no text
+	begin, end int32    // the marks, if they are control tokens, which do not show in the text; -1: they are text
+	ending     []int32  // the tokens of the end mark
+	all, open  []uint64 // masks of all tokens, and of all but end tokens
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 	endThought   = "</think>"
 )
 
-// newThoughts reads a chat template; nil: its model does not think.
+// newThoughts reads a chat template; it returns nil if the model does not reason.
 func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	if !strings.Contains(template, endThought) {
 		return nil
@@ -40,7 +40,8 @@ func newThoughts(template string, tok *tokenizer.Tokenizer) *thoughts {
 	return t
 }
 
-// parser is one for the answer to a prompt, whose end may have begun the thoughts, or ended them before there were any.
+// parser returns a parser for the answer to a prompt. The prompt's end may have begun the reasoning, or ended it at
+// once.
 func (t *thoughts) parser(prompt string) *thoughtParser {
 	p := &thoughtParser{of: t}
 	switch prompt = strings.TrimRight(prompt, " \t\r\n"); {
@@ -52,25 +53,25 @@ func (t *thoughts) parser(prompt string) *thoughtParser {
 	return p
 }
 
-// thoughtParser divides an answer, which comes in pieces, into thoughts and text. What may be the beginning of a mark is held back until
-// it is certain. White space around thoughts belongs to neither. It belongs to one choice of one answer.
+// thoughtParser splits an answer, which comes in pieces, into reasoning and text. It holds back text that may begin a
+// mark. White space around the reasoning is dropped. A parser belongs to one choice of one answer.
 type thoughtParser struct {
 	of    *thoughts
 	state thoughtState
 	held  string
-	said  bool // of the part that is under way something was told
+	said  bool // something of the current part was returned
 }
 
 type thoughtState int
 
 const (
-	beginning thoughtState = iota // the answer may begin with thoughts
+	beginning thoughtState = iota // the answer may begin with reasoning
 	thinking
-	ended // behind thoughts, where white space is none of the text's
+	ended // after the reasoning, where white space is dropped
 	answering
 )
 
-// write takes the next piece, with the token that it came with.
+// write takes the next token and its text.
 func (p *thoughtParser) write(token int32, text string) (thought, answer string) {
 	switch token {
 	case -1:
@@ -105,7 +106,7 @@ func (p *thoughtParser) write(token int32, text string) (thought, answer string)
 	return thought, answer
 }
 
-// think takes what is certain of the thoughts.
+// think returns the reasoning that is certain.
 func (p *thoughtParser) think() (thought string) {
 	thought, rest, over := strings.Cut(p.held, endThought)
 	certain := len(thought)
@@ -132,7 +133,7 @@ func (p *thoughtParser) think() (thought string) {
 	return inner
 }
 
-// close returns what was held back: the answer is over.
+// close returns the held-back text at the end of the answer.
 func (p *thoughtParser) close() (thought, answer string) {
 	held := p.held
 	p.held = ""
@@ -145,11 +146,11 @@ func (p *thoughtParser) close() (thought, answer string) {
 	return "", held
 }
 
-// within says whether the thoughts are under way.
+// within reports whether the parser is inside the reasoning.
 func (p *thoughtParser) within() bool { return p.state == thinking }
 
-// first is a grammar of answers that begin with thoughts of at most so many tokens (-1: any number), as far as there are any, and go on with
-// a text of another grammar; nil: with any.
+// first returns a grammar of answers that may begin with reasoning of at most most tokens (-1: no limit). A text of
+// the grammar then follows; nil: any text.
 func (t *thoughts) first(prompt string, most int, then constrain.Grammar) constrain.Grammar {
 	return &thoughtFirst{of: t, begun: *t.parser(prompt), most: most, then: then}
 }
@@ -166,20 +167,21 @@ func (g *thoughtFirst) Matcher() constrain.Matcher {
 	m := &thoughtMatcher{g: g, parser: g.begun}
 	if g.then != nil {
 		m.then = g.then.Matcher()
-		if m.parser.state == beginning { // the form's beginning can't be told from that of thoughts
+		if m.parser.state == beginning { // the form's beginning can't be told from the reasoning's
 			m.parser.state = answering
 		}
 	}
 	return m
 }
 
-// thoughtMatcher follows one answer. Within thoughts every token may come until there are too many; then only their end may.
+// thoughtMatcher follows one answer. Inside the reasoning every token is allowed, up to the limit; after that only the
+// end mark is.
 type thoughtMatcher struct {
 	g      *thoughtFirst
 	parser thoughtParser
 	then   constrain.Matcher // nil: any text
-	made   int               // tokens of thoughts
-	forced int               // tokens of the end that were forced
+	made   int               // tokens of reasoning
+	forced int               // tokens of the end mark that were forced
 }
 
 // Mask implements [constrain.Matcher].
@@ -191,14 +193,13 @@ func (m *thoughtMatcher) Mask(dst []uint64) {
 		dst[next>>6] |= 1 << (next & 63)
 	case !m.within() && m.then != nil:
 		m.then.Mask(dst)
-	case m.then != nil: // a text of the form is to follow
+	case m.then != nil: // a text of the form must follow
 		clear(dst[copy(dst, t.open):])
 	default:
 		clear(dst[copy(dst, t.all):])
 	}
 }
 
-// within says whether thoughts are under way.
 func (m *thoughtMatcher) within() bool { return m.parser.within() }
 
 // Accept implements [constrain.Matcher].
@@ -218,10 +219,10 @@ func (m *thoughtMatcher) Accept(token int32) error {
 		m.made++
 	}
 	_, answer := m.parser.write(token, string(m.g.of.tok.Piece(token)))
-	if m.forced == len(m.g.of.ending) && m.within() { // its last token had to end them
+	if m.forced == len(m.g.of.ending) && m.within() { // its last token must end the reasoning
 		m.parser.state, m.parser.held = ended, ""
 	}
-	if m.then != nil && answer != "" { // one token ended the thoughts and began the answer
+	if m.then != nil && answer != "" { // one token ended the reasoning and began the answer
 		return &constrain.FormError{Message: "a token is the end of the thoughts and the beginning of the text: its form can't be kept"}
 	}
 	return nil
@@ -230,11 +231,11 @@ func (m *thoughtMatcher) Accept(token int32) error {
 // Done implements [constrain.Matcher].
 func (m *thoughtMatcher) Done() bool { return !m.within() && m.then != nil && m.then.Done() }
 
-// efforts are OpenAI's words for how much a model is to think.
+// efforts are OpenAI's values of reasoning_effort.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// think gives the template what a request asks of the thoughts: whether there are any, and how much. Variables that the client sets itself
-// stay. The error names the field where the model does not think, as OpenAI's API has it.
+// think passes the requested reasoning effort to the template. Variables set by the client win. As in OpenAI's API,
+// the error names the field if the model does not reason.
 func (c *chatRequest) think(t *thoughts) error {
 	set := func(name, value string) {
 		if c.TemplateArgs == nil {

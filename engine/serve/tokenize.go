@@ -18,14 +18,14 @@ type tokenizeRequest struct {
 	ReturnTokenStrs  bool    `json:"return_token_strs"`
 }
 
-// A text of more bytes than longText is made tokens when the last one of its client was, and its answer read; of an answer that
-// is read slowly the first seconds count.
+// A text of more than longText bytes is encoded only after its client's previous one was, and the answer was read; a
+// slow reader counts for the first seconds only.
 const (
 	longText = 1 << 20
 	longTurn = 10 * time.Second
 )
 
-// tokenize answers POST /tokenize, in vLLM's shape: of a prompt, or of a conversation.
+// tokenize answers POST /tokenize for a prompt or a conversation, in vLLM's format.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	var t tokenizeRequest
 	paid, err := s.read(w, r, &t)
@@ -63,7 +63,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokens are those of a prompt, however many, or of a conversation.
+// tokens returns the tokens of a prompt, without a limit, or of a conversation.
 func (s *Server) tokens(ctx context.Context, t *tokenizeRequest) ([]int32, error) {
 	switch {
 	case t.Prompt == nil:
@@ -108,7 +108,7 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tokenizerInfo answers GET /tokenizer_info, in vLLM's shape: what a client needs to make prompts itself.
+// tokenizerInfo answers GET /tokenizer_info in vLLM's format: the data to make prompts on the client.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	orNull := func(text string) *string {
 		if text == "" {
@@ -120,7 +120,7 @@ func (s *Server) tokenizerInfo(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, map[string]any{"bos_token": orNull(bos), "eos_token": orNull(eos), "pad_token": nil, "model_max_length": s.engine.Context(), "chat_template": s.template.Source()})
 }
 
-// checkTokens refuses ids that the vocabulary does not have.
+// checkTokens rejects ids outside the vocabulary.
 func (s *Server) checkTokens(param string, ids []int32) error {
 	size := s.engine.Tokenizer().Size()
 	for i, id := range ids {
@@ -131,7 +131,7 @@ func (s *Server) checkTokens(param string, ids []int32) error {
 	return nil
 }
 
-// templateError is a failed rendering. The conversation is the client's, so is the mistake.
+// templateError converts a rendering error into the client's error.
 func templateError(err error) error {
 	var refused *chat.RefusedError
 	var exceeded *chat.BudgetError

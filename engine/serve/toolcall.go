@@ -5,40 +5,38 @@ import (
 	"strings"
 )
 
-// callReader reads one call, {"name": …, "arguments": {…}}, byte by byte. It
-// gives out the arguments as they come. {"type": "function", "function": {…}}
-// around it, members that it does not know, and arguments that are JSON in a
-// string are understood.
+// callReader parses one call, {"name": …, "arguments": {…}}, byte by byte, and returns the arguments as they come. It
+// accepts a surrounding {"type": "function", "function": {…}}, unknown members, and arguments encoded as a JSON
+// string.
 //
-// It does not use jsontext, for two reasons. A model's arguments may be nearly JSON, such as a
-// string with a raw line feed: the client gets them as they are, and a strict reader would
-// refuse them. And a jsontext.Decoder that waits for more of a string begins that string
-// again: arguments with 33 KB of text took 94 ms in pieces of a token, here 0.4 ms.
+// It does not use jsontext, for two reasons. A model's arguments may be almost JSON, such as a string with a raw line
+// feed: the client gets them as they are, but a strict reader would reject them. And a jsontext.Decoder that waits for
+// more of a string restarts that string: 33 KB of arguments in pieces of a token took 94 ms, here 0.4 ms.
 type callReader struct {
-	arguments string // the preferred name of the arguments; the other usual ones count too
+	arguments string // the preferred name of the arguments; other usual names are accepted too
 	name      string
 	begun     bool // the arguments have begun
 	done, bad bool
 
-	wrapped int // objects that are open around the members
-	depth   int // of the value under way; -1: it has not begun
+	wrapped int // open objects around the members
+	depth   int // of the current value; -1: it has not begun
 	state   callState
 	value   valueKind
-	text    bool            // within a string: a key, a value, or a part of one
-	escape  bool            // behind a backslash there
-	token   strings.Builder // a key or a string, which is read whole
+	text    bool            // within a string: a key, a value, or a part of a value
+	escape  bool            // after a backslash in it
+	token   strings.Builder // a key or a string value
 	args    strings.Builder // not taken yet
-	quoted  bool            // the arguments are a string
-	isText  bool            // the value under way is one
+	quoted  bool            // the arguments are encoded as a string
+	isText  bool            // the current value is a string
 }
 
 type callState int
 
 const (
-	callValue  callState = iota // in a value, or before it; a reader of arguments alone begins here
+	callValue  callState = iota // in a value, or before it; the initial state for arguments alone
 	callMember                  // before a key or the end of the object
 	callKey                     // in a key
-	callColon                   // behind a key
+	callColon                   // after a key
 )
 
 type valueKind int
@@ -51,7 +49,7 @@ const (
 	valueFunction
 )
 
-// take returns the arguments that are new. A call without any has the empty object.
+// take returns the new arguments. A call without arguments has the empty object.
 func (c *callReader) take() string {
 	args := c.args.String()
 	c.args.Reset()
@@ -64,7 +62,7 @@ func (c *callReader) take() string {
 	return args
 }
 
-// write reads text until the call is over or turns out to be none, and returns how much it took.
+// write parses text until the call ends or turns out not to be a call, and returns the number of consumed bytes.
 func (c *callReader) write(text string) int {
 	for i := range len(text) {
 		c.byte(text[i])
@@ -102,7 +100,7 @@ func (c *callReader) byte(b byte) {
 	}
 }
 
-// follow keeps track of strings: text says whether the next byte is in one.
+// follow tracks strings: text is set if the next byte is in one.
 func (c *callReader) follow(b byte) {
 	switch {
 	case c.escape:
@@ -114,7 +112,7 @@ func (c *callReader) follow(b byte) {
 	}
 }
 
-// member is before a key, a comma or the end of an object.
+// member handles a byte before a key, at a comma or at the end of an object.
 func (c *callReader) member(b byte) {
 	switch {
 	case isBlank(b) || b == ',':
@@ -131,7 +129,7 @@ func (c *callReader) member(b byte) {
 	}
 }
 
-// key is behind a key and its colon.
+// key handles the end of a key and its colon.
 func (c *callReader) key() {
 	var key string
 	if json.Unmarshal([]byte(c.token.String()), &key) != nil {
@@ -152,12 +150,12 @@ func (c *callReader) key() {
 	}
 }
 
-// inValue is within a value or before it; inside: within a string of it.
+// inValue handles a byte in or before a value; inside reports whether it is in a string.
 //
-//  1. The call's own object, or the one around it, opens.
+//  1. The call's own object, or the surrounding one, opens.
 //  2. A value begins. "function" may be an object with the members, or the name.
-//  3. It goes on: strings are passed over, brackets counted.
-//  4. It ends: a string with its quote, an object with its bracket, anything else before a comma or bracket.
+//  3. It continues: strings are skipped, brackets counted.
+//  4. It ends: a string with its quote, an object with its bracket, other values before a comma or bracket.
 func (c *callReader) inValue(b byte, inside bool) {
 	if c.depth < 0 && isBlank(b) {
 		return
@@ -186,7 +184,7 @@ func (c *callReader) inValue(b byte, inside bool) {
 	switch {
 	case opens: // 3
 		c.depth++
-	case c.depth == 0 && (closes || b == ',' && !inside): // 4, behind a number, true, false or null
+	case c.depth == 0 && (closes || b == ',' && !inside): // 4, after a number, true, false or null
 		c.end()
 		if !c.done {
 			c.member(b)
@@ -203,7 +201,7 @@ func (c *callReader) inValue(b byte, inside bool) {
 	}
 }
 
-// end is behind a value.
+// end handles the end of a value.
 func (c *callReader) end() {
 	switch c.value {
 	case valueName:
@@ -218,7 +216,7 @@ func (c *callReader) end() {
 			}
 		}
 		c.begun = c.begun || c.name != ""
-		if c.wrapped == 0 { // the arguments are all there is
+		if c.wrapped == 0 { // there are only arguments
 			c.done = true
 		}
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/rouse-dev/rouse/engine/tokenizer"
 )
 
-// toolFormat is how the models of one family write calls.
+// toolFormat is the format of calls of one model family.
 type toolFormat struct {
 	name  string
-	token int32 // begins the calls, where the marker is a control token; -1: it is text
-	// begin and end surround a call, or all of them; empty: an answer that is JSON from its first character is a call.
+	token int32 // the control token that begins the calls; -1: the marker is text
+	// begin and end surround a call, or all of them; empty: an answer that begins as JSON is a call.
 	begin, end string
-	arguments  string // the name of the member
+	arguments  string // the member with the arguments
 	list       bool   // begin is followed by a list of calls, or by name{…} for each
-	shortIDs   bool   // the template wants IDs of nine letters and digits
+	shortIDs   bool   // the template requires IDs of nine letters and digits
 }
 
-// The formats, by the names that vLLM has for their parsers.
+// The formats, by vLLM's names for their parsers.
 var toolFormats = []toolFormat{
 	{name: "hermes", begin: "<tool_call>", end: "</tool_call>", arguments: "arguments"},          // Hermes, Qwen 2.5 and 3
 	{name: "mistral", begin: "[TOOL_CALLS]", arguments: "arguments", list: true, shortIDs: true}, // Mistral
@@ -26,10 +26,10 @@ var toolFormats = []toolFormat{
 	{name: "json", arguments: "arguments"},                                                       // all others
 }
 
-// toolParsers are the names that a configuration may have.
+// toolParsers are the allowed names in a configuration.
 var toolParsers = []string{"", "auto", "hermes", "mistral", "llama3_json", "json"}
 
-// newToolFormat finds the format of a name; "" and "auto" go by what the chat template has.
+// newToolFormat returns the format of a name; "" and "auto" detect it from the chat template.
 func newToolFormat(name, template string, tok *tokenizer.Tokenizer) *toolFormat {
 	for i, f := range toolFormats {
 		last := i == len(toolFormats)-1
@@ -43,7 +43,7 @@ func newToolFormat(name, template string, tok *tokenizer.Tokenizer) *toolFormat 
 	return nil
 }
 
-// controlToken returns the control token of a text, -1 if there is none.
+// controlToken returns the control token with a text, or -1.
 func controlToken(tok *tokenizer.Tokenizer, text string) int32 {
 	ids := tok.Encode(text, true)
 	if len(ids) == 1 && len(tok.Piece(ids[0])) == 0 {
@@ -52,7 +52,7 @@ func controlToken(tok *tokenizer.Tokenizer, text string) int32 {
 	return -1
 }
 
-// marker is the form of what begins calls.
+// marker returns the form of the calls' marker.
 func (f *toolFormat) marker() constrain.Form {
 	if f.token >= 0 {
 		return constrain.Token(f.token)
@@ -60,12 +60,12 @@ func (f *toolFormat) marker() constrain.Form {
 	return constrain.Text(f.begin)
 }
 
-// call is the form of a call's object.
+// call returns the form of a call's object.
 func (f *toolFormat) call(name string, arguments constrain.Form) constrain.Form {
 	return constrain.Sequence(constrain.Text(`{"name": "`+name+`", "`+f.arguments+`": `), arguments, constrain.Text("}"))
 }
 
-// text is a call as the model writes it.
+// text returns a call as the model writes it.
 func (f *toolFormat) text(name, arguments string) string {
 	call := `{"name": "` + name + `", "` + f.arguments + `": ` + arguments + "}"
 	switch {
@@ -77,7 +77,7 @@ func (f *toolFormat) text(name, arguments string) string {
 	return call
 }
 
-// answer is the form of an answer of one or many calls.
+// answer returns the form of an answer of one or many calls.
 func (f *toolFormat) answer(call constrain.Form, many bool) constrain.Form {
 	most := 0
 	if many {

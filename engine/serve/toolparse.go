@@ -12,48 +12,47 @@ import (
 // toolPart is a parsed piece of an answer: text, or a part of a call.
 type toolPart struct {
 	text  string // of the answer, if call is -1
-	call  int    // the number of the call
+	call  int    // the index of the call
 	id    string // of a call that begins here
 	name  string // likewise
 	args  string // more of the call's arguments, as JSON text
 	begin bool
 }
 
-// toolParser finds calls in an answer that comes in pieces. What may become a
-// call is held back until it is certain; what turns out to be none is text. It
-// belongs to one choice of one answer.
+// toolParser finds calls in an answer that comes in pieces. It holds back text that may become a call, and returns it
+// as text if it does not. A parser belongs to one choice of one answer.
 //
-// In the text: white space before a marker is held back too, for it is dropped if
-// a call follows. Behind the first call, only text that is more than white space and separators counts.
+// White space before a marker is held back too, because it is dropped if a call follows. After the first call, text of
+// only white space and separators is dropped.
 type toolParser struct {
 	format  *toolFormat
 	use     *toolUse
 	state   toolState
 	held    string // text that may begin a marker, or white space
 	call    *callReader
-	raw     strings.Builder // of a call that is not certain: it may be text
-	certain bool            // the call under way has been told
+	raw     strings.Builder // of an uncertain call, which may be text
+	certain bool            // the current call has been reported
 	calls   int
 	spoken  bool   // there was text
-	since   bool   // there was text behind the last call
-	seed    string // of the calls' ids; empty: they are drawn
+	since   bool   // there was text after the last call
+	seed    string // seed of the calls' ids; empty: random ids
 	out     []toolPart
 }
 
 type toolState int
 
 const (
-	toolText  toolState = iota // outside of calls
-	toolOpen                   // behind a marker: a call or a list is to begin
+	toolText  toolState = iota // outside calls
+	toolOpen                   // after a marker: a call or a list must begin
 	toolBare                   // within a call
-	toolNext                   // behind a call of a list
-	toolClose                  // behind a call: its end marker is to come
-	toolName                   // Mistral's newer form: the name stands before the arguments
+	toolNext                   // after a call of a list
+	toolClose                  // after a call: its end marker must come
+	toolName                   // Mistral's newer form: the name comes before the arguments
 )
 
 func newToolParser(f *toolFormat, u *toolUse) *toolParser { return &toolParser{format: f, use: u} }
 
-// write takes the next piece, with the token that it came with; -1 none. The parts are good until the next call.
+// write takes the next token (-1: none) and its text. The parts are valid until the next call.
 func (p *toolParser) write(token int32, text string) []toolPart {
 	p.out = p.out[:0]
 	if token >= 0 && token == p.format.token && (p.state == toolText || p.state == toolNext) {
@@ -68,7 +67,7 @@ func (p *toolParser) write(token int32, text string) []toolPart {
 	return p.out
 }
 
-// close returns what was held back: the answer is over.
+// close returns the held-back text at the end of the answer.
 func (p *toolParser) close() []toolPart {
 	p.out = p.out[:0]
 	if p.state == toolBare && !p.certain || p.state == toolName {
@@ -81,7 +80,7 @@ func (p *toolParser) close() []toolPart {
 	return p.out
 }
 
-// step takes a beginning of text and returns the rest.
+// step consumes a prefix of text and returns the rest.
 func (p *toolParser) step(text string) string {
 	switch p.state {
 	case toolText:
@@ -98,11 +97,11 @@ func (p *toolParser) step(text string) string {
 	return p.ending(text)
 }
 
-// text looks for the beginning of a call.
+// text looks for the beginning of a call:
 //
-//  1. A marker: what is before it is text.
-//  2. An answer that begins with { or [, where the format has calls without a marker.
-//  3. White space, and what may be the beginning of a marker, waits.
+//  1. After a marker: the text before it is certain.
+//  2. At { or [ at the beginning of the answer, if the format has calls without a marker.
+//  3. White space, and text that may begin a marker, is held back.
 func (p *toolParser) text(text string) string {
 	p.held += text
 	marker := p.format.begin
@@ -138,7 +137,7 @@ func (p *toolParser) text(text string) string {
 	return ""
 }
 
-// bare says whether a call may begin without a marker.
+// bare reports whether a call may begin without a marker.
 func (p *toolParser) bare() bool { return p.format.end == "" && !p.format.list }
 
 func (p *toolParser) emit(text string) {
@@ -148,7 +147,7 @@ func (p *toolParser) emit(text string) {
 	}
 }
 
-// open is behind a marker.
+// open handles the text after a marker.
 func (p *toolParser) open() {
 	if p.held != "" && strings.TrimSpace(p.held) != "" {
 		p.emit(strings.TrimRight(p.held, " \t\r\n"))
@@ -161,7 +160,7 @@ func (p *toolParser) open() {
 	}
 }
 
-// opened waits for what a call begins with.
+// opened waits for the first character of a call.
 func (p *toolParser) opened(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -185,7 +184,7 @@ func (p *toolParser) begin() {
 	p.state, p.certain, p.call = toolBare, false, &callReader{arguments: p.format.arguments}
 }
 
-// named reads a call of the form name{…} or name[ARGS]{…}.
+// named parses a call of the form name{…} or name[ARGS]{…}.
 func (p *toolParser) named(text string) string {
 	at := strings.IndexByte(text, '{')
 	if at < 0 {
@@ -207,8 +206,8 @@ func (p *toolParser) named(text string) string {
 	return text[at:]
 }
 
-// inside feeds a call's reader, and tells what it found. It goes byte by byte, so
-// that the pieces in which an answer comes make no difference.
+// inside feeds the call's reader and reports what it found. It works byte by byte, so that the result does not depend
+// on the pieces.
 func (p *toolParser) inside(text string) string {
 	c := p.call
 	for i := range len(text) {
@@ -217,7 +216,7 @@ func (p *toolParser) inside(text string) string {
 			p.raw.WriteByte(text[i])
 		}
 		switch known := c.name != "" && p.use.find(c.name) != nil; {
-		case p.certain && c.bad: // it was one; the rest of it is dropped
+		case p.certain && c.bad: // it was a call; the rest of it is dropped
 			p.tell()
 			p.state = toolClose
 			return text[i+1:]
@@ -245,7 +244,7 @@ func (p *toolParser) inside(text string) string {
 	return ""
 }
 
-// tell tells of a call, and of more of its arguments. Where only one call is wanted, others are dropped.
+// tell reports a call and its new arguments. If only one call is wanted, others are dropped.
 func (p *toolParser) tell() {
 	args := p.call.take()
 	drop := !p.use.many && (p.calls > 1 || p.calls == 1 && !p.certain)
@@ -273,7 +272,7 @@ func (p *toolParser) newID() string {
 	return "call_" + text[:24]
 }
 
-// giveUp makes what looked like a call text.
+// giveUp treats text that looked like a call as text.
 func (p *toolParser) giveUp() {
 	p.state = toolText
 	p.emit(p.raw.String())
@@ -281,7 +280,7 @@ func (p *toolParser) giveUp() {
 	p.spoken = true
 }
 
-// next is behind a call without an end marker: a separator, the end of a list, or another call.
+// next handles the text after a call without an end marker: a separator, the end of a list, or another call.
 func (p *toolParser) next(text string) string {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -299,7 +298,7 @@ func (p *toolParser) next(text string) string {
 	return ""
 }
 
-// ending waits for the end marker; what comes before it is dropped.
+// ending waits for the end marker and drops the text before it.
 func (p *toolParser) ending(text string) string {
 	p.held += text
 	if at := strings.Index(p.held, p.format.end); at >= 0 && p.format.end != "" {

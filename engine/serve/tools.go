@@ -17,21 +17,21 @@ const (
 	maxToolName = 128 // bytes
 )
 
-// toolSpec is one function that a model may ask to be called.
+// toolSpec is one function that the model may call.
 type toolSpec struct {
 	name       string
 	parameters json.RawMessage // a JSON schema; none means no arguments
-	loose      bool            // arguments may have members that parameters do not name
+	loose      bool            // arguments may have members that parameters does not name
 }
 
-// toolUse holds the tools of a request and its tool_choice. nil: calls are not parsed.
+// toolUse holds a request's tools and tool_choice. nil: calls are not parsed.
 type toolUse struct {
 	tools  []toolSpec
-	forced bool // the answer is a call
-	many   bool // it may be several
+	forced bool // the answer must be a call
+	many   bool // several calls are allowed
 }
 
-// toolUse reads tools and tool_choice. With tool_choice none the template does not see the tools.
+// toolUse reads tools and tool_choice. With tool_choice none the template does not get the tools.
 func (c *chatRequest) toolUse() (*toolUse, error) {
 	if !null(c.Functions) || !null(c.FunctionCall) {
 		return nil, badRequest("functions", "functions and function_call are not supported: want tools and tool_choice")
@@ -68,7 +68,8 @@ func (c *chatRequest) toolUse() (*toolUse, error) {
 	return use, nil
 }
 
-// allowed reads a tool_choice that leaves only some of the tools. The model sees no others, and the choice is the one among them.
+// allowed reads a tool_choice that allows only some of the tools. The model sees only those, and the mode in it
+// becomes the choice.
 func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	var choice struct {
 		Type string `json:"type"`
@@ -107,7 +108,7 @@ func (c *chatRequest) allowed(tools []toolSpec) ([]toolSpec, error) {
 	return left, err
 }
 
-// find returns a tool by its name, nil if there is none.
+// find returns a tool by name, or nil.
 func (u *toolUse) find(name string) *toolSpec {
 	for i := range u.tools {
 		if u.tools[i].name == name {
@@ -152,7 +153,7 @@ func parseTools(raw json.RawMessage) ([]toolSpec, error) {
 	return tools, nil
 }
 
-// describesObject says whether parameters are the schema of an object, as all arguments of a call are, or there are none.
+// describesObject reports whether parameters is empty or the schema of an object, which a call's arguments must be.
 func describesObject(parameters json.RawMessage) bool {
 	if null(parameters) {
 		return true
@@ -172,7 +173,7 @@ func validToolName(name string) bool {
 	}) < 0
 }
 
-// parseToolChoice returns a word, or a function's name.
+// parseToolChoice returns the mode, or a function's name.
 func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	if null(raw) {
 		return "", "", nil
@@ -181,7 +182,7 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 		switch word {
 		case "none", "auto", "required":
 			return word, "", nil
-		case "any": // Mistral's word
+		case "any": // Mistral's name
 			return "required", "", nil
 		}
 	}
@@ -197,7 +198,7 @@ func parseToolChoice(raw json.RawMessage) (word, name string, err error) {
 	return "", "", badRequest("tool_choice", "tool_choice is %s: want \"none\", \"auto\", \"required\" or {\"type\":\"function\",\"function\":{\"name\":…}}", quote(string(raw)))
 }
 
-// constraint is the form of an answer that calls tools; with other, which may be nil, an answer of that form instead.
+// constraint returns the form of an answer that calls tools, or, if other is not nil, has that form instead.
 func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	var key strings.Builder
 	key.WriteString(f.name)
@@ -242,7 +243,7 @@ func (u *toolUse) constraint(f *toolFormat, other *constraint) *constraint {
 	return w
 }
 
-// objectSchema is a schema of parameters, which are always an object: it may go without saying, and is nothing else beside.
+// objectSchema returns a schema of parameters that only allows objects; the type may be implicit in parameters.
 func objectSchema(parameters json.RawMessage) json.RawMessage {
 	var top map[string]json.RawMessage
 	if json.Unmarshal(parameters, &top) != nil || top == nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// turns is a lock for each client: one request of a client at a time does what takes much memory, and others of the same client
-// wait, in order. So a client takes the memory of one request, however many it sends.
+// turns is a lock per client for work that needs much memory: other requests of the same client wait, in order. So a
+// client uses the memory of one request, however many it sends.
 type turns struct {
 	mu sync.Mutex // guards of and each wanted
 	of map[string]*turn
@@ -14,13 +14,13 @@ type turns struct {
 
 // turn is the lock of one client. It is deleted when no request holds it or waits for it.
 type turn struct {
-	taken  chan struct{} // taking the turn sends, giving it back receives; size 1
+	taken  chan struct{} // lock sends, unlock receives; size 1
 	wanted int
 }
 
 func newTurns() *turns { return &turns{of: map[string]*turn{}} }
 
-// take waits for a client's turn. The caller must call done, once or more often.
+// take blocks until it is the client's turn. The caller must call done, once or more often.
 func (t *turns) take(ctx context.Context, client string) (done func(), err error) {
 	t.mu.Lock()
 	own := t.of[client]

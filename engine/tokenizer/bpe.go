@@ -8,19 +8,19 @@ import (
 
 // bpe merges neighbours in the order of the file's merge list.
 //
-// Symbols are numbered: 0 to size-1 are the tokens, and above them are the strings that only exist on the way (a merge
-// may make a string that is no token; at the end it is taken apart again into the two halves that made it).
+// Symbols are numbered: 0 to size-1 are the tokens. Above them are intermediate strings: a merge may make a string
+// that is no token, which is split into its two halves again at the end.
 type bpe struct {
 	pre    preTokenizer
 	size   int32
-	bytes  [256]int32       // symbol of each byte, None where the vocabulary has none
+	bytes  [256]int32       // symbol of each byte, None if the vocabulary has none
 	ids    map[string]int32 // raw bytes to token, for ignoreMerges
 	ranks  map[pair]int32
 	first  [256][256]int32 // ranks of the merges of single bytes
-	makes  []int32         // symbol that the merge of each rank makes
+	makes  []int32         // symbol that each merge makes, by rank
 	halves []pair          // of symbol size+i
 
-	longest int // bytes of the longest token; 0 where there are bytes that no token stands for
+	longest int // bytes of the longest token; 0 if some bytes have no token
 	chains  chains
 }
 
@@ -44,7 +44,7 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 		case Control, Unknown, Unused:
 		default:
 			raw, ok := rawBytes(text)
-			if !ok { // no byte-level text: it cannot come out of merging, and is shown as it is
+			if !ok { // not byte-level text: merging can't produce it, and it is decoded as is
 				t.pieces[i] = text
 				continue
 			}
@@ -78,8 +78,8 @@ func (t *Tokenizer) initBPE(v *Vocab) error {
 	return nil
 }
 
-// addMerges numbers the symbols and fills the tables of merges. A merge that is named twice keeps its first rank; one whose
-// halves cannot come into being is skipped, for it never happens.
+// addMerges numbers the symbols and fills the tables of merges. A duplicate merge keeps its first rank; a merge with
+// an impossible half is skipped.
 func (m *bpe) addMerges(lines []string) error {
 	symbols := make(map[string]int32, len(m.ids))
 	maps.Copy(symbols, m.ids)
@@ -177,7 +177,7 @@ func (m *bpe) rank(c *chain, left, right, _ int32) int32 {
 	return m.merge(c.parts[left], c.parts[right])
 }
 
-// merge is the rank of the merge of two symbols.
+// merge returns the rank of merging two symbols.
 func (m *bpe) merge(left, right int32) int32 {
 	if rank, ok := m.ranks[pair{left, right}]; ok {
 		return rank
@@ -188,7 +188,7 @@ func (m *bpe) merge(left, right int32) int32 {
 // made implements merges.
 func (m *bpe) made(rank int32) int32 { return m.makes[rank] }
 
-// emit appends symbol, taken apart into tokens where it is none itself.
+// emit appends a symbol, split into tokens if it is not one.
 func (m *bpe) emit(ids []int32, symbol int32) []int32 {
 	if symbol < m.size {
 		return append(ids, symbol)

@@ -7,46 +7,45 @@ import (
 	"sync"
 )
 
-// chain is a word while its neighbours are merged, best rank first and of the same rank the leftmost, in O(n log n) for n
-// places. A word can be as long as a text, so a place takes no more than placeBytes and nothing grows while it runs.
+// chain is a word whose neighbours are merged: best rank first, then leftmost, in O(n log n) for n places. A word can
+// be as long as a text, so a place takes at most placeBytes, and nothing grows during merging.
 //
-// A part is a stretch of places that has become one symbol. There are no links between parts: where one begins stands its
-// symbol, and of one of several places the second and the last hold its length below 0.
+// A part is a run of places merged into one symbol. There are no links between parts: the first place of a part holds
+// its symbol; if it has several places, the second and the last hold its negative length.
 type chain struct {
-	text  string // what the places are bytes of; for lookups of ranks by text
+	text  string // the bytes of the places, for rank lookups by text
 	parts []int32
-	ranks []int32 // of the merge of the part that begins there with the next one; never where there is none
-	// least is a tree of minima over the ranks, for words of more than one leaf: that of node i is the lesser one of 2i and
-	// 2i+1, and the leaves begin at its middle.
+	ranks []int32 // the rank of merging the part that begins there with the next one; never if there is none
+	// least is a tree of minima over the ranks, for words of more than one leaf: node i is the minimum of nodes 2i and
+	// 2i+1, and the leaves are its second half.
 	least  []int32
 	leaves int32
 }
 
-// never is the rank of what is not merged.
+// never is the rank of a pair that is not merged.
 const never = math.MaxInt32
 
-// leafBits says how many ranks a leaf of the tree has: 1 << leafBits. Words of no more need no tree.
+// leafBits sets the number of ranks per leaf of the tree: 1 << leafBits. Shorter words need no tree.
 const leafBits = 4
 
-// placeBytes is the most that a place takes: its part, its rank, and its share of the tree.
+// placeBytes is the most memory per place: its part, its rank, and its share of the tree.
 const placeBytes = 4 + 4 + 1
 
-// merges are the merges of a vocabulary.
 type merges interface {
-	// rank is that of the merge of two neighbours, the parts at left and right, of which the second ends before end;
-	// never: they are not merged.
+	// rank returns the rank of merging the neighbours at left and right, where the second ends before end; never if
+	// they are not merged.
 	rank(c *chain, left, right, end int32) int32
-	// made is the symbol that a merge makes.
+	// made returns the symbol that a merge makes.
 	made(rank int32) int32
 }
 
-// chains keeps chains for the next word: those of usual words, and those that one long word has made large.
+// chains pools chains: of usual words, and of long words, which are large.
 type chains struct{ usual, large sync.Pool }
 
-// manyPlaces is from how many places on a chain is large.
+// manyPlaces is the number of places from which a chain is large.
 const manyPlaces = 1 << 14
 
-// take is a chain for words of so many places.
+// take returns a chain for words of so many places.
 func (p *chains) take(places int) *chain {
 	pool := &p.usual
 	if places >= manyPlaces {
@@ -67,16 +66,16 @@ func (p *chains) put(c *chain) {
 	p.usual.Put(c)
 }
 
-// reset empties the chain, and makes room for so many places.
+// reset empties the chain and makes room for places places.
 func (c *chain) reset(places int) {
 	full := (max(places, 64)-1)>>leafBits<<leafBits + 1<<leafBits
-	if cap(c.parts) < places { // exactly: what append gives beyond would be a quarter of it
+	if cap(c.parts) < places { // exactly: append would overallocate by a quarter
 		c.parts, c.ranks = make([]int32, places, full), make([]int32, full)
 	}
 	c.parts, c.ranks = c.parts[:places], c.ranks[:full]
 }
 
-// merge merges what can be merged. The parts are there, and the ranks of all that have one behind them.
+// merge applies all merges. parts, and the ranks of all parts but the last, must be set.
 func (c *chain) merge(j *job, m merges) {
 	n := int32(len(c.parts))
 	if n < 2 {
@@ -106,7 +105,7 @@ func (c *chain) merge(j *job, m merges) {
 	}
 }
 
-// rankAll finds the ranks of all parts.
+// rankAll computes the ranks of all parts.
 func (c *chain) rankAll(j *job, m merges) {
 	c.ranks = c.ranks[:len(c.parts)]
 	for i := range c.ranks {
@@ -124,7 +123,7 @@ func (c *chain) rankAll(j *job, m merges) {
 	}
 }
 
-// plant makes the tree, where there is more than one leaf.
+// plant builds the tree, if there is more than one leaf.
 func (c *chain) plant() {
 	n := len(c.parts)
 	leaves := int32((n-1)>>leafBits + 1)
@@ -151,10 +150,10 @@ func (c *chain) plant() {
 	}
 }
 
-// leaf are the ranks of one leaf.
+// leaf returns the ranks of one leaf.
 func (c *chain) leaf(i int32) []int32 { return c.ranks[i<<leafBits : (i+1)<<leafBits] }
 
-// best is the place of the part that is merged next with the one behind it, -1: none is.
+// best returns the place of the next part to merge with its successor, or -1.
 func (c *chain) best() int32 {
 	if c.leaves == 1 {
 		at := int32(0)
@@ -207,7 +206,7 @@ func (c *chain) set(at, rank int32) {
 	}
 }
 
-// next is where the part behind the one at a place begins, or the end.
+// next returns where the part after the one at a place begins, or the end.
 func (c *chain) next(at int32) int32 {
 	if at+1 < int32(len(c.parts)) && c.parts[at+1] < 0 {
 		return at - c.parts[at+1]
@@ -215,7 +214,7 @@ func (c *chain) next(at int32) int32 {
 	return at + 1
 }
 
-// prev is where the part in front of the one at a place begins, which is not the first.
+// prev returns where the part before the one at a place begins. The part must not be the first.
 func (c *chain) prev(at int32) int32 {
 	if n := c.parts[at-1]; n < 0 {
 		return at + n

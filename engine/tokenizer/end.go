@@ -1,7 +1,7 @@
 package tokenizer
 
-// endNames are tokens that end a turn or a text in the models of the day, whatever else the file says. The list is the
-// one that llama.cpp keeps (llama-vocab.cpp, "end of generation"), so that a model stops where it stops there.
+// endNames are tokens that end a turn or a text in current models, regardless of the file's other keys. The list is
+// llama.cpp's (llama-vocab.cpp, "end of generation"), so that a model stops at the same tokens.
 var endNames = []string{
 	"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>",
 	"<EOT>", "_<EOT>", "<|end_of_text|>", "<end_of_utterance>",
@@ -10,7 +10,7 @@ var endNames = []string{
 	"<|file_sep|>",
 }
 
-// turnEndNames end a turn only where the file names no end-of-turn token by id.
+// turnEndNames end a turn only if the file names no end-of-turn token by id.
 var turnEndNames = []string{"<｜end▁of▁sentence｜>"}
 
 // endTokens returns the ids that end a generation, and marks them as control tokens in types: some converters forget it.

@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/gguf"
 )
 
-// FromGGUF builds the Tokenizer of a model file. Nothing in it refers to f afterwards.
+// FromGGUF builds the Tokenizer of a model file. It keeps no reference to f.
 func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	v, err := ReadVocab(f)
 	if err != nil {
@@ -19,8 +19,8 @@ func FromGGUF(f *gguf.File) (*Tokenizer, error) {
 	return New(v)
 }
 
-// ReadVocab reads the vocabulary of a model file: the keys tokenizer.ggml.*. A key of the wrong type is an error, one
-// that is not there has its default.
+// ReadVocab reads the vocabulary of a model file: the keys tokenizer.ggml.*. A key of the wrong type is an error; a
+// missing key has its default.
 func ReadVocab(f *gguf.File) (Vocab, error) {
 	r := reader{f: f}
 	v := Vocab{
@@ -65,8 +65,8 @@ func ReadVocab(f *gguf.File) (Vocab, error) {
 	return v, r.err
 }
 
-// stripsAfter recognises Phi 3's SPM vocabularies, by the architecture or, as llama.cpp does, by the model's name: GGUF has
-// no key that says what Phi 3's tokenizer.json says of its special tokens.
+// stripsAfter recognises Phi 3's SPM vocabularies, by architecture or, like llama.cpp, by the model's name: GGUF has
+// no key for this setting of Phi 3's tokenizer.json.
 func stripsAfter(f *gguf.File, model string) bool {
 	name, _ := f.String("general.name")
 	name = strings.ToLower(name)
@@ -79,7 +79,7 @@ type reader struct {
 	err error
 }
 
-// absent says that key cannot be read as want: it is missing, which is no error, or of another type, which is one.
+// absent handles a key that can't be read as want: a missing key is no error, a key of another type is one.
 func (r *reader) absent(key, want string) {
 	if _, _, _, ok := r.f.Kind(key); ok && r.err == nil {
 		r.err = fmt.Errorf("tokenizer: %s is not of type %s", key, want)
@@ -110,7 +110,7 @@ func (r *reader) id(key string, missing int32) int32 {
 		return missing
 	}
 	if n > math.MaxInt32 {
-		n = math.MaxInt32 // New says that it is outside the vocabulary
+		n = math.MaxInt32 // New rejects it as outside the vocabulary
 	}
 	return int32(n)
 }
@@ -123,8 +123,8 @@ func list[T any](r *reader, key, want string, read func(string) ([]T, bool)) []T
 	return v
 }
 
-// normalizes reads what the model's own tokenizer.json, which a file may carry whole, says of the text that it gets; nil:
-// the file carries none. SPM's is part of the kind.
+// normalizes returns whether the model's own tokenizer.json normalizes to NFC; nil: the file does not contain it.
+// SPM's normalization is part of the kind.
 func (r *reader) normalizes(model string) *bool {
 	raw := r.text("tokenizer.huggingface.json")
 	if raw == "" || model != "gpt2" {
@@ -144,13 +144,13 @@ func (r *reader) normalizes(model string) *bool {
 	return &nfc
 }
 
-// normalizer is one of tokenizer.json's, or a sequence of them.
+// normalizer is a normalizer of tokenizer.json, or a sequence of them.
 type normalizer struct {
 	Type string        `json:"type"`
 	Of   []*normalizer `json:"normalizers"`
 }
 
-// check finds NFC, and refuses all other forms: without them the tokens would be wrong without an error.
+// check finds NFC, and rejects all other normalizers: without them the tokens would be silently wrong.
 func (n *normalizer) check(nfc *bool) error {
 	switch n.Type {
 	case "NFC":
@@ -170,5 +170,5 @@ func (n *normalizer) check(nfc *bool) error {
 	return nil
 }
 
-// named is the id of the token with a text, None where there is none.
+// named returns the id of the token with a text, or None.
 func named(tokens []string, text string) int32 { return int32(slices.Index(tokens, text)) }

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ErrTooMany says that a text has more tokens than were asked for.
+// ErrTooMany is returned if a text has more tokens than allowed.
 var ErrTooMany = errors.New("the text has more tokens than fit")
 
-// EncodeWithin is [Tokenizer.Encode] for untrusted text. Where the text has more than most tokens it fails with
-// ErrTooMany, in about the time that most tokens take and not in that of the whole text; where ctx ends before, with its
-// cause. It waits while other texts of about the size take as much memory as all may: of texts up to MaxText, see [Tokenizer.Bytes].
+// EncodeWithin is [Tokenizer.Encode] for untrusted text. If the text has more than most tokens it fails with
+// ErrTooMany, in about the time of encoding most tokens. If ctx ends first it fails with ctx's cause. It blocks while
+// other texts use all the memory for encoding, which is bounded for texts up to MaxText; see [Tokenizer.Bytes].
 func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial bool, most int) (ids []int32, err error) {
 	if t.Fewest(text) > most {
 		return nil, ErrTooMany
@@ -39,7 +39,7 @@ func (t *Tokenizer) EncodeWithin(ctx context.Context, text string, parseSpecial 
 	return j.ids, nil
 }
 
-// Bytes is how many bytes a text may have once it is normalized as the vocabulary wants it.
+// Bytes returns the most bytes of a text after the vocabulary's normalization.
 func (t *Tokenizer) Bytes(text string) int {
 	if t.nfc && !norm.NFC.IsNormalString(text) {
 		return composed * len(text)
@@ -47,36 +47,36 @@ func (t *Tokenizer) Bytes(text string) int {
 	return len(text)
 }
 
-// Fewest is a number of tokens that a text has at least, found without making it tokens.
+// Fewest returns a lower bound of a text's tokens, without encoding it.
 func (t *Tokenizer) Fewest(text string) int {
 	if t.longest == 0 {
 		return 0
 	}
 	bytes := len(text) - len(guardMark)*strings.Count(text, guardMark)
-	if t.nfc { // what is not composed may become shorter
+	if t.nfc { // text that is not composed may become shorter
 		bytes /= composed
 	}
 	return bytes / t.longest
 }
 
-// job is one Encode. What ends it early unwinds with a panic of the type stopped: the splitters have no way to say so.
+// job is one Encode. It ends early with a panic of type stopped, because splitters can't return errors.
 type job struct {
-	ctx  context.Context // a job is one call of Encode
+	ctx  context.Context // of one call of Encode
 	most int
 	ids  []int32
-	work int // since the context was asked
+	work int // since the last check of the context
 }
 
-// stopped is what a job that ends early panics with.
+// stopped is the panic value of a job that ends early.
 type stopped struct{ cause error }
 
-// unbounded is the job of Encode.
+// unbounded returns the job of Encode.
 func unbounded() *job { return &job{ctx: context.Background(), most: math.MaxInt} }
 
-// askEvery is how much work, in bytes or merges, passes between two looks at the context.
+// askEvery is the work, in bytes or merges, between two checks of the context.
 const askEvery = 1 << 16
 
-// step counts n of work.
+// step counts work, and checks the limits from time to time.
 func (j *job) step(n int) {
 	if j.work += n; j.work < askEvery {
 		return
@@ -90,7 +90,7 @@ func (j *job) step(n int) {
 	}
 }
 
-// piece is called before bytes are merged that become tokens of at most longest bytes each.
+// piece is called before merging bytes that become tokens of at most longest bytes each.
 func (j *job) piece(bytes, longest int) {
 	if longest > 0 && bytes/longest > j.most-len(j.ids) || len(j.ids) > j.most {
 		panic(stopped{ErrTooMany})
@@ -98,7 +98,7 @@ func (j *job) piece(bytes, longest int) {
 	j.step(bytes)
 }
 
-// grow makes room for the ids of a chain: where there are many, no more of it than there will be.
+// grow makes room for the ids of a chain: for long chains, exactly as much as needed.
 func (j *job) grow(c *chain) {
 	n, parts := int32(len(c.parts)), 0
 	if n < manyPlaces {

@@ -6,18 +6,18 @@ import (
 	"runtime"
 )
 
-// textBytes is the most memory that encoding a text takes, for each byte of its NFC form: its chain, its ids, those ids once more
-// while their slice grows, and copies of the text.
+// textBytes is the most memory for encoding a text, per byte of its NFC form: the chain, the ids, a second copy of the
+// ids while their slice grows, and copies of the text.
 const textBytes = placeBytes + 4 + 2 + 3
 
-// composed is how many times its length a text may have in form NFC (UAX #15, section 9).
+// composed is the most that a text grows by normalization to NFC (UAX #15, section 9).
 const composed = 3
 
-// lanes bound how many texts of a size are encoded at once, so that all of them together take no more than 450 MiB; others
-// wait in order. A text waits for no larger one.
+// lanes bound how many texts of a size are encoded at once, so that all together take at most 450 MiB; others wait in
+// order. A text never waits for a larger one.
 var lanes = [...]struct{ bytes, texts int }{{64 << 10, 32}, {512 << 10, 4}, {4 << 20, 1}, {MaxText, 1}}
 
-// MaxText is the size of the largest text, as Bytes counts, for which the bound on memory holds: twice what fills a
+// MaxText is the largest text, as counted by Bytes, for which the memory bound holds: twice the size that fills a
 // context of two million tokens.
 const MaxText = 16 << 20
 
@@ -32,7 +32,7 @@ func newLimiter() *limiter {
 	return r
 }
 
-// enter waits until a text of so many bytes may be encoded. The caller must call leave.
+// enter blocks until a text of so many bytes may be encoded. The caller must call leave.
 func (r *limiter) enter(ctx context.Context, bytes int) (leave func(), err error) {
 	i := 0
 	for i < len(lanes)-1 && bytes > lanes[i].bytes {
@@ -41,7 +41,7 @@ func (r *limiter) enter(ctx context.Context, bytes int) (leave func(), err error
 	select {
 	case r[i] <- struct{}{}:
 		if i == len(lanes)-1 {
-			runtime.GC() // else what the ones before left stays until the heap is twice as large
+			runtime.GC() // else garbage of earlier texts stays until the heap has doubled
 		}
 		return func() { <-r[i] }, nil
 	case <-ctx.Done():

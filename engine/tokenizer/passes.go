@@ -7,19 +7,18 @@ import (
 	"unicode"
 )
 
-// Some pre-tokenizers cut the text in passes: each cuts the words of the one before, at what its own
-// regular expression finds, and leaves what lies between as a word. A pass here is the function
-// that returns the length of a match at the beginning of s, 0 for none. A look-ahead sees no further than
-// the word's end.
+// Some pre-tokenizers cut the text in passes: each cuts the words of the previous pass at the matches of its regular
+// expression, and keeps the text between them as words. A pass is a function that returns the length of a match at the
+// beginning of s, or 0. A look-ahead ends at the word's end.
 type pass func(s string) int
 
-// inPasses makes a splitter of passes. The expressions are those of the models' tokenizer.json, which llama.cpp has
-// too (src/llama-vocab.cpp).
+// inPasses makes a splitter of passes. The expressions are from the models' tokenizer.json; llama.cpp has them too
+// (src/llama-vocab.cpp).
 func inPasses(passes ...pass) splitter {
 	return before(func(text string, emit func(string)) { emit(text) }, passes...)
 }
 
-// before makes a splitter of passes that cut before last does.
+// before makes a splitter that applies passes and then last.
 func before(last splitter, passes ...pass) splitter {
 	if len(passes) == 0 {
 		return last
@@ -79,7 +78,7 @@ var (
 	)
 )
 
-// while is the longest run of characters that are so.
+// while matches the longest run of characters for which is returns true.
 func while(is func(rune) bool) pass {
 	return func(s string) int {
 		for i, r := range s {
@@ -91,7 +90,7 @@ func while(is func(rune) bool) pass {
 	}
 }
 
-// spaced is \s? and a run of characters that are so.
+// spaced matches \s? and such a run.
 func spaced(is func(rune) bool) pass {
 	run := while(is)
 	return func(s string) int {
@@ -108,7 +107,7 @@ func within(table *unicode.RangeTable) func(rune) bool {
 	return func(r rune) bool { return unicode.Is(table, r) }
 }
 
-// lineEnd is [\r\n].
+// lineEnd matches [\r\n].
 func lineEnd(s string) int {
 	if s[0] == '\r' || s[0] == '\n' {
 		return 1
@@ -116,7 +115,7 @@ func lineEnd(s string) int {
 	return 0
 }
 
-// trailingSpaces cuts at \s+$, before rest does.
+// trailingSpaces cuts at \s+$, and leaves the text before it to rest.
 func trailingSpaces(rest splitter) splitter {
 	return func(text string, emit func(string)) {
 		n := len(strings.TrimRightFunc(text, func(r rune) bool { return classOf(r) == space }))
@@ -128,7 +127,7 @@ func trailingSpaces(rest splitter) splitter {
 	}
 }
 
-// cjk is [一-龥ࠀ-一가-퟿].
+// cjk matches [一-龥ࠀ-一가-퟿].
 func cjk(r rune) bool {
 	return r >= 0x0800 && r <= '龥' || r >= '가' && r <= 0xd7ff
 }
@@ -148,7 +147,7 @@ func wordDeepSeek3(s string) int {
 			return n + k
 		}
 	}
-	// 2. letters and marks, with one character in front that is neither letter, punctuation, symbol nor line end
+	//   2. letters and marks, after an optional character that is no letter, punctuation, symbol or line end
 	if r != '\r' && r != '\n' && !unicode.IsLetter(r) && !unicode.IsPunct(r) && !unicode.IsSymbol(r) {
 		if k := letters(s[n:]); k > 0 {
 			return n + k
@@ -157,7 +156,7 @@ func wordDeepSeek3(s string) int {
 	if k := letters(s); k > 0 {
 		return k
 	}
-	// 3. punctuation and symbols, with a space in front and line ends behind
+	//   3. punctuation and symbols, with an optional leading space and trailing line ends
 	start := 0
 	if r == ' ' {
 		start = 1
@@ -182,7 +181,7 @@ func asciiLetters(s string) int {
 	return len(s)
 }
 
-// tableOf reads the inside of a character class: characters, and ranges with "-" between.
+// tableOf parses the inside of a character class: characters, and ranges with "-".
 func tableOf(class string) *unicode.RangeTable {
 	t := &unicode.RangeTable{}
 	runes := []rune(class)
@@ -198,12 +197,12 @@ func tableOf(class string) *unicode.RangeTable {
 			t.R32 = append(t.R32, unicode.Range32{Lo: uint32(from), Hi: uint32(to), Stride: 1})
 		}
 	}
-	slices.SortFunc(t.R16, func(a, b unicode.Range16) int { return cmp.Compare(a.Lo, b.Lo) }) // as unicode.Is wants them
+	slices.SortFunc(t.R16, func(a, b unicode.Range16) int { return cmp.Compare(a.Lo, b.Lo) }) // unicode.Is requires sorted ranges
 	slices.SortFunc(t.R32, func(a, b unicode.Range32) int { return cmp.Compare(a.Lo, b.Lo) })
 	return t
 }
 
-// cased are the letters that have a case, as DeepSeek's first models list them.
+// cased are the letters with case, as listed by DeepSeek's first models.
 var cased = tableOf("" +
 	"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ" +
 	"Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-" +

@@ -1,6 +1,6 @@
 package tokenizer
 
-// trie finds the longest of a set of strings at a place in a text. It is built once and then only read.
+// trie finds the longest of a set of strings at a position in a text. It is immutable once built.
 type trie struct {
 	nodes []trieNode
 	first [256]int32 // node after the first byte, 0 for none
@@ -11,7 +11,7 @@ type trieNode struct {
 	next map[byte]int32
 }
 
-// add puts text into the set. Of two tokens with one text the first stays.
+// add adds text to the set. Of two tokens with the same text the first is kept.
 func (t *trie) add(text string, id int32) {
 	if len(t.nodes) == 0 {
 		t.nodes = append(t.nodes, trieNode{id: None}) // node 0 stands for "none"
@@ -42,8 +42,8 @@ func (t *trie) grow() int32 {
 	return int32(len(t.nodes) - 1)
 }
 
-// find returns the place, the length and the id of the first special token in text, the longest one at that place.
-// The length is 0 where there is none.
+// find returns the position, length and id of the first special token in text, the longest one at that position. The
+// length is 0 if there is none.
 func (t *trie) find(text string) (at, n int, id int32) {
 	if len(t.nodes) == 0 {
 		return 0, 0, None
@@ -60,7 +60,7 @@ func (t *trie) find(text string) (at, n int, id int32) {
 	return 0, 0, None
 }
 
-// longest walks from node, which stands for text[0], as far as text goes along.
+// longest matches text from node, which stands for text[0].
 func (t *trie) longest(node int32, text string) (n int, id int32) {
 	id = None
 	for i := 1; ; i++ {

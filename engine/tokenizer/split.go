@@ -11,12 +11,12 @@ import (
 // A splitter cuts text into words, in order and without loss, and calls emit for each.
 type splitter func(text string, emit func(word string))
 
-// preTokenizer is what tokenizer.ggml.pre says about a byte-level vocabulary.
+// preTokenizer describes a value of tokenizer.ggml.pre.
 type preTokenizer struct {
 	split        splitter
-	ignoreMerges bool // a word that is a token as a whole is taken as it is
+	ignoreMerges bool // a word that is a whole token is not merged
 	addBOS       bool // default of tokenizer.ggml.add_bos_token
-	nfc          bool // text is normalized to NFC first, as the tokenizer.json of this model family has it
+	nfc          bool // text is normalized to NFC first, as in the tokenizer.json of this model family
 }
 
 var (
@@ -185,7 +185,7 @@ func splitLlama3(text string, emit func(string)) {
 	}
 }
 
-// splitQwen2 is the same but for single digits: \p{N}
+// splitQwen2 is splitLlama3 with single digits: \p{N}
 func splitQwen2(text string, emit func(string)) {
 	for text != "" {
 		n := wordLlama3(text, 1)
@@ -231,7 +231,7 @@ func wordLlama3(s string, digits int) int {
 	return lineSpaces(s)
 }
 
-// splitDigits makes every digit a word and splits what lies between them as GPT-2 does: \p{N}, then splitGPT2.
+// splitDigits makes every digit a word and splits the rest like GPT-2: \p{N}, then splitGPT2.
 func splitDigits(text string, emit func(string)) {
 	from := 0
 	for i, r := range text {
@@ -246,7 +246,7 @@ func splitDigits(text string, emit func(string)) {
 	splitGPT2(text[from:], emit)
 }
 
-// splitDefault is what files without a named pre-tokenizer get, in four passes: [\p{P}$+<=>^~|]+, splitGPT2, \p{N}+,
+// splitDefault is for files without a named pre-tokenizer. It has four passes: [\p{P}$+<=>^~|]+, splitGPT2, \p{N}+,
 // [0-9][0-9][0-9]
 func splitDefault(text string, emit func(string)) {
 	for text != "" {
@@ -294,7 +294,7 @@ func splitNumbers(word string, emit func(string)) {
 	}
 }
 
-// splitTriples cuts every three ASCII digits in a row off as one word; what is left between them stays together.
+// splitTriples makes every three consecutive ASCII digits a word, and keeps the rest between them together.
 func splitTriples(digits string, emit func(string)) {
 	from := 0
 	ascii := func(b byte) bool { return b >= '0' && b <= '9' }

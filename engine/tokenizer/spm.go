@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// spaceMark is how SPM vocabularies write a space: U+2581, lower one eighth block.
+// spaceMark stands for a space in SPM vocabularies: U+2581, lower one eighth block.
 const spaceMark = "▁"
 
-// spm merges the pair of neighbours whose union is the token with the highest score, the leftmost of equals.
+// spm merges the pair of neighbours whose union is the token with the highest score; the leftmost of equals.
 type spm struct {
-	ids     map[string]int32 // tokens that text can become, with plain spaces
+	ids     map[string]int32 // tokens that merging can produce, with plain spaces
 	ranks   []int32          // of the merge that makes each token
-	joined  bytePairs        // neighbours within tokens
+	joined  bytePairs        // adjacent bytes within tokens
 	bytes   [256]int32       // byte tokens <0x00> to <0xFF>
 	unknown int32
 	longest int  // bytes of the longest token
-	prefix  bool // a space goes in front of the text and of what follows a special token
+	prefix  bool // a space is prepended to the text, and to text after a special token
 	chains  chains
 }
 
@@ -62,8 +62,8 @@ func (t *Tokenizer) initSPM(v *Vocab) error {
 	return nil
 }
 
-// add takes a token that text can become: none that has a plain space, for all of the text's are marks by then. Here it is
-// the other way round, which is shorter.
+// add adds a token that merging can produce. Tokens with a plain space are impossible, because the text's spaces
+// become marks. Here marks are stored as spaces, which is shorter.
 func (m *spm) add(text string, id int32) {
 	plain := strings.ReplaceAll(text, spaceMark, " ")
 	if _, dup := m.ids[plain]; dup || text == "" || strings.Contains(text, " ") {
@@ -74,7 +74,7 @@ func (m *spm) add(text string, id int32) {
 	m.joined.addAll(plain)
 }
 
-// checkBytes finds byte tokens that are not marked as such, and sees to it that any text can be encoded.
+// checkBytes finds unmarked byte tokens, and makes sure that any text can be encoded.
 func (m *spm) checkBytes(types []Type) error {
 	for b, id := range m.bytes {
 		if id != None {
@@ -92,7 +92,7 @@ func (m *spm) checkBytes(types []Type) error {
 	return nil
 }
 
-// parseByteToken reads <0xHH>.
+// parseByteToken parses <0xHH>.
 func parseByteToken(text string) (byte, error) {
 	if len(text) == 6 && strings.HasPrefix(text, "<0x") && text[5] == '>' {
 		if b, err := strconv.ParseUint(text[3:5], 16, 8); err == nil {
@@ -102,7 +102,7 @@ func parseByteToken(text string) (byte, error) {
 	return 0, fmt.Errorf("%q is not of the form <0xHH>", text)
 }
 
-// encode cuts text where no token goes across, for nothing is merged there, and merges each stretch for itself.
+// encode cuts the text where no token crosses, and merges each stretch on its own.
 func (m *spm) encode(j *job, text string, first bool) {
 	text = strings.ReplaceAll(text, spaceMark, " ")
 	if first && m.prefix {
@@ -118,7 +118,7 @@ func (m *spm) encode(j *job, text string, first bool) {
 	}
 }
 
-// longestToken implements merger. A text may hold marks itself.
+// longestToken implements merger. A text may contain marks itself.
 func (m *spm) longestToken() int { return m.longest * len(spaceMark) }
 
 // word appends the ids of a stretch.
@@ -159,7 +159,7 @@ func (m *spm) rank(c *chain, left, _, end int32) int32 {
 // made implements merges: a symbol is known by its text.
 func (*spm) made(int32) int32 { return 0 }
 
-// emit appends the token of s, or its bytes where it is none.
+// emit appends the token of s, or its bytes if there is none.
 func (m *spm) emit(ids []int32, s string) []int32 {
 	if id, ok := m.ids[s]; ok {
 		return append(ids, id)
@@ -173,7 +173,7 @@ func (m *spm) emit(ids []int32, s string) []int32 {
 	return ids
 }
 
-// rankScores numbers scores from the highest to the lowest, equal ones alike.
+// rankScores ranks scores from the highest to the lowest; equal scores have equal ranks.
 func rankScores(scores []float32) []int32 {
 	order := slices.Clone(scores)
 	slices.SortFunc(order, func(a, b float32) int { return cmp.Compare(b, a) })

@@ -1,36 +1,34 @@
 // Package tokenizer turns text into the token ids of one model and back.
 //
-// A Tokenizer is built from the vocabulary that a GGUF file carries. There are three kinds of vocabulary:
+// A Tokenizer is built from the vocabulary of a GGUF file. There are three kinds of vocabulary:
 //
 //   - byte-level BPE (tokenizer.ggml.model = "gpt2"): the text is cut into words by a pre-tokenizer (tokenizer.ggml.pre
 //     names it), each word starts as its single bytes, and neighbours are merged in the order of the file's merge list;
 //   - SPM (tokenizer.ggml.model = "llama"): spaces become "▁", the text starts as its characters, and the pair that
 //     makes the token with the highest score is merged first; a character without a token is written as byte tokens;
-//   - WordPiece (tokenizer.ggml.model = "bert"): words, most often lower-cased, are made of the longest pieces from the left. What
-//     Decode gives is not the text, but its words.
+//   - WordPiece (tokenizer.ggml.model = "bert"): words, usually lower-cased, are split into the longest pieces from the
+//     left. Decode returns the words, not the original text.
 //
 // The life of one Encode:
 //
-//  1. The text is cut at special tokens. User-defined tokens always count; control tokens (end of turn, beginning of
-//     text, ...) count only where the caller says parseSpecial. At each place the longest special token wins, and the
-//     scan goes from left to right.
+//  1. The text is cut at special tokens, from left to right; at each position the longest one wins. User-defined
+//     tokens always count; control tokens (end of turn, beginning of text, ...) count only with parseSpecial.
 //  2. Byte-level BPE only: invalid UTF-8 becomes one U+FFFD for each invalid byte.
-//  3. Where the file or its pre-tokenizer wants it, each stretch between special tokens is put into Unicode's normalization
-//     form C; Decode gives that back.
-//  4. Each stretch is cut into words (BPE) or taken whole (SPM) and merged, or made of pieces (WordPiece).
+//  3. If the file or its pre-tokenizer wants it, the text between special tokens is normalized to Unicode's form C;
+//     Decode returns the normalized text.
+//  4. That text is cut into words (BPE) or taken whole (SPM) and merged, or split into pieces (WordPiece).
 //
-// A text takes a few bytes for each of its own while it is merged, even where it is one word; EncodeWithin bounds what all
-// texts take together.
+// Merging takes a few bytes of memory per byte of text, even if the text is one word; EncodeWithin bounds the memory
+// of all texts together.
 //
-// What it refuses: a kind of vocabulary or a pre-tokenizer that it does not know (a wrong pre-tokenizer gives wrong
-// tokens without any sign of it, so a guess is worse than an error), a vocabulary whose parts contradict one another.
-// It adds no beginning-of-text token by itself: the caller does that, see BOS.
+// It rejects unknown kinds of vocabularies and pre-tokenizers, and inconsistent vocabularies. A wrong pre-tokenizer
+// would silently give wrong tokens, so a guess is worse than an error. Encode adds no beginning-of-text token: the
+// caller does that, see BOS.
 //
-// Text never becomes a control token by merging, even where a merge or the score table would allow it: without
-// parseSpecial the ids that come out of Encode are harmless.
+// Merging never produces a control token, even if a merge or the score table would allow it: without parseSpecial the
+// result of Encode has no control tokens.
 //
-// A Tokenizer does not change after New: all its methods may be called from many goroutines. A StreamDecoder belongs
-// to one goroutine.
+// A Tokenizer is immutable after New and safe for many goroutines. A StreamDecoder belongs to one goroutine.
 package tokenizer
 
 import (
@@ -59,12 +57,12 @@ const (
 	Byte        Type = 6
 )
 
-// Vocab is what a file says about its tokens. Special ids are None where there is no such token.
+// Vocab describes a file's tokens. Special ids are None if there is no such token.
 type Vocab struct {
 	Model  string    // "gpt2" (byte-level BPE), "llama" (SPM) or "bert" (WordPiece)
 	Pre    string    // pre-tokenizer of a BPE vocabulary; "" is the same as "default"
 	Tokens []string  // text of each id; byte-level BPE writes bytes as the printable characters of GPT-2
-	Types  []Type    // one for each token, or nil: then all are Normal but the special ids below
+	Types  []Type    // one per token, or nil: all are Normal except the special ids below
 	Scores []float32 // SPM: one for each token
 	Merges []string  // BPE: "left right", most important first
 
@@ -72,25 +70,26 @@ type Vocab struct {
 
 	AddBOS         *bool // nil: the kind's own default
 	Sep            int32 // WordPiece: the token at the end of a text
-	AddSep         *bool // WordPiece: nil is true
-	AddEOS         *bool // the others: a text ends with EOS; nil is false
-	Lowercase      *bool // WordPiece: text is lower-cased and loses its accents; nil: if no piece has a capital letter
-	AddSpacePrefix *bool // SPM: nil is true
+	AddSep         *bool // WordPiece: nil means true
+	AddEOS         *bool // other kinds: a text ends with EOS; nil means false
+	Lowercase      *bool // WordPiece: text is lower-cased and stripped of accents; nil: if no piece has a capital letter
+	AddSpacePrefix *bool // SPM: nil means true
 
-	// NFC: text between special tokens is put into Unicode's normalization form C; nil: byte-level BPE does what the models
-	// of its pre-tokenizer do, SPM does not.
+	// NFC normalizes the text between special tokens to Unicode's form C; nil: byte-level BPE follows its
+	// pre-tokenizer's models, SPM does not normalize.
 	NFC *bool
 
-	// StripAfter: special tokens but <unk>, <s> and <|endoftext|> swallow the white space behind them, as Phi 3's do.
+	// StripAfter makes special tokens, except <unk>, <s> and <|endoftext|>, swallow the white space after them, as in
+	// Phi 3.
 	StripAfter bool
 }
 
-// merger is one kind of vocabulary: it encodes text that holds no special tokens.
+// merger encodes text without special tokens, for one kind of vocabulary.
 type merger interface {
-	// encode appends the ids of text to those of the job. first says that text follows a special token or begins the
+	// encode appends the ids of text to the job's. first reports whether text follows a special token or begins the
 	// input.
 	encode(j *job, text string, first bool)
-	// longestToken is how many bytes of text become one token at most; 0: any number.
+	// longestToken returns the most bytes of text that become one token; 0: no bound.
 	longestToken() int
 }
 
@@ -104,19 +103,19 @@ type Tokenizer struct {
 	addBOS  bool
 	end     int32
 	addEnd  bool
-	spaced  bool // Decode drops the space that Encode put in front
-	strip   bool // some special tokens swallow the white space behind them
+	spaced  bool // Decode drops the space that Encode prepended
+	strip   bool // some special tokens swallow the white space after them
 	repair  bool // invalid UTF-8 is replaced before encoding
 	nfc     bool // text is normalized before it is merged
 	always  trie // user-defined tokens
 	control trie // control and unknown tokens
 	special trie // all of them
 	merger  merger
-	longest int // bytes of the text that one token stands for at most; 0: any number
+	longest int // the most bytes of text that one token stands for; 0: no bound
 	limit   *limiter
 }
 
-// New builds a Tokenizer. Its errors name what in the vocabulary is wrong and what would be right.
+// New builds a Tokenizer. Its errors name the invalid part of the vocabulary and the expected value.
 func New(v Vocab) (*Tokenizer, error) {
 	if len(v.Tokens) == 0 {
 		return nil, fmt.Errorf("tokenizer: the vocabulary is empty (tokenizer.ggml.tokens)")
@@ -160,7 +159,7 @@ func New(v Vocab) (*Tokenizer, error) {
 	return t, nil
 }
 
-// setTypes checks the special ids, copies the types and finds the tokens that end a generation.
+// setTypes checks the special ids, copies the types and finds the end tokens.
 func (t *Tokenizer) setTypes(v *Vocab) error {
 	ids := []struct {
 		name string
@@ -193,7 +192,7 @@ func (t *Tokenizer) setTypes(v *Vocab) error {
 	return nil
 }
 
-// initSpecial collects the tokens that are found in the text before anything is merged.
+// initSpecial collects the special tokens.
 func (t *Tokenizer) initSpecial() {
 	if !t.strip { // else a special token may take any white space with it
 		t.longest = t.merger.longestToken()
@@ -218,8 +217,8 @@ func (t *Tokenizer) initSpecial() {
 }
 
 // Encode returns the ids of text; nil for an empty text. It adds no beginning-of-text token. With parseSpecial the
-// text of a control token becomes that token, unless Guard marked it: that is for templates and trusted prompts. It takes
-// the time and memory that the text wants; see EncodeWithin.
+// text of a control token becomes that token, unless Guard marked it: use it for templates and trusted prompts. Time
+// and memory are not bounded; see EncodeWithin.
 func (t *Tokenizer) Encode(text string, parseSpecial bool) []int32 {
 	j := unbounded()
 	t.encode(j, text, parseSpecial)
@@ -268,7 +267,7 @@ func (t *Tokenizer) encode(j *job, text string, parseSpecial bool) {
 	j.piece(0, 0)
 }
 
-// strips says whether a special token swallows what white space follows.
+// strips reports whether a special token swallows the white space after it.
 func (t *Tokenizer) strips(id int32) bool {
 	switch t.tokens[id] {
 	case "<unk>", "<s>", "<|endoftext|>":
@@ -277,18 +276,19 @@ func (t *Tokenizer) strips(id int32) bool {
 	return true
 }
 
-// BOS returns the beginning-of-text token and whether the file asks for it in front of every prompt. The id is None
-// where the vocabulary has no such token.
+// BOS returns the beginning-of-text token and reports whether the file wants it before every prompt. The id is None if
+// the vocabulary has no such token.
 func (t *Tokenizer) BOS() (id int32, add bool) { return t.bos, t.addBOS }
 
-// End returns the token that closes a text, and whether the file asks for it behind every text that is whole, as those are
-// that become vectors: WordPiece's separator, the end of text of others. The id is None where the vocabulary has no such token.
+// End returns the token that closes a text: the separator for WordPiece, end of text for others. add reports whether
+// the file wants it after every complete text, such as the input of an embedding. The id is None if the vocabulary has
+// no such token.
 func (t *Tokenizer) End() (id int32, add bool) { return t.end, t.addEnd }
 
-// IsEnd says whether a generation ends at id: end of text, end of turn, end of message.
+// IsEnd reports whether id ends a generation: end of text, end of turn, end of message.
 func (t *Tokenizer) IsEnd(id int32) bool { return t.ends[id] }
 
-// Ends are the names of the tokens at which a generation ends, by their ids.
+// Ends returns the names of the tokens that end a generation, sorted by id.
 func (t *Tokenizer) Ends() (names []string) {
 	for _, id := range slices.Sorted(maps.Keys(t.ends)) {
 		if t.ends[id] {
@@ -298,10 +298,10 @@ func (t *Tokenizer) Ends() (names []string) {
 	return names
 }
 
-// Size is the number of tokens: ids are 0 to Size-1.
+// Size returns the number of tokens: ids are 0 to Size-1.
 func (t *Tokenizer) Size() int { return len(t.tokens) }
 
-// Token returns the text of id as the vocabulary writes it, "" for an id outside the vocabulary.
+// Token returns the text of id as in the vocabulary, "" for an id outside the vocabulary.
 func (t *Tokenizer) Token(id int32) string {
 	if id < 0 || int(id) >= len(t.tokens) {
 		return ""
@@ -317,8 +317,8 @@ func (t *Tokenizer) Type(id int32) Type {
 	return t.types[id]
 }
 
-// Piece returns the bytes that id adds to the output. They need not be valid UTF-8 by themselves. Control, unknown and
-// unused tokens and ids outside the vocabulary add nothing. The caller owns the slice.
+// Piece returns the bytes that id adds to the output; they may be incomplete UTF-8. Control, unknown and unused tokens
+// and ids outside the vocabulary add nothing. The caller owns the slice.
 func (t *Tokenizer) Piece(id int32) []byte {
 	return []byte(t.piece(id))
 }
@@ -330,8 +330,8 @@ func (t *Tokenizer) piece(id int32) string {
 	return t.pieces[id]
 }
 
-// Decode returns the text of ids as the beginning of a text: where Encode puts a space in front, Decode takes it off.
-// For the continuation of a text use a StreamDecoder. The result can hold invalid UTF-8 where ids cut a character.
+// Decode returns the text of ids as the beginning of a text: it removes the space that Encode prepends. To continue a
+// text use a StreamDecoder. The result has invalid UTF-8 if ids cut a character.
 func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for p := range t.Texts(ids) {
@@ -340,7 +340,7 @@ func (t *Tokenizer) Decode(ids []int32) string {
 	return b.String()
 }
 
-// Texts are the parts of what Decode returns, one for each id.
+// Texts iterates over the parts of Decode's result, one for each id.
 func (t *Tokenizer) Texts(ids []int32) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, id := range ids {

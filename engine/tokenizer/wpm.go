@@ -9,17 +9,17 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// wpm is WordPiece, BERT's (google-research/bert, tokenization.py): words of the text, lower-cased and without accents where
-// the vocabulary is, are made of the longest pieces from the left. A word that can't be made is the unknown
-// token. In GGUF a piece that begins a word has "▁" in front, and one that goes on has not.
+// wpm is BERT's WordPiece (google-research/bert, tokenization.py): words, lower-cased and without accents if the
+// vocabulary is, are split into the longest pieces from the left. A word that can't be split is the unknown token. In
+// GGUF a piece at the beginning of a word starts with "▁"; a continuation does not.
 type wpm struct {
 	begin, goOn map[string]int32
 	longest     int // bytes of the longest piece
 	unknown     int32
-	lower       bool // without accents, too
+	lower       bool // lower-case and strip accents
 }
 
-// longestWord is how many characters a word may have that is looked up.
+// longestWord is the most characters of a word that is looked up.
 const longestWord = 100
 
 // initWPM reads a WordPiece vocabulary.
@@ -66,11 +66,10 @@ func (m *wpm) encode(j *job, text string, _ bool) {
 	}
 }
 
-// longestToken implements merger: a word that can't be made is one token, and there are characters that are none.
+// longestToken implements merger: an unknown word is one token, and some characters have none.
 func (*wpm) longestToken() int { return 0 }
 
-// portion is how many bytes of a text are read at a time: up to a place behind the first few thousand where words end,
-// whatever stands there.
+// portion returns how many bytes of a text to process at once: up to a word boundary after the first few thousand.
 func portion(text string) int {
 	for at := 1 << 14; at < len(text); at++ {
 		if c := text[at]; c < 0x80 && (c == ' ' || c == '\n' || c == '.' || c == ',') {
@@ -83,7 +82,7 @@ func portion(text string) int {
 	return len(text)
 }
 
-// normal is the text without control characters, and, where the vocabulary is so, small and without accents.
+// normal returns the text without control characters; lower-cased and without accents if the vocabulary is.
 func (m *wpm) normal(j *job, text string) string {
 	text = strings.Map(func(r rune) rune {
 		j.step(1)
@@ -106,7 +105,7 @@ func (m *wpm) normal(j *job, text string) string {
 	}, norm.NFD.String(text)))
 }
 
-// words cuts at white space, and before and after punctuation and Chinese characters.
+// words cuts at white space, and around punctuation and Chinese characters.
 func (m *wpm) words(text string, emit func(string)) {
 	from := 0
 	cut := func(to int) {
@@ -153,7 +152,7 @@ func (m *wpm) word(ids []int32, word string) []int32 {
 	return ids
 }
 
-// chinese are the blocks of Chinese characters that BERT means, in the form of Hugging Face's normalizer.
+// chinese reports whether r is in BERT's blocks of Chinese characters, as in Hugging Face's normalizer.
 func chinese(r rune) bool {
 	return r >= 0x4e00 && r <= 0x9fff || r >= 0x3400 && r <= 0x4dbf || r >= 0x20000 && r <= 0x2a6df || r >= 0x2a700 && r <= 0x2b73f ||
 		r >= 0x2b740 && r <= 0x2b81f || r >= 0x2b920 && r <= 0x2ceaf || r >= 0xf900 && r <= 0xfaff || r >= 0x2f800 && r <= 0x2fa1f

@@ -15,7 +15,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// give gives a worker an adapter of a model of shape c.
+// give loads an adapter into a worker whose model has shape c.
 func (s *Supervisor) give(ctx context.Context, l *link, a wire.Adapter, c model.Config) error {
 	if s.cfg.Adapter != nil {
 		given, done, err := s.cfg.Adapter(a, c)
@@ -29,7 +29,7 @@ func (s *Supervisor) give(ctx context.Context, l *link, a wire.Adapter, c model.
 	return err
 }
 
-// plainAdapter reads an adapter, whatever it is, and writes it to a file that a worker in another language reads easily.
+// plainAdapter converts an adapter of any format into a file that a worker in another language can read easily.
 func plainAdapter(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error) {
 	x, err := OpenAdapter(a.Path, c)
 	if err != nil {
@@ -48,8 +48,7 @@ func plainAdapter(a wire.Adapter, c model.Config) (given wire.Adapter, done func
 	return a, done, nil
 }
 
-// OpenAdapter reads an adapter: a file or folder as [lora.Open] says, or one of those that
-// ship with pico, as "pico/shout".
+// OpenAdapter reads an adapter: a file or folder as in [lora.Open], or one that ships with pico, such as "pico/shout".
 func OpenAdapter(path string, c model.Config) (*lora.Adapter, error) {
 	name, ok := strings.CutPrefix(path, pico.Name+"/")
 	if !ok {

@@ -6,11 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// smallWork is how many logits one goroutine looks at before a second is worth its start.
+// smallWork is the number of logits per goroutine below which starting another one does not pay.
 const smallWork = 1 << 16
 
-// each calls do(0) to do(n-1), in parallel where the work, in logits, is worth it. The
-// calls must not touch the same things.
+// each calls do(0) to do(n-1), in parallel if the work, in logits, is large enough. The calls must not share state.
 func each(n, work int, do func(i int)) {
 	workers := min(n, runtime.GOMAXPROCS(0), work/smallWork)
 	if workers < 2 {

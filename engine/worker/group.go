@@ -10,12 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// firstFD is the descriptor of the first of [Process.Files]; here it is the shared memory.
+// firstFD is the file descriptor of the first of [Process.Files], here the shared memory.
 const firstFD = 4
 
-// Group launches n processes that compute one model together, and passes for one
-// worker. Every rank gets every batch and op; all choose the same tokens, and the output
-// of rank 0 counts. One that ends takes the others with it.
+// Group launches n processes that compute one model together, and acts as one worker. Every rank gets every batch and
+// op; all sample the same tokens, and the output of rank 0 is used. If one ends, all end.
 func Group(n int, p Process) Launch {
 	return func(ctx context.Context) (Running, error) {
 		memory, err := sharedMemory()
@@ -40,7 +39,7 @@ func Group(n int, p Process) Launch {
 	}
 }
 
-// arrival is a frame of a rank, or the end of its connection.
+// arrival is a frame from a rank, or the end of its connection.
 type arrival struct {
 	rank    int
 	kind    wire.Kind
@@ -48,13 +47,13 @@ type arrival struct {
 	err     error
 }
 
-// gathered is the replies to one op that came so far.
+// gathered is the replies to one op received so far.
 type gathered struct {
 	wire.Reply
 	n int
 }
 
-// group is the ranks of one model. What Receive reads belongs to the goroutine that calls it.
+// group is the ranks of one model. The goroutine that calls Receive owns replies and beats.
 type group struct {
 	ranks   []Running
 	in      chan arrival  // the readers send, Receive receives
@@ -63,10 +62,10 @@ type group struct {
 	readers sync.WaitGroup
 
 	replies map[uint64]*gathered
-	beats   []int // heartbeats of each rank that were not passed on
+	beats   []int // heartbeats of each rank, not passed on yet
 }
 
-// read takes in what a rank sends.
+// read forwards a rank's frames to Receive.
 func (g *group) read(rank int, r Running) {
 	for {
 		kind, payload, err := r.Receive()
@@ -98,7 +97,7 @@ func (g *group) Send(kind wire.Kind, payload []byte) error {
 	return nil
 }
 
-// address puts a rank's number into an op that loads.
+// address sets the rank in a load op.
 func (g *group) address(rank int, payload []byte) ([]byte, error) {
 	var op wire.Op
 	if err := wire.DecodeJSON(payload, &op); err != nil {
@@ -133,7 +132,7 @@ func (g *group) Receive() (wire.Kind, []byte, error) {
 	}
 }
 
-// merge makes one frame of those of all ranks; whole tells that the last one was it.
+// merge combines the frames of all ranks into one; whole reports whether this one completes it.
 func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	switch a.kind {
 	case wire.KindHello:
@@ -144,7 +143,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 		if h.Protocol != wire.Protocol {
 			return nil, false, fmt.Errorf("its protocol version is %d, the engine's is %d: use the same version for both", h.Protocol, wire.Protocol)
 		}
-	case wire.KindHeartbeat: // the group lives if all of them do
+	case wire.KindHeartbeat: // the group is alive if all ranks are
 		g.beats[a.rank]++
 		if slices.Min(g.beats) == 0 {
 			return nil, false, nil
@@ -157,7 +156,7 @@ func (g *group) merge(a arrival) (payload []byte, whole bool, err error) {
 	return a.payload, a.rank == 0, nil
 }
 
-// gather waits for the replies of all ranks. Rank 0 says what there is to say, any may say what is wrong.
+// gather collects the replies of all ranks. Rank 0 provides the answer; any rank can provide the error.
 func (g *group) gather(a arrival) (payload []byte, whole bool, err error) {
 	var r wire.Reply
 	if err := wire.DecodeJSON(a.payload, &r); err != nil {
@@ -200,7 +199,7 @@ func (g *group) Kill() {
 	}
 }
 
-// Wait implements Running. The first rank that ended badly speaks for all.
+// Wait implements Running. It returns the first rank's error.
 func (g *group) Wait() error {
 	var first error
 	for rank, r := range g.ranks {

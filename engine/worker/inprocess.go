@@ -43,14 +43,14 @@ func (l *local) Wait() error {
 
 func (l *local) PIDs() []int { return nil }
 
-// Borrowed is a Builder's model that the worker does not close: the caller keeps inf.
+// Borrowed is a Builder's Model function that returns inf. The worker does not close it: the caller keeps inf.
 func Borrowed(inf infer.Inferencer) func(context.Context, wire.Load) (infer.Inferencer, error) {
 	return func(ctx context.Context, _ wire.Load) (infer.Inferencer, error) {
 		return &borrowed{Inferencer: inf}, inf.Wake(ctx)
 	}
 }
 
-// borrowed is a model that outlives its worker, and is then as it was.
+// borrowed is a model that outlives its worker, in the state it had before.
 type borrowed struct {
 	infer.Inferencer
 	adapters []int32

@@ -13,7 +13,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// keeper is inf's side that keeps blocks, nil if it has none.
+// keeper returns inf's infer.Keeper, nil if it has none.
 func keeper(inf infer.Inferencer) infer.Keeper {
 	if b, ok := inf.(*borrowed); ok {
 		inf = b.Inferencer
@@ -22,7 +22,6 @@ func keeper(inf infer.Inferencer) infer.Keeper {
 	return k
 }
 
-// sleep does OpSleep.
 func (s *server) sleep(level int, keep []int32) error {
 	if k := keeper(s.inf); k != nil && level == 1 && len(keep) > 0 {
 		return k.SleepKeeping(keep)
@@ -30,7 +29,6 @@ func (s *server) sleep(level int, keep []int32) error {
 	return s.inf.Sleep(level)
 }
 
-// saveBlocks does OpSaveBlocks.
 func (s *server) saveBlocks(ctx context.Context, f *wire.File) ([]uint64, error) {
 	k, err := s.saves(f)
 	if err != nil {
@@ -68,7 +66,6 @@ func writeBlocks(ctx context.Context, k infer.Keeper, to io.WriterAt, f *wire.Fi
 	return sums, nil
 }
 
-// loadBlocks does OpLoadBlocks.
 func (s *server) loadBlocks(ctx context.Context, f *wire.File) error {
 	k, err := s.saves(f)
 	if err != nil {
@@ -100,7 +97,7 @@ func (s *server) loadBlocks(ctx context.Context, f *wire.File) error {
 	return nil
 }
 
-// saves checks what an op with a file needs.
+// saves checks the preconditions of an op with a file.
 func (s *server) saves(f *wire.File) (infer.Keeper, error) {
 	k := keeper(s.inf)
 	switch {

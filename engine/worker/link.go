@@ -11,36 +11,36 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Running is a worker that has been started: the engine's end of its connection.
+// Running is a started worker: the engine's end of its connection.
 type Running interface {
 	wire.Conn
-	// Kill ends the worker at once. Twice is fine.
+	// Kill ends the worker at once. It may be called twice.
 	Kill()
-	// Wait waits until it is gone and says how it ended, nil if as it should.
+	// Wait blocks until the worker has ended. It returns an error if it ended abnormally.
 	Wait() error
-	// PIDs are its processes; none if it lives in this one.
+	// PIDs returns its process IDs; none if it runs in this process.
 	PIDs() []int
 }
 
-// Launch starts a worker that has not loaded anything. ctx bounds the start, not the life.
+// Launch starts a worker without a model. ctx bounds the start, not the worker's life.
 type Launch func(ctx context.Context) (Running, error)
 
-// link is the engine's side of one worker's life.
+// link is the engine's side of one worker.
 type link struct {
 	Running
 	emit func(Event)
 
 	mu       sync.Mutex
-	err      error // why it is over; set once
+	err      error // why it ended; set once
 	nextOp   uint64
-	waiting  map[uint64]chan wire.Reply // each has room for its one reply
-	heard    time.Time                  // when something came last
-	began    time.Time                  // when the step under way began, as far as is known here
+	waiting  map[uint64]chan wire.Reply // each has a buffer for its one reply
+	heard    time.Time                  // when the last frame came
+	began    time.Time                  // when the current step began, as far as known
 	expected []uint64                   // steps queued and not answered, in order
 	over     chan struct{}              // closed with err set
 }
 
-// Causes of a worker's end that are not its own words.
+// Causes of a worker's end, besides its own errors.
 var (
 	errSilent = errors.New("the worker is silent")
 	errHung   = errors.New("the worker hangs in a step")
@@ -61,7 +61,7 @@ func start(ctx context.Context, launch Launch, hello wire.Hello, emit func(Event
 		r.Kill()
 		if status := r.Wait(); status != nil {
 			if errors.Is(err, errGone) {
-				err = errGone // which call noticed it does not matter
+				err = errGone // does not depend on which call noticed it
 			}
 			err = fmt.Errorf("%w: %w", err, status)
 		}
@@ -92,7 +92,7 @@ func (l *link) greet(hello wire.Hello) error {
 	return nil
 }
 
-// fail ends the worker for a reason. The first one counts.
+// fail ends the worker with err. Only the first call counts.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	first := l.err == nil
@@ -106,7 +106,7 @@ func (l *link) fail(err error) {
 	}
 }
 
-// receive passes on what the worker sends, until its end; it returns why it ended.
+// receive handles the worker's frames until it ends; it returns why it ended.
 func (l *link) receive() error {
 	for {
 		kind, payload, err := l.Receive()
@@ -172,10 +172,10 @@ func (l *link) take(kind wire.Kind, payload []byte) error {
 	return fmt.Errorf("the worker sends a frame of kind %d", kind)
 }
 
-// outputs are decoded outputs that can be used again, each a *wire.Output.
+// outputs pools decoded outputs, each a *wire.Output.
 var outputs = sync.Pool{New: func() any { return new(wire.Output) }}
 
-// answered strikes the oldest step off the list, which must be this one.
+// answered removes the oldest expected step, which must be this one.
 func (l *link) answered(step uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *link) answered(step uint64) error {
 	return nil
 }
 
-// queue sends a batch. That it fails means that the worker's end is near: Event.Lost will come.
+// queue sends a batch. If that fails the worker is ending: Event.Lost will come.
 func (l *link) queue(step uint64, payload []byte) {
 	l.mu.Lock()
 	if len(l.expected) == 0 {
@@ -235,14 +235,14 @@ func (l *link) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 	}
 }
 
-// OpError is the worker's own refusal of an op.
+// OpError is an error that the worker returned for an op.
 type OpError struct{ Message string }
 
 // Error implements error.
 func (e *OpError) Error() string { return e.Message }
 
-// watch ends the worker when it is silent or hangs. silence 0: it need not be heard. Silence is counted in ticks:
-// while this process itself gets no processor it misses ticks, and does not read what the worker has sent either.
+// watch ends the worker if it is silent or hangs in a step. silence 0 disables the first check. Silence is counted in
+// ticks: while this process gets no CPU time it misses ticks, but does not read the worker's frames either.
 func (l *link) watch(silence, step time.Duration) {
 	every := step / 8
 	if silence > 0 {
@@ -272,7 +272,7 @@ func (l *link) watch(silence, step time.Duration) {
 	}
 }
 
-// late returns when the worker was heard last, and an error if a step takes too long.
+// late returns the time of the last frame, and an error if the current step takes too long.
 func (l *link) late(now time.Time, step time.Duration) (heard time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

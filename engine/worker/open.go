@@ -14,7 +14,7 @@ import (
 	"github.com/rouse-dev/rouse/internal/ggufname"
 )
 
-// Place says where a worker runs.
+// Place is where a worker runs.
 type Place string
 
 // Devices.
@@ -25,34 +25,34 @@ const (
 
 // Places.
 const (
-	Anywhere Place = ""        // inside for a small model that is not sharded, else in a process
+	Anywhere Place = ""        // inside for a small unsharded model, else in a process
 	Inside   Place = "inside"  // in this process: it starts faster, and dies with the engine
-	Apart    Place = "process" // in a process of its own, which can be killed and replaced
+	Apart    Place = "process" // in its own process, which can be killed and replaced
 )
 
-// small is the size of a model file up to which its worker runs inside: loading it takes no longer than
-// starting a process does, and there is little memory to win by ending one.
+// small is the model file size up to which the worker runs inside: loading it is as fast as starting a process, and
+// ending one would free little memory.
 const small = 64 << 20
 
-// Options say which worker to open.
+// Options configure a worker.
 type Options struct {
 	Place Place
-	// Device is what computes: "cpu", the default, or "cuda", for which Python is the interpreter ("" is python3).
+	// Device is "cpu", the default, or "cuda". Python is the interpreter for "cuda"; "": python3.
 	Device string
 	Python string
-	// Shards is the number of processes that share one model; 0 and 1: one.
+	// Shards is the number of processes that share one model; 0 means 1.
 	Shards int
-	// Load is what is loaded.
+	// Load is the model to load.
 	Load wire.Load
-	// Depth is how many batches are sent ahead; default 2.
+	// Depth is the most batches sent ahead of their outputs; default 2.
 	Depth int
-	// StepLimit is the longest time that a step may take; default a quarter of an hour.
+	// StepLimit is the longest time that a step may take; default 15 minutes.
 	StepLimit time.Duration
-	// Log gets the starts and ends of workers, and their output; nil discards it.
+	// Log gets worker starts and ends, and their output; nil discards it.
 	Log *slog.Logger
 }
 
-// Validate reports what can't be meant.
+// Validate returns an error if the options are invalid.
 func (o Options) Validate() error {
 	if o.Place != Anywhere && o.Place != Inside && o.Place != Apart {
 		return fmt.Errorf("worker %q: want %q, %q, or nothing", o.Place, Inside, Apart)
@@ -72,7 +72,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Open makes a supervisor of the worker that the options describe. They must be valid. Nothing runs before Start.
+// Open returns a supervisor for a worker. The options must be valid. Nothing runs before Start.
 func Open(o Options) *Supervisor {
 	cfg := Config{Load: o.Load, Depth: o.Depth, StepLimit: o.StepLimit, Log: o.Log}
 	if o.inside() {
@@ -92,13 +92,13 @@ func Open(o Options) *Supervisor {
 			return o.launchCUDA(ctx)
 		}
 	}
-	if o.Shards > 1 && cfg.Load.Threads == 0 { // the ranks share the processors
+	if o.Shards > 1 && cfg.Load.Threads == 0 { // the ranks share the CPUs
 		cfg.Load.Threads = max(1, (runtime.NumCPU()-1)/o.Shards)
 	}
 	return New(cfg)
 }
 
-// launch starts one process, or as many as there are shards.
+// launch starts one process per shard.
 func (o Options) launch(p Process) Launch {
 	if o.Shards > 1 {
 		return Group(o.Shards, p)
@@ -106,7 +106,7 @@ func (o Options) launch(p Process) Launch {
 	return p.Launch
 }
 
-// launchCUDA starts the Python worker, or as many as there are shards.
+// launchCUDA starts one Python worker per shard.
 func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	command, err := cudaworker.Command(o.Python)
 	if err != nil {
@@ -115,7 +115,7 @@ func (o Options) launchCUDA(ctx context.Context) (Running, error) {
 	return o.launch(Process{Command: command, Log: o.Log})(ctx)
 }
 
-// inside decides about Anywhere. A file that can't be looked at is the worker's to complain about.
+// inside resolves Anywhere. If the file can't be accessed, the worker reports it.
 func (o Options) inside() bool {
 	if o.Place != Anywhere {
 		return o.Place == Inside

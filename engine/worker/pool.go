@@ -18,7 +18,7 @@ func newPool(how string) (pool, error) {
 	return pool{}, fmt.Errorf("pooling %q is unknown: want mean, last or first", how)
 }
 
-// add takes hidden states [tokens, dim]. The sum goes token by token, so that it does not depend on the pieces.
+// add adds hidden states [tokens, dim]. It sums token by token, so that the result does not depend on the pieces.
 func (p *pool) add(hidden []float32, dim int) {
 	for len(hidden) >= dim {
 		row := hidden[:dim]

@@ -22,15 +22,15 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Process says how a worker's process is started. Zero fields get the defaults.
+// Process configures a worker's process. Zero fields get the defaults.
 type Process struct {
 	// Command is the program and its arguments; default this program as "engine worker".
 	Command []string
 	// Env is the environment; default this process's.
 	Env []string
-	// Files are passed on as the descriptors from 4 on.
+	// Files are passed to the process as file descriptors from 4 on.
 	Files []*os.File
-	// Log gets what the process writes to standard error, line by line; nil discards it.
+	// Log gets the process's standard error, line by line; nil discards it.
 	Log *slog.Logger
 }
 
@@ -65,9 +65,9 @@ func (p Process) Launch(ctx context.Context) (Running, error) {
 	return r, nil
 }
 
-// socketPair makes two connected stream sockets: one for this process, one to give away.
+// socketPair returns two connected stream sockets: one for this process, one to pass on.
 func socketPair() (here net.Conn, there *os.File, err error) {
-	syscall.ForkLock.RLock() // no other process is started that would inherit them, and keep the connection open
+	syscall.ForkLock.RLock() // no other process may be started meanwhile: it would inherit them and keep the connection open
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
 		unix.CloseOnExec(fds[0])
@@ -87,7 +87,7 @@ func socketPair() (here net.Conn, there *os.File, err error) {
 	return here, there, nil
 }
 
-// listen logs what the process says, until it ends.
+// listen logs the process's output until it ends.
 func (p Process) listen(pid int, words *os.File) {
 	defer words.Close()
 	if p.Log == nil {
@@ -101,7 +101,7 @@ func (p Process) listen(pid int, words *os.File) {
 	_, _ = io.Copy(io.Discard, words) // after a line that is too long
 }
 
-// process is a worker in a process of its own.
+// process is a worker in its own process.
 type process struct {
 	wire.Conn
 	cmd  *exec.Cmd
@@ -110,8 +110,8 @@ type process struct {
 	once sync.Once
 }
 
-// start starts the process on a thread that lives as long as it: Linux takes the end of
-// the thread for the end of the parent.
+// start starts the process on a thread that lives as long as the process: Linux treats the end of that thread as the
+// parent's death.
 func (r *process) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -144,9 +144,8 @@ func (r *process) Wait() error {
 
 func (r *process) PIDs() []int { return []int{r.cmd.Process.Pid} }
 
-// Main is the worker's process: it serves the connection that the engine left it as
-// file descriptor 3, until that ends. Signals for the terminal's whole process group are
-// the engine's to decide about.
+// Main runs the worker's process: it serves the connection that the engine passed as file descriptor 3, until it ends.
+// It ignores signals for the terminal's whole process group: the engine decides about them.
 func Main(ctx context.Context, build Builder) error {
 	signal.Ignore(os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	f := os.NewFile(3, "engine")

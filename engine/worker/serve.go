@@ -16,29 +16,29 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Builder makes what a [wire.Load] asks for. The caller closes it.
+// Builder opens what a [wire.Load] asks for. The caller closes it.
 type Builder struct {
 	Model   func(ctx context.Context, l wire.Load) (infer.Inferencer, error)
 	Adapter func(path string, c model.Config) (*lora.Adapter, error)
 }
 
-// batches is how many decoded batches there are at most: one computes, the others wait.
+// batches is the most decoded batches: one computes, the others wait.
 const batches = 4
 
-// task is what the reader hands to the loop: a batch or an op.
+// task is a batch or an op, sent from the reader to the loop.
 type task struct {
 	batch   *wire.Batch
 	op      wire.Op
-	adapter *lora.Adapter // of OpLoadAdapter
+	adapter *lora.Adapter // for OpLoadAdapter
 }
 
-// server is the worker's end of a connection. The loop owns everything without another owner.
+// server is the worker's end of a connection. The loop owns all fields without a named owner.
 type server struct {
 	conn  wire.Conn
 	build Builder
 	hello wire.Hello       // the engine's
 	todo  chan task        // the reader and its helpers send, the loop receives; unbuffered: free bounds the batches
-	free  chan *wire.Batch // decoded batches that can be used again; the loop sends, the reader receives
+	free  chan *wire.Batch // decoded batches to reuse; the loop sends, the reader receives
 
 	inf   infer.Inferencer // nil before load
 	table table
@@ -46,8 +46,8 @@ type server struct {
 	frame []byte
 }
 
-// Serve is a worker: it answers what comes over conn until the other side closes it or
-// ctx ends, and returns nil then. It fails if the other side breaks the protocol. It closes conn.
+// Serve runs a worker: it answers requests on conn until the peer closes it or ctx ends, and then returns nil. It
+// fails if the peer violates the protocol. It closes conn.
 func Serve(ctx context.Context, conn wire.Conn, build Builder) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &server{conn: conn, build: build, todo: make(chan task), free: make(chan *wire.Batch, batches), table: table{}}
@@ -98,7 +98,7 @@ func (s *server) greet() error {
 	return nil
 }
 
-// read passes on what arrives. Its end is the end of the worker.
+// read forwards received frames to the loop. When it ends, the worker ends.
 func (s *server) read(ctx context.Context) error {
 	for {
 		kind, payload, err := s.conn.Receive()
@@ -156,7 +156,7 @@ func (s *server) beat(ctx context.Context, every time.Duration) {
 	}
 }
 
-// loop does one task after the other. What takes long beside the device it leaves to helpers.
+// loop runs one task after another. Slow work that does not need the device runs in helpers.
 func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 	for {
 		var t task
@@ -188,7 +188,6 @@ func (s *server) loop(ctx context.Context, helpers *sync.WaitGroup) error {
 	}
 }
 
-// do does an op.
 func (s *server) do(ctx context.Context, t task) wire.Reply {
 	r := wire.Reply{ID: t.op.ID}
 	if err := s.perform(ctx, t, &r); err != nil {
@@ -210,7 +209,7 @@ func (s *server) perform(ctx context.Context, t task, r *wire.Reply) (err error)
 	case wire.OpSleep:
 		clear(s.table)
 		err := s.sleep(t.op.Level, t.op.Keep)
-		debug.FreeOSMemory() // what loading left behind, too
+		debug.FreeOSMemory() // including what loading left behind
 		return err
 	case wire.OpWake:
 		clear(s.table)

@@ -11,39 +11,38 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// table is the sequences that a worker knows.
 type table map[uint64]*sequence
 
 // sequence is the worker's state of one sequence.
 type sequence struct {
-	tokens  []int32 // the prompt's, then those made
+	tokens  []int32 // the prompt's, then the generated ones
 	prompt  int
 	blocks  []int32
 	spec    wire.Spec
-	sampler *sample.Sampler // nil for one whose vector is wanted
+	sampler *sample.Sampler // nil for an embedding
 	pool    pool
-	step    uint64 // the last batch with an item of it
+	step    uint64 // the last batch with an item of this sequence
 }
 
-// step is the memory of one step, used again by the next. An entry of outs belongs to the
-// item of the same number in shares.
+// step is the memory of one step, reused by the next. Entries of copies and batch.Items belong to the share of the
+// same index.
 type step struct {
 	batch   infer.Batch
-	shares  []share // of those sequences that are computed
+	shares  []share // the sequences to compute
 	out     wire.Output
-	choices []sample.Choice // what out's tokens point into
+	choices []sample.Choice // backs the tokens of out
 	shared  bool            // other processes read the logits too
-	copies  [][]float32     // of the logits of each share, where they are shared; a sampler writes to its logits
+	copies  [][]float32     // of each share's logits, if they are shared, because a sampler writes to its logits
 }
 
-// share is one sequence's part of the step under way.
+// share is one sequence's part of the current step.
 type share struct {
 	item *wire.Item
 	seq  *sequence
 	out  int // index in step.out.Items, -1 without one
 }
 
-// compute runs a batch. It does not fail: what goes wrong stands in the output.
+// compute runs a batch. It does not fail: errors are in the output.
 func (s *server) compute(ctx context.Context, b *wire.Batch) *wire.Output {
 	began := time.Now()
 	st := &s.step
@@ -98,7 +97,7 @@ func (s *server) prepare(b *wire.Batch) {
 			continue
 		}
 		known := it.Pos + it.Count - len(it.Draft)
-		// The guesses lie behind the last token only while they are computed.
+		// The drafts are after the last token only while they are computed.
 		tokens := append(q.tokens[:known:cap(q.tokens)], it.Draft...)
 		if len(it.Draft) == 0 {
 			tokens = q.tokens[:known]
@@ -110,7 +109,7 @@ func (s *server) prepare(b *wire.Batch) {
 	}
 }
 
-// take brings a sequence up to date with its item.
+// take updates a sequence from its item, and begins it if needed.
 func (t table) take(it *wire.Item, step uint64, vocab int) (*sequence, error) {
 	q := t[it.ID]
 	if q != nil && q.step == step && step > 0 {
@@ -158,7 +157,7 @@ func newSequence(it *wire.Item, vocab int) (*sequence, error) {
 	return q, nil
 }
 
-// want is what Forward must give for an item.
+// want returns the output of Forward that an item needs.
 func (q *sequence) want(it *wire.Item) infer.Want {
 	switch {
 	case q.spec.Pool != "":
@@ -171,11 +170,11 @@ func (q *sequence) want(it *wire.Item) infer.Want {
 	return infer.None
 }
 
-// maxLogits is how many logits one Forward gives at most, but for one of each sequence: 64 MiB of them.
+// maxLogits is the most logits of one Forward, besides one row per sequence: 64 MiB.
 const maxLogits = 16 << 20
 
-// scored is how many logits of scored prompts one Forward gives at most. Processes that share a model have room for fewer,
-// most of which is for the sequences that decode.
+// scored returns the most logits of scored prompts in one Forward. Processes that share a model have less room, most
+// of it for decoding sequences.
 func (st *step) scored(vocab int) int {
 	if st.shared {
 		return min(maxLogits, cpu.SharedLogits/4*vocab)
@@ -183,8 +182,8 @@ func (st *step) scored(vocab int) int {
 	return maxLogits
 }
 
-// scoreAhead computes what is too much for one Forward: the parts of prompts that are
-// scored. Results do not depend on where a prompt is cut.
+// scoreAhead computes the parts of scored prompts that are too large for one Forward. Results do not depend on where a
+// prompt is cut.
 func (s *server) scoreAhead(ctx context.Context) error {
 	st := &s.step
 	vocab := s.inf.Config().Vocab
@@ -219,13 +218,13 @@ func (s *server) scoreAhead(ctx context.Context) error {
 			}
 		}
 		if did == 0 {
-			return nil // one position of each: as little as it gets
+			return nil // one position of each is the minimum
 		}
 	}
 	return nil
 }
 
-// score adds the scores of the prompt tokens after the positions of an item.
+// score adds the scores of the prompt tokens after the item's positions.
 func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	out := &s.step.out.Items[sh.out]
 	vocab := s.inf.Config().Vocab
@@ -241,7 +240,7 @@ func (s *server) score(sh *share, it *infer.Item, logits []float32) {
 	}
 }
 
-// finish makes the output of what Forward computed.
+// finish makes the output from the result of Forward.
 func (s *server) finish(r infer.Result) {
 	st := &s.step
 	st.room()
@@ -270,7 +269,7 @@ func (s *server) finish(r infer.Result) {
 	})
 }
 
-// room gives every output that gets tokens the place for them.
+// room reserves memory for the tokens of each output.
 func (st *step) room() {
 	n := 0
 	for i := range st.shares {
@@ -294,7 +293,7 @@ func (st *step) room() {
 	}
 }
 
-// own is a copy of logits, which the caller may change.
+// own returns logits that the caller may change: a copy if they are shared.
 func (st *step) own(i int, logits []float32) []float32 {
 	if !st.shared {
 		return logits
@@ -303,7 +302,7 @@ func (st *step) own(i int, logits []float32) []float32 {
 	return st.copies[i]
 }
 
-// chosen is how many sequences get a token or scores.
+// chosen returns how many sequences get a token or scores.
 func (st *step) chosen() (n int) {
 	for i := range st.shares {
 		if st.shares[i].item.Sample || st.shares[i].item.Score {
@@ -313,7 +312,7 @@ func (st *step) chosen() (n int) {
 	return n
 }
 
-// sample chooses the token after each row of logits, until one is not what was guessed.
+// sample chooses the token after each row of logits, until one differs from the draft.
 func (q *sequence) sample(it *wire.Item, rows []float32, vocab int, out *wire.Out) {
 	out.Logprobs = q.spec.Logprobs
 	for j := range len(it.Draft) + 1 {

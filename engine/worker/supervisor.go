@@ -14,27 +14,28 @@ import (
 	"github.com/rouse-dev/rouse/engine/wire"
 )
 
-// Config says how a worker is started and when it is replaced. Zero fields get the defaults.
+// Config configures how a worker is started and replaced. Zero fields get the defaults.
 type Config struct {
 	// Launch starts a worker; required.
 	Launch Launch
-	// Load is what it then loads.
+	// Load is the model that the worker loads.
 	Load wire.Load
-	// Depth is how many batches are sent ahead of their outputs, at most; default 2.
+	// Depth is the most batches sent ahead of their outputs; default 2.
 	Depth int
-	// Heartbeat is the time between two heartbeats; a worker without one for ten times
-	// as long is replaced. 0: none are asked for.
+	// Heartbeat is the heartbeat interval. A worker without a heartbeat for ten intervals is replaced. 0 disables
+	// heartbeats.
 	Heartbeat time.Duration
-	// StepLimit is the longest time that a step may take; default a quarter of an hour.
+	// StepLimit is the longest time that a step may take; default 15 minutes.
 	StepLimit time.Duration
-	// Discard ends the worker in a sleep of level 2. Else it is told to sleep at that level.
+	// Discard ends the worker in a sleep of level 2; otherwise the worker sleeps at that level.
 	Discard bool
-	// Adapter, if not nil, makes of an adapter what the worker is given; done is called when the worker has answered.
+	// Adapter, if not nil, converts an adapter into the form that the worker is given; done is called after the
+	// worker's answer.
 	Adapter func(a wire.Adapter, c model.Config) (given wire.Adapter, done func(), err error)
-	// Backoff is how long to wait before a second attempt to replace a worker; it doubles with every
-	// further one, up to a hundredfold. Default 100 ms.
+	// Backoff is the wait before the second attempt to replace a worker; it doubles with each further attempt, up to a
+	// factor of 100. Default 100 ms.
 	Backoff time.Duration
-	// Log gets the ends and starts of workers; nil discards them.
+	// Log gets worker starts and ends; nil discards them.
 	Log *slog.Logger
 }
 
@@ -56,45 +57,45 @@ func (c Config) withDefaults() Config {
 
 // Event is something that happened to a worker. One field is set.
 type Event struct {
-	// Output is what a step gave, in the order of the batches. Give it back with [Supervisor.Release].
+	// Output is the output of a step, in the order of the batches. Return it with [Supervisor.Release].
 	Output *wire.Output
-	// Lost says why the worker ended: its state is lost, and no output will come
-	// for the batches that are queued. Do not queue more before Up.
+	// Lost is the reason why the worker ended. Its state is lost, and the queued batches get no output. Do not queue
+	// more before Up.
 	Lost error
-	// Failed is why an attempt to replace it failed. Others follow.
+	// Failed is why an attempt to replace the worker failed. More attempts follow.
 	Failed error
-	// Up: a worker that knows no sequences and has an empty cache is ready.
+	// Up: a new worker is ready, with no sequences and an empty cache.
 	Up bool
 }
 
-// ErrDown is returned by ops while there is no worker.
+// ErrDown is returned by operations while there is no worker.
 var ErrDown = errors.New("the worker is gone and not replaced yet: try again later")
 
-// Supervisor keeps a worker running. Its methods are safe for many goroutines, but
-// batches come from one.
+// Supervisor keeps a worker running. Its methods are safe for many goroutines, except that one goroutine queues
+// batches.
 type Supervisor struct {
 	cfg    Config
-	events chan Event // the goroutines here send, the engine receives; never closed
-	frame  []byte     // the goroutine that queues
+	events chan Event // this package's goroutines send, the engine receives; never closed
+	frame  []byte     // owned by the goroutine that queues
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	others sync.WaitGroup
 
-	// link is the worker, nil while there is none. It is set with mu held, and read without where no wait is allowed
-	// for another worker's start.
+	// link is the worker, nil while there is none. It is written with mu held. Callers that must not wait for a
+	// worker's start read it without mu.
 	link atomic.Pointer[link]
 
 	mu       sync.Mutex // held while a worker starts
 	info     wire.Info
-	level    int // of sleep, as it was asked for
+	level    int // requested sleep level
 	adapters []wire.Adapter
 	closed   bool
 
 	restarts atomic.Int64
 }
 
-// New makes a supervisor. Nothing runs before Start.
+// New returns a supervisor. Nothing runs before Start.
 func New(cfg Config) *Supervisor {
 	cfg = cfg.withDefaults()
 	s := &Supervisor{cfg: cfg, events: make(chan Event, 2*cfg.Depth+8)}
@@ -102,8 +103,8 @@ func New(cfg Config) *Supervisor {
 	return s
 }
 
-// Start starts the first worker and waits until it has loaded the model. After an
-// error nothing runs. The second call of two that succeed only answers.
+// Start starts the first worker and blocks until it has loaded the model. After an error nothing runs. If a worker
+// runs already, Start only returns its info.
 func (s *Supervisor) Start(ctx context.Context) (wire.Info, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,16 +118,16 @@ func (s *Supervisor) Start(ctx context.Context) (wire.Info, error) {
 	return s.info, err
 }
 
-// Events is the channel of events. The receiver must not stop receiving while it queues batches.
+// Events returns the channel of events. The receiver must keep receiving while it queues batches.
 func (s *Supervisor) Events() <-chan Event { return s.events }
 
-// Depth is how many batches may be queued ahead of their outputs.
+// Depth returns the most batches that may be queued ahead of their outputs.
 func (s *Supervisor) Depth() int { return s.cfg.Depth }
 
-// Release gives an output's memory back.
+// Release returns an output to the pool.
 func (s *Supervisor) Release(o *wire.Output) { outputs.Put(o) }
 
-// up starts a worker, has it load, and begins to pass on what it sends. mu is held.
+// up starts a worker, loads the model and begins to forward the worker's events. mu must be held.
 func (s *Supervisor) up(ctx context.Context) error {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,7 +152,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 	return nil
 }
 
-// prepare loads model and adapters. mu is held.
+// prepare loads the model and the adapters. mu must be held.
 func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	r, err := l.control(ctx, wire.Op{Verb: wire.OpLoad, Load: &s.cfg.Load})
 	if err != nil {
@@ -173,7 +174,6 @@ func (s *Supervisor) prepare(ctx context.Context, l *link) error {
 	return nil
 }
 
-// emit sends an event to the engine.
 func (s *Supervisor) emit(e Event) {
 	select {
 	case s.events <- e:
@@ -181,8 +181,8 @@ func (s *Supervisor) emit(e Event) {
 	}
 }
 
-// follow receives from a worker until it ends, and replaces it. The events that it sends
-// are sent with mu held, so that they are in order.
+// follow receives from a worker until it ends, and replaces it. It sends events with mu held, so that they are in
+// order.
 func (s *Supervisor) follow(l *link) {
 	err := l.receive()
 	s.mu.Lock()
@@ -234,8 +234,8 @@ func (s *Supervisor) replace() {
 	}
 }
 
-// Queue sends a batch to the worker, and keeps nothing of it. It may wait for the worker to read.
-// If there is no worker nothing happens: [Event.Lost] is on its way.
+// Queue sends a batch to the worker and keeps no reference to it. It may block until the worker reads. Without a
+// worker it does nothing: [Event.Lost] is on its way.
 func (s *Supervisor) Queue(b *wire.Batch) {
 	l := s.link.Load()
 	if l == nil {
@@ -245,14 +245,13 @@ func (s *Supervisor) Queue(b *wire.Batch) {
 	l.queue(b.Step, s.frame)
 }
 
-// Fail ends the worker because what it answers can't be. It is replaced.
+// Fail ends a worker that sent an invalid answer. It is replaced.
 func (s *Supervisor) Fail(err error) {
 	if l := s.link.Load(); l != nil {
 		l.fail(err)
 	}
 }
 
-// control does an op, if there is a worker.
 func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error) {
 	l := s.link.Load()
 	if l == nil {
@@ -261,8 +260,8 @@ func (s *Supervisor) control(ctx context.Context, op wire.Op) (wire.Reply, error
 	return l.control(ctx, op)
 }
 
-// Sleep gives the model's memory back: level 1 or 2. No batch may be queued. Level 1 keeps the contents of
-// blocks, if the worker can. If it fails the worker is awake.
+// Sleep frees the model's memory at level 1 or 2. No batch may be queued. Level 1 keeps the contents of the given
+// blocks, if the worker can. If Sleep fails the worker is awake.
 func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error {
 	s.mu.Lock()
 	l, before := s.link.Load(), s.level
@@ -276,10 +275,10 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	}
 	s.mu.Unlock()
 	if l == nil {
-		return nil // nothing is there that could take memory
+		return nil // no worker, no memory to free
 	}
 	_, err := l.control(ctx, wire.Op{Verb: wire.OpSleep, Level: level, Keep: keep})
-	if err != nil && !l.isOver() { // else the worker is gone, and its memory with it
+	if err != nil && !l.isOver() { // else the worker and its memory are gone
 		s.mu.Lock()
 		s.level = before
 		s.mu.Unlock()
@@ -288,8 +287,8 @@ func (s *Supervisor) Sleep(ctx context.Context, level int, keep ...int32) error 
 	return nil
 }
 
-// Wake makes the worker ready, which knows no sequences then. kept says that it is the one that fell asleep, and has
-// what it was told to keep. If it fails the worker sleeps as before, and nothing is kept.
+// Wake makes the worker ready; it then knows no sequences. kept reports whether the same worker woke, with the blocks
+// that it was told to keep. If Wake fails the worker still sleeps, and nothing is kept.
 func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	l := s.link.Load()
 	if l != nil {
@@ -301,7 +300,7 @@ func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l == nil || l.isOver() { // it ended while it slept
+	if l == nil || l.isOver() { // it ended during the sleep
 		kept = false
 		s.link.Store(nil)
 		if err := s.up(ctx); err != nil {
@@ -312,7 +311,7 @@ func (s *Supervisor) Wake(ctx context.Context) (kept bool, err error) {
 	return kept, nil
 }
 
-// SaveBlocks has the worker write cache blocks to a file that exists, and returns their sums.
+// SaveBlocks makes the worker write cache blocks to an existing file, and returns their checksums.
 func (s *Supervisor) SaveBlocks(ctx context.Context, f wire.File) ([]uint64, error) {
 	r, err := s.control(ctx, wire.Op{Verb: wire.OpSaveBlocks, File: &f})
 	if err == nil && len(r.Sums) != len(f.Blocks) {
@@ -321,13 +320,13 @@ func (s *Supervisor) SaveBlocks(ctx context.Context, f wire.File) ([]uint64, err
 	return r.Sums, err
 }
 
-// LoadBlocks has the worker read cache blocks from a file. If it fails their contents are of no use.
+// LoadBlocks makes the worker read cache blocks from a file. If it fails their contents are undefined.
 func (s *Supervisor) LoadBlocks(ctx context.Context, f wire.File) error {
 	_, err := s.control(ctx, wire.Op{Verb: wire.OpLoadBlocks, File: &f})
 	return err
 }
 
-// LoadAdapter gives the worker an adapter, and every worker after it.
+// LoadAdapter loads an adapter into the worker, and into every replacement.
 func (s *Supervisor) LoadAdapter(ctx context.Context, a wire.Adapter) error {
 	l := s.link.Load()
 	if l == nil {
@@ -345,7 +344,7 @@ func (s *Supervisor) LoadAdapter(ctx context.Context, a wire.Adapter) error {
 	return nil
 }
 
-// UnloadAdapter takes it away again. If there is no worker the next one will not get it.
+// UnloadAdapter unloads an adapter. Without a worker it only keeps the adapter from the next one.
 func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 	s.mu.Lock()
 	s.adapters = slices.DeleteFunc(s.adapters, func(a wire.Adapter) bool { return a.ID == id })
@@ -357,7 +356,7 @@ func (s *Supervisor) UnloadAdapter(ctx context.Context, id int32) error {
 	return err
 }
 
-// Memory is how many bytes the model takes; 0 if there is no worker.
+// Memory returns the bytes of memory that the model takes; 0 without a worker.
 func (s *Supervisor) Memory(ctx context.Context) (int64, error) {
 	r, err := s.control(ctx, wire.Op{Verb: wire.OpStats})
 	if errors.Is(err, ErrDown) {
@@ -366,10 +365,10 @@ func (s *Supervisor) Memory(ctx context.Context) (int64, error) {
 	return r.Memory, err
 }
 
-// Restarts is how many attempts there were to replace a worker.
+// Restarts returns the number of attempts to replace a worker.
 func (s *Supervisor) Restarts() int { return int(s.restarts.Load()) }
 
-// PIDs are the processes of the worker, none if it lives in this one or is gone.
+// PIDs returns the worker's process IDs; none if it runs in this process or is gone.
 func (s *Supervisor) PIDs() []int {
 	l := s.link.Load()
 	if l == nil {
@@ -378,7 +377,7 @@ func (s *Supervisor) PIDs() []int {
 	return l.PIDs()
 }
 
-// Close ends the worker and waits until everything is gone. Twice is fine.
+// Close ends the worker and blocks until all goroutines have ended. It may be called twice.
 func (s *Supervisor) Close() error {
 	s.cancel()
 	s.mu.Lock()

@@ -54,7 +54,7 @@ func newAdapter(a *lora.Adapter, c model.Config) (*adapter, error) {
 	return out, nil
 }
 
-// targetShape is the size of the matrix that a target names; 0 when the model has none.
+// targetShape returns the size of a target's matrix; 0 if the model has none.
 func targetShape(c model.Config, t lora.Target) (rows, cols int) {
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	switch {
@@ -76,7 +76,7 @@ func targetShape(c model.Config, t lora.Target) (rows, cols int) {
 func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {
 	data, err := gguf.Encode(gguf.F32, x)
 	if err != nil {
-		panic(err) // F32 can hold any number of values
+		panic(err) // F32 supports any number of values
 	}
 	m := kernel.Matrix{Rows: rows, Cols: cols, Type: gguf.F32, Data: make([]byte, kernel.PackedBytes(gguf.F32, rows, cols))}
 	kernel.Pack(m.Data, m.Type, rows, cols, data, 0, rows)
@@ -84,13 +84,13 @@ func (a *adapter) pack(x []float32, rows, cols int) kernel.Matrix {
 	return m
 }
 
-// batchAdapter is an adapter's use in a part of a batch.
+// batchAdapter is the use of an adapter in a part of a batch.
 type batchAdapter struct {
 	*adapter
 	low [lora.NumTargets]kernel.Input // A·x of the adapter's tokens
 }
 
-// adapter gives an adapter its place in the part.
+// adapter adds an adapter to the part, if needed.
 func (s *step) adapter(a *adapter) *batchAdapter {
 	if a == nil {
 		return nil
@@ -100,7 +100,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 			return b
 		}
 	}
-	if len(s.adapters) < cap(s.adapters) { // one of an earlier part, whose memory serves again
+	if len(s.adapters) < cap(s.adapters) { // reuse memory of an earlier part
 		s.adapters = s.adapters[:len(s.adapters)+1]
 	} else {
 		s.adapters = append(s.adapters, nil)
@@ -113,8 +113,7 @@ func (s *step) adapter(a *adapter) *batchAdapter {
 	return *p
 }
 
-// lora makes room for the part's adapters where they change targets first…last of this
-// layer, and tells whether any does.
+// lora makes room for the part's adapters that change targets first…last of this layer, and reports whether any does.
 func (s *step) lora(first, last lora.Target) bool {
 	any := false
 	for _, a := range s.adapters {
@@ -128,7 +127,7 @@ func (s *step) lora(first, last lora.Target) bool {
 	return any
 }
 
-// sameRun gives the end of the tokens from i on, up to most, that belong to the same run.
+// sameRun returns the end of the tokens from i on, up to most, that belong to the same run, and its adapter.
 func (s *step) sameRun(i, most int) (end int, a *batchAdapter) {
 	r := &s.runs[s.tokens[i].run]
 	return min(most, r.first+r.n), r.adapter
@@ -155,8 +154,7 @@ func (s *step) shrink(member, lo, hi int) {
 	}
 }
 
-// grow adds Scale·B·(A·x) to the term's out, for those of its tokens that have an adapter with
-// this target.
+// grow adds Scale·B·(A·x) to the term's out, for its tokens whose adapter has this target.
 func (s *step) grow(member int, target lora.Target, t term) {
 	if target >= noTarget || len(s.adapters) == 0 {
 		return
@@ -211,7 +209,7 @@ func (r *Runner) UnloadAdapter(id int32) error {
 	return nil
 }
 
-// forget lets go of adapters that an earlier part has used.
+// forget drops references to adapters of earlier parts.
 func (s *step) forget() {
 	clear(s.adapters[:cap(s.adapters)])
 	clear(s.runs[:cap(s.runs)])

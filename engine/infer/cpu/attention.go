@@ -4,8 +4,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// rotateChunk norms one token's queries and keys, turns them by its position's angles and
-// stores keys and values in the cache; of the rank's own heads.
+// rotateChunk norms one token's queries and keys, rotates them by its position and stores keys and values in the
+// cache, for the rank's own heads.
 func (s *step) rotateChunk(_, i int) {
 	c, t, l := &s.conf, &s.tokens[i], &s.weights.layers[s.at]
 	d := c.HeadDim
@@ -28,8 +28,7 @@ func (s *step) rotateChunk(_, i int) {
 	}
 }
 
-// attendPlan is how a layer's attention is cut: into units, and these into spans when
-// there would be too few of them.
+// attendPlan is the division of a layer's attention into units, and of these into spans if there are too few units.
 type attendPlan struct {
 	units  []unit
 	window int
@@ -37,7 +36,7 @@ type attendPlan struct {
 	parts  []float32 // results of spans
 }
 
-// unit is one kv head's queries of some neighbouring tokens of a run.
+// unit is the queries of one kv head for adjacent tokens of a run.
 type unit struct {
 	kv          int // head
 	lo, hi      int // tokens
@@ -49,9 +48,9 @@ type unit struct {
 type spanJob struct{ unit, span int }
 
 const (
-	// together is how many queries the kernels like best to compute at once.
+	// together is the number of queries that the kernels compute at once most efficiently.
 	together = 8
-	// most is how many queries a unit has at most.
+	// most is the most queries in a unit.
 	most = 64
 )
 
@@ -67,7 +66,7 @@ func (s *step) attention(l *layer) {
 	s.parallel(len(p.units), 0, s.stages.merge)
 }
 
-// planAttention makes the units and tells their cost in multiplications.
+// planAttention makes the units and returns their cost in multiplications.
 func (s *step) planAttention(window int) (cost int) {
 	c, p := &s.conf, &s.attends
 	p.units, p.window = p.units[:0], window
@@ -89,7 +88,7 @@ func (s *step) planAttention(window int) (cost int) {
 	return cost
 }
 
-// sees is the first position that a token sees.
+// sees returns the first position that a token sees.
 func (s *step) sees(i int) int {
 	if s.attends.window == 0 {
 		return 0
@@ -97,7 +96,7 @@ func (s *step) sees(i int) int {
 	return max(0, s.tokens[i].pos+1-s.attends.window)
 }
 
-// cutUnits cuts the units into spans. It gives false when each has one only.
+// cutUnits divides the units into spans. It returns false if each has only one.
 func (s *step) cutUnits() bool {
 	p := &s.attends
 	p.spans = p.spans[:0]
@@ -114,7 +113,7 @@ func (s *step) cutUnits() bool {
 	return len(p.spans) > len(p.units)
 }
 
-// queries lists a unit's.
+// queries returns the queries of a unit.
 func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	c, w := &s.conf, &s.members[member]
 	perHead, d := c.Heads/c.KVHeads, c.HeadDim
@@ -129,8 +128,8 @@ func (s *step) queries(member int, u *unit) ([]kernel.Query, kernel.Pages) {
 	return w.queries, s.cache.pages(s.at, u.kv-s.share.kvHeads.lo, s.runs[s.tokens[u.lo].run].blocks)
 }
 
-// attendChunk computes a unit. Of many queries it computes span by span, so that keys and values
-// stay in the cache of the processor while all of them pass.
+// attendChunk computes a unit. If it has many queries it works span by span, so that keys and values stay in the CPU
+// cache for all of them.
 func (s *step) attendChunk(member, chunk int) {
 	u, w := &s.attends.units[chunk], &s.members[member]
 	q, pages := s.queries(member, u)
@@ -159,7 +158,7 @@ func (s *step) partsChunk(member, chunk int) {
 	s.members[member].attend.Part(p.parts[u.parts+(j.span-u.first)*size:][:size], &pages, q, j.span)
 }
 
-// mergeChunk joins a unit's parts.
+// mergeChunk merges a unit's parts.
 func (s *step) mergeChunk(member, chunk int) {
 	p := &s.attends
 	u := &p.units[chunk]

@@ -10,9 +10,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// cache is the key-value memory of IEEE halves: [count, layers, heads, 2, …], the 2 being keys
-// [HeadDim, Block] and values [Block, HeadDim], as package kernel wants them. heads are those
-// of this rank. A block's memory is contiguous.
+// cache is the KV cache of IEEE halves: [count, layers, heads, 2, …], where 2 is keys [HeadDim, Block] and values
+// [Block, HeadDim], as package kernel wants them. heads are this rank's. A block's memory is contiguous.
 type cache struct {
 	count    int // blocks
 	dim      int // HeadDim
@@ -22,12 +21,12 @@ type cache struct {
 
 	memory  []byte // nil while asleep
 	halves  []uint16
-	touched []bool // blocks written since mapping: they take memory
+	touched []bool // blocks written since mapping; they take memory
 	used    int    // number of touched blocks
 }
 
-// newCache plans a cache for heads key-value heads. Its size is that of all ranks' heads
-// together, so that all ranks have the same number of blocks.
+// newCache plans a cache for heads key-value heads. The number of blocks is computed from all heads, so that it is the
+// same in all ranks.
 func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 	k := &cache{dim: c.HeadDim}
 	k.perHead = 2 * kernel.Block * c.HeadDim
@@ -45,7 +44,7 @@ func newCache(c model.Config, cfg Config, heads int) (*cache, error) {
 
 func (k *cache) blockBytes() int64 { return int64(k.perBlock) * 2 }
 
-// open takes the address space. The system provides zeroed pages on first use. What was kept is there.
+// open reserves the address space, or reuses what was kept. The OS provides zeroed pages on first use.
 func (k *cache) open() error {
 	if k.memory != nil {
 		return nil
@@ -61,7 +60,7 @@ func (k *cache) open() error {
 	return nil
 }
 
-// close gives the memory back.
+// close frees the memory.
 func (k *cache) close() error {
 	if k.memory == nil {
 		return nil
@@ -74,7 +73,7 @@ func (k *cache) close() error {
 	return nil
 }
 
-// keep gives back the memory of all blocks but these.
+// keep frees the memory of all blocks except these.
 func (k *cache) keep(blocks []int32) error {
 	if k.memory == nil {
 		return nil
@@ -91,7 +90,7 @@ func (k *cache) keep(blocks []int32) error {
 		return k.close()
 	}
 	k.touched, k.used = kept, used
-	for from := 0; from < k.count; { // runs of blocks that go
+	for from := 0; from < k.count; { // runs of blocks to free
 		to := from
 		for to < k.count && !kept[to] {
 			to++
@@ -106,7 +105,7 @@ func (k *cache) keep(blocks []int32) error {
 	return nil
 }
 
-// block is the memory of a block, nil unless somebody has written there since it was mapped, or last kept.
+// block returns the memory of a block, or nil if it was not written since it was mapped or last kept.
 func (k *cache) block(id int32) []byte {
 	if id < 0 || int(id) >= k.count || !k.touched[id] {
 		return nil
@@ -114,7 +113,7 @@ func (k *cache) block(id int32) []byte {
 	return k.memory[int(id)*k.perBlock*2:][:k.perBlock*2]
 }
 
-// pages tells where one head (of this rank's) of one layer lies for a sequence.
+// pages returns where one layer of one of this rank's heads is for a sequence.
 func (k *cache) pages(layer, head int, blocks []int32) kernel.Pages {
 	at := layer*k.perLayer + head*k.perHead
 	return kernel.Pages{Memory: k.halves, Keys: at, Values: at + k.perHead/2, Stride: k.perBlock, Blocks: blocks, HeadDim: k.dim}

@@ -6,25 +6,24 @@ import (
 	"runtime"
 )
 
-// Config sets limits. The zero value is good for most uses.
+// Config sets limits. The zero value suits most uses.
 type Config struct {
-	// Threads is how many goroutines compute, at most. 0: one less than GOMAXPROCS, at least
-	// one, so that the process that feeds the model has a processor too.
+	// Threads is the most compute goroutines. 0: one less than GOMAXPROCS, at least one, so that the process that
+	// feeds the model has a CPU too.
 	Threads int
-	// Context lowers the model's number of positions per sequence. 0: as the model says.
+	// Context lowers the model's number of positions per sequence. 0: the model's.
 	Context int
-	// Sequences is how many sequences of full length the cache is made for. 0: 8.
+	// Sequences is the number of sequences of full length that the cache is sized for. 0: 8.
 	Sequences int
-	// CacheBytes limits the cache, whatever Sequences asks for. Memory is taken only as
-	// blocks are written. 0: 1 GiB.
+	// CacheBytes limits the cache, regardless of Sequences. Memory is used only as blocks are written. 0: 1 GiB.
 	CacheBytes int64
 	// TileDir is the folder that keeps packed models. "": rouse/tiles in the user's cache folder.
 	TileDir string
-	// TileFrom is the size in bytes from which a packed model is kept in TileDir. Smaller ones are
-	// packed in memory at each start, which takes milliseconds. 0: 32 MiB.
+	// TileFrom is the size in bytes from which a packed model is kept in TileDir. Smaller ones are packed in memory at
+	// each start, which takes milliseconds. 0: 32 MiB.
 	TileFrom int64
-	// TileLimit bounds the files in TileDir, in bytes; the ones not used for longest go. A model
-	// that is larger is packed in memory. 0: 64 GiB.
+	// TileLimit bounds the files in TileDir, in bytes; the least recently used are deleted. A larger model is packed
+	// in memory. 0: 64 GiB.
 	TileLimit int64
 	// Shard makes the Runner one of several ranks. Zero: it computes alone.
 	Shard Shard
@@ -32,7 +31,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Validate refuses negative values and ones far beyond any use.
+// Validate rejects negative and implausibly large values.
 func (c Config) Validate() error {
 	for _, f := range []struct {
 		name    string

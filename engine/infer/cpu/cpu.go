@@ -16,7 +16,7 @@ import (
 
 var _ infer.Inferencer = (*Runner)(nil)
 
-// Runner computes a model's logits on the processor. It implements infer.Inferencer.
+// Runner computes a model's logits on the CPU. It implements infer.Inferencer.
 type Runner struct {
 	path  string // "" when the file was given
 	cfg   Config
@@ -24,10 +24,10 @@ type Runner struct {
 	share share
 	store tileCache
 
-	// mu is held by Forward, Sleep, Wake, Close and the like, from start to end.
+	// mu is held by Forward, Sleep, Wake, Close and similar methods from start to end.
 	mu       sync.Mutex
 	file     *gguf.File
-	model    *model.Model // for the angles of positions; nothing of it is in the file's memory
+	model    *model.Model // for the angles of positions; does not refer to the file's memory
 	weights  *weights
 	tiles    *tiles
 	cache    *cache
@@ -37,12 +37,11 @@ type Runner struct {
 	closed   bool
 	team     team
 	step     *step        // working memory, nil while asleep
-	out      infer.Result // what Forward returned last
+	out      infer.Result // the last result of Forward
 }
 
-// Open loads the model file at path and packs its matrices, or maps them where that was done
-// before. The error says what is wrong with the file or the configuration; nothing is left open
-// then.
+// Open loads the model file at path and packs its matrices, or maps them if that was done before. The error describes
+// what is wrong with the file or the configuration; then nothing is left open.
 func Open(path string, cfg Config) (*Runner, error) {
 	f, err := gguf.Open(path)
 	if err != nil {
@@ -55,9 +54,9 @@ func Open(path string, cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// New uses a model that is already open, such as one in the program itself. The Runner
-// takes f over and closes it in Close; on error f stays the caller's. Sleep at level 2 cannot let
-// go of such a file and does what level 1 does. Its packed matrices are not kept in a file.
+// New uses an open model, such as a built-in one. The Runner owns f and closes it in Close; on error f stays the
+// caller's. Sleep at level 2 can't close such a file and does the same as level 1. Its packed matrices are not kept in
+// a file.
 func New(f *gguf.File, cfg Config) (*Runner, error) { return open(f, "", cfg) }
 
 func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
@@ -87,8 +86,8 @@ func open(f *gguf.File, path string, cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// load reads a model's shape and lays its matrices out, or for the same model again gives the
-// matrices their sources. It copies what is needed after packing.
+// load reads a model's shape and lays out its matrices; for the same model again it only sets the matrices' sources.
+// It copies what is needed after packing.
 func (r *Runner) load(f *gguf.File) (*model.Model, error) {
 	var m *model.Model
 	var w *weights
@@ -152,7 +151,7 @@ func (r *Runner) Close() error {
 	return errors.Join(r.rest(), r.cache.close(), r.tiles.close(), r.exchange.close(), r.file.Close())
 }
 
-// tileDir is where tile files are when the configuration does not say.
+// tileDir returns the default folder of tile files.
 func tileDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

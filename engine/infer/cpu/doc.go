@@ -1,10 +1,10 @@
-// Package cpu is the forward pass on the processor: every architecture that package model
-// knows, several sequences at once, on package kernel's packed matrices.
+// Package cpu implements the forward pass on the CPU: every architecture of package model, several sequences at once,
+// on package kernel's packed matrices.
 //
-// A model's matrices are packed once, into a file that all processes map (tilecache.go), or, for
-// a small model and where no file can be written, into memory of the process. The key-value cache
-// is anonymous memory outside the Go heap, as IEEE halves, which the system provides page by page
-// when a block is first written: a large limit costs nothing until it is used.
+// A model's matrices are packed once, into a file that all processes map (tilecache.go). A small model, or one whose
+// file cannot be written, is packed into memory of the process. The KV cache is anonymous memory outside the Go heap,
+// as IEEE halves. The OS provides its pages when a block is first written, so a large limit costs nothing until it is
+// used.
 //
 // The life of one step:
 //
@@ -16,16 +16,14 @@
 //  3. Tokens whose logits or hidden states are wanted are normed; the logits of all are one product
 //     with the output matrix.
 //
-// Each stage is cut into chunks that the goroutines of a team take from a counter (team.go). A
-// chunk computes whole outputs, each a fixed-order computation from its own inputs: results have
-// the same bits whatever the batch, the chunking, the number of threads, the blocks, and the
-// number of ranks (share.go) that compute the model together. Ranks divide rows and heads, leave
-// the results of four stages a layer in memory that they share, and wait for one another there
-// (exchange.go).
+// Each stage is cut into chunks that the goroutines of a team take from a counter (team.go). A chunk computes whole
+// outputs in a fixed order from its own inputs. So results are bit-exact for any batch, chunking, number of threads,
+// blocks, and number of ranks (share.go) that compute the model together. Ranks divide rows and heads, write the
+// results of four stages per layer to shared memory, and wait for one another there (exchange.go).
 //
-// External failures: a mapped file is truncated, or its disk fails. Sizes are checked at
-// wake; a page that cannot be read in the middle of a step ends the step with an error.
+// External failures: a mapped file is truncated, or its disk fails. Sizes are checked on wake; a page that cannot be
+// read during a step ends the step with an error.
 //
-// Numerics: activations are rounded to 8 bits per block of 32 before they meet quantised
-// weights, as in ggml; keys and values are kept as halves; everything else is F32.
+// Numerics: activations are rounded to 8 bits per block of 32 before products with quantised weights, as in ggml; keys
+// and values are halves; everything else is F32.
 package cpu

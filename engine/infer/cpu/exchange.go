@@ -11,7 +11,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// SharedLogits is how many rows of logits fit into the memory that ranks share: what a batch may want of them.
+// SharedLogits is the most rows of logits of a batch that fit into the ranks' shared memory.
 const SharedLogits = 1024
 
 const (
@@ -27,8 +27,8 @@ var (
 	errOther = errors.New("another rank could not go on")
 )
 
-// exchange is the memory that ranks share: the results of stages, and a barrier. With one rank it does
-// nothing and the results lie on the heap.
+// exchange is the ranks' shared memory: the results of stages, and a barrier. With one rank the barrier does nothing
+// and the results are on the heap.
 type exchange struct {
 	rank, of int
 	mem      []byte
@@ -37,20 +37,20 @@ type exchange struct {
 
 	att, out, gate, logits []float32
 
-	checks uint64 // calls of agree; the same in all ranks
+	checks uint64 // number of calls of agree, equal in all ranks
 }
 
-// words lie at the beginning of the shared memory, each in a cache line of its own.
+// words is at the beginning of the shared memory, with each word in its own cache line.
 type words struct {
 	arrived atomic.Uint32 // ranks at the barrier
 	_       [60]byte
-	passed  atomic.Uint32 // how often the barrier has opened; sleepers wait for it to change
+	passed  atomic.Uint32 // how often the barrier has opened; sleepers wait for a change
 	_       [60]byte
 	asleep  atomic.Uint32 // ranks that sleep until passed changes
 	_       [60]byte
-	broken  atomic.Uint32 // not 0: a rank gave up, and none can go on
+	broken  atomic.Uint32 // nonzero: a rank gave up, and none can continue
 	_       [60]byte
-	stopAt  atomic.Uint64 // the call of agree at which a rank brought an error
+	stopAt  atomic.Uint64 // the call of agree at which a rank had an error
 	_       [56]byte
 	batch   [maxRanks]struct {
 		hash atomic.Uint64
@@ -104,7 +104,7 @@ func (e *exchange) close() error {
 	return unmap(mem)
 }
 
-// resize gives n values of shared memory, or with one rank of own, which is reused.
+// resize returns n values of shared memory, or, with one rank, of own, which is reused.
 func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
 	if e.of > 1 {
 		return (*shared)[:n]
@@ -112,7 +112,7 @@ func (e *exchange) resize(shared *[]float32, own []float32, n int) []float32 {
 	return resize(own, n)
 }
 
-// begin makes sure that all ranks compute the same batch.
+// begin checks that all ranks compute the same batch.
 func (e *exchange) begin(hash uint64) error {
 	if e.of == 1 {
 		return nil
@@ -133,8 +133,8 @@ func (e *exchange) begin(hash uint64) error {
 	return e.sync() // before anyone writes the next hash
 }
 
-// agree is a barrier at which ranks bring their errors. It gives an error in all of them when one
-// has any: its own, or errOther.
+// agree is a barrier at which ranks exchange errors. If any rank has one, it returns an error in all: the rank's own,
+// or errOther.
 func (e *exchange) agree(err error) error {
 	if e.of == 1 {
 		return err
@@ -152,7 +152,7 @@ func (e *exchange) agree(err error) error {
 	return err
 }
 
-// sync waits until all ranks have called it. What they wrote before can be read after.
+// sync blocks until all ranks have called it. Their earlier writes are visible afterwards.
 func (e *exchange) sync() error {
 	if e.of == 1 {
 		return nil
@@ -174,7 +174,7 @@ func (e *exchange) sync() error {
 	return nil
 }
 
-// await waits for the barrier to open: soon, or it sleeps.
+// await waits until the barrier opens: it spins, then sleeps.
 func (e *exchange) await(passed uint32) error {
 	w := e.words
 	var s spinner
@@ -198,7 +198,7 @@ func (e *exchange) await(passed uint32) error {
 	return nil
 }
 
-// breakUp tells all ranks that they cannot go on.
+// breakUp tells all ranks that they cannot continue.
 func (e *exchange) breakUp() {
 	e.words.broken.Store(1)
 	wakeAll(&e.words.passed)

@@ -6,21 +6,21 @@ import (
 	"github.com/rouse-dev/rouse/engine/kernel"
 )
 
-// mixture tells which experts compute what. A slot is one token in one expert; slots are
-// sorted by expert, so that each expert has one product with all of its tokens.
+// mixture is the assignment of tokens to experts. A slot is one token in one expert. Slots are sorted by expert, so
+// that each expert has one product with all of its tokens.
 type mixture struct {
 	y      []float32 // [T, Dim] normed x; then the experts' weighted sum
 	scores []float32 // [T, Experts]
 	chosen []int32   // [T, used] experts, the largest weight first
 	weight []float32 // [T, used]
-	slot   []int32   // [T, used] which slot is whose
+	slot   []int32   // [T, used] slot of each choice
 	tokens []int     // [S] the token of each slot
 	begin  []int     // [Experts+1] first slot of each expert
 	terms  []term
 }
 
-// experts is feedForward for a mixture: out = Σ weight·Down_e·(act(Gate_e·y)·(Up_e·y)) over
-// the experts that the router chooses for the token.
+// experts is feedForward for a mixture: out = Σ weight·Down_e·(act(Gate_e·y)·(Up_e·y)) over the token's chosen
+// experts.
 func (s *step) experts(l *layer) error {
 	c, n, m := &s.conf, len(s.tokens), &s.mix
 	m.y, m.scores = resize(m.y, n*c.Dim), resize(m.scores, n*c.Experts)
@@ -82,7 +82,7 @@ func (s *step) route() {
 	for e := range c.Experts {
 		m.begin[e+1] += m.begin[e]
 	}
-	// begin[e] is moved to the end of e's slots, and that is where the next one begins.
+	// begin[e] is moved to the end of e's slots, where the next expert's begin.
 	for i, e := range m.chosen {
 		m.slot[i] = int32(m.begin[e])
 		m.tokens[m.begin[e]] = i / c.ExpertsUsed
@@ -92,8 +92,7 @@ func (s *step) route() {
 	m.begin[0] = 0
 }
 
-// routeChunk chooses one token's experts: the largest of the softmax over the router's
-// scores, of equals the first.
+// routeChunk chooses one token's experts: the largest of the softmax over the router's scores; of equals the first.
 func (s *step) routeChunk(_, i int) {
 	c, m := &s.conf, &s.mix
 	p := m.scores[i*c.Experts:][:c.Experts]
@@ -115,7 +114,7 @@ func (s *step) routeChunk(_, i int) {
 				best = e
 			}
 		}
-		if best < 0 { // what is left is not a number: neither is the result, whichever expert is chosen
+		if best < 0 { // the rest is NaN, and so is the result, whichever expert is chosen
 			best = k
 			p[best] = float32(math.NaN())
 		}
@@ -130,7 +129,7 @@ func (s *step) routeChunk(_, i int) {
 	}
 }
 
-// combineChunk sums one token's slots, in the order in which its experts were chosen.
+// combineChunk sums one token's slots, in the order of its chosen experts.
 func (s *step) combineChunk(_, i int) {
 	c, m := &s.conf, &s.mix
 	y := m.y[i*c.Dim:][:c.Dim]

@@ -23,7 +23,7 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	if err := r.check(b); err != nil {
 		return infer.Result{}, err
 	}
-	// The caller's goroutine computes too: an unreadable page is an error for it as for the team.
+	// The caller's goroutine computes too, so an unreadable page must be an error here as in the team.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	r.exchange.ctx = ctx
 	if err := r.exchange.begin(r.hash(b)); err != nil {
@@ -39,7 +39,7 @@ func (r *Runner) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	return r.out, nil
 }
 
-// compute cuts the batch into parts and computes them.
+// compute divides the batch into parts and computes them.
 func (r *Runner) compute(ctx context.Context, b *infer.Batch) error {
 	s := r.step
 	s.begin()
@@ -85,7 +85,7 @@ func (r *Runner) check(b *infer.Batch) error {
 	return nil
 }
 
-// hash is one of everything in a batch, for ranks to compare.
+// hash returns a hash of the whole batch, for ranks to compare.
 func (r *Runner) hash(b *infer.Batch) uint64 {
 	if r.share.of == 1 {
 		return 0
@@ -106,11 +106,11 @@ func (r *Runner) hash(b *infer.Batch) uint64 {
 	return h.Sum64()
 }
 
-// keptLogits is the number of logits whose memory is kept when fewer are wanted: those of all tokens of a
-// long prompt, which few ask for, are many.
+// keptLogits is the most logits whose memory is kept between calls: all logits of a long prompt are large, and rarely
+// wanted.
 const keptLogits = 16 << 20
 
-// prepare makes room for what the Items want.
+// prepare makes room for the wanted outputs.
 func (r *Runner) prepare(b *infer.Batch) {
 	logits, hidden := 0, 0
 	for i := range b.Items {
@@ -134,7 +134,7 @@ func (r *Runner) prepare(b *infer.Batch) {
 	s.sent, s.sentHidden = 0, 0
 }
 
-// wanted is how many values an Item's logits and hidden states have.
+// wanted returns the number of values in an Item's logits and hidden states.
 func (r *Runner) wanted(it *infer.Item) (logits, hidden int) {
 	switch it.Want {
 	case infer.Last:
@@ -147,7 +147,7 @@ func (r *Runner) wanted(it *infer.Item) (logits, hidden int) {
 	return 0, 0
 }
 
-// slice is n values from at on, nil for none.
+// slice returns n values from at on, or nil for none.
 func slice(x []float32, at, n int) []float32 {
 	if n == 0 {
 		return nil

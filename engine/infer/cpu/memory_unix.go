@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropsPages says that dropPages gives anonymous memory back too.
+// dropsPages reports whether dropPages frees anonymous memory too.
 const dropsPages = true
 
-// innerPages is the part of b that consists of whole pages.
+// innerPages returns the whole pages within b.
 func innerPages(b []byte) []byte {
 	size := uintptr(os.Getpagesize())
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
@@ -23,7 +23,7 @@ func innerPages(b []byte) []byte {
 	return b[skip : skip+(len(b)-skip)/int(size)*int(size)]
 }
 
-// mapAnonymous gives zeroed memory outside the Go heap, which takes no pages before it is used.
+// mapAnonymous returns zeroed memory outside the Go heap, which takes no pages before it is used.
 func mapAnonymous(n int) ([]byte, error) {
 	return unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
 }
@@ -39,10 +39,10 @@ func mapShared(fd uintptr, n int, writable bool) ([]byte, error) {
 
 func unmap(b []byte) error { return unix.Munmap(b) }
 
-// dropPages gives pages back. The next access reads those of a mapped file again; anonymous ones are zero then on Linux.
+// dropPages frees pages. The next access reads a mapped file's pages again; anonymous pages are then zero on Linux.
 func dropPages(b []byte) error { return unix.Madvise(b, unix.MADV_DONTNEED) }
 
-// lock waits until no other process holds the file's lock. Closing the file unlocks.
+// lock blocks until no other process holds the file's lock. Closing the file unlocks it.
 func lock(fd uintptr) error {
 	for {
 		if err := unix.Flock(int(fd), unix.LOCK_EX); err != unix.EINTR {

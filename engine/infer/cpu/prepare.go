@@ -9,14 +9,14 @@ import (
 // noTarget marks products that no adapter changes.
 const noTarget = lora.NumTargets
 
-// input is what the next product's matrices are multiplied with, in the forms that they need.
+// input is the input of the next products, in the forms that their matrices need.
 type input struct {
 	ints, floats       kernel.Input
 	hasInts, hasFloats bool
 	t                  int
 }
 
-// resize makes room for t vectors of cols values for some matrices, and for adapters.
+// resize makes room for t vectors of cols values for the given matrices, and for adapters.
 func (in *input) resize(t, cols int, adapters bool, matrices ...*matrix) {
 	in.t, in.hasInts, in.hasFloats = t, false, adapters
 	for _, m := range matrices {
@@ -52,20 +52,20 @@ func (in *input) of(m *matrix) *kernel.Input {
 
 func (in *input) bytes() int64 { return in.ints.Bytes() + in.floats.Bytes() }
 
-// site is how prepare makes a product's input.
+// site configures how prepare makes a product's input.
 type site struct {
-	add    []float32 // [T, Dim] first this is added to x; nil: nothing is
-	post   []float32 // and before that it is normed; nil: it is not
-	norm   []float32 // x is normed; nil: raw goes in as it is
-	keep   []float32 // [T, Dim] where the normed x stays; nil: nowhere
+	add    []float32 // [T, Dim] added to x first; nil: nothing
+	post   []float32 // norm applied to add before that; nil: none
+	norm   []float32 // norm applied to x; nil: raw is used unchanged
+	keep   []float32 // [T, Dim] receives the normed x; nil: not kept
 	raw    []float32 // [T, cols]
 	cols   int       // of raw
-	tokens []int     // which tokens go in; nil: all
+	tokens []int     // the tokens to use; nil: all
 
-	first, last lora.Target // adapters that take part; noTarget: none
+	first, last lora.Target // range of adapter targets; noTarget: none
 }
 
-// normed makes the norm of x the input of some matrices, after what s.site has to add.
+// normed makes the norm of x the input of some matrices, after adding what s.site holds.
 func (s *step) normed(w []float32, first, last lora.Target, matrices ...*matrix) {
 	n := len(s.tokens)
 	s.site.norm, s.site.first, s.site.last = w, first, last
@@ -81,7 +81,7 @@ func (s *step) raw(x []float32, cols int, target lora.Target, m *matrix) {
 	s.parallel(groups(n), n*cols*8, s.stages.prepare)
 }
 
-// group is how many tokens a chunk of prepare takes.
+// group is the number of tokens in a chunk of prepare.
 const group = 4
 
 func groups(n int) int { return (n + group - 1) / group }
@@ -116,8 +116,7 @@ func (s *step) prepareToken(member, i, j int) {
 	s.input.load(y, j, j+1)
 }
 
-// addOut adds to a token's x what the part of a layer before has left for it. It gives
-// some memory [Dim].
+// addOut adds the previous part's output to a token's x. It returns scratch memory [Dim].
 func (s *step) addOut(member, i int) []float32 {
 	c, w := &s.conf, &s.members[member]
 	w.y = resize(w.y, c.Dim)

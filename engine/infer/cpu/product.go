@@ -7,8 +7,8 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// term is rows lo…hi of a matrix times vectors t0…t1 of the input: out = m·x + bias + the
-// token's adapter's share, out being [T, stride]. With up it is act(m·x)·(up·x).
+// term is rows lo…hi of a matrix times vectors t0…t1 of the input: out = m·x + bias + the token's adapter's share,
+// where out is [T, stride]. With up it is act(m·x)·(up·x).
 type term struct {
 	m      *matrix
 	up     *matrix
@@ -22,15 +22,13 @@ type term struct {
 }
 
 const (
-	// worthwhile is the work, in multiplications, from which several goroutines are quicker than
-	// one: some 10 µs. An idle machine would gain from half of that, a busy one loses, because
-	// a stage waits for whichever goroutine the system has put aside.
+	// worthwhile is the work, in multiplications, from which several goroutines are faster than one: about 10 µs. An
+	// idle machine would gain from half of that. A busy one loses, because a stage waits for any goroutine that the OS
+	// has descheduled.
 	worthwhile = 1 << 18
-	// chunkWork is the work, in multiplications, that a chunk should have at least, so that taking it
-	// from the counter is nothing beside it.
+	// chunkWork is the least work of a chunk, in multiplications, so that the cost of taking it is negligible.
 	chunkWork = 1 << 16
-	// inputBytes is the size of activations that a chunk should not exceed, so that they
-	// stay in the second-level cache while the rows pass.
+	// inputBytes is the most bytes of activations in a chunk, so that they stay in the L2 cache while the rows pass.
 	inputBytes = 192 << 10
 )
 
@@ -43,14 +41,14 @@ func (s *step) parallel(n, cost int, do func(member, chunk int)) {
 	s.team.run(n, do)
 }
 
-// plan is how a product is cut into chunks: tokens first, then rows.
+// plan is the division of a product into chunks: tokens first, then rows.
 type plan struct {
 	terms []term
 	cuts  []cut
 	n     int // chunks
 }
 
-// cut is how one term is.
+// cut is the division of one term.
 type cut struct {
 	first  int // its first chunk
 	rows   int // rows in a chunk, a multiple of kernel.Tile
@@ -80,7 +78,7 @@ func (t *term) cost() int {
 	return n
 }
 
-// cut divides a term of a product that costs cost among members.
+// cut divides a term of a product of the given cost among members.
 func (p *plan) cut(t *term, cost, members int) {
 	bytes := t.m.Cols
 	if t.m.floats {

@@ -8,20 +8,18 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Shard says that a Runner is one of several ranks that compute a model together. Each rank
-// computes some rows of every matrix and some of the heads, with its own threads and its own part
-// of the cache; what a stage makes for all lies in memory that they share. Every rank's
-// Forward is called with the same batches in the same order, and returns the same result, which
-// has the same bits as that of one Runner alone. Copies of the configuration are the same too,
-// but for Rank.
+// Shard makes a Runner one of several ranks that compute a model together. Each rank computes some rows of every
+// matrix and some of the heads, with its own threads and its own part of the cache; the results of stages are in
+// shared memory. Every rank's Forward gets the same batches in the same order, and returns the same result, bit-exact
+// with a single Runner's. The configurations must be equal except for Rank.
 type Shard struct {
 	Rank, Of int
-	// Memory is a file that all ranks map, empty at first, such as one of memfd_create. The
-	// caller closes it when it likes after Open.
+	// Memory is a file that all ranks map, initially empty, such as one of memfd_create. The caller may close it after
+	// Open.
 	Memory *os.File
 }
 
-// validate refuses ranks that do not exist.
+// validate rejects invalid ranks.
 func (s Shard) validate() error {
 	switch {
 	case s.Of == 0 && s.Rank == 0, s.Of == 1 && s.Rank == 0:
@@ -37,9 +35,8 @@ func (s Shard) validate() error {
 // rows is a half-open range.
 type rows struct{ lo, hi int }
 
-// share is what a rank computes: key-value heads with their query heads, and rows of the
-// matrices. Ranges of rows begin at multiples of kernel.Tile; those of q and kv may reach beyond
-// the heads, and so overlap.
+// share is a rank's part of the work: key-value heads with their query heads, and rows of the matrices. Ranges of rows
+// begin at multiples of kernel.Tile; q and kv may extend beyond the heads, and so overlap.
 type share struct {
 	rank, of        int
 	kvHeads         rows
@@ -72,7 +69,7 @@ func newShare(c model.Config, s Shard) share {
 	return out
 }
 
-// rows gives the rows of a matrix that this rank uses all the time.
+// rows returns the rows of a matrix that this rank uses in every step.
 func (s *share) rows(p *packed) rows {
 	n := p.to.Rows
 	switch {
@@ -89,7 +86,7 @@ func (s *share) rows(p *packed) rows {
 	return rows{min(n, tiles*s.rank/s.of*kernel.Tile), min(n, tiles*(s.rank+1)/s.of*kernel.Tile)}
 }
 
-// resident lists the parts of the packed matrices that this rank uses all the time.
+// resident returns the parts of the packed matrices that this rank uses in every step.
 func (s *share) resident(w *weights) [][]byte {
 	var out [][]byte
 	for i := range w.matrices {

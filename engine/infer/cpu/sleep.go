@@ -30,7 +30,7 @@ func (r *Runner) SleepKeeping(blocks []int32) error {
 	return r.sleep(1, blocks)
 }
 
-// sleep keeps blocks of the cache, none at level 2. mu is held.
+// sleep sleeps and keeps blocks of the cache; at level 2 it keeps none. mu must be held.
 func (r *Runner) sleep(level int, keep []int32) error {
 	switch {
 	case r.closed:
@@ -55,7 +55,7 @@ func (r *Runner) sleep(level int, keep []int32) error {
 	return nil
 }
 
-// rest gives back everything but the files and the cache.
+// rest frees everything except the files and the cache.
 func (r *Runner) rest() error {
 	r.team.stop()
 	r.step, r.out = nil, infer.Result{}
@@ -82,7 +82,7 @@ func (r *Runner) Wake(ctx context.Context) error {
 		if err := r.reopen(); err != nil {
 			return fmt.Errorf("wake: %w", err)
 		}
-		r.level = 1 // what is open now is what level 1 keeps
+		r.level = 1 // the open files are those of level 1
 	}
 	if err := r.acquire(ctx); err != nil {
 		return fmt.Errorf("wake: %w", errors.Join(err, r.rest(), r.cache.close()))
@@ -108,11 +108,10 @@ func (r *Runner) reopen() error {
 	return nil
 }
 
-// background is the context of what cannot be interrupted.
+// background is the context of work that cannot be interrupted.
 var background = context.Background()
 
-// acquire takes everything that a step needs: the packed matrices, made or read in, and
-// memory for the cache.
+// acquire gets everything that a step needs: the packed matrices, made or read, and memory for the cache.
 func (r *Runner) acquire(ctx context.Context) error {
 	if err := r.tiles.check(); err != nil {
 		r.cfg.Log.Warn("a tile file has changed and is opened again", "error", err)
@@ -135,7 +134,7 @@ func (r *Runner) acquire(ctx context.Context) error {
 	return nil
 }
 
-// openTiles packs the model, or maps the file in which it is packed.
+// openTiles packs the model, or maps the file with the packed model.
 func (r *Runner) openTiles() error {
 	if r.path != "" && r.weights.size >= r.cfg.TileFrom {
 		t, err := r.store.open(r.path, r.weights, r.cfg.Threads)

@@ -10,17 +10,17 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// maxStep is how many tokens are computed at once. It bounds the working memory.
+// maxStep is the most tokens computed at once. It bounds the working memory.
 const maxStep = 256
 
 // token is one position of one sequence.
 type token struct {
 	id  int32
 	pos int
-	run int // which of the part's runs it belongs to
+	run int // index of its run in the part
 }
 
-// run is an Item's tokens in a part: neighbours, of one sequence.
+// run is an Item's tokens in a part: adjacent tokens of one sequence.
 type run struct {
 	first, n int // tokens
 	blocks   []int32
@@ -41,11 +41,11 @@ type step struct {
 
 	tokens   []token
 	runs     []run
-	asked    []int           // tokens whose logits go out
-	pooled   []int           // tokens whose hidden states go out
-	adapters []*batchAdapter // those of the part, each once
-	logits   []float32       // [all that were asked for, Vocab]
-	hidden   []float32       // [all that were asked for, Dim]
+	asked    []int           // tokens whose logits are wanted
+	pooled   []int           // tokens whose hidden states are wanted
+	adapters []*batchAdapter // the part's adapters, without duplicates
+	logits   []float32       // [all that are wanted, Vocab]
+	hidden   []float32       // [all that are wanted, Dim]
 
 	sent, sentHidden int // rows of logits and hidden that earlier parts filled
 
@@ -56,9 +56,9 @@ type step struct {
 	gate    []float32 // [S, FFN or ExpertFFN], of all ranks
 
 	input   input
-	site    site // what prepare works on
-	plan    plan // what mulChunk computes
-	at      int  // the layer that rotate and attend work on
+	site    site // the input of prepare
+	plan    plan // the input of mulChunk
+	at      int  // the current layer of rotate and attend
 	attends attendPlan
 	mix     mixture
 	members []workspace // one per goroutine
@@ -96,7 +96,7 @@ func newStep(r *Runner) *step {
 	return s
 }
 
-// bytes is the working memory in use.
+// bytes returns the working memory in use.
 func (s *step) bytes() int64 {
 	n := s.input.bytes() + s.ropes.bytes() + int64(cap(s.attends.parts))*4
 	for _, f := range [][]float32{s.x, s.q, s.k, s.v, s.att, s.out, s.gate, s.logits, s.hidden} {
@@ -130,8 +130,8 @@ func (s *step) add(it *infer.Item, lo, hi int, a *adapter) {
 	}
 }
 
-// compute runs the part. A cancelled context ends it between two layers, an unreadable page
-// of the weights after the layer.
+// compute computes the part. A cancelled context ends it between two layers; an unreadable page of the weights ends it
+// after the layer.
 func (s *step) compute(ctx context.Context) error {
 	n := len(s.tokens)
 	if n == 0 {
@@ -152,7 +152,7 @@ func (s *step) compute(ctx context.Context) error {
 	return s.output()
 }
 
-// check ends the part when something went wrong, in every rank after the same layer.
+// check ends the part after a failure, in every rank after the same layer.
 func (s *step) check(ctx context.Context) error {
 	err := s.team.err()
 	if err == nil && ctx.Err() != nil {
@@ -180,8 +180,8 @@ func (s *step) resize(n int) {
 	s.gate = s.ex.resize(&s.ex.gate, s.gate, slots*ffn)
 }
 
-// runLayer computes one layer. Before it, s.site tells what the layer before has left to
-// add to x; after it, what this one leaves.
+// runLayer computes one layer. Before it, s.site holds what the previous layer left to add to x; after it, what this
+// one left.
 func (s *step) runLayer(l *layer) error {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
 	qw, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -213,8 +213,8 @@ func (s *step) runLayer(l *layer) error {
 	return s.feedForward(l)
 }
 
-// prune leaves out the tokens from which nothing is wanted, and tells how many stay: once the last layer's
-// keys and values are stored, the others are not needed.
+// prune drops the tokens without wanted output, and returns how many remain: once the last layer's keys and values are
+// stored, the others are not needed.
 func (s *step) prune() int {
 	c, qw := &s.conf, s.conf.Heads*s.conf.HeadDim
 	asked, pooled, n := s.asked, s.pooled, 0
@@ -244,7 +244,7 @@ func (s *step) prune() int {
 	return n
 }
 
-// feedForward leaves Down·(act(Gate·y)·(Up·y)) in out.
+// feedForward computes out = Down·(act(Gate·y)·(Up·y)).
 func (s *step) feedForward(l *layer) error {
 	c, n, sh := &s.conf, len(s.tokens), &s.share
 	s.normed(l.ffnNorm, lora.Gate, lora.Up, l.gate, l.up)
@@ -258,7 +258,7 @@ func (s *step) feedForward(l *layer) error {
 	return nil // compute's check is where ranks wait for out
 }
 
-// output computes the logits and hidden states that were asked for.
+// output computes the wanted logits and hidden states.
 func (s *step) output() error {
 	c := &s.conf
 	for _, i := range s.pooled {
@@ -309,7 +309,7 @@ const ropePage = 64
 
 func newRopes(m *model.Model) *ropes { return &ropes{model: m, half: m.Config.RopeDim / 2} }
 
-// page makes sure that a position's angles are there.
+// page computes the page of a position's angles, if it is missing.
 func (r *ropes) page(pos int) {
 	p := pos / ropePage
 	for len(r.pages) <= p {
@@ -329,7 +329,7 @@ func (r *ropes) page(pos int) {
 	r.pages[p] = page
 }
 
-// angles gives a position whose page is there its cosines and sines.
+// angles returns a position's cosines and sines, whose page must exist.
 func (r *ropes) angles(kind, pos int) (cos, sin []float32) {
 	at := r.pages[pos/ropePage][(kind*ropePage+pos%ropePage)*2*r.half:][:2*r.half]
 	return at[:r.half], at[r.half:]
@@ -343,8 +343,7 @@ func (r *ropes) bytes() int64 {
 	return int64(n) * 4
 }
 
-// resize gives a slice of n values, its memory reused when large enough. Old contents are
-// of no use.
+// resize returns a slice of n values, reusing memory if it is large enough. The contents are undefined.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -9,50 +9,47 @@ import (
 	"time"
 )
 
-// spinTime is how long an idle member looks for work, and a caller for the end of its job,
-// before it parks: longer than the gaps between the stages of a step, shorter than anyone
-// would notice.
+// spinTime is how long an idle member looks for work, and a caller for the end of its job, before it parks. It is
+// longer than the gaps between the stages of a step, and too short to be noticed.
 const spinTime = 50 * time.Microsecond
 
-// team runs chunks of work on several goroutines, the caller's being one. Members are
-// started by the first job that needs them and end in stop. A member that comes late finds
-// nothing left to take: run does not wait for a goroutine that has not begun. Only one
-// goroutine may use a team at a time. It must be the same that calls stop.
+// team runs chunks of work on several goroutines, including the caller's. The first job that needs members starts
+// them, and stop ends them. run does not wait for a member that has not begun: a late member finds nothing to take.
+// Only one goroutine may use a team at a time. The same goroutine must call stop.
 type team struct {
-	size    int // goroutines, the caller's included
+	size    int // goroutines, including the caller's
 	guarded func(address uintptr) bool
 	running bool
 
-	// do is the job. It is written by run before state, and read by every goroutine that took a chunk
-	// from state: run does not return, and so does not write again, before that chunk is done.
+	// do is the job. run writes it before state. Every goroutine that took a chunk from state reads it. run does not
+	// return, and so does not write it again, before that chunk is done.
 	do func(member, chunk int)
-	// state is the job's number of chunks in the upper half and the number of those taken in
-	// the lower. A chunk is taken by adding one; when the sum before is beyond
-	// the number there was none. Members go beyond it by one each at most.
+	// state holds the number of chunks in the upper half, and the number of taken ones in the lower. A goroutine takes
+	// a chunk by adding one; if the old value was not below the number of chunks, there was none. Each member exceeds
+	// it by at most one.
 	state atomic.Uint64
-	_     [64]byte // members write state and done all the time, and read the rest
+	_     [64]byte // keeps state and done, which members write all the time, apart from the rest
 	done  atomic.Int32
 	_     [64]byte
 
-	fault   atomic.Pointer[error] // the first one since err was called
+	fault   atomic.Pointer[error] // the first fault since the last call of err
 	waiting atomic.Bool           // the caller waits for finished
 	parked  atomic.Int32
 	ending  atomic.Bool
-	// wake is sent to by run and stop and received from by parked members. It holds one
-	// token per member; a token too many makes a member look once for nothing.
+	// wake is sent to by run and stop and received from by parked members. It holds one token per member; an extra
+	// token only makes a member look for work once.
 	wake chan struct{}
-	// finished is sent to by the member that finishes a job whose caller has parked, and
-	// received from by run. It holds one token; one too many makes run look once more.
+	// finished is sent to by the member that finishes a job whose caller has parked, and received from by run. It
+	// holds one token; an extra token only makes run check once more.
 	finished chan struct{}
 	members  sync.WaitGroup
 }
 
-// errFault is err's error when guarded memory could not be read.
+// errFault is returned by err if guarded memory could not be read.
 var errFault = errors.New("a mapped file could not be read: it was truncated, or its disk failed")
 
-// run calls do for each chunk 0…n-1, each once, and returns when all are done. member tells
-// which of size goroutines runs it. A chunk that reads guarded memory that is not there ends there,
-// and err tells; do must not panic otherwise.
+// run calls do once for each chunk 0…n-1, and returns when all are done. member is the index of the goroutine, below
+// size. A chunk that faults in guarded memory ends there, and err reports it; do must not panic otherwise.
 func (t *team) run(n int, do func(member, chunk int)) {
 	if n <= 0 {
 		return
@@ -72,14 +69,14 @@ func (t *team) run(n int, do func(member, chunk int)) {
 	}
 }
 
-// alone does what run does on the caller's goroutine only.
+// alone is run on the caller's goroutine only.
 func (t *team) alone(n int, do func(member, chunk int)) {
 	for i := 0; i < n; {
 		i = t.from(i, n, do)
 	}
 }
 
-// from runs chunks from i on, up to one that faults, and gives the number of the next.
+// from runs chunks from i on, up to one that faults, and returns the number of the next.
 func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	defer func() {
 		if i < n {
@@ -93,8 +90,8 @@ func (t *team) from(i, n int, do func(member, chunk int)) (next int) {
 	return n
 }
 
-// wait returns when n chunks are done: soon, or it parks, for a member has been put aside by
-// the system in the middle of a chunk, and may need this very processor.
+// wait returns when n chunks are done. It spins, then parks: the OS may have descheduled a member in the middle of a
+// chunk, and the member may need this CPU.
 func (t *team) wait(n int32) {
 	var s spinner
 	for t.done.Load() < n {
@@ -116,7 +113,7 @@ func (t *team) work(member int) {
 	}
 }
 
-// take works until no chunk is left, which gives true, or until a chunk faults.
+// take computes chunks until none is left, and then returns true, or until one faults.
 func (t *team) take(member int) (all bool) {
 	var n int32
 	defer func() {
@@ -141,15 +138,14 @@ func (t *team) take(member int) (all bool) {
 	}
 }
 
-// count counts a chunk of a job of n as done.
+// count marks a chunk of a job of n as done.
 func (t *team) count(n int32) {
 	if t.done.Add(1) == n && t.waiting.Load() {
 		nudge(t.finished)
 	}
 }
 
-// failed keeps what a chunk panicked with, if it is a fault in guarded memory; else it is a
-// defect of this program.
+// failed records a chunk's panic, if it is a fault in guarded memory; otherwise it is a bug, and panics again.
 func (t *team) failed(r any) {
 	f, ok := r.(fault)
 	if !ok || t.guarded == nil || !t.guarded(f.Addr()) {
@@ -159,8 +155,7 @@ func (t *team) failed(r any) {
 	t.fault.CompareAndSwap(nil, &err)
 }
 
-// fault is what the runtime panics with where SetPanicOnFault is on: the address could not be
-// read.
+// fault is the runtime's panic value under SetPanicOnFault: the address could not be read.
 type fault interface {
 	error
 	Addr() uintptr
@@ -168,7 +163,7 @@ type fault interface {
 
 func unreadable(f fault) error { return fmt.Errorf("%w (%w)", errFault, f) }
 
-// err gives the first fault since the last call.
+// err returns the first fault since the last call.
 func (t *team) err() error {
 	if p := t.fault.Swap(nil); p != nil {
 		return *p
@@ -176,7 +171,7 @@ func (t *team) err() error {
 	return nil
 }
 
-// nudge sends a token without waiting: a full channel has one for the receiver already.
+// nudge sends a token without blocking: a full channel already has one for the receiver.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -232,13 +227,13 @@ func (t *team) stop() {
 	t.running = false
 }
 
-// spinner lets some time pass without giving the processor away. The zero value is ready.
+// spinner busy-waits for a short time. The zero value is ready.
 type spinner struct {
 	turns int
 	since time.Time
 }
 
-// spin returns true after some 50 ns, false when spinTime has passed since the first call.
+// spin returns true after about 50 ns, or false once spinTime has passed since the first call.
 func (s *spinner) spin() bool {
 	pause()
 	s.turns++

@@ -14,21 +14,19 @@ import (
 	"time"
 )
 
-// strayAge is the age at which a file that was never finished counts as one that no process
-// writes any more.
+// strayAge is the age at which an unfinished file counts as abandoned.
 const strayAge = 24 * time.Hour
 
-// tileCache is a folder of tile files, shared by all processes of a user. Files are never changed
-// once they have their name; a process that has one mapped keeps it when another
-// deletes it. Use sets a file's time, and the oldest go when the limit is passed.
+// tileCache is a folder of tile files, shared by all processes of a user. Files are never changed once they have their
+// final name; a process that has one mapped keeps it when another deletes it. Use updates a file's time, and the least
+// recently used files are deleted beyond the limit.
 type tileCache struct {
 	dir   string
 	limit int64
 	log   *slog.Logger
 }
 
-// open maps the tiles of the model file at path, after making the file if need be, and binds the
-// matrices to it.
+// open maps the tiles of the model file at path, after making the file if needed, and binds the matrices to it.
 func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	if w.size > c.limit {
 		return nil, fmt.Errorf("it has %d bytes, all tile files together may have %d: raise the limit (--tile-limit)", w.size, c.limit)
@@ -43,7 +41,7 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	file := filepath.Join(c.dir, hex.EncodeToString(key[:16])+tileSuffix)
 	t, err := c.existing(file, w, key)
 	if err != nil {
-		// One process packs, the others wait for it and use its file.
+		// One process packs; the others wait and use its file.
 		unlock := c.lock(file)
 		defer unlock()
 		if t, err = c.existing(file, w, key); err != nil {
@@ -57,7 +55,7 @@ func (c *tileCache) open(path string, w *weights, threads int) (*tiles, error) {
 	return t, nil
 }
 
-// existing maps a file that is there, and marks it as used.
+// existing maps an existing file, and marks it as used.
 func (c *tileCache) existing(file string, w *weights, key []byte) (*tiles, error) {
 	t, err := openTiles(file, w, key)
 	if err != nil {
@@ -81,8 +79,8 @@ func (c *tileCache) create(file string, w *weights, key []byte, threads int) (*t
 	return openTiles(file, w, key)
 }
 
-// lock waits for other processes that make the same file. Where files cannot be locked
-// no process waits: each makes the file, and the last one stays.
+// lock blocks while other processes make the same file. If files cannot be locked, each process makes the file, and
+// the last one stays.
 func (c *tileCache) lock(file string) (unlock func()) {
 	f, err := os.OpenFile(file+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -94,8 +92,8 @@ func (c *tileCache) lock(file string) (unlock func()) {
 	return func() { _ = f.Close() } // unlocks; nothing was written
 }
 
-// evict deletes the files that were not used for longest, until the rest has at most limit
-// bytes, and files that were never finished. keep stays.
+// evict deletes the least recently used files until at most limit bytes remain, and abandoned files. keep is not
+// deleted.
 func (c *tileCache) evict(limit int64, keep string) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 //	4 bytes   number of matrices
 //	4 bytes   for each matrix: CRC-32C of a sample of it
 //
-// The matrices begin at the next multiple of headerAlign. Their places follow from the
-// model, and are part of the key, so the file does not list them.
+// The matrices begin at the next multiple of headerAlign. Their offsets follow from the model and are part of the key,
+// so the file does not list them.
 const (
 	tileMagic   = "RSTILES1"
 	tileSuffix  = ".tiles"
@@ -36,8 +36,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// identify writes to h what distinguishes a model file from others, short of reading it all: size,
-// time of change, the beginning, and samples of the rest.
+// identify writes to h what distinguishes a model file, without reading it all: size, modification time, the
+// beginning, and samples of the rest.
 func identify(h io.Writer, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func identify(h io.Writer, path string) error {
 	return nil
 }
 
-// tileKey is the key of a model's tile file.
+// tileKey returns the key of a model's tile file.
 func tileKey(path string, w *weights) ([]byte, error) {
 	id, h := sha256.New(), sha256.New()
 	for _, part := range ggufname.Parts(path) {
@@ -77,12 +77,12 @@ func tileKey(path string, w *weights) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// headerBytes is where the matrices begin.
+// headerBytes returns the offset of the matrices.
 func headerBytes(w *weights) int64 {
 	return (fixedHeader + 4*int64(len(w.matrices)) + headerAlign - 1) / headerAlign * headerAlign
 }
 
-// header makes the header for tiles mem, the memory behind it.
+// header returns the header for tiles mem.
 func header(w *weights, key, mem []byte) []byte {
 	out := make([]byte, fixedHeader, headerBytes(w))
 	copy(out, tileMagic)
@@ -98,14 +98,14 @@ func header(w *weights, key, mem []byte) []byte {
 	return out[:cap(out)]
 }
 
-// sample is a part of matrix i.
+// sample returns a part of matrix i.
 func sample(m []byte, i int) []byte {
 	n := min(len(m), sampleBytes)
 	at := int(uint64(i)*2654435761>>4%uint64(len(m)-n+1)) &^ (align - 1)
 	return m[at : at+n]
 }
 
-// openTiles maps a tile file. An error says what is wrong with it.
+// openTiles maps a tile file. The error describes what is wrong with it.
 func openTiles(path string, w *weights, key []byte) (*tiles, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -141,9 +141,9 @@ func (t *tiles) verify(f *os.File, w *weights, key []byte) error {
 	})
 }
 
-// writeTiles packs the model into a new file at path. Until it is complete it has another
-// name, so no process maps a part. Complete, it may be read by its owner alone, and written by nobody (0400): a process of the
-// same user that opens it to write, or cuts it off, is refused, unless it is privileged or takes the right back first.
+// writeTiles packs the model into a new file at path. It has another name until it is complete, so no process maps a
+// partial file. Its mode is 0400: processes of the same user can't open it for writing or truncate it, unless they are
+// privileged or change the mode first.
 func writeTiles(path string, w *weights, key []byte, threads int) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {

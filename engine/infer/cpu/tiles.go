@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// pieceBytes is the size of a job of packing, or of reading in.
+// pieceBytes is the size of a job of packing or reading.
 const pieceBytes = 4 << 20
 
 // tiles is the memory that holds the packed matrices: a mapped file, or anonymous memory.
@@ -20,7 +20,7 @@ type tiles struct {
 	file *os.File // nil: anonymous
 }
 
-// pack makes tiles in anonymous memory: those that a rank uses, the others take no pages.
+// pack packs a rank's matrices into anonymous memory; the others take no pages.
 func (t *tiles) pack(w *weights, s *share, threads int) error {
 	mem, err := mapAnonymous(int(max(w.size, 1)))
 	if err != nil {
@@ -38,7 +38,7 @@ func (t *tiles) pack(w *weights, s *share, threads int) error {
 	return nil
 }
 
-// mapFile maps a file of tiles, whose matrices begin at offset. The file is t's then.
+// mapFile maps a file of tiles, whose matrices begin at offset. t owns the file then.
 func (t *tiles) mapFile(f *os.File, size int64) error {
 	mem, err := mapShared(f.Fd(), int(size), false)
 	if err != nil {
@@ -48,7 +48,7 @@ func (t *tiles) mapFile(f *os.File, size int64) error {
 	return nil
 }
 
-// contains tells whether an address is in a mapped file, and so may fault.
+// contains reports whether an address is in a mapped file, and so may fault.
 func (t *tiles) contains(p uintptr) bool {
 	if t.file == nil || t.mem == nil {
 		return false
@@ -57,7 +57,7 @@ func (t *tiles) contains(p uintptr) bool {
 	return p >= at && p < at+uintptr(len(t.mem))
 }
 
-// rest gives the pages back; a mapping stays.
+// rest frees the pages; the mapping stays.
 func (t *tiles) rest() error {
 	if t.file == nil {
 		return t.close()
@@ -65,7 +65,7 @@ func (t *tiles) rest() error {
 	return dropPages(t.mem)
 }
 
-// check tells whether a mapped file still has its size.
+// check returns an error if a mapped file has another size.
 func (t *tiles) check() error {
 	if t.file == nil {
 		return nil
@@ -80,7 +80,7 @@ func (t *tiles) check() error {
 	return nil
 }
 
-// close gives everything back. Twice is fine.
+// close frees everything. It may be called twice.
 func (t *tiles) close() error {
 	var err error
 	if t.mem != nil {
@@ -93,7 +93,7 @@ func (t *tiles) close() error {
 	return err
 }
 
-// readIn maps the pages of some parts of the tiles, reading them where need be.
+// readIn maps the pages of some parts of the tiles, reading them if needed.
 func (t *tiles) readIn(ctx context.Context, parts [][]byte, threads int) error {
 	if t.file == nil {
 		return nil
@@ -122,7 +122,7 @@ func (t *tiles) readIn(ctx context.Context, parts [][]byte, threads int) error {
 	return err
 }
 
-// touched keeps the compiler from leaving out what touch does.
+// touched keeps the compiler from optimizing touch away.
 var touched atomic.Uint32
 
 func touch(b []byte) {
@@ -133,8 +133,7 @@ func touch(b []byte) {
 	touched.Store(uint32(sum))
 }
 
-// inParallel does jobs on some goroutines and returns the first error. A fault in
-// mapped memory is an error too.
+// inParallel runs jobs on some goroutines and returns the first error. A fault in mapped memory is an error too.
 func inParallel[T any](jobs []T, threads int, do func(T) error) error {
 	var (
 		next  atomic.Int64
@@ -172,8 +171,7 @@ func doJobs[T any](next *atomic.Int64, jobs []T, do func(T) error) error {
 	})
 }
 
-// guard calls do, which reads mapped files on this goroutine. A page that is not there is
-// an error.
+// guard calls do, which reads mapped files on this goroutine, and turns faults into errors.
 func guard(do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -9,11 +9,11 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// weights is the model in the form in which steps use it. Vectors are on the heap; the
-// matrices' Data is bound to wherever the packed matrices lie.
+// weights is the model in the form that steps use. Vectors are on the heap; the matrices' Data points into the packed
+// matrices.
 type weights struct {
 	embed      *matrix // [Vocab, Dim]
-	output     *matrix // [Vocab, Dim]; embed itself when the file ties them
+	output     *matrix // [Vocab, Dim]; embed itself if the file ties them
 	outputNorm []float32
 	layers     []layer
 
@@ -43,16 +43,16 @@ type layer struct {
 // matrix is a packed matrix.
 type matrix struct {
 	kernel.Matrix
-	floats bool // multiplied with activations as floats, else with 8-bit integers
+	floats bool // multiplied with float activations, else with 8-bit integers
 	tile   int  // bytes of kernel.Tile rows
 }
 
-// part is the matrix of rows lo…hi, lo being a multiple of kernel.Tile.
+// part returns rows lo…hi as a matrix; lo must be a multiple of kernel.Tile.
 func (m *matrix) part(lo, hi int) kernel.Matrix {
 	return kernel.Matrix{Rows: hi - lo, Cols: m.Cols, Type: m.Type, Data: m.Data[lo/kernel.Tile*m.tile:]}
 }
 
-// part is the matrix of rows lo…hi of one that is no model's.
+// part returns rows lo…hi of a matrix outside the model.
 func part(m *kernel.Matrix, lo, hi int) kernel.Matrix {
 	w := matrix{Matrix: *m, tile: kernel.PackedBytes(m.Type, kernel.Tile, m.Cols)}
 	return w.part(lo, hi)
@@ -67,7 +67,7 @@ func newMatrix(t gguf.Type, rows, cols int) *matrix {
 	}
 }
 
-// packed is one matrix, where it comes from and where it goes.
+// packed is one matrix, with its source and destination.
 type packed struct {
 	from       model.Matrix
 	to         *matrix
@@ -75,7 +75,7 @@ type packed struct {
 	at, length int64 // its place among the packed matrices
 }
 
-// role says how a matrix is divided between ranks.
+// role is how a matrix is divided between ranks.
 type role uint8
 
 const (
@@ -86,7 +86,7 @@ const (
 	looked                // single rows are looked up, by any rank
 )
 
-// align is what a packed matrix' place is a multiple of: a cache line.
+// align is the alignment of packed matrices: a cache line.
 const align = 64
 
 // newWeights lays out a model's matrices. The error names a matrix that cannot be packed.
@@ -147,7 +147,7 @@ func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
 	}
 	t := m.Type
 	if kernel.Supports(t, m.Cols) != nil && t.Decodable() {
-		t = gguf.Q8_0 // of the types with blocks the nearest one to anything
+		t = gguf.Q8_0 // the closest type with blocks
 	}
 	if kernel.Supports(t, m.Cols) != nil {
 		b.err = fmt.Errorf("tensor %q: %w", b.prefix+name+".weight", kernel.Supports(m.Type, m.Cols))
@@ -160,7 +160,7 @@ func (b *builder) matrix(name string, m *model.Matrix, r role) *matrix {
 	return to
 }
 
-// bind points all matrices into mem, which holds them packed. nil unbinds them.
+// bind points all matrices into mem, which holds them packed; nil unbinds them.
 func (w *weights) bind(mem []byte) {
 	for i := range w.matrices {
 		p := &w.matrices[i]
@@ -171,7 +171,7 @@ func (w *weights) bind(mem []byte) {
 	}
 }
 
-// sameLayout tells whether another model's matrices have the same types, sizes and places.
+// sameLayout reports whether another model's matrices have the same types, sizes and offsets.
 func (w *weights) sameLayout(other *weights) bool {
 	return slices.EqualFunc(w.matrices, other.matrices, func(a, b packed) bool {
 		return a.at == b.at && a.length == b.length && a.from.Type == b.from.Type && a.from.Rows == b.from.Rows && a.from.Cols == b.from.Cols
@@ -184,7 +184,7 @@ type piece struct {
 	lo, hi int
 }
 
-// pieces cuts what a rank uses of all matrices into pieces of about size packed bytes.
+// pieces divides a rank's matrices into pieces of about size packed bytes.
 func (w *weights) pieces(size int64, s *share) []piece {
 	var out []piece
 	for i := range w.matrices {
@@ -202,12 +202,12 @@ func (w *weights) pieces(size int64, s *share) []piece {
 	return out
 }
 
-// span is the piece's place among the packed matrices.
+// span returns the piece's offset and length in the packed matrices.
 func (p piece) span() (at, length int64) {
 	return p.at + int64(p.lo/kernel.Tile*p.to.tile), int64(kernel.PackedBytes(p.to.Type, p.hi-p.lo, p.to.Cols))
 }
 
-// pack writes the piece to dst, which holds just it.
+// pack packs the piece into dst, which has exactly its size.
 func (p piece) pack(dst []byte) error {
 	line := len(p.from.Data) / p.from.Rows
 	src := p.from.Data[p.lo*line : p.hi*line]

@@ -12,40 +12,39 @@ import (
 
 var _ infer.Inferencer = (*Fake)(nil)
 
-// Fake is an infer.Inferencer without arithmetic. It keeps token numbers where a real
-// one keeps keys and values, and computes logits from the tokens that it finds in the
-// Item's blocks and from the adapter's name: a caller that mixes up blocks, positions or
-// chunks gets different tokens, or an error when a position was never written since
-// the last Wake, or written with another adapter.
+// Fake is an infer.Inferencer without arithmetic. It stores token numbers instead of keys and values. It computes
+// logits from the tokens in the Item's blocks and from the adapter's name. So a caller that confuses blocks, positions
+// or chunks gets different tokens. It gets an error for a position not written since the last Wake, or written with
+// another adapter.
 //
 // Set the fields before the first call. The zero value works.
 type Fake struct {
-	// Shape is what Config returns. Zero fields: 400 tokens of vocabulary, a context of
-	// 256, hidden states of 8 values.
+	// Shape is the result of Config. Zero fields: a vocabulary of 400 tokens, a context of 256, hidden states of 8
+	// values.
 	Shape model.Config
 	// Count and Size are the cache's geometry. 0: 64 blocks of 16.
 	Count, Size int
-	// Next chooses the token after a sequence: its logit is 10. The others' lie between
-	// 0 and 1 and depend on all tokens. nil: a token that depends on all tokens.
+	// Next chooses the token after a sequence, whose logit is 10. The other logits are between 0 and 1 and depend on
+	// all tokens. nil: a token that depends on all tokens.
 	Next func(sequence []int32) int32
-	// Before runs at the start of each Forward, with the lock held; an error ends it.
-	// It may wait, count, or fail on purpose.
+	// Before runs at the start of each Forward, with the lock held; an error ends it. It may wait, count, or fail on
+	// purpose.
 	Before func(ctx context.Context, b *infer.Batch) error
-	// Bytes is what MemoryBytes returns while awake.
+	// Bytes is the result of MemoryBytes while awake.
 	Bytes int64
 
 	sim.State[position]
 	steps []infer.Batch
 }
 
-// position is what the cache holds for one position.
+// position is the cache's content for one position.
 type position struct {
 	token   int32
 	adapter int32
 	written bool
 }
 
-// Steps is a copy of all batches that Forward got, those included that failed.
+// Steps returns a copy of all batches of Forward, including failed ones.
 func (f *Fake) Steps() []infer.Batch {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -149,7 +148,7 @@ func (f *Fake) record(b *infer.Batch) {
 	f.steps = append(f.steps, infer.Batch{Items: items, Copies: slices.Clone(b.Copies)})
 }
 
-// write stores an Item's tokens and reads its whole sequence back.
+// write stores an Item's tokens and returns its whole sequence from the cache.
 func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
 	at := func(pos int) *position { return &f.Cache[int(it.Blocks[pos/size])*size+pos%size] }
 	for j, t := range it.Tokens {
@@ -169,7 +168,7 @@ func (f *Fake) write(it *infer.Item, size int) ([]int32, error) {
 	return seq, nil
 }
 
-// answer makes what an Item wants.
+// answer returns an Item's wanted output.
 func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 	switch it.Want {
 	case infer.Last:
@@ -186,7 +185,7 @@ func (f *Fake) answer(it *infer.Item, seq []int32) (logits, hidden []float32) {
 	return logits, hidden
 }
 
-// hash is FNV-1a of the adapter's name and all tokens.
+// hash returns FNV-1a of the adapter's name and all tokens.
 func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	h := uint32(2166136261)
 	if a := f.Adapters[adapter]; a != nil {
@@ -200,7 +199,7 @@ func (f *Fake) hash(adapter int32, seq []int32) uint32 {
 	return h
 }
 
-// values is n numbers between 0 and 1 that depend on h.
+// values returns n numbers between 0 and 1 that depend on h.
 func values(h uint32, n int) []float32 {
 	out := make([]float32, n)
 	for i := range out {

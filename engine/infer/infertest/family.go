@@ -2,15 +2,15 @@ package infertest
 
 import "strings"
 
-// family is what the tokenizers of a family of models have in common beyond their kind.
+// family is the common tokenizer configuration of a model family, besides its kind.
 type family struct {
-	front, back   []string // special tokens before and behind all others; SPM only
+	front, back   []string // special tokens before and after all others; SPM only
 	bos, eos, eot string
-	prefix        bool // a space goes in front of the text
+	prefix        bool // a space is prepended to the text
 	template      string
 }
 
-// Template is the chat template of generated models, but for gemma and phi3: ChatML.
+// Template is the chat template of generated models, except gemma and phi3: ChatML.
 const Template = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
@@ -23,7 +23,7 @@ const templateGemma = "{{ bos_token }}{% for message in messages %}" +
 const templatePhi3 = "{% for message in messages %}{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' }}{% endfor %}" +
 	"{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}"
 
-// family chooses by the architecture.
+// family returns the architecture's family.
 func (s Spec) family() family {
 	switch {
 	case strings.HasPrefix(s.Arch, "gemma"):

@@ -88,7 +88,7 @@ func (g *Golden) Check(r *GoldenRun, got [][]float32) (cosine float64, err error
 	return cosine, nil
 }
 
-// exact says whether nothing but sums is rounded.
+// exact reports whether only sums are rounded.
 func (g *Golden) exact() bool { return g.Spec.Type == gguf.F32 && len(g.Spec.Mix) == 0 }
 
 // Near is the gap between the two best logits below which rounding may decide: all types but F32 round what they

@@ -1,10 +1,8 @@
-// Package infertest has the fixtures of the engine's tests: models of any size with random weights and a
-// real tokenizer, and a fake infer.Inferencer that checks how its caller uses the
-// blocks.
+// Package infertest has the fixtures of the engine's tests: models of any size with random weights and a real
+// tokenizer, and a fake infer.Inferencer that checks its caller's use of blocks.
 //
-// The text of a generated model is nonsense, but its file is valid GGUF for
-// other programs too, and the same Spec gives the same bytes everywhere: so its results
-// can be compared with those of other programs.
+// The text of a generated model is nonsense, but its file is valid GGUF for other programs too, and the same Spec
+// gives the same bytes everywhere. So results can be compared with other programs'.
 package infertest
 
 import (
@@ -21,8 +19,7 @@ import (
 	"github.com/rouse-dev/rouse/engine/model"
 )
 
-// Spec describes a model to generate. Zero fields take defaults that make a tiny
-// model of the llama architecture.
+// Spec describes a model to generate. Zero fields get defaults that make a tiny llama model.
 type Spec struct {
 	Arch    string    // one of model.Architectures; default llama
 	Dim     int       // default 64, for types with blocks of 256 values 256
@@ -36,8 +33,8 @@ type Spec struct {
 	Type    gguf.Type // of the matrices: any that is Decodable; default F32
 	Seed    uint64
 
-	// Mix are types that the matrices take in turn, in place of Type: real files store some
-	// matrices with more bits than others.
+	// Mix are types that the matrices use in turn, instead of Type: real files store some matrices with more bits than
+	// others.
 	Mix []gguf.Type
 
 	Experts     int // mixture of experts, for llama and qwen3moe; default for qwen3moe 4
@@ -48,7 +45,7 @@ type Spec struct {
 	AttnSoftcap  float32 // gemma2; default 2, at which random weights show it
 	LogitSoftcap float32 // gemma2 and gemma3; default for gemma2 4
 
-	Untied      bool    // with an output matrix of its own
+	Untied      bool    // with a separate output matrix
 	SPM         bool    // a SentencePiece vocabulary instead of byte-level BPE; gemma and phi3 always have one
 	Pre         string  // BPE pre-tokenizer; default gpt-2, for qwen models qwen2
 	NoTemplate  bool    // without a chat template
@@ -62,7 +59,7 @@ type Spec struct {
 	Std         float32 // of the weights; default 1/√columns
 }
 
-// Small is a tiny model of the same architecture, types and context.
+// Small returns a tiny model of the same architecture, types and context.
 func (s Spec) Small() Spec {
 	return Spec{Arch: s.Arch, Type: s.Type, Context: s.Context, Vocab: min(s.Vocab, 1000), Std: s.Std}
 }
@@ -119,7 +116,7 @@ func (s Spec) withDefaults() Spec {
 	return s
 }
 
-// types are those that matrices have.
+// types returns the types of the matrices.
 func (s Spec) types() []gguf.Type {
 	if len(s.Mix) > 0 {
 		return s.Mix
@@ -127,7 +124,7 @@ func (s Spec) types() []gguf.Type {
 	return []gguf.Type{s.Type}
 }
 
-// block is the number of which the columns of all matrices are multiples; at least 32, for tidiness.
+// block returns the number that the columns of all matrices are multiples of; at least 32, for tidiness.
 func (s Spec) block() int {
 	b := 32
 	for _, t := range s.types() {
@@ -136,7 +133,7 @@ func (s Spec) block() int {
 	return b
 }
 
-// Validate says which field is wrong.
+// Validate returns an error that names the invalid field.
 func (s Spec) Validate() error {
 	for _, t := range s.types() {
 		if !t.Decodable() {
@@ -174,8 +171,8 @@ func (s Spec) Validate() error {
 	return nil
 }
 
-// Write generates the model and writes it as GGUF. Some rows are made at a time, by all processors, so the
-// memory needed is small whatever the model's size, and half a billion weights take some seconds.
+// Write generates the model and writes it as GGUF. It generates a few rows at a time, on all CPUs, so it needs little
+// memory for any size, and half a billion weights take some seconds.
 func Write(w io.Writer, s Spec) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -190,7 +187,7 @@ func Write(w io.Writer, s Spec) error {
 	return g.Flush()
 }
 
-// Bytes is Write to memory.
+// Bytes returns the output of Write.
 func Bytes(s Spec) ([]byte, error) {
 	var b bytes.Buffer
 	err := Write(&b, s)
@@ -236,8 +233,8 @@ func Open(t T, s Spec) *gguf.File {
 	return f
 }
 
-// Split writes the model in data as count files, named after stem as llama-gguf-split names them, and returns their paths. The first has
-// the metadata.
+// Split writes the model in data as count files, named after stem like llama-gguf-split's, and returns their paths.
+// The first file has the metadata.
 func Split(t T, data []byte, stem string, count int) (paths []string) {
 	t.Helper()
 	f, err := gguf.Parse(data)
@@ -268,7 +265,7 @@ func Split(t T, data []byte, stem string, count int) (paths []string) {
 	return paths
 }
 
-// Ensure writes s to path, unless there is a file already: it is whole, for it gets its name last.
+// Ensure writes s to path, unless the file exists. An existing file is complete, because it is renamed last.
 func Ensure(path string, s Spec) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil

@@ -1,9 +1,8 @@
-// Package sim simulates a device: a step takes a set time and almost no computation. Benchmarks use it
-// to measure the engine's own overhead, and whether a device would have to wait for the engine.
+// Package sim simulates a device: a step takes a set time and almost no computation. Benchmarks use it to measure the
+// engine's own overhead, and whether a device would wait for the engine.
 //
-// Where a real device keeps keys and values, it keeps a hash of all tokens up to each position. So the
-// output depends on every token, position and block of the input: an engine
-// that confuses blocks, or fills in a wrong placeholder, gets other tokens.
+// Instead of keys and values it stores a hash of all tokens up to each position. So the output depends on every token,
+// position and block of the input: an engine that confuses blocks, or fills in a wrong placeholder, gets other tokens.
 package sim
 
 import (
@@ -21,23 +20,23 @@ import (
 
 var _ infer.Inferencer = (*Device)(nil)
 
-// Config is a device's shape. Zero fields get the defaults.
+// Config configures a device. Zero fields get the defaults.
 type Config struct {
-	// Step is what a step takes, and Token what each token in it adds; default 0.
+	// Step is the time of a step, and Token the additional time per token; default 0.
 	Step  time.Duration `json:"step_ns,omitempty"`
 	Token time.Duration `json:"token_ns,omitempty"`
-	// Spin ends a step to the microsecond, by a busy wait of up to half a millisecond.
+	// Spin makes step times accurate to the microsecond, by a busy wait of up to half a millisecond.
 	Spin bool `json:"spin,omitempty"`
 	// Vocab is the number of tokens; default 512.
 	Vocab int `json:"vocab,omitempty"`
 	// Context is the longest sequence; default 8192.
 	Context int `json:"context,omitempty"`
-	// Blocks and BlockSize are the cache's geometry; default 4096 of 16.
+	// Blocks and BlockSize are the cache's geometry; default 4096 blocks of 16.
 	Blocks    int `json:"blocks,omitempty"`
 	BlockSize int `json:"block_size,omitempty"`
-	// End, if not 0, is a token that comes only as often as EndEvery says: give it the end token.
+	// End, if not 0, is a token whose frequency EndEvery sets: usually the end token.
 	End int32 `json:"end,omitempty"`
-	// EndEvery is how often: once in so many choices. 0: never.
+	// EndEvery makes one in so many tokens the End token. 0: never.
 	EndEvery int `json:"end_every,omitempty"`
 }
 
@@ -53,7 +52,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports what is out of range.
+// Validate returns an error if a field is out of range.
 func (c Config) Validate() error {
 	const most = 1 << 24
 	for _, f := range []struct {
@@ -74,7 +73,7 @@ func (c Config) Validate() error {
 type Device struct {
 	cfg Config
 
-	State[uint64] // of each cache position: a hash of the tokens up to there, 0 where nothing was written
+	State[uint64] // per cache position: a hash of the tokens up to it, 0 if unwritten
 
 	out    infer.Result
 	memory []float32
@@ -82,13 +81,13 @@ type Device struct {
 	use    Use
 }
 
-// Use is what a device did with its time since its first step began.
+// Use is a device's use of time since its first step began.
 type Use struct {
 	Steps      int
 	Busy, Idle time.Duration
 }
 
-// New makes a device.
+// New returns a device.
 func New(c Config) (*Device, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func New(c Config) (*Device, error) {
 	return &Device{cfg: c.withDefaults()}, nil
 }
 
-// Parse makes a device of the JSON of a Config; empty is the zero one.
+// Parse returns a device for the JSON of a Config; empty means the zero Config.
 func Parse(options []byte) (*Device, error) {
 	var c Config
 	if len(options) > 0 {
@@ -109,7 +108,7 @@ func Parse(options []byte) (*Device, error) {
 	return New(c)
 }
 
-// Use returns what was measured.
+// Use returns the measured use of time.
 func (d *Device) Use() Use {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -146,7 +145,7 @@ func (d *Device) Forward(ctx context.Context, b *infer.Batch) (infer.Result, err
 	return d.out, nil
 }
 
-// wait returns at the given time.
+// wait blocks until the given time.
 func (d *Device) wait(ctx context.Context, until time.Time) error {
 	left := time.Until(until)
 	if d.cfg.Spin {
@@ -169,7 +168,7 @@ func (d *Device) wait(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// compute fills cells and makes what the items want.
+// compute fills cache cells and computes the wanted outputs.
 func (d *Device) compute(b *infer.Batch) error {
 	if d.Cache == nil {
 		d.Cache = make([]uint64, d.cfg.Blocks*d.cfg.BlockSize)
@@ -222,7 +221,7 @@ func (d *Device) cell(it *infer.Item, pos int) *uint64 {
 	return &d.Cache[int(it.Blocks[pos/n])*n+pos%n]
 }
 
-// answer adds a row of logits to memory: 0 but for the next token's.
+// answer appends a row of logits to memory: 0 except for the next token.
 func (d *Device) answer(h uint64) {
 	n := len(d.memory)
 	d.memory = slices.Grow(d.memory, d.cfg.Vocab)[:n+d.cfg.Vocab]

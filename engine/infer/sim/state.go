@@ -9,18 +9,18 @@ import (
 	"github.com/rouse-dev/rouse/engine/lora"
 )
 
-// State is what an infer.Inferencer without arithmetic keeps: its cache, its adapters, and whether it is
-// awake. It implements those methods of the interface that need no more. P is what the cache holds for one position. The
-// zero value is awake.
+// State is the state of an infer.Inferencer without arithmetic: its cache, its adapters, and its sleep level. It
+// implements the interface's methods that need only these. P is the cache's value for one position. The zero value is
+// awake.
 type State[P any] struct {
-	Mu       sync.Mutex // guards what follows; Ready, and what uses the fields, must hold it
+	Mu       sync.Mutex // guards the fields below; callers of Ready must hold it
 	Cache    []P        // nil after Sleep and Close
 	Adapters map[int32]*lora.Adapter
 	level    int
 	closed   bool
 }
 
-// Ready fails with infer.ErrClosed or infer.ErrAsleep.
+// Ready returns infer.ErrClosed or infer.ErrAsleep if the device cannot compute. Mu must be held.
 func (s *State[P]) Ready() error {
 	switch {
 	case s.closed:
@@ -31,7 +31,7 @@ func (s *State[P]) Ready() error {
 	return nil
 }
 
-// Level is 0 when awake, else the level of sleep.
+// Level returns the sleep level, 0 when awake.
 func (s *State[P]) Level() int {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
