@@ -18,7 +18,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/internal/jsonfield"
@@ -67,10 +66,7 @@ func JSON(o *jsonfield.Object) (Request, *api.Error) {
 	if len(bytes.TrimLeft(body, " \t\r\n")) == 0 {
 		return Request{}, api.BadRequest("", `the body is empty: send a JSON object such as {"model": "…", "messages": […]}`)
 	}
-	if !utf8.Valid(body) {
-		return Request{}, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
-	}
-	if err := cmp.Or(jsonfield.Shallow(body, MaxDepth), o.Err()); err != nil {
+	if err := cmp.Or(jsonfield.CheckUTF8(body), jsonfield.Shallow(body, MaxDepth), o.Err()); err != nil {
 		return Request{}, api.BadRequest("", "%v", err)
 	}
 	f := fields{watch: jsonfield.Watch{Names: jsonfield.Read}}
@@ -79,18 +75,6 @@ func JSON(o *jsonfield.Object) (Request, *api.Error) {
 		return Request{}, api.BadRequest("", "%v", f.ambiguous)
 	}
 	return f.request(body)
-}
-
-// invalidAt returns the offset of the first byte that is not UTF-8.
-func invalidAt(body []byte) int {
-	for at := 0; at < len(body); {
-		r, n := utf8.DecodeRune(body[at:])
-		if r == utf8.RuneError && n <= 1 {
-			return at
-		}
-		at += n
-	}
-	return len(body)
 }
 
 // fields are the raw values of the known fields; nil: missing.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/api/control"
@@ -26,14 +25,13 @@ func (x *exchange) prepare() (*jsonfield.Object, error) {
 	}
 	body := read.Bytes()
 	kind := x.r.Header.Get("Content-Type")
-	switch text := isText(kind); {
-	case text && !utf8.Valid(body):
-		return nil, api.BadRequest("", "the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", invalidAt(body))
-	case !text:
+	if !isText(kind) {
 		if err := form(kind, body); err != nil {
 			return nil, err
 		}
-	case len(body) > 0 && !strings.Contains(kind, "json"):
+	} else if err := jsonfield.CheckUTF8(body); err != nil {
+		return nil, api.BadRequest("", "%v", err)
+	} else if len(body) > 0 && !strings.Contains(kind, "json") {
 		x.r.Header.Set("Content-Type", "application/json") // vLLM and SGLang refuse the type that curl -d sends
 	}
 	if !x.proxy.cfg.Inside { // a handler is trusted
@@ -100,16 +98,4 @@ func isText(kind string) bool {
 		return true
 	}
 	return strings.HasSuffix(media, "+json")
-}
-
-// invalidAt returns the offset of the first byte that is not UTF-8.
-func invalidAt(body []byte) int {
-	for at := 0; at < len(body); {
-		r, n := utf8.DecodeRune(body[at:])
-		if r == utf8.RuneError && n <= 1 {
-			return at
-		}
-		at += n
-	}
-	return len(body)
 }

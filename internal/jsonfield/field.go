@@ -230,6 +230,18 @@ func wrong(body []byte, err error) error {
 	return fmt.Errorf("the body is not valid JSON: %w at byte %d, got %q", err, at, excerpt)
 }
 
+// CheckUTF8 returns an error with the offset of the first byte of body that is not UTF-8.
+func CheckUTF8(body []byte) error {
+	if utf8.Valid(body) {
+		return nil
+	}
+	at := 0
+	for r, n := utf8.DecodeRune(body); r != utf8.RuneError || n > 1; r, n = utf8.DecodeRune(body[at:]) {
+		at += n
+	}
+	return fmt.Errorf("the body is not valid UTF-8 at byte %d: send JSON encoded as UTF-8", at)
+}
+
 // Shallow returns an error if body nests arrays and objects more than depth deep.
 func Shallow(body []byte, depth int) error {
 	if bytes.Count(body, []byte("{"))+bytes.Count(body, []byte("[")) <= depth {
