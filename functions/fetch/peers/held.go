@@ -84,7 +84,9 @@ func (h *held) told() (s state) {
 var errAbsent = errors.New("the chunk is not here")
 
 func (h *held) read(i int) ([]byte, error) {
-	if s := h.told(); i < 0 || i >= h.count() || !s.Whole && !s.Have.has(i) {
+	here := false
+	h.change(func(s *state) { here = i >= 0 && i < h.count() && (s.Whole || s.Have.has(i)) })
+	if !here {
 		return nil, errAbsent
 	}
 	f, err := h.open()

@@ -134,8 +134,9 @@ func (n *Node) answer(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
-		i, bad := strconv.Atoi(what)
-		if answer, err = h.read(i); bad != nil || strconv.Itoa(i) != what {
+		if i, bad := strconv.Atoi(what); bad == nil && strconv.Itoa(i) == what {
+			answer, err = h.read(i)
+		} else {
 			err = errAbsent
 		}
 	}
