@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -251,13 +252,11 @@ func (a *agent) logOf(name api.FunctionName) *process.Log {
 	defer a.mu.Unlock()
 	l := a.output[name]
 	if l == nil {
-		var echo *prefixed
+		var echo io.Writer
 		if a.cfg.InstanceOutput != nil {
 			echo = &prefixed{a.cfg.InstanceOutput, name.Name() + " | "}
-			l = process.NewLog(keptLines, echo)
-		} else {
-			l = process.NewLog(keptLines, nil)
 		}
+		l = process.NewLog(keptLines, echo)
 		a.output[name] = l
 	}
 	return l
@@ -289,7 +288,7 @@ func (a *agent) forget(name api.FunctionName) {
 
 // prefixed writes each line after a prefix.
 type prefixed struct {
-	w      interface{ Write([]byte) (int, error) }
+	w      io.Writer
 	prefix string
 }
 

@@ -140,10 +140,11 @@ func (t reaching) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // RoundTripCharged is like [localhttp.Transport.RoundTripCharged]. The header of an answer from this process is charged once it exists.
 func (t reaching) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
-	if !strings.HasSuffix(r.URL.Host, instanceDomain) {
+	id, here := strings.CutSuffix(r.URL.Host, instanceDomain)
+	if !here {
 		return t.sockets.RoundTripCharged(r, charge)
 	}
-	i, err := t.agent.at(api.Endpoint("http://" + r.URL.Host))
+	i, err := t.agent.running(r.Context(), api.InstanceID(id))
 	if err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close()
