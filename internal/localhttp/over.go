@@ -28,9 +28,6 @@ func (c *Conn) NetConn() net.Conn { return c.conn.net.(net.Conn) }
 // Close closes the connection.
 func (c *Conn) Close() { c.conn.close() }
 
-// Simple reports whether [RoundTripOver] carries r.
-func Simple(r *http.Request) bool { return simple(r) }
-
 // RoundTripOver is [Transport.RoundTrip] over the connection that take returns, for a [Simple] request. It calls take
 // again if the other side has received nothing of the request, and returns take's error.
 func RoundTripOver(r *http.Request, take func(context.Context) (*Conn, error)) (*http.Response, error) {

@@ -16,8 +16,8 @@ import (
 // most is the largest body that is assembled with its header in memory.
 const most = 256 << 10
 
-// simple reports whether the transport carries r itself.
-func simple(r *http.Request) bool {
+// Simple reports whether [RoundTripOver] carries r, and a [Transport] without net/http's client.
+func Simple(r *http.Request) bool {
 	return r.URL != nil && r.URL.Scheme == "http" && r.URL.Host != "" && r.Method != http.MethodConnect &&
 		(r.Body == nil || r.Body == http.NoBody || r.ContentLength > 0 && r.ContentLength <= most) &&
 		len(r.TransferEncoding) == 0 && len(r.Trailer) == 0 && r.Header["Upgrade"] == nil && r.Header["Expect"] == nil

@@ -139,7 +139,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // error of charge ends the request with that error. The memory is free again when the answer is dropped. charge may
 // be nil; it is not called for requests that are not simple.
 func (t *Transport) RoundTripCharged(r *http.Request, charge func(bytes int64) error) (*http.Response, error) {
-	if !simple(r) {
+	if !Simple(r) {
 		if idle := t.take(r.URL.Host); idle != nil { // it may occupy a server thread that this request needs
 			idle.close()
 		}
