@@ -47,7 +47,7 @@ func (f *function) onItsWay(now time.Time) bool {
 	return false
 }
 
-// obstacle returns the instance that waits for a node, if that is what f waits for. The caller holds mu.
+// obstacle returns the instance that waits for a node, if f waits for that. The caller holds mu.
 func (f *function) obstacle(now time.Time) (st api.InstanceStatus, found bool) {
 	if f.set.Awake(now) || f.waking.instance != "" {
 		return st, false

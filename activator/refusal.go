@@ -36,7 +36,7 @@ func (f *function) explain(e *api.Error, r *http.Request) *api.Error {
 	return &t
 }
 
-// timedOut returns the error for a request that waited too long. why is what f waits for, empty if unknown. The
+// timedOut returns the error for a request that waited too long. why names the obstacle, empty if unknown. The
 // caller holds mu.
 func (f *function) timedOut(now time.Time, why string) *api.Error {
 	err := api.Errorf(http.StatusServiceUnavailable, api.CodeHoldTimeout,

@@ -18,7 +18,7 @@ const (
 	headerInstance = "X-Rouse-Instance"
 )
 
-// reply is what one client gets: comments while its request waits, then the answer or an error. It belongs to the
+// reply is the answer to one client: comments while its request waits, then the answer or an error. It belongs to the
 // request's goroutine; until comment.stop the mutex of the comments guards the connection.
 type reply struct {
 	w       http.ResponseWriter

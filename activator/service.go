@@ -112,7 +112,7 @@ func (s service) target(has func(backend) bool) *target {
 	return t
 }
 
-// target is what a name refers to: a service's functions that have traffic and the name. It is immutable.
+// target is the referent of a name: a service's functions that have traffic and the name. It is immutable.
 type target struct {
 	service api.FunctionName
 	shares  []backend // at least one; the greatest share first

@@ -256,7 +256,7 @@ func refuse(w http.ResponseWriter, r *http.Request, err *api.Error) {
 	api.WriteErrorTo(w, r, err)
 }
 
-// ask makes the instance report to its own control plane, whoever asks.
+// ask makes the instance report to its own control plane. It needs no token: the caller learns nothing by it.
 func (e *entry) ask(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)

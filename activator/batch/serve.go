@@ -117,7 +117,7 @@ func (s *Server) serve(ctx context.Context, q sent) (a answer) {
 	return k.answer
 }
 
-// fate is what follows an attempt.
+// fate is the outcome of an attempt.
 type fate int
 
 const (

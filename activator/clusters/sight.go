@@ -102,7 +102,7 @@ func (f *Front) Bars(name api.FunctionName, client string) *api.Error {
 		}
 	}
 	if len(why) == 0 {
-		return nil // no one has it, whoever asks
+		return nil // no cluster has it
 	}
 	return api.Errorf(http.StatusForbidden, api.CodeNotAllowed, "no cluster for %s may see these requests: %s", name, strings.Join(why, "; "))
 }

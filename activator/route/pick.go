@@ -10,7 +10,7 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// Want is what a request prefers or requires in an instance. The zero value accepts any.
+// Want lists the preferences and requirements of a request. The zero value accepts any instance.
 type Want struct {
 	// Adapter is the adapter that should be loaded; empty: none.
 	Adapter api.ModelName

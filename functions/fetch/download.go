@@ -33,7 +33,7 @@ type part struct {
 	sum   string    // its SHA-256, if sha has not seen all of it
 }
 
-// said is what the server reported about the file with the first byte. It is stored beside the part.
+// said holds the headers about the file that came with its first byte. It is stored beside the part.
 type said struct {
 	ETag     string    `json:"etag,omitempty"` // a strong one
 	Weak     string    `json:"-"`              // a weak entity tag, by which parts can't be joined

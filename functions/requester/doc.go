@@ -5,7 +5,7 @@
 // The interface is that of llm-d's dual-pods requester, on the function's own port:
 //
 //	GET  /v1/dual-pods/accelerators             the UUIDs, as a JSON list
-//	GET  /v1/dual-pods/accelerator-memory-usage bytes in use by UUID, whoever uses them
+//	GET  /v1/dual-pods/accelerator-memory-usage bytes in use by UUID, by any process
 //	POST /v1/become-ready, /v1/become-unready   what /ready answers from now on
 //	GET  /ready                                 200 or 503; for probes, without a token
 //	POST /v1/set-log?startPos=N                 what the provider has logged from byte N on

@@ -155,7 +155,7 @@ func testNoResults(t *testing.T, open Opener) {
 	}
 }
 
-// testCancel: a claim notices a cancellation, whoever requested it.
+// testCancel: a claim notices a cancellation by any client.
 func testCancel(t *testing.T, open Opener) {
 	s := open(t, store.Limits{})()
 	c := Batch(t, s, Upload(t, s, "a", "…").ID)
