@@ -57,7 +57,6 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 	}
 	f.lastWait = ""
 	f.Observe(now)
-	a.dirty.add(act.Function)
 	d := api.Decision{At: now, Function: f.Spec.Name, Action: string(act.Kind), Reason: act.Reason}
 	if i != nil {
 		d.Instance = i.Status.Instance

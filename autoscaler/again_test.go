@@ -2,8 +2,10 @@ package autoscaler
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,31 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
+
+// watchPlans has see called with the actions of each plan.
+func watchPlans(a *Autoscaler, see func(now time.Time, actions []decide.Action)) {
+	plan := a.decide
+	a.decide = func(s decide.Snapshot, now time.Time) ([]decide.Action, time.Time) {
+		actions, next := plan(s, now)
+		see(now, actions)
+		return actions, next
+	}
+}
+
+// expectRest has plans fail that go on acting though nothing changes.
+func expectRest(a *Autoscaler) {
+	var last time.Time
+	rounds := 0
+	watchPlans(a, func(now time.Time, actions []decide.Action) {
+		acts := slices.ContainsFunc(actions, func(a decide.Action) bool { return a.Kind != decide.Wait })
+		if rounds++; !acts || !now.Equal(last) {
+			last, rounds = now, 0
+		}
+		if rounds > 100 {
+			panic(fmt.Sprintf("plans go on acting though nothing changes: %v", actions))
+		}
+	})
+}
 
 // hanging is a world in which no start ends.
 type hanging struct{ Effects }
@@ -31,7 +58,7 @@ func TestWhatIsBegunIsNews(t *testing.T) {
 			t.Fatal(err)
 		}
 		var plans [][]decide.Action
-		a.planner = spy{a.planner, func(_ time.Time, actions []decide.Action) { plans = append(plans, actions) }}
+		watchPlans(a, func(_ time.Time, actions []decide.Action) { plans = append(plans, actions) })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.Run(ctx) }()
@@ -47,4 +74,20 @@ func TestWhatIsBegunIsNews(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWaitIsToldOnce checks that a function which goes on waiting for the same is told once.
+func TestWaitIsToldOnce(t *testing.T) {
+	a, err := New(Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB, Total: 4 * api.GiB}}},
+		nil, nil, slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := a.record("default/a")
+	for range 2 {
+		a.act(&decide.Action{Kind: decide.Wait, Function: f.Spec.Name, Reason: "lacks memory"}, time.Now())
+	}
+	if len(f.decisions) != 1 {
+		t.Errorf("it was told %v, want one decision", f.decisions)
+	}
 }

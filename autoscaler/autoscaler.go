@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/usage"
 	"github.com/rouse-dev/rouse/autoscaler/wakes"
 	"github.com/rouse-dev/rouse/internal/bell"
-	"github.com/rouse-dev/rouse/internal/due"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
@@ -48,10 +48,8 @@ type Autoscaler struct {
 	counter    map[string]int // the last instance number, by the function's short name
 	stopping   bool           // StopAll was called
 	emptied    []chan struct{}
-	world      *decide.World
-	planner    planner // world, except in tests
-	dirty      dirtyQueue
-	due        due.Queue[*function]       // functions, by the time when a demand expires or a probe is due
+	topology   *decide.Topology
+	decide     planner                    // decide.Plan, except in tests
 	others     map[api.DeviceID]api.Bytes // memory of devices that other programs use, as measured
 	usage      *usage.Meter
 	again      bool // the last plan acted, so one more plan follows
@@ -59,7 +57,7 @@ type Autoscaler struct {
 	now        time.Time        // the time of this round
 	calls      map[uint64]*call // calls of Effects under way, by number
 	lastCall   uint64
-	rooms      []inventory.Room // rooms, unmanaged and elastic: as last given to world
+	rooms      []inventory.Room // rooms, unmanaged and elastic: as last set
 	unmanaged  []inventory.UnmanagedPod
 	elastic    bool
 	round      round // the recording of this round
@@ -67,10 +65,8 @@ type Autoscaler struct {
 	waiters atomic.Uint64 // the last number given to a caller that waits for an operator's order
 }
 
-// planner makes plans; see [decide.World.Plan].
-type planner interface {
-	Plan(now time.Time) ([]decide.Action, time.Time)
-}
+// planner makes plans; see [decide.Plan].
+type planner func(decide.Snapshot, time.Time) ([]decide.Action, time.Time)
 
 // New returns an autoscaler and starts nothing. emitter receives its decisions, registry its metrics; either may be nil.
 func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry prometheus.Registerer) (*Autoscaler, error) {
@@ -94,9 +90,8 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
 	a.history = history.New(time.Now())
 	a.history.SetDevices(time.Now(), a.cfg.Devices)
-	a.dirty.in = make(map[api.FunctionName]bool)
-	a.world = decide.NewWorld(a.cfg.Policy, a.cfg.Devices)
-	a.planner, a.cfg.Devices = a.world, nil // world owns the devices from now on
+	a.topology = decide.NewTopology(slices.Clone(a.cfg.Devices))
+	a.decide, a.cfg.Devices = decide.Plan, nil // topology has the devices from now on
 	a.metrics = newMetrics(a)
 	if registry != nil {
 		if err := a.metrics.register(registry); err != nil {
@@ -135,7 +130,10 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil // don't count the calls that the end of ctx made fail
 		}
-		if next := a.goRound(came); next.IsZero() {
+		began := time.Now()
+		next := a.goRound(came)
+		took := time.Since(began)
+		if next.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(a.clock.until(next))
@@ -146,6 +144,20 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+		if took >= longRound {
+			rest(ctx, time.Until(began.Add(2*took)))
+		}
+	}
+}
+
+// longRound is how long a round takes that is followed by a pause as long, in which messages gather: so rounds take at most half of the time.
+const longRound = time.Millisecond
+
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
@@ -181,12 +193,54 @@ func (a *Autoscaler) enter(now time.Time, step time.Duration) {
 	}
 }
 
+// expireAndProbe applies what depends on time alone. It returns the time when it is next due.
+func (a *Autoscaler) expireAndProbe(now time.Time) (next time.Time) {
+	for _, f := range a.order {
+		next = earlier(next, earlier(a.expire(f, now), a.probe(f, now)))
+	}
+	return next
+}
+
+// snapshot returns all that plans look at.
+func (a *Autoscaler) snapshot() decide.Snapshot {
+	s := decide.Snapshot{Policy: a.cfg.Policy, Topology: a.topology, Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic,
+		Functions: make([]*decide.Function, len(a.order))}
+	for k, f := range a.order {
+		f.Need, f.Certain = a.need(f)
+		if a.stopping {
+			f.Order = decide.OrderStop
+		}
+		s.Functions[k] = &f.Function
+	}
+	return s
+}
+
+// need returns the memory that an awake instance of f takes, and whether that is certain.
+func (a *Autoscaler) need(f *function) (api.Memory, bool) {
+	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.topology.LargestHost())
+}
+
+// account returns how the memory of each device is used.
+func (a *Autoscaler) account(now time.Time) []decide.Line {
+	return decide.Account(a.snapshot(), now)
+}
+
+func (a *Autoscaler) setDevices(devices []inventory.Device) {
+	a.topology = decide.NewTopology(devices)
+	a.usage.SetDevices(time.Now(), devices)
+	a.history.SetDevices(time.Now(), devices)
+}
+
 // plan plans and acts. It returns the time when the next plan is due.
 func (a *Autoscaler) plan() time.Time {
 	now := a.now
-	expiry := a.prepare(now)
+	expiry := a.expireAndProbe(now)
+	s := a.snapshot()
+	for _, f := range a.order {
+		a.holds(f)
+	}
 	began := time.Now()
-	actions, next := a.planner.Plan(now)
+	actions, next := a.decide(s, now)
 	a.metrics.plan.Observe(time.Since(began).Seconds())
 	acted := false
 	for i := range actions {

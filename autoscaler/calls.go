@@ -139,7 +139,6 @@ func (r *returned) apply(a *Autoscaler) {
 		return
 	}
 	delete(a.calls, r.N)
-	defer a.dirty.add(c.Function)
 	err := r.Err.error()
 	switch c.Kind {
 	case callFail:

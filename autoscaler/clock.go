@@ -54,7 +54,6 @@ func (a *Autoscaler) shift(d time.Duration) {
 	for _, c := range a.calls {
 		move(d, &c.Began)
 	}
-	a.allDirty()
 }
 
 func shiftFunction(f *decide.Function, d time.Duration) {

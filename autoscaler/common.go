@@ -23,14 +23,9 @@ func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 		f := a.functions[i.Status.Function]
 		if f != nil && !f.OneFile && slices.ContainsFunc(among[:k], func(o *decide.Instance) bool { return o.Status.Function == i.Status.Function }) {
 			f.OneFile = true // so that future instances count it, too
-			a.dirty.add(f.Spec.Name)
 		}
 	}
-	decide.Share(among, func(i *decide.Instance) {
-		if of := a.instances[i.Status.Instance]; of != nil {
-			a.dirty.add(of.f.Spec.Name)
-		}
-	})
+	decide.Share(among)
 }
 
 // share redistributes the cost of the file that i shares with others, and of the one that it shared before.
@@ -44,7 +39,6 @@ func (a *Autoscaler) share(i *instance, old api.InstanceStatus) {
 	}
 	if s.Shared.File == "" && i.Borne+i.Common > 0 {
 		i.Borne, i.Common = 0, 0
-		a.dirty.add(i.f.Spec.Name)
 	}
 	a.common(s.Node, s.Shared)
 }

@@ -40,7 +40,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage) {
 		used[u.ID] = max(0, u.Used)
 	}
 	changed := false
-	devices := slices.Clone(a.world.Devices())
+	devices := slices.Clone(a.topology.Devices())
 	for _, line := range a.account(a.now) {
 		n, known := used[line.ID]
 		if !known || line.IsHost() {
@@ -88,7 +88,7 @@ func (a *Autoscaler) forgive(devices []inventory.Device) {
 		}
 		return nodes
 	}
-	old := of(a.world.Devices(), func(d inventory.Device) api.DeviceID { return d.ID })
+	old := of(a.topology.Devices(), func(d inventory.Device) api.DeviceID { return d.ID })
 	now := of(devices, func(d inventory.Device) api.DeviceID { return cmp.Or(d.Was, d.ID) })
 	changed := make(map[api.DeviceID]bool)
 	for node, ids := range old {
@@ -101,7 +101,6 @@ func (a *Autoscaler) forgive(devices []inventory.Device) {
 	for _, f := range a.functions {
 		if f.Failures > 0 && !f.Hopeless && slices.ContainsFunc(f.FailedOn, func(id api.DeviceID) bool { return changed[id] }) {
 			f.Failures, f.RetryAt, f.FailedOn = 0, time.Time{}, nil
-			a.dirty.add(f.Spec.Name)
 		}
 	}
 }
@@ -115,7 +114,7 @@ func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]a
 		nodes[d.Node] = nodes[d.Node] || d.IsHost()
 	}
 	lost := make(map[api.DeviceID]string)
-	for _, d := range a.world.Devices() {
+	for _, d := range a.topology.Devices() {
 		if _, renamed := now[d.ID]; !there[d.ID] && !renamed && !d.IsHost() && nodes[d.Node] {
 			lost[d.ID] = d.Name
 			delete(a.others, d.ID)
@@ -130,7 +129,6 @@ func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]a
 			for _, id := range i.Status.Devices {
 				if name, gone := lost[id]; gone && i.Lost == "" {
 					i.Lost = fmt.Sprintf("its GPU %s (%s) is no longer there", id, name)
-					a.dirty.add(f.Spec.Name)
 				}
 			}
 		}

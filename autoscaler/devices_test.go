@@ -37,7 +37,7 @@ func gpuWorld(t *testing.T) (w *fleet, devices []inventory.Device, i *fakeInstan
 func (w *fleet) others() map[api.DeviceID]api.Bytes {
 	got, err := ask(w.t.Context(), w.a, func() map[api.DeviceID]api.Bytes {
 		m := map[api.DeviceID]api.Bytes{}
-		for _, d := range w.a.world.Devices() {
+		for _, d := range w.a.topology.Devices() {
 			m[d.ID] = d.Others
 		}
 		return m

@@ -7,11 +7,11 @@
 //
 //  1. Activators report demand and instances report their state, as events ([Autoscaler.Receive]) or calls ([Autoscaler.ObserveDemand],
 //     [Autoscaler.ObserveInstance]). Reports are levels, not changes. None of these block.
-//  2. The owner loop ([Autoscaler.Run]) applies all messages. Each marks its function as dirty; the [decide.World] is told of the dirty
-//     functions, and plans.
+//  2. The owner loop ([Autoscaler.Run]) applies all messages that have come, and plans ([decide.Plan]).
 //  3. Each action becomes one call of [Effects], in a goroutine of its own. Its result returns to the loop as a message.
 //  4. The decision and its reason are kept ([Autoscaler.Why]), logged, counted, and emitted as an [api.EventDecision].
-//  5. If the loop acted it plans once more. Then it sleeps until a message comes or the next deadline. There is no tick.
+//  5. If the loop acted it plans once more. Then it sleeps until a message comes or the next deadline, and after a
+//     long round as long as that took. There is no tick.
 //
 // All of a round happens at one time ([clock]). Everything that state or decisions depend on comes in as an [input], results of calls of
 // Effects included. Inputs, times and decisions are recorded ([Config].Record), and a [Replay] gives the decisions again.

@@ -110,7 +110,7 @@ func (w *fleet) restart(policy decide.Policy) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	followTwin(w.t, a)
+	expectRest(a)
 	w.mu.Lock()
 	w.a, w.registry = a, registry
 	w.mu.Unlock()

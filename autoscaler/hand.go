@@ -99,7 +99,6 @@ func (p *orderGiven) apply(a *Autoscaler) {
 
 func (p *orderWithdrawn) apply(a *Autoscaler) {
 	a.withdraw(p.Name, p.Waiter)
-	a.dirty.add(p.Name)
 }
 
 func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
@@ -130,7 +129,6 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 	}
 	f.Order, f.OrderLevel, f.OrderedAt = order, level, a.now
 	f.waiters = append(f.waiters, w)
-	a.dirty.add(name)
 	return nil
 }
 
@@ -151,10 +149,10 @@ func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
 	}
 }
 
-// settle ends the orders that are carried out. It looks at dirty functions only: others have not changed.
+// settle ends the orders that are carried out.
 func (a *Autoscaler) settle() {
-	for _, name := range a.dirty.names {
-		if f := a.functions[name]; f != nil && f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
+	for _, f := range a.order {
+		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
 			f.answer(nil)
 		}
 	}

@@ -73,7 +73,6 @@ func (a *Autoscaler) put(in input) bool { return a.box.post(message{in: in}) }
 
 func (p *functionPut) apply(a *Autoscaler) {
 	spec := p.Spec
-	defer a.dirty.add(spec.Name)
 	f := a.record(spec.Name)
 	if f.Undeclared && f.Past.Starts == 0 {
 		f.Past = p.Recalled.experience()
@@ -101,7 +100,6 @@ func (p *functionPut) apply(a *Autoscaler) {
 }
 
 func (p *functionRemoved) apply(a *Autoscaler) {
-	defer a.dirty.add(p.Name)
 	f := a.functions[p.Name]
 	if f == nil {
 		return
@@ -126,11 +124,7 @@ func (p *devicesSet) apply(a *Autoscaler) {
 	a.keepOthers(devices)
 	for _, f := range a.order {
 		for _, i := range f.Instances {
-			held := i.Status.Devices
-			i.Status.Devices, i.Grant.Devices = renamed(held, now), renamed(i.Grant.Devices, now)
-			if !slices.Equal(held, i.Status.Devices) {
-				a.dirty.add(f.Spec.Name)
-			}
+			i.Status.Devices, i.Grant.Devices = renamed(i.Status.Devices, now), renamed(i.Grant.Devices, now)
 		}
 	}
 	a.setDevices(devices)
@@ -140,22 +134,18 @@ func (p *usageSeen) apply(a *Autoscaler) { a.notice(p.Seen) }
 
 func (p *roomsSet) apply(a *Autoscaler) {
 	a.rooms, a.unmanaged = p.Rooms, p.Unmanaged
-	a.world.SetRooms(p.Rooms, p.Unmanaged)
 }
 
 func (p *elasticSet) apply(a *Autoscaler) {
 	a.elastic = p.On
-	a.world.SetElastic(p.On)
 }
 
 func (p *instanceReported) apply(a *Autoscaler) {
 	a.merge(p.Status, a.now)
-	a.dirty.add(p.Status.Function)
 }
 
 func (p *demandReported) apply(a *Autoscaler) {
 	d := p.Demand
-	defer a.dirty.add(d.Function)
 	f := a.functions[d.Function]
 	if f == nil || f.Undeclared {
 		a.log.Debug("demand for a function that is not declared", "function", d.Function)
@@ -190,5 +180,4 @@ func (p *allStopped) apply(a *Autoscaler) {
 			f.answer(errEnded)
 		}
 	}
-	a.allDirty()
 }

@@ -180,7 +180,7 @@ func (s *Seen) add(in input) {
 func (r *Replay) Now() time.Time { return r.a.now }
 
 // Devices returns the devices after the last round.
-func (r *Replay) Devices() []inventory.Device { return r.a.world.Devices() }
+func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
 // Ledger returns what [Autoscaler.Devices] would have returned after the last round.
 func (r *Replay) Ledger() (list []admin.Device) {
@@ -250,7 +250,7 @@ func (r *Replay) Held() (gpus, hosts int) {
 			held[inventory.HostOf(i.Status.Node)] = true
 		}
 	}
-	for _, d := range r.a.world.Devices() {
+	for _, d := range r.a.topology.Devices() {
 		switch {
 		case !held[d.ID]:
 		case d.IsHost():

@@ -144,21 +144,18 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
-// mutant is a planner that does one thing otherwise.
-type mutant struct {
-	planner
-	change func(*decide.Action) (keep bool)
-}
-
-func (m mutant) Plan(now time.Time) ([]decide.Action, time.Time) {
-	actions, next := m.planner.Plan(now)
-	kept := actions[:0]
-	for _, a := range actions {
-		if m.change(&a) {
-			kept = append(kept, a)
+// mutant returns a planner that does one thing otherwise.
+func mutant(plan planner, change func(*decide.Action) (keep bool)) planner {
+	return func(s decide.Snapshot, now time.Time) ([]decide.Action, time.Time) {
+		actions, next := plan(s, now)
+		kept := actions[:0]
+		for _, a := range actions {
+			if change(&a) {
+				kept = append(kept, a)
+			}
 		}
+		return kept, next
 	}
-	return kept, next
 }
 
 // TestChangedDecisionIsFound: a program that leaves out one decision of any kind, or has another reason or instance, is told from the one that was recorded.
@@ -177,13 +174,13 @@ func TestChangedDecisionIsFound(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.a.planner = mutant{r.a.planner, func(a *decide.Action) bool {
+				r.a.decide = mutant(r.a.decide, func(a *decide.Action) bool {
 					if a.Kind != kind {
 						return true
 					}
 					seen = true
 					return change(a)
-				}}
+				})
 				for found == nil {
 					round, err := r.Next()
 					if errors.Is(err, io.EOF) {

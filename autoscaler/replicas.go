@@ -72,10 +72,10 @@ func (a *Autoscaler) counts(now time.Time) []count {
 	return out
 }
 
-// desired returns how many instances of f should be awake: those that the last plan wanted, and those needed within
+// desired returns how many instances of f should be awake: those that a plan wants, and those needed within
 // SleepAfter, which it keeps. Without the latter the signal would drop in every pause between two requests.
 func (a *Autoscaler) desired(f *function, now time.Time) int {
-	d := a.world.Desired(f.Spec.Name)
+	d := decide.Desired(&f.Function, now)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {
 		return d
 	}

@@ -62,7 +62,7 @@ func beingMeasured(s api.InstanceStatus) bool {
 // smallest returns the total memory of the smallest of devices.
 func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 	least := api.MaxDeviceMemory
-	for _, d := range a.world.Devices() {
+	for _, d := range a.topology.Devices() {
 		if slices.Contains(devices, d.ID) {
 			least = min(least, cmp.Or(d.Total, d.Capacity))
 		}
@@ -77,7 +77,7 @@ func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 		return 0
 	}
 	rest := s.DeviceUse
-	for _, d := range a.world.Devices() {
+	for _, d := range a.topology.Devices() {
 		if !slices.Contains(s.Devices, d.ID) {
 			continue
 		}
@@ -106,6 +106,5 @@ func (a *Autoscaler) doubt(i *instance) {
 			continue
 		}
 		s.Doubt = fmt.Sprintf("%s found too little GPU memory beside it, and what it keeps asleep is assumed (%s), not measured", i.f.Spec.Name, s.Status.Memory.PerDevice)
-		a.dirty.add(s.f.Spec.Name)
 	}
 }

@@ -83,7 +83,7 @@ func (a *Autoscaler) save() *saved {
 	s := &saved{
 		Config: savedConfig{Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue, DemandTTL: c.DemandTTL,
 			ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
-		Now: a.now, Devices: slices.Clone(a.world.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
+		Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
 		Epochs: a.epochs, Counter: maps.Clone(a.counter), Stopping: a.stopping, Tombstones: a.tombstones.All(), LastCall: a.lastCall,
 		Functions: make([]savedFunction, 0, len(a.order)),
 	}
@@ -154,5 +154,4 @@ func (a *Autoscaler) restore(s *saved) {
 		c.i = a.instances[sc.Instance]
 		a.calls[c.N] = &c
 	}
-	a.allDirty()
 }

@@ -49,7 +49,6 @@ func (a *Autoscaler) setScale(f *function, s decide.Scale) {
 	now := a.now
 	old := f.Function.Scale
 	f.Function.Scale = s
-	a.dirty.add(f.Spec.Name)
 	if old.On(now) && old.Replicas == s.Replicas && old.By == s.By {
 		return // only renewed
 	}

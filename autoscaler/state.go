@@ -7,21 +7,19 @@ import (
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
-	"github.com/rouse-dev/rouse/internal/due"
 	"github.com/rouse-dev/rouse/internal/tombstone"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
 // function is the loop's state of one function.
 type function struct {
-	// Function is the part that plans read. Need and Certain are set when the world is told of it.
+	// Function is the part that plans read. Need and Certain are set before each plan.
 	decide.Function
 	removed   bool              // forgotten with its last instance
 	demands   map[string]demand // by activator
 	waiters   []waiter          // for the operator's order
 	decisions []api.Decision    // the newest last
 	lastWait  string            // the reason of the last wait, so that it is recorded once
-	due       due.Item[*function]
 }
 
 // demand is an activator's last report, and the time when it came.
@@ -69,7 +67,6 @@ func (a *Autoscaler) forgetFunction(f *function) {
 		return
 	}
 	f.answer(nil)
-	a.due.Set(&f.due, f, time.Time{})
 	a.wakes.Forget(f.Spec.Name)
 	delete(a.functions, f.Spec.Name)
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })

@@ -12,15 +12,11 @@ import (
 )
 
 // holds passes what the instances of a function hold to the usage meter and the history.
-func (a *Autoscaler) holds(name api.FunctionName) {
+func (a *Autoscaler) holds(f *function) {
 	now := time.Now()
-	f := a.functions[name]
-	if f == nil {
-		return
-	}
 	for _, i := range f.Instances {
 		s := &i.Status
-		h := usage.Holder{Instance: s.Instance, Function: name, Asleep: s.State == api.Asleep && !i.BeingWoken(), Devices: s.Devices, Bytes: s.Memory.PerDevice}
+		h := usage.Holder{Instance: s.Instance, Function: f.Spec.Name, Asleep: s.State == api.Asleep && !i.BeingWoken(), Devices: s.Devices, Bytes: s.Memory.PerDevice}
 		if !h.Asleep {
 			h.Bytes = max(h.Bytes, f.Need.PerDevice)
 		}

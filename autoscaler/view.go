@@ -62,10 +62,13 @@ func (a *Autoscaler) Devices() []admin.Device {
 }
 
 func (a *Autoscaler) view(f *function) admin.Function {
-	as := f.Function // a copy: the world's must not change
-	as.Need, as.Certain = a.need(f)
+	f.Need, f.Certain = a.need(f)
+	impossible := ""
+	if !a.elastic {
+		impossible = a.topology.Impossible(&f.Function)
+	}
 	v := admin.Function{Function: f.Spec, Waiting: f.Waiting, Running: f.Running, LastRequest: f.LastRequest,
-		Need: as.Need, Impossible: a.world.Impossible(&as), Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait,
+		Need: f.Need, Impossible: impossible, Learned: f.Past.Learned(), Failures: f.Failures, LastError: f.LastError, RetryAt: f.RetryAt, Waits: f.lastWait,
 		Foreseen: a.foretold(f)}
 	if v.Desired = a.desired(f, a.now); f.Function.Scale.On(a.now) {
 		o := admin.Override(f.Function.Scale)

@@ -29,28 +29,17 @@ func (l Line) Status() admin.Device {
 		Awake: l.Awake, Rising: l.Rising, Reserved: l.Reserved, Asleep: l.Asleep, Leaving: l.Leaving, Free: l.Free}
 }
 
-// Account returns how the memory of each device is used, as a plan sees it at now. s must be in the order of
-// [Snapshot.Sort].
-func Account(s Snapshot, now time.Time) []Line { return worldOf(&s).Account(now) }
-
 // Account returns how the memory of each device is used, as a plan sees it at now.
-func (w *World) Account(now time.Time) []Line {
-	if len(w.devs) == 0 {
+func Account(s Snapshot, now time.Time) []Line {
+	if len(s.Topology.devs) == 0 {
 		return nil
 	}
-	for _, f := range w.fns {
-		if f.inLedger && (f.until.IsZero() || f.until.After(now)) && !now.Before(w.now) {
-			continue
-		}
-		w.leaveLedger(f)
-		w.enterLedger(f, now)
-		w.activate(f)
-	}
-	lines := make([]Line, len(w.devs))
+	ledger := newLedger(s.Topology, s.Functions, now)
+	lines := make([]Line, len(ledger.devs))
 	for d := range lines {
 		l := &lines[d]
-		l.Device, l.Free = w.devs[d], w.free[d]
-		for _, i := range w.on[d] {
+		l.Device, l.Free = ledger.devs[d], ledger.free[d]
+		for _, i := range ledger.on[d] {
 			n := i.heldOf(int32(d))
 			switch i.phase {
 			case phaseAwake, phaseIll:
@@ -72,7 +61,7 @@ func (w *World) Account(now time.Time) []Line {
 }
 
 // heldOf returns the memory that i takes of one device.
-func (i *Instance) heldOf(device int32) api.Bytes {
+func (i *instance) heldOf(device int32) api.Bytes {
 	for k, d := range i.at {
 		if d == device {
 			return i.held[k]

@@ -37,7 +37,7 @@ func BenchmarkPlan(b *testing.B) {
 		s.Devices[0].Capacity = 90 * api.GiB // nothing is left to grant
 		b.ReportAllocs()
 		for b.Loop() {
-			Plan(s.Snapshot, s.now)
+			s.records.plan(s.now)
 		}
 	})
 	b.Run("wake", func(b *testing.B) {
@@ -45,7 +45,7 @@ func BenchmarkPlan(b *testing.B) {
 		s.Functions[50].Waiting, s.Functions[50].WaitingSince = 1, s.now
 		b.ReportAllocs()
 		for b.Loop() {
-			if as, _ := Plan(s.Snapshot, s.now); as[0].Kind != Wake {
+			if as, _ := s.records.plan(s.now); as[0].Kind != Wake {
 				b.Fatal(as)
 			}
 		}
@@ -58,7 +58,7 @@ func BenchmarkPlan(b *testing.B) {
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if as, _ := Plan(s.Snapshot, s.now); len(as) < 20 {
+			if as, _ := s.records.plan(s.now); len(as) < 20 {
 				b.Fatal(as)
 			}
 		}

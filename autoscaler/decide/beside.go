@@ -30,15 +30,11 @@ type beside struct {
 //
 // So the file is charged exactly once at any time, also when its holder ends while another instance starts. Once the started
 // instance has reported its part, [Share] accounts for it.
-func (f *Function) besides(now time.Time) {
-	f.inMemory = f.inMemory[:0]
-	for _, i := range f.Instances {
-		i.spared, i.lent = 0, 0
-	}
+func (f *function) besides(c *clock) {
 	if !f.OneFile || f.Undeclared {
 		return
 	}
-	for _, i := range f.Instances {
+	for _, i := range f.instances {
 		n := min(i.Status.Shared.Bytes, i.Status.Memory.Host)
 		if n <= 0 || len(i.at) == 0 || i.phase == phaseLeaving && i.Outdated {
 			continue
@@ -54,12 +50,12 @@ func (f *Function) besides(now time.Time) {
 			b.stays = max(b.stays, n)
 		}
 	}
-	for _, i := range f.Instances {
+	for _, i := range f.instances {
 		b := f.besideOn(i.node)
 		if b == nil || i.Status.Shared.Bytes > 0 || i.Outdated {
 			continue
 		}
-		switch claims := f.claims(i, now); {
+		switch claims := f.claims(i, c); {
 		case claims:
 			i.spared = b.file
 			b.claimed = max(b.claimed, b.file)
@@ -67,7 +63,7 @@ func (f *Function) besides(now time.Time) {
 			i.spared = b.stays
 		}
 	}
-	for _, i := range f.Instances {
+	for _, i := range f.instances {
 		if b := f.besideOn(i.node); b != nil && b.holders == 1 && i.Status.Shared.Bytes > 0 {
 			i.lent = b.claimed
 		}
@@ -75,7 +71,7 @@ func (f *Function) besides(now time.Time) {
 }
 
 // claims reports whether memory is reserved for i to be awake and i has not yet reported what it shares with others.
-func (f *Function) claims(i *Instance, now time.Time) bool {
+func (f *function) claims(i *instance, c *clock) bool {
 	switch i.Status.State {
 	case api.Asleep:
 		return i.phase == phaseRising || i.reserved()
@@ -84,16 +80,11 @@ func (f *Function) claims(i *Instance, now time.Time) bool {
 	case api.Gone:
 		return false
 	}
-	until := i.Since.Add(unmeasured)
-	if !now.Before(until) {
-		return false
-	}
-	f.changes(until)
-	return true
+	return !c.due(i.Since.Add(unmeasured))
 }
 
 // besideOn returns what f's instances have in memory on a node; nil: nothing.
-func (f *Function) besideOn(node int32) *beside {
+func (f *function) besideOn(node int32) *beside {
 	for k := range f.inMemory {
 		if f.inMemory[k].node == node {
 			return &f.inMemory[k]
@@ -103,7 +94,7 @@ func (f *Function) besideOn(node int32) *beside {
 }
 
 // needOn returns the memory that one more instance of f takes on a node.
-func (f *Function) needOn(node int32) api.Memory {
+func (f *function) needOn(node int32) api.Memory {
 	need := f.Need
 	if b := f.besideOn(node); b != nil {
 		need.Host -= min(b.stays, need.Host)
@@ -112,7 +103,7 @@ func (f *Function) needOn(node int32) api.Memory {
 }
 
 // spare subtracts the shared part from i's need awake, but nothing of its measured use.
-func (i *Instance) spare() {
+func (i *instance) spare() {
 	if len(i.at) == 0 || i.spared == 0 {
 		return
 	}
@@ -120,7 +111,7 @@ func (i *Instance) spare() {
 }
 
 // common returns the memory that stays in use when i ends, because others share it or will.
-func (i *Instance) common() api.Bytes { return max(i.Common, i.lent) }
+func (i *instance) common() api.Bytes { return max(i.Common, i.lent) }
 
 // inMemoryThere describes the n bytes of a need that are in memory already.
 func inMemoryThere(n api.Bytes) string {
@@ -128,4 +119,11 @@ func inMemoryThere(n api.Bytes) string {
 		return ""
 	}
 	return ", beside " + n.String() + " that are in memory there"
+}
+
+// keepCommon subtracts from i.leaves what others share with i.
+func (i *instance) keepCommon() {
+	if len(i.leaves) > 0 {
+		i.leaves[0] -= min(i.common(), i.leaves[0])
+	}
 }

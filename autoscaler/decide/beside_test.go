@@ -50,7 +50,7 @@ func TestBeside(t *testing.T) {
 			t.Fatal(over)
 		}
 	})
-	if l := Account(s.Snapshot, s.now)[0]; asleep != 1 || l.Awake != 4*api.GiB {
+	if l := s.account(s.now)[0]; asleep != 1 || l.Awake != 4*api.GiB {
 		t.Errorf("%d slept; awake are %s, want two of 3 GiB that have 2 GiB in common:\n%s", asleep, l.Awake, strings.Join(s.tell(), "\n"))
 	}
 
@@ -92,9 +92,10 @@ func TestBesideTheOneThatEnds(t *testing.T) {
 			if step.gone {
 				s.Instances = s.Instances[1:]
 			}
-			w := worldOf(&s.Snapshot)
-			free := w.Account(s.now)[0].Free
-			if coming := w.coming[0]; free != step.free || coming != step.coming {
+			shot := s.snapshot()
+			l := newLedger(shot.Topology, shot.Functions, s.now)
+			free := l.free[0]
+			if coming := l.coming[0]; free != step.free || coming != step.coming {
 				t.Errorf("%s beside one (doing %d, gone %t): free %s, coming %s; want %s, %s", name, step.doing, step.gone, free, coming, step.free, step.coming)
 			}
 		}
@@ -134,7 +135,7 @@ func (s *sim) share() {
 		among[at] = append(among[at], i)
 	}
 	for _, at := range sortedKeys(among) {
-		Share(among[at], func(*Instance) {})
+		Share(among[at])
 		if f := s.function(among[at][0].Status.Function); len(among[at]) > 1 {
 			f.OneFile = true
 		}

@@ -8,8 +8,7 @@ import (
 )
 
 // TestCrowd runs worlds in which most functions wait, and which are so large that no search sees
-// all of them: users come and go, devices and nodes too, and calls fail. A world in which only what changes is
-// put has to plan what a new one plans, in which every demand is served from nothing.
+// all of them: users come and go, devices and nodes too, and calls fail. No action gives what is not there.
 func TestCrowd(t *testing.T) {
 	var plans, waiting int
 	for seed := range uint64(4) {
@@ -21,7 +20,7 @@ func TestCrowd(t *testing.T) {
 		if r.IntN(2) == 0 {
 			s.flaky = rand.New(rand.NewPCG(seed, 8))
 		}
-		s.twin = newTwin(s)
+		s.auditor = &auditor{}
 		s.watch = func(actions []Action) {
 			plans++
 			for _, a := range actions {
@@ -39,8 +38,8 @@ func TestCrowd(t *testing.T) {
 				}
 			}
 			s.run(time.Duration(r.IntN(4000))*time.Millisecond, func() {
-				if s.twin.diff != "" {
-					t.Fatalf("seed %d at %s: %s", seed, s.now.Sub(s.start), s.twin.diff)
+				if s.auditor.wrong != "" {
+					t.Fatalf("seed %d at %s: %s", seed, s.now.Sub(s.start), s.auditor.wrong)
 				}
 			})
 			disturb(r, s, all)

@@ -97,7 +97,7 @@ func (f *Function) Wanted(live int) (n int, pressed bool, why string) {
 // settledAt returns the time from which on f's load counts again: the last instance has had time to take its share.
 func (f *Function) settledAt(settle time.Duration) (t time.Time) {
 	for _, i := range f.Instances {
-		if i.phase == phaseAwake {
+		if phaseOf(i) == phaseAwake {
 			t = later(t, i.Since.Add(settle))
 		}
 	}

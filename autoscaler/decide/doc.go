@@ -1,11 +1,7 @@
 // Package decide is the autoscaler's policy: [Plan] takes everything that is known and returns what to do now, why, and when to plan again.
 //
-// It is pure. It reads no clock, starts nothing, and never changes its input; the same [Snapshot] and time give the same actions. The simulator calls the
-// same function as production. It is safe for concurrent use.
-//
-// A [World] keeps the same state between plans, for one goroutine. For the same state it returns what Plan returns, but looks only at what may have
-// changed: functions that were put, functions that wait or whose time has come, and the devices of all these. Plan is a new World with everything put. A
-// plan's own bookings are undone at its end, so that accounts can't drift from what the instances report.
+// It is pure. It reads no clock, starts nothing, keeps nothing, and never changes its input; the same [Snapshot] and time give the same actions. The
+// simulator calls the same function as production. It is safe for concurrent use.
 //
 // One plan:
 //
@@ -13,14 +9,13 @@
 //  2. Operators' orders are followed (order.go).
 //  3. Sleepers are kept within their limits on each device (limit.go).
 //  4. Demands for one more awake instance are served, in order of starvation, class, priority and waiting (demand.go). Each takes the cheapest way: wake
-//     a sleeper, start a new one, make room first, or wait (place.go, spot.go, victim.go). Predicted demands come last (foresee.go). Search results are
-//     kept as long as the same search would find them again (search.go).
+//     a sleeper, start a new one, make room first, or wait (search.go, spot.go, victim.go, place.go). Predicted demands come last (foresee.go).
 //  5. If the scheduler finds no node for a pod, the least valuable sleepers of one node shrink or go (pods.go).
 //  6. Instances that are not needed go one step down: awake, asleep, stopped (scaledown.go).
 //  7. Sleepers that fit into the free memory get standing grants (grant.go).
 //
 // Devices are the host memory and the GPUs of one machine, or of each node of a cluster (topology.go). An instance is on one node: it holds memory of
-// that node's host and of some of its GPUs. The account of each device is updated as instances come and go (ledger.go).
+// that node's host and of some of its GPUs. The account of each device is computed from its instances (ledger.go).
 //
 // A plan contains no chains. A victim is put to sleep in one plan, and its memory is allocated in a later one, when the instance has reported what it
 // released. In between the coming memory belongs to the demand that asked for it, because serving demands does not change their order.

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rouse-dev/rouse/api"
+
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
 // usedUntil returns when i, the nth awake instance of its function, was last needed; for a sleeper, when the function
 // was.
-func (p *plan) usedUntil(i *Instance, n int) time.Time {
+func (p *plan) usedUntil(i *instance, n int) time.Time {
 	t := i.Since
 	if i.Rehearsed && len(i.f.NeededAt) > 0 {
 		t = time.Time{} // a rehearsal does not count as use
@@ -29,39 +31,34 @@ func (p *plan) usedUntil(i *Instance, n int) time.Time {
 	return t
 }
 
-// readyAt returns when i, the nth from the newest of its function, may make room for dm:
+// readyAt returns when i, the nth from the newest of its function, may make room for the demand:
 //
 //  1. idle or surplus: after a moment for one client's next request, but only if it has not stayed for long, and no
 //     longer than half the cost of bringing it back
-//  2. busy: after it has stayed long enough to be worth the switch, and dm has starved for a turn's wait
-func (p *plan) readyAt(dm *demand, o *option, i *Instance, kind, n int) time.Time {
+//  2. busy: after it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
+func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
 	back := i.f.Past.Return(i.f.level())
 	if kind != busy { // 1
-		p.holdsUntil(i.Since.Add(p.pol.MinStay))
-		if p.now.Sub(i.Since) >= p.pol.MinStay || i.phase == phaseIll {
+		if s.now.Sub(i.Since) >= s.pol.MinStay || i.phase == phaseIll {
 			return time.Time{}
 		}
-		grace := min(p.pol.IdleGrace, (back+i.rest())/2)
-		used := p.usedUntil(i, i.f.awake-n+1)
-		if used.Equal(p.now) {
-			p.uncacheable()
-		}
-		return used.Add(grace)
+		grace := min(s.pol.IdleGrace, (back+i.rest())/2)
+		return s.usedUntil(i, i.f.awake-n+1).Add(grace)
 	}
 	level := inventory.Stopped // 2
 	if o.self != nil {
 		level = o.self.Status.Level
 	}
-	swap := i.rest() + dm.f.Past.Return(level)
-	stay := max(p.pol.MinStay, min(p.pol.MaxStay, time.Duration(p.pol.SwitchShare*float64(swap))))
-	wait := p.pol.TurnWait
-	switch own, other := dm.f.Spec.Priority, i.f.Spec.Priority; {
+	swap := i.rest() + s.f.Past.Return(level)
+	stay := max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(swap))))
+	wait := s.pol.TurnWait
+	switch own, other := s.f.Spec.Priority, i.f.Spec.Priority; {
 	case own > other:
 		wait = 0
 	case own < other:
-		wait *= time.Duration(p.pol.Patience)
+		wait *= time.Duration(s.pol.Patience)
 	}
-	return later(i.Since.Add(stay), dm.f.starved.Add(wait))
+	return later(i.Since.Add(stay), s.f.starved.Add(wait))
 }
 
 // moves reports whether the requests of v, which can continue at another instance, are moved at once:
@@ -83,9 +80,9 @@ func (p *plan) evict(dm *demand, v *victim, lack string) {
 	reason := fmt.Sprintf("makes room for %s, which lacks %s", dm.f.Spec.Name, lack)
 	switch {
 	case v.kind == granted, v.i.phase == phaseAsleep && v.i.reserved():
-		stays := bytes(nil)
+		var stays api.Memory
 		if v.kind == granted {
-			stays = p.residue(v.i, v.i.Status.Level)
+			stays = v.i.Status.Memory
 		}
 		p.do(v.i.f, v.i, Action{Kind: Revoke, For: p.gainer, Reason: reason})
 		p.leave(v.i, stays)

@@ -23,48 +23,23 @@ func (f *Function) idleSince() time.Time {
 	return f.LastRequest
 }
 
-// wanted is the expected time until an instance is needed again.
-type wanted struct {
-	seconds float64
-	// rate bounds the relative change of a regret divided by this time, per second.
-	rate float64
-}
-
-// untilWanted returns the expected time until i is needed again: if its function is idle, the forecast from its
+// untilWanted returns the expected time until i is needed again, in seconds: if its function is idle, the forecast from its
 // arrivals, else as long as i has been idle, which is the best guess without any knowledge.
-func (p *plan) untilWanted(i *Instance) wanted {
+func (p *plan) untilWanted(i *instance) float64 {
 	if f := i.f; !f.busy() && f.live() <= 1 {
 		if w, known := f.window(p.now); known {
-			until := max(0.1, w.From.Sub(p.now).Seconds())
-			if !p.now.Before(w.From) {
-				p.holdsUntil(w.Until.Add(1))
-				return wanted{seconds: until}
-			}
-			p.holdsUntil(p.now.Add(max(1, time.Duration(until/2*float64(time.Second)))))
-			return wanted{until, 4 / until}
+			return max(0.1, w.From.Sub(p.now).Seconds())
 		}
 		if idle := f.idleSince(); !idle.IsZero() {
-			since := p.now.Sub(idle)
-			if until, known := f.Past.Arrivals.Forecast(since); known {
-				// While at most half of the forecast can have passed, a regret is at most four times as steep.
-				slope, lasts := f.Past.Arrivals.Slope(since)
-				p.holdsUntil(p.now.Add(max(1, min(lasts, time.Duration(float64(until)/(2*slope))))))
-				return wanted{max(0.1, until.Seconds()), 4 * slope / max(0.1, until.Seconds())}
+			if until, known := f.Past.Arrivals.Forecast(p.now.Sub(idle)); known {
+				return max(0.1, until.Seconds())
 			}
 		}
 	}
-	used := p.usedUntil(i, 1)
 	if i.phase == phaseAwake && i.f.desired >= 1 { // needed now, and further on
-		return wanted{seconds: 0.1}
+		return 0.1
 	}
-	seconds := max(0.1, p.now.Sub(used).Seconds()+0.1)
-	return wanted{seconds, 1 / seconds} // the slope falls with time
-}
-
-// over returns the regret of a return that takes back.
-func (w wanted) over(back time.Duration) regret {
-	v := back.Seconds() / w.seconds
-	return regret{v, v * w.rate}
+	return max(0.1, p.now.Sub(p.usedUntil(i, 1)).Seconds()+0.1)
 }
 
 // likelier says why f gets a grant that g had.
@@ -80,7 +55,7 @@ func (f *Function) likelier(g *Function) string {
 // likely returns the key that orders sleepers by how soon they are needed, the later time first: when the function was
 // last used, less the mean gap between its uses if known. It deliberately does not change with time: otherwise grants
 // would have to be checked all the time.
-func (p *plan) likely(i *Instance) time.Time {
+func (p *plan) likely(i *instance) time.Time {
 	t := p.usedUntil(i, 1)
 	if gap, known := i.f.Past.Arrivals.Gap(); known {
 		t = t.Add(-gap)

@@ -75,40 +75,38 @@ func (f *Function) lead(level api.Level) time.Duration {
 }
 
 // foreseen appends f's predicted demand, if f has no instance awake and wants none.
-func (p *plan) foreseen(f *Function, ds []demand) []demand {
+func (q *queue) foreseen(f *function, ds []*demand) []*demand {
 	if f.Undeclared || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
 		return ds
 	}
-	if dm, ready := p.rehearsed(f); ready {
+	if dm, ready := q.rehearsed(f); ready {
 		return append(ds, dm)
 	}
 	if !f.foresees() {
 		return ds
 	}
-	if w, known := f.window(p.now); known && p.due(f, w.From.Add(-f.lead(f.deepest())-roomLead)) {
-		f.hot = true // until it has risen, or the window is over
-		return append(ds, demand{f: f, of: f, class: ahead, from: w.From, why: fmt.Sprintf("%s; %s", w, f.Rhythm.Scored())})
+	if w, known := f.window(q.now); known && q.due(w.From.Add(-f.lead(f.deepest())-roomLead)) {
+		return append(ds, &demand{f: f, class: ahead, from: w.From, why: fmt.Sprintf("%s; %s", w, f.Rhythm.Scored())})
 	}
-	if len(f.Instances) > 0 || f.Past.Starts == 0 {
+	if len(f.instances) > 0 || f.Past.Starts == 0 {
 		return ds
 	}
 	lead := f.lead(inventory.Stopped) + hourLead
-	if f.Rhythm.Likely(p.now.Add(lead)) {
-		f.hot = true
-		return append(ds, demand{f: f, of: f, class: ahead, from: p.now.Add(lead - hourLead), why: "it is usually wanted soon: " + f.Rhythm.Hour(p.now.Add(lead))})
+	if f.Rhythm.Likely(q.now.Add(lead)) {
+		return append(ds, &demand{f: f, class: ahead, from: q.now.Add(lead - hourLead), why: "it is usually wanted soon: " + f.Rhythm.Hour(q.now.Add(lead))})
 	}
-	if begin, known := f.Rhythm.NextLikely(p.now.Add(lead)); known {
-		p.at(f, begin.Add(-lead))
+	if begin, known := f.Rhythm.NextLikely(q.now.Add(lead)); known {
+		q.at(begin.Add(-lead))
 	}
 	return ds
 }
 
 // deepest returns the deepest level of f's instances, from which a rise takes longest.
-func (f *Function) deepest() (level api.Level) {
-	if len(f.Instances) == 0 {
+func (f *function) deepest() (level api.Level) {
+	if len(f.instances) == 0 {
 		return inventory.Stopped
 	}
-	for _, i := range f.Instances {
+	for _, i := range f.instances {
 		level = max(level, i.Status.Level)
 	}
 	return level
@@ -120,14 +118,14 @@ func (f *Function) deepest() (level api.Level) {
 //  2. The way is to wake a sleeper without interrupting work or, if there is none, to start in free memory.
 //  3. The victims' clients must lose less than its own gain, and no victim may have to start again. This does not change with time.
 //  4. It begins in time, and no earlier.
-func (p *plan) serveAhead(dm *demand) {
+func (q *queue) serveAhead(dm *demand) {
 	f := dm.f
-	if _, err := p.impossible(f); err != nil || !p.due(f, f.RetryAt) { // 1
+	if _, err := q.impossible(f.Function, q.pol.Advice); err != nil || !q.due(f.RetryAt) { // 1
 		return
 	}
-	o := p.best(dm)
-	_, timed := f.window(p.now)
-	if o == nil || o.self != nil && o.rank > wakeIdle || o.self == nil && (o.rank != startNow || len(f.Instances) > 0) { // 2
+	o := q.best(dm)
+	_, timed := f.window(q.now)
+	if o == nil || o.self != nil && o.rank > wakeIdle || o.self == nil && (o.rank != startNow || len(f.instances) > 0) { // 2
 		return
 	}
 	level := inventory.Stopped
@@ -137,22 +135,22 @@ func (p *plan) serveAhead(dm *demand) {
 	begin := dm.from.Add(-f.lead(level))
 	if dm.rehearsal {
 		if o.rank == wakeNow && o.self.Rehearsing {
-			p.follow(dm, o)
+			q.follow(dm, o)
 		}
 		return
 	}
 	if o.rank != wakeNow && o.rank != startNow && !onlyGrants(o.victims) {
 		begin = begin.Add(-roomLead)
-		if p.lost(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3
+		if q.lost(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3
 			return
 		}
 	}
 	switch { // 4
-	case p.due(f, begin):
-		p.follow(dm, o)
-	case timed && o.self != nil && p.due(f, begin.Add(-roomLead)): // the memory that was freed for it is not granted to others
-		if p.book(amounts{o.at, o.needs}); o.self.reserved() {
-			p.take(o.self) // its grant has the memory, and no other sleeper may get it now
+	case q.due(begin):
+		q.follow(dm, o)
+	case timed && o.self != nil && q.due(begin.Add(-roomLead)): // the memory that was freed for it is not granted to others
+		if q.book(amounts{o.at, o.needs}); o.self.reserved() {
+			o.self.taken = true // its grant has the memory, and no other sleeper may get it now
 		}
 	}
 }
@@ -173,46 +171,46 @@ func (p *plan) lost(victims []victim) (sum float64) {
 		if _, foreseen := v.i.f.window(p.now); foreseen || !known || v.to >= inventory.Stopped {
 			return math.Inf(1)
 		}
-		sum += float64(v.i.past().Return(v.to)) / float64(max(gap, time.Second))
+		sum += float64(v.i.f.Past.Return(v.to)) / float64(max(gap, time.Second))
 	}
 	return sum
 }
 
 // awaits reports whether the last instance of f stays awake for a predicted request.
-func (p *plan) awaits(f *Function) bool {
+func (p *plan) awaits(f *function) bool {
 	w, known := f.window(p.now)
 	if !known || f.desired > 0 {
 		return false
 	}
-	if !p.due(f, w.From.Add(-f.lead(f.level())-f.Past.Rest())) {
+	if !p.due(w.From.Add(-f.lead(f.level()) - f.Past.Rest())) {
 		return false
 	}
-	p.at(f, w.Until.Add(1))
+	p.at(w.Until.Add(1))
 	return true
 }
 
 // unused reports whether i rose for a predicted request that has not come.
-func (f *Function) unused(i *Instance) bool { return i.Ahead && !f.idleSince().After(i.Since) }
+func (f *Function) unused(i *instance) bool { return i.Ahead && !f.idleSince().After(i.Since) }
 
 // wantedSoon reports whether f will be needed too soon for an unload to be worth it.
-func (p *plan) wantedSoon(f *Function) bool {
+func (p *plan) wantedSoon(f *function) bool {
 	if !f.foresees() {
 		return false
 	}
 	if w, known := f.window(p.now); known && w.From.Sub(p.now) <= f.Spec.UnloadAfter {
-		p.at(f, w.Until.Add(1))
+		p.at(w.Until.Add(1))
 		return true
 	}
 	lead := f.lead(inventory.Stopped) + hourLead
 	if f.Rhythm.Likely(p.now) || f.Rhythm.Likely(p.now.Add(lead)) {
-		p.at(f, rhythm.HourAfter(p.now))
-		p.at(f, rhythm.HourAfter(p.now.Add(lead)).Add(-lead))
+		p.at(rhythm.HourAfter(p.now))
+		p.at(rhythm.HourAfter(p.now.Add(lead)).Add(-lead))
 		return true
 	}
 	since, step := f.idleSince(), max(time.Second, f.Spec.UnloadAfter/pauseShare)
 	steps := p.now.Sub(since) / step // checked after each step
 	if chance, known := f.Past.Arrivals.Chance(steps*step, steps*step+f.Spec.UnloadAfter); known && chance >= even {
-		p.at(f, since.Add((steps+1)*step))
+		p.at(since.Add((steps + 1) * step))
 		return true
 	}
 	return false

@@ -46,9 +46,9 @@ func machine() []inventory.Device {
 
 // planned returns the actions of a plan at now, without grants, as strings.
 func planned(now time.Time, fs []Function, is []Instance) (actions []Action, next time.Time) {
-	s := Snapshot{Devices: machine(), Functions: fs, Instances: is}
+	s := records{Devices: machine(), Functions: fs, Instances: is}
 	s.Sort()
-	all, next := Plan(s, now)
+	all, next := s.plan(now)
 	for _, a := range all {
 		if a.Kind != Grant {
 			actions = append(actions, a)

@@ -7,47 +7,130 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// enterLedger enters f's instances into the ledger, as they are at now. The entries are valid until f.until.
-func (w *World) enterLedger(f *Function, now time.Time) {
-	f.inLedger, f.until = true, time.Time{}
-	f.entered = append(f.entered[:0], f.Instances...)
-	f.awake, f.rising, f.falling, f.leaving, f.ill, f.asleep, f.passing = 0, 0, 0, 0, 0, 0, 0
-	size := 0
-	for _, i := range f.Instances {
-		i.phase = phaseOf(i)
-		f.count(i.phase)
-		if i.Doing == DoingGrant || i.Doing == DoingRevoke {
-			f.passing++
-		}
-		size += len(i.at)
-	}
-	if f.desire(now); f.scaled {
-		f.changes(f.Scale.Until)
-	}
-	f.besides(now)
-	slab := make(bytes, 3*size)
-	for _, i := range f.Instances {
-		n := len(i.at)
-		i.held, i.up, i.leaves, slab = slab[:n:n], slab[n:2*n:2*n], slab[2*n:3*n:3*n], slab[3*n:]
-		w.hold(i, now)
-		i.soft = !f.Undeclared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
-		i.places = slices.Grow(i.places[:0], n)
-		for k, d := range i.at {
-			i.places = append(i.places, len(w.on[d]))
-			w.on[d] = append(w.on[d], i)
-			w.enter(i, k, 1)
-		}
-	}
-	w.fingerprint(f, now)
+// ledger is the account of all devices at one time, computed from the instances, and what a plan books on top of that.
+type ledger struct {
+	*Topology
+	clock
+	fs []*function // all functions, by name
+	// free is what is left of each device, negative if waiting demands have booked ahead. coming is what instances on their way down will
+	// release, soft what sleepers and idle instances hold.
+	free, coming, soft bytes
+	// on lists the instances that hold memory of each device.
+	on   [][]*instance
+	slab bytes // alloc cuts from it
 }
 
-// hold computes the memory that i takes at now.
-func (w *World) hold(i *Instance, now time.Time) {
+// bytes holds amounts of devices: of all devices, or of those of a list beside it.
+type bytes []api.Bytes
+
+// amounts is memory per device: n[k] bytes of device at[k].
+type amounts struct {
+	at []int32
+	n  bytes
+}
+
+// clock is the time of a plan, and of the next one.
+type clock struct {
+	now  time.Time
+	next time.Time // zero: none is needed
+}
+
+// at has the next plan made at t at the latest, if t is to come.
+func (c *clock) at(t time.Time) {
+	if t.After(c.now) && (c.next.IsZero() || t.Before(c.next)) {
+		c.next = t
+	}
+}
+
+// due reports whether t has come. If not, the next plan is made at t at the latest.
+func (c *clock) due(t time.Time) bool {
+	c.at(t)
+	return !t.After(c.now)
+}
+
+// newLedger enters all instances of functions, as they are at now.
+func newLedger(t *Topology, functions []*Function, now time.Time) *ledger {
+	n := len(t.devs)
+	amounts := make(bytes, 3*n)
+	l := &ledger{Topology: t, clock: clock{now: now}, fs: make([]*function, len(functions)), on: make([][]*instance, n),
+		free: amounts[:n:n], coming: amounts[n : 2*n : 2*n], soft: amounts[2*n:]}
+	for d := range t.devs {
+		l.free[d] = t.devs[d].Capacity - t.devs[d].Others
+	}
+	l.locateAll(functions)
+	for _, f := range l.fs {
+		l.enter(f)
+	}
+	return l
+}
+
+// locateAll makes the records of functions and instances, and fills in on. The records of a kind are in one slice, because there are many.
+func (l *ledger) locateAll(functions []*Function) {
+	count, places := 0, 0
+	for _, f := range functions {
+		count += len(f.Instances)
+		for _, i := range f.Instances {
+			places += 1 + len(i.Status.Devices)
+		}
+	}
+	fs, is := make([]function, len(functions)), make([]instance, count)
+	pointers, at := make([]*instance, count), make([]int32, places)
+	held := make([]int, len(l.devs)) // by how many instances
+	for k, f := range functions {
+		n := len(f.Instances)
+		l.fs[k] = &fs[k]
+		fs[k].Function, fs[k].instances, pointers = f, pointers[:n:n], pointers[n:]
+		for j := range n {
+			i := &is[j]
+			i.Instance, i.f = f.Instances[j], &fs[k]
+			m := 1 + len(i.Status.Devices)
+			i.at, at = at[:0:m], at[m:]
+			l.locate(i)
+			for _, d := range i.at {
+				held[d]++
+			}
+			fs[k].instances[j] = i
+		}
+		is = is[n:]
+	}
+	lists := make([]*instance, places)
+	for d, n := range held {
+		l.on[d], lists = lists[:0:n], lists[n:]
+	}
+	l.slab = make(bytes, 4*places)
+}
+
+// enter enters f's instances.
+func (l *ledger) enter(f *function) {
+	f.count()
+	for _, i := range f.instances {
+		i.phase = phaseOf(i.Instance)
+	}
+	f.desire(l.now)
+	f.besides(&l.clock)
+	for _, i := range f.instances {
+		n := len(i.at)
+		i.held, i.up, i.leaves = l.alloc(n), l.alloc(n), l.alloc(n)
+		l.hold(i)
+		soft := !f.Undeclared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
+		for k, d := range i.at {
+			l.on[d] = append(l.on[d], i)
+			l.free[d] -= i.held[k]
+			l.coming[d] += i.leaves[k]
+			if soft {
+				l.soft[d] += i.held[k]
+			}
+		}
+	}
+}
+
+// hold computes the memory that i takes.
+func (l *ledger) hold(i *instance) {
 	f := i.f
-	w.fill(i.held, i.at, i.Status.Memory)
+	l.fill(i.held, i.at, i.Status.Memory)
 	copy(i.up, i.held)
 	if !f.Undeclared {
-		w.fill(i.leaves, i.at, whole(f.Need))
+		l.fill(i.leaves, i.at, whole(f.Need))
 		for k := range i.up {
 			i.up[k] = max(i.up[k], i.leaves[k])
 		}
@@ -66,66 +149,163 @@ func (w *World) hold(i *Instance, now time.Time) {
 		copy(i.leaves, i.held)
 		i.keepCommon()
 	case i.phase == phaseFalling && !f.Undeclared:
-		w.lessening(i, f.Past.Residue(max(i.Level, api.Level1)))
+		l.lessen(i, f.Past.Residue(max(i.Level, api.Level1)))
 	case i.Doing == DoingRevoke:
-		w.lessening(i, i.Status.Memory)
-	case i.settling(now):
-		f.changes(i.Settles)
-		w.lessening(i, f.Past.Residue(i.Status.Level))
+		l.lessen(i, i.Status.Memory)
+	case i.settling(l.now):
+		l.at(i.Settles)
+		l.lessen(i, f.Past.Residue(i.Status.Level))
 	}
 }
 
-// lessening books all but stays as coming.
-func (w *World) lessening(i *Instance, stays api.Memory) {
-	w.fill(i.leaves, i.at, stays)
+// lessen sets what i leaves to all but stays.
+func (l *ledger) lessen(i *instance, stays api.Memory) {
+	l.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
 		i.leaves[k] = i.held[k] - min(i.leaves[k], i.held[k])
 	}
 	i.keepCommon()
 }
 
-// keepCommon subtracts from i.leaves what others share with i.
-func (i *Instance) keepCommon() {
-	if len(i.leaves) > 0 {
-		i.leaves[0] -= min(i.common(), i.leaves[0])
+// alloc returns n zeros.
+func (l *ledger) alloc(n int) bytes {
+	if len(l.slab) < n {
+		l.slab = make(bytes, max(n, 4096))
+	}
+	b := l.slab[:n:n]
+	l.slab = l.slab[n:]
+	return b
+}
+
+// spend adds free and coming to device's account.
+func (l *ledger) spend(device int32, free, coming api.Bytes) {
+	l.free[device] += free
+	l.coming[device] += coming
+}
+
+// leave books what i releases as coming; stays is what it keeps.
+func (l *ledger) leave(i *instance, stays api.Memory) {
+	for k, n := range l.released(i, i.held, stays, i.at) {
+		l.coming[i.at[k]] += n
 	}
 }
 
-// changes records that f's entries change at t.
-func (f *Function) changes(t time.Time) {
-	if f.until.IsZero() || t.Before(f.until) {
-		f.until = t
+// book takes needs for a demand that waits: coming memory first, so that others may use free memory, and the rest from free memory, which may become
+// negative.
+func (l *ledger) book(needs amounts) {
+	for k, d := range needs.at {
+		n := needs.n[k]
+		c := min(n, max(0, l.coming[d]))
+		l.spend(d, c-n, -c)
 	}
 }
 
-// enter books i's kth device, or undoes that if sign is -1.
-func (w *World) enter(i *Instance, k int, sign api.Bytes) {
-	d := i.at[k]
-	soft := api.Bytes(0)
-	if i.soft {
-		soft = i.held[k]
+// wholeDevice stands for all of a device.
+const wholeDevice api.Bytes = -1
+
+// whole turns a need that names GPUs but no amount into one of whole GPUs.
+func whole(m api.Memory) api.Memory {
+	if m.Devices > 0 && m.PerDevice == 0 && m.Share == 0 {
+		m.PerDevice = wholeDevice
 	}
-	w.account(d, -sign*i.held[k], sign*i.leaves[k], sign*soft)
+	return m
 }
 
-// leaveLedger removes f's instances from the ledger.
-func (w *World) leaveLedger(f *Function) {
-	if !f.inLedger {
-		return
+// claim returns the bytes of device d that m takes.
+func (t *Topology) claim(d int32, m api.Memory) api.Bytes {
+	f := &t.facts[d]
+	switch {
+	case f.host:
+		return m.Host
+	case m.PerDevice == wholeDevice:
+		return f.whole
 	}
-	f.inLedger = false
-	f.edition++
-	w.unfingerprint(f)
-	for _, i := range f.entered {
-		for k, d := range i.at {
-			w.enter(i, k, -1)
-			list := w.on[d]
-			last := len(list) - 1
-			moved := list[last]
-			at, where := i.places[k], slices.Index(moved.at, d)
-			list[at], moved.places[where] = moved, at
-			list[last] = nil
-			w.on[d] = list[:last]
+	return max(m.PerDevice, min(api.Bytes(m.Share*float64(f.total)), f.whole))
+}
+
+// fill sets b to what m takes of the devices at.
+func (t *Topology) fill(b bytes, at []int32, m api.Memory) {
+	for k, d := range at {
+		b[k] = t.claim(d, m)
+	}
+}
+
+// expected returns the memory that i, which is settling, will hold.
+func (l *ledger) expected(i *instance) bytes {
+	b := l.alloc(len(i.at))
+	l.fill(b, i.at, i.f.Past.Residue(i.Status.Level))
+	return b
+}
+
+// released returns what i, which holds held, releases of the devices at if it keeps stays and what others share with it.
+func (l *ledger) released(i *instance, held bytes, stays api.Memory, at []int32) bytes {
+	b := l.alloc(len(at))
+	for k, d := range i.at {
+		if to := slices.Index(at, d); to >= 0 {
+			b[to] = held[k] - min(held[k], l.claim(d, stays))
+			if k == 0 {
+				b[to] -= min(b[to], i.common())
+			}
 		}
 	}
+	return b
+}
+
+// minus returns a less b, at least 0.
+func (l *ledger) minus(a, b bytes) bytes {
+	c := l.alloc(len(a))
+	for d := range a {
+		c[d] = max(0, a[d]-b[d])
+	}
+	return c
+}
+
+// price returns the GPUs' cost per hour.
+func (l *ledger) price(at []int32) (sum float64) {
+	for _, d := range at[1:] {
+		sum += l.facts[d].price
+	}
+	return sum
+}
+
+// roomiest returns the node with the most free host memory.
+func (l *ledger) roomiest() *node {
+	best := &l.nodes[0]
+	for k := range l.nodes {
+		if n := &l.nodes[k]; l.free[n.host]+l.coming[n.host] > l.free[best.host]+l.coming[best.host] {
+			best = n
+		}
+	}
+	return best
+}
+
+// within reports whether the devices at have the needed free memory.
+func (l *ledger) within(needs bytes, at []int32) bool {
+	for k, n := range needs {
+		if n > 0 && n > l.free[at[k]] {
+			return false
+		}
+	}
+	return true
+}
+
+// overCommitted reports whether i's reservation exceeds the memory that is there.
+func (l *ledger) overCommitted(i *instance) bool {
+	for k, d := range i.at {
+		if i.held[k] > l.claim(d, i.Status.Memory) && l.free[d]+l.coming[d] < 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// backed reports whether the memory of i's reservation is there now: memory granted by an earlier leader may be in use
+// by another instance, or not yet released.
+func (l *ledger) backed(i *instance) bool {
+	for k, d := range i.at {
+		if i.held[k] > l.claim(d, i.Status.Memory) && l.free[d] < 0 {
+			return false
+		}
+	}
+	return true
 }

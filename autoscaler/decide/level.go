@@ -12,7 +12,7 @@ const levelGain = 0.8
 
 // level returns the level that f's instances sleep at: as declared, else the one where sleep and wake together were measured to take less. It is level 1 unless
 // level 2 takes a fifth less: level 2 has to read the weights again and is faster only in special cases, such as with LoRA adapters.
-func (f *Function) level() api.Level {
+func (f *function) level() api.Level {
 	if one, two := f.around(api.Level1), f.around(api.Level2); !f.Spec.FixedLevel && f.Spec.SleepLevel <= api.Level1 && one > 0 && two > 0 && float64(two) < levelGain*float64(one) {
 		return api.Level2
 	}
@@ -20,7 +20,7 @@ func (f *Function) level() api.Level {
 }
 
 // around returns the duration of a sleep at level and the wake after it; 0 if one of them was not measured.
-func (f *Function) around(level api.Level) time.Duration {
+func (f *function) around(level api.Level) time.Duration {
 	rest, wake := f.Past.Rests[level], f.Past.Wake[level]
 	if rest <= 0 || wake <= 0 {
 		return 0
@@ -30,7 +30,7 @@ func (f *Function) around(level api.Level) time.Duration {
 
 // nextLevel returns the level for an instance that sleeps because it is idle, and a part of the reason. Level 2 is tried in such a sleep, for functions with
 // adapters.
-func (f *Function) nextLevel() (level api.Level, why string) {
+func (f *function) nextLevel() (level api.Level, why string) {
 	level = f.level()
 	one, two := f.around(api.Level1), f.around(api.Level2)
 	kind := f.Spec.Runtime.Kind

@@ -14,36 +14,21 @@ import (
 //  1. more memory is in use than there is, because instances or others use more than planned
 //  2. more instances sleep on a GPU than [Policy.SleepersPerDevice]
 //  3. they hold more of a GPU than [Policy.ResidueShare]
-//
-// It looks at the devices of dirty nodes.
 func (p *plan) limitSleepers() {
-	var devices []int32
-	for _, k := range p.w.dirty(&p.w.limitsWatch) {
-		devices = append(append(devices, p.w.nodes[k].host), p.w.nodes[k].gpus...)
+	for d := range p.devs {
+		p.limitDevice(int32(d))
 	}
-	for _, f := range p.fs {
-		for _, i := range f.Instances {
-			if i.phase == phaseAsleep || i.phase == phaseAwake && !f.busy() { // they have deadlines here
-				devices = append(devices, i.at...)
-			}
-		}
-	}
-	slices.Sort(devices)
-	for _, d := range slices.Compact(devices) {
-		p.limitDevice(d)
-	}
-	p.w.markChanged(&p.w.limitsWatch)
 }
 
 func (p *plan) limitDevice(d int32) {
-	dev := &p.w.devs[d]
+	dev := &p.devs[d]
 	if over := -p.free[d] - p.coming[d]; over > 0 { // 1
-		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *Instance, to api.Level) bool {
+		p.push(d, fmt.Sprintf("%s more of %s is in use than there is", over, dev.ID), func(i *instance, to api.Level) bool {
 			return !i.reserved() && p.free[d]+p.coming[d] < 0 && p.gives(i, d, to) > 0
 		})
 		p.relieve(d)
 	}
-	if d == p.w.nodes[p.w.of[d]].host {
+	if d == p.nodes[p.of[d]].host {
 		return
 	}
 	count, sum, changing := p.sleepersOf(d)
@@ -51,7 +36,7 @@ func (p *plan) limitDevice(d int32) {
 		return // the change under way may be enough
 	}
 	if most := p.pol.SleepersPerDevice; most > 0 && count > most { // 2
-		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *Instance, to api.Level) bool {
+		p.push(d, fmt.Sprintf("%d sleep on %s, which may have %d", count, dev.ID, most), func(i *instance, to api.Level) bool {
 			if to < inventory.Stopped || count <= most {
 				return false
 			}
@@ -62,7 +47,7 @@ func (p *plan) limitDevice(d int32) {
 	}
 	if share := p.pol.ResidueShare; share > 0 { // 3
 		most := api.Bytes(share * float64(dev.Capacity))
-		p.push(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *Instance, to api.Level) bool {
+		p.push(d, fmt.Sprintf("sleepers hold %s of %s, of which they may have %s", sum, dev.ID, most), func(i *instance, to api.Level) bool {
 			if sum <= most || p.gives(i, d, to) <= 0 {
 				return false
 			}
@@ -75,7 +60,7 @@ func (p *plan) limitDevice(d int32) {
 // sleepersOf counts the sleepers of a GPU and the memory they hold asleep. changing reports whether one is changing its
 // grant or going deeper.
 func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
-	for _, i := range p.w.on[d] {
+	for _, i := range p.on[d] {
 		changing = changing || i.Status.State == api.Asleep && i.Doing != Nothing && i.Doing != DoingWake
 		if i.phase == phaseAsleep && !i.taken {
 			count++
@@ -87,14 +72,14 @@ func (p *plan) sleepersOf(d int32) (count int, sum api.Bytes, changing bool) {
 
 // push offers the sleepers of d, the least recently used first, with each deeper level; accept decides whether one
 // goes.
-func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) bool) {
-	var is []*Instance
-	for _, i := range p.w.on[d] {
+func (p *plan) push(d int32, why string, accept func(i *instance, to api.Level) bool) {
+	var is []*instance
+	for _, i := range p.on[d] {
 		if i.phase == phaseAsleep && !i.f.Undeclared && !i.settling(p.now) && !p.promised(i.f, i) {
 			is = append(is, i)
 		}
 	}
-	slices.SortFunc(is, func(a, b *Instance) int { return p.wanted(b, a) })
+	slices.SortFunc(is, func(a, b *instance) int { return p.wanted(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
 			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || !accept(i, to) {
@@ -115,18 +100,18 @@ func (p *plan) push(d int32, why string, accept func(i *Instance, to api.Level) 
 }
 
 // rests returns the memory that the sleeper i holds of d, without its grant.
-func (p *plan) rests(i *Instance, d int32) api.Bytes {
-	b := p.residue(i, i.Status.Level)
+func (p *plan) rests(i *instance, d int32) api.Bytes {
+	m := i.Status.Memory
 	if i.settling(p.now) {
-		b = p.expected(i)
+		m = i.f.Past.Residue(i.Status.Level)
 	}
-	return b[slices.Index(i.at, d)]
+	return p.claim(d, m)
 }
 
 // gives returns the memory of d that the sleeper i releases by going to a level.
-func (p *plan) gives(i *Instance, d int32, to api.Level) api.Bytes {
+func (p *plan) gives(i *instance, d int32, to api.Level) api.Bytes {
 	if to == inventory.Stopped {
 		return p.rests(i, d)
 	}
-	return p.rests(i, d) - p.residue(i, to)[slices.Index(i.at, d)]
+	return p.rests(i, d) - p.claim(d, i.f.Past.Residue(to))
 }

@@ -28,8 +28,8 @@ func TestMoves(t *testing.T) {
 		"a runtime that its image knows":    {api.Function{}, surplus, phaseAwake, 0, true},
 		"a handler between it and requests": {api.Function{Runtime: engine, Handler: []string{"x"}}, surplus, phaseAwake, 0, false},
 	} {
-		dm := &demand{f: &Function{Spec: api.Function{Runtime: engine, Priority: test.priority}}}
-		v := &victim{kind: test.kind, i: &Instance{instanceState: instanceState{f: &Function{Spec: test.victim}, phase: test.phase}}}
+		dm := &demand{f: &function{Function: &Function{Spec: api.Function{Runtime: engine, Priority: test.priority}}}}
+		v := &victim{kind: test.kind, i: &instance{f: &function{Function: &Function{Spec: test.victim}}, phase: test.phase}}
 		if got := moves(dm, v); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}

@@ -6,7 +6,7 @@ import "github.com/rouse-dev/rouse/api"
 // other.
 func (p *plan) followOrders() {
 	for _, f := range p.fs {
-		for _, i := range f.Instances {
+		for _, i := range f.instances {
 			if i.Outdated && p.available(i) { // its memory is booked as coming already
 				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
@@ -16,7 +16,7 @@ func (p *plan) followOrders() {
 		if f.Order != OrderSleep && f.Order != OrderStop {
 			continue
 		}
-		for _, i := range f.Instances {
+		for _, i := range f.instances {
 			if !p.available(i) {
 				continue
 			}
@@ -36,4 +36,4 @@ func (p *plan) followOrders() {
 }
 
 // frozen reports whether f is going down by order, and demands nothing.
-func (f *Function) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }
+func (f *function) frozen() bool { return f.Order == OrderSleep || f.Order == OrderStop }

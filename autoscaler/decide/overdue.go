@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
@@ -14,7 +13,7 @@ import (
 // starts keep failing.
 func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
-		for _, i := range f.Instances {
+		for _, i := range f.instances {
 			if !f.Undeclared && i.Doing == Nothing { // a call under way has a time limit of its own
 				p.late(i)
 			}
@@ -26,8 +25,8 @@ func (p *plan) stopOverdue() {
 }
 
 // late stops i if it is lost or takes too long.
-func (p *plan) late(i *Instance) {
-	if i.Lost != "" && p.due(i.f, i.RetryAt) {
+func (p *plan) late(i *instance) {
+	if i.Lost != "" && p.due(i.RetryAt) {
 		p.stop(i, 0, "it is lost: "+i.Lost)
 		return
 	}
@@ -41,30 +40,30 @@ func (p *plan) late(i *Instance) {
 		if i.From < inventory.Stopped && !i.Unloaded {
 			limit, name = spec.WakeTimeout, "wake"
 		}
-		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+		if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 		}
 	case phaseIll:
-		if p.failing(i.f) && p.due(i.f, i.RetryAt) {
+		if p.failing(i.f) && p.due(i.RetryAt) {
 			reason := fmt.Sprintf("unhealthy after %s in a row", many(i.f.Failures, "failure"))
 			if !p.refuses(i.f) { // whose reason has the error
 				reason += ": " + i.f.LastError
 			}
 			p.stop(i, 0, reason)
-		} else if p.stuck(i) && p.due(i.f, i.RetryAt) {
+		} else if p.stuck(i) && p.due(i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("%s in a row on %s, and another GPU is free: %s", many(i.f.Failures, "failure"), i.f.FailedOn[0], i.f.LastError))
-		} else if p.due(i.f, i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+		} else if p.due(i.Since.Add(spec.StartTimeout+p.pol.Slack)) && p.due(i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("unhealthy for longer than %s: %s", short(spec.StartTimeout), i.Status.Message))
 		}
 	case phaseAsleep:
-		if i.Doubt != "" && !i.reserved() && p.due(i.f, i.RetryAt) {
+		if i.Doubt != "" && !i.reserved() && p.due(i.RetryAt) {
 			p.stop(i, 0, i.Doubt)
-		} else if i.Failures >= 2 && p.due(i.f, i.RetryAt) {
+		} else if i.Failures >= 2 && p.due(i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("failed %d times in a row: %s", i.Failures, i.f.LastError))
 		}
 	case phaseFalling:
 		limit := p.pol.Drain + spec.WakeTimeout
-		if p.due(i.f, i.Since.Add(limit+p.pol.Slack)) && p.due(i.f, i.RetryAt) {
+		if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
 			p.stop(i, 0, fmt.Sprintf("draining for longer than %s", short(limit)))
 		}
 	}
@@ -72,48 +71,31 @@ func (p *plan) late(i *Instance) {
 
 // stuck reports whether i would use up its function's last try where earlier ones failed, while another GPU is free: the
 // cause may be at that GPU only.
-func (p *plan) stuck(i *Instance) bool {
+func (p *plan) stuck(i *instance) bool {
 	f := i.f
 	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
 		return false
 	}
-	free := false
-	for k := range p.w.nodes {
-		p.spotsOf(f, int32(k), func(s *spot) { free = free || s.class == 0 })
-	}
-	return free
+	spots := p.newSearch(nil, f).spots()
+	return len(spots) > 0 && spots[0].class == 0
 }
 
 // giveUp stops an instance that failed to come up.
-func (p *plan) giveUp(i *Instance, fault string) {
+func (p *plan) giveUp(i *instance, fault string) {
 	p.do(i.f, i, Action{Kind: Stop, Fault: fault, Reason: fault})
-	p.leave(i, nil)
-}
-
-// stop ends an instance; running requests may take drain to finish.
-func (p *plan) stop(i *Instance, drain time.Duration, reason string) {
-	p.do(i.f, i, Action{Kind: Stop, Drain: drain, Move: p.moves, For: p.gainer, Reason: reason})
-	p.leave(i, nil)
-}
-
-// sleep puts an instance to sleep, or a sleeping one deeper.
-func (p *plan) sleep(i *Instance, level api.Level, reason string) {
-	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Move: p.moves, For: p.gainer, Reason: reason})
-	stays := p.alloc(len(i.at))
-	p.w.fill(stays, i.at, i.past().Residue(level))
-	p.leave(i, stays)
+	p.leave(i, api.Memory{})
 }
 
 // failing reports whether f's starts failed too often, or for a reason that retries don't change.
-func (p *plan) failing(f *Function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
+func (p *plan) failing(f *function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }
 
 // refuses reports whether f's held requests are answered with the failure of its starts.
-func (p *plan) refuses(f *Function) bool {
+func (p *plan) refuses(f *function) bool {
 	return p.failing(f) && f.awake == 0 && f.asking() && f.FailedAt.After(f.RefusedAt)
 }
 
 // refuse answers held requests if f's starts keep failing and no other instance can take them.
-func (p *plan) refuse(f *Function) {
+func (p *plan) refuse(f *function) {
 	if !p.refuses(f) {
 		return
 	}
@@ -128,16 +110,10 @@ func (p *plan) refuse(f *Function) {
 	p.fail(f, err.WithRetryAfter(f.RetryAt.Sub(p.now)), fmt.Sprintf("%s in a row, the last: %s", many(f.Failures, "failure"), f.LastError))
 }
 
-// fail refuses all requests that wait for f.
-func (p *plan) fail(f *Function, err *api.Error, reason string) {
-	f.refused = true
-	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
-}
-
 // asking reports whether a request or an operator waits for an answer.
-func (f *Function) asking() bool { return f.Order == OrderWake || f.unanswered() }
+func (f *function) asking() bool { return f.Order == OrderWake || f.unanswered() }
 
 // unanswered reports whether requests wait that came after the last refusal.
-func (f *Function) unanswered() bool {
+func (f *function) unanswered() bool {
 	return f.Waiting > 0 && (f.RefusedAt.IsZero() || later(f.LastRequest, f.WaitingSince).After(f.RefusedAt))
 }

@@ -58,30 +58,6 @@ func (i *Instance) reserved() bool {
 }
 
 // settling reports whether i sleeps and is expected to report less memory than it holds.
-func (i *Instance) settling(now time.Time) bool {
+func (i *instance) settling(now time.Time) bool {
 	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
-}
-
-// expected returns the memory that i, which is settling, will hold.
-func (p *plan) expected(i *Instance) bytes {
-	b := p.alloc(len(i.at))
-	p.w.fill(b, i.at, i.past().Residue(i.Status.Level))
-	return b
-}
-
-func (f *Function) count(ph phase) {
-	switch ph {
-	case phaseAsleep:
-		f.asleep++
-	case phaseRising:
-		f.rising++
-	case phaseAwake:
-		f.awake++
-	case phaseFalling:
-		f.falling++
-	case phaseLeaving:
-		f.leaving++
-	case phaseIll:
-		f.ill++
-	}
 }

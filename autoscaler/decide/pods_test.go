@@ -216,7 +216,7 @@ func FuzzSeat(f *testing.F) {
 		}
 		s.withScheduler(total, func() api.Requests { return api.Requests{"cpu": int64(10 + r.IntN(190)), "pods": 1} })
 		s.resizes = r.IntN(2) == 0
-		s.twin = newTwin(s)
+		s.auditor = &auditor{}
 		var log []string
 		fail := func(format string, args ...any) {
 			t.Helper()
@@ -237,8 +237,8 @@ func FuzzSeat(f *testing.F) {
 		run := func(d time.Duration) {
 			s.run(d, func() {
 				switch {
-				case s.twin.diff != "":
-					fail("%s", s.twin.diff)
+				case s.auditor.wrong != "":
+					fail("%s", s.auditor.wrong)
 				case s.restless:
 					fail("plans go on acting without anything having changed")
 				}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,7 +153,7 @@ func TestIdleBeforeBusy(t *testing.T) {
 				return // where several want room, one may have taken what was idle
 			}
 			interrupted++
-			line := Account(s.Snapshot, s.now)[0]
+			line := s.account(s.now)[0]
 			room, need := max(0, line.Free), api.Bytes(0)
 			for name := range gainers {
 				need = s.function(name).Need.Host
@@ -186,12 +185,12 @@ func TestIdleBeforeBusy(t *testing.T) {
 
 // checkPlan checks the plan that would follow now.
 func checkPlan(s *sim, fail func(string, ...any)) {
-	before := clone(s.Snapshot)
-	actions, next := Plan(s.Snapshot, s.now)
-	if !reflect.DeepEqual(before, s.Snapshot) {
+	before, after := s.snapshot(), s.snapshot()
+	actions, next := Plan(after, s.now)
+	if !reflect.DeepEqual(before, after) {
 		fail("the plan changed its snapshot")
 	}
-	if again, at := Plan(s.Snapshot, s.now); !reflect.DeepEqual(actions, again) || !at.Equal(next) {
+	if again, at := Plan(after, s.now); !reflect.DeepEqual(actions, again) || !at.Equal(next) {
 		fail("the same snapshot gives another plan:\n%v\n%v", actions, again)
 	}
 	if !next.IsZero() && !next.After(s.now) {
@@ -212,17 +211,6 @@ func checkPlan(s *sim, fail func(string, ...any)) {
 			fail("it goes on finding something to do without anything having changed: %v", a)
 		}
 	}
-}
-
-func clone(s Snapshot) Snapshot {
-	c := s
-	c.Devices = slices.Clone(s.Devices)
-	c.Functions = slices.Clone(s.Functions)
-	for k := range c.Functions {
-		c.Functions[k].NeededAt = slices.Clone(s.Functions[k].NeededAt)
-	}
-	c.Instances = slices.Clone(s.Instances)
-	return c
 }
 
 func describe(s *sim) string {

@@ -30,7 +30,7 @@ const (
 )
 
 // rest returns how long i is expected to take from awake to asleep.
-func (i *Instance) rest() time.Duration {
+func (i *instance) rest() time.Duration {
 	if !i.Slept {
 		return i.f.Past.FirstRest()
 	}
@@ -38,7 +38,7 @@ func (i *Instance) rest() time.Duration {
 }
 
 // rehearses reports whether instances of f are rehearsed, and why.
-func (f *Function) rehearses() (why string, yes bool) {
+func (f *function) rehearses() (why string, yes bool) {
 	longer, known := f.Past.SlowFirst()
 	switch {
 	case f.Undeclared || f.Spec.Rehearse == api.RehearseNever || f.level() != api.Level1:
@@ -52,12 +52,12 @@ func (f *Function) rehearses() (why string, yes bool) {
 }
 
 // rehearse starts a rehearsal of f's only instance, if it is time.
-func (p *plan) rehearse(f *Function) {
+func (p *plan) rehearse(f *function) {
 	why, yes := f.rehearses()
 	if !yes || f.busy() || f.scaled || f.desired > 0 || f.live() != 1 {
 		return
 	}
-	for _, i := range f.Instances {
+	for _, i := range f.instances {
 		if i.phase != phaseAwake || i.Slept || i.taken || i.From != inventory.Stopped || i.Failures > 0 {
 			continue
 		}
@@ -66,7 +66,7 @@ func (p *plan) rehearse(f *Function) {
 		if chance, known := f.Past.Arrivals.Chance(after, after+takes); known && chance > rehearsalChance || p.early(f, used) != "" {
 			continue
 		}
-		if w, foreseen := f.window(p.now); foreseen && w.From.Sub(p.now) < takes+f.lead(api.Level1) || !p.due(f, used.Add(after)) || !p.available(i) {
+		if w, foreseen := f.window(p.now); foreseen && w.From.Sub(p.now) < takes+f.lead(api.Level1) || !p.due(used.Add(after)) || !p.available(i) {
 			continue
 		}
 		p.do(f, i, Action{Kind: Sleep, Level: api.Level1, Drain: p.pol.Drain, Rehearsal: true,
@@ -75,17 +75,16 @@ func (p *plan) rehearse(f *Function) {
 }
 
 // rehearsed returns the demand to wake a sleeper of f after its rehearsal.
-func (p *plan) rehearsed(f *Function) (dm demand, ready bool) {
-	for _, i := range f.Instances {
-		if !i.Rehearsing || i.phase != phaseAsleep || p.due(f, i.Since.Add(rehearsalLasts)) {
+func (q *queue) rehearsed(f *function) (dm *demand, ready bool) {
+	for _, i := range f.instances {
+		if !i.Rehearsing || i.phase != phaseAsleep || q.due(i.Since.Add(rehearsalLasts)) {
 			continue
 		}
-		if i.settling(p.now) {
-			p.at(f, i.Settles)
+		if i.settling(q.now) {
+			q.at(i.Settles)
 			continue
 		}
-		f.hot = true
-		return demand{f: f, of: f, class: ahead, from: p.now, rehearsal: true,
+		return &demand{f: f, class: ahead, from: q.now, rehearsal: true,
 			why: fmt.Sprintf("its rehearsal is over, the first sleep took %s", short(i.Status.SleepTime))}, true
 	}
 	return dm, false

@@ -10,29 +10,28 @@ import (
 // would not help, since their next demand would need the same memory.
 func (p *plan) relieve(d int32) {
 	left := p.free[d] + p.coming[d]
-	for _, i := range p.w.on[d] {
+	for _, i := range p.on[d] {
 		if i.phase == phaseAsleep && i.reserved() {
-			k := slices.Index(i.at, d)
-			left += max(0, i.held[k]-p.residue(i, i.Status.Level)[k])
+			left += max(0, i.held[slices.Index(i.at, d)]-p.claim(d, i.Status.Memory))
 		}
 	}
 	if left >= 0 {
 		return
 	}
-	var idlers []*Instance
-	for _, i := range p.w.on[d] {
+	var idlers []*instance
+	for _, i := range p.on[d] {
 		if i.phase == phaseAwake && !i.taken && !i.f.Undeclared && !i.f.busy() && p.available(i) {
 			idlers = append(idlers, i)
 		}
 	}
-	slices.SortFunc(idlers, func(a, b *Instance) int { return p.wanted(b, a) })
+	slices.SortFunc(idlers, func(a, b *instance) int { return p.wanted(b, a) })
 	for _, i := range idlers {
 		if i.f.live() <= i.f.desired {
 			continue
 		}
 		level := i.f.level()
 		p.sleep(i, level, fmt.Sprintf("%s more of %s is in use than there is; idle for %s",
-			-(p.free[d]+p.coming[d]), p.w.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
+			-(p.free[d]+p.coming[d]), p.devs[d].ID, short(p.now.Sub(p.usedUntil(i, 1)))))
 		return // one at a time: its residue is measured first
 	}
 }

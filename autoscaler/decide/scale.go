@@ -26,11 +26,3 @@ func (s Scale) String() string { return admin.Override(s).String() }
 func (s Scale) Bound(spec api.Function) int {
 	return max(spec.MinScale, min(s.Replicas, max(1, spec.MaxScale)))
 }
-
-// Desired returns how many instances of a function the last plan wanted awake; 0 also if there is no such function.
-func (w *World) Desired(name api.FunctionName) int {
-	if f := w.fns[name]; f != nil {
-		return f.desired
-	}
-	return 0
-}

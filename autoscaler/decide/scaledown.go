@@ -18,8 +18,8 @@ func (p *plan) scaleDown() {
 		if f.Spec.SleepAfter > 0 && f.Background == 0 || f.scaled {
 			p.sleepIdle(f)
 		}
-		for _, i := range f.Instances {
-			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(f, i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
+		for _, i := range f.instances {
+			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (unload-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.UnloadAfter)))
 			}
 		}
@@ -27,26 +27,26 @@ func (p *plan) scaleDown() {
 }
 
 // promised reports whether i is about to be woken.
-func (p *plan) promised(f *Function, i *Instance) bool {
+func (p *plan) promised(f *function, i *instance) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
 // sleepIdle puts idle instances of f to sleep. Those whose pods no node has taken go first.
-func (p *plan) sleepIdle(f *Function) {
+func (p *plan) sleepIdle(f *function) {
 	n := f.live()
-	for k := len(f.Instances) - 1; k >= 0 && n > f.desired; k-- {
-		i := f.Instances[k]
+	for k := len(f.instances) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.instances[k]
 		if i.phase != phaseRising || !i.unplaced() {
 			continue
 		}
 		used := p.usedUntil(i, n)
 		n--
-		if (f.scaled || p.due(f, used.Add(f.Spec.SleepAfter))) && p.available(i) {
+		if (f.scaled || p.due(used.Add(f.Spec.SleepAfter))) && p.available(i) {
 			p.stop(i, 0, fmt.Sprintf("no node takes its pod, and for %s %d were enough", short(p.now.Sub(used)), n))
 		}
 	}
-	for k := len(f.Instances) - 1; k >= 0 && n > f.desired; k-- {
-		i := f.Instances[k]
+	for k := len(f.instances) - 1; k >= 0 && n > f.desired; k-- {
+		i := f.instances[k]
 		if i.phase != phaseAwake {
 			continue
 		}
@@ -60,7 +60,7 @@ func (p *plan) sleepIdle(f *Function) {
 		switch {
 		case !f.scaled && n == 0 && p.awaits(f):
 			continue
-		case f.scaled || unused || p.due(f, used.Add(f.Spec.SleepAfter)):
+		case f.scaled || unused || p.due(used.Add(f.Spec.SleepAfter)):
 		default:
 			if early = p.early(f, used); early == "" {
 				continue
@@ -95,7 +95,7 @@ const seldom = 0.05
 // early says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it stays. If the gaps
 // between requests say that the next one hardly comes before that, waiting awake is useless. This is checked after an
 // eighth, a quarter and a half of the time; if a rhythm predicts the next request, after a sixteenth, too.
-func (p *plan) early(f *Function, used time.Time) string {
+func (p *plan) early(f *function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""
 	}
@@ -109,7 +109,7 @@ func (p *plan) early(f *Function, used time.Time) string {
 			break
 		}
 		if chance, known := f.Past.Arrivals.Chance(t, f.Spec.SleepAfter); known && chance < seldom {
-			if !p.due(f, used.Add(t)) {
+			if !p.due(used.Add(t)) {
 				break
 			}
 			return fmt.Sprintf("; where %s pass without a request, the next one hardly comes within %s", short(t), short(f.Spec.SleepAfter))

@@ -14,9 +14,8 @@ import (
 //  2. The others are charged less by their part of it, and never by more than their whole host memory.
 //  3. When the bearer ends, the next one bears it: so the first one releases less.
 //
-// Reports that disagree are charged as the largest. among are all instances of the node that report the file; Share sorts them. It calls changed
-// with each instance whose charge changed.
-func Share(among []*Instance, changed func(*Instance)) {
+// Reports that disagree are charged as the largest. among are all instances of the node that report the file; Share sorts them.
+func Share(among []*Instance) {
 	has := func(i *Instance) api.Bytes { return max(0, min(i.Status.Shared.Bytes, i.Status.Memory.Host)) }
 	slices.SortFunc(among, func(a, b *Instance) int {
 		return cmp.Or(cmp.Compare(has(b), has(a)), cmp.Compare(a.Status.Instance, b.Status.Instance))
@@ -29,9 +28,6 @@ func Share(among []*Instance, changed func(*Instance)) {
 				common = has(among[1]) // the next one will bear it
 			}
 		}
-		if i.Borne != borne || i.Common != common {
-			i.Borne, i.Common = borne, common
-			changed(i)
-		}
+		i.Borne, i.Common = borne, common
 	}
 }

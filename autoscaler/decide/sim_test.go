@@ -15,7 +15,7 @@ import (
 // they take, and keeps the demand of a constant number of users per function.
 // It is the slow, obvious twin of the owner loop.
 type sim struct {
-	Snapshot
+	records
 	now   time.Time
 	start time.Time
 	// nature has the true properties of functions.
@@ -27,8 +27,8 @@ type sim struct {
 	sleeps int
 	// watch sees each plan before it is carried out.
 	watch func([]Action)
-	// twin, where there is one, is kept up to date and has to plan the same.
-	twin *twin
+	// auditor, where there is one, looks at each plan.
+	auditor *auditor
 	// restless says that plans went on acting without anything having changed.
 	restless bool
 	// flaky, where there is one, says which calls fail: they are tried again after a while.
@@ -68,7 +68,7 @@ type end struct {
 func newSim() *sim {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	return &sim{now: now, start: now, nature: map[api.FunctionName]*nature{}, lastWait: map[api.FunctionName]string{},
-		Snapshot: Snapshot{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
+		records: records{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: 4 * api.GiB}}}}
 }
 
 func (s *sim) function(name api.FunctionName) *Function {
@@ -191,9 +191,9 @@ func (s *sim) plan() time.Time {
 // once plans and begins what it says.
 func (s *sim) once() (next time.Time, quiet bool) {
 	s.share()
-	actions, next := Plan(s.Snapshot, s.now)
-	if s.twin != nil {
-		s.twin.follow(s, actions, next)
+	actions, next := s.records.plan(s.now)
+	if s.auditor != nil {
+		s.auditor.before(s, actions)
 	}
 	if s.watch != nil {
 		s.watch(actions)
@@ -212,8 +212,8 @@ func (s *sim) once() (next time.Time, quiet bool) {
 		s.told = append(s.told, fmt.Sprintf("%8s %s", short(s.now.Sub(s.start)), a))
 		s.act(a)
 	}
-	if s.twin != nil {
-		s.twin.check(s)
+	if s.auditor != nil {
+		s.auditor.after(s)
 	}
 	s.schedule()
 	for k := range s.Functions {
@@ -372,7 +372,7 @@ func (s *sim) run(d time.Duration, check func()) {
 
 // over says which device has more awake, on the way, falling or reserved than it holds; empty for none.
 func (s *sim) over() string {
-	for _, l := range Account(s.Snapshot, s.now) {
+	for _, l := range s.account(s.now) {
 		if l.Free < 0 {
 			return fmt.Sprintf("%s: awake %s, rising %s, reserved %s, asleep %s, leaving %s of %s",
 				l.ID, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Capacity)

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -13,26 +11,16 @@ import (
 // Snapshot is the input of a plan. The caller owns it; Plan only reads it.
 type Snapshot struct {
 	Policy Policy
-	// Devices are the memories, a host's first. Each GPU is booked with the host memory of its node.
-	Devices []inventory.Device
-	// Rooms is what pods may still request on each node; see [World.SetRooms].
+	// Topology has the devices. Each GPU is booked with the host memory of its node.
+	Topology *Topology
+	// Rooms is what pods may still request on each node. It is needed while any pod fits on none.
 	Rooms []inventory.Room
 	// Unmanaged are pods of others that fit on no node.
 	Unmanaged []inventory.UnmanagedPod
 	// Elastic says that nodes may be added: an instance that fits on no node is started all the same.
 	Elastic bool
-	// Functions are the declared ones, by name.
-	Functions []Function
-	// Instances are all existing ones, by function's name and then by ID. One of an undeclared function is counted and left alone.
-	Instances []Instance
-}
-
-// Sort sorts functions and instances as [Plan] needs it.
-func (s *Snapshot) Sort() {
-	slices.SortFunc(s.Functions, func(a, b Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
-	slices.SortFunc(s.Instances, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(a.Status.Function, b.Status.Function), cmp.Compare(a.Status.Instance, b.Status.Instance))
-	})
+	// Functions are all functions with all their instances, by name.
+	Functions []*Function
 }
 
 // Order is an operator's order.
@@ -46,12 +34,12 @@ const (
 	OrderStop        // have none at all
 )
 
-// Function is one function, the demand for it and its past. The caller owns it; a [World] keeps computed state in it.
+// Function is one function, the demand for it and its past. The caller owns it.
 type Function struct {
 	Spec api.Function
 	// Undeclared says that it only has instances, which are counted and left alone.
 	Undeclared bool
-	// Instances are all its instances, by ID; not used in a [Snapshot], which has its own list.
+	// Instances are all its instances, by ID.
 	Instances []*Instance
 	// Need is the memory of one awake instance. Certain says that it was declared or measured; only a certain need makes a function
 	// impossible.
@@ -109,8 +97,6 @@ type Function struct {
 	Order      Order
 	OrderLevel api.Level
 	OrderedAt  time.Time
-
-	functionState
 }
 
 // Doing is the call under way at an instance. There is at most one.
@@ -173,6 +159,4 @@ type Instance struct {
 	Failures int
 	// RetryAt is when the next call may be made.
 	RetryAt time.Time
-
-	instanceState
 }

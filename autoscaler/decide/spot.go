@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
@@ -15,7 +14,7 @@ const (
 )
 
 // large reports whether the search for victims is bounded.
-func (t *topology) large() bool { return len(t.devs) > smallest }
+func (t *Topology) large() bool { return len(t.devs) > smallest }
 
 // spot is a place for a new instance: a node, and on it one GPU, or as many as it needs.
 type spot struct {
@@ -30,7 +29,7 @@ type spot struct {
 	late, lack, free api.Bytes
 }
 
-// compare orders places for a new instance, the better first:
+// before reports whether s is a better place for a new instance than t:
 //
 //  1. there is room, or soon is
 //  2. the model's files are there
@@ -38,172 +37,183 @@ type spot struct {
 //  4. the least missing memory
 //  5. the fullest, so that large gaps stay whole
 //  6. the first, so that the order is deterministic
-func (s *spot) compare(t *spot) int {
-	if s.class != t.class { // a fast path: most differ here, and there are many
-		return cmp.Compare(s.class, t.class)
+func (s *spot) before(t *spot) bool {
+	switch {
+	case s.class != t.class:
+		return s.class < t.class
+	case s.fetch != t.fetch:
+		return t.fetch
+	case s.price != t.price:
+		return s.price < t.price
+	case s.late != t.late:
+		return s.late < t.late
+	case s.lack != t.lack:
+		return s.lack < t.lack
+	case s.free != t.free:
+		return s.free < t.free
+	case s.node != t.node:
+		return s.node < t.node
 	}
-	return cmp.Or(
-		cmp.Compare(btoi(s.fetch), btoi(t.fetch)),
-		cmp.Compare(s.price, t.price),
-		cmp.Compare(s.late, t.late),
-		cmp.Compare(s.lack, t.lack),
-		cmp.Compare(s.free, t.free),
-		cmp.Compare(s.node, t.node),
-		cmp.Compare(s.gpu, t.gpu))
+	return s.gpu < t.gpu
 }
 
-// spotsOf offers the places of a node.
-func (p *plan) spotsOf(f *Function, k int32, add func(*spot)) {
-	switch {
-	case f.Need.Devices == 0:
-		p.hostSpot(f, k, add)
-	case f.Need.Devices > 1:
-		p.setSpot(f, k, add)
+// spots returns the places to look at for a new instance, the best first: one if there is room or soon is, else those where room can be made.
+func (s *search) spots() []spot {
+	s.best = make([]spot, 0, mostSpots+1)
+	for k := range s.nodes {
+		s.addSpots(int32(k))
+	}
+	if len(s.best) > 0 && s.best[0].class <= 1 {
+		return s.best[:1]
+	}
+	return s.best
+}
+
+// add adds a place to the best ones.
+func (s *search) add(at *spot) {
+	if last := len(s.best) - 1; last+1 == mostSpots && s.large() {
+		if !at.before(&s.best[last]) {
+			return
+		}
+		s.best = s.best[:last]
+	}
+	s.best = insert(s.best, at, (*spot).before)
+}
+
+// insert inserts a place into a list in order.
+func insert(list []spot, at *spot, before func(s, t *spot) bool) []spot {
+	k := len(list)
+	for k > 0 && before(at, &list[k-1]) {
+		k--
+	}
+	return slices.Insert(list, k, *at)
+}
+
+// addSpots adds the places of a node.
+func (s *search) addSpots(k int32) {
+	n, devices := &s.nodes[k], s.need.Devices
+	if len(n.gpus) < devices || devices == 0 && s.need.Host > s.devs[n.host].Capacity && len(s.nodes) > 1 {
+		return
+	}
+	at := spot{node: k, gpu: -1, fetch: len(s.nodes) > 1 && !slices.Contains(s.f.Past.Nodes, n.name)}
+	var hard bool
+	at.lack, at.late, hard = s.shortage(n.host, s.f.needOn(k).Host)
+	switch devices {
+	case 0:
+		at.class, at.free = s.classOf(at.lack, at.late, hard, n.host), s.free[n.host]
+		s.add(&at)
+	case 1:
+		host := at
+		for _, d := range n.gpus {
+			need, fits := s.takes(d)
+			if !fits {
+				continue
+			}
+			lack, late, gpuHard := s.shortage(d, need)
+			at.gpu, at.price, at.free, at.lack, at.late = d, s.facts[d].price, s.free[d], host.lack+lack, host.late+late
+			at.class = s.classOf(at.lack, at.late, hard || gpuHard, n.host, d)
+			s.add(&at)
+		}
 	default:
-		p.gpuSpots(f, k, add)
+		gpus := s.closest(n)
+		if gpus == nil {
+			return
+		}
+		on := []int32{n.host}
+		for _, g := range gpus {
+			at.lack, at.late, at.free, at.price = at.lack+g.lack, at.late+g.late, at.free+g.free, at.price+g.price
+			hard = hard || g.class%afterAll == 3
+			on = append(on, g.gpu)
+		}
+		at.class = s.classOf(at.lack, at.late, hard, on...)
+		s.add(&at)
 	}
 }
 
 // shortage returns what device lacks of need, without and with coming memory, and whether even all that could give way
 // without harm is too little.
-func (p *plan) shortage(device int32, need api.Bytes) (lack, late api.Bytes, hard bool) {
+func (l *ledger) shortage(device int32, need api.Bytes) (lack, late api.Bytes, hard bool) {
 	if need <= 0 {
 		return 0, 0, false
 	}
-	free := p.free[device]
-	lack, late = max(0, need-free), max(0, need-free-p.coming[device])
-	return lack, late, late > p.w.soft[device]
-}
-
-func classOf(lack, late api.Bytes, hard bool) int {
-	switch {
-	case lack == 0:
-		return 0
-	case late == 0:
-		return 1
-	case hard:
-		return 3
-	}
-	return 2
-}
-
-// fetches reports whether the model's files have yet to be brought to a node.
-func (p *plan) fetches(f *Function, n *node) bool {
-	return len(p.w.nodes) > 1 && !slices.Contains(f.Past.Nodes, n.name)
+	free := l.free[device]
+	lack, late = max(0, need-free), max(0, need-free-l.coming[device])
+	return lack, late, late > l.soft[device]
 }
 
 // afterAll puts a place behind all others.
 const afterAll = 4
 
-// luck returns class, plus afterAll where f's last try failed on the devices.
-func (p *plan) luck(class int, f *Function, at ...int32) int {
-	if f.Failures > 0 && p.again(f, &option{at: at}) {
-		return class + afterAll
+// classOf returns the class of a place on the devices at. A small world is searched completely, so no place is hard there.
+func (s *search) classOf(lack, late api.Bytes, hard bool, at ...int32) (class int) {
+	switch {
+	case lack == 0:
+		class = 0
+	case late == 0:
+		class = 1
+	case hard && s.large():
+		class = 3
+	default:
+		class = 2
+	}
+	if s.f.Failures > 0 && s.failedOn(s.f, nil, at) {
+		class += afterAll
 	}
 	return class
 }
 
-func (p *plan) hostSpot(f *Function, k int32, add func(*spot)) {
-	n := &p.w.nodes[k]
-	if f.Need.Host > p.w.devs[n.host].Capacity && len(p.w.nodes) > 1 {
-		return
-	}
-	lack, late, hard := p.shortage(n.host, f.needOn(k).Host)
-	p.spot = spot{node: k, gpu: -1, class: p.luck(p.ease(classOf(lack, late, hard)), f, n.host), fetch: p.fetches(f, n), late: late, lack: lack, free: p.free[n.host]}
-	add(&p.spot)
+// takes returns what is needed of device, and whether the device is large enough.
+func (s *search) takes(device int32) (n api.Bytes, fits bool) {
+	n = s.claim(device, s.need)
+	return n, s.facts[device].capacity >= n
 }
 
-// ease drops the class of hard places in a small world, which is searched completely anyway.
-func (p *plan) ease(class int) int {
-	if !p.w.large() {
-		return min(class, 2)
-	}
-	return class
-}
-
-// takes returns what f takes of device, and whether the device is large enough.
-func (p *plan) takes(f *Function, device int32) (api.Bytes, bool) {
-	d := &p.w.facts[device]
-	n := d.claim(whole(f.Need))
-	return n, d.capacity >= n
-}
-
-func (p *plan) gpuSpots(f *Function, k int32, add func(*spot)) {
-	n := &p.w.nodes[k]
-	if len(n.gpus) == 0 {
-		return
-	}
-	hostLack, hostLate, hostHard := p.shortage(n.host, f.needOn(k).Host)
-	s := &p.spot
-	*s = spot{node: k, fetch: p.fetches(f, n)}
+// closest returns as many GPUs of a node as are needed, those that are closest to having room; nil if too few are large enough. The list is valid
+// until the next call.
+func (s *search) closest(n *node) []spot {
+	fit := s.fit[:0]
 	for _, d := range n.gpus {
-		need, fits := p.takes(f, d)
-		if !fits {
-			continue
-		}
-		lack, late, hard := p.shortage(d, need)
-		lack, late = lack+hostLack, late+hostLate
-		s.gpu, s.price, s.lack, s.late, s.free = d, p.w.facts[d].price, lack, late, p.free[d]
-		s.class = p.luck(p.ease(classOf(lack, late, hard || hostHard)), f, n.host, d)
-		add(s)
-	}
-}
-
-// setSpot offers the GPUs of a node that are closest to having room.
-func (p *plan) setSpot(f *Function, k int32, add func(*spot)) {
-	gpus := p.set(f, k)
-	if gpus == nil {
-		return
-	}
-	n := &p.w.nodes[k]
-	s := spot{node: k, gpu: -1, fetch: p.fetches(f, n)}
-	var anyHard bool
-	at := []int32{n.host}
-	s.lack, s.late, anyHard = p.shortage(n.host, f.needOn(k).Host)
-	for _, g := range gpus {
-		s.lack, s.late, s.free, s.price = s.lack+g.lack, s.late+g.late, s.free+g.free, s.price+g.price
-		anyHard = anyHard || g.class%afterAll == 3
-		at = append(at, g.gpu)
-	}
-	s.class = p.luck(p.ease(classOf(s.lack, s.late, anyHard)), f, at...)
-	p.spot = s
-	add(&p.spot)
-}
-
-// set chooses as many GPUs of a node as f needs; nil if it has too few.
-func (p *plan) set(f *Function, k int32) []spot {
-	n := &p.w.nodes[k]
-	if len(n.gpus) < f.Need.Devices {
-		return nil
-	}
-	fit := make([]spot, 0, 16)
-	for _, d := range n.gpus {
-		if need, fits := p.takes(f, d); fits {
-			lack, late, hard := p.shortage(d, need)
-			fit = append(fit, spot{gpu: d, class: p.luck(classOf(lack, late, hard), f, n.host, d), price: p.w.facts[d].price, late: late, lack: lack, free: p.free[d]})
+		if need, fits := s.takes(d); fits {
+			lack, late, hard := s.shortage(d, need)
+			g := spot{gpu: d, class: s.classOf(lack, late, hard, n.host, d), price: s.facts[d].price, late: late, lack: lack, free: s.free[d]}
+			fit = insert(fit, &g, (*spot).closer)
 		}
 	}
-	if len(fit) < f.Need.Devices {
+	s.fit = fit
+	if len(fit) < s.need.Devices {
 		return nil
 	}
-	slices.SortStableFunc(fit, func(a, b spot) int {
-		return cmp.Or(cmp.Compare(a.class/afterAll, b.class/afterAll), cmp.Compare(a.late, b.late), cmp.Compare(a.lack, b.lack), cmp.Compare(a.price, b.price), cmp.Compare(a.free, b.free))
-	})
-	return fit[:f.Need.Devices]
+	return fit[:s.need.Devices]
+}
+
+// closer reports whether the GPU s is closer to having room than t.
+func (s *spot) closer(t *spot) bool {
+	switch {
+	case s.class/afterAll != t.class/afterAll:
+		return s.class < t.class
+	case s.late != t.late:
+		return s.late < t.late
+	case s.lack != t.lack:
+		return s.lack < t.lack
+	case s.price != t.price:
+		return s.price < t.price
+	}
+	return s.free < t.free
 }
 
 // devicesOf lists the devices of a place, the host first.
-func (p *plan) devicesOf(f *Function, s spot) []int32 {
-	at := make([]int32, 1, 1+f.Need.Devices)
-	at[0] = p.w.nodes[s.node].host
+func (s *search) devicesOf(at spot) []int32 {
+	n := &s.nodes[at.node]
+	on := make([]int32, 1, 1+s.need.Devices)
+	on[0] = n.host
 	switch {
-	case s.gpu >= 0:
-		at = append(at, s.gpu)
-	case f.Need.Devices > 1:
-		for _, g := range p.set(f, s.node) {
-			at = append(at, g.gpu)
+	case at.gpu >= 0:
+		on = append(on, at.gpu)
+	case s.need.Devices > 1:
+		for _, g := range s.closest(n) {
+			on = append(on, g.gpu)
 		}
-		slices.Sort(at[1:])
+		slices.Sort(on[1:])
 	}
-	return at
+	return on
 }

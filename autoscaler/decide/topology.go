@@ -8,8 +8,8 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// topology maps devices to nodes.
-type topology struct {
+// Topology maps devices to nodes. It does not change, and is safe for concurrent use.
+type Topology struct {
 	devs  []inventory.Device
 	nodes []node
 	// index finds a device by its ID, named a node by its name.
@@ -20,17 +20,12 @@ type topology struct {
 	facts []facts
 	// largest is the largest host memory of a node.
 	largest api.Bytes
-	// feasibles caches by need whether any node can ever hold it.
-	feasibles map[api.Memory]feasibility
 }
 
 type facts struct {
 	capacity, whole, total api.Bytes
 	price                  float64
-}
-
-func factsOf(d inventory.Device) facts {
-	return facts{d.Capacity, d.Whole(), cmp.Or(d.Total, d.Capacity), d.Price()}
+	host                   bool
 }
 
 // node is a machine: a host memory, and GPUs.
@@ -40,11 +35,11 @@ type node struct {
 	gpus []int32
 }
 
-// newTopology maps devices to nodes. The first device is a host memory whatever its name; a GPU whose node has no host
-// memory is booked with the first.
-func newTopology(devices []inventory.Device) topology {
-	t := topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
-		of: make([]int32, len(devices)), facts: make([]facts, len(devices)), feasibles: make(map[api.Memory]feasibility)}
+// NewTopology returns the topology of devices, which must not change afterwards. The first device is a host memory whatever its name; a GPU whose
+// node has no host memory is booked with the first.
+func NewTopology(devices []inventory.Device) *Topology {
+	t := &Topology{devs: devices, index: make(map[api.DeviceID]int32, len(devices)), named: make(map[string]int32),
+		of: make([]int32, len(devices)), facts: make([]facts, len(devices))}
 	find := func(name string) int32 {
 		n, found := t.named[name]
 		if !found {
@@ -56,10 +51,10 @@ func newTopology(devices []inventory.Device) topology {
 	}
 	for d := range devices {
 		dev := &devices[d]
-		t.index[dev.ID], t.facts[d] = int32(d), factsOf(*dev)
-		t.of[d] = find(dev.Node)
+		t.index[dev.ID], t.of[d] = int32(d), find(dev.Node)
+		t.facts[d] = facts{dev.Capacity, dev.Whole(), cmp.Or(dev.Total, dev.Capacity), dev.Price(), d == 0 || dev.IsHost()}
 		n := &t.nodes[t.of[d]]
-		if d == 0 || dev.IsHost() {
+		if t.facts[d].host {
 			n.host = int32(d)
 			t.largest = max(t.largest, dev.Capacity)
 		} else {
@@ -69,12 +64,11 @@ func newTopology(devices []inventory.Device) topology {
 	return t
 }
 
-// same reports whether devices are those of t, apart from their numbers.
-func (t *topology) same(devices []inventory.Device) bool {
-	return t.index != nil && slices.EqualFunc(t.devs, devices, func(a, b inventory.Device) bool {
-		return a.ID == b.ID && a.Node == b.Node && a.Capacity == b.Capacity
-	})
-}
+// Devices returns the devices, which must not be changed.
+func (t *Topology) Devices() []inventory.Device { return t.devs }
+
+// LargestHost returns the largest host memory of a node.
+func (t *Topology) LargestHost() api.Bytes { return t.largest }
 
 // locate finds the node and devices of i:
 //
@@ -83,15 +77,14 @@ func (t *topology) same(devices []inventory.Device) bool {
 //  3. else the only machine, unless that has refused it
 //
 // An instance whose node or device does not exist, or that may be anywhere, is lost: its known memory is counted, and
-// it is not woken.
-func (t *topology) locate(i *Instance) {
+// it is not woken. i.at must be empty.
+func (t *Topology) locate(i *instance) {
 	s := &i.Status
 	n := int32(-1)
 	if k, found := t.named[s.Node]; found && (s.Node != "" || len(t.nodes) == 1) {
 		n = k // 1
 	}
-	i.lost = false
-	i.at = append(slices.Grow(i.at[:0], 1+len(s.Devices)), -1) // the host's place
+	i.at = append(i.at, -1) // the host's place
 	for _, id := range s.Devices {
 		d, found := t.index[id]
 		if !found || d == t.nodes[t.of[d]].host {
@@ -125,11 +118,7 @@ type feasibility struct {
 }
 
 // feasible computes whether any node can hold need, if it were empty.
-func (t *topology) feasible(need api.Memory) feasibility {
-	if v, found := t.feasibles[need]; found {
-		return v
-	}
-	var v feasibility
+func (t *Topology) feasible(need api.Memory) (v feasibility) {
 	for k := range t.nodes {
 		n := &t.nodes[k]
 		v.gpus = max(v.gpus, len(n.gpus))
@@ -142,9 +131,5 @@ func (t *topology) feasible(need api.Memory) feasibility {
 		}
 		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
 	}
-	if len(t.feasibles) > 4096 {
-		clear(t.feasibles)
-	}
-	t.feasibles[need] = v
 	return v
 }

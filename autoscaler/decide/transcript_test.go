@@ -227,7 +227,7 @@ func (s *sim) command(t *testing.T, line string) string {
 	case "order":
 		s.known(a).Order = map[string]Order{"none": OrderNone, "wake": OrderWake, "sleep": OrderSleep, "stop": OrderStop}[a.word(2)]
 	case "plan":
-		actions, next := Plan(s.Snapshot, s.now)
+		actions, next := s.records.plan(s.now)
 		var b strings.Builder
 		for _, act := range actions {
 			fmt.Fprintln(&b, act)
@@ -381,7 +381,7 @@ func (s *sim) show() string {
 		}
 		b.WriteString("\n")
 	}
-	for _, l := range Account(s.Snapshot, s.now) {
+	for _, l := range s.account(s.now) {
 		fmt.Fprintf(&b, "%s: awake %s, rising %s, reserved %s, asleep %s, leaving %s, free %s\n", l.ID, l.Awake, l.Rising, l.Reserved, l.Asleep, l.Leaving, l.Free)
 	}
 	return b.String()

@@ -19,38 +19,30 @@ const (
 
 // victim is one thing that could make room.
 type victim struct {
-	i     *Instance
+	i     *instance
 	kind  int
 	to    api.Level // its next level: LevelAwake for a revocation, inventory.Stopped for a stop
 	frees bytes     // in the order of the option's devices
-	// regret is the duration of its return divided by the time until it is expected to be needed, plus a part of the time that the demand waits for it.
-	regret regret
-	ready  time.Time
+	// loss is the duration of its return divided by the time until it is expected to be needed, plus a part of the time that the demand waits for it.
+	loss  float64
+	ready time.Time
 }
 
 // victims returns the smallest set that must give way for o: grants, then idle instances, and busy ones only for a first instance. Within a kind the lower
-// priority goes first, then those that are ready now, then the least regret. It returns false if everything together is not enough.
-func (p *plan) victims(dm *demand, o *option) ([]victim, bool) {
-	short := p.alloc(len(o.at))
+// priority goes first, then those that are ready now, then the least loss. It returns false if everything together is not enough.
+func (s *search) victims(o *option) ([]victim, bool) {
+	short := s.alloc(len(o.at))
 	for k, d := range o.at {
 		if o.touches[k] > 0 {
-			short[k] = max(0, o.needs[k]-p.free[d]-p.coming[d])
+			short[k] = max(0, o.needs[k]-s.free[d]-s.coming[d])
 		}
 	}
-	cands := p.candidates(dm, o, short)
-	for k := range cands {
-		p.holdsUntil(cands[k].ready)
-	}
-	order := make([]int32, len(cands))
-	for k := range order {
-		order[k] = int32(k)
-	}
-	compare := func(a, b int32) int { return cmp.Or(p.compareVictims(&cands[a], &cands[b]), cmp.Compare(a, b)) }
+	cands := s.candidates(o, short)
+	slices.SortStableFunc(cands, s.compareVictims)
 	var chosen []victim
-	for n := 0; n < len(order) && !met(short); n++ {
-		bring(order, n, compare)
-		if v := cands[order[n]]; helps(v.frees, short) {
-			chosen = choose(chosen, v, short)
+	for k := 0; k < len(cands) && !met(short); k++ {
+		if helps(cands[k].frees, short) {
+			chosen = choose(chosen, cands[k], short)
 		}
 	}
 	if !met(short) {
@@ -60,34 +52,12 @@ func (p *plan) victims(dm *demand, o *option) ([]victim, bool) {
 }
 
 // compareVictims orders victims, the one to go first before others.
-func (p *plan) compareVictims(v, w *victim) int {
-	if way := cmp.Or(
+func (s *search) compareVictims(v, w victim) int {
+	return cmp.Or(
 		cmp.Compare(v.kind, w.kind),
 		cmp.Compare(priority(v.i), priority(w.i)),
-		cmp.Compare(btoi(v.ready.After(p.now)), btoi(w.ready.After(p.now)))); way != 0 {
-		return way
-	}
-	if v.i == w.i { // their regrets change together
-		return cmp.Compare(v.regret.v, w.regret.v)
-	}
-	return p.compareRegrets(v.regret, w.regret)
-}
-
-// bring puts the nth in order at index n. Mostly a few victims are enough, so it selects the first ones and sorts only after those.
-func bring(order []int32, n int, compare func(a, b int32) int) {
-	const few = 8
-	switch {
-	case n < few:
-		least := n
-		for k := n + 1; k < len(order); k++ {
-			if compare(order[k], order[least]) < 0 {
-				least = k
-			}
-		}
-		order[n], order[least] = order[least], order[n]
-	case n == few:
-		slices.SortFunc(order[n:], compare)
-	}
+		cmp.Compare(btoi(v.ready.After(s.now)), btoi(w.ready.After(s.now))),
+		cmp.Compare(v.loss, w.loss))
 }
 
 // met reports whether nothing is short any more.
@@ -95,7 +65,7 @@ func met(short bytes) bool {
 	return !slices.ContainsFunc(short, func(s api.Bytes) bool { return s > 0 })
 }
 
-func priority(i *Instance) int { return i.f.Spec.Priority }
+func priority(i *instance) int { return i.f.Spec.Priority }
 
 // helps reports whether frees covers some of what is short.
 func helps(frees, short bytes) bool {
@@ -152,72 +122,56 @@ func prune(chosen []victim, short bytes) []victim {
 	return chosen
 }
 
-// candidates lists everything that could give some of what is short. Busy instances give way to first instances only.
-func (p *plan) candidates(dm *demand, o *option, short bytes) []victim {
-	for k, d := range o.at {
-		p.slotOf[d] = int32(k)
-	}
-	vs := make([]victim, 0, 16)
-	for _, f := range p.holders(o, short) {
-		vs = p.offers(dm, o, f, short, vs)
-	}
-	for _, d := range o.at {
-		p.slotOf[d] = -1
-	}
-	return vs
-}
-
-// holders lists the functions that hold something of what is short, by name.
-func (p *plan) holders(o *option, short bytes) []*Function {
-	var fs []*Function
+// candidates lists everything that could give some of what is short, by function. The list is valid until the next call.
+func (s *search) candidates(o *option, short bytes) []victim {
+	s.holds, s.cands = s.holds[:0], s.cands[:0]
 	for k, d := range o.at {
 		if short[k] <= 0 {
 			continue
 		}
-		for _, i := range p.w.on[d] {
-			if !i.f.Undeclared && !i.f.listed {
-				i.f.listed = true
-				fs = append(fs, i.f)
+		for _, i := range s.on[d] {
+			if !i.f.Undeclared {
+				s.holds = append(s.holds, i.f)
 			}
 		}
 	}
-	for _, f := range fs {
-		f.listed = false
+	slices.SortFunc(s.holds, func(a, b *function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	for _, f := range slices.Compact(s.holds) {
+		s.offer(o, f, short)
 	}
-	slices.SortFunc(fs, func(a, b *Function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
-	return fs
+	return s.cands
 }
 
-// offers appends what f's instances could give of what is short.
-func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []victim) []victim {
-	interrupt := dm.class == first
-	add := func(v victim, frees bytes) {
-		if v.frees = p.project(v.i, frees, len(o.at)); helps(v.frees, short) {
-			vs = append(vs, v)
+// offer adds what f's instances could give of what is short. Busy instances give way to first instances only.
+func (s *search) offer(o *option, f *function, short bytes) {
+	interrupt := s.dm.class == first
+	add := func(v victim, held bytes, stays api.Memory) {
+		if v.frees = s.released(v.i, held, stays, o.at); helps(v.frees, short) {
+			s.cands = append(s.cands, v)
 		}
 	}
 	excess := f.live() - f.desired // the number of instances that it does not need
 	awake := 0
-	for k := len(f.Instances) - 1; k >= 0; k-- { // the newest goes first
-		i := f.Instances[k]
+	for k := len(f.instances) - 1; k >= 0; k-- { // the newest goes first
+		i := f.instances[k]
 		if i == o.self || i.taken || i.Doing != Nothing {
 			continue
 		}
 		switch i.phase {
 		case phaseAsleep:
 			if i.reserved() {
-				add(victim{i: i, kind: granted, ready: i.RetryAt}, p.minus(i.held, p.residue(i, i.Status.Level)))
-				if f != dm.f { // its residue is freed by a stop, once the grant is revoked
-					add(victim{i: i, kind: idle, to: inventory.Stopped, regret: regret{v: f.Past.Return(inventory.Stopped).Seconds()}, ready: i.RetryAt}, i.held)
+				add(victim{i: i, kind: granted, ready: i.RetryAt}, i.held, i.Status.Memory)
+				if f != s.f { // its residue is freed by a stop, once the grant is revoked
+					add(victim{i: i, kind: idle, to: inventory.Stopped, loss: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held, api.Memory{})
 				}
 			} else if f.Waiting == 0 || f.live() > 0 {
-				p.fall(i, idle, i.RetryAt, i.Status.Level, add)
-			} else if interrupt && f != dm.f { // requests wait for it: its return is not made longer lightly
-				p.fall(i, busy, i.RetryAt, i.Status.Level, add)
+				s.fall(i, idle, i.RetryAt, i.Status.Level, add)
+			} else if interrupt && f != s.f { // requests wait for it: its return is not made longer lightly
+				s.fall(i, busy, i.RetryAt, i.Status.Level, add)
 			}
 		case phaseAwake, phaseIll:
 			awake++
-			if f == dm.f {
+			if f == s.f {
 				continue // a function's own instances are no victims
 			}
 			kind := busy
@@ -229,32 +183,9 @@ func (p *plan) offers(dm *demand, o *option, f *Function, short bytes, vs []vict
 			case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
 				continue
 			}
-			p.fall(i, kind, later(i.RetryAt, p.readyAt(dm, o, i, kind, awake)), api.LevelAwake, add)
+			s.fall(i, kind, later(i.RetryAt, s.readyAt(o, i, kind, awake)), api.LevelAwake, add)
 		}
 	}
-	return vs
-}
-
-// project reorders amounts of i's devices to an option's devices; see slotOf.
-func (p *plan) project(i *Instance, b bytes, n int) bytes {
-	to := p.alloc(n)
-	for k, d := range i.at {
-		if s := p.slotOf[d]; s >= 0 {
-			to[s] = b[k]
-		}
-	}
-	return to
-}
-
-// residue returns what i is expected to hold at level; what it holds now if it is there already.
-func (p *plan) residue(i *Instance, level api.Level) bytes {
-	b := p.alloc(len(i.at))
-	m := i.past().Residue(level)
-	if i.Status.State == api.Asleep && i.Status.Level == level {
-		m = i.Status.Memory
-	}
-	p.w.fill(b, i.at, m)
-	return b
 }
 
 // restHorizon weighs the time that a victim takes to fall asleep, which the demand waits for once, against the cost of its return over the time until it is
@@ -264,50 +195,26 @@ func (p *plan) residue(i *Instance, level api.Level) bytes {
 const restHorizon = 1000 * time.Second
 
 // fall offers i's steps down from level: each deeper sleep, and the end.
-func (p *plan) fall(i *Instance, kind int, ready time.Time, level api.Level, add func(victim, bytes)) {
-	past := i.past()
+func (s *search) fall(i *instance, kind int, ready time.Time, level api.Level, add func(victim, bytes, api.Memory)) {
+	past := &i.f.Past
 	held := i.held
-	if i.settling(p.now) { // the rest is coming already
-		held, ready = p.expected(i), later(ready, i.Settles)
+	if i.settling(s.now) { // the rest is coming already
+		held, ready = s.expected(i), later(ready, i.Settles)
 	}
-	wanted := p.untilWanted(i)
+	wanted := s.untilWanted(i)
 	var waits float64
 	if level == api.LevelAwake {
 		waits = i.rest().Seconds() / restHorizon.Seconds()
 	}
-	weigh := func(to api.Level) regret {
-		r := wanted.over(past.Return(to))
-		r.v += waits
-		return r
-	}
+	loss := func(to api.Level) float64 { return past.Return(to).Seconds()/wanted + waits }
 	from := max(api.Level1, level+1)
 	if level == api.LevelAwake {
 		from = i.f.level()
 	}
 	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
-			add(victim{i: i, kind: kind, to: to, regret: weigh(to), ready: ready}, p.frees(i, p.minus(held, p.residue(i, to))))
+			add(victim{i: i, kind: kind, to: to, loss: loss(to), ready: ready}, held, i.residue(to))
 		}
 	}
-	add(victim{i: i, kind: kind, to: inventory.Stopped, regret: weigh(inventory.Stopped), ready: ready}, p.frees(i, held))
-}
-
-// frees returns b, which i releases, less what others share with it.
-func (p *plan) frees(i *Instance, b bytes) bytes {
-	if i.common() == 0 || len(b) == 0 {
-		return b
-	}
-	c := p.alloc(len(b))
-	copy(c, b)
-	c[0] -= min(i.common(), c[0])
-	return c
-}
-
-// minus returns a less b, at least 0.
-func (p *plan) minus(a, b bytes) bytes {
-	c := p.alloc(len(a))
-	for d := range a {
-		c[d] = max(0, a[d]-b[d])
-	}
-	return c
+	add(victim{i: i, kind: kind, to: inventory.Stopped, loss: loss(inventory.Stopped), ready: ready}, held, api.Memory{})
 }

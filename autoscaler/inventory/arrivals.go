@@ -68,45 +68,6 @@ func (a *Arrivals) Forecast(idle time.Duration) (until time.Duration, known bool
 	return time.Duration(sum / weight * float64(time.Second)), true
 }
 
-// Slope bounds the change of [Arrivals.Forecast]: as long as lasts, the forecast changes by at most slope seconds in a
-// second, and stays known if it is.
-func (a *Arrivals) Slope(idle time.Duration) (slope float64, lasts time.Duration) {
-	t := max(0, idle.Seconds())
-	var weight, sum, rest, steep float64 // rest is the weight of buckets that are not over at all
-	left := math.Exp2(gapBuckets)
-	for k := gapBucket(t); k < gapBuckets; k++ {
-		n := float64(a.Count[k])
-		if n == 0 {
-			continue
-		}
-		_, high := gapBounds(k)
-		if high > t { // the bucket ends then
-			left = min(left, high-t)
-		}
-		until := float64(a.Seconds[k])/n - t
-		if until > 0 {
-			left = min(left, until) // the rest of the bucket is counted differently then
-			weight, sum, rest = weight+n, sum+n*until, rest+n
-			continue
-		}
-		low, _ := gapBounds(k)
-		n /= high - low
-		until = max(0, high-t)
-		weight, sum, steep = weight+n*until, sum+n*until*until/2, steep+n
-	}
-	slope = 1
-	if steep > 0 && weight > 0 {
-		// The weight falls by steep in a second; the forecast rises as that weight is lost.
-		if rest < gapsKnown {
-			left = min(left, (weight-gapsKnown)/steep)
-		}
-		rate := steep / max(gapsKnown, rest)
-		left = min(left, 0.5/rate) // it has risen by less than e^0.5 until then
-		slope += 1.65 * sum / weight * rate
-	}
-	return slope, time.Duration(max(0, left-1e-6) * float64(time.Second)) // less rounding errors
-}
-
 // gapsTold is the weight of gaps that a chance needs.
 const gapsTold = 4
 

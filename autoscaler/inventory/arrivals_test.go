@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -121,42 +120,5 @@ func TestChance(t *testing.T) {
 		if known != c.known || got < c.low || got > c.high {
 			t.Errorf("%s: %.2f, known %t; want %.2f to %.2f, %t", c.what, got, known, c.low, c.high, c.known)
 		}
-	}
-}
-
-// TestSlope checks that for as long as a slope lasts no forecast leaves its bounds, nor becomes unknown.
-func TestSlope(t *testing.T) {
-	steps, over := 0, 0
-	for seed := range uint64(200) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var e Experience
-		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		for range 1 + r.IntN(12) {
-			now = now.Add(time.Hour)
-			e = e.Arrived(time.Duration(math.Exp2(10*r.Float64())*float64(time.Second)), now)
-		}
-		for range 100 {
-			idle := time.Duration(math.Exp2(12*r.Float64()) * float64(time.Second) / 4)
-			was, known := e.Arrivals.Forecast(idle)
-			slope, lasts := e.Arrivals.Slope(idle)
-			if !known || lasts == 0 {
-				continue
-			}
-			if slope > 1 {
-				over++
-			}
-			for k := range 20 {
-				steps++
-				after := lasts * time.Duration(k+1) / 20
-				is, known := e.Arrivals.Forecast(idle + after)
-				if most := time.Duration(slope*float64(after)) + time.Microsecond; !known || (is-was).Abs() > most {
-					t.Fatalf("seed %d: %s after %s of idleness the forecast goes from %s to %s (known: %t), want no more than %s of difference",
-						seed, after, idle, was, is, known, most)
-				}
-			}
-		}
-	}
-	if steps < 10000 || over < 100 {
-		t.Errorf("%d steps, %d times with a bucket that is over in part: that tells nothing", steps, over)
 	}
 }

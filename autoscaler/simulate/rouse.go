@@ -18,26 +18,22 @@ import (
 // A start needs a pod ([Config.Pod]); a wake needs none.
 type rouse struct {
 	w         *world
-	devices   []inventory.Device
 	index     map[api.DeviceID]int // of GPUs
 	functions []*rouseFunction     // by name
 	of        []*rouseFunction     // by the world's number
 	instances map[api.InstanceID]*rouseInstance
-	world     *decide.World
-	dirty     []*rouseFunction // changed since the last plan
+	snapshot  decide.Snapshot
 	plans     int
 	deadline  timer // when the next plan is due
 	soon      timer // a plan after an event
-	// For tests: plans after each change, and from the whole state.
-	eager, whole bool
-	aheads       int // starts and wakes before a request came
+	eager     bool  // for tests: plans after each change
+	aheads    int   // starts and wakes before a request came
 }
 
 type rouseFunction struct {
 	decide.Function
 	f      *function
-	number int  // of the last instance
-	dirty  bool // see rouse.markDirty
+	number int // of the last instance
 }
 
 type rouseInstance struct {
@@ -57,7 +53,6 @@ func newRouse(w *world, policy Policy) controller {
 	p.deadline = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
 	p.findDevices()
-	p.world = decide.NewWorld(decide.Policy{}, p.devices)
 	for _, f := range w.functions {
 		rf := &rouseFunction{f: f}
 		rf.Spec = specOf(w.cfg, f.m, policy)
@@ -66,6 +61,9 @@ func newRouse(w *world, policy Policy) controller {
 	}
 	p.functions = slices.Clone(p.of)
 	slices.SortFunc(p.functions, func(a, b *rouseFunction) int { return strings.Compare(string(a.Spec.Name), string(b.Spec.Name)) })
+	for _, f := range p.functions {
+		p.snapshot.Functions = append(p.snapshot.Functions, &f.Function)
+	}
 	return p
 }
 
@@ -85,11 +83,7 @@ func specOf(c Config, m *Model, p Policy) api.Function {
 	}.WithDefaults()
 }
 
-func (p *rouse) begin() {
-	for _, f := range p.functions {
-		p.markDirty(f)
-	}
-}
+func (p *rouse) begin() {}
 
 // arrived acts as activator and loop do when a request comes.
 func (p *rouse) arrived(f *function) {
@@ -108,7 +102,6 @@ func (p *rouse) changed(f *function) { p.demand(p.of[f.number]) }
 func (p *rouse) demand(f *rouseFunction) {
 	needed, _, _ := f.Wanted(f.Load.Awake)
 	waited := f.Waiting > 0
-	p.markDirty(f)
 	f.NoteNeed(p.now())
 	f.Waiting, f.Running, f.WaitingSince = len(f.f.queue), f.f.running, time.Time{}
 	if f.Waiting > 0 {
@@ -145,7 +138,6 @@ func (p *rouse) rouse(f *rouseFunction) {
 	if sleeper == nil {
 		return
 	}
-	p.markDirty(f)
 	sleeper.NoteWaking(true, p.now())
 	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
 	p.tell()
@@ -157,7 +149,7 @@ func (p *rouse) plan() {
 	for round, acted := 0, true; acted && round < 2; round++ {
 		p.plans++
 		var actions []decide.Action
-		actions, next = p.decide()
+		actions, next = decide.Plan(p.snapshot, p.now())
 		acted = false
 		for k := range actions {
 			p.act(&actions[k])
@@ -167,34 +159,6 @@ func (p *rouse) plan() {
 	p.deadline.stop()
 	if !next.IsZero() {
 		p.deadline.reset(next.Sub(epoch))
-	}
-}
-
-// decide calls production's code, as the owner loop does, with changed functions put.
-func (p *rouse) decide() ([]decide.Action, time.Time) {
-	if p.whole {
-		s := decide.Snapshot{Devices: p.devices}
-		for _, f := range p.functions {
-			s.Functions = append(s.Functions, f.Function)
-			for _, i := range f.Instances {
-				s.Instances = append(s.Instances, *i)
-			}
-		}
-		return decide.Plan(s, p.now())
-	}
-	for _, f := range p.dirty {
-		f.dirty = false
-		p.world.Put(&f.Function)
-	}
-	p.dirty = p.dirty[:0]
-	return p.world.Plan(p.now())
-}
-
-// markDirty has f put before the next plan.
-func (p *rouse) markDirty(f *rouseFunction) {
-	if !f.dirty {
-		f.dirty = true
-		p.dirty = append(p.dirty, f)
 	}
 }
 
@@ -209,7 +173,6 @@ func (p *rouse) act(a *decide.Action) {
 	if a.Ahead {
 		p.aheads++
 	}
-	p.markDirty(p.find(a.Function))
 	i := p.instances[a.Instance]
 	hop := p.w.cfg.Hop
 	switch a.Kind {
@@ -237,7 +200,6 @@ func (p *rouse) act(a *decide.Action) {
 		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
 		p.w.after(hop, func() {
 			i.Doing, i.granted = decide.Nothing, true
-			p.markDirty(i.f)
 			p.rouse(i.f)
 			p.tell()
 		})
@@ -245,7 +207,6 @@ func (p *rouse) act(a *decide.Action) {
 		i.Doing, i.granted = decide.DoingRevoke, false
 		p.w.after(hop, func() {
 			i.Doing, i.Grant = decide.Nothing, api.Grant{}
-			p.markDirty(i.f)
 			p.tell()
 		})
 	case decide.Fail:
@@ -298,7 +259,6 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 		i.Status.WakeTime = m.Wake[min(i.From, api.Level2)]
 	}
 	i.Status.SleepTime = i.u.rest
-	p.markDirty(i.f)
 	i.f.Changed(&i.Instance, old, p.now())
 	i.f.Past = i.f.Past.Measured(i.Status)
 	i.f.Need, i.f.Certain = i.f.Past.Need(i.f.Spec, 0, p.w.cfg.HostMemory)
@@ -308,7 +268,6 @@ func (p *rouse) report(i *rouseInstance, s api.State, level api.Level) {
 
 // drop forgets an instance that is gone.
 func (p *rouse) drop(i *rouseInstance) {
-	p.markDirty(i.f)
 	delete(p.instances, i.Status.Instance)
 	i.f.Drop(&i.Instance)
 	i.f.Observe(p.now())

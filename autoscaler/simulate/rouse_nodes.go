@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rouse-dev/rouse/api"
+	"github.com/rouse-dev/rouse/autoscaler/decide"
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
@@ -29,21 +30,22 @@ func (p *rouse) deviceID(d int) api.DeviceID {
 // findDevices lists the existing devices, as the autoscaler knows them.
 func (p *rouse) findDevices() {
 	w := p.w
-	p.devices = nil
+	var devices []inventory.Device
 	clear(p.index)
 	for n := range w.nodes {
 		if !w.nodes[n].gone {
 			name := p.nodeName(n)
-			p.devices = append(p.devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "host memory", Capacity: w.cfg.HostMemory, Total: w.cfg.HostMemory})
+			devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Name: "host memory", Capacity: w.cfg.HostMemory, Total: w.cfg.HostMemory})
 		}
 	}
 	for d := range w.devices {
 		if dv := &w.devices[d]; !dv.gone {
 			id := p.deviceID(d)
 			p.index[id] = d
-			p.devices = append(p.devices, inventory.Device{ID: id, Node: p.nodeName(dv.node), Name: "GPU", Capacity: w.cfg.DeviceMemory, Total: w.cfg.DeviceMemory})
+			devices = append(devices, inventory.Device{ID: id, Node: p.nodeName(dv.node), Name: "GPU", Capacity: w.cfg.DeviceMemory, Total: w.cfg.DeviceMemory})
 		}
 	}
+	p.snapshot.Topology = decide.NewTopology(devices)
 }
 
 // left handles the reports that a node's instances are gone, and then its devices.
@@ -61,6 +63,5 @@ func (p *rouse) left(_ int, lost []*unit) {
 
 func (p *rouse) joined(int) {
 	p.findDevices()
-	p.world.SetDevices(p.devices)
 	p.tell()
 }

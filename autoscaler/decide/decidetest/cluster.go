@@ -2,7 +2,9 @@
 package decidetest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -13,9 +15,7 @@ import (
 // Cluster is a running fleet. It is not safe for concurrent use.
 type Cluster struct {
 	decide.Snapshot
-	Now time.Time
-	// from is the index in Instances where each function's instances begin.
-	from   []int
+	Now    time.Time
 	before decide.Function // the state before the last event
 }
 
@@ -48,31 +48,31 @@ func StateOf(k int) State {
 // sleeper in addition to the awake instance.
 func New(functions, nodes int) *Cluster {
 	c := &Cluster{Now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
+	var devices []inventory.Device
 	for n := range nodes {
 		name := fmt.Sprintf("node-%04d", n)
-		c.Devices = append(c.Devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Capacity: api.TiB, Total: api.TiB})
+		devices = append(devices, inventory.Device{ID: inventory.HostOf(name), Node: name, Capacity: api.TiB, Total: api.TiB})
 		for g := range GPUs {
-			c.Devices = append(c.Devices, inventory.Device{ID: gpu(n*GPUs + g), Node: name, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
+			devices = append(devices, inventory.Device{ID: gpu(n*GPUs + g), Node: name, Capacity: 80 * api.GiB, Total: 80 * api.GiB})
 		}
 	}
+	c.Topology = decide.NewTopology(devices)
 	place := 0
 	for k := range functions {
-		c.from = append(c.from, len(c.Instances))
 		f := c.function(k)
 		s := StateOf(k)
 		if s == Busy {
 			f.Running, f.NeededAt, f.LastRequest = 1, []time.Time{c.Now}, c.Now
-			c.add(&f, api.Awake, place, nodes)
+			c.add(f, api.Awake, place, nodes)
 			place++
 		}
 		if s == Asleep || s == Busy && k%20 < 10 {
 			f.LastRequest = c.Now.Add(-time.Duration(1+k%600) * time.Second)
-			c.add(&f, api.Asleep, place, nodes)
+			c.add(f, api.Asleep, place, nodes)
 			place++
 		}
 		c.Functions = append(c.Functions, f)
 	}
-	c.Sort()
 	c.rest()
 	return c
 }
@@ -80,7 +80,7 @@ func New(functions, nodes int) *Cluster {
 func gpu(g int) api.DeviceID { return api.DeviceID(fmt.Sprintf("GPU-%08d", g)) }
 
 // function declares the kth function.
-func (c *Cluster) function(k int) decide.Function {
+func (c *Cluster) function(k int) *decide.Function {
 	spec := api.Function{Name: api.NewFunctionName("models", fmt.Sprintf("f%05d", k)), Concurrency: 8, MaxScale: 4,
 		Memory: api.Memory{Host: 4 * api.GiB, Devices: 1, PerDevice: api.Bytes(20+k%20) * api.GiB}, SleepAfter: time.Hour, UnloadAfter: 24 * time.Hour}
 	switch k % 20 {
@@ -89,7 +89,7 @@ func (c *Cluster) function(k int) decide.Function {
 	case 1:
 		spec.Memory.Devices = 2
 	}
-	f := decide.Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
+	f := &decide.Function{Spec: spec.WithDefaults(), Need: spec.Memory, Certain: true}
 	f.Past.Load, f.Past.Wake[1], f.Past.Sleep = time.Minute, time.Second, time.Second
 	f.Past.Asleep[1] = api.Memory{Host: 8 * api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
 	f.Past.Asleep[2] = api.Memory{Host: api.GiB, Devices: spec.Memory.Devices, PerDevice: api.GiB}
@@ -99,7 +99,7 @@ func (c *Cluster) function(k int) decide.Function {
 // add places an instance of f.
 func (c *Cluster) add(f *decide.Function, s api.State, place, nodes int) {
 	g := place * 7 % (nodes * GPUs)
-	i := decide.Instance{Since: c.Now.Add(-time.Minute), From: inventory.Stopped, Status: api.InstanceStatus{
+	i := &decide.Instance{Since: c.Now.Add(-time.Minute), From: inventory.Stopped, Status: api.InstanceStatus{
 		Instance: api.InstanceID(fmt.Sprintf("%s-%06d", f.Spec.Name.Name(), place)), Function: f.Spec.Name,
 		State: s, Seq: 1, Concurrency: 8, Memory: f.Need, Node: fmt.Sprintf("node-%04d", g/GPUs)}}
 	if s == api.Asleep {
@@ -108,21 +108,16 @@ func (c *Cluster) add(f *decide.Function, s api.State, place, nodes int) {
 	for d := range f.Need.Devices {
 		i.Status.Devices = append(i.Status.Devices, gpu(g/GPUs*GPUs+(g+d)%GPUs))
 	}
-	c.Instances = append(c.Instances, i)
+	f.Add(i)
 }
 
 // rest gives the grants that there is room for.
 func (c *Cluster) rest() {
-	index := make(map[api.InstanceID]int, len(c.Instances))
-	for k := range c.Instances {
-		index[c.Instances[k].Status.Instance] = k
-	}
 	for range 10 {
-		actions, _ := decide.Plan(c.Snapshot, c.Now)
+		actions, _ := c.Plan()
 		quiet := true
 		for _, a := range actions {
-			i := &c.Instances[index[a.Instance]]
-			switch a.Kind {
+			switch i := c.instance(a); a.Kind {
 			case decide.Grant:
 				i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Epoch: 1, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
 				i.GrantedAt, quiet = c.Now, false
@@ -136,55 +131,38 @@ func (c *Cluster) rest() {
 	}
 }
 
-// World returns the cluster as a world that has planned once. It uses the cluster's own records.
-func (c *Cluster) World() *decide.World {
-	w := decide.NewWorld(c.Policy, c.Devices)
-	for k := range c.Functions {
-		w.Put(c.of(k))
-	}
-	w.Plan(c.Now)
-	return w
-}
-
-// of returns the kth function with its instances.
-func (c *Cluster) of(k int) *decide.Function {
-	end := len(c.Instances)
-	if k+1 < len(c.from) {
-		end = c.from[k+1]
-	}
-	f := &c.Functions[k]
-	if f.Instances == nil {
-		for j := c.from[k]; j < end; j++ {
-			f.Instances = append(f.Instances, &c.Instances[j])
+// instance returns the instance of an action; nil: there is none.
+func (c *Cluster) instance(a decide.Action) *decide.Instance {
+	k, _ := slices.BinarySearchFunc(c.Functions, a.Function, func(f *decide.Function, name api.FunctionName) int { return cmp.Compare(f.Spec.Name, name) })
+	for _, i := range c.Functions[k].Instances {
+		if i.Status.Instance == a.Instance {
+			return i
 		}
 	}
-	return f
+	return nil
 }
 
-// Event changes the kth function, plans, and returns the actions: a busy function gets one running request more or
-// less, for any other requests begin to wait.
-func (c *Cluster) Event(w *decide.World, k int) []decide.Action {
+// Plan plans.
+func (c *Cluster) Plan() ([]decide.Action, time.Time) { return decide.Plan(c.Snapshot, c.Now) }
+
+// Event changes the kth function: a busy function gets one running request more or less, for any other requests begin to wait.
+func (c *Cluster) Event(k int) {
 	c.Now = c.Now.Add(time.Millisecond)
-	f := c.of(k)
+	f := c.Functions[k]
 	c.before = *f
 	if StateOf(k) == Busy {
 		f.Running = 1 + int(c.Now.UnixMilli()%4)
-	} else {
-		f.Waiting, f.WaitingSince, f.LastRequest = 1, c.Now, c.Now
-		for _, i := range f.Instances { // no activator wakes it
-			i.GrantedAt = c.Now.Add(-time.Minute)
-			f.WaitingSince = c.Now.Add(-time.Second)
-		}
+		return
 	}
-	w.Put(f)
-	actions, _ := w.Plan(c.Now)
-	return actions
+	f.Waiting, f.WaitingSince, f.LastRequest = 1, c.Now, c.Now
+	for _, i := range f.Instances { // no activator wakes it
+		i.GrantedAt = c.Now.Add(-time.Minute)
+		f.WaitingSince = c.Now.Add(-time.Second)
+	}
 }
 
-// Undo undoes the last event, on the kth function, and plans.
-func (c *Cluster) Undo(w *decide.World, k int) {
-	f, b := c.of(k), &c.before
+// Undo undoes the last event, on the kth function.
+func (c *Cluster) Undo(k int) {
+	f, b := c.Functions[k], &c.before
 	f.Running, f.Waiting, f.WaitingSince, f.LastRequest = b.Running, b.Waiting, b.WaitingSince, b.LastRequest
-	w.Put(f)
-	w.Plan(c.Now)
 }

@@ -5,17 +5,15 @@
 //
 // Clusters of 100, 1,000 and 10,000 functions, on 12, 125 and 1,000 nodes with 8 GPUs
 // each, are at rest: of ten functions four have running requests, five sleep, and one
-// has no instance (see [decidetest.New]). Then, at each size:
+// has no instance (see [decidetest.New]). At each size plans are measured:
 //
-//  1. an event changes one function, and a plan follows: another number of running
-//     requests; requests for one that sleeps, which the plan wakes; requests for one
-//     that is gone, which the plan starts
-//  2. the first kind of event while 100 functions (10 in the smallest cluster) wait for GPUs that others hold
-//  3. all is planned anew from a snapshot
-//  4. the memory that the state kept between plans takes
+//  1. at rest
+//  2. with requests for a function that sleeps, which the plan wakes, and for one that is
+//     gone, which the plan starts
+//  3. while 100 functions (10 in the smallest cluster) wait for GPUs that others hold
 //
-// The note of each says how it has grown from the smallest cluster. The gates are for medians at
-// the largest size; the 95th percentiles stand beside them.
+// The note of each says how it has grown from the smallest cluster. The gates are for
+// medians; the 95th percentiles stand beside them.
 package main
 
 import (
@@ -24,8 +22,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/autoscaler/decide"
@@ -40,19 +36,22 @@ func main() {
 	}
 }
 
-// size of a cluster.
-type size struct{ functions, nodes int }
+// size of a cluster, and how many milliseconds a plan may take there; 0: any number.
+type size struct {
+	functions, nodes int
+	most             float64
+}
 
 // sizes of clusters, and those with -small.
 var (
-	sizes      = []size{{100, 12}, {1000, 125}, {10000, 1000}}
-	smallSizes = []size{{100, 12}, {200, 25}, {400, 50}}
+	sizes      = []size{{100, 12, 0}, {1000, 125, 5}, {10000, 1000, 50}}
+	smallSizes = []size{{100, 12, 0}, {200, 25, 0}, {400, 50, 0}}
 )
 
 func run(_ context.Context, args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("plan", flag.ContinueOnError)
 	out := flags.String("o", "", "`file` for the report")
-	rounds := flags.Int("rounds", 1000, "events of each kind")
+	rounds := flags.Int("rounds", 100, "plans of each kind")
 	small := report.SmallFlag(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -68,7 +67,7 @@ func run(_ context.Context, args []string, stdout io.Writer) error {
 	r.Small = *small
 	var least []report.Measurement
 	for k, s := range sizes {
-		ms, err := measure(s.functions, s.nodes, *rounds, k == len(sizes)-1)
+		ms, err := measure(s, *rounds)
 		if err != nil {
 			return err
 		}
@@ -85,112 +84,62 @@ func run(_ context.Context, args []string, stdout io.Writer) error {
 	return r.Finish(*out)
 }
 
-// measure measures one size. The gates are for the largest.
-func measure(functions, nodes, rounds int, gated bool) ([]report.Measurement, error) {
-	c := decidetest.New(functions, nodes)
-	size := fmt.Sprintf("%d functions, %d nodes", functions, nodes)
-	gate := func(m report.Measurement, what string, value, most float64) report.Measurement {
-		if !gated {
-			return m
+// measure measures one size.
+func measure(s size, rounds int) ([]report.Measurement, error) {
+	c := decidetest.New(s.functions, s.nodes)
+	var ms []report.Measurement
+	add := func(name, what string, want decide.Kind, number int) error {
+		took, err := plans(c, rounds, want, number)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		return m.Gated(value <= most, "%s ≤ %g %s", what, most, m.Unit)
+		m := report.Measurement{Name: fmt.Sprintf("%s, %d functions, %d nodes", name, s.functions, s.nodes), What: what, Unit: "ms", N: len(took), Rouse: report.Summarise(took)}
+		if s.most > 0 {
+			m = m.Gated(m.Rouse.P50 <= s.most, "p50 ≤ %g ms", s.most)
+		}
+		ms = append(ms, m)
+		return nil
 	}
-	memory, w := weigh(c)
-	whole := series(min(rounds, 20), func() { c.World() })
-	ms := []report.Measurement{
-		gate(plain("memory of the world, "+size, "what the heap grows by, after garbage collection, with the state that is kept between plans", "MB", memory), "it", memory[0], 500),
-		gate(plain("a plan of all, "+size, "all functions put into a new world, and its first plan", "ms", whole), "p50", report.Quantile(whole, 0.5), 100),
+	if err := add("at rest", "a plan of all functions", "", 0); err != nil {
+		return nil, err
 	}
 	for _, e := range []struct {
 		name, what string
-		state      decidetest.State
+		k          int
 		want       decide.Kind
 	}{
-		{"demand", "another number of running requests, and a plan", decidetest.Busy, ""},
-		{"wake", "requests for a function that sleeps, and the plan that wakes it", decidetest.Asleep, decide.Wake},
-		{"start", "requests for a function that is gone, and the plan that starts it", decidetest.Gone, decide.Start},
+		{"wake", "the same with requests for a function that sleeps, which it wakes", 1, decide.Wake},
+		{"start", "the same with requests for a function that is gone, which it starts", 9, decide.Start},
 	} {
-		took, err := events(c, w, e.state, e.want, rounds)
-		if err != nil {
+		c.Event(e.k)
+		if err := add(e.name, e.what, e.want, 1); err != nil {
 			return nil, err
 		}
-		m := plain(e.name+", "+size, e.what, "ms", took)
-		ms = append(ms, gate(m, "p50", report.Quantile(took, 0.5), 1))
+		c.Undo(e.k)
 	}
-	m, p50, err := crowded(c, w, min(functions/10, 100), min(rounds, 1000))
-	if err != nil {
-		return nil, err
-	}
-	m.Name += ", " + size
-	return append(ms, gate(m, "p50", p50, 1)), nil
+	n := min(s.functions/10, 100)
+	c.Crowd(n)
+	c.Now = c.Now.Add(time.Second)
+	err := add(fmt.Sprintf("%d wait", n), "the same while so many functions wait for whole GPUs that others hold", decide.Wait, n)
+	return ms, err
 }
 
-// crowded measures events of functions that work while n others wait.
-func crowded(c *decidetest.Cluster, w *decide.World, n, rounds int) (m report.Measurement, p50 float64, err error) {
-	waits := 0
-	actions := c.Crowd(w, n)
-	for _, a := range actions {
-		if a.Kind == decide.Wait {
-			waits++
-		}
-	}
-	if waits < n {
-		return m, 0, fmt.Errorf("a crowd of %d: want all to wait, have %d and %v", n, waits, actions)
-	}
-	took, err := events(c, w, decidetest.Busy, decide.Wait, rounds)
-	if err != nil {
-		return m, 0, err
-	}
-	return plain(fmt.Sprintf("demand while %d wait", n), "the same as demand, while so many functions wait for whole GPUs that others hold: "+
-		"each plan says of each what it waits for, and looks again only for those for which it can have changed", "ms", took), report.Quantile(took, 0.5), nil
-}
-
-func plain(name, what, unit string, s []float64) report.Measurement {
-	return report.Measurement{Name: name, What: what, Unit: unit, N: len(s), Rouse: report.Summarise(s)}
-}
-
-// series times do in milliseconds.
-func series(n int, do func()) []float64 {
+// plans times n plans in milliseconds, each of which must have so many actions of a kind.
+func plans(c *decidetest.Cluster, n int, want decide.Kind, number int) ([]float64, error) {
 	took := make([]float64, n)
 	for k := range took {
 		began := time.Now()
-		do()
+		actions, _ := c.Plan()
 		took[k] = report.Millis(time.Since(began))
-	}
-	return took
-}
-
-// events times events of functions in a state, each with its plan, and puts back what they changed.
-func events(c *decidetest.Cluster, w *decide.World, state decidetest.State, want decide.Kind, n int) ([]float64, error) {
-	var ks []int
-	for k := range c.Functions {
-		if decidetest.StateOf(k) == state {
-			ks = append(ks, k)
+		found := 0
+		for _, a := range actions {
+			if a.Kind == want {
+				found++
+			}
 		}
-	}
-	took := make([]float64, n)
-	for j := range took {
-		k := ks[j*37%len(ks)]
-		began := time.Now()
-		actions := c.Event(w, k)
-		took[j] = report.Millis(time.Since(began))
-		if want != "" && !slices.ContainsFunc(actions, func(a decide.Action) bool {
-			return a.Kind == want && (want == decide.Wait || a.Function == c.Functions[k].Spec.Name) // others wait
-		}) {
-			return nil, fmt.Errorf("an event of %s: want a %s, have %v", c.Functions[k].Spec.Name, want, actions)
+		if found < number {
+			return nil, fmt.Errorf("want %d actions of kind %s, have %d: %v", number, want, found, actions)
 		}
-		c.Undo(w, k)
 	}
 	return took, nil
-}
-
-// weigh makes the world of c, and says how much memory it takes, in MB.
-func weigh(c *decidetest.Cluster) ([]float64, *decide.World) {
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	w := c.World()
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	return []float64{float64(after.HeapAlloc-before.HeapAlloc) / 1e6}, w
 }

@@ -95,11 +95,11 @@ func (m *model) act(s *state, l int, a planned) bool {
 // plan asks the product what an autoscaler that believes so does.
 func plan(key planKey) []planned {
 	shot := decide.Snapshot{
-		Devices: []inventory.Device{{ID: api.HostMemory, Capacity: api.GiB << 10, Total: api.GiB << 10}, {ID: "gpu", Capacity: capacity, Total: capacity}},
-		Policy:  decide.Policy{MinStay: 1, MaxStay: 1, TurnWait: 1, IdleGrace: 1, ScaleUpAfter: 1, GrantGrace: 1, GrantLife: 1000 * time.Hour},
+		Topology: decide.NewTopology([]inventory.Device{{ID: api.HostMemory, Capacity: api.GiB << 10, Total: api.GiB << 10}, {ID: "gpu", Capacity: capacity, Total: capacity}}),
+		Policy:   decide.Policy{MinStay: 1, MaxStay: 1, TurnWait: 1, IdleGrace: 1, ScaleUpAfter: 1, GrantGrace: 1, GrantLife: 1000 * time.Hour},
 	}
 	for i, b := range key.seen {
-		f := decide.Function{
+		f := &decide.Function{
 			Spec: api.Function{Name: functionName(i), MaxScale: 1, Concurrency: 1, StartTimeout: 1000 * time.Hour, WakeTimeout: 1000 * time.Hour},
 			Need: api.Memory{Host: api.MiB, Devices: 1, PerDevice: whole}, Certain: true,
 		}
@@ -112,7 +112,7 @@ func plan(key planKey) []planned {
 		if b.phase == gone {
 			continue
 		}
-		inst := decide.Instance{Since: clock.Add(-time.Hour), From: api.Level1, Doing: doing[b.doing], Level: api.Level1}
+		inst := &decide.Instance{Since: clock.Add(-time.Hour), From: api.Level1, Doing: doing[b.doing], Level: api.Level1}
 		inst.Status = api.InstanceStatus{Instance: instanceID(i), Function: functionName(i), State: states[b.phase], Devices: []api.DeviceID{"gpu"},
 			Concurrency: 1, PID: 1, Memory: api.Memory{Host: api.MiB, Devices: 1, PerDevice: whole}}
 		if b.phase == asleep {
@@ -124,9 +124,8 @@ func plan(key planKey) []planned {
 				inst.Grant.Expires = clock
 			}
 		}
-		shot.Instances = append(shot.Instances, inst)
+		f.Add(inst)
 	}
-	shot.Sort()
 	actions, _ := decide.Plan(shot, clock)
 	var done []planned
 	for _, a := range actions {

@@ -1,0 +1,49 @@
+package decide_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/decide/decidetest"
+)
+
+// BenchmarkCluster measures one plan, in clusters of three sizes: at rest, of a function that sleeps or is gone and has requests, and while
+// 100 functions (10 in the smallest cluster) wait for what nobody can give them yet.
+func BenchmarkCluster(b *testing.B) {
+	for _, size := range []struct{ functions, nodes int }{{100, 12}, {1000, 125}, {10000, 1000}} {
+		c := decidetest.New(size.functions, size.nodes)
+		plan := func(name string, want decide.Kind, number int) {
+			b.Run(fmt.Sprintf("functions=%d/%s", size.functions, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					found := 0
+					actions, _ := c.Plan()
+					for _, a := range actions {
+						if a.Kind == want {
+							found++
+						}
+					}
+					if found < number {
+						b.Fatalf("%d actions of kind %s, want %d: %v", found, want, number, actions)
+					}
+				}
+			})
+		}
+		plan("rest", "", 0)
+		for _, event := range []struct {
+			name string
+			k    int
+			want decide.Kind
+		}{{"wake", 1, decide.Wake}, {"start", 9, decide.Start}} {
+			c.Event(event.k)
+			plan(event.name, event.want, 1)
+			c.Undo(event.k)
+		}
+		waiting := min(100, size.functions/10)
+		c.Crowd(waiting)
+		c.Now = c.Now.Add(time.Second)
+		plan(fmt.Sprintf("waiting=%d", waiting), decide.Wait, waiting)
+	}
+}
