@@ -42,7 +42,7 @@ func Account(s Snapshot, now time.Time) []Line {
 		for _, i := range ledger.on[d] {
 			n := i.heldOf(int32(d))
 			switch i.phase {
-			case phaseAwake, phaseIll:
+			case phaseAwake, phaseUnhealthy:
 				l.Awake += n
 			case phaseRising:
 				l.Rising += n

@@ -113,7 +113,7 @@ func FuzzCluster(f *testing.F) {
 					gap = 24 * time.Hour
 				}
 				for n := range 8 {
-					f.visited(s.now.Add(time.Duration(n-8)*gap+time.Duration(r.IntN(600))*time.Millisecond), gap)
+					f.noteVisit(s.now.Add(time.Duration(n-8)*gap+time.Duration(r.IntN(600))*time.Millisecond), gap)
 				}
 			}
 		}

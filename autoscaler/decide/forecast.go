@@ -12,7 +12,7 @@ func (f *Function) Arrived(t time.Time) {
 	if !idle.IsZero() {
 		f.Past = f.Past.Arrived(t.Sub(idle), t)
 	}
-	f.visited(t, t.Sub(idle))
+	f.noteVisit(t, t.Sub(idle))
 }
 
 // idleSince returns when f last had anything to do, zero if it never had.
@@ -52,13 +52,35 @@ func (f *Function) likelier(g *Function) string {
 	return fmt.Sprintf("%s was used later and is likelier to be wanted", f.Spec.Name)
 }
 
-// likely returns the key that orders sleepers by how soon they are needed, the later time first: when the function was
+// needKey returns the key that orders sleepers by how soon they are needed, the later time first: when the function was
 // last used, less the mean gap between its uses if known. It deliberately does not change with time: otherwise grants
 // would have to be checked all the time.
-func (p *plan) likely(i *instance) time.Time {
+func (p *plan) needKey(i *instance) time.Time {
 	t := p.usedUntil(i, 1)
 	if gap, known := i.f.Past.Arrivals.Gap(); known {
 		t = t.Add(-gap)
+	}
+	return t
+}
+
+// usedUntil returns when i, the nth awake instance of its function, was last needed; for a sleeper, when the function
+// was.
+func (p *plan) usedUntil(i *instance, n int) time.Time {
+	t := i.Since
+	if i.Rehearsed && len(i.f.NeededAt) > 0 {
+		t = time.Time{} // a rehearsal does not count as use
+	}
+	if i.phase == phaseAwake && n <= i.f.desired {
+		return p.now
+	}
+	if i.phase == phaseAsleep {
+		if len(i.f.NeededAt) > 0 {
+			return later(i.f.LastRequest, i.f.NeededAt[0])
+		}
+		return later(i.f.LastRequest, t)
+	}
+	if n >= 1 && n <= len(i.f.NeededAt) {
+		t = later(t, i.f.NeededAt[n-1])
 	}
 	return t
 }

@@ -43,8 +43,8 @@ const (
 	leastPause  = 2 * time.Second
 )
 
-// visited tells the rhythm that a request came at t, after idle.
-func (f *Function) visited(t time.Time, idle time.Duration) {
+// noteVisit tells the rhythm that a request came at t, after idle.
+func (f *Function) noteVisit(t time.Time, idle time.Duration) {
 	if f.Spec.NoPrewake {
 		f.Rhythm = nil
 		return
@@ -55,14 +55,14 @@ func (f *Function) visited(t time.Time, idle time.Duration) {
 	f.Rhythm.Visit(t, idle, max(leastPause, f.Spec.SleepAfter/pauseShare), max(leastWindow, f.Spec.SleepAfter/windowShare))
 }
 
-// foresees reports whether f's predictions may be acted upon.
-func (f *Function) foresees() bool {
+// hasForecast reports whether f's predictions may be acted upon.
+func (f *Function) hasForecast() bool {
 	return f.Rhythm != nil && !f.Undeclared && !f.Spec.NoPrewake && f.Spec.VariantOf == ""
 }
 
 // window returns the window in which a request for f is predicted, if the prediction may be acted upon.
 func (f *Function) window(now time.Time) (w rhythm.Window, known bool) {
-	if !f.foresees() || !f.Rhythm.Trusted() {
+	if !f.hasForecast() || !f.Rhythm.Trusted() {
 		return w, false
 	}
 	return f.Rhythm.Next(now)
@@ -74,15 +74,15 @@ func (f *Function) lead(level api.Level) time.Duration {
 	return rise + rise/leadShare + leadMargin
 }
 
-// foreseen appends f's predicted demand, if f has no instance awake and wants none.
-func (q *queue) foreseen(f *function, ds []*demand) []*demand {
+// predictedDemand appends f's predicted demand, if f has no instance awake and wants none.
+func (q *queue) predictedDemand(f *function, ds []*demand) []*demand {
 	if f.Undeclared || f.scaled || f.frozen() || f.refused || f.desired > 0 || f.live()+f.falling+f.passing+f.leaving > 0 || f.Failures > 0 {
 		return ds
 	}
-	if dm, ready := q.rehearsed(f); ready {
+	if dm, ready := q.demandAfterRehearsal(f); ready {
 		return append(ds, dm)
 	}
-	if !f.foresees() {
+	if !f.hasForecast() {
 		return ds
 	}
 	if w, known := f.window(q.now); known && q.due(w.From.Add(-f.lead(f.deepest())-roomLead)) {
@@ -96,7 +96,7 @@ func (q *queue) foreseen(f *function, ds []*demand) []*demand {
 		return append(ds, &demand{f: f, class: ahead, from: q.now.Add(lead - hourLead), why: "it is usually wanted soon: " + f.Rhythm.Hour(q.now.Add(lead))})
 	}
 	if begin, known := f.Rhythm.NextLikely(q.now.Add(lead)); known {
-		q.at(begin.Add(-lead))
+		q.planAt(begin.Add(-lead))
 	}
 	return ds
 }
@@ -135,19 +135,19 @@ func (q *queue) serveAhead(dm *demand) {
 	begin := dm.from.Add(-f.lead(level))
 	if dm.rehearsal {
 		if o.rank == wakeNow && o.self.Rehearsing {
-			q.follow(dm, o)
+			q.carryOut(dm, o)
 		}
 		return
 	}
 	if o.rank != wakeNow && o.rank != startNow && !onlyGrants(o.victims) {
 		begin = begin.Add(-roomLead)
-		if q.lost(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3
+		if q.lossOf(o.victims) >= float64(f.Past.Return(level))/float64(f.lead(level)) { // 3
 			return
 		}
 	}
 	switch { // 4
 	case q.due(begin):
-		q.follow(dm, o)
+		q.carryOut(dm, o)
 	case timed && o.self != nil && q.due(begin.Add(-roomLead)): // the memory that was freed for it is not granted to others
 		if q.book(amounts{o.at, o.needs}); o.self.reserved() {
 			o.self.taken = true // its grant has the memory, and no other sleeper may get it now
@@ -160,9 +160,9 @@ func onlyGrants(victims []victim) bool {
 	return len(victims) > 0 && !slices.ContainsFunc(victims, func(v victim) bool { return v.kind != granted })
 }
 
-// lost returns the victims' loss: the duration of their return divided by the mean time until they are needed. It is infinite for a
+// lossOf returns the victims' loss: the duration of their return divided by the mean time until they are needed. It is infinite for a
 // victim with a prediction or without a known mean, and for one that would be stopped.
-func (p *plan) lost(victims []victim) (sum float64) {
+func (p *plan) lossOf(victims []victim) (sum float64) {
 	for _, v := range victims {
 		if v.kind == granted {
 			continue
@@ -176,8 +176,8 @@ func (p *plan) lost(victims []victim) (sum float64) {
 	return sum
 }
 
-// awaits reports whether the last instance of f stays awake for a predicted request.
-func (p *plan) awaits(f *function) bool {
+// staysForForecast reports whether the last instance of f stays awake for a predicted request.
+func (p *plan) staysForForecast(f *function) bool {
 	w, known := f.window(p.now)
 	if !known || f.desired > 0 {
 		return false
@@ -185,7 +185,7 @@ func (p *plan) awaits(f *function) bool {
 	if !p.due(w.From.Add(-f.lead(f.level()) - f.Past.Rest())) {
 		return false
 	}
-	p.at(w.Until.Add(1))
+	p.planAt(w.Until.Add(1))
 	return true
 }
 
@@ -194,23 +194,23 @@ func (f *Function) unused(i *instance) bool { return i.Ahead && !f.idleSince().A
 
 // wantedSoon reports whether f will be needed too soon for an unload to be worth it.
 func (p *plan) wantedSoon(f *function) bool {
-	if !f.foresees() {
+	if !f.hasForecast() {
 		return false
 	}
 	if w, known := f.window(p.now); known && w.From.Sub(p.now) <= f.Spec.UnloadAfter {
-		p.at(w.Until.Add(1))
+		p.planAt(w.Until.Add(1))
 		return true
 	}
 	lead := f.lead(inventory.Stopped) + hourLead
 	if f.Rhythm.Likely(p.now) || f.Rhythm.Likely(p.now.Add(lead)) {
-		p.at(rhythm.HourAfter(p.now))
-		p.at(rhythm.HourAfter(p.now.Add(lead)).Add(-lead))
+		p.planAt(rhythm.HourAfter(p.now))
+		p.planAt(rhythm.HourAfter(p.now.Add(lead)).Add(-lead))
 		return true
 	}
 	since, step := f.idleSince(), max(time.Second, f.Spec.UnloadAfter/pauseShare)
 	steps := p.now.Sub(since) / step // checked after each step
 	if chance, known := f.Past.Arrivals.Chance(steps*step, steps*step+f.Spec.UnloadAfter); known && chance >= even {
-		p.at(since.Add((steps + 1) * step))
+		p.planAt(since.Add((steps + 1) * step))
 		return true
 	}
 	return false

@@ -80,7 +80,7 @@ func TestWokenJustBefore(t *testing.T) {
 		t.Errorf("within the window: %v, the next plan at %s, want that it stays until %s", actions, next, w.Until)
 	}
 	actions, _ = planned(w.Until.Add(time.Millisecond), []Function{f}, []Instance{awake})
-	if len(actions) != 1 || actions[0].Kind != Sleep || !strings.Contains(actions[0].Reason, "it rose for a request that is foreseen, and none has come") {
+	if len(actions) != 1 || actions[0].Kind != Sleep || !strings.Contains(actions[0].Reason, "it came up for a predicted request that has not arrived") {
 		t.Errorf("after the window: %v, want that it goes to sleep at once", actions)
 	}
 }

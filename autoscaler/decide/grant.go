@@ -21,22 +21,22 @@ func (p *plan) giveGrants() {
 	var cs []*instance
 	for _, f := range p.fs {
 		for _, i := range f.instances {
-			if p.mayStand(i) {
+			if p.mayHaveGrant(i) {
 				cs = append(cs, i)
 			}
 		}
 	}
-	p.byWanted(cs)
+	p.sortByNeed(cs)
 	// Over-committed memory comes back from the grants that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
 		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i) {
-			p.withdraw(i, "the memory is wanted")
+			p.revoke(i, "the memory is wanted")
 		}
 	}
 	// While a function has a scale from outside, activators must not wake its instances.
 	cs = slices.DeleteFunc(cs, func(i *instance) bool {
 		if i.f.scaled && i.reserved() && p.available(i) {
-			p.withdraw(i, i.f.Scale.String())
+			p.revoke(i, i.f.Scale.String())
 		}
 		return i.f.scaled
 	})
@@ -53,26 +53,26 @@ func (p *plan) giveGrants() {
 		}
 		if i.reserved() {
 			if !i.f.Spec.DualPods && p.due(i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.available(i) && p.backed(i) {
-				p.permit(i, "nobody else wants the memory: renewed")
+				p.giveGrant(i, "nobody else wants the memory: renewed")
 			}
 			continue
 		}
-		if !g.sibling(i) && p.available(i) {
-			g.permitIfRoom(i)
+		if !g.hasLikelierSibling(i) && p.available(i) {
+			g.grantIfRoom(i)
 		}
 	}
 }
 
-// mayStand reports whether i may have a standing grant: it sleeps, no demand needs it, the plan has not acted on it,
+// mayHaveGrant reports whether i may have a standing grant: it sleeps, no demand needs it, the plan has not acted on it,
 // and its wake needs nothing from Kubernetes (no claim of GPUs, no requests that its pod gave up).
-func (p *plan) mayStand(i *instance) bool {
+func (p *plan) mayHaveGrant(i *instance) bool {
 	f := i.f
 	return !f.Undeclared && (!f.Spec.DualPods || i.reserved()) && !i.taken && !i.lost && !i.Status.Shrunk && i.phase == phaseAsleep && !f.frozen() && f.live() == 0 && f.desired == 0
 }
 
-// wanted orders sleepers, the likeliest to be needed first.
-func (p *plan) wanted(a, b *instance) int {
-	a.key, b.key = p.likely(a), p.likely(b)
+// compareNeed orders sleepers, the likeliest to be needed first.
+func (p *plan) compareNeed(a, b *instance) int {
+	a.key, b.key = p.needKey(a), p.needKey(b)
 	return compareKeys(a, b)
 }
 
@@ -85,37 +85,37 @@ func compareKeys(a, b *instance) int {
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
 }
 
-// byWanted sorts sleepers, the likeliest to be needed first.
-func (p *plan) byWanted(is []*instance) {
+// sortByNeed sorts sleepers, the likeliest to be needed first.
+func (p *plan) sortByNeed(is []*instance) {
 	for _, i := range is {
-		i.key = p.likely(i)
+		i.key = p.needKey(i)
 	}
 	slices.SortFunc(is, compareKeys)
 }
 
-// sibling reports whether another sleeper of i's function comes before i: it has the grant, or is the next to get it.
-func (g *granter) sibling(i *instance) bool {
+// hasLikelierSibling reports whether another sleeper of i's function comes before i: it has the grant, or is the next to get it.
+func (g *granter) hasLikelierSibling(i *instance) bool {
 	return slices.ContainsFunc(i.f.instances, func(b *instance) bool {
-		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.permitted) && g.wanted(b, i) < 0
+		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.grantChanged) && g.compareNeed(b, i) < 0
 	})
 }
 
-// permit gives i a grant; its memory must be booked.
-func (p *plan) permit(i *instance, reason string) {
-	p.do(i.f, i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
-	i.permitted = true
+// giveGrant gives i a grant; its memory must be booked.
+func (p *plan) giveGrant(i *instance, reason string) {
+	p.addAction(i.f, i, Action{Kind: Grant, Devices: i.Status.Devices, Memory: i.f.Need, Expires: p.now.Add(p.pol.GrantLife), Reason: reason})
+	i.grantChanged = true
 }
 
-// permitIfRoom gives i a grant if its memory is free, or becomes free by revoking grants of sleepers that are less
+// grantIfRoom gives i a grant if its memory is free, or becomes free by revoking grants of sleepers that are less
 // likely to be needed. It waits for coming memory: what was revoked for i must not go to a less likely one in between.
-func (g *granter) permitIfRoom(i *instance) {
+func (g *granter) grantIfRoom(i *instance) {
 	needs := g.minus(i.up, i.held)
 	if g.within(needs, i.at) {
-		free := g.room(i.at)
+		free := g.formatFree(i.at)
 		for k, d := range i.at {
 			g.spend(d, -needs[k], 0)
 		}
-		g.permit(i, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, g.left(i.at, needs), free))
+		g.giveGrant(i, fmt.Sprintf("asleep at level %d; needs %s more, free %s and nobody else wants it", i.Status.Level, g.formatAmounts(i.at, needs), free))
 		return
 	}
 	short := g.alloc(len(i.at))
@@ -125,7 +125,7 @@ func (g *granter) permitIfRoom(i *instance) {
 		}
 	}
 	var from []*instance
-	for _, w := range g.lesser(i, short) {
+	for _, w := range g.lessLikely(i, short) {
 		freed := g.released(w, w.held, w.Status.Memory, i.at)
 		if met(short) || !helps(freed, needs) {
 			continue
@@ -139,44 +139,44 @@ func (g *granter) permitIfRoom(i *instance) {
 		return
 	}
 	for _, w := range from {
-		g.withdraw(w, i.f.likelier(w.f.Function))
+		g.revoke(w, i.f.likelier(w.f.Function))
 	}
 	g.book(amounts{i.at, needs}) // the grant follows when the revocations are acknowledged
 }
 
-// lesser lists the less likely grants on the devices that i lacks memory of, the least likely first.
-func (g *granter) lesser(i *instance, short bytes) []*instance {
+// lessLikely lists the less likely grants on the devices that i lacks memory of, the least likely first.
+func (g *granter) lessLikely(i *instance, short bytes) []*instance {
 	var ws []*instance
-	likely := g.likely(i)
+	likely := g.needKey(i)
 	for k, d := range i.at {
 		if short[k] <= 0 {
 			continue
 		}
-		standing := g.standing(d)
+		standing := g.standingOn(d)
 		for j := len(standing) - 1; j >= 0 && standing[j].key.Before(likely); j-- {
-			if w := standing[j]; w.f != i.f && g.mayStand(w) && g.available(w) {
+			if w := standing[j]; w.f != i.f && g.mayHaveGrant(w) && g.available(w) {
 				ws = append(ws, w)
 			}
 		}
 	}
-	g.byWanted(ws)
+	g.sortByNeed(ws)
 	ws = slices.Compact(ws)
 	slices.Reverse(ws)
 	return ws
 }
 
-// standing lists the sleepers that had a grant on d when giveGrants began, the likeliest to be needed first.
-func (g *granter) standing(d int32) []*instance {
+// standingOn lists the sleepers that had a grant on d when giveGrants began, the likeliest to be needed first.
+func (g *granter) standingOn(d int32) []*instance {
 	if is, found := g.before[d]; found {
 		return is
 	}
 	var is []*instance
 	for _, i := range g.on[d] {
-		if i.reserved() && g.mayStand(i) {
+		if i.reserved() && g.mayHaveGrant(i) {
 			is = append(is, i)
 		}
 	}
-	g.byWanted(is)
+	g.sortByNeed(is)
 	g.before[d] = is
 	return is
 }

@@ -35,8 +35,8 @@ type clock struct {
 	next time.Time // zero: none is needed
 }
 
-// at has the next plan made at t at the latest, if t is to come.
-func (c *clock) at(t time.Time) {
+// planAt has the next plan made at t at the latest, if t is to come.
+func (c *clock) planAt(t time.Time) {
 	if t.After(c.now) && (c.next.IsZero() || t.Before(c.next)) {
 		c.next = t
 	}
@@ -44,7 +44,7 @@ func (c *clock) at(t time.Time) {
 
 // due reports whether t has come. If not, the next plan is made at t at the latest.
 func (c *clock) due(t time.Time) bool {
-	c.at(t)
+	c.planAt(t)
 	return !t.After(c.now)
 }
 
@@ -59,7 +59,7 @@ func newLedger(t *Topology, functions []*Function, now time.Time) *ledger {
 	}
 	l.locateAll(functions)
 	for _, f := range l.fs {
-		l.enter(f)
+		l.enterFunction(f)
 	}
 	return l
 }
@@ -100,18 +100,18 @@ func (l *ledger) locateAll(functions []*Function) {
 	l.slab = make(bytes, 4*places)
 }
 
-// enter enters f's instances.
-func (l *ledger) enter(f *function) {
+// enterFunction enters f's instances.
+func (l *ledger) enterFunction(f *function) {
 	f.count()
 	for _, i := range f.instances {
 		i.phase = phaseOf(i.Instance)
 	}
 	f.desire(l.now)
-	f.besides(&l.clock)
+	f.findSharedFiles(&l.clock)
 	for _, i := range f.instances {
 		n := len(i.at)
 		i.held, i.up, i.leaves = l.alloc(n), l.alloc(n), l.alloc(n)
-		l.hold(i)
+		l.computeMemory(i)
 		soft := !f.Undeclared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
 		for k, d := range i.at {
 			l.on[d] = append(l.on[d], i)
@@ -124,8 +124,8 @@ func (l *ledger) enter(f *function) {
 	}
 }
 
-// hold computes the memory that i takes.
-func (l *ledger) hold(i *instance) {
+// computeMemory computes the memory that i takes.
+func (l *ledger) computeMemory(i *instance) {
 	f := i.f
 	l.fill(i.held, i.at, i.Status.Memory)
 	copy(i.up, i.held)
@@ -149,17 +149,17 @@ func (l *ledger) hold(i *instance) {
 		copy(i.leaves, i.held)
 		i.keepCommon()
 	case i.phase == phaseFalling && !f.Undeclared:
-		l.lessen(i, f.Past.Residue(max(i.Level, api.Level1)))
+		l.setLeaves(i, f.Past.Residue(max(i.Level, api.Level1)))
 	case i.Doing == DoingRevoke:
-		l.lessen(i, i.Status.Memory)
+		l.setLeaves(i, i.Status.Memory)
 	case i.settling(l.now):
-		l.at(i.Settles)
-		l.lessen(i, f.Past.Residue(i.Status.Level))
+		l.planAt(i.Settles)
+		l.setLeaves(i, f.Past.Residue(i.Status.Level))
 	}
 }
 
-// lessen sets what i leaves to all but stays.
-func (l *ledger) lessen(i *instance, stays api.Memory) {
+// setLeaves sets what i leaves to all but stays.
+func (l *ledger) setLeaves(i *instance, stays api.Memory) {
 	l.fill(i.leaves, i.at, stays)
 	for k := range i.leaves {
 		i.leaves[k] = i.held[k] - min(i.leaves[k], i.held[k])
@@ -183,8 +183,8 @@ func (l *ledger) spend(device int32, free, coming api.Bytes) {
 	l.coming[device] += coming
 }
 
-// leave books what i releases as coming; stays is what it keeps.
-func (l *ledger) leave(i *instance, stays api.Memory) {
+// bookRelease books what i releases as coming; stays is what it keeps.
+func (l *ledger) bookRelease(i *instance, stays api.Memory) {
 	for k, n := range l.released(i, i.held, stays, i.at) {
 		l.coming[i.at[k]] += n
 	}

@@ -22,7 +22,7 @@ func TestMoves(t *testing.T) {
 		"a turn of a lower priority":        {api.Function{Runtime: engine, Priority: -1}, busy, phaseAwake, 0, true},
 		"a turn of a higher priority":       {api.Function{Runtime: engine, Priority: 1}, busy, phaseAwake, 0, false},
 		"idle":                              {api.Function{Runtime: engine, Priority: -1}, idle, phaseAwake, 0, false},
-		"ill":                               {api.Function{Runtime: engine, Priority: -1}, busy, phaseIll, 0, false},
+		"ill":                               {api.Function{Runtime: engine, Priority: -1}, busy, phaseUnhealthy, 0, false},
 		"asleep":                            {api.Function{Runtime: engine, Priority: -1}, busy, phaseAsleep, 0, false},
 		"a runtime that tells no state":     {api.Function{Runtime: api.Runtime{Kind: api.RuntimeVLLM}}, surplus, phaseAwake, 0, false},
 		"a runtime that its image knows":    {api.Function{}, surplus, phaseAwake, 0, true},

@@ -8,7 +8,7 @@ func (p *plan) followOrders() {
 	for _, f := range p.fs {
 		for _, i := range f.instances {
 			if i.Outdated && p.available(i) { // its memory is booked as coming already
-				p.do(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
+				p.addAction(f, i, Action{Kind: Stop, Drain: p.pol.Drain, Reason: "the function was declared anew since it started"})
 			}
 		}
 	}
@@ -28,7 +28,7 @@ func (p *plan) followOrders() {
 			switch {
 			case i.phase == phaseAwake, i.phase == phaseAsleep && i.Status.Level < level:
 				p.sleep(i, level, "asked for")
-			case i.phase == phaseIll:
+			case i.phase == phaseUnhealthy:
 				p.stop(i, 0, "asked to sleep, but it is unhealthy")
 			}
 		}

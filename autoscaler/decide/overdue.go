@@ -15,7 +15,7 @@ func (p *plan) stopOverdue() {
 	for _, f := range p.fs {
 		for _, i := range f.instances {
 			if !f.Undeclared && i.Doing == Nothing { // a call under way has a time limit of its own
-				p.late(i)
+				p.stopIfLate(i)
 			}
 		}
 	}
@@ -24,8 +24,8 @@ func (p *plan) stopOverdue() {
 	}
 }
 
-// late stops i if it is lost or takes too long.
-func (p *plan) late(i *instance) {
+// stopIfLate stops i if it is lost or takes too long.
+func (p *plan) stopIfLate(i *instance) {
 	if i.Lost != "" && p.due(i.RetryAt) {
 		p.stop(i, 0, "it is lost: "+i.Lost)
 		return
@@ -43,7 +43,7 @@ func (p *plan) late(i *instance) {
 		if p.due(i.Since.Add(limit+p.pol.Slack)) && p.due(i.RetryAt) {
 			p.giveUp(i, fmt.Sprintf("the %s takes longer than %s (%s-timeout)", name, short(limit), name))
 		}
-	case phaseIll:
+	case phaseUnhealthy:
 		if p.failing(i.f) && p.due(i.RetryAt) {
 			reason := fmt.Sprintf("unhealthy after %s in a row", many(i.f.Failures, "failure"))
 			if !p.refuses(i.f) { // whose reason has the error
@@ -81,10 +81,7 @@ func (p *plan) stuck(i *instance) bool {
 }
 
 // giveUp stops an instance that failed to come up.
-func (p *plan) giveUp(i *instance, fault string) {
-	p.do(i.f, i, Action{Kind: Stop, Fault: fault, Reason: fault})
-	p.leave(i, api.Memory{})
-}
+func (p *plan) giveUp(i *instance, fault string) { p.stop(i, 0, fault).Fault = fault }
 
 // failing reports whether f's starts failed too often, or for a reason that retries don't change.
 func (p *plan) failing(f *function) bool { return f.Failures >= p.pol.MaxFailures || f.Hopeless }

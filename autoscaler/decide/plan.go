@@ -31,24 +31,20 @@ type plan struct {
 	s       *Snapshot
 	pol     Policy
 	actions []Action
-	// gainer is the function that room is being made for; empty: none.
-	gainer api.FunctionName
-	// moves says that requests of the instance that gives way are moved.
-	moves bool
 }
 
 func newPlan(s *Snapshot, now time.Time) *plan {
 	p := &plan{ledger: newLedger(s.Topology, s.Functions, now), s: s, pol: s.Policy.WithDefaults()}
 	for _, f := range p.fs {
 		if f.starve(now); f.scaled {
-			p.at(f.Scale.Until)
+			p.planAt(f.Scale.Until)
 		}
 	}
 	return p
 }
 
-// do adds an action; i is nil if it concerns no instance.
-func (p *plan) do(f *function, i *instance, a Action) {
+// addAction adds an action and returns it; i is nil if it concerns no instance. The pointer is valid until the next action.
+func (p *plan) addAction(f *function, i *instance, a Action) *Action {
 	a.Function = f.Spec.Name
 	if i != nil {
 		i.taken = true
@@ -58,39 +54,40 @@ func (p *plan) do(f *function, i *instance, a Action) {
 		}
 	}
 	p.actions = append(p.actions, a)
+	return &p.actions[len(p.actions)-1]
 }
 
 // wait records that f has to wait, once.
 func (p *plan) wait(f *function, reason string) {
 	if !f.waits {
 		f.waits = true
-		p.do(f, nil, Action{Kind: Wait, Reason: reason})
+		p.addAction(f, nil, Action{Kind: Wait, Reason: reason})
 	}
 }
 
 // stop ends an instance; running requests may take drain to finish.
-func (p *plan) stop(i *instance, drain time.Duration, reason string) {
-	p.do(i.f, i, Action{Kind: Stop, Drain: drain, Move: p.moves, For: p.gainer, Reason: reason})
-	p.leave(i, api.Memory{})
+func (p *plan) stop(i *instance, drain time.Duration, reason string) *Action {
+	p.bookRelease(i, api.Memory{})
+	return p.addAction(i.f, i, Action{Kind: Stop, Drain: drain, Reason: reason})
 }
 
 // sleep puts an instance to sleep, or a sleeping one deeper.
-func (p *plan) sleep(i *instance, level api.Level, reason string) {
-	p.do(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Move: p.moves, For: p.gainer, Reason: reason})
-	p.leave(i, i.f.Past.Residue(level))
+func (p *plan) sleep(i *instance, level api.Level, reason string) *Action {
+	p.bookRelease(i, i.f.Past.Residue(level))
+	return p.addAction(i.f, i, Action{Kind: Sleep, Level: level, Drain: p.pol.Drain, Reason: reason})
 }
 
-// withdraw revokes i's grant.
-func (p *plan) withdraw(i *instance, reason string) {
-	p.do(i.f, i, Action{Kind: Revoke, Reason: reason})
-	i.permitted = true
-	p.leave(i, i.Status.Memory)
+// revoke revokes i's grant.
+func (p *plan) revoke(i *instance, reason string) *Action {
+	i.grantChanged = true
+	p.bookRelease(i, i.Status.Memory)
+	return p.addAction(i.f, i, Action{Kind: Revoke, Reason: reason})
 }
 
 // fail refuses all requests that wait for f.
 func (p *plan) fail(f *function, err *api.Error, reason string) {
 	f.refused = true
-	p.do(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
+	p.addAction(f, nil, Action{Kind: Fail, Err: err, Reason: reason})
 }
 
 // available reports whether i can be given something to do now.

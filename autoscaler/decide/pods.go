@@ -12,7 +12,7 @@ import (
 
 // startOnNodeToCome starts an instance that fits on no existing node: its pod waits for a node to be added.
 func (p *plan) startOnNodeToCome(dm *demand, reason string) {
-	p.do(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
+	p.addAction(dm.f, nil, Action{Kind: Start, Node: NodeToCome, Memory: dm.f.Need, Reason: fmt.Sprintf("%s; %s, and a node may be added", dm.why, reason)})
 }
 
 // NodeToCome is the node of such a start.
@@ -210,27 +210,36 @@ func (q *podQueue) placePod(pod pendingPod) {
 
 // preempt makes instances give way to a pod, which lacks lack on their node.
 func (q *podQueue) preempt(pod pendingPod, by *preemption, lack api.Requests) {
-	gainer := "somebody else"
+	gainer, name := "somebody else", api.FunctionName("")
 	if pod.f != nil {
-		gainer = string(pod.f.Spec.Name)
-		q.gainer = pod.f.Spec.Name
-		defer func() { q.gainer = "" }()
+		name = pod.f.Spec.Name
+		gainer = string(name)
 	}
 	for _, v := range by.yields {
+		i := v.instance
 		reason := fmt.Sprintf("makes room for %s, whose pod %s finds no room and lacks %s on %s", gainer, pod.name, lack, by.node)
-		switch {
-		case v.phase == phaseAsleep && v.reserved(): // it goes once the grant is revoked
-			q.withdraw(v.instance, reason)
-		case v.shrinks && v.idle:
-			q.sleep(v.instance, v.f.level(), fmt.Sprintf("idle for %s, gives up %s of what its pod requests; %s", short(q.now.Sub(q.usedUntil(v.instance, 1))), v.gives, reason))
-			q.actions[len(q.actions)-1].Shrink = true
-		case v.shrinks:
-			q.shrink(v.instance, fmt.Sprintf("asleep for %s, gives up %s of what its pod requests; %s", short(q.now.Sub(v.Since)), v.gives, reason))
-		case v.phase == phaseAsleep:
-			q.stop(v.instance, 0, fmt.Sprintf("asleep for %s; %s", short(q.now.Sub(v.Since)), reason))
-		default:
-			q.stop(v.instance, q.pol.Drain, fmt.Sprintf("idle for %s; %s", short(q.now.Sub(q.usedUntil(v.instance, 1))), reason))
+		since := "asleep for " + short(q.now.Sub(i.Since))
+		if i.phase != phaseAsleep {
+			since = "idle for " + short(q.now.Sub(q.usedUntil(i, 1)))
 		}
+		if v.shrinks {
+			since += fmt.Sprintf(", gives up %s of what its pod requests", v.gives)
+		}
+		var a *Action
+		switch {
+		case i.phase == phaseAsleep && i.reserved(): // it goes once the grant is revoked
+			a = q.revoke(i, reason)
+		case v.shrinks && v.idle:
+			a = q.sleep(i, i.f.level(), since+"; "+reason)
+			a.Shrink = true
+		case v.shrinks:
+			a = q.addAction(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, Reason: since + "; " + reason})
+		case i.phase == phaseAsleep:
+			a = q.stop(i, 0, since+"; "+reason)
+		default:
+			a = q.stop(i, q.pol.Drain, since+"; "+reason)
+		}
+		a.For = name
 	}
 }
 
@@ -302,11 +311,6 @@ func (q *podQueue) preemptOn(pod pendingPod, node string, room api.Requests) *pr
 	return s
 }
 
-// shrink lowers the requests of a sleeper's pod. The instance keeps its devices' memory.
-func (q *podQueue) shrink(i *instance, reason string) {
-	q.do(i.f, i, Action{Kind: Sleep, Level: i.Status.Level, Shrink: true, For: q.gainer, Reason: reason})
-}
-
 // dispensable reports whether v may end for another pod now: a sleeper that is not about to be woken, or an awake instance that is idle and was given a
 // moment for its client's next request.
 func (q *podQueue) dispensable(v *instance) bool {
@@ -314,7 +318,7 @@ func (q *podQueue) dispensable(v *instance) bool {
 	case !q.available(v):
 		return false
 	case v.phase == phaseAsleep:
-		return !q.promised(v.f, v)
+		return !q.aboutToWake(v.f, v)
 	case v.phase == phaseAwake:
 		return v.f.live() > v.f.desired && !v.f.busy() && q.due(q.usedUntil(v, v.f.awake).Add(q.pol.IdleGrace))
 	}

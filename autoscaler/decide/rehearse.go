@@ -63,25 +63,25 @@ func (p *plan) rehearse(f *function) {
 		}
 		used, after := p.usedUntil(i, 1), max(p.pol.MinStay, f.Spec.SleepAfter/pauseShare)
 		takes := f.Past.FirstRest() + f.Past.Return(api.Level1)
-		if chance, known := f.Past.Arrivals.Chance(after, after+takes); known && chance > rehearsalChance || p.early(f, used) != "" {
+		if chance, known := f.Past.Arrivals.Chance(after, after+takes); known && chance > rehearsalChance || p.whyEarly(f, used) != "" {
 			continue
 		}
 		if w, foreseen := f.window(p.now); foreseen && w.From.Sub(p.now) < takes+f.lead(api.Level1) || !p.due(used.Add(after)) || !p.available(i) {
 			continue
 		}
-		p.do(f, i, Action{Kind: Sleep, Level: api.Level1, Drain: p.pol.Drain, Rehearsal: true,
+		p.addAction(f, i, Action{Kind: Sleep, Level: api.Level1, Drain: p.pol.Drain, Rehearsal: true,
 			Reason: fmt.Sprintf("a rehearsal, idle for %s: %s", short(p.now.Sub(used)), why)})
 	}
 }
 
-// rehearsed returns the demand to wake a sleeper of f after its rehearsal.
-func (q *queue) rehearsed(f *function) (dm *demand, ready bool) {
+// demandAfterRehearsal returns the demand to wake a sleeper of f after its rehearsal.
+func (q *queue) demandAfterRehearsal(f *function) (dm *demand, ready bool) {
 	for _, i := range f.instances {
 		if !i.Rehearsing || i.phase != phaseAsleep || q.due(i.Since.Add(rehearsalLasts)) {
 			continue
 		}
 		if i.settling(q.now) {
-			q.at(i.Settles)
+			q.planAt(i.Settles)
 			continue
 		}
 		return &demand{f: f, class: ahead, from: q.now, rehearsal: true,

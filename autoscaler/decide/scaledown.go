@@ -19,15 +19,15 @@ func (p *plan) scaleDown() {
 			p.sleepIdle(f)
 		}
 		for _, i := range f.instances {
-			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.promised(f, i) && p.due(i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
+			if f.Spec.UnloadAfter > 0 && i.phase == phaseAsleep && !p.aboutToWake(f, i) && p.due(i.Since.Add(f.Spec.UnloadAfter)) && !p.wantedSoon(f) && p.available(i) {
 				p.stop(i, 0, fmt.Sprintf("asleep for %s (unload-after %s)", short(p.now.Sub(i.Since)), short(f.Spec.UnloadAfter)))
 			}
 		}
 	}
 }
 
-// promised reports whether i is about to be woken.
-func (p *plan) promised(f *function, i *instance) bool {
+// aboutToWake reports whether i is about to be woken.
+func (p *plan) aboutToWake(f *function, i *instance) bool {
 	return i.taken || f.live() == 0 && f.desired > 0
 }
 
@@ -58,11 +58,11 @@ func (p *plan) sleepIdle(f *function) {
 		}
 		unused := !f.scaled && f.unused(i)
 		switch {
-		case !f.scaled && n == 0 && p.awaits(f):
+		case !f.scaled && n == 0 && p.staysForForecast(f):
 			continue
 		case f.scaled || unused || p.due(used.Add(f.Spec.SleepAfter)):
 		default:
-			if early = p.early(f, used); early == "" {
+			if early = p.whyEarly(f, used); early == "" {
 				continue
 			}
 		}
@@ -72,7 +72,7 @@ func (p *plan) sleepIdle(f *function) {
 		level, measured := f.nextLevel()
 		reason := fmt.Sprintf("idle for %s (sleep-after %s)%s", short(p.now.Sub(used)), short(f.Spec.SleepAfter), early)
 		if unused {
-			reason = "it rose for a request that is foreseen, and none has come yet"
+			reason = "it came up for a predicted request that has not arrived"
 		}
 		if f.desired > 0 {
 			reason = fmt.Sprintf("%d awake, for %s %d were enough (sleep-after %s)",
@@ -92,10 +92,10 @@ func (p *plan) sleepIdle(f *function) {
 // seldom is the chance of a request below which an idle instance does not stay until SleepAfter.
 const seldom = 0.05
 
-// early says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it stays. If the gaps
+// whyEarly says why the only instance of f, idle since used, need not stay until SleepAfter; empty: it stays. If the gaps
 // between requests say that the next one hardly comes before that, waiting awake is useless. This is checked after an
 // eighth, a quarter and a half of the time; if a rhythm predicts the next request, after a sixteenth, too.
-func (p *plan) early(f *function, used time.Time) string {
+func (p *plan) whyEarly(f *function, used time.Time) string {
 	if f.live() > 1 || f.desired > 0 || f.busy() {
 		return ""
 	}

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -13,14 +11,14 @@ type function struct {
 	*Function
 	instances []*instance
 	// The number of instances in each phase.
-	awake, rising, falling, leaving, ill, asleep int
+	awake, rising, falling, leaving, unhealthy, asleep int
 	// passing is the number of sleepers whose grant is being given or revoked.
 	passing int
 	// desired is how many should be awake; scaled says that [Function.Scale] sets it.
 	desired int
 	scaled  bool
-	// inMemory describes the file that its instances share, by node; see [function.besides].
-	inMemory []beside
+	// sharedFiles describes the file that its instances share, by node; see [function.findSharedFiles].
+	sharedFiles []sharedFile
 	// pressed and pressure are results of [Function.Wanted].
 	pressed  bool
 	pressure string
@@ -32,7 +30,7 @@ type function struct {
 }
 
 // live returns the number of instances that are awake or will be.
-func (f *function) live() int { return f.awake + f.rising + f.ill }
+func (f *function) live() int { return f.awake + f.rising + f.unhealthy }
 
 // busy reports whether requests wait or run.
 func (f *function) busy() bool { return f.Waiting+f.Running > 0 }
@@ -62,8 +60,8 @@ func (f *function) count() {
 			f.falling++
 		case phaseLeaving:
 			f.leaving++
-		case phaseIll:
-			f.ill++
+		case phaseUnhealthy:
+			f.unhealthy++
 		}
 	}
 }
@@ -126,12 +124,12 @@ type instance struct {
 	// held is what it takes now of each device in at, up what it takes while awake, leaves the part of held that is being released.
 	held, up, leaves bytes
 	// spared is the part of up that another instance bears until this one has reported its own; lent is what it bears so for others. See
-	// [function.besides].
+	// [function.findSharedFiles].
 	spared, lent api.Bytes
-	// taken says that the plan has dealt with it; permitted, that it dealt with its grant.
-	taken     bool
-	permitted bool
-	key       time.Time // see [plan.byWanted]
+	// taken says that the plan has dealt with it; grantChanged, that it dealt with its grant.
+	taken        bool
+	grantChanged bool
+	key          time.Time // see [plan.sortByNeed]
 }
 
 // residue returns what i is expected to hold at level; what it holds now if it is there already.
@@ -142,31 +140,58 @@ func (i *instance) residue(level api.Level) api.Memory {
 	return i.f.Past.Residue(level)
 }
 
-// group identifies a model with variants in one namespace: functions that are different ways to run it.
-type group struct {
-	namespace string
-	model     api.ModelName
-}
+// phase is the state of an instance, including the call under way.
+type phase int
 
-func (f *function) group() group {
-	if f.Undeclared || f.Spec.VariantOf == "" {
-		return group{}
+const (
+	phaseAsleep phase = iota
+	phaseRising       // starting or waking
+	phaseAwake
+	phaseFalling // draining or going to sleep, or deeper
+	phaseLeaving // being stopped
+	phaseUnhealthy
+)
+
+func phaseOf(i *Instance) phase {
+	switch i.Doing {
+	case DoingStop:
+		return phaseLeaving
+	case DoingSleep:
+		return phaseFalling
+	case DoingStart, DoingWake:
+		return phaseRising
 	}
-	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
-}
-
-// groupsOf returns the variants of each model that has any, the cheapest first.
-func groupsOf(fs []*function) map[group][]*function {
-	groups := make(map[group][]*function)
-	for _, f := range fs {
-		if g := f.group(); g != (group{}) {
-			groups[g] = append(groups[g], f)
+	if i.Outdated {
+		return phaseLeaving
+	}
+	switch i.Status.State {
+	case api.Awake:
+		return phaseAwake
+	case api.Draining:
+		if i.Status.Taken { // it does not come back
+			return phaseLeaving
 		}
+		return phaseFalling
+	case api.Unhealthy:
+		return phaseUnhealthy
+	case api.Asleep:
+		if i.Waking {
+			return phaseRising
+		}
+		return phaseAsleep
+	case api.Gone:
+		return phaseLeaving
 	}
-	for _, variants := range groups {
-		slices.SortFunc(variants, func(a, b *function) int {
-			return cmp.Or(cmp.Compare(a.Spec.Price(), b.Spec.Price()), cmp.Compare(a.Spec.Name, b.Spec.Name))
-		})
-	}
-	return groups
+	return phaseRising
+}
+
+// reserved reports whether memory is kept for i to be awake although it is not. An expired grant still reserves: its
+// holder may have another clock, and a wake under it may be on its way.
+func (i *Instance) reserved() bool {
+	return i.Doing == DoingGrant || i.Doing == DoingRevoke || i.Grant.Instance != ""
+}
+
+// settling reports whether i sleeps and is expected to report less memory than it holds.
+func (i *instance) settling(now time.Time) bool {
+	return i.phase == phaseAsleep && i.Doing == Nothing && now.Before(i.Settles) && !i.reserved()
 }

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/rouse-dev/rouse/api"
@@ -20,6 +21,8 @@ type Topology struct {
 	facts []facts
 	// largest is the largest host memory of a node.
 	largest api.Bytes
+	// kinds has one node of each kind: those with the same capacities.
+	kinds []int32
 }
 
 type facts struct {
@@ -59,6 +62,18 @@ func NewTopology(devices []inventory.Device) *Topology {
 			t.largest = max(t.largest, dev.Capacity)
 		} else {
 			n.gpus = append(n.gpus, int32(d))
+		}
+	}
+	known := make(map[string]bool)
+	for k := range t.nodes {
+		n := &t.nodes[k]
+		kind := fmt.Append(nil, int64(devices[n.host].Capacity))
+		for _, d := range n.gpus {
+			kind = fmt.Append(kind, ",", int64(devices[d].Capacity))
+		}
+		if !known[string(kind)] {
+			known[string(kind)] = true
+			t.kinds = append(t.kinds, int32(k))
 		}
 	}
 	return t
@@ -107,29 +122,4 @@ func (t *Topology) locate(i *instance) {
 	}
 	i.node, i.at[0] = n, t.nodes[n].host
 	slices.Sort(i.at[1:])
-}
-
-// feasibility tells whether a need can ever be met.
-type feasibility struct {
-	fits bool
-	// gpus is the number of GPUs of the largest node; large is the memory of the largest GPU.
-	gpus  int
-	large api.Bytes
-}
-
-// feasible computes whether any node can hold need, if it were empty.
-func (t *Topology) feasible(need api.Memory) (v feasibility) {
-	for k := range t.nodes {
-		n := &t.nodes[k]
-		v.gpus = max(v.gpus, len(n.gpus))
-		fit := 0
-		for _, d := range n.gpus {
-			v.large = max(v.large, t.devs[d].Capacity)
-			if t.devs[d].Capacity >= need.PerDevice {
-				fit++
-			}
-		}
-		v.fits = v.fits || fit >= need.Devices && t.devs[n.host].Capacity >= need.Host
-	}
-	return v
 }

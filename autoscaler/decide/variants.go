@@ -1,10 +1,43 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+
+	"github.com/rouse-dev/rouse/api"
 )
 
-// elect chooses the variant that serves dm. It is dm's own function if that is no variant or wants an instance for
+// group identifies a model with variants in one namespace: functions that are different ways to run it.
+type group struct {
+	namespace string
+	model     api.ModelName
+}
+
+func (f *function) group() group {
+	if f.Undeclared || f.Spec.VariantOf == "" {
+		return group{}
+	}
+	return group{f.Spec.Name.Namespace(), f.Spec.VariantOf}
+}
+
+// groupsOf returns the variants of each model that has any, the cheapest first.
+func groupsOf(fs []*function) map[group][]*function {
+	groups := make(map[group][]*function)
+	for _, f := range fs {
+		if g := f.group(); g != (group{}) {
+			groups[g] = append(groups[g], f)
+		}
+	}
+	for _, variants := range groups {
+		slices.SortFunc(variants, func(a, b *function) int {
+			return cmp.Or(cmp.Compare(a.Spec.Price(), b.Spec.Price()), cmp.Compare(a.Spec.Name, b.Spec.Name))
+		})
+	}
+	return groups
+}
+
+// chooseVariant chooses the variant that serves dm. It is dm's own function if that is no variant or wants an instance for
 // itself (min-scale, an operator's order, or requests that named it and not the model):
 //
 //  1. Other variants are awake or on their way and have places for the waiting requests: none, and why says so.
@@ -12,7 +45,7 @@ import (
 //     request comes after the others.
 //  3. The cheapest that can have one more at all.
 //  4. Its own function, which reports what is wrong.
-func (q *queue) elect(dm *demand) (why string) {
+func (q *queue) chooseVariant(dm *demand) (why string) {
 	f := dm.f
 	all := q.groups[f.group()]
 	if len(all) < 2 || dm.class == kept || f.Waiting > f.Shared || f.Waiting == 0 && !f.pressed {
@@ -24,7 +57,7 @@ func (q *queue) elect(dm *demand) (why string) {
 	var best *function
 	var rank int
 	for _, v := range all {
-		r, possible := q.prospect(dm, v)
+		r, possible := q.rankVariant(dm, v)
 		if possible && (best == nil || r < rank) { // 2, 3
 			best, rank = v, r
 		}
@@ -37,12 +70,12 @@ func (q *queue) elect(dm *demand) (why string) {
 		best.starved = f.starved
 		dm.f = best
 	}
-	q.elected = append(q.elected, dm.f)
+	q.chosen = append(q.chosen, dm.f)
 	return ""
 }
 
-// overflow adds a demand for requests that wait at f and may go to other variants, if f is at its max-scale.
-func (q *queue) overflow(f *function, ds []*demand) []*demand {
+// overflowDemand adds a demand for requests that wait at f and may go to other variants, if f is at its max-scale.
+func (q *queue) overflowDemand(f *function, ds []*demand) []*demand {
 	if f.group() == (group{}) || len(q.groups[f.group()]) < 2 || f.scaled || f.frozen() || f.refused ||
 		f.Shared == 0 || f.Waiting > f.Shared || f.awake < max(1, f.Spec.MaxScale) || f.places() <= f.live() {
 		return ds
@@ -53,9 +86,9 @@ func (q *queue) overflow(f *function, ds []*demand) []*demand {
 	return append(ds, &demand{f: f, class: extra, why: fmt.Sprintf("%d waiting and %d running with %d awake, its max-scale", f.Waiting, f.Running, f.live())})
 }
 
-// prospect ranks v as the variant to get one more instance for dm, lower is better.
-func (q *queue) prospect(dm *demand, v *function) (rank int, possible bool) {
-	if v.frozen() || v.scaled || v.refused || v.gives || q.failing(v) || v.live()+q.electedOf(v) >= max(1, v.Spec.MaxScale) || !q.due(v.RetryAt) {
+// rankVariant ranks v as the variant to get one more instance for dm, lower is better.
+func (q *queue) rankVariant(dm *demand, v *function) (rank int, possible bool) {
+	if v.frozen() || v.scaled || v.refused || v.gives || q.failing(v) || v.live()+q.chosenOf(v) >= max(1, v.Spec.MaxScale) || !q.due(v.RetryAt) {
 		return 0, false
 	}
 	if _, err := q.impossible(v.Function, q.pol.Advice); err != nil {
@@ -94,14 +127,14 @@ func (q *queue) placesBeside(f *function, all []*function) (n int) {
 	return n
 }
 
-// capacity returns how many requests f's instances can take that are awake, on their way, or elected in this plan.
+// capacity returns how many requests f's instances can take that are awake, on their way, or chosen in this plan.
 func (q *queue) capacity(f *function) int {
-	return (f.awake + f.rising + q.electedOf(f)) * max(1, f.Spec.Concurrency)
+	return (f.awake + f.rising + q.chosenOf(f)) * max(1, f.Spec.Concurrency)
 }
 
-// electedOf returns how many further instances of f this plan has begun for requests to its model.
-func (q *queue) electedOf(f *function) (n int) {
-	for _, v := range q.elected {
+// chosenOf returns how many further instances of f this plan has begun for requests to its model.
+func (q *queue) chosenOf(f *function) (n int) {
+	for _, v := range q.chosen {
 		if v == f {
 			n++
 		}

@@ -165,11 +165,11 @@ func (s *search) offer(o *option, f *function, short bytes) {
 					add(victim{i: i, kind: idle, to: inventory.Stopped, loss: f.Past.Return(inventory.Stopped).Seconds(), ready: i.RetryAt}, i.held, api.Memory{})
 				}
 			} else if f.Waiting == 0 || f.live() > 0 {
-				s.fall(i, idle, i.RetryAt, i.Status.Level, add)
+				s.offerSteps(i, idle, i.RetryAt, i.Status.Level, add)
 			} else if interrupt && f != s.f { // requests wait for it: its return is not made longer lightly
-				s.fall(i, busy, i.RetryAt, i.Status.Level, add)
+				s.offerSteps(i, busy, i.RetryAt, i.Status.Level, add)
 			}
-		case phaseAwake, phaseIll:
+		case phaseAwake, phaseUnhealthy:
 			awake++
 			if f == s.f {
 				continue // a function's own instances are no victims
@@ -180,10 +180,10 @@ func (s *search) offer(o *option, f *function, short bytes) {
 				kind = idle
 			case awake <= excess:
 				kind = surplus
-			case f.awake+f.ill-awake < f.Spec.MinScale || !interrupt:
+			case f.awake+f.unhealthy-awake < f.Spec.MinScale || !interrupt:
 				continue
 			}
-			s.fall(i, kind, later(i.RetryAt, s.readyAt(o, i, kind, awake)), api.LevelAwake, add)
+			s.offerSteps(i, kind, later(i.RetryAt, s.readyAt(o, i, kind, awake)), api.LevelAwake, add)
 		}
 	}
 }
@@ -194,8 +194,8 @@ func (s *search) offer(o *option, f *function, short bytes) {
 // --slow-sleep`).
 const restHorizon = 1000 * time.Second
 
-// fall offers i's steps down from level: each deeper sleep, and the end.
-func (s *search) fall(i *instance, kind int, ready time.Time, level api.Level, add func(victim, bytes, api.Memory)) {
+// offerSteps offers i's steps down from level: each deeper sleep, and the end.
+func (s *search) offerSteps(i *instance, kind int, ready time.Time, level api.Level, add func(victim, bytes, api.Memory)) {
 	past := &i.f.Past
 	held := i.held
 	if i.settling(s.now) { // the rest is coming already
@@ -211,10 +211,40 @@ func (s *search) fall(i *instance, kind int, ready time.Time, level api.Level, a
 	if level == api.LevelAwake {
 		from = i.f.level()
 	}
-	if i.phase != phaseIll && i.Failures < 2 { // one that refuses to sleep is stopped
+	if i.phase != phaseUnhealthy && i.Failures < 2 { // one that refuses to sleep is stopped
 		for to := from; to < inventory.Stopped; to++ {
 			add(victim{i: i, kind: kind, to: to, loss: loss(to), ready: ready}, held, i.residue(to))
 		}
 	}
 	add(victim{i: i, kind: kind, to: inventory.Stopped, loss: loss(inventory.Stopped), ready: ready}, held, api.Memory{})
+}
+
+// readyAt returns when i, the nth from the newest of its function, may make room for the demand:
+//
+//  1. idle or surplus: after a moment for one client's next request, but only if it has not stayed for long, and no
+//     longer than half the cost of bringing it back
+//  2. busy: after it has stayed long enough to be worth the switch, and the demand has starved for a turn's wait
+func (s *search) readyAt(o *option, i *instance, kind, n int) time.Time {
+	back := i.f.Past.Return(i.f.level())
+	if kind != busy { // 1
+		if s.now.Sub(i.Since) >= s.pol.MinStay || i.phase == phaseUnhealthy {
+			return time.Time{}
+		}
+		grace := min(s.pol.IdleGrace, (back+i.rest())/2)
+		return s.usedUntil(i, i.f.awake-n+1).Add(grace)
+	}
+	level := inventory.Stopped // 2
+	if o.self != nil {
+		level = o.self.Status.Level
+	}
+	swap := i.rest() + s.f.Past.Return(level)
+	stay := max(s.pol.MinStay, min(s.pol.MaxStay, time.Duration(s.pol.SwitchShare*float64(swap))))
+	wait := s.pol.TurnWait
+	switch own, other := s.f.Spec.Priority, i.f.Spec.Priority; {
+	case own > other:
+		wait = 0
+	case own < other:
+		wait *= time.Duration(s.pol.Patience)
+	}
+	return later(i.Since.Add(stay), s.f.starved.Add(wait))
 }

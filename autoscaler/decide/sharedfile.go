@@ -1,6 +1,8 @@
 package decide
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -9,8 +11,8 @@ import (
 // unmeasured is how long an instance that has come up may take to report the file that it has mapped.
 const unmeasured = 10 * time.Second
 
-// beside describes the file that instances of one function have in memory on one node.
-type beside struct {
+// sharedFile describes the file that instances of one function have in memory on one node.
+type sharedFile struct {
 	node int32
 	// file is the largest part of the file that an instance has in memory; stays, the largest among instances that are awake
 	// and stay so.
@@ -21,7 +23,7 @@ type beside struct {
 	claimed api.Bytes
 }
 
-// besides computes how much of the function's file starting instances share with running ones, before they have reported it:
+// findSharedFiles computes how much of the function's file starting instances share with running ones, before they have reported it:
 //
 //  1. It applies only to a function whose instances were seen to share a file on one node ([Function.OneFile]).
 //  2. An instance that starts, or sleeps under a grant, is charged less by another one's part, as long as that one has it.
@@ -30,7 +32,7 @@ type beside struct {
 //
 // So the file is charged exactly once at any time, also when its holder ends while another instance starts. Once the started
 // instance has reported its part, [Share] accounts for it.
-func (f *function) besides(c *clock) {
+func (f *function) findSharedFiles(c *clock) {
 	if !f.OneFile || f.Undeclared {
 		return
 	}
@@ -39,10 +41,10 @@ func (f *function) besides(c *clock) {
 		if n <= 0 || len(i.at) == 0 || i.phase == phaseLeaving && i.Outdated {
 			continue
 		}
-		b := f.besideOn(i.node)
+		b := f.sharedFileOn(i.node)
 		if b == nil {
-			f.inMemory = append(f.inMemory, beside{node: i.node})
-			b = &f.inMemory[len(f.inMemory)-1]
+			f.sharedFiles = append(f.sharedFiles, sharedFile{node: i.node})
+			b = &f.sharedFiles[len(f.sharedFiles)-1]
 		}
 		b.holders++
 		b.file = max(b.file, n)
@@ -51,7 +53,7 @@ func (f *function) besides(c *clock) {
 		}
 	}
 	for _, i := range f.instances {
-		b := f.besideOn(i.node)
+		b := f.sharedFileOn(i.node)
 		if b == nil || i.Status.Shared.Bytes > 0 || i.Outdated {
 			continue
 		}
@@ -64,7 +66,7 @@ func (f *function) besides(c *clock) {
 		}
 	}
 	for _, i := range f.instances {
-		if b := f.besideOn(i.node); b != nil && b.holders == 1 && i.Status.Shared.Bytes > 0 {
+		if b := f.sharedFileOn(i.node); b != nil && b.holders == 1 && i.Status.Shared.Bytes > 0 {
 			i.lent = b.claimed
 		}
 	}
@@ -83,11 +85,11 @@ func (f *function) claims(i *instance, c *clock) bool {
 	return !c.due(i.Since.Add(unmeasured))
 }
 
-// besideOn returns what f's instances have in memory on a node; nil: nothing.
-func (f *function) besideOn(node int32) *beside {
-	for k := range f.inMemory {
-		if f.inMemory[k].node == node {
-			return &f.inMemory[k]
+// sharedFileOn returns what f's instances have in memory on a node; nil: nothing.
+func (f *function) sharedFileOn(node int32) *sharedFile {
+	for k := range f.sharedFiles {
+		if f.sharedFiles[k].node == node {
+			return &f.sharedFiles[k]
 		}
 	}
 	return nil
@@ -96,7 +98,7 @@ func (f *function) besideOn(node int32) *beside {
 // needOn returns the memory that one more instance of f takes on a node.
 func (f *function) needOn(node int32) api.Memory {
 	need := f.Need
-	if b := f.besideOn(node); b != nil {
+	if b := f.sharedFileOn(node); b != nil {
 		need.Host -= min(b.stays, need.Host)
 	}
 	return need
@@ -113,17 +115,34 @@ func (i *instance) spare() {
 // common returns the memory that stays in use when i ends, because others share it or will.
 func (i *instance) common() api.Bytes { return max(i.Common, i.lent) }
 
-// inMemoryThere describes the n bytes of a need that are in memory already.
-func inMemoryThere(n api.Bytes) string {
-	if n == 0 {
-		return ""
-	}
-	return ", beside " + n.String() + " that are in memory there"
-}
-
 // keepCommon subtracts from i.leaves what others share with i.
 func (i *instance) keepCommon() {
 	if len(i.leaves) > 0 {
 		i.leaves[0] -= min(i.common(), i.leaves[0])
+	}
+}
+
+// Share computes which instances of one node are charged for a file that they share, from their last reports. A file in memory is charged once, as
+// long as any instance has it:
+//
+//  1. The instance with the largest part in memory bears all of it; of equal ones the one with the first name.
+//  2. The others are charged less by their part of it, and never by more than their whole host memory.
+//  3. When the bearer ends, the next one bears it: so the first one releases less.
+//
+// Reports that disagree are charged as the largest. among are all instances of the node that report the file; Share sorts them.
+func Share(among []*Instance) {
+	has := func(i *Instance) api.Bytes { return max(0, min(i.Status.Shared.Bytes, i.Status.Memory.Host)) }
+	slices.SortFunc(among, func(a, b *Instance) int {
+		return cmp.Or(cmp.Compare(has(b), has(a)), cmp.Compare(a.Status.Instance, b.Status.Instance))
+	})
+	for k, i := range among {
+		borne, common := has(i), api.Bytes(0)
+		if k == 0 {
+			borne = 0
+			if len(among) > 1 {
+				common = has(among[1]) // the next one will bear it
+			}
+		}
+		i.Borne, i.Common = borne, common
 	}
 }

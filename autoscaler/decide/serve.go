@@ -1,0 +1,178 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rouse-dev/rouse/api"
+)
+
+// serveDemand gives dm an instance, makes room for it, or records why it waits.
+func (q *queue) serveDemand(dm *demand) {
+	if dm.f.refused || dm.f.gives {
+		return
+	}
+	if dm.class == ahead {
+		q.serveAhead(dm)
+		return
+	}
+	if why := q.chooseVariant(dm); why != "" {
+		q.wait(dm, why)
+		return
+	}
+	f := dm.f
+	// 1. It failed recently: not yet.
+	if !q.due(f.RetryAt) {
+		q.wait(dm, fmt.Sprintf("the last try failed: %s; the next is at %s", f.LastError, f.RetryAt.Format("15:04:05.000")))
+		return
+	}
+	// 2. It never fits on the existing nodes.
+	if reason, err := q.impossible(f.Function, q.pol.Advice); err != nil {
+		if q.s.Elastic {
+			q.startOnNodeToCome(dm, reason)
+		} else if f.asking() {
+			q.fail(f, err, reason)
+		} else {
+			q.wait(dm, reason)
+		}
+		return
+	}
+	// 3. One of its own instances is going to sleep or changing its grant: if it still drains and nobody needs its memory,
+	// cancel that; otherwise it will be the one to wake.
+	o := q.best(dm)
+	if o == nil || o.self == nil && f.falling+f.passing > 0 {
+		if !q.cancelSleep(dm) {
+			q.explainWait(dm)
+		}
+		return
+	}
+	// 4. The best way.
+	q.carryOut(dm, o)
+}
+
+// cancelSleep cancels the sleep of an instance of dm's function that drains because it was not needed. Its memory is its own
+// until it sleeps.
+func (q *queue) cancelSleep(dm *demand) bool {
+	for _, i := range dm.f.instances {
+		if i.Returns && i.Doing == DoingSleep && (i.Status.State == api.Draining || i.Status.State == api.Awake) && !i.taken {
+			q.addAction(dm.f, i, Action{Kind: Keep, Reason: dm.why + ": it need not sleep"})
+			return true
+		}
+	}
+	return false
+}
+
+// explainWait records why nothing can be done for a demand, and books coming memory for it.
+func (q *queue) explainWait(dm *demand) {
+	if dm.f.passing > 0 {
+		return // a matter of microseconds
+	}
+	if dm.f.falling > 0 {
+		q.wait(dm, "its own instance is on its way to sleep and is woken after that")
+		return
+	}
+	need := dm.f.Need
+	if pinned := q.pinnedBeside(dm.f); pinned > 0 && need.Host > q.largest-pinned && dm.f.Certain && dm.f.asking() {
+		q.fail(dm.f, noCapacity("%s needs %s of host memory for one instance; of %s, functions with min-scale keep %s: %s, or lower min-scale or %s",
+			dm.f.Spec.Name, need.Host, q.largest, pinned, q.pol.Advice.Memory, api.AnnotationMemory),
+			fmt.Sprintf("needs %s, %s of %s are kept by min-scale", need.Host, pinned, q.largest))
+		return
+	}
+	n := q.roomiest()
+	q.bookAhead(dm, amounts{[]int32{n.host}, bytes{need.Host}})
+	at := []int32{n.host}
+	if need.Devices > 0 {
+		at = append(at, n.gpus...)
+	}
+	where := ""
+	if len(q.nodes) > 1 {
+		where = " on " + n.name
+	}
+	q.wait(dm, fmt.Sprintf("needs %s, free %s%s and nothing can make room now", amountOf(need), q.formatFree(at), where))
+}
+
+// pinnedBeside returns the host memory that min-scale keeps for other functions than f, of the only node.
+func (q *queue) pinnedBeside(f *function) (sum api.Bytes) {
+	if len(q.nodes) > 1 {
+		return 0
+	}
+	for _, g := range q.fs {
+		if g != f {
+			sum += g.pinned()
+		}
+	}
+	return sum
+}
+
+// wait records that dm has to wait, once for each function.
+func (q *queue) wait(dm *demand, reason string) {
+	if dm.class != ahead { // no request waits for a predicted demand
+		q.plan.wait(dm.f, reason)
+	}
+}
+
+// carryOut carries out o as far as possible now.
+func (q *queue) carryOut(dm *demand, o *option) {
+	if o.self != nil {
+		o.self.taken = true
+	}
+	// 1. Victims that are not ready: wait.
+	if !q.due(o.ready) {
+		lack := q.formatLack(o)
+		q.bookAhead(dm, amounts{o.at, o.needs})
+		q.wait(dm, fmt.Sprintf("lacks %s; %s makes room at %s", lack, o.victims[len(o.victims)-1].i.Status.Instance, o.ready.Format("15:04:05.000")))
+		return
+	}
+	// 2. Victims, or coming memory: book it for this demand.
+	if len(o.victims) > 0 || !o.fits(q.free, nil) {
+		lack, leavers := q.formatLack(o), q.formatLeavers(o)
+		for k := range o.victims {
+			q.evict(dm, &o.victims[k], lack)
+		}
+		q.book(amounts{o.at, o.needs})
+		q.wait(dm, fmt.Sprintf("lacks %s; waits for %s", lack, leavers))
+		return
+	}
+	// 3. There is room.
+	q.bringUp(dm, o)
+}
+
+// bringUp starts or wakes an instance for dm, in free memory.
+func (p *plan) bringUp(dm *demand, o *option) {
+	f, free := dm.f, p.formatFree(o.at)
+	var gpus []api.DeviceID
+	for k, d := range o.at {
+		own := api.Bytes(0)
+		if o.own != nil {
+			own = o.own[k]
+		}
+		p.spend(d, -o.needs[k], -own)
+		if k > 0 {
+			gpus = append(gpus, p.devs[d].ID)
+		}
+	}
+	if o.self == nil {
+		slices.Sort(gpus)
+		need := f.needOn(o.node)
+		p.addAction(f, nil, Action{Kind: Start, Node: p.nodes[o.node].name, Devices: gpus, Memory: f.Need, Ahead: dm.class == ahead,
+			Reason: fmt.Sprintf("%s; needs %s%s, free %s", dm.why, amountOf(need), inMemoryThere(f.Need.Host-need.Host), free)})
+		return
+	}
+	p.addAction(f, o.self, Action{Kind: Wake, Devices: o.self.Status.Devices, Memory: f.Need, Ahead: dm.class == ahead && !dm.rehearsal, Rehearsal: dm.rehearsal,
+		Reason: fmt.Sprintf("%s; asleep at level %d, back in about %s; needs %s more%s, free %s", dm.why,
+			o.self.Status.Level, short(f.Past.Return(o.self.Status.Level)), p.formatAmounts(o.at, o.needs), inMemoryThere(o.self.spared), free)})
+}
+
+// bookAhead books for a demand that has to wait. A demand that has starved for a turn books at once, so that smaller ones don't overtake it for ever; others
+// let first instances that fit go ahead, but nothing else.
+func (q *queue) bookAhead(dm *demand, needs amounts) {
+	q.planAt(dm.f.starved.Add(time.Duration(q.pol.Patience) * q.pol.TurnWait)) // its place in the order changes then
+	switch {
+	case dm.class != first:
+	case q.due(dm.f.starved.Add(q.pol.TurnWait)):
+		q.book(needs)
+	default:
+		q.deferred = append(q.deferred, needs)
+	}
+}
