@@ -76,7 +76,7 @@ func (p *plan) stuck(i *instance) bool {
 	if f.Failures < max(1, p.pol.MaxFailures-1) || len(f.FailedOn) == 0 || !slices.Equal(f.FailedOn, i.Status.Devices) {
 		return false
 	}
-	spots := p.newSearch(nil, f).spots()
+	spots := p.searchFor(nil, f).spots()
 	return len(spots) > 0 && spots[0].class == 0
 }
 

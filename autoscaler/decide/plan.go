@@ -29,12 +29,14 @@ func Plan(s Snapshot, now time.Time) ([]Action, time.Time) {
 type plan struct {
 	*ledger
 	s       *Snapshot
+	search  *search
 	pol     Policy
 	actions []Action
 }
 
 func newPlan(s *Snapshot, now time.Time) *plan {
 	p := &plan{ledger: newLedger(s.Topology, s.Functions, now), s: s, pol: s.Policy.WithDefaults()}
+	p.search = &search{plan: p}
 	for _, f := range p.fs {
 		if f.starve(now); f.scaled {
 			p.planAt(f.Scale.Until)

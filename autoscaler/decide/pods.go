@@ -111,7 +111,7 @@ func (q *podQueue) wakeInstead(f *function) (n int) {
 			continue
 		}
 		if o := q.waking(i); o.fits(q.free, nil) {
-			q.bringUp(&demand{f: f, why: "another of its pods finds no room"}, o)
+			q.bringUp(&demand{f: f, why: "another of its pods finds no room"}, &o)
 			n++
 		}
 	}

@@ -9,21 +9,24 @@ import (
 	"github.com/rouse-dev/rouse/autoscaler/inventory"
 )
 
-// search looks for the best way to serve one demand.
+// search looks for the best way to serve one demand after another.
 type search struct {
 	*plan
 	dm   *demand
 	f    *function // the one to bring up an instance of
 	need api.Memory
-	best []spot // see spots
 	// Buffers, kept for the next use.
-	fit   []spot
-	holds []*function
-	cands []victim
+	spotList, gpuList []spot
+	at                []int32
+	holders           []*function
+	cands, chosen     []victim
 }
 
-func (p *plan) newSearch(dm *demand, f *function) *search {
-	return &search{plan: p, dm: dm, f: f, need: whole(f.Need)}
+// searchFor prepares the search for a demand, by an instance of f.
+func (p *plan) searchFor(dm *demand, f *function) *search {
+	s := p.search
+	s.dm, s.f, s.need = dm, f, whole(f.Need)
+	return s
 }
 
 // option is one way to bring up an instance.
@@ -82,9 +85,8 @@ func compareKept(o, other *option) int {
 
 // best returns the best option for dm, nil if there is none. It may have to wait: for coming memory, or until its victims are ready.
 func (p *plan) best(dm *demand) *option {
-	s := p.newSearch(dm, dm.f)
+	s, f := p.searchFor(dm, dm.f), dm.f
 	best := s.bestWake()
-	f := dm.f
 	if best != nil && best.rank <= wakeIdle || f.falling+f.passing > 0 || f.Bound {
 		return best
 	}
@@ -95,11 +97,11 @@ func (p *plan) best(dm *demand) *option {
 		if turn && !o.fits(p.free, nil) {
 			continue // its turn comes before a start would be done; only free memory is better
 		}
-		if !s.rate(o) {
+		if !s.rate(&o) {
 			continue
 		}
 		if best == nil || o.compare(best) < 0 {
-			best = o
+			best = o.clone()
 		}
 		if o.rank <= startIdle {
 			easy++
@@ -117,11 +119,18 @@ func (s *search) bestWake() (best *option) {
 		if i.phase != phaseAsleep || i.lost || !s.available(i) || s.f.Bound && i.Status.Instance != s.f.Prefers {
 			continue
 		}
-		if o := s.waking(i); s.rate(o) && (best == nil || o.compare(best) < 0) {
-			best = o
+		if o := s.waking(i); s.rate(&o) && (best == nil || o.compare(best) < 0) {
+			best = o.clone()
 		}
 	}
 	return best
+}
+
+// clone returns a copy of o that shares no buffers of the search.
+func (o *option) clone() *option {
+	c := *o
+	c.at, c.victims = slices.Clone(o.at), slices.Clone(o.victims)
+	return &c
 }
 
 // turn reports whether o's sleeper, which needs busy instances to give way first, is awake sooner than in limit.
@@ -135,8 +144,8 @@ func (s *search) turn(o *option, limit time.Duration) bool {
 }
 
 // waking returns the option to wake i.
-func (p *plan) waking(i *instance) *option {
-	o := &option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
+func (p *plan) waking(i *instance) option {
+	o := option{self: i, node: i.node, at: i.at, needs: p.minus(i.up, i.held), price: p.price(i.at)}
 	if i.settling(p.now) {
 		// It may take back the memory that it has not released yet, unless that was promised to another.
 		if o.own = p.minus(i.held, p.expected(i)); !p.mayKeep(i, o.own) {
@@ -161,9 +170,9 @@ func (l *ledger) mayKeep(i *instance, own bytes) bool {
 }
 
 // starting returns the option to start an instance.
-func (s *search) starting(at spot) *option {
+func (s *search) starting(at spot) option {
 	f := s.f
-	o := &option{node: at.node, at: s.devicesOf(at), fetch: at.fetch, price: at.price, loss: f.Past.Return(inventory.Stopped).Seconds()}
+	o := option{node: at.node, at: s.devicesOf(at), fetch: at.fetch, price: at.price, loss: f.Past.Return(inventory.Stopped).Seconds()}
 	o.needs = s.alloc(len(o.at))
 	s.fill(o.needs, o.at, whole(f.needOn(at.node)))
 	o.touches = o.needs

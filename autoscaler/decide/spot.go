@@ -59,25 +59,25 @@ func (s *spot) before(t *spot) bool {
 
 // spots returns the places to look at for a new instance, the best first: one if there is room or soon is, else those where room can be made.
 func (s *search) spots() []spot {
-	s.best = make([]spot, 0, mostSpots+1)
+	s.spotList = s.spotList[:0]
 	for k := range s.nodes {
 		s.addSpots(int32(k))
 	}
-	if len(s.best) > 0 && s.best[0].class <= 1 {
-		return s.best[:1]
+	if len(s.spotList) > 0 && s.spotList[0].class <= 1 {
+		return s.spotList[:1]
 	}
-	return s.best
+	return s.spotList
 }
 
 // add adds a place to the best ones.
 func (s *search) add(at *spot) {
-	if last := len(s.best) - 1; last+1 == mostSpots && s.large() {
-		if !at.before(&s.best[last]) {
+	if last := len(s.spotList) - 1; last+1 == mostSpots && s.large() {
+		if !at.before(&s.spotList[last]) {
 			return
 		}
-		s.best = s.best[:last]
+		s.spotList = s.spotList[:last]
 	}
-	s.best = insert(s.best, at, (*spot).before)
+	s.spotList = insert(s.spotList, at, (*spot).before)
 }
 
 // insert inserts a place into a list in order.
@@ -171,7 +171,7 @@ func (s *search) takes(device int32) (n api.Bytes, fits bool) {
 // closest returns as many GPUs of a node as are needed, those that are closest to having room; nil if too few are large enough. The list is valid
 // until the next call.
 func (s *search) closest(n *node) []spot {
-	fit := s.fit[:0]
+	fit := s.gpuList[:0]
 	for _, d := range n.gpus {
 		if need, fits := s.takes(d); fits {
 			lack, late, hard := s.shortage(d, need)
@@ -179,7 +179,7 @@ func (s *search) closest(n *node) []spot {
 			fit = insert(fit, &g, (*spot).closer)
 		}
 	}
-	s.fit = fit
+	s.gpuList = fit
 	if len(fit) < s.need.Devices {
 		return nil
 	}
@@ -201,11 +201,10 @@ func (s *spot) closer(t *spot) bool {
 	return s.free < t.free
 }
 
-// devicesOf lists the devices of a place, the host first.
+// devicesOf lists the devices of a place, the host first. The list is valid until the next call.
 func (s *search) devicesOf(at spot) []int32 {
 	n := &s.nodes[at.node]
-	on := make([]int32, 1, 1+s.need.Devices)
-	on[0] = n.host
+	on := append(s.at[:0], n.host)
 	switch {
 	case at.gpu >= 0:
 		on = append(on, at.gpu)
@@ -215,5 +214,6 @@ func (s *search) devicesOf(at spot) []int32 {
 		}
 		slices.Sort(on[1:])
 	}
+	s.at = on
 	return on
 }

@@ -39,12 +39,13 @@ func (s *search) victims(o *option) ([]victim, bool) {
 	}
 	cands := s.candidates(o, short)
 	slices.SortStableFunc(cands, s.compareVictims)
-	var chosen []victim
+	chosen := s.chosen[:0]
 	for k := 0; k < len(cands) && !met(short); k++ {
 		if helps(cands[k].frees, short) {
 			chosen = choose(chosen, cands[k], short)
 		}
 	}
+	s.chosen = chosen
 	if !met(short) {
 		return nil, false
 	}
@@ -124,19 +125,19 @@ func prune(chosen []victim, short bytes) []victim {
 
 // candidates lists everything that could give some of what is short, by function. The list is valid until the next call.
 func (s *search) candidates(o *option, short bytes) []victim {
-	s.holds, s.cands = s.holds[:0], s.cands[:0]
+	s.holders, s.cands = s.holders[:0], s.cands[:0]
 	for k, d := range o.at {
 		if short[k] <= 0 {
 			continue
 		}
 		for _, i := range s.on[d] {
 			if !i.f.Undeclared {
-				s.holds = append(s.holds, i.f)
+				s.holders = append(s.holders, i.f)
 			}
 		}
 	}
-	slices.SortFunc(s.holds, func(a, b *function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
-	for _, f := range slices.Compact(s.holds) {
+	slices.SortFunc(s.holders, func(a, b *function) int { return cmp.Compare(a.Spec.Name, b.Spec.Name) })
+	for _, f := range slices.Compact(s.holders) {
 		s.offer(o, f, short)
 	}
 	return s.cands
