@@ -12,7 +12,7 @@ import (
 )
 
 // act carries out one action of a plan: it marks the instance as busy, starts the call, and records the decision.
-func (a *Autoscaler) act(act *decide.Action, now time.Time) {
+func (a *calls) act(act *decide.Action, now time.Time) {
 	f := a.functions[act.Function]
 	i := a.instances[act.Instance]
 	if f == nil || i == nil && act.Instance != "" {
@@ -65,13 +65,13 @@ func (a *Autoscaler) act(act *decide.Action, now time.Time) {
 }
 
 // makesRoom begins the trace span of a sleep or stop that makes room for another function.
-func (a *Autoscaler) makesRoom(i *instance, act *decide.Action) {
+func (a *calls) makesRoom(i *instance, act *decide.Action) {
 	if a.functions[act.For] != nil {
 		i.span = a.wakes.Room(act.For, i.Status.Instance, act.Reason, time.Now())
 	}
 }
 
-func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *instance {
+func (a *calls) start(f *function, act *decide.Action, now time.Time) *instance {
 	id := a.newID(f.Spec.Name)
 	i := a.addInstance(f, api.InstanceStatus{Instance: id, Function: f.Spec.Name, State: api.Starting, Since: now,
 		Concurrency: f.Spec.Concurrency, Devices: act.Devices, Node: act.Node}, now)
@@ -88,7 +88,7 @@ func (a *Autoscaler) start(f *function, act *decide.Action, now time.Time) *inst
 	return i
 }
 
-func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
+func (a *calls) wake(i *instance, act *decide.Action, now time.Time) {
 	limit := i.f.Spec.RiseTimeout(i.Unloaded)
 	g := a.newGrant(i, act, now.Add(limit))
 	i.Since, i.RoseAt, i.faulted, i.Ahead = now, now, false, act.Ahead
@@ -105,7 +105,7 @@ func (a *Autoscaler) wake(i *instance, act *decide.Action, now time.Time) {
 }
 
 // sleep puts an instance to sleep. Its epoch invalidates all earlier grants; activators are told, so that they don't try them.
-func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
+func (a *calls) sleep(i *instance, act *decide.Action) {
 	i.Level, i.Rehearsing, i.Returns = act.Level, act.Rehearsal, act.For == "" && i.f.Order == decide.OrderNone
 	s, epoch := i.Status, a.newEpoch(i)
 	if !act.Shrink {
@@ -121,9 +121,9 @@ func (a *Autoscaler) sleep(i *instance, act *decide.Action) {
 }
 
 // callOff cancels a draining that nothing waits for any more. If it is too late for that, the instance sleeps.
-func (a *Autoscaler) callOff(i *instance) {
+func (a *calls) callOff(i *instance) {
 	i.Returns = false
-	for _, c := range a.calls {
+	for _, c := range a.under {
 		if c.i == i && c.Kind == callSleep {
 			c.CalledOff = true
 			if c.cancel != nil {
@@ -133,7 +133,7 @@ func (a *Autoscaler) callOff(i *instance) {
 	}
 }
 
-func (a *Autoscaler) stop(i *instance, act *decide.Action) {
+func (a *calls) stop(i *instance, act *decide.Action) {
 	s := i.Status
 	s.Epoch = a.newEpoch(i)
 	a.takeBack(i, s.Epoch)
@@ -144,7 +144,7 @@ func (a *Autoscaler) stop(i *instance, act *decide.Action) {
 }
 
 // failedDown records that an instance did not sleep or stop. It counts no failure if the instance only refused because new work had arrived.
-func (a *Autoscaler) failedDown(i *instance, err error) {
+func (a *calls) failedDown(i *instance, err error) {
 	if code := api.AsError(err).Code; !i.Returns || code != api.CodeBusy && code != api.CodeStaleEpoch {
 		i.Failures++
 	}
@@ -156,7 +156,7 @@ func (a *Autoscaler) failedDown(i *instance, err error) {
 
 // takeBack tells activators that their grants of an instance up to an epoch are void. Nothing waits for it: the instance refuses those grants
 // whether activators receive this or not.
-func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
+func (a *calls) takeBack(i *instance, epoch uint64) {
 	g := i.Grant
 	if g.Instance == "" {
 		return
@@ -166,7 +166,7 @@ func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 		return
 	}
 	a.ops.Go(func() {
-		ctx, cancel := context.WithTimeout(a.opsCtx, a.cfg.CallTimeout)
+		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.CallTimeout)
 		defer cancel()
 		if err := a.fx.Revoke(ctx, g); err != nil && ctx.Err() == nil {
 			a.log.Warn("a grant could not be taken back; the instance refuses it from now on", "instance", g.Instance, "error", err)
@@ -174,7 +174,7 @@ func (a *Autoscaler) takeBack(i *instance, epoch uint64) {
 	})
 }
 
-func (a *Autoscaler) grant(i *instance, act *decide.Action, now time.Time) {
+func (a *calls) grant(i *instance, act *decide.Action, now time.Time) {
 	g := a.newGrant(i, act, act.Expires)
 	i.Grant, i.GrantedAt = g, now
 	a.begin(i, decide.DoingGrant, call{Kind: callGrant, Limit: a.cfg.CallTimeout}, func(ctx context.Context) returned {
@@ -188,7 +188,7 @@ const mostUnansweredFences = 7
 
 // revoke fences an instance, which makes earlier grants void at the instance itself. Its answer proves that no earlier wake can begin from
 // then on, and shows whether one is under way.
-func (a *Autoscaler) revoke(i *instance) {
+func (a *calls) revoke(i *instance) {
 	s, epoch := i.Status, a.newEpoch(i)
 	a.takeBack(i, epoch)
 	a.begin(i, decide.DoingRevoke, call{Kind: callFence, Limit: a.cfg.CallTimeout}, func(ctx context.Context) returned {
@@ -199,7 +199,7 @@ func (a *Autoscaler) revoke(i *instance) {
 
 // refused reports whether an instance refused an order because it has seen a later epoch. If so, the instance is polled: its report of that
 // epoch may have been lost.
-func (a *Autoscaler) refused(i *instance, err error) bool {
+func (a *calls) refused(i *instance, err error) bool {
 	if api.AsError(err).Code != api.CodeStaleEpoch {
 		return false
 	}
@@ -211,19 +211,19 @@ func (a *Autoscaler) refused(i *instance, err error) bool {
 }
 
 // newGrant returns the grant of an action, with a new epoch.
-func (a *Autoscaler) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
+func (a *calls) newGrant(i *instance, act *decide.Action, expires time.Time) api.Grant {
 	return api.Grant{Instance: i.Status.Instance, Function: i.f.Spec.Name, Epoch: a.newEpoch(i),
 		Devices: act.Devices, Memory: act.Memory, Expires: expires, Life: expires.Sub(a.now)}
 }
 
 // newEpoch returns an epoch higher than any earlier one of this instance, also across restarts and changes of leader.
-func (a *Autoscaler) newEpoch(i *instance) uint64 {
+func (a *calls) newEpoch(i *instance) uint64 {
 	i.epoch = a.epochs.Next(i.epoch, a.now)
 	return i.epoch
 }
 
 // newID returns the ID of a new instance: the function's short name and a number.
-func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
+func (a *calls) newID(name api.FunctionName) api.InstanceID {
 	for {
 		a.counter[name.Name()]++
 		id := api.InstanceID(fmt.Sprintf("%s-%04d", name.Name(), a.counter[name.Name()]))
@@ -234,7 +234,7 @@ func (a *Autoscaler) newID(name api.FunctionName) api.InstanceID {
 }
 
 // tell records a decision, counts it, logs it and emits it.
-func (a *Autoscaler) tell(d api.Decision) {
+func (a *loop) tell(d api.Decision) {
 	if f := a.functions[d.Function]; f != nil {
 		f.decided(d)
 	}
@@ -248,7 +248,7 @@ func (a *Autoscaler) tell(d api.Decision) {
 	case d.Action == string(decide.Start), d.Action == string(decide.Wake), d.Action == string(decide.Sleep), d.Action == string(decide.Stop):
 		level = slog.LevelInfo
 	}
-	if a.log.Enabled(a.opsCtx, level) {
+	if a.log.Enabled(a.calls.ctx, level) {
 		attrs := []slog.Attr{slog.String("function", string(d.Function)), slog.String("reason", d.Reason)}
 		if d.Instance != "" {
 			attrs = append(attrs, slog.String("instance", string(d.Instance)))
@@ -256,13 +256,13 @@ func (a *Autoscaler) tell(d api.Decision) {
 		if d.Error != "" {
 			attrs = append(attrs, slog.String("error", d.Error))
 		}
-		a.log.LogAttrs(a.opsCtx, level, d.Action, attrs...)
+		a.log.LogAttrs(a.calls.ctx, level, d.Action, attrs...)
 	}
 	a.emitter.Emit(api.NewEvent(api.EventDecision, a.cfg.Source, d.Function, d))
 }
 
 // tellError records that an action failed. It does nothing if err is nil.
-func (a *Autoscaler) tellError(name api.FunctionName, id api.InstanceID, action string, err error) {
+func (a *loop) tellError(name api.FunctionName, id api.InstanceID, action string, err error) {
 	if err != nil {
 		a.tell(api.Decision{At: a.now, Function: name, Instance: id, Action: action, Reason: "it failed", Error: err.Error()})
 	}

@@ -20,7 +20,7 @@ type adapted struct {
 
 // adapt sends an instance the adapters that its function declares, if it may have others, and repeats that until it
 // succeeds. An instance whose runtime takes adapters only at its start is replaced.
-func (a *Autoscaler) adapt(i *instance) {
+func (a *calls) adapt(i *instance) {
 	f := i.f
 	want := f.Spec.Runtime.Adapters
 	switch {
@@ -52,7 +52,7 @@ func (a *Autoscaler) adapt(i *instance) {
 const adaptTimeout = 15 * time.Minute
 
 // toldAdapters handles an instance's answer to a list of adapters.
-func (a *Autoscaler) toldAdapters(i *instance, list []api.Adapter, err error) {
+func (a *calls) toldAdapters(i *instance, list []api.Adapter, err error) {
 	id := i.Status.Instance
 	i.adapters.telling = false
 	var refused *api.Error

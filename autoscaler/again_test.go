@@ -85,7 +85,7 @@ func TestWaitIsToldOnce(t *testing.T) {
 	}
 	f := a.record("default/a")
 	for range 2 {
-		a.act(&decide.Action{Kind: decide.Wait, Function: f.Spec.Name, Reason: "lacks memory"}, time.Now())
+		a.calls.act(&decide.Action{Kind: decide.Wait, Function: f.Spec.Name, Reason: "lacks memory"}, time.Now())
 	}
 	if len(f.decisions) != 1 {
 		t.Errorf("it was told %v, want one decision", f.decisions)

@@ -24,10 +24,16 @@ import (
 	"github.com/rouse-dev/rouse/internal/tombstone"
 )
 
-// Autoscaler makes all decisions. See [New] and [Autoscaler.Run].
+// Autoscaler makes all decisions. See [New] and [Autoscaler.Run]. Its exported methods may be called from any goroutine: they send messages to
+// the loop.
 type Autoscaler struct {
+	*loop
+	waiters atomic.Uint64 // the last number given to a caller that waits for an operator's order
+}
+
+// loop is the owner loop: it has all state and plans.
+type loop struct {
 	cfg     Config
-	fx      Effects
 	emitter api.Emitter
 	log     *slog.Logger
 	metrics *metrics
@@ -35,18 +41,12 @@ type Autoscaler struct {
 	history *history.Recorder
 	box     mailbox
 
-	// ops counts the calls of Effects under way; opsCtx is their context.
-	ops    sync.WaitGroup
-	opsCtx context.Context
-
 	// The loop owns all fields below.
 	functions  map[api.FunctionName]*function
 	order      []*function // all functions, by name
 	instances  map[api.InstanceID]*instance
 	tombstones tombstone.Set // IDs of ended instances, so that late reports don't recreate them
-	epochs     grants.Epochs
-	counter    map[string]int // the last instance number, by the function's short name
-	stopping   bool           // StopAll was called
+	stopping   bool          // StopAll was called
 	emptied    []chan struct{}
 	topology   *decide.Topology
 	decide     planner                    // decide.Plan, except in tests
@@ -55,14 +55,11 @@ type Autoscaler struct {
 	again      bool // the last plan acted, so one more plan follows
 	clock      clock
 	now        time.Time        // the time of this round
-	calls      map[uint64]*call // calls of Effects under way, by number
-	lastCall   uint64
 	rooms      []inventory.Room // rooms, unmanaged and elastic: as last set
 	unmanaged  []inventory.UnmanagedPod
 	elastic    bool
 	round      round // the recording of this round
-
-	waiters atomic.Uint64 // the last number given to a caller that waits for an operator's order
+	calls      *calls
 }
 
 // planner makes plans; see [decide.Plan].
@@ -76,16 +73,14 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 	if emitter == nil {
 		emitter = api.EmitterFunc(func(api.Event) {})
 	}
-	a := &Autoscaler{
-		cfg: cfg.withDefaults(), fx: fx, emitter: emitter, log: log,
+	a := &Autoscaler{loop: &loop{
+		cfg: cfg.withDefaults(), emitter: emitter, log: log,
 		box:       mailbox{Bell: bell.New(), closed: make(chan struct{})},
 		functions: make(map[api.FunctionName]*function),
 		instances: make(map[api.InstanceID]*instance),
-		counter:   make(map[string]int),
-		epochs:    grants.Epochs{Term: cfg.Term},
-		calls:     make(map[uint64]*call),
 		clock:     newClock(),
-	}
+	}}
+	a.calls = &calls{loop: a.loop, fx: fx, epochs: grants.Epochs{Term: cfg.Term}, counter: make(map[string]int), under: make(map[uint64]*call)}
 	a.usage = usage.New(time.Now())
 	a.usage.SetDevices(time.Now(), a.cfg.Devices)
 	a.history = history.New(time.Now())
@@ -114,12 +109,12 @@ func New(cfg Config, fx Effects, emitter api.Emitter, log *slog.Logger, registry
 // Run is the owner loop. It blocks until ctx ends; then it cancels the calls under way, waits for them, and returns nil.
 // Instances keep running: see [Autoscaler.StopAll]. It may be called once.
 func (a *Autoscaler) Run(ctx context.Context) error {
-	if a.opsCtx != nil {
+	if a.calls.ctx != nil {
 		return errors.New("autoscaler: Run was called twice")
 	}
 	var cancel context.CancelFunc
-	a.opsCtx, cancel = context.WithCancel(ctx)
-	defer a.ops.Wait()
+	a.calls.ctx, cancel = context.WithCancel(ctx)
+	defer a.calls.ops.Wait()
 	defer cancel()
 	defer a.box.close()
 	defer a.startRecorder()()
@@ -163,7 +158,7 @@ func rest(ctx context.Context, d time.Duration) {
 
 // goRound runs one round of the loop: it applies the messages, plans and acts. It returns the time when the next plan is
 // due.
-func (a *Autoscaler) goRound(came []message) time.Time {
+func (a *loop) goRound(came []message) time.Time {
 	now, step := a.clock.read()
 	a.round.begin(a, now, step)
 	a.enter(now, step)
@@ -185,7 +180,7 @@ func (a *Autoscaler) goRound(came []message) time.Time {
 }
 
 // enter sets the time of a round. step is the amount by which the machine's clock was set.
-func (a *Autoscaler) enter(now time.Time, step time.Duration) {
+func (a *loop) enter(now time.Time, step time.Duration) {
 	a.now = now
 	if step != 0 {
 		a.log.Info("the machine's clock was set, or the machine was suspended", "by", step.String())
@@ -194,7 +189,7 @@ func (a *Autoscaler) enter(now time.Time, step time.Duration) {
 }
 
 // expireAndProbe applies what depends on time alone. It returns the time when it is next due.
-func (a *Autoscaler) expireAndProbe(now time.Time) (next time.Time) {
+func (a *loop) expireAndProbe(now time.Time) (next time.Time) {
 	for _, f := range a.order {
 		next = earlier(next, earlier(a.expire(f, now), a.probe(f, now)))
 	}
@@ -202,7 +197,7 @@ func (a *Autoscaler) expireAndProbe(now time.Time) (next time.Time) {
 }
 
 // snapshot returns all that plans look at.
-func (a *Autoscaler) snapshot() decide.Snapshot {
+func (a *loop) snapshot() decide.Snapshot {
 	s := decide.Snapshot{Policy: a.cfg.Policy, Topology: a.topology, Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic,
 		Functions: make([]*decide.Function, len(a.order))}
 	for k, f := range a.order {
@@ -216,23 +211,23 @@ func (a *Autoscaler) snapshot() decide.Snapshot {
 }
 
 // need returns the memory that an awake instance of f takes, and whether that is certain.
-func (a *Autoscaler) need(f *function) (api.Memory, bool) {
+func (a *loop) need(f *function) (api.Memory, bool) {
 	return f.Past.Need(f.Spec, a.cfg.AssumedMemory, a.topology.LargestHost())
 }
 
 // account returns how the memory of each device is used.
-func (a *Autoscaler) account(now time.Time) []decide.Line {
+func (a *loop) account(now time.Time) []decide.Line {
 	return decide.Account(a.snapshot(), now)
 }
 
-func (a *Autoscaler) setDevices(devices []inventory.Device) {
+func (a *loop) setDevices(devices []inventory.Device) {
 	a.topology = decide.NewTopology(devices)
 	a.usage.SetDevices(time.Now(), devices)
 	a.history.SetDevices(time.Now(), devices)
 }
 
 // plan plans and acts. It returns the time when the next plan is due.
-func (a *Autoscaler) plan() time.Time {
+func (a *loop) plan() time.Time {
 	now := a.now
 	expiry := a.expireAndProbe(now)
 	s := a.snapshot()
@@ -244,7 +239,7 @@ func (a *Autoscaler) plan() time.Time {
 	a.metrics.plan.Observe(time.Since(began).Seconds())
 	acted := false
 	for i := range actions {
-		a.act(&actions[i], now)
+		a.calls.act(&actions[i], now)
 		acted = acted || actions[i].Kind != decide.Wait
 	}
 	// An action changes what the next plan sees: an instance that is put to sleep frees its grant for another. One more plan
@@ -314,7 +309,7 @@ func (b *mailbox) close() {
 
 // do has the loop call f, which must not change anything that plans see. It does not block. It returns false if the loop has
 // ended.
-func (a *Autoscaler) do(f func()) bool { return a.box.post(message{do: f}) }
+func (a *loop) do(f func()) bool { return a.box.post(message{do: f}) }
 
 // ask has the loop call answer and waits for the result. It returns an error if ctx or the loop ends first.
 func ask[T any](ctx context.Context, a *Autoscaler, answer func() T) (T, error) {

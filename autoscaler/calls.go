@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler/decide"
+	"github.com/rouse-dev/rouse/autoscaler/grants"
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
@@ -98,20 +100,33 @@ func (f *failure) Unwrap() []error {
 	return is
 }
 
+// calls carries out actions by calls of [Effects], and handles their results. The loop owns it.
+type calls struct {
+	*loop
+	fx Effects // nil in a replay
+	// ops counts the calls under way; ctx is their context.
+	ops     sync.WaitGroup
+	ctx     context.Context
+	under   map[uint64]*call // the calls under way, by number
+	last    uint64           // the last number
+	epochs  grants.Epochs
+	counter map[string]int // the last instance number, by the function's short name
+}
+
 // call begins a call of Effects in its own goroutine. Without effects, in a replay, it only registers the call: the record has the
 // result.
-func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Context) returned) {
-	a.lastCall++
-	c.N, c.Began = a.lastCall, a.now
+func (a *calls) call(c *call, limit time.Duration, do func(ctx context.Context) returned) {
+	a.last++
+	c.N, c.Began = a.last, a.now
 	if c.i != nil {
 		c.Asked = c.i.Status.Instance
 	}
-	a.calls[c.N] = c
+	a.under[c.N] = c
 	if a.fx == nil {
 		return
 	}
 	n := c.N
-	ctx, cancel := context.WithTimeoutCause(a.opsCtx, limit, fmt.Errorf("no answer within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(a.ctx, limit, fmt.Errorf("no answer within %s", limit))
 	c.cancel = cancel
 	a.ops.Go(func() {
 		defer cancel()
@@ -122,7 +137,7 @@ func (a *Autoscaler) call(c *call, limit time.Duration, do func(ctx context.Cont
 }
 
 // begin starts a call and marks it in i.Doing. The mark and the call's span end when the call returns.
-func (a *Autoscaler) begin(i *instance, what decide.Doing, c call, do func(context.Context) returned) {
+func (a *calls) begin(i *instance, what decide.Doing, c call, do func(context.Context) returned) {
 	i.Doing = what
 	span := i.span
 	c.Function, c.i = i.f.Spec.Name, i
@@ -133,34 +148,34 @@ func (a *Autoscaler) begin(i *instance, what decide.Doing, c call, do func(conte
 	})
 }
 
-func (r *returned) apply(a *Autoscaler) {
-	c := a.calls[r.N]
+func (r *returned) apply(a *loop) {
+	c := a.calls.under[r.N]
 	if c == nil {
 		return
 	}
-	delete(a.calls, r.N)
+	delete(a.calls.under, r.N)
 	err := r.Err.error()
 	switch c.Kind {
 	case callFail:
 		a.tellError(c.Function, "", string(decide.Fail), err)
 	case callState:
-		a.polled(c, r.Status, err)
+		a.calls.polled(c, r.Status, err)
 	case callAdapt:
-		if i := c.i; a.current(i) {
-			a.toldAdapters(i, c.Adapters, err)
+		if i := c.i; a.calls.current(i) {
+			a.calls.toldAdapters(i, c.Adapters, err)
 		}
 	default:
-		a.finish(c, r, err)
+		a.calls.finish(c, r, err)
 	}
 }
 
 // current reports whether i is still among the loop's instances.
-func (a *Autoscaler) current(i *instance) bool {
+func (a *calls) current(i *instance) bool {
 	return i != nil && a.instances[i.Status.Instance] == i
 }
 
 // finish handles the result of a call that is marked in its instance.
-func (a *Autoscaler) finish(c *call, r *returned, err error) {
+func (a *calls) finish(c *call, r *returned, err error) {
 	i, s := c.i, r.Status
 	if !a.current(i) {
 		return // died in the meantime
@@ -190,7 +205,7 @@ func (a *Autoscaler) finish(c *call, r *returned, err error) {
 	i.f.Observe(a.now)
 }
 
-func (a *Autoscaler) started(c *call, real api.InstanceID, err error) {
+func (a *calls) started(c *call, real api.InstanceID, err error) {
 	i := c.i
 	if err == nil {
 		a.rename(i, real, a.now)
@@ -204,7 +219,7 @@ func (a *Autoscaler) started(c *call, real api.InstanceID, err error) {
 	}
 }
 
-func (a *Autoscaler) woken(c *call, err error) {
+func (a *calls) woken(c *call, err error) {
 	i := c.i
 	if err == nil && i.Status.State == api.Asleep {
 		err = errors.New("it was woken and says that it is asleep")
@@ -226,7 +241,7 @@ func (a *Autoscaler) woken(c *call, err error) {
 	a.fault(i, err.Error(), false, a.now)
 }
 
-func (a *Autoscaler) slept(c *call, err error) {
+func (a *calls) slept(c *call, err error) {
 	i := c.i
 	if err == nil && i.Status.State == api.Awake {
 		err = errors.New("it was put to sleep and says that it is awake")
@@ -245,7 +260,7 @@ func (a *Autoscaler) slept(c *call, err error) {
 	a.failedDown(i, err)
 }
 
-func (a *Autoscaler) stopped(c *call, err error) {
+func (a *calls) stopped(c *call, err error) {
 	i := c.i
 	if err == nil {
 		a.dropInstance(i, a.now)
@@ -260,7 +275,7 @@ func (a *Autoscaler) stopped(c *call, err error) {
 	a.failedDown(i, err)
 }
 
-func (a *Autoscaler) fenced(c *call, err error) {
+func (a *calls) fenced(c *call, err error) {
 	i := c.i
 	if err == nil {
 		i.Grant, i.unansweredFences = api.Grant{}, 0

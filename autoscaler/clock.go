@@ -7,7 +7,7 @@ import (
 )
 
 // clock is the loop's clock, read once a round. It runs at an even pace although the machine's clock may be set or the machine
-// suspended: the loop then shifts all its times ([Autoscaler.shift]), so that nothing becomes overdue. Its times have no monotonic
+// suspended: the loop then shifts all its times ([loop.shift]), so that nothing becomes overdue. Its times have no monotonic
 // part, so that a record of them is complete.
 type clock struct {
 	began time.Time // with its monotonic part
@@ -39,7 +39,7 @@ func (c *clock) read() (now time.Time, step time.Duration) {
 func (c *clock) until(t time.Time) time.Duration { return t.Sub(c.base.Add(time.Since(c.began))) }
 
 // shift moves all times in the loop's state by d.
-func (a *Autoscaler) shift(d time.Duration) {
+func (a *loop) shift(d time.Duration) {
 	for _, f := range a.order {
 		shiftFunction(&f.Function, d)
 		for who, r := range f.demands {
@@ -51,7 +51,7 @@ func (a *Autoscaler) shift(d time.Duration) {
 			move(d, &i.Since, &i.RoseAt, &i.GrantedAt, &i.Settles, &i.RetryAt, &i.heard, &i.Grant.Expires)
 		}
 	}
-	for _, c := range a.calls {
+	for _, c := range a.calls.under {
 		move(d, &c.Began)
 	}
 }

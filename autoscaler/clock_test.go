@@ -69,7 +69,7 @@ func TestClockIsSetWithForecasts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.opsCtx = t.Context()
+		a.calls.ctx = t.Context()
 		said := map[string]int{}
 		a.round.saw = func(d api.Decision) {
 			for _, word := range []string{"that was right", "that was wrong"} {
@@ -80,11 +80,11 @@ func TestClockIsSetWithForecasts(t *testing.T) {
 		}
 		now := time.Date(2030, 3, 31, 0, 37, 0, 0, time.UTC)
 		a.enter(now, 0)
-		(&functionPut{Spec: api.Function{Name: "default/f", SleepAfter: time.Minute}.WithDefaults()}).apply(a)
+		(&functionPut{Spec: api.Function{Name: "default/f", SleepAfter: time.Minute}.WithDefaults()}).apply(a.loop)
 		ask := func(n int) { // all by the clock of one machine, which may have been set
 			for range n {
 				a.enter(now, 0)
-				(&demandReported{Demand: api.Demand{Function: "default/f", Activator: "door", LastRequest: now, At: now}}).apply(a)
+				(&demandReported{Demand: api.Demand{Function: "default/f", Activator: "door", LastRequest: now, At: now}}).apply(a.loop)
 				a.settle()
 				a.plan()
 				now = now.Add(5 * time.Minute)

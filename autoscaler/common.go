@@ -9,7 +9,7 @@ import (
 
 // common redistributes the cost of a file that several instances of a node have mapped, after the report or the end of one
 // of them.
-func (a *Autoscaler) common(node string, shared api.SharedMemory) {
+func (a *loop) common(node string, shared api.SharedMemory) {
 	if shared.File == "" {
 		return
 	}
@@ -29,7 +29,7 @@ func (a *Autoscaler) common(node string, shared api.SharedMemory) {
 }
 
 // share redistributes the cost of the file that i shares with others, and of the one that it shared before.
-func (a *Autoscaler) share(i *instance, old api.InstanceStatus) {
+func (a *loop) share(i *instance, old api.InstanceStatus) {
 	s := i.Status
 	if s.Shared == old.Shared && s.Node == old.Node && s.Memory.Host == old.Memory.Host {
 		return

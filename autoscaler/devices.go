@@ -34,7 +34,7 @@ func (a *Autoscaler) SetElastic(on bool) {
 }
 
 // notice computes what others use of each GPU.
-func (a *Autoscaler) notice(seen []inventory.Usage) {
+func (a *loop) notice(seen []inventory.Usage) {
 	used := make(map[api.DeviceID]api.Bytes, len(seen))
 	for _, u := range seen {
 		used[u.ID] = max(0, u.Used)
@@ -70,7 +70,7 @@ func (a *Autoscaler) notice(seen []inventory.Usage) {
 }
 
 // keepOthers copies what others use, as measured, into a new list of devices.
-func (a *Autoscaler) keepOthers(devices []inventory.Device) {
+func (a *loop) keepOthers(devices []inventory.Device) {
 	for k := range devices {
 		if d := &devices[k]; d.Others == 0 {
 			d.Others = min(a.others[d.ID], d.Capacity)
@@ -80,7 +80,7 @@ func (a *Autoscaler) keepOthers(devices []inventory.Device) {
 
 // forgive forgets failed starts on GPUs of nodes that gained or lost devices: another device may work. A renamed device is no
 // change, and failures that depend on no device stay.
-func (a *Autoscaler) forgive(devices []inventory.Device) {
+func (a *loop) forgive(devices []inventory.Device) {
 	of := func(list []inventory.Device, name func(inventory.Device) api.DeviceID) map[string][]api.DeviceID {
 		nodes := make(map[string][]api.DeviceID)
 		for _, d := range list {
@@ -107,7 +107,7 @@ func (a *Autoscaler) forgive(devices []inventory.Device) {
 
 // markLost marks instances whose GPU is no longer listed although its node is: they can't work. If the whole node is missing, its
 // instances are reported as gone.
-func (a *Autoscaler) markLost(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
+func (a *loop) markLost(devices []inventory.Device, now map[api.DeviceID]api.DeviceID) {
 	there, nodes := make(map[api.DeviceID]bool), make(map[string]bool)
 	for _, d := range devices {
 		there[d.ID] = true

@@ -13,6 +13,9 @@
 //  5. If the loop acted it plans once more. Then it sleeps until a message comes or the next deadline, and after a
 //     long round as long as that took. There is no tick.
 //
+// Three types share the work: [Autoscaler] takes messages from any goroutine, the loop has the state and plans (autoscaler.go, state.go,
+// observe.go), and calls carries actions out and handles the results (act.go, calls.go).
+//
 // All of a round happens at one time ([clock]). Everything that state or decisions depend on comes in as an [input], results of calls of
 // Effects included. Inputs, times and decisions are recorded ([Config].Record), and a [Replay] gives the decisions again.
 //

@@ -25,7 +25,7 @@ func (w lasting) Stop(ctx context.Context, i api.InstanceStatus, drain api.Drain
 // stopped once.
 func TestWhatIsEndingHoldsWhatItHeld(t *testing.T) {
 	inWorld(t, 1200*api.MiB, func(w *fleet) {
-		w.a.fx = lasting{w}
+		w.a.calls.fx = lasting{w}
 		a := w.add("a", api.GiB, func(f *fakeFunction) { f.asleep = api.GiB; f.spec.SleepAfter = time.Second }) // it gives nothing up
 		b := w.add("b", api.GiB, nil)
 		w.request(a, 1, time.Millisecond)

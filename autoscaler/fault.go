@@ -8,7 +8,7 @@ import (
 
 // fault counts a failed start or wake, at most once for each. It logs no warning: giving up does, with the reason, so
 // the last failure is logged at debug level only. final says that no other try follows.
-func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Time) {
+func (a *loop) fault(i *instance, message string, final bool, now time.Time) {
 	if i.faulted {
 		return
 	}
@@ -21,7 +21,7 @@ func (a *Autoscaler) fault(i *instance, message string, final bool, now time.Tim
 	if final || f.Failures >= a.cfg.Policy.MaxFailures {
 		level = slog.LevelDebug
 	}
-	a.log.Log(a.opsCtx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
+	a.log.Log(a.calls.ctx, level, "a start failed", "function", f.Spec.Name, "instance", i.Status.Instance, "failures", f.Failures, "error", message)
 }
 
 // Backoff after consecutive failures.

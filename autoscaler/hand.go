@@ -93,15 +93,15 @@ func (a *Autoscaler) byHandOnce(ctx context.Context, name api.FunctionName, orde
 	}
 }
 
-func (p *orderGiven) apply(a *Autoscaler) {
+func (p *orderGiven) apply(a *loop) {
 	reply(p.given, a.giveOrder(p.Name, p.Order, p.Level, waiter{id: p.Waiter, done: p.done}))
 }
 
-func (p *orderWithdrawn) apply(a *Autoscaler) {
+func (p *orderWithdrawn) apply(a *loop) {
 	a.withdraw(p.Name, p.Waiter)
 }
 
-func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
+func (a *loop) giveOrder(name api.FunctionName, order decide.Order, level api.Level, w waiter) error {
 	f := a.functions[name]
 	if f == nil || f.Undeclared || f.removed {
 		return api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", name)
@@ -133,7 +133,7 @@ func (a *Autoscaler) giveOrder(name api.FunctionName, order decide.Order, level 
 }
 
 // withdraw forgets a caller that no longer waits, and the order if it was the last one.
-func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
+func (a *loop) withdraw(name api.FunctionName, id uint64) {
 	f := a.functions[name]
 	if f == nil {
 		return
@@ -150,7 +150,7 @@ func (a *Autoscaler) withdraw(name api.FunctionName, id uint64) {
 }
 
 // settle ends the orders that are carried out.
-func (a *Autoscaler) settle() {
+func (a *loop) settle() {
 	for _, f := range a.order {
 		if f.Order != decide.OrderNone && !f.removed && f.carriedOut() {
 			f.answer(nil)

@@ -13,7 +13,7 @@ import (
 // input is a message that the loop's state and decisions depend on. Its exported fields are recorded, and a replay applies them again.
 // Its unexported fields serve callers that wait for an answer.
 type input interface {
-	apply(a *Autoscaler)
+	apply(a *loop)
 }
 
 // The inputs. The methods that post them document them.
@@ -69,9 +69,9 @@ type (
 )
 
 // put posts an input. It does not block. It returns false if the loop has ended.
-func (a *Autoscaler) put(in input) bool { return a.box.post(message{in: in}) }
+func (a *loop) put(in input) bool { return a.box.post(message{in: in}) }
 
-func (p *functionPut) apply(a *Autoscaler) {
+func (p *functionPut) apply(a *loop) {
 	spec := p.Spec
 	f := a.record(spec.Name)
 	if f.Undeclared && f.Past.Starts == 0 {
@@ -95,11 +95,11 @@ func (p *functionPut) apply(a *Autoscaler) {
 	f.Spec, f.Undeclared = spec, false
 	a.recallRhythm(f, p.Recalled)
 	for _, i := range f.Instances {
-		a.adapt(a.instances[i.Status.Instance])
+		a.calls.adapt(a.instances[i.Status.Instance])
 	}
 }
 
-func (p *functionRemoved) apply(a *Autoscaler) {
+func (p *functionRemoved) apply(a *loop) {
 	f := a.functions[p.Name]
 	if f == nil {
 		return
@@ -111,7 +111,7 @@ func (p *functionRemoved) apply(a *Autoscaler) {
 	a.finishRemoval(f)
 }
 
-func (p *devicesSet) apply(a *Autoscaler) {
+func (p *devicesSet) apply(a *loop) {
 	now := make(map[api.DeviceID]api.DeviceID)
 	for _, d := range p.Devices {
 		if d.Was != "" {
@@ -130,21 +130,21 @@ func (p *devicesSet) apply(a *Autoscaler) {
 	a.setDevices(devices)
 }
 
-func (p *usageSeen) apply(a *Autoscaler) { a.notice(p.Seen) }
+func (p *usageSeen) apply(a *loop) { a.notice(p.Seen) }
 
-func (p *roomsSet) apply(a *Autoscaler) {
+func (p *roomsSet) apply(a *loop) {
 	a.rooms, a.unmanaged = p.Rooms, p.Unmanaged
 }
 
-func (p *elasticSet) apply(a *Autoscaler) {
+func (p *elasticSet) apply(a *loop) {
 	a.elastic = p.On
 }
 
-func (p *instanceReported) apply(a *Autoscaler) {
+func (p *instanceReported) apply(a *loop) {
 	a.merge(p.Status, a.now)
 }
 
-func (p *demandReported) apply(a *Autoscaler) {
+func (p *demandReported) apply(a *loop) {
 	d := p.Demand
 	f := a.functions[d.Function]
 	if f == nil || f.Undeclared {
@@ -164,13 +164,13 @@ func (p *demandReported) apply(a *Autoscaler) {
 	a.wakes.Demand(d, f.Waiting, time.Now())
 }
 
-func (p *used) apply(a *Autoscaler) {
+func (p *used) apply(a *loop) {
 	if p.usage.Function != "" { // empty in a replay
 		a.usage.Used(time.Now(), p.usage)
 	}
 }
 
-func (p *allStopped) apply(a *Autoscaler) {
+func (p *allStopped) apply(a *loop) {
 	a.stopping = true
 	if p.emptied != nil {
 		a.emptied = append(a.emptied, p.emptied)

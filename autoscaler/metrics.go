@@ -160,7 +160,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 	m.replicas.collect(gauge, l.replicas)
 }
 
-func (a *Autoscaler) levels() levels {
+func (a *loop) levels() levels {
 	now := a.now
 	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
 	for placement, c := range a.metrics.came {

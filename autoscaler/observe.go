@@ -132,7 +132,7 @@ func (a *Autoscaler) WakeTraces(name api.FunctionName) []api.WakeTrace { return 
 const mostLate = 30 * time.Second
 
 // merge takes in a status of an instance, from whatever source.
-func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
+func (a *loop) merge(s api.InstanceStatus, now time.Time) {
 	i := a.instances[s.Instance]
 	if i != nil {
 		i.heard, i.misses = now, 0
@@ -189,7 +189,7 @@ func (a *Autoscaler) merge(s api.InstanceStatus, now time.Time) {
 	if s.Load != nil {
 		i.f.Past = i.f.Past.Loaded(*s.Load)
 	}
-	a.adapt(i)
+	a.calls.adapt(i)
 	i.f.Observe(now)
 }
 
@@ -202,7 +202,7 @@ func (i *instance) noteUnloaded() {
 
 // exceeds reports an instance that uses more host memory than its function declares, each time that it has grown by a tenth. From
 // then on the measured amount counts.
-func (a *Autoscaler) exceeds(i *instance, now time.Time) {
+func (a *loop) exceeds(i *instance, now time.Time) {
 	f, uses := i.f, i.Status.Memory.Host
 	declared := f.Spec.Memory.Host
 	if known := max(declared, f.Past.Awake.Host); declared == 0 || i.Status.State != api.Awake || uses <= known+known/10 {
@@ -222,7 +222,7 @@ const (
 )
 
 // adopt takes in an instance that was not started by this process.
-func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
+func (a *loop) adopt(s api.InstanceStatus, now time.Time) {
 	f := a.record(s.Function)
 	a.complete(f, &s, api.InstanceStatus{State: s.State, DeviceUse: s.DeviceUse})
 	i := a.addInstance(f, s, now)
@@ -241,15 +241,15 @@ func (a *Autoscaler) adopt(s api.InstanceStatus, now time.Time) {
 	a.noteOrders(i, s, now)
 	a.assumeGranted(i, now)
 	f.Observe(now)
-	a.adapt(i)
+	a.calls.adapt(i)
 	a.log.Info("an instance is adopted", "function", s.Function, "instance", s.Instance, "state", s.State)
 }
 
 // noteOrders takes in the epoch in an instance's new status. Grants with a lower epoch are void and reserve no memory. An instance
 // that has forgotten its epoch may obey any earlier order.
-func (a *Autoscaler) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
+func (a *loop) noteOrders(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
-	if a.epochs.Beyond(s.Epoch) {
+	if a.calls.epochs.Beyond(s.Epoch) {
 		if i.Lost == "" {
 			a.log.Error("an instance obeys orders that are later than ours: another autoscaler leads, or it lies", "instance", s.Instance, "epoch", s.Epoch)
 			i.Lost = "it obeys orders that are later than those of this autoscaler, which goes on leading"
@@ -270,12 +270,12 @@ const deposedAfter = 30 * time.Second
 
 // assumeGranted assumes that an earlier grant or wake order is still out for an instance: memory for it to be awake is reserved
 // until it has seen a later epoch.
-func (a *Autoscaler) assumeGranted(i *instance, now time.Time) {
-	i.Grant = grants.AssumeGranted(i.Status, a.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
+func (a *loop) assumeGranted(i *instance, now time.Time) {
+	i.Grant = grants.AssumeGranted(i.Status, a.calls.newEpoch(i), now.Add(a.cfg.Policy.GrantLife))
 }
 
 // changed handles an instance's change of state.
-func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time) {
+func (a *loop) changed(i *instance, old api.InstanceStatus, now time.Time) {
 	f, s := i.f, i.Status
 	a.tellChange(i, old, now)
 	rose := f.Changed(&i.Instance, old, now)
@@ -309,7 +309,7 @@ func (a *Autoscaler) changed(i *instance, old api.InstanceStatus, now time.Time)
 }
 
 // tellChange records changes that the autoscaler did not order: the instance was woken under its grant, or its runtime failed.
-func (a *Autoscaler) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
+func (a *loop) tellChange(i *instance, old api.InstanceStatus, now time.Time) {
 	s := i.Status
 	d := api.Decision{At: now, Function: i.f.Spec.Name, Instance: s.Instance}
 	switch {
@@ -325,7 +325,7 @@ func (a *Autoscaler) tellChange(i *instance, old api.InstanceStatus, now time.Ti
 }
 
 // died handles the end of an instance, ordered or not.
-func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
+func (a *loop) died(i *instance, s api.InstanceStatus, now time.Time) {
 	if i.Doing != decide.DoingStop {
 		if st := i.Status.State; !s.Taken && (st == api.Starting || st == api.Unhealthy || i.Doing == decide.DoingWake) {
 			a.fault(i, "the process ended while it was starting"+because(s.Message), false, now)
@@ -334,7 +334,7 @@ func (a *Autoscaler) died(i *instance, s api.InstanceStatus, now time.Time) {
 		if s.Taken {
 			level = slog.LevelInfo
 		}
-		a.log.Log(a.opsCtx, level, "an instance is gone", "function", i.f.Spec.Name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
+		a.log.Log(a.calls.ctx, level, "an instance is gone", "function", i.f.Spec.Name, "instance", s.Instance, "was", i.Status.State, "message", s.Message)
 	}
 	a.dropInstance(i, now)
 	a.finishRemoval(i.f)
@@ -348,7 +348,7 @@ func because(message string) string {
 }
 
 // finishRemoval forgets a removed function once its last instance is gone.
-func (a *Autoscaler) finishRemoval(f *function) {
+func (a *loop) finishRemoval(f *function) {
 	if f.removed && len(f.Instances) == 0 {
 		f.Undeclared = true
 		a.forgetFunction(f)

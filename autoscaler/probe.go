@@ -13,7 +13,7 @@ const mostMisses = 3
 
 // probe polls instances of f that have been silent for too long, in case a report was lost. It returns the time when
 // the next poll is due; zero: none is.
-func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
+func (a *loop) probe(f *function, now time.Time) (next time.Time) {
 	for _, known := range f.Instances {
 		i := a.instances[known.Status.Instance]
 		if i.probing || i.Doing != decide.Nothing || !i.reported || !i.matters() {
@@ -23,7 +23,7 @@ func (a *Autoscaler) probe(f *function, now time.Time) (next time.Time) {
 			next = earlier(next, t)
 			continue
 		}
-		a.poll(i)
+		a.calls.poll(i)
 	}
 	return next
 }
@@ -40,7 +40,7 @@ func (i *instance) matters() bool {
 }
 
 // poll asks an instance for its status.
-func (a *Autoscaler) poll(i *instance) {
+func (a *calls) poll(i *instance) {
 	i.probing, i.heard = true, a.now
 	s := i.Status
 	a.call(&call{Kind: callState, Function: i.f.Spec.Name, i: i}, a.cfg.CallTimeout, func(ctx context.Context) returned {
@@ -50,7 +50,7 @@ func (a *Autoscaler) poll(i *instance) {
 }
 
 // polled handles an instance's answer to a poll.
-func (a *Autoscaler) polled(c *call, s api.InstanceStatus, err error) {
+func (a *calls) polled(c *call, s api.InstanceStatus, err error) {
 	i := c.i
 	if i == nil {
 		return

@@ -31,7 +31,7 @@ type Times struct {
 // mostTime is the longest duration that is believed.
 const mostTime = 24 * time.Hour
 
-func (a *Autoscaler) recall(spec api.Function) Times {
+func (a *loop) recall(spec api.Function) Times {
 	if a.cfg.Memory == nil {
 		return Times{}
 	}
@@ -51,7 +51,7 @@ func (t Times) experience() (e inventory.Experience) {
 }
 
 // recallRhythm gives f the rhythm learned earlier, unless f has learned one since.
-func (a *Autoscaler) recallRhythm(f *function, t Times) {
+func (a *loop) recallRhythm(f *function, t Times) {
 	if t.Rhythm == "" || f.Rhythm != nil || f.Spec.NoPrewake {
 		return
 	}
@@ -80,7 +80,7 @@ func (a *Autoscaler) Rhythms() map[api.FunctionName]string {
 }
 
 // rhythms must be called by the loop.
-func (a *Autoscaler) rhythms() map[api.FunctionName]*rhythm.State {
+func (a *loop) rhythms() map[api.FunctionName]*rhythm.State {
 	states := make(map[api.FunctionName]*rhythm.State)
 	for _, f := range a.order {
 		if !f.Undeclared && f.Rhythm != nil {
@@ -91,7 +91,7 @@ func (a *Autoscaler) rhythms() map[api.FunctionName]*rhythm.State {
 }
 
 // foretold describes the next predicted request for f, and how reliable the prediction is; empty if none is predicted.
-func (a *Autoscaler) foretold(f *function) string {
+func (a *loop) foretold(f *function) string {
 	r := f.Rhythm
 	if r == nil || f.Spec.NoPrewake {
 		return ""

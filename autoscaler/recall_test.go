@@ -18,12 +18,12 @@ func (r remembered) Recall(api.Function) Times { return Times(r) }
 
 // TestRecalled: a function begins with what was learned before; what can't be true is not believed.
 func TestRecalled(t *testing.T) {
-	a := &Autoscaler{cfg: Config{Memory: remembered{Load: 3 * time.Second, Wake: [3]time.Duration{time.Hour, 20 * time.Millisecond, -1}, Sleep: 48 * time.Hour}}}
+	a := &loop{cfg: Config{Memory: remembered{Load: 3 * time.Second, Wake: [3]time.Duration{time.Hour, 20 * time.Millisecond, -1}, Sleep: 48 * time.Hour}}}
 	got := a.recall(api.Function{}).experience()
 	if got.Load != 3*time.Second || got.Wake[api.Level1] != 20*time.Millisecond || got.Wake[api.Level2] != 0 || got.Wake[0] != 0 || got.Sleep != 0 || got.Starts != 0 {
 		t.Errorf("it begins with %+v", got)
 	}
-	if got := (&Autoscaler{}).recall(api.Function{}).experience(); got.Load != 0 {
+	if got := (&loop{}).recall(api.Function{}).experience(); got.Load != 0 {
 		t.Errorf("without a memory it begins with %+v", got)
 	}
 }
@@ -60,14 +60,14 @@ func TestRhythmsAreKept(t *testing.T) {
 		}
 		a.enter(time.Date(2000, 1, 1, 0, 37, 0, 0, time.UTC), 0) // two minutes after the last of them: a bubble's clock begins with the century
 		spec := api.Function{Name: "default/a", SleepAfter: time.Minute}.WithDefaults()
-		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a)
+		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a.loop)
 		r := a.functions[spec.Name].Rhythm
 		if _, known := r.Next(a.now); known != tc.known || r.Trusted() != tc.known {
 			t.Errorf("%s: a request is foreseen: %t, trusted: %t; want %t", name, known, r.Trusted(), tc.known)
 		}
 		spec.NoPrewake = true
 		spec.Name = "default/b"
-		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a)
+		(&functionPut{Spec: spec, Recalled: a.recall(spec)}).apply(a.loop)
 		if a.functions[spec.Name].Rhythm != nil {
 			t.Errorf("%s: what is not to be foreseen has a rhythm", name)
 		}

@@ -43,7 +43,7 @@ func TestAnInstanceGetsItsOwnName(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := world(t, 4*api.GiB, decide.Policy{})
 				n := &namer{fleet: w, early: early}
-				w.a.fx = n
+				w.a.calls.fx = n
 				w.run(func() {
 					w.request(w.add("tiny", api.GiB, nil), 1, time.Second)
 					time.Sleep(2 * time.Second) // it loads
@@ -73,7 +73,7 @@ func TestAnInstanceThatDiesBeforeItsNameIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := world(t, 4*api.GiB, decide.Policy{})
 		n := &namer{fleet: w, dead: true}
-		w.a.fx = n
+		w.a.calls.fx = n
 		w.run(func() {
 			w.add("tiny", api.GiB, nil)
 			_ = w.a.Sleep(t.Context(), "default/tiny", 0)
@@ -100,7 +100,7 @@ func (late) Start(context.Context, api.Function, api.InstanceID, api.Grant) (api
 func TestAStartThatFailsAfterItsFunctionWasRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := world(t, 4*api.GiB, decide.Policy{})
-		w.a.fx = late{w}
+		w.a.calls.fx = late{w}
 		w.run(func() {
 			w.add("tiny", api.GiB, func(f *fakeFunction) { f.spec.MinScale = 1 })
 			time.Sleep(500 * time.Millisecond) // its start is on its way

@@ -94,7 +94,7 @@ func (r *Replay) begin() (err error) {
 	if err != nil {
 		return fmt.Errorf("the state: %w", err)
 	}
-	a.opsCtx = context.Background()
+	a.calls.ctx = context.Background()
 	a.round.saw = func(d api.Decision) { r.decided = append(r.decided, d) }
 	a.restore(&s)
 	r.a = a
@@ -146,7 +146,7 @@ func (r *Replay) Next() (round Round, err error) {
 		}
 		if r.in.Take(in); r.in.Err() == nil {
 			round.Seen.add(in)
-			in.apply(r.a)
+			in.apply(r.a.loop)
 		}
 	}
 	if err := r.in.Err(); err != nil {

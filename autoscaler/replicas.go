@@ -55,7 +55,7 @@ func (r replicas) collect(gauge func(*prometheus.Desc, float64, ...string), coun
 }
 
 // counts returns the signal of all declared functions.
-func (a *Autoscaler) counts(now time.Time) []count {
+func (a *loop) counts(now time.Time) []count {
 	out := make([]count, 0, len(a.order))
 	for _, f := range a.order {
 		if f.Undeclared || f.removed {
@@ -74,7 +74,7 @@ func (a *Autoscaler) counts(now time.Time) []count {
 
 // desired returns how many instances of f should be awake: those that a plan wants, and those needed within
 // SleepAfter, which it keeps. Without the latter the signal would drop in every pause between two requests.
-func (a *Autoscaler) desired(f *function, now time.Time) int {
+func (a *loop) desired(f *function, now time.Time) int {
 	d := decide.Desired(&f.Function, now)
 	if f.Order != decide.OrderNone || f.Function.Scale.On(now) {
 		return d

@@ -18,7 +18,7 @@ import (
 //  5. assumed ([Config.AssumedResidue])
 //
 // A value above the GPU's size is ignored.
-func (a *Autoscaler) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
+func (a *loop) complete(f *function, s *api.InstanceStatus, old api.InstanceStatus) {
 	m := &s.Memory
 	m.Host, s.Level = max(0, m.Host), min(max(s.Level, api.LevelAwake), api.Level2)
 	all := a.smallest(s.Devices)
@@ -60,7 +60,7 @@ func beingMeasured(s api.InstanceStatus) bool {
 }
 
 // smallest returns the total memory of the smallest of devices.
-func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
+func (a *loop) smallest(devices []api.DeviceID) api.Bytes {
 	least := api.MaxDeviceMemory
 	for _, d := range a.topology.Devices() {
 		if slices.Contains(devices, d.ID) {
@@ -72,7 +72,7 @@ func (a *Autoscaler) smallest(devices []api.DeviceID) api.Bytes {
 
 // rest returns what a sleeper holds of its GPUs, computed from the fullest GPU's use that its runtime has just reported;
 // 0: unknown. It is known only while all other instances there sleep: theirs is subtracted.
-func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
+func (a *loop) rest(s, old api.InstanceStatus) api.Bytes {
 	if s.DeviceUse <= 0 || old.State == api.Asleep && s.DeviceUse == old.DeviceUse || s.DeviceUse > a.smallest(s.Devices) {
 		return 0
 	}
@@ -99,7 +99,7 @@ func (a *Autoscaler) rest(s, old api.InstanceStatus) api.Bytes {
 // doubt is called when a start or wake of i failed for lack of GPU memory. It ends the sleepers beside i whose residue
 // is only assumed, so that the same assumption does not make another start fail. Sleepers with a grant stay: memory for
 // them to be awake is reserved anyway.
-func (a *Autoscaler) doubt(i *instance) {
+func (a *loop) doubt(i *instance) {
 	for _, s := range a.instances {
 		if s == i || s.Status.State != api.Asleep || !s.Status.Memory.Assumed || s.f.Spec.DualPods || s.Grant.Instance != "" ||
 			!slices.ContainsFunc(s.Status.Devices, func(d api.DeviceID) bool { return slices.Contains(i.Status.Devices, d) }) {

@@ -64,11 +64,11 @@ type round struct {
 }
 
 // startRecorder starts recording, if configured. end stops it and waits for that.
-func (a *Autoscaler) startRecorder() (end func()) {
+func (a *loop) startRecorder() (end func()) {
 	if a.round.rec == nil {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(a.opsCtx))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(a.calls.ctx))
 	var done sync.WaitGroup
 	done.Go(func() { _ = a.round.rec.Run(ctx) }) // its error is always nil
 	return func() {
@@ -78,7 +78,7 @@ func (a *Autoscaler) startRecorder() (end func()) {
 }
 
 // begin begins to record a round, preceded by a new segment if one is due.
-func (r *round) begin(a *Autoscaler, now time.Time, step time.Duration) {
+func (r *round) begin(a *loop, now time.Time, step time.Duration) {
 	if r.rec == nil {
 		return
 	}

@@ -78,18 +78,18 @@ type (
 const mostSavedDecisions = 20000
 
 // save returns the loop's state. It shares nothing that the loop changes.
-func (a *Autoscaler) save() *saved {
+func (a *loop) save() *saved {
 	c := a.cfg
 	s := &saved{
 		Config: savedConfig{Policy: c.Policy, AssumedMemory: c.AssumedMemory, AssumedResidue: c.AssumedResidue, DemandTTL: c.DemandTTL,
 			ProbeAfter: c.ProbeAfter, StopTimeout: c.StopTimeout, CallTimeout: c.CallTimeout, Source: c.Source},
 		Now: a.now, Devices: slices.Clone(a.topology.Devices()), Rooms: a.rooms, Unmanaged: a.unmanaged, Elastic: a.elastic, Others: maps.Clone(a.others),
-		Epochs: a.epochs, Counter: maps.Clone(a.counter), Stopping: a.stopping, Tombstones: a.tombstones.All(), LastCall: a.lastCall,
+		Epochs: a.calls.epochs, Counter: maps.Clone(a.calls.counter), Stopping: a.stopping, Tombstones: a.tombstones.All(), LastCall: a.calls.last,
 		Functions: make([]savedFunction, 0, len(a.order)),
 	}
-	for _, n := range slices.Sorted(maps.Keys(a.calls)) {
-		c := savedCall{Call: *a.calls[n]}
-		if a.current(c.Call.i) {
+	for _, n := range slices.Sorted(maps.Keys(a.calls.under)) {
+		c := savedCall{Call: *a.calls.under[n]}
+		if a.calls.current(c.Call.i) {
 			c.Instance = c.Call.i.Status.Instance
 		}
 		s.Calls = append(s.Calls, c)
@@ -101,7 +101,7 @@ func (a *Autoscaler) save() *saved {
 	return s
 }
 
-func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
+func (a *loop) saveFunction(f *function, decisions int) savedFunction {
 	s := savedFunction{Function: f.Function, Removed: f.removed, LastWait: f.lastWait,
 		Decisions: slices.Clone(f.decisions[max(0, len(f.decisions)-decisions):])}
 	s.Function.Instances, s.Function.NeededAt = nil, slices.Clone(f.NeededAt)
@@ -125,10 +125,10 @@ func (a *Autoscaler) saveFunction(f *function, decisions int) savedFunction {
 }
 
 // restore sets the state of a, which must be new and made with s.Config and s.Devices.
-func (a *Autoscaler) restore(s *saved) {
-	a.now, a.others, a.epochs, a.stopping, a.lastCall = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
+func (a *loop) restore(s *saved) {
+	a.now, a.others, a.calls.epochs, a.stopping, a.calls.last = s.Now, s.Others, s.Epochs, s.Stopping, s.LastCall
 	if s.Counter != nil {
-		a.counter = s.Counter
+		a.calls.counter = s.Counter
 	}
 	a.tombstones = tombstone.SetOf(s.Tombstones)
 	(&roomsSet{Rooms: s.Rooms, Unmanaged: s.Unmanaged}).apply(a)
@@ -152,6 +152,6 @@ func (a *Autoscaler) restore(s *saved) {
 	for _, sc := range s.Calls {
 		c := sc.Call
 		c.i = a.instances[sc.Instance]
-		a.calls[c.N] = &c
+		a.calls.under[c.N] = &c
 	}
 }

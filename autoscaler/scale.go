@@ -34,7 +34,7 @@ func (a *Autoscaler) Scale(ctx context.Context, name api.FunctionName, replicas 
 	return refused
 }
 
-func (p *scaleSet) apply(a *Autoscaler) {
+func (p *scaleSet) apply(a *loop) {
 	f := a.functions[p.Name]
 	if f == nil || f.Undeclared || f.removed {
 		reply(p.refused, error(api.Errorf(http.StatusNotFound, api.CodeModelNotFound, "there is no function %s", p.Name)))
@@ -45,7 +45,7 @@ func (p *scaleSet) apply(a *Autoscaler) {
 }
 
 // setScale sets f's scale, and records a decision if it changed.
-func (a *Autoscaler) setScale(f *function, s decide.Scale) {
+func (a *loop) setScale(f *function, s decide.Scale) {
 	now := a.now
 	old := f.Function.Scale
 	f.Function.Scale = s

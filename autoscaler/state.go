@@ -49,7 +49,7 @@ type instance struct {
 }
 
 // record returns the record of a function, and creates it if there is none.
-func (a *Autoscaler) record(name api.FunctionName) *function {
+func (a *loop) record(name api.FunctionName) *function {
 	if f := a.functions[name]; f != nil {
 		return f
 	}
@@ -62,7 +62,7 @@ func (a *Autoscaler) record(name api.FunctionName) *function {
 }
 
 // forgetFunction drops f's record if it is undeclared and has no instances.
-func (a *Autoscaler) forgetFunction(f *function) {
+func (a *loop) forgetFunction(f *function) {
 	if !f.Undeclared || len(f.Instances) > 0 {
 		return
 	}
@@ -72,20 +72,20 @@ func (a *Autoscaler) forgetFunction(f *function) {
 	a.order = slices.DeleteFunc(a.order, func(g *function) bool { return g == f })
 }
 
-func (a *Autoscaler) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
+func (a *loop) addInstance(f *function, s api.InstanceStatus, now time.Time) *instance {
 	i := &instance{f: f}
 	i.Status, i.Since, i.RoseAt, i.heard = s, now, now, now
 	a.insert(i)
 	return i
 }
 
-func (a *Autoscaler) insert(i *instance) {
+func (a *loop) insert(i *instance) {
 	a.instances[i.Status.Instance] = i
 	i.f.Add(&i.Instance)
 }
 
 // dropInstance forgets an instance that is gone for good; late reports of it are ignored.
-func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
+func (a *loop) dropInstance(i *instance, now time.Time) {
 	id := i.Status.Instance
 	if a.instances[id] != i {
 		return
@@ -104,7 +104,7 @@ func (a *Autoscaler) dropInstance(i *instance, now time.Time) {
 
 // rename gives an instance its real ID. If an instance with that ID has reported already, it replaces the record that
 // was made up for it. If that ID is known to be gone, i is dropped as well.
-func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
+func (a *loop) rename(i *instance, id api.InstanceID, now time.Time) {
 	if id == "" || id == i.Status.Instance {
 		return
 	}
@@ -134,7 +134,7 @@ func (a *Autoscaler) rename(i *instance, id api.InstanceID, now time.Time) {
 }
 
 // expire forgets demands for f that were not repeated, and returns the time when the next one expires.
-func (a *Autoscaler) expire(f *function, now time.Time) (next time.Time) {
+func (a *loop) expire(f *function, now time.Time) (next time.Time) {
 	changed := false
 	for who, d := range f.demands {
 		if d.Zero() {

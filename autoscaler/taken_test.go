@@ -40,7 +40,7 @@ func TestAPodThatIsTakenHasNotFailed(t *testing.T) {
 	for name, early := range map[string]bool{"while it starts": false, "before its name is known": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 4*api.GiB, func(w *fleet) {
-				w.a.fx = &taker{fleet: w, take: 10, early: early}
+				w.a.calls.fx = &taker{fleet: w, take: 10, early: early}
 				a := w.add("a", api.GiB, nil)
 				w.request(a, 1, time.Millisecond)
 				pass(a.load + time.Second)

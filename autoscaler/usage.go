@@ -12,7 +12,7 @@ import (
 )
 
 // holds passes what the instances of a function hold to the usage meter and the history.
-func (a *Autoscaler) holds(f *function) {
+func (a *loop) holds(f *function) {
 	now := time.Now()
 	for _, i := range f.Instances {
 		s := &i.Status

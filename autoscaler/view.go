@@ -61,7 +61,7 @@ func (a *Autoscaler) Devices() []admin.Device {
 	return ds
 }
 
-func (a *Autoscaler) view(f *function) admin.Function {
+func (a *loop) view(f *function) admin.Function {
 	f.Need, f.Certain = a.need(f)
 	impossible := ""
 	if !a.elastic {

@@ -162,7 +162,7 @@ func TestTraceOfOneThatIsNamedByOthers(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := world(t, 4*api.GiB, decide.Policy{})
-			w.a.fx = &namer{fleet: w, early: early}
+			w.a.calls.fx = &namer{fleet: w, early: early}
 			w.run(func() {
 				w.add("tiny", api.GiB, nil)
 				began := time.Now()
