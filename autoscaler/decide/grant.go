@@ -9,15 +9,15 @@ import (
 // granter gives the standing grants of one plan.
 type granter struct {
 	*plan
-	// before are the sleepers that had a grant on a device when it began; see standing.
-	before map[int32][]*instance
+	// standing are the sleepers that have a grant, by device, the likeliest to be needed first.
+	standing [][]*instance
 }
 
 // giveGrants gives standing grants: activators may wake a sleeper without asking if its awake memory fits into the free
 // memory and no demand needs that. If several fit alone but not together, the likeliest to be needed gets it: the last
 // used one, unless the arrivals tell more.
 func (p *plan) giveGrants() {
-	g := &granter{plan: p, before: make(map[int32][]*instance)}
+	g := &granter{plan: p, standing: make([][]*instance, len(p.devs))}
 	var cs []*instance
 	for _, f := range p.fs {
 		for _, i := range f.instances {
@@ -26,10 +26,17 @@ func (p *plan) giveGrants() {
 			}
 		}
 	}
-	p.sortByNeed(cs)
+	slices.SortFunc(cs, compareNeed)
+	for _, i := range cs {
+		for _, d := range i.at {
+			if i.reserved() {
+				g.standing[d] = append(g.standing[d], i)
+			}
+		}
+	}
 	// Over-committed memory comes back from the grants that were used longest ago.
 	for k := len(cs) - 1; k >= 0; k-- {
-		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i) {
+		if i := cs[k]; i.reserved() && p.available(i) && p.overCommitted(i, true) {
 			p.revoke(i, "the memory is wanted")
 		}
 	}
@@ -52,7 +59,7 @@ func (p *plan) giveGrants() {
 			continue
 		}
 		if i.reserved() {
-			if !i.f.Spec.DualPods && p.due(i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.available(i) && p.backed(i) {
+			if !i.f.Spec.DualPods && p.due(i.Grant.Expires.Add(-p.pol.GrantLife/10)) && p.available(i) && !p.overCommitted(i, false) {
 				p.giveGrant(i, "nobody else wants the memory: renewed")
 			}
 			continue
@@ -71,13 +78,7 @@ func (p *plan) mayHaveGrant(i *instance) bool {
 }
 
 // compareNeed orders sleepers, the likeliest to be needed first.
-func (p *plan) compareNeed(a, b *instance) int {
-	a.key, b.key = p.needKey(a), p.needKey(b)
-	return compareKeys(a, b)
-}
-
-// compareKeys orders sleepers by their keys, the later first.
-func compareKeys(a, b *instance) int {
+func compareNeed(a, b *instance) int {
 	return cmp.Or(
 		b.key.Compare(a.key),
 		cmp.Compare(a.Status.Level, b.Status.Level),
@@ -85,18 +86,10 @@ func compareKeys(a, b *instance) int {
 		cmp.Compare(a.Status.Instance, b.Status.Instance))
 }
 
-// sortByNeed sorts sleepers, the likeliest to be needed first.
-func (p *plan) sortByNeed(is []*instance) {
-	for _, i := range is {
-		i.key = p.needKey(i)
-	}
-	slices.SortFunc(is, compareKeys)
-}
-
 // hasLikelierSibling reports whether another sleeper of i's function comes before i: it has the grant, or is the next to get it.
 func (g *granter) hasLikelierSibling(i *instance) bool {
 	return slices.ContainsFunc(i.f.instances, func(b *instance) bool {
-		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.grantChanged) && g.compareNeed(b, i) < 0
+		return b != i && b.phase == phaseAsleep && !b.lost && (!b.taken || b.grantChanged) && compareNeed(b, i) < 0
 	})
 }
 
@@ -145,38 +138,18 @@ func (g *granter) grantIfRoom(i *instance) {
 }
 
 // lessLikely lists the less likely grants on the devices that i lacks memory of, the least likely first.
-func (g *granter) lessLikely(i *instance, short bytes) []*instance {
-	var ws []*instance
-	likely := g.needKey(i)
+func (g *granter) lessLikely(i *instance, short bytes) (ws []*instance) {
 	for k, d := range i.at {
 		if short[k] <= 0 {
 			continue
 		}
-		standing := g.standingOn(d)
-		for j := len(standing) - 1; j >= 0 && standing[j].key.Before(likely); j-- {
+		standing := g.standing[d]
+		for j := len(standing) - 1; j >= 0 && standing[j].key.Before(i.key); j-- {
 			if w := standing[j]; w.f != i.f && g.mayHaveGrant(w) && g.available(w) {
 				ws = append(ws, w)
 			}
 		}
 	}
-	g.sortByNeed(ws)
-	ws = slices.Compact(ws)
-	slices.Reverse(ws)
-	return ws
-}
-
-// standingOn lists the sleepers that had a grant on d when giveGrants began, the likeliest to be needed first.
-func (g *granter) standingOn(d int32) []*instance {
-	if is, found := g.before[d]; found {
-		return is
-	}
-	var is []*instance
-	for _, i := range g.on[d] {
-		if i.reserved() && g.mayHaveGrant(i) {
-			is = append(is, i)
-		}
-	}
-	g.sortByNeed(is)
-	g.before[d] = is
-	return is
+	slices.SortFunc(ws, func(a, b *instance) int { return compareNeed(b, a) })
+	return slices.Compact(ws)
 }

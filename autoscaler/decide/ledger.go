@@ -289,23 +289,17 @@ func (l *ledger) within(needs bytes, at []int32) bool {
 	return true
 }
 
-// overCommitted reports whether i's reservation exceeds the memory that is there.
-func (l *ledger) overCommitted(i *instance) bool {
+// overCommitted reports whether i's reservation exceeds the memory that is there, together with coming memory if that counts. Memory granted by an
+// earlier leader may be in use by another instance, or not yet released.
+func (l *ledger) overCommitted(i *instance, coming bool) bool {
 	for k, d := range i.at {
-		if i.held[k] > l.claim(d, i.Status.Memory) && l.free[d]+l.coming[d] < 0 {
+		free := l.free[d]
+		if coming {
+			free += l.coming[d]
+		}
+		if free < 0 && i.held[k] > l.claim(d, i.Status.Memory) {
 			return true
 		}
 	}
 	return false
-}
-
-// backed reports whether the memory of i's reservation is there now: memory granted by an earlier leader may be in use
-// by another instance, or not yet released.
-func (l *ledger) backed(i *instance) bool {
-	for k, d := range i.at {
-		if i.held[k] > l.claim(d, i.Status.Memory) && l.free[d] < 0 {
-			return false
-		}
-	}
-	return true
 }

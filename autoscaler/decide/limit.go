@@ -79,7 +79,7 @@ func (p *plan) offerSleepers(d int32, why string, accept func(i *instance, to ap
 			is = append(is, i)
 		}
 	}
-	slices.SortFunc(is, func(a, b *instance) int { return p.compareNeed(b, a) })
+	slices.SortFunc(is, func(a, b *instance) int { return compareNeed(b, a) })
 	for _, i := range is {
 		for to := i.Status.Level + 1; to <= inventory.Stopped; to++ {
 			if i.Failures >= 2 && to < inventory.Stopped || !p.available(i) || !accept(i, to) {
@@ -135,7 +135,7 @@ func (p *plan) sleepIdleOn(d int32) {
 			idlers = append(idlers, i)
 		}
 	}
-	slices.SortFunc(idlers, func(a, b *instance) int { return p.compareNeed(b, a) })
+	slices.SortFunc(idlers, func(a, b *instance) int { return compareNeed(b, a) })
 	for _, i := range idlers {
 		if i.f.live() <= i.f.desired {
 			continue

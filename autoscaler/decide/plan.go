@@ -41,6 +41,9 @@ func newPlan(s *Snapshot, now time.Time) *plan {
 		if f.starve(now); f.scaled {
 			p.planAt(f.Scale.Until)
 		}
+		for _, i := range f.instances {
+			i.key = p.needKey(i)
+		}
 	}
 	return p
 }

@@ -129,7 +129,7 @@ type instance struct {
 	// taken says that the plan has dealt with it; grantChanged, that it dealt with its grant.
 	taken        bool
 	grantChanged bool
-	key          time.Time // see [plan.sortByNeed]
+	key          time.Time // orders instances by how soon they are needed; see [plan.needKey]
 }
 
 // residue returns what i is expected to hold at level; what it holds now if it is there already.
