@@ -140,21 +140,16 @@ func (a *Autoscaler) Run(ctx context.Context) error {
 			return nil
 		}
 		if took >= longRound {
-			rest(ctx, time.Until(began.Add(2*took)))
+			select {
+			case <-time.After(time.Until(began.Add(2 * took))):
+			case <-ctx.Done():
+			}
 		}
 	}
 }
 
 // longRound is how long a round takes that is followed by a pause as long, in which messages gather: so rounds take at most half of the time.
 const longRound = time.Millisecond
-
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // goRound runs one round of the loop: it applies the messages, plans and acts. It returns the time when the next plan is
 // due.
@@ -216,9 +211,7 @@ func (a *loop) need(f *function) (api.Memory, bool) {
 }
 
 // account returns how the memory of each device is used.
-func (a *loop) account(now time.Time) []decide.Line {
-	return decide.Account(a.snapshot(), now)
-}
+func (a *loop) account() []decide.Line { return decide.Account(a.snapshot(), a.now) }
 
 func (a *loop) setDevices(devices []inventory.Device) {
 	a.topology = decide.NewTopology(devices)

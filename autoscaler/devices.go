@@ -41,7 +41,7 @@ func (a *loop) notice(seen []inventory.Usage) {
 	}
 	changed := false
 	devices := slices.Clone(a.topology.Devices())
-	for _, line := range a.account(a.now) {
+	for _, line := range a.account() {
 		n, known := used[line.ID]
 		if !known || line.IsHost() {
 			continue

@@ -162,7 +162,7 @@ func (m *metrics) Collect(c chan<- prometheus.Metric) {
 
 func (a *loop) levels() levels {
 	now := a.now
-	l := levels{lines: a.account(now), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
+	l := levels{lines: a.account(), instances: make(map[api.State]int), replicas: a.counts(now), hot: make(map[string]float64), usage: a.usage.Settled(time.Now())}
 	for placement, c := range a.metrics.came {
 		l.hot[placement] = float64(c.hot) / float64(c.all)
 	}

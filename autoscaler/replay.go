@@ -184,7 +184,7 @@ func (r *Replay) Devices() []inventory.Device { return r.a.topology.Devices() }
 
 // Ledger returns what [Autoscaler.Devices] would have returned after the last round.
 func (r *Replay) Ledger() (list []admin.Device) {
-	for _, l := range r.a.account(r.a.now) {
+	for _, l := range r.a.account() {
 		list = append(list, l.Status())
 	}
 	return list

@@ -75,7 +75,7 @@ func (p *plan) usedUntil(i *instance, n int) time.Time {
 	}
 	if i.phase == phaseAsleep {
 		if len(i.f.NeededAt) > 0 {
-			return later(i.f.LastRequest, i.f.NeededAt[0])
+			return i.f.idleSince()
 		}
 		return later(i.f.LastRequest, t)
 	}

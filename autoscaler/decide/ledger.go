@@ -13,7 +13,8 @@ type ledger struct {
 	clock
 	fs []*function // all functions, by name
 	// free is what is left of each device, negative if waiting demands have booked ahead. coming is what instances on their way down will
-	// release, soft what sleepers and idle instances hold.
+	// release, soft what sleepers hold, and functions that have more instances than
+	// they need.
 	free, coming, soft bytes
 	// on lists the instances that hold memory of each device.
 	on   [][]*instance
@@ -82,7 +83,7 @@ func (l *ledger) locateAll(functions []*Function) {
 		fs[k].Function, fs[k].instances, pointers = f, pointers[:n:n], pointers[n:]
 		for j := range n {
 			i := &is[j]
-			i.Instance, i.f = f.Instances[j], &fs[k]
+			i.Instance, i.f, i.phase = f.Instances[j], &fs[k], phaseOf(f.Instances[j])
 			m := 1 + len(i.Status.Devices)
 			i.at, at = at[:0:m], at[m:]
 			l.locate(i)
@@ -103,16 +104,13 @@ func (l *ledger) locateAll(functions []*Function) {
 // enterFunction enters f's instances.
 func (l *ledger) enterFunction(f *function) {
 	f.count()
-	for _, i := range f.instances {
-		i.phase = phaseOf(i.Instance)
-	}
 	f.desire(l.now)
 	f.findSharedFiles(&l.clock)
 	for _, i := range f.instances {
 		n := len(i.at)
 		i.held, i.up, i.leaves = l.alloc(n), l.alloc(n), l.alloc(n)
 		l.computeMemory(i)
-		soft := !f.Undeclared && (i.phase == phaseAsleep || i.phase == phaseAwake && f.live() > f.desired && !f.busy())
+		soft := !f.Undeclared && (i.phase == phaseAsleep || (i.phase == phaseAwake || i.phase == phaseUnhealthy) && f.live() > f.desired)
 		for k, d := range i.at {
 			l.on[d] = append(l.on[d], i)
 			l.free[d] -= i.held[k]

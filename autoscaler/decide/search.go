@@ -93,6 +93,9 @@ func (p *plan) best(dm *demand) *option {
 	turn := best != nil && s.turn(best, f.Past.Return(inventory.Stopped))
 	easy := 0
 	for _, at := range s.spots() {
+		if best != nil && at.cannotBeat(best) {
+			continue
+		}
 		o := s.starting(at)
 		if turn && !o.fits(p.free, nil) {
 			continue // its turn comes before a start would be done; only free memory is better

@@ -19,8 +19,8 @@ func (t *Topology) large() bool { return len(t.devs) > smallest }
 // spot is a place for a new instance: a node, and on it one GPU, or as many as it needs.
 type spot struct {
 	node, gpu int32 // gpu is below 0 for none or several
-	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, and 3 if even all idle instances
-	// would not be enough. afterAll is added where the last try failed.
+	// class is 0 if there is room, 1 if room is coming, 2 if room has to be made, and 3 if work would have to
+	// be interrupted. afterAll is added where the last try failed.
 	class int
 	fetch bool
 	price float64
@@ -55,6 +55,11 @@ func (s *spot) before(t *spot) bool {
 		return s.node < t.node
 	}
 	return s.gpu < t.gpu
+}
+
+// cannotBeat reports whether a start at s is no better than best: it interrupts work, and best does not, or its files or price are better.
+func (s *spot) cannotBeat(best *option) bool {
+	return s.class%afterAll == 3 && (best.rank < startBusy || s.fetch && !best.fetch || s.fetch == best.fetch && s.price > best.price)
 }
 
 // spots returns the places to look at for a new instance, the best first: one if there is room or soon is, else those where room can be made.
