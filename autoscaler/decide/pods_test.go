@@ -195,7 +195,7 @@ func TestAHundredInTurn(t *testing.T) {
 }
 
 // FuzzSeat runs random worlds whose pods request something of their nodes, with users that come and go. Nobody goes who
-// works, or whom min-scale keeps; a world in which only what changes is put plans what the whole plan does; plans
+// works, or whom min-scale keeps; no action gives what is not there; plans
 // come to rest; and where nobody is busy, all who wait get their turn.
 func FuzzSeat(f *testing.F) {
 	for seed := range uint64(60) {
