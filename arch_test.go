@@ -92,6 +92,12 @@ var rules = []struct {
 		},
 		why: "the activator meets the other parts in api: in a cluster they are other processes",
 	}, {
+		from: []string{"activator/queue"},
+		not: func(p string) bool {
+			return in(p, "activator", "internal") && !in(p, "activator/queue", "activator/route", "activator/metrics", "internal/heap", "internal/waketrace", "internal/tombstone")
+		},
+		why: "the queue knows no clients' protocols: what reads and sends requests calls it, never the other way",
+	}, {
 		from: []string{"autoscaler"},
 		not: func(p string) bool {
 			return in(p, "activator", "functions", "engine")

@@ -1,4 +1,4 @@
-package hold
+package queue
 
 import (
 	"context"
@@ -28,18 +28,18 @@ import (
 //	leave NAME | ticket NAME | served | retry DURATION | state
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "testdata/*.txt", func(t *testing.T) func(string, []string) string {
-		d := &driver{t: t, entries: make(map[string]*Entry[int]), costs: make(map[string]int), charges: make(map[string]Charge[int])}
+		d := &driver{t: t, entries: make(map[string]*entry), costs: make(map[string]int), charges: make(map[string]charge)}
 		return d.do
 	})
 }
 
 type driver struct {
 	t       *testing.T
-	queue   Queue[int]
+	queue   waitQueue
 	now     time.Duration
-	entries map[string]*Entry[int]
+	entries map[string]*entry
 	costs   map[string]int
-	charges map[string]Charge[int]
+	charges map[string]charge
 }
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -60,7 +60,7 @@ func (d *driver) number(s string) int {
 	return n
 }
 
-func (d *driver) name(e *Entry[int]) string {
+func (d *driver) name(e *entry) string {
 	for name, other := range d.entries {
 		if e == other {
 			return name
@@ -93,7 +93,7 @@ func (d *driver) do(command string, args []string) string {
 			return "was not in"
 		}
 	case "ticket":
-		d.entries[args[0]] = &Entry[int]{Ticket: d.queue.Ticket()}
+		d.entries[args[0]] = &entry{Ticket: d.queue.Ticket()}
 	case "putback":
 		d.queue.Settle(d.charges[args[0]], 0)
 		delete(d.charges, args[0])
@@ -111,7 +111,7 @@ func (d *driver) do(command string, args []string) string {
 }
 
 func (d *driver) enter(name string, options []string, now time.Time) string {
-	e := &Entry[int]{}
+	e := &entry{}
 	d.costs[name] = 1
 	var expected time.Duration
 	for _, o := range options {
@@ -149,24 +149,21 @@ func (d *driver) enter(name string, options []string, now time.Time) string {
 
 func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := Queue[int]{}
+		queue := waitQueue{}
 		queue.Limit(api.Hold{Capacity: 2, MaxBytes: 10})
 		gaveUp := errors.New("gave up")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		leaves, stays := &Entry[int]{}, &Entry[int]{}
+		leaves, stays := &entry{}, &entry{}
 		leaves.Until(ctx)
 		stays.Until(t.Context())
-		for _, e := range []*Entry[int]{leaves, stays} {
+		for _, e := range []*entry{leaves, stays} {
 			if _, why, ok := queue.Enter(e, time.Now(), 0); !ok {
 				t.Fatalf("refused: %s", why)
 			}
 		}
-		got := make(chan int)
+		slot, got := &Slot{}, make(chan *Slot)
 		go func() {
-			v, ok := stays.Wait()
-			if !ok {
-				v = -1
-			}
+			v, _ := stays.Wait()
 			got <- v
 		}()
 		cancel(gaveUp)
@@ -174,17 +171,17 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 			t.Error("who left was handed something")
 		}
 		e := queue.Next() // taken out before the leaver could report it
-		if e.Offer(7) {
+		if e.Offer(slot) {
 			t.Error("an offer to who left was taken")
 		}
 		if queue.Leave(leaves) {
 			t.Error("the leaver was still in the queue")
 		}
-		if !queue.Next().Offer(7) {
+		if !queue.Next().Offer(slot) {
 			t.Error("an offer to who waits was not taken")
 		}
-		if v := <-got; v != 7 {
-			t.Errorf("got %d, want 7", v)
+		if v := <-got; v != slot {
+			t.Errorf("got %p, want %p", v, slot)
 		}
 	})
 }
@@ -192,11 +189,11 @@ func TestOfferReachesOnlyWhoWaits(t *testing.T) {
 // TestAgainstSlowTwin compares the queue with a slice that is searched and sorted each time.
 func TestAgainstSlowTwin(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var queue Queue[int]
+	var queue waitQueue
 	queue.Limit(api.Hold{Capacity: 50, MaxBytes: 1000})
-	var twin, out []*Entry[int]
-	before := func(a, b *Entry[int]) int {
-		if pa, pb := min(max(a.Priority, MinPriority), MaxPriority), min(max(b.Priority, MinPriority), MaxPriority); pa != pb {
+	var twin, out []*entry
+	before := func(a, b *entry) int {
+		if pa, pb := min(max(a.Priority, minPriority), maxPriority), min(max(b.Priority, minPriority), maxPriority); pa != pb {
 			return pb - pa
 		}
 		return int(a.Ticket) - int(b.Ticket)
@@ -204,7 +201,7 @@ func TestAgainstSlowTwin(t *testing.T) {
 	for step := range 20000 {
 		switch op := r.IntN(5); {
 		case op <= 1:
-			e := &Entry[int]{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
+			e := &entry{Priority: r.IntN(21) - 10, Bytes: api.Bytes(r.IntN(60))}
 			displaced, _, ok := queue.Enter(e, epoch, 0)
 			if ok {
 				twin = append(twin, e)
@@ -213,10 +210,10 @@ func TestAgainstSlowTwin(t *testing.T) {
 				if v.Priority >= min(e.Priority, 0) {
 					t.Fatalf("step %d: one of priority %d went for one of %d", step, v.Priority, e.Priority)
 				}
-				twin = slices.DeleteFunc(twin, func(o *Entry[int]) bool { return o == v })
+				twin = slices.DeleteFunc(twin, func(o *entry) bool { return o == v })
 			}
 		case op == 2:
-			want := (*Entry[int])(nil)
+			want := (*entry)(nil)
 			if len(twin) > 0 {
 				slices.SortFunc(twin, before)
 				want, twin = twin[0], twin[1:]
@@ -250,10 +247,10 @@ func TestAgainstSlowTwin(t *testing.T) {
 // TestFirstOf: among some clients' entries the next one comes first, whatever the other clients have.
 func TestFirstOf(t *testing.T) {
 	t.Parallel()
-	var q Queue[int]
+	var q waitQueue
 	q.Limit(api.Hold{Capacity: 10, MaxBytes: api.MiB})
-	enter := func(client string, priority int) *Entry[int] {
-		e := &Entry[int]{Client: client, Priority: priority}
+	enter := func(client string, priority int) *entry {
+		e := &entry{Client: client, Priority: priority}
 		e.Until(t.Context())
 		if _, why, ok := q.Enter(e, epoch, 0); !ok {
 			t.Fatal(why)
@@ -264,18 +261,18 @@ func TestFirstOf(t *testing.T) {
 	urgent, c, b := enter("a", 1), enter("c", 0), enter("b", 0)
 	for _, tc := range []struct {
 		of   string
-		want *Entry[int]
+		want *entry
 	}{{"abc", urgent}, {"bc", c}, {"b", b}, {"", nil}, {"d", nil}} {
-		if got := q.FirstOf(func(e *Entry[int]) bool { return strings.Contains(tc.of, e.Client) }); got != tc.want {
+		if got := q.FirstOf(func(e *entry) bool { return strings.Contains(tc.of, e.Client) }); got != tc.want {
 			t.Errorf("of %q: %+v, want %+v", tc.of, got, tc.want)
 		}
 	}
-	picky := &Entry[int]{Client: "c", Want: route.Want{Only: func(string) bool { return true }}}
+	picky := &entry{Client: "c", Want: route.Want{Only: func(string) bool { return true }}}
 	picky.Until(t.Context())
 	if _, why, ok := q.Enter(picky, epoch, 0); !ok || q.Picky() != 1 {
 		t.Fatal(why, q.Picky())
 	}
-	if got := q.FirstOf(func(e *Entry[int]) bool { return e.Want.Only != nil }); got != picky {
+	if got := q.FirstOf(func(e *entry) bool { return e.Want.Only != nil }); got != picky {
 		t.Errorf("of those that are picky: %+v, want the second of c", got)
 	}
 	if q.Leave(picky); q.Picky() != 0 {

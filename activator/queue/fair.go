@@ -1,4 +1,4 @@
-package hold
+package queue
 
 import (
 	"time"
@@ -7,18 +7,18 @@ import (
 	"github.com/rouse-dev/rouse/internal/heap"
 )
 
-// OutputWeight is the cost of an output token in input tokens: each takes a step of the model of its own.
-const OutputWeight = 2
+// outputWeight is the cost of an output token in input tokens: each takes a step of the model of its own.
+const outputWeight = 2
 
 // Cost returns a request's cost to its client, in input tokens.
-func Cost(input, output api.Tokens) float64 { return float64(input) + OutputWeight*float64(output) }
+func Cost(input, output api.Tokens) float64 { return float64(input) + outputWeight*float64(output) }
 
 // band holds the requests of one priority, by client. A client's counter is the total cost of its requests; the
 // client with the lowest counter is next. (Virtual token counters: Sheng et al., "Fairness in Serving Large Language
 // Models", OSDI 2024.)
-type band[T any] struct {
-	lanes   map[string]*lane[T]
-	waiting heap.Of[*lane[T]] // lanes with entries
+type band struct {
+	lanes   map[string]*lane
+	waiting heap.Of[*lane] // lanes with entries
 	// floor is the counter of the client served last: the least counter of a new client when no other waits.
 	floor float64
 	// most is the number of lanes at which the next sweep happens.
@@ -26,31 +26,31 @@ type band[T any] struct {
 }
 
 // lane is one client's state in a band.
-type lane[T any] struct {
+type lane struct {
 	client  string
 	counter float64
-	entries heap.Of[*Entry[T]]
+	entries heap.Of[*entry]
 	running int // requests that are charged and not settled
 	slot    int // the index in the band's waiting, from 1; 0: no entries
 }
 
 // Charge is the charge for a served request. The zero value charges nothing.
-type Charge[T any] struct {
-	lane *lane[T]
-	in   *band[T]
+type charge struct {
+	lane *lane
+	in   *band
 	cost float64
 }
 
 // lane returns the client's lane. If the client has no waiting requests, its counter is raised to that of the next
 // client: a pause earns no credit, and a client that has used more keeps its higher counter.
-func (b *band[T]) lane(client string) *lane[T] {
+func (b *band) lane(client string) *lane {
 	l := b.lanes[client]
 	if l == nil {
 		b.sweep()
 		if b.lanes == nil {
-			b.lanes = make(map[string]*lane[T])
+			b.lanes = make(map[string]*lane)
 		}
-		l = &lane[T]{client: client}
+		l = &lane{client: client}
 		b.lanes[client] = l
 	}
 	if l.slot == 0 {
@@ -71,7 +71,7 @@ const (
 )
 
 // sweep forgets idle clients, once the number of clients has doubled since the last sweep.
-func (b *band[T]) sweep() {
+func (b *band) sweep() {
 	if len(b.lanes) < max(b.most, manyIdle) {
 		return
 	}
@@ -84,14 +84,14 @@ func (b *band[T]) sweep() {
 	b.most = 2 * len(b.lanes)
 }
 
-func (b *band[T]) insert(e *Entry[T]) {
+func (b *band) insert(e *entry) {
 	l := b.lane(e.Client)
 	e.lane = l
 	l.entries.Put(e)
 	b.reorder(l)
 }
 
-func (b *band[T]) remove(e *Entry[T]) {
+func (b *band) remove(e *entry) {
 	l := e.lane
 	l.entries.Remove(e)
 	e.lane = nil
@@ -99,7 +99,7 @@ func (b *band[T]) remove(e *Entry[T]) {
 }
 
 // reorder restores a lane's position after its counter or entries have changed.
-func (b *band[T]) reorder(l *lane[T]) {
+func (b *band) reorder(l *lane) {
 	if l.entries.Len() > 0 {
 		b.waiting.Put(l)
 		return
@@ -108,7 +108,7 @@ func (b *band[T]) reorder(l *lane[T]) {
 }
 
 // first returns the entry whose turn it is, or nil.
-func (b *band[T]) first() *Entry[T] {
+func (b *band) first() *entry {
 	if b.waiting.Len() == 0 {
 		return nil
 	}
@@ -117,15 +117,15 @@ func (b *band[T]) first() *Entry[T] {
 
 // firstOf returns the next entry for which may returns true, or nil. It checks each waiting client, and each of its
 // entries if differ is true.
-func (b *band[T]) firstOf(may func(*Entry[T]) bool, differ bool) *Entry[T] {
-	of := func(l *lane[T]) (*Entry[T], bool) {
+func (b *band) firstOf(may func(*entry) bool, differ bool) *entry {
+	of := func(l *lane) (*entry, bool) {
 		if differ {
 			return l.entries.FirstOf(may)
 		}
 		e := l.entries.First()
 		return e, may(e)
 	}
-	l, found := b.waiting.FirstOf(func(l *lane[T]) bool { _, found := of(l); return found })
+	l, found := b.waiting.FirstOf(func(l *lane) bool { _, found := of(l); return found })
 	if !found {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (b *band[T]) firstOf(may func(*Entry[T]) bool, differ bool) *Entry[T] {
 }
 
 // last returns an entry from the end of the heaps, whose turn is late but not always last; nil: none.
-func (b *band[T]) last() *Entry[T] {
+func (b *band) last() *entry {
 	if b.waiting.Len() == 0 {
 		return nil
 	}
@@ -142,18 +142,18 @@ func (b *band[T]) last() *Entry[T] {
 }
 
 // Charge charges a client the expected cost of a request that is sent to an instance, whether or not it has waited.
-func (q *Queue[T]) Charge(client string, priority int, cost float64) Charge[T] {
+func (q *waitQueue) Charge(client string, priority int, cost float64) charge {
 	b := q.band(priority)
 	l := b.lane(client)
 	b.floor = max(b.floor, l.counter)
 	l.counter += cost
 	l.running++
 	b.reorder(l)
-	return Charge[T]{l, b, cost}
+	return charge{l, b, cost}
 }
 
 // Settle replaces a charge's estimate with the actual cost: 0 if an instance gave the request back. Call it once.
-func (q *Queue[T]) Settle(c Charge[T], cost float64) {
+func (q *waitQueue) Settle(c charge, cost float64) {
 	if c.lane == nil {
 		return
 	}
@@ -164,7 +164,7 @@ func (q *Queue[T]) Settle(c Charge[T], cost float64) {
 
 // Elsewhere charges a client for requests in other queues for the same slots; negative corrects an estimate that was
 // too high.
-func (q *Queue[T]) Elsewhere(client string, priority int, cost float64) {
+func (q *waitQueue) Elsewhere(client string, priority int, cost float64) {
 	b := q.band(priority)
 	l := b.lane(client)
 	if cost > 0 {
@@ -175,7 +175,7 @@ func (q *Queue[T]) Elsewhere(client string, priority int, cost float64) {
 }
 
 // Before implements [heap.Item]: the earliest deadline first, then the lowest ticket.
-func (e *Entry[T]) Before(other *Entry[T]) bool {
+func (e *entry) Before(other *entry) bool {
 	if de, do := e.due(), other.due(); !de.Equal(do) {
 		return !de.IsZero() && (do.IsZero() || de.Before(do))
 	}
@@ -183,9 +183,9 @@ func (e *Entry[T]) Before(other *Entry[T]) bool {
 }
 
 // Slot implements [heap.Item].
-func (e *Entry[T]) Slot() *int { return &e.slot }
+func (e *entry) Slot() *int { return &e.slot }
 
-func (e *Entry[T]) due() time.Time {
+func (e *entry) due() time.Time {
 	if e.Due.IsZero() || !e.Deadline.IsZero() && e.Deadline.Before(e.Due) {
 		return e.Deadline
 	}
@@ -193,7 +193,7 @@ func (e *Entry[T]) due() time.Time {
 }
 
 // Before implements [heap.Item]: the lowest counter first, then the lane whose first entry came first.
-func (l *lane[T]) Before(other *lane[T]) bool {
+func (l *lane) Before(other *lane) bool {
 	if l.counter != other.counter {
 		return l.counter < other.counter
 	}
@@ -201,4 +201,4 @@ func (l *lane[T]) Before(other *lane[T]) bool {
 }
 
 // Slot implements [heap.Item].
-func (l *lane[T]) Slot() *int { return &l.slot }
+func (l *lane) Slot() *int { return &l.slot }

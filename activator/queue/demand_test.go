@@ -1,4 +1,4 @@
-package demand
+package queue
 
 import (
 	"encoding/json"
@@ -10,11 +10,11 @@ import (
 	"github.com/rouse-dev/rouse/api"
 )
 
-// rig is a meter of a level that the test sets, with a record of what it sent when.
-type rig struct {
+// meterRig is a meter of a level that the test sets, with a record of what it sent when.
+type meterRig struct {
 	t     *testing.T
 	start time.Time
-	meter *Meter
+	meter *meter
 
 	mu    sync.Mutex // guards all below
 	level api.Demand
@@ -26,9 +26,9 @@ type sent struct {
 	waiting int
 }
 
-func newRig(t *testing.T) *rig {
-	r := &rig{t: t, start: time.Now()}
-	r.meter = New(func() api.Demand {
+func newMeterRig(t *testing.T) *meterRig {
+	r := &meterRig{t: t, start: time.Now()}
+	r.meter = newMeter(func() api.Demand {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.level
@@ -36,7 +36,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) Emit(e api.Event) {
+func (r *meterRig) Emit(e api.Event) {
 	var d api.Demand
 	if err := json.Unmarshal(e.Data, &d); err != nil || e.Type != api.EventDemand || e.Source != "/activator/test" {
 		r.t.Errorf("event %+v: %v", e, err)
@@ -46,13 +46,13 @@ func (r *rig) Emit(e api.Event) {
 	r.sent = append(r.sent, sent{time.Since(r.start), d.Waiting})
 }
 
-func (r *rig) set(waiting int) {
+func (r *meterRig) set(waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.level.Waiting = waiting
 }
 
-func (r *rig) want(want ...sent) {
+func (r *meterRig) want(want ...sent) {
 	r.t.Helper()
 	synctest.Wait()
 	r.mu.Lock()
@@ -70,74 +70,74 @@ func (r *rig) want(want ...sent) {
 
 func TestChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newMeterRig(t)
 		r.set(1)
-		r.meter.Urgent()
+		r.meter.sendNow()
 		r.want(sent{0, 1}) // sent within the call
 		for n := 2; n <= 100; n++ {
 			r.set(n)
-			r.meter.Changed()
+			r.meter.changed()
 		}
 		r.want()
-		time.Sleep(Every)
-		r.want(sent{Every, 100})
+		time.Sleep(sendEvery)
+		r.want(sent{sendEvery, 100})
 		time.Sleep(10 * time.Millisecond)
 		r.set(0)
-		r.meter.Changed()
-		time.Sleep(Every)
-		r.want(sent{2 * Every, 0})
+		r.meter.changed()
+		time.Sleep(sendEvery)
+		r.want(sent{2 * sendEvery, 0})
 		time.Sleep(time.Minute)
 		r.want() // zero is not repeated
 		r.set(1)
-		r.meter.Changed() // nothing was sent for long: no need to wait for others
+		r.meter.changed() // nothing was sent for long: no need to wait for others
 		r.want()
-		time.Sleep(Soon)
-		r.want(sent{time.Minute + 2*Every + 10*time.Millisecond + Soon, 1})
-		r.meter.Close()
+		time.Sleep(sendSoon)
+		r.want(sent{time.Minute + 2*sendEvery + 10*time.Millisecond + sendSoon, 1})
+		r.meter.close()
 	})
 }
 
 func TestLevelsAreRepeatedWhileNotZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newMeterRig(t)
 		r.set(3)
-		r.meter.Urgent()
-		time.Sleep(2*Repeat + Repeat/2)
-		r.want(sent{0, 3}, sent{Repeat, 3}, sent{2 * Repeat, 3})
-		r.meter.Close()
+		r.meter.sendNow()
+		time.Sleep(2*sendRepeat + sendRepeat/2)
+		r.want(sent{0, 3}, sent{sendRepeat, 3}, sent{2 * sendRepeat, 3})
+		r.meter.close()
 	})
 }
 
 func TestUrgentIsNeverHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newMeterRig(t)
 		r.set(1)
-		r.meter.Urgent()
+		r.meter.sendNow()
 		time.Sleep(time.Millisecond)
 		r.set(0)
-		r.meter.Changed()
+		r.meter.changed()
 		time.Sleep(time.Millisecond)
 		r.set(1)
-		r.meter.Urgent()
+		r.meter.sendNow()
 		r.want(sent{0, 1}, sent{2 * time.Millisecond, 1})
-		r.meter.Close()
+		r.meter.close()
 	})
 }
 
 func TestTheLastLevelIsZero(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.meter.Close()
+		r := newMeterRig(t)
+		r.meter.close()
 		r.want() // nothing was ever sent: nothing to revoke
-		r = newRig(t)
+		r = newMeterRig(t)
 		r.set(2)
-		r.meter.Urgent()
-		r.meter.Close()
+		r.meter.sendNow()
+		r.meter.close()
 		r.want(sent{0, 2}, sent{0, 0})
 		r.set(5)
-		r.meter.Changed()
-		r.meter.Urgent()
-		r.meter.Close()
+		r.meter.changed()
+		r.meter.sendNow()
+		r.meter.close()
 		time.Sleep(time.Minute)
 		r.want()
 	})
@@ -147,18 +147,18 @@ func TestTheLastLevelIsZero(t *testing.T) {
 func TestNoChangeIsLost(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+			r := newMeterRig(t)
 			var all sync.WaitGroup
 			for range 8 {
 				all.Go(func() {
 					r.mu.Lock()
 					r.level.Waiting++
 					r.mu.Unlock()
-					r.meter.Changed()
+					r.meter.changed()
 				})
 			}
 			all.Wait()
-			time.Sleep(2 * Every)
+			time.Sleep(2 * sendEvery)
 			synctest.Wait()
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func TestNoChangeIsLost(t *testing.T) {
 				t.Fatalf("last event says %d, want 8", last)
 			}
 			r.level.Waiting = 0
-			go r.meter.Close()
+			go r.meter.close()
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package wake
+package queue
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // waking reports whether a wake of id is in progress.
-func (o *Once) waking(id api.InstanceID) bool {
+func (o *grants) waking(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.instances[id]
@@ -45,14 +45,14 @@ func grant(epoch uint64) api.Grant {
 	return api.Grant{Instance: "i", Function: "default/m", Epoch: epoch, Expires: time.Now().Add(time.Hour)}
 }
 
-// start returns a Once that sends the ends of its wakes to the channel.
-func start(t *testing.T, answer func(int32, api.Grant) (api.InstanceStatus, error)) (*Once, *fakeWaker, func() Outcome, chan error) {
+// startGrants returns grants that sends the ends of its wakes to the channel.
+func startGrants(t *testing.T, answer func(int32, api.Grant) (api.InstanceStatus, error)) (*grants, *fakeWaker, func() outcome, chan error) {
 	w := &fakeWaker{answer: answer}
-	o := New(w)
-	t.Cleanup(o.Close)
+	o := newGrants(w)
+	t.Cleanup(o.close)
 	ended := make(chan error, 10) // as many as any test begins: the callback must not block
-	begin := func() Outcome {
-		out, _ := o.Begin("i", "unix:/s", time.Minute, nil, func(_ *waketrace.Span, _ api.InstanceStatus, err error) { ended <- err })
+	begin := func() outcome {
+		out, _ := o.begin("i", "unix:/s", time.Minute, nil, func(_ *waketrace.Span, _ api.InstanceStatus, err error) { ended <- err })
 		return out
 	}
 	return o, w, begin, ended
@@ -60,16 +60,16 @@ func start(t *testing.T, answer func(int32, api.Grant) (api.InstanceStatus, erro
 
 func TestOneWakeHoweverManyAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, w, begin, ended := start(t, awake)
-		if got := begin(); got != NoGrant {
+		o, w, begin, ended := startGrants(t, awake)
+		if got := begin(); got != noGrant {
 			t.Errorf("without a grant: got %v", got)
 		}
-		o.Grant(grant(1))
-		if got := begin(); got != Begun {
+		o.grant(grant(1))
+		if got := begin(); got != wakeBegun {
 			t.Errorf("first: got %v", got)
 		}
 		for range 5 {
-			if got := begin(); got != UnderWay {
+			if got := begin(); got != wakeUnderWay {
 				t.Errorf("further: got %v", got)
 			}
 		}
@@ -79,7 +79,7 @@ func TestOneWakeHoweverManyAsk(t *testing.T) {
 		if err := <-ended; err != nil || o.waking("i") || w.calls.Load() != 1 {
 			t.Errorf("end: %v, waking %t, %d calls", err, o.waking("i"), w.calls.Load())
 		}
-		if got := begin(); got != Begun {
+		if got := begin(); got != wakeBegun {
 			t.Errorf("the grant stands for the next sleep: got %v", got)
 		}
 		<-ended
@@ -88,10 +88,10 @@ func TestOneWakeHoweverManyAsk(t *testing.T) {
 
 func TestGrantExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, _ := start(t, awake)
-		o.Grant(grant(1))
+		o, _, begin, _ := startGrants(t, awake)
+		o.grant(grant(1))
 		time.Sleep(time.Hour)
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("expired: got %v", got)
 		}
 	})
@@ -100,19 +100,19 @@ func TestGrantExpires(t *testing.T) {
 // TestClocksDiffer: a grant's lifetime is measured by its receiver's clock.
 func TestClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, awake)
+		o, _, begin, ended := startGrants(t, awake)
 		g := grant(1)
 		g.Life, g.Expires = time.Hour, time.Now().Add(-24*time.Hour) // the sender's clock is a day behind
-		o.Grant(g)
+		o.grant(g)
 		time.Sleep(time.Hour - time.Second)
-		if got := begin(); got != Begun {
+		if got := begin(); got != wakeBegun {
 			t.Errorf("before its life is over: got %v", got)
 		}
 		<-ended
 		g.Epoch, g.Expires = 2, time.Now().Add(24*time.Hour)
-		o.Grant(g)
+		o.grant(g)
 		time.Sleep(time.Hour + time.Second)
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("after its life: got %v", got)
 		}
 	})
@@ -120,12 +120,12 @@ func TestClocksDiffer(t *testing.T) {
 
 func TestRevokeWaitsForTheWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, awake)
+		o, _, begin, ended := startGrants(t, awake)
 		g := grant(3)
-		o.Grant(g)
+		o.grant(g)
 		begin()
 		began := time.Now()
-		if err := o.Revoke(t.Context(), g); err != nil {
+		if err := o.revoke(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != time.Second || o.waking("i") {
@@ -133,20 +133,20 @@ func TestRevokeWaitsForTheWake(t *testing.T) {
 		}
 		<-ended
 		for _, epoch := range []uint64{1, 3} {
-			if o.Grant(grant(epoch)) {
+			if o.grant(grant(epoch)) {
 				t.Errorf("a grant with epoch %d was accepted after 3 was revoked", epoch)
 			}
 		}
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("after the revocation: got %v", got)
 		}
-		if !o.Grant(grant(4)) {
+		if !o.grant(grant(4)) {
 			t.Error("a newer grant was refused")
 		}
-		if got := begin(); got != Begun {
+		if got := begin(); got != wakeBegun {
 			t.Errorf("under the newer grant: got %v", got)
 		}
-		if err := o.Revoke(t.Context(), g); err != nil { // late: the wake is not under it
+		if err := o.revoke(t.Context(), g); err != nil { // late: the wake is not under it
 			t.Fatal(err)
 		}
 		if !o.waking("i") {
@@ -158,16 +158,16 @@ func TestRevokeWaitsForTheWake(t *testing.T) {
 
 func TestRevokeGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, awake)
-		o.Grant(grant(1))
+		o, _, begin, ended := startGrants(t, awake)
+		o.grant(grant(1))
 		begin()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if err := o.Revoke(ctx, grant(1)); !errors.Is(err, context.DeadlineExceeded) {
+		if err := o.revoke(ctx, grant(1)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want the deadline", err)
 		}
 		<-ended
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("the grant was taken back all the same: got %v", got)
 		}
 	})
@@ -176,10 +176,10 @@ func TestRevokeGivesUpWithItsContext(t *testing.T) {
 func TestFailuresPauseThenDropTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("no memory")
-		o, w, begin, ended := start(t, func(int32, api.Grant) (api.InstanceStatus, error) { return api.InstanceStatus{}, broken })
-		o.Grant(grant(1))
+		o, w, begin, ended := startGrants(t, func(int32, api.Grant) (api.InstanceStatus, error) { return api.InstanceStatus{}, broken })
+		o.grant(grant(1))
 		for n := range attempts {
-			if got := begin(); got != Begun {
+			if got := begin(); got != wakeBegun {
 				t.Fatalf("attempt %d: got %v", n, got)
 			}
 			if err := <-ended; !errors.Is(err, broken) {
@@ -188,12 +188,12 @@ func TestFailuresPauseThenDropTheGrant(t *testing.T) {
 			if n == attempts-1 {
 				break
 			}
-			if got := begin(); got != Paused {
+			if got := begin(); got != wakePaused {
 				t.Errorf("right after failure %d: got %v", n, got)
 			}
 			time.Sleep(pauseFirst << n)
 		}
-		if got := begin(); got != NoGrant || w.calls.Load() != attempts {
+		if got := begin(); got != noGrant || w.calls.Load() != attempts {
 			t.Errorf("after %d failures: got %v and %d calls", attempts, got, w.calls.Load())
 		}
 	})
@@ -201,13 +201,13 @@ func TestFailuresPauseThenDropTheGrant(t *testing.T) {
 
 func TestStaleEpochDropsTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, func(int32, api.Grant) (api.InstanceStatus, error) {
+		o, _, begin, ended := startGrants(t, func(int32, api.Grant) (api.InstanceStatus, error) {
 			return api.InstanceStatus{}, api.Errorf(http.StatusConflict, api.CodeStaleEpoch, "epoch 1 is lower than 2")
 		})
-		o.Grant(grant(1))
+		o.grant(grant(1))
 		begin()
 		<-ended
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("got %v", got)
 		}
 	})
@@ -215,10 +215,10 @@ func TestStaleEpochDropsTheGrant(t *testing.T) {
 
 func TestAnAnswerThatIsNotAwakeIsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, func(int32, api.Grant) (api.InstanceStatus, error) {
+		o, _, begin, ended := startGrants(t, func(int32, api.Grant) (api.InstanceStatus, error) {
 			return api.InstanceStatus{State: api.Asleep}, nil
 		})
-		o.Grant(grant(1))
+		o.grant(grant(1))
 		begin()
 		if err := <-ended; err == nil {
 			t.Error("no error")
@@ -228,14 +228,14 @@ func TestAnAnswerThatIsNotAwakeIsAFailure(t *testing.T) {
 
 func TestCloseCancelsWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o, _, begin, ended := start(t, awake)
-		o.Grant(grant(1))
+		o, _, begin, ended := startGrants(t, awake)
+		o.grant(grant(1))
 		begin()
-		o.Close()
+		o.close()
 		if err := <-ended; !errors.Is(err, ErrClosed) {
 			t.Errorf("got %v", err)
 		}
-		if got := begin(); got != NoGrant {
+		if got := begin(); got != noGrant {
 			t.Errorf("after Close: got %v", got)
 		}
 	})

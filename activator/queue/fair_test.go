@@ -1,4 +1,4 @@
-package hold
+package queue
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 // served is a server of four slots in virtual time: clients send requests, each of which takes as long as it costs.
 type served struct {
 	r       *rand.Rand
-	queue   Queue[int]
+	queue   waitQueue
 	now     time.Duration
 	running []job
 	got     map[string]float64 // cost of finished requests, by client
@@ -24,7 +24,7 @@ type job struct {
 	client string
 	ends   time.Duration
 	cost   float64
-	charge Charge[int]
+	charge charge
 }
 
 // rate is how much one slot serves in a second.
@@ -33,7 +33,7 @@ const rate = 1000
 // send keeps so many requests of a client in the queue, with a mean cost.
 func (s *served) send(client string, atOnce int, cost float64) {
 	for c := s.queue.clients[client]; c == nil || c.count < atOnce; c = s.queue.clients[client] {
-		e := &Entry[int]{Client: client, Tokens: api.Tokens(cost * (0.5 + s.r.Float64()))}
+		e := &entry{Client: client, Tokens: api.Tokens(cost * (0.5 + s.r.Float64()))}
 		if _, why, ok := s.queue.Enter(e, epoch.Add(s.now), 0); !ok {
 			panic(why)
 		}
@@ -51,7 +51,7 @@ func (s *served) until(end time.Duration, load func()) {
 				break
 			}
 			cost := float64(e.Tokens)
-			s.waited[e.Client] = max(s.waited[e.Client], epoch.Add(s.now).Sub(e.Arrived()))
+			s.waited[e.Client] = max(s.waited[e.Client], epoch.Add(s.now).Sub(e.arrived))
 			s.running = append(s.running, job{e.Client, s.now + time.Duration(cost/rate*float64(time.Second)), cost, s.charge(e.Client, cost*(0.5+s.r.Float64()))})
 		}
 		if len(s.running) == 0 {
@@ -73,7 +73,7 @@ func (s *served) until(end time.Duration, load func()) {
 	}
 }
 
-func (s *served) charge(client string, cost float64) Charge[int] {
+func (s *served) charge(client string, cost float64) charge {
 	s.told[client] += cost
 	return s.queue.Charge(client, 0, cost)
 }
@@ -171,7 +171,7 @@ func TestSharesOfTwo(t *testing.T) {
 
 // TestManyClients: the memory of clients that are gone is bounded.
 func TestManyClients(t *testing.T) {
-	var q Queue[int]
+	var q waitQueue
 	q.Limit(api.Hold{Capacity: 10, MaxBytes: 1 << 20})
 	most := 0
 	for n := range 200_000 {
@@ -186,10 +186,10 @@ func TestManyClients(t *testing.T) {
 func BenchmarkQueue(b *testing.B) {
 	for _, clients := range []int{1, 1000} {
 		b.Run(fmt.Sprint(clients, " clients"), func(b *testing.B) {
-			var q Queue[int]
+			var q waitQueue
 			q.Limit(api.Hold{Capacity: 1 << 20, MaxBytes: 1 << 40})
 			for n := range 10_000 {
-				q.Enter(&Entry[int]{Client: fmt.Sprint(n % clients)}, epoch, 0)
+				q.Enter(&entry{Client: fmt.Sprint(n % clients)}, epoch, 0)
 			}
 			n := 0
 			b.ReportAllocs()

@@ -1,23 +1,4 @@
-// Package wake wakes sleeping instances under grants of the autoscaler: at most one call per instance at a time,
-// however many requests wait for it.
-//
-// It starts no wake without a grant that is valid at that moment. It does not choose the instance: its caller does,
-// and wake permits or refuses.
-//
-// The life of a wake:
-//
-// 1. The autoscaler gives a standing grant ([Once.Grant]) while an instance sleeps.
-//  2. A request arrives, and the caller calls [Once.Begin]. The first call starts the wake and returns; further ones
-//     return [UnderWay].
-//  3. The instance answers once it has generated a token, and the caller's callback gets its status. The grant
-//     stays: the instance may fall asleep and be woken again.
-//  4. The autoscaler revokes the grant ([Once.Revoke]). From that moment no wake can begin, and Revoke returns when
-//     the one in progress has ended. No grant with this epoch or a lower one is accepted afterwards, however late it
-//     arrives.
-//
-// A Once is safe for concurrent use. It starts one goroutine per wake; [Once.Close] waits for
-// them.
-package wake
+package queue
 
 import (
 	"context"
@@ -43,11 +24,22 @@ const (
 	attempts   = 3
 )
 
-// ErrClosed is the cause of wakes that [Once.Close] cancels.
+// ErrClosed is the cause of wakes that [grants.close] cancels.
 var ErrClosed = errors.New("the activator shuts down")
 
-// Once wakes instances. The zero value is not usable: see [New].
-type Once struct {
+// grants wakes instances under grants of the autoscaler: at most one call per instance at a time, however many requests
+// wait for it. It starts no wake without a grant that is valid at that moment. The life of a wake:
+//
+//  1. The autoscaler gives a standing grant ([grants.grant]) while an instance sleeps.
+//  2. The first call of [grants.begin] starts the wake and returns; further ones return wakeUnderWay.
+//  3. The instance answers once it has generated a token, and the callback gets its status. The grant stays: the
+//     instance may fall asleep and be woken again.
+//  4. The autoscaler revokes the grant ([grants.revoke]). From that moment no wake can begin, and revoke returns when
+//     the one in progress has ended. No grant with this epoch or a lower one is accepted afterwards, however late it
+//     arrives.
+//
+// It is safe for concurrent use, and starts one goroutine per wake; [grants.close] waits for them.
+type grants struct {
 	waker  Waker
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -73,13 +65,13 @@ type flight struct {
 	done chan struct{}
 }
 
-// New returns a Once that wakes with w.
-func New(w Waker) *Once {
+// newGrants returns grants that wake with w.
+func newGrants(w Waker) *grants {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &Once{waker: w, ctx: ctx, cancel: cancel, instances: make(map[api.InstanceID]*permit)}
+	return &grants{waker: w, ctx: ctx, cancel: cancel, instances: make(map[api.InstanceID]*permit)}
 }
 
-func (o *Once) permit(id api.InstanceID) *permit {
+func (o *grants) permit(id api.InstanceID) *permit {
 	p := o.instances[id]
 	if p == nil {
 		p = &permit{}
@@ -88,8 +80,8 @@ func (o *Once) permit(id api.InstanceID) *permit {
 	return p
 }
 
-// Grant applies a grant. It returns false for an outdated one.
-func (o *Once) Grant(g api.Grant) bool {
+// grant applies a grant. It returns false for an outdated one.
+func (o *grants) grant(g api.Grant) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.permit(g.Instance)
@@ -100,9 +92,9 @@ func (o *Once) Grant(g api.Grant) bool {
 	return accepted
 }
 
-// Revoke revokes every grant of g's instance up to g's epoch. It blocks until no wake under them is in progress or
+// revoke revokes every grant of g's instance up to g's epoch. It blocks until no wake under them is in progress or
 // can begin, and returns nil. If ctx ends first the grants are revoked too, but a wake may still be in progress.
-func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
+func (o *grants) revoke(ctx context.Context, g api.Grant) error {
 	o.mu.Lock()
 	p := o.permit(g.Instance)
 	p.held = p.held.Revoke(g.Epoch)
@@ -119,49 +111,49 @@ func (o *Once) Revoke(ctx context.Context, g api.Grant) error {
 	}
 }
 
-// Granted reports whether a wake of id may begin now, under a grant.
-func (o *Once) Granted(id api.InstanceID) bool {
+// granted reports whether a wake of id may begin now, under a grant.
+func (o *grants) granted(id api.InstanceID) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.instances[id]
 	return p != nil && p.held.Grant.Valid(time.Now())
 }
 
-// Forget removes the state of an instance that is gone.
-func (o *Once) Forget(id api.InstanceID) {
+// forget removes the state of an instance that is gone.
+func (o *grants) forget(id api.InstanceID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.instances, id)
 }
 
-// Outcome is the result of [Once.Begin].
-type Outcome int
+// outcome is the result of [grants.begin].
+type outcome int
 
 // The outcomes.
 const (
-	NoGrant  Outcome = iota // no valid grant
-	Paused                  // a wake failed a moment ago
-	UnderWay                // a wake is in progress
-	Begun                   // a wake begins now
+	noGrant      outcome = iota // no valid grant
+	wakePaused                  // a wake failed a moment ago
+	wakeUnderWay                // a wake is in progress
+	wakeBegun                   // a wake begins now
 )
 
-// Begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is in progress or no valid
+// begin starts a wake of id at e, bounded by limit and in a span below trace, unless one is in progress or no valid
 // grant allows it. It does not block. finished is called from another goroutine when the wake that this call began
-// has ended, and must end its span. If the outcome is Paused, retry is when to ask again.
-func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out Outcome, retry time.Time) {
+// has ended, and must end its span. If the outcome is wakePaused, retry is when to ask again.
+func (o *grants) begin(id api.InstanceID, e api.Endpoint, limit time.Duration, trace *waketrace.Span, finished func(*waketrace.Span, api.InstanceStatus, error)) (out outcome, retry time.Time) {
 	now := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p := o.instances[id]
 	switch {
 	case p == nil || o.closed:
-		return NoGrant, time.Time{}
+		return noGrant, time.Time{}
 	case p.flight != nil:
-		return UnderWay, time.Time{}
+		return wakeUnderWay, time.Time{}
 	case !p.held.Grant.Valid(now):
-		return NoGrant, time.Time{}
+		return noGrant, time.Time{}
 	case now.Before(p.pause):
-		return Paused, p.pause
+		return wakePaused, p.pause
 	}
 	f := &flight{epoch: p.held.Grant.Epoch, done: make(chan struct{})}
 	p.flight = f
@@ -177,10 +169,10 @@ func (o *Once) Begin(id api.InstanceID, e api.Endpoint, limit time.Duration, tra
 		o.end(p, f, err)
 		finished(call, st, err)
 	})
-	return Begun, time.Time{}
+	return wakeBegun, time.Time{}
 }
 
-func (o *Once) end(p *permit, f *flight, err error) {
+func (o *grants) end(p *permit, f *flight, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p.flight = nil
@@ -200,8 +192,8 @@ func (o *Once) end(p *permit, f *flight, err error) {
 	}
 }
 
-// Close cancels the wakes in progress, prevents others and waits for their ends.
-func (o *Once) Close() {
+// close cancels the wakes in progress, prevents others and waits for their ends.
+func (o *grants) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()

@@ -1,4 +1,4 @@
-package activator
+package queue
 
 import (
 	"cmp"
@@ -10,14 +10,14 @@ import (
 	"github.com/rouse-dev/rouse/internal/waketrace"
 )
 
-// wakeTrace is this activator's trace of one wake. It begins with the request that finds no instance awake. It
+// Wake is this activator's trace of one wake. It begins with the request that finds no instance awake. It
 // belongs to its function, under mu, until a request that waited for it gets a slot, and from then on to that
 // request. It is reported when the first byte of the answer was sent and the calls to instances have ended. A call
 // may end last, if the instance answers the speculative request first.
 //
 // Requests that find an instance awake have no such trace.
-type wakeTrace struct {
-	f      *function
+type Wake struct {
+	f      *Function
 	parent string // the client's span; empty: none
 	began  time.Time
 	root   *waketrace.Span
@@ -32,22 +32,21 @@ type wakeTrace struct {
 	ended    time.Time      // when that byte had been sent
 }
 
-// traceWake records that c waits for an instance to be awake. The caller holds mu.
-func (f *function) traceWake(c *call) {
+// traceWake records that w waits for an instance to be awake. The caller holds mu.
+func (f *Function) traceWake(w *Want) {
 	switch {
 	case f.trace != nil:
-	case c.trace != nil:
-		f.trace, c.trace = c.trace, nil // the instance that had it is gone
+	case w.wake != nil:
+		f.trace = w.TakeWake() // the instance that had it is gone
 	default:
-		client := api.TraceFrom(c.req.in.Header)
-		t := &wakeTrace{f: f, parent: client.Span, began: c.req.begun, root: f.a.tracer.Root(f.name, client, api.PartActivator, c.req.begun)}
+		t := &Wake{f: f, parent: w.Trace.Span, began: w.Begun, root: f.q.cfg.Tracer.Root(f.Name, w.Trace, api.PartActivator, w.Begun)}
 		t.open.Store(1)
 		f.trace = t
 	}
 }
 
 // calls returns the parent span of calls to instances. The caller holds mu.
-func (t *wakeTrace) calls() *waketrace.Span {
+func (t *Wake) calls() *waketrace.Span {
 	if t == nil {
 		return nil
 	}
@@ -55,14 +54,14 @@ func (t *wakeTrace) calls() *waketrace.Span {
 }
 
 // begun counts a call that begins. The caller holds mu.
-func (t *wakeTrace) begun() {
+func (t *Wake) begun() {
 	if t != nil {
 		t.open.Add(1)
 	}
 }
 
 // called ends the span of a call, after the requests that wait for its end have continued.
-func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
+func (t *Wake) called(call *waketrace.Span, st api.InstanceStatus, err error, now time.Time) {
 	if t == nil {
 		return
 	}
@@ -72,32 +71,32 @@ func (t *wakeTrace) called(call *waketrace.Span, st api.InstanceStatus, err erro
 }
 
 // done ends the request or a call, and sends the trace to be reported after the last one.
-func (t *wakeTrace) done() {
+func (t *Wake) done() {
 	if t.open.Add(-1) > 0 {
 		return
 	}
 	select {
-	case t.f.a.woken <- t:
+	case t.f.q.woken <- t:
 	default: // drop the record rather than block a request
 	}
 }
 
 // wokenBy records that one of our calls woke an instance. The caller holds mu.
-func (t *wakeTrace) wokenBy(id api.InstanceID) {
+func (t *Wake) wokenBy(id api.InstanceID) {
 	if t != nil {
 		t.woke = id
 	}
 }
 
 // sawAwake records that an instance is awake. The caller holds mu.
-func (t *wakeTrace) sawAwake(now time.Time) {
+func (t *Wake) sawAwake(now time.Time) {
 	if t != nil && t.awake.IsZero() {
 		t.awake = now
 	}
 }
 
 // abandon ends the trace when no request waits any more. The caller holds mu.
-func (t *wakeTrace) abandon() {
+func (t *Wake) abandon() {
 	if t != nil {
 		t.root.Done(errLeft)
 	}
@@ -105,14 +104,14 @@ func (t *wakeTrace) abandon() {
 
 var errLeft = errors.New("no request waits for it any more")
 
-func (t *wakeTrace) goesTo(id api.InstanceID, now time.Time) {
+func (t *Wake) goesTo(id api.InstanceID, now time.Time) {
 	if t != nil {
 		t.instance, t.picked = id, now
 	}
 }
 
-// firstByte ends the request when the first byte of its answer was sent.
-func (t *wakeTrace) firstByte() {
+// FirstByte ends the request when the first byte of its answer was sent.
+func (t *Wake) FirstByte() {
 	t.ended = time.Now()
 	t.done()
 }
@@ -120,14 +119,14 @@ func (t *wakeTrace) firstByte() {
 // maxWoken is the number of traces that may wait to be reported.
 const maxWoken = 64
 
-// reportWake ends the spans of the request, and emits the record of the wake.
-func (a *Activator) reportWake(t *wakeTrace) {
+// report ends the spans of the request, and emits the record of the wake.
+func (q *Queues) report(t *Wake) {
 	awake := t.awake
 	if awake.IsZero() || awake.After(t.picked) {
 		awake = t.picked
 	}
 	at := t.root.Trace()
-	o := api.WakeTrace{Function: t.f.name, Instance: t.instance, Activator: a.cfg.Name, Trace: at.ID, Root: at.Span, Parent: t.parent, Unsampled: at.Unsampled,
+	o := api.WakeTrace{Function: t.f.Name, Instance: t.instance, Activator: q.cfg.Name, Trace: at.ID, Root: at.Span, Parent: t.parent, Unsampled: at.Unsampled,
 		Start: t.began, Total: t.ended.Sub(t.began)}
 	if t.woke == t.instance {
 		o.By = api.PartActivator
@@ -146,5 +145,5 @@ func (a *Activator) reportWake(t *wakeTrace) {
 	own(api.SpanDispatch, awake, t.sent)
 	own(api.SpanFirstToken, t.sent, t.answered)
 	t.root.DoneAt(t.ended, nil)
-	a.deps.Emitter.Emit(api.NewEvent(api.EventWoken, "/activator/"+a.cfg.Name, o.Function, o))
+	q.cfg.Emitter.Emit(api.NewEvent(api.EventWoken, "/activator/"+q.cfg.Name, o.Function, o))
 }
