@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -15,7 +16,6 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
-	"github.com/rouse-dev/rouse/e2e/vllmsim/words"
 )
 
 // KVEvents is vLLM's option --kv-events-config, as far as it is simulated.
@@ -28,7 +28,7 @@ type KVEvents struct {
 
 // publisher is a PUB socket of ZeroMQ, which sends each subscriber what comes after it has come. A nil one publishes nothing.
 type publisher struct {
-	cfg      Config
+	topic    string
 	listener net.Listener
 	all      sync.WaitGroup // the goroutines
 
@@ -48,10 +48,7 @@ func listenKV(cfg Config) (*publisher, error) {
 	if !cfg.KVEvents.Enable || cfg.KVEvents.Publisher == "null" {
 		return nil, nil
 	}
-	endpoint := cfg.KVEvents.Endpoint
-	if endpoint == "" {
-		endpoint = "tcp://*:5557"
-	}
+	endpoint := cmp.Or(cfg.KVEvents.Endpoint, "tcp://*:5557")
 	network, address := "tcp", strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "0.0.0.0", 1)
 	if path, is := strings.CutPrefix(endpoint, "ipc://"); is {
 		network, address = "unix", path
@@ -61,7 +58,7 @@ func listenKV(cfg Config) (*publisher, error) {
 	if err != nil {
 		return nil, startError{fmt.Sprintf("zmq.error.ZMQError: Address already in use (addr='%s'): %v", endpoint, err)}
 	}
-	p := &publisher{cfg: cfg, listener: l, subs: map[*subscriber]bool{}}
+	p := &publisher{topic: cfg.KVEvents.Topic, listener: l, subs: map[*subscriber]bool{}}
 	p.all.Go(p.accept)
 	return p, nil
 }
@@ -76,7 +73,7 @@ func (p *publisher) accept() {
 	}
 }
 
-// serve sends one subscriber what it wants: everything, for who asks for less has to sort it out.
+// serve sends one subscriber everything, whatever it subscribes to.
 func (p *publisher) serve(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
@@ -115,7 +112,7 @@ func (p *publisher) publish(events []batch.Event) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	m := zmq4.NewMsgFrom([]byte(p.cfg.KVEvents.Topic), binary.BigEndian.AppendUint64(nil, p.seq), p.encode(events))
+	m := zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))
 	p.seq++
 	for s := range p.subs {
 		select {
@@ -140,60 +137,26 @@ func (p *publisher) close() {
 	p.all.Wait()
 }
 
-// field is a name and a value.
-type field struct {
-	name  string
-	value any
-}
-
-// encode writes a batch as vLLM does: a list of the time, the events and the rank, and each event as a map, or before 0.26 as a list.
-func (p *publisher) encode(events []batch.Event) []byte {
+// encode writes a batch as vLLM does: a list of the time, the events and the rank.
+func encode(events []batch.Event) []byte {
+	list := make([]map[string]any, len(events))
+	for i, e := range events {
+		switch e.Kind {
+		case batch.Stored:
+			list[i] = map[string]any{"type": "BlockStored", "block_hashes": []uint64{e.Hash}, "parent_block_hash": nil, "token_ids": e.Tokens,
+				"block_size": blockTokens, "lora_id": nil, "medium": "GPU", "lora_name": nil}
+			if e.Parent != 0 {
+				list[i]["parent_block_hash"] = e.Parent
+			}
+		case batch.Removed:
+			list[i] = map[string]any{"type": "BlockRemoved", "block_hashes": []uint64{e.Hash}, "medium": "GPU"}
+		default:
+			list[i] = map[string]any{"type": "AllBlocksCleared"}
+		}
+	}
 	var b bytes.Buffer
 	enc := msgpack.NewEncoder(&b)
 	enc.UseCompactInts(true)
-	write := func(v any) { _ = enc.Encode(v) } // a buffer takes all
-	_ = enc.EncodeArrayLen(3)
-	write(float64(time.Now().UnixNano()) / 1e9)
-	_ = enc.EncodeArrayLen(len(events))
-	for _, e := range events {
-		fields := p.fields(e)
-		if p.cfg.OldMetrics {
-			_ = enc.EncodeArrayLen(len(fields))
-		} else {
-			_ = enc.EncodeMapLen(len(fields))
-		}
-		for _, f := range fields {
-			if !p.cfg.OldMetrics {
-				write(f.name)
-			}
-			write(f.value)
-		}
-	}
-	write(0)
+	_ = enc.Encode([]any{float64(time.Now().UnixNano()) / 1e9, list, 0}) // a buffer takes all
 	return b.Bytes()
-}
-
-func (p *publisher) fields(e batch.Event) []field {
-	switch e.Kind {
-	case batch.Stored:
-		var parent any
-		if e.Parent != 0 {
-			parent = e.Parent
-		}
-		return []field{
-			{"type", "BlockStored"}, {"block_hashes", []uint64{e.Hash}}, {"parent_block_hash", parent}, {"token_ids", numbers(e.Tokens)},
-			{"block_size", p.cfg.BlockTokens}, {"lora_id", nil}, {"medium", "GPU"}, {"lora_name", nil},
-		}
-	case batch.Removed:
-		return []field{{"type", "BlockRemoved"}, {"block_hashes", []uint64{e.Hash}}, {"medium", "GPU"}}
-	}
-	return []field{{"type", "AllBlocksCleared"}}
-}
-
-func numbers(tokens []words.Token) []int {
-	list := make([]int, len(tokens))
-	for k, t := range tokens {
-		list[k] = int(t)
-	}
-	return list
 }
