@@ -201,10 +201,7 @@ func execute(ctx context.Context, c *cluster.Cluster, args []string, stdout io.W
 	if len(args) == 0 {
 		return errors.New("exec takes a command: cluster exec -- ip addr")
 	}
-	cmd, err := c.Exec(ctx, args[0], args[1:]...)
-	if err != nil {
-		return err
-	}
+	cmd := c.Exec(ctx, args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, stdout, os.Stderr
 	return cmd.Run()
 }
