@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rouse-dev/rouse/api"
@@ -31,29 +30,7 @@ func (c client) serial(ctx context.Context, n int, path string, body []byte) ([]
 // flood sends chat requests for a time, atOnce of them at a time, and returns how long each took, in microseconds, and how many were
 // answered per second.
 func (c client) flood(ctx context.Context, d time.Duration, atOnce int, body []byte) (took []float64, perSecond float64, err error) {
-	var all sync.WaitGroup
-	var mu sync.Mutex // guards took and err
-	began := time.Now()
-	for range atOnce {
-		all.Go(func() {
-			var own []float64
-			var failed error
-			for failed == nil && (len(own) == 0 || time.Since(began) < d) {
-				at := time.Now()
-				if failed = c.Post(ctx, pathChat, body); failed == nil {
-					own = append(own, float64(time.Since(at))/float64(time.Microsecond))
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took = append(took, own...)
-			if failed != nil {
-				err = failed
-			}
-		})
-	}
-	all.Wait()
-	return took, float64(len(took)) / time.Since(began).Seconds(), err
+	return child.Flood(d, atOnce, func() error { return c.Post(ctx, pathChat, body) })
 }
 
 // pathChat is the path of all requests.

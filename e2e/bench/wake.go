@@ -8,9 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 )
 
@@ -154,16 +154,9 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
 func atOnce(ctx context.Context, door client, names []string) ([]float64, error) {
-	took := make([]float64, len(names))
-	errs := make([]error, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() {
-			began := time.Now()
-			at, err := door.First(ctx, pathText, completion(name), nil)
-			took[i], errs[i] = report.Millis(at.Sub(began)), err
-		})
-	}
-	all.Wait()
-	return took, errors.Join(errs...)
+	return child.AtOnce(len(names), func(i int) (time.Duration, error) {
+		began := time.Now()
+		at, err := door.First(ctx, pathText, completion(names[i]), nil)
+		return at.Sub(began), err
+	})
 }

@@ -67,19 +67,19 @@ func (s *server) resident() (int64, error) {
 }
 
 // processes measures whole servers: start, memory, sleep and wake.
-func processes(ctx context.Context, o options, add func(report.Measurement)) error {
-	if o.only.MatchString("start") {
+func processes(ctx context.Context, o options, add func(...report.Measurement)) error {
+	if o.selects("start") {
 		if err := starts(ctx, o, add); err != nil {
 			return err
 		}
 	}
-	if o.only.MatchString("sleep") {
+	if o.selects("sleep") {
 		return sleeps(ctx, o, add)
 	}
 	return nil
 }
 
-func starts(ctx context.Context, o options, add func(report.Measurement)) error {
+func starts(ctx context.Context, o options, add func(...report.Measurement)) error {
 	var took []float64
 	for range o.reps + 1 {
 		s, err := startServer(ctx, o, "pico")
@@ -127,7 +127,7 @@ func (s *server) nap(ctx context.Context, level int) (n nap, err error) {
 
 // sleeps measures the 0.5 B model's sleep at level 1: memory, and the wake to the first step (which /wake_up
 // waits for), with the files in the page cache.
-func sleeps(ctx context.Context, o options, add func(report.Measurement)) error {
+func sleeps(ctx context.Context, o options, add func(...report.Measurement)) error {
 	i := 0
 	all := subjects()
 	for all[i].name != "0.5B Q8_0" {

@@ -13,12 +13,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -29,49 +27,23 @@ import (
 	"github.com/rouse-dev/rouse/internal/link"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "exchange:", err)
-		os.Exit(1)
-	}
-}
+func main() { report.Main("./e2e/bench/exchange", run) }
 
-func run(args []string, stdout io.Writer) error {
-	flags := flag.NewFlagSet("exchange", flag.ContinueOnError)
-	out := flags.String("o", "", "`file` for the report")
-	n := flags.Int("n", 5000, "requests of each kind")
-	streams := flags.Int("streams", 2000, "streams at once, each of which needs two files")
-	small := report.SmallFlag(flags)
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if *small {
-		*n, *streams = 100, 100
-	}
-	if *n < 100 || *streams < 100 {
-		return fmt.Errorf("-n %d -streams %d: want at least 100", *n, *streams)
-	}
+func run(ctx context.Context, r *report.Run) error {
+	n, streams := report.Sized(r.Small, 5000, 100), report.Sized(r.Small, 2000, 100) // each stream needs two files
 	w, err := newWorld()
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	w.small = *small
-	r := report.New("go run ./e2e/bench/exchange -o docs/bench/exchange.json")
-	r.Small = *small
-	for _, measure := range []func() (report.Measurement, error){
-		func() (report.Measurement, error) { return w.one(*n) },
-		func() (report.Measurement, error) { return w.many(*n) },
-		func() (report.Measurement, error) { return w.open(*streams) },
-		func() (report.Measurement, error) { return w.slow(min(1000, *streams)) },
-	} {
-		m, err := measure()
-		if err != nil {
-			return err
-		}
-		r.Add(stdout, m)
+	w.small = r.Small
+	part := func(name string, measure func(int) (report.Measurement, error), n int) report.Part {
+		return report.Part{Name: name, Measure: func(context.Context) ([]report.Measurement, error) {
+			m, err := measure(n)
+			return []report.Measurement{m}, err
+		}}
 	}
-	return r.Finish(*out)
+	return r.Parts(ctx, part("one", w.one, n), part("many", w.many, n), part("open", w.open, streams), part("slow", w.slow, min(1000, streams)))
 }
 
 // world is a cluster's server, reached directly and by a link.

@@ -20,7 +20,7 @@ func TestNoNumber(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "r.json")
 		r := New("test")
-		r.Add(&bytes.Buffer{}, m)
+		r.add(&bytes.Buffer{}, m)
 		err := r.Finish(path)
 		if err == nil || !strings.Contains(err.Error(), "a: "+strings.TrimSpace(name)) {
 			t.Errorf("%v: want it to name %q", err, name)
@@ -39,7 +39,7 @@ func TestSmall(t *testing.T) {
 		var said bytes.Buffer
 		r := New("test")
 		r.Small = small
-		r.Add(&said, m)
+		r.add(&said, m)
 		if err := r.Finish(path); err != nil {
 			t.Fatal(err)
 		}
