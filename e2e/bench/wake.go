@@ -73,7 +73,7 @@ func (b *bench) wakeOne(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.door()
+	door := s.Door
 	body := completion("sim")
 	var asleep, awake, rested []float64
 	for i := -5; i < b.rounds(200); i++ { // the first ones warm up
@@ -120,7 +120,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 		return nil, err
 	}
 	defer s.Stop()
-	door := s.door()
+	door := s.Door
 	const few = 8 // processes are started at a time: it is not what is measured
 	for i := 0; i < len(names); i += few {
 		if _, err := atOnce(ctx, door, names[i:min(i+few, len(names))]); err != nil {
@@ -153,7 +153,7 @@ func (b *bench) wakeCrowd(ctx context.Context) ([]report.Measurement, error) {
 }
 
 // atOnce asks functions in the same moment and returns how long each took to its first byte, in milliseconds.
-func atOnce(ctx context.Context, door client, names []string) ([]float64, error) {
+func atOnce(ctx context.Context, door *child.Client, names []string) ([]float64, error) {
 	return child.AtOnce(len(names), func(i int) (time.Duration, error) {
 		began := time.Now()
 		at, err := door.First(ctx, pathText, completion(names[i]), nil)
