@@ -130,7 +130,7 @@ var messagesForm = form{
 		write(w, f.status, map[string]any{"type": "error", "error": map[string]any{"type": cmp.Or(kind, "api_error"), "message": f.message}})
 	},
 	begin: func(p *reply) error {
-		_ = p.send("message_start", map[string]any{"type": "message_start", "message": p.message([]any{}, nil)})
+		_ = p.send("message_start", map[string]any{"type": "message_start", "message": p.message([]any{}, nil, 0)})
 		return p.send("content_block_start", map[string]any{"type": "content_block_start", "index": 0, "content_block": map[string]any{"type": "text", "text": ""}})
 	},
 	delta: func(p *reply, text string, _ []words.Token, _ bool) error {
@@ -142,7 +142,7 @@ var messagesForm = form{
 		_ = p.send("message_stop", map[string]any{"type": "message_stop"}) // the client has left
 	},
 	whole: func(p *reply) any {
-		return p.message([]any{map[string]any{"type": "text", "text": p.text}}, p.endReason())
+		return p.message([]any{map[string]any{"type": "text", "text": p.text}}, p.endReason(), p.job.seq.Generated)
 	},
 }
 
@@ -168,9 +168,9 @@ func messages(s *Server, w http.ResponseWriter, r *http.Request, ill injected) {
 	s.generate(w, r, &a, err, messagesForm, ill)
 }
 
-func (p *reply) message(content []any, reason any) map[string]any {
+func (p *reply) message(content []any, reason any, generated int) map[string]any {
 	return map[string]any{"id": p.id, "type": "message", "role": "assistant", "model": p.a.name, "content": content,
-		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": map[string]any{"input_tokens": p.job.seq.Prompt, "output_tokens": p.job.seq.Generated}}
+		"stop_reason": reason, "stop_sequence": p.job.stopReason(), "usage": map[string]any{"input_tokens": p.job.seq.Prompt, "output_tokens": generated}}
 }
 
 // endReason is why an answer ended, in Anthropic's words.
