@@ -136,17 +136,7 @@ func (c *Cluster) Services(ctx context.Context) ([]ServiceStatus, error) {
 
 // StopKubelet stops the kubelet, as if the node hung: pods go on, and nobody
 // looks after them.
-func (c *Cluster) StopKubelet(ctx context.Context) error { return c.Stop(ctx, "kubelet") }
+func (c *Cluster) StopKubelet(ctx context.Context) error { return c.super.stop(ctx, "kubelet") }
 
 // StartKubelet starts the kubelet that was stopped.
-func (c *Cluster) StartKubelet(ctx context.Context) error { return c.Start(ctx, "kubelet") }
-
-// Stop stops one of the node's services and returns when it has ended.
-func (c *Cluster) Stop(ctx context.Context, service string) error {
-	return c.super.stop(ctx, service)
-}
-
-// Start starts one of the node's services that was stopped.
-func (c *Cluster) Start(ctx context.Context, service string) error {
-	return c.super.start(ctx, service)
-}
+func (c *Cluster) StartKubelet(ctx context.Context) error { return c.super.start(ctx, "kubelet") }

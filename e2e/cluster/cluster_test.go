@@ -98,7 +98,7 @@ func TestCluster(t *testing.T) {
 		if !stopped.Stopped || stopped.PID != 0 || started.Stopped || started.PID == 0 || started.Restarts != stopped.Restarts {
 			t.Errorf("got %+v, then %+v", stopped, started)
 		}
-		if err := c.Stop(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), "there are etcd, containerd") {
+		if err := c.super.stop(ctx, "nobody"); err == nil || !strings.Contains(err.Error(), "there are etcd, containerd") {
 			t.Errorf("an unknown service: got %v, want what there is", err)
 		}
 	})
