@@ -90,7 +90,6 @@ func (cmd Command) serve(s *Server, l *listener, log io.Writer) int {
 		select {
 		case <-ready:
 			ready = nil
-			fmt.Fprintf(log, "INFO:     Started server process [%d]\nINFO:     Waiting for application startup.\n", os.Getpid())
 			if cmd.Config.Surface != LlamaCpp {
 				listen()
 			}

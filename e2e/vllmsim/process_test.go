@@ -104,7 +104,7 @@ func TestStartsThatFail(t *testing.T) {
 func TestLifeOfAProcess(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	p := run(t, nil, "serve", "m", "--uds", socket, "--load-time", "1h")
-	p.says(t, "0% Completed")
+	p.says(t, "vLLM API server version")
 	if code, err := do(t, over(socket), http.MethodGet, "/health", ""); code != 0 || !strings.Contains(err, "refused") {
 		t.Errorf("while it loads: %d %s, want a refused connection", code, err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,15 +101,9 @@ func (s *Server) load(ctx context.Context) error {
 	if err := s.place(); err != nil {
 		return err
 	}
-	total := s.engine.duration(s.cfg.LoadTime, float64(s.cfg.Weights)/diskBandwidth)
-	const shards = 4
-	for i := range shards {
-		progress(s.cfg.Log, i, shards)
-		if err := s.engine.pass(ctx, total/shards); err != nil {
-			return err
-		}
+	if err := s.engine.pass(ctx, s.engine.duration(s.cfg.LoadTime, float64(s.cfg.Weights)/diskBandwidth)); err != nil {
+		return err
 	}
-	progress(s.cfg.Log, shards, shards)
 	s.kv = max(0, s.share()-s.cfg.Weights-s.cfg.Residue)
 	blocks, err := s.blocks()
 	if err != nil {
@@ -119,8 +112,6 @@ func (s *Server) load(ctx context.Context) error {
 	if err := s.memory.resize(s.wanted()); err != nil {
 		return outOfMemory(err, s.kv)
 	}
-	logf(s.cfg.Log, "INFO", "gpu_worker.py:298", "Available KV cache memory: %s GiB", gib(s.kv))
-	logf(s.cfg.Log, "INFO", "kv_cache_utils.py:1087", "GPU KV cache size: %d tokens", blocks*blockTokens)
 	if s.engine.publisher, err = listenKV(s.cfg); err != nil {
 		return err
 	}
@@ -260,12 +251,4 @@ func (m sharedMemory) room() (free, total int64) {
 // logf writes a line as vLLM's logger does.
 func logf(w io.Writer, level, where, format string, args ...any) {
 	fmt.Fprintf(w, "%s %s [%s] %s\n", level, time.Now().Format("01-02 15:04:05"), where, fmt.Sprintf(format, args...))
-}
-
-// progress writes the bar that vLLM shows while it reads weights.
-func progress(w io.Writer, done, of int) {
-	const width = 20
-	full := width * done / of
-	bar := strings.Repeat("#", full) + strings.Repeat(" ", width-full)
-	fmt.Fprintf(w, "Loading safetensors checkpoint shards: %3d%% Completed |%s| %d/%d\n", 100*done/of, bar, done, of)
 }

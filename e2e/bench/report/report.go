@@ -165,38 +165,12 @@ func (r *Report) add(w io.Writer, ms ...Measurement) {
 	}
 }
 
-// wrong names a figure of m that is no number; "" where all are.
-func (m Measurement) wrong() string {
-	of := func(side string, s Summary) string {
-		for k, v := range []float64{s.P50, s.P95, s.P99, s.Min} {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return side + []string{"p50", "p95", "p99", "min"}[k]
-			}
-		}
-		return ""
-	}
-	if bad := of("", m.Rouse); bad != "" {
-		return bad
-	}
-	if m.Baseline != nil {
-		if bad := of("baseline's ", *m.Baseline); bad != "" {
-			return bad
-		}
-	}
-	for k, v := range []float64{m.Difference, m.DifferenceOfP50, m.Ratio} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return []string{"difference", "difference of p50", "ratio"}[k]
-		}
-	}
-	return ""
-}
-
 // Finish writes the report to a file, if one is named. It fails where a figure is no number.
 func (r *Report) Finish(path string) error {
 	r.Machine.LoadAfter = LoadAverage()
 	for _, m := range r.Measurements {
-		if bad := m.wrong(); bad != "" {
-			return fmt.Errorf("%s: its %s is no number", m.Name, bad)
+		if _, err := json.Marshal(m); err != nil { // which knows no infinity
+			return fmt.Errorf("%s: %w", m.Name, err)
 		}
 	}
 	r.AllHeld = !slices.ContainsFunc(r.Measurements, func(m Measurement) bool { return m.Held != nil && !*m.Held })
