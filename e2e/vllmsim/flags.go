@@ -236,7 +236,7 @@ func (cmd *Command) readApplication() error {
 
 // read sets every flag of args. It allows _ for -, and = before a value, as vLLM does. bare takes what is no flag: the model.
 func (f flags) read(args []string, bare func(string), warnings io.Writer) error {
-	lists := map[string]bool{} // those that were given: the first value replaces what the environment said
+	given := map[string]bool{}
 	for len(args) > 0 {
 		name, value, equals := strings.Cut(args[0], "=")
 		if !strings.HasPrefix(name, "-") {
@@ -250,42 +250,22 @@ func (f flags) read(args []string, bare func(string), warnings io.Writer) error 
 			*yes = false
 			continue
 		}
-		n := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }) // how many values follow at most
-		if n < 0 {
-			n = len(args)
+		values := []string{value}
+		if !equals {
+			if values = f.valuesOf(name, args); values == nil {
+				return fmt.Errorf("%s: expected a value", name)
+			}
+			args = args[len(values):]
+			if len(values) == 0 {
+				values = []string{"true"}
+			}
 		}
-		_, takesNone := into.(*bool)
-		several := false
-		switch into.(type) {
-		case *[]string, *loraModules:
-			several = true
-		}
-		switch {
-		case equals:
-			n = 0
-		case takesNone || !found && takesNoValue(name):
-			n, value = 0, "true"
-		case several:
-			n = max(n, 1)
-		case found:
-			n = 1 // which may begin with a dash
-		default:
-			n = min(n, 1)
-		}
-		if n > len(args) || found && n == 1 && strings.HasPrefix(args[0], "--") {
-			return fmt.Errorf("%s: expected a value", name)
-		}
-		values := args[:n]
-		if n == 0 {
-			values = []string{value}
-		}
-		args = args[n:]
 		if !found {
 			fmt.Fprintf(warnings, "vllmsim: %s %s is not simulated and passed over\n", name, strings.Join(values, " "))
 			continue
 		}
-		if list, is := into.(*[]string); is && !lists[name] {
-			*list, lists[name] = nil, true
+		if list, is := into.(*[]string); is && !given[name] { // it replaces what the environment said
+			*list, given[name] = nil, true
 		}
 		for _, v := range values {
 			if err := set(into, v); err != nil {
@@ -294,6 +274,33 @@ func (f flags) read(args []string, bare func(string), warnings io.Writer) error 
 		}
 	}
 	return nil
+}
+
+// valuesOf returns the values of a flag that args begin with; nil if it lacks one.
+func (f flags) valuesOf(name string, args []string) []string {
+	follow := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") })
+	if follow < 0 {
+		follow = len(args)
+	}
+	into, found := f[name]
+	switch into.(type) {
+	case *bool:
+		return []string{}
+	case *[]string, *loraModules:
+		if follow == 0 {
+			return nil
+		}
+		return args[:follow]
+	}
+	switch {
+	case !found && takesNoValue(name):
+		return []string{}
+	case !found:
+		return args[:min(follow, 1)]
+	case len(args) == 0 || strings.HasPrefix(args[0], "--"):
+		return nil
+	}
+	return args[:1] // which may begin with a dash
 }
 
 // set gives a flag a value.

@@ -3,16 +3,14 @@ package vllmsim
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
-	"github.com/go-zeromq/zmq4/security/null"
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/rouse-dev/rouse/e2e/vllmsim/batch"
@@ -28,113 +26,40 @@ type KVEvents struct {
 
 // publisher is a PUB socket of ZeroMQ, which sends each subscriber what comes after it has come. A nil one publishes nothing.
 type publisher struct {
-	topic    string
-	listener net.Listener
-	all      sync.WaitGroup // the goroutines
-
-	mu   sync.Mutex // guards what follows
-	subs map[*subscriber]bool
-	seq  uint64
+	socket zmq4.Socket
+	topic  string
+	seq    uint64 // of the next batch; the engine's lock guards it
 }
 
-// subscriber has a queue, which the publisher closes: vLLM's are 100,000 long, and drop what does not fit.
-type subscriber struct {
-	conn  net.Conn
-	queue chan zmq4.Msg
-}
-
-// listenKV opens the socket where one is wanted, and accepts until it is closed.
-func listenKV(cfg Config) (*publisher, error) {
-	if !cfg.KVEvents.Enable || cfg.KVEvents.Publisher == "null" {
+// listenKV opens the socket where one is wanted.
+func listenKV(cfg KVEvents) (*publisher, error) {
+	if !cfg.Enable || cfg.Publisher == "null" {
 		return nil, nil
 	}
-	endpoint := cmp.Or(cfg.KVEvents.Endpoint, "tcp://*:5557")
-	network, address := "tcp", strings.Replace(strings.TrimPrefix(endpoint, "tcp://"), "*", "0.0.0.0", 1)
+	endpoint := strings.Replace(cmp.Or(cfg.Endpoint, "tcp://*:5557"), "*", "0.0.0.0", 1)
 	if path, is := strings.CutPrefix(endpoint, "ipc://"); is {
-		network, address = "unix", path
 		_ = os.Remove(path) // what another one has left, as libzmq does
 	}
-	l, err := net.Listen(network, address)
-	if err != nil {
+	p := &publisher{socket: zmq4.NewPub(context.Background()), topic: cfg.Topic}
+	if err := p.socket.Listen(endpoint); err != nil {
 		return nil, startError{fmt.Sprintf("zmq.error.ZMQError: Address already in use (addr='%s'): %v", endpoint, err)}
 	}
-	p := &publisher{topic: cfg.KVEvents.Topic, listener: l, subs: map[*subscriber]bool{}}
-	p.all.Go(p.accept)
 	return p, nil
 }
 
-func (p *publisher) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return // it is closed
-		}
-		p.all.Go(func() { p.serve(conn) })
-	}
-}
-
-// serve sends one subscriber everything, whatever it subscribes to.
-func (p *publisher) serve(conn net.Conn) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	z, err := zmq4.Open(conn, null.Security(), zmq4.Pub, nil, true, nil)
-	if err != nil {
-		return
-	}
-	if _, err := z.RecvMsg(); err != nil { // the subscription
-		return
-	}
-	_ = conn.SetDeadline(time.Time{})
-	s := &subscriber{conn: conn, queue: make(chan zmq4.Msg, 1000)}
-	p.mu.Lock()
-	closed := p.subs == nil
-	if !closed {
-		p.subs[s] = true
-	}
-	p.mu.Unlock()
-	if closed {
-		return
-	}
-	for m := range s.queue {
-		if z.SendMsg(m) != nil {
-			break
-		}
-	}
-	p.mu.Lock()
-	delete(p.subs, s)
-	p.mu.Unlock()
-}
-
-// publish sends a batch of what has happened in a step, if anything has.
+// publish queues a batch of what has happened in a step, if anything has. The engine's lock is held.
 func (p *publisher) publish(events []batch.Event) {
 	if p == nil || len(events) == 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m := zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))
+	_ = p.socket.Send(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, p.seq), encode(events))) // its queue takes all
 	p.seq++
-	for s := range p.subs {
-		select {
-		case s.queue <- m:
-		default:
-		}
-	}
 }
 
 func (p *publisher) close() {
-	if p == nil {
-		return
+	if p != nil {
+		_ = p.socket.Close() // an error has no reader
 	}
-	p.listener.Close()
-	p.mu.Lock()
-	for s := range p.subs {
-		s.conn.Close()
-		close(s.queue)
-	}
-	p.subs = nil
-	p.mu.Unlock()
-	p.all.Wait()
 }
 
 // encode writes a batch as vLLM does: a list of the time, the events and the rank.

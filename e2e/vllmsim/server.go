@@ -112,7 +112,7 @@ func (s *Server) load(ctx context.Context) error {
 	if err := s.memory.resize(s.wanted()); err != nil {
 		return outOfMemory(err, s.kv)
 	}
-	if s.engine.publisher, err = listenKV(s.cfg); err != nil {
+	if s.engine.publisher, err = listenKV(s.cfg.KVEvents); err != nil {
 		return err
 	}
 	s.engine.open(blocks)
