@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
+	"github.com/rouse-dev/rouse/e2e/bench/child"
 	"github.com/rouse-dev/rouse/e2e/bench/report"
 	"github.com/rouse-dev/rouse/functions/functionstest"
 )
@@ -48,7 +47,8 @@ func main() {
 		b := &bench{rouse: *rouse, function: *function, self: self, dir: dir, effort: *effort, small: r.Small}
 		for name, path := range map[string]*string{"rouse": &b.rouse, "rouse-function": &b.function} {
 			if *path == "" {
-				if *path, err = build(ctx, dir, name); err != nil {
+				*path = filepath.Join(dir, name+".bin") // local mode makes a folder named rouse there
+				if err := child.Build(ctx, *path, "cmd/"+name); err != nil {
 					return err
 				}
 			}
@@ -98,14 +98,4 @@ func (b *bench) parts() []report.Part {
 		{Name: "function-envelope", Measure: b.functionEnvelope},
 		{Name: "function-idle", Measure: b.functionIdle},
 	}
-}
-
-// build makes a program under test.
-func build(ctx context.Context, dir, name string) (string, error) {
-	path := filepath.Join(dir, name+".bin") // local mode makes a folder named rouse there
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "github.com/rouse-dev/rouse/cmd/"+name)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("build the program under test: %w", err), errors.New(string(output)))
-	}
-	return path, nil
 }

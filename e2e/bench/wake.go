@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -48,10 +46,8 @@ spec:
 // putSimulator builds the simulator as vllm, where "rouse up" finds it.
 func (b *bench) putSimulator(ctx context.Context) error {
 	bin := filepath.Join(b.dir, "bin")
-	program := filepath.Join(bin, "vllm")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, "github.com/rouse-dev/rouse/e2e/vllmsim/cmd/vllmsim")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("build the simulator: %w", err), errors.New(string(out)))
+	if err := child.Build(ctx, filepath.Join(bin, "vllm"), child.Simulator); err != nil {
+		return err
 	}
 	return os.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
