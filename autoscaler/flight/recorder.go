@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/gob"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,24 +68,18 @@ const (
 // Ended is the reason of a segment that ended with its program.
 const Ended = "the program ended"
 
-// head begins a round. It is followed by kinds and values, and a kind 0.
-type head struct {
-	Now  time.Time
-	Step time.Duration
-}
-
 // Recorder writes a record. The package comment says which goroutine may call which method.
 type Recorder struct {
-	cfg   Config
-	shape string
-	run   string
-	log   *slog.Logger
-	bell  bell.Bell
+	cfg  Config
+	run  string
+	log  *slog.Logger
+	bell bell.Bell
 
 	// Used only by the owner of the state:
-	enc   *gob.Encoder  // of the segment, writes to round; nil: nothing is recorded
-	round bytes.Buffer  // the current one
+	on    bool          // rounds are recorded
+	line  []byte        // the current round's
 	spent time.Duration // for this round
+	wrong error         // why this round can't be encoded
 
 	mu       sync.Mutex // guards all below
 	queue    []step
@@ -112,9 +106,9 @@ type step struct {
 	why    string
 }
 
-// New returns a recorder for values of a shape. It starts nothing: see [Recorder.Run].
-func New(cfg Config, shape string, log *slog.Logger) *Recorder {
-	return &Recorder{cfg: cfg.withDefaults(), shape: shape, run: rand.Text()[:8], log: log, bell: bell.New()}
+// New returns a recorder. It starts nothing: see [Recorder.Run].
+func New(cfg Config, log *slog.Logger) *Recorder {
+	return &Recorder{cfg: cfg.withDefaults(), run: rand.Text()[:8], log: log, bell: bell.New()}
 }
 
 // Due reports whether the caller must begin a segment with the round at now. It ends the previous segment; nothing is recorded in
@@ -137,11 +131,10 @@ func (r *Recorder) Due(now time.Time) bool {
 // round. finish, which may be nil, is called once by the goroutine of Run, to change state before it is written.
 func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 	name, offset := now.Zone()
-	r.round.Reset()
-	r.enc = gob.NewEncoder(&r.round)
+	r.on = true
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Shape: r.shape, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
+	h := &Header{Version: r.cfg.Version, Arch: runtime.GOARCH, Run: r.run, Began: asOf, Zone: name, Offset: offset, Follows: r.follows}
 	r.queue = append(r.queue, step{begin: h, state: state, finish: finish})
 	r.open, r.follows, r.rotate, r.began, r.zone, r.pausedAt = true, false, false, now, offset, time.Time{}
 	r.bell.Ring()
@@ -149,43 +142,51 @@ func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 
 // Round begins a round. step is the amount by which the clock was set.
 func (r *Recorder) Round(now time.Time, step time.Duration) {
-	if r.enc == nil {
+	r.line, r.spent, r.wrong = r.line[:0], 0, nil
+	r.add(roundLine, now)
+	if step != 0 {
+		r.add(`,"step":`, step)
+	}
+	r.line = append(r.line, `,"in":[`...)
+}
+
+// Add adds an input or decision to the round, encoded as it is now. kind is for its reader.
+func (r *Recorder) Add(kind string, v any) {
+	if bytes.HasSuffix(r.line, []byte("}")) {
+		r.line = append(r.line, ',')
+	}
+	r.add(`{"kind":`, kind)
+	r.add(`,"value":`, v)
+	r.line = append(r.line, '}')
+}
+
+// add appends text and the encoded v to the line.
+func (r *Recorder) add(text string, v any) {
+	if !r.on {
 		return
 	}
-	r.spent = 0
-	r.encode(head{now, step})
-}
-
-// Add writes an input or decision: v is a pointer to a struct, and kind, which is not 0, its kind.
-func (r *Recorder) Add(kind uint8, v any) {
-	if r.enc != nil {
-		r.encode(kind)
-		r.encode(v)
-	}
-}
-
-func (r *Recorder) encode(v any) {
 	began := time.Now()
-	if err := r.enc.Encode(v); err != nil {
-		panic("flight: " + err.Error()) // a type that Shape refuses
+	value, err := json.Marshal(v)
+	if err != nil && r.wrong == nil {
+		r.wrong = fmt.Errorf("encode: %w", err)
 	}
+	r.line = append(append(r.line, text...), value...)
 	r.spent += time.Since(began)
 }
 
 // End ends the round.
 func (r *Recorder) End() {
-	if r.enc == nil {
-		return
-	}
-	r.encode(uint8(0))
-	defer r.round.Reset()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.open {
-		r.enc = nil
+	if r.on = r.open; !r.on {
 		return
 	}
-	if r.waiting+r.round.Len() > mostBuffer {
+	line := append(r.line, "]}\n"...)
+	if r.wrong != nil {
+		r.stop(r.wrong.Error(), retryAfter)
+		return
+	}
+	if r.waiting+len(line) > mostBuffer {
 		r.stop("the disk is too slow", retryAfter)
 		return
 	}
@@ -193,8 +194,8 @@ func (r *Recorder) End() {
 		r.queue = append(r.queue, step{rounds: make([]byte, 0, largeChunk)})
 	}
 	last := &r.queue[len(r.queue)-1]
-	last.rounds = append(last.rounds, r.round.Bytes()...)
-	r.waiting += r.round.Len()
+	last.rounds = append(last.rounds, line...)
+	r.waiting += len(line)
 	r.spend(r.spent)
 	r.bell.Ring()
 }

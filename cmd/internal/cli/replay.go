@@ -127,7 +127,6 @@ func (f *replayFlags) answer(cmd *cobra.Command, r *replay.Record, words []strin
 	if err != nil {
 		return err
 	}
-	defer then.Close()
 	if then.Note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", then.Note)
 	}

@@ -112,11 +112,10 @@ func again(folder string, l load) (report.Measurement, error) {
 	}
 	rounds, decisions, took := 0, 0, time.Duration(0)
 	for _, s := range segments {
-		r, err := autoscaler.NewReplay(s, "bench")
+		r, err := autoscaler.NewReplay(s)
 		if err != nil {
 			return report.Measurement{}, err
 		}
-		defer r.Close()
 		for ; ; rounds++ {
 			began := time.Now()
 			round, err := r.Next()
