@@ -71,7 +71,7 @@ func (r *random) changed(f *function) {
 		r.pending = append(r.pending, rf)
 	}
 	r.schedule()
-	if keep := r.p.keep(f.m); keep != Forever && (!r.deadline.on || r.deadline.at > r.w.now+keep) {
+	if keep := r.p.keep(f.m); keep != Forever && (!r.deadline.on() || r.deadline.at > r.w.now+keep) {
 		r.deadline.reset(r.w.now + keep)
 	}
 }

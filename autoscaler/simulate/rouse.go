@@ -122,7 +122,7 @@ func (p *rouse) demand(f *rouseFunction) {
 
 // tell schedules a plan after the message's delay.
 func (p *rouse) tell() {
-	if at := p.w.now + p.w.cfg.Hop; !p.soon.on {
+	if at := p.w.now + p.w.cfg.Hop; !p.soon.on() {
 		p.soon.reset(at)
 	}
 }

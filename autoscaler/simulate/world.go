@@ -16,6 +16,7 @@ type request struct {
 	at             time.Duration
 	prompt, output int
 	mark           float64 // see batch
+	slot           int     // in its batch
 	cold           bool    // no instance was awake when it came
 	ended          bool
 }
