@@ -25,12 +25,10 @@ type rouse struct {
 	instances map[api.InstanceID]*rouseInstance
 	world     *decide.World
 	dirty     []*rouseFunction // changed since the last plan
-	plans     int
+	ask       func() ([]decide.Action, time.Time)
 	deadline  timer // when the next plan is due
 	soon      timer // a plan after an event
-	// For tests: plans after each change, and from the whole state.
-	eager, whole bool
-	aheads       int // starts and wakes before a request came
+	aheads    int   // starts and wakes before a request came
 }
 
 type rouseFunction struct {
@@ -56,6 +54,7 @@ func newRouse(w *world, policy Policy) controller {
 	p := &rouse{w: w, index: map[api.DeviceID]int{}, instances: map[api.InstanceID]*rouseInstance{}}
 	p.deadline = timer{c: &w.clock, do: p.plan}
 	p.soon = timer{c: &w.clock, do: p.plan}
+	p.ask = p.decide
 	p.findDevices()
 	p.world = decide.NewWorld(decide.Policy{}, p.devices)
 	for _, f := range w.functions {
@@ -115,7 +114,7 @@ func (p *rouse) demand(f *rouseFunction) {
 		f.WaitingSince = epoch.Add(f.f.queue[0].at)
 	}
 	f.NotePressure(p.now())
-	if n, _, _ := f.Wanted(f.Load.Awake); p.eager || waited || f.Waiting > 0 || n != needed {
+	if n, _, _ := f.Wanted(f.Load.Awake); waited || f.Waiting > 0 || n != needed {
 		p.tell()
 	}
 }
@@ -147,7 +146,7 @@ func (p *rouse) rouse(f *rouseFunction) {
 	}
 	p.markDirty(f)
 	sleeper.NoteWaking(true, p.now())
-	p.w.wake(sleeper.u, p.w.cfg.Hop, func(*unit) { p.report(sleeper, api.Awake, 0) })
+	p.w.wake(sleeper.u, p.w.cfg.Hop, func() { p.report(sleeper, api.Awake, 0) })
 	p.tell()
 }
 
@@ -155,9 +154,8 @@ func (p *rouse) rouse(f *rouseFunction) {
 func (p *rouse) plan() {
 	var next time.Time
 	for round, acted := 0, true; acted && round < 2; round++ {
-		p.plans++
 		var actions []decide.Action
-		actions, next = p.decide()
+		actions, next = p.ask()
 		acted = false
 		for k := range actions {
 			p.act(&actions[k])
@@ -172,16 +170,6 @@ func (p *rouse) plan() {
 
 // decide calls production's code, as the owner loop does, with changed functions put.
 func (p *rouse) decide() ([]decide.Action, time.Time) {
-	if p.whole {
-		s := decide.Snapshot{Devices: p.devices}
-		for _, f := range p.functions {
-			s.Functions = append(s.Functions, f.Function)
-			for _, i := range f.Instances {
-				s.Instances = append(s.Instances, *i)
-			}
-		}
-		return decide.Plan(s, p.now())
-	}
 	for _, f := range p.dirty {
 		f.dirty = false
 		p.world.Put(&f.Function)
@@ -218,12 +206,12 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Wake:
 		i.Doing, i.Since, i.Ahead = decide.DoingWake, p.now(), a.Ahead
 		i.Rehearsing, i.Rehearsed = false, a.Rehearsal
-		p.w.wake(i.u, hop, func(*unit) { p.report(i, api.Awake, 0) })
+		p.w.wake(i.u, hop, func() { p.report(i, api.Awake, 0) })
 	case decide.Sleep:
 		i.Doing, i.Level, i.granted, i.Rehearsing = decide.DoingSleep, a.Level, false, a.Rehearsal
 		i.f.Observe(p.now())
 		p.w.after(hop, func() {
-			p.w.sleep(i.u, a.Level, func(*unit) {
+			p.w.sleep(i.u, a.Level, func() {
 				i.Grant = api.Grant{}
 				p.report(i, api.Asleep, a.Level)
 			})
@@ -231,7 +219,7 @@ func (p *rouse) act(a *decide.Action) {
 	case decide.Stop:
 		i.Doing, i.granted = decide.DoingStop, false
 		i.f.Observe(p.now())
-		p.w.after(hop, func() { p.w.stop(i.u, func(*unit) { p.drop(i) }) })
+		p.w.after(hop, func() { p.w.stop(i.u, func() { p.drop(i) }) })
 	case decide.Grant:
 		i.Doing, i.GrantedAt = decide.DoingGrant, p.now()
 		i.Grant = api.Grant{Instance: a.Instance, Function: a.Function, Devices: a.Devices, Memory: a.Memory, Expires: a.Expires}
@@ -281,7 +269,7 @@ func (p *rouse) start(a *decide.Action) {
 	}
 	f.Add(&i.Instance)
 	p.instances[i.Status.Instance] = i
-	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func(*unit) { p.report(i, api.Awake, 0) })
+	i.u = p.w.start(f.f, devices, p.w.cfg.Pod+p.w.cfg.Hop, func() { p.report(i, api.Awake, 0) })
 }
 
 // report handles an instance's report after a change.

@@ -207,9 +207,9 @@ func (t *tokens) switchTo(k *turns, own *turn) {
 	k.set++
 	took, hot := t.caches.load(own.f, k.node, engineHost)
 	k.u = t.w.create(own.f, k.on(own.f.m))
-	t.w.raise(k.u, took, engineHost, hot, func(u *unit) {
+	t.w.raise(k.u, took, engineHost, hot, func() {
 		k.since = t.w.now
-		t.w.resume(u, own.paused)
+		t.w.resume(k.u, own.paused)
 		own.paused = nil
 	})
 }
