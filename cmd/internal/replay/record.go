@@ -123,7 +123,7 @@ type Checked struct {
 // Check replays all segments. A segment is not replayed beyond the first different decision: the rest depends on it.
 func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	for k, s := range r.Segments {
-		c, err := r.check(ctx, s)
+		c, err := check(ctx, s)
 		if err != nil {
 			return all, err
 		}
@@ -135,9 +135,9 @@ func (r *Record) Check(ctx context.Context) (all []Checked, err error) {
 	return all, nil
 }
 
-func (r *Record) check(ctx context.Context, s *flight.Segment) (Checked, error) {
+func check(ctx context.Context, s *flight.Segment) (Checked, error) {
 	c := Checked{From: s.Began.In(s.Location()), To: s.Began.In(s.Location()), Run: s.Run, Version: s.Version}
-	for round, err := range r.rounds(ctx, s) {
+	for round, err := range rounds(ctx, s) {
 		if err != nil {
 			if ctx.Err() != nil {
 				return c, context.Cause(ctx)
@@ -169,12 +169,11 @@ func alike(a, b []api.Decision) bool {
 
 type round struct {
 	autoscaler.Round
-	replay      *autoscaler.Replay
-	gpus, hosts int // held ones
+	replay *autoscaler.Replay
 }
 
 // rounds replays a segment. An error is the last element.
-func (r *Record) rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
+func rounds(ctx context.Context, s *flight.Segment) func(yield func(round, error) bool) {
 	return func(yield func(round, error) bool) {
 		replay, err := autoscaler.NewReplay(s)
 		if err != nil {
@@ -186,11 +185,7 @@ func (r *Record) rounds(ctx context.Context, s *flight.Segment) func(yield func(
 			if errors.Is(err, io.EOF) {
 				return
 			}
-			r := round{Round: next, replay: replay}
-			if err == nil {
-				r.gpus, r.hosts = replay.Held()
-			}
-			if !yield(r, err) || err != nil {
+			if !yield(round{next, replay}, err) || err != nil {
 				return
 			}
 		}
