@@ -18,7 +18,7 @@
 //     rest is missing or damaged.
 //  4. A segment ends when it has its share of [Config].MostBytes, or after [Config].MostAge. The oldest files go while all are more than MostBytes.
 //
-// [Config] bounds the bytes (MostBytes) and the share of a core (MostShare). If there is more to write, or the disk is full or too
+// The bytes (MostBytes) and the share of a core are bounded. If there is more to write, or the disk is full or too
 // slow, the segment ends with the reason, and another begins later. Nothing waits for the disk.
 //
 // Sums detect damage, not forgery.

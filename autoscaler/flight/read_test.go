@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// written is a record of three segments of so many rounds, and where the second begins.
-func written(t testing.TB, rounds int) (data []byte, second int) {
+// written is a record of so many segments of so many rounds, and where the second begins.
+func written(t testing.TB, segments, rounds int) (data []byte, second int) {
 	var b bytes.Buffer
-	for k := range 3 {
+	for k := range segments {
 		if k == 1 {
 			second = b.Len()
 		}
@@ -63,7 +63,7 @@ func rounds(s *Segment) (all []string, err error) {
 
 // TestDamage: of a file that is cut or changed what is whole is used, and the rest is said.
 func TestDamage(t *testing.T) {
-	data, second := written(t, 20)
+	data, second := written(t, 3, 20)
 	for _, tt := range []struct {
 		name   string
 		edit   func(b []byte) []byte
@@ -135,8 +135,8 @@ func lost(t *testing.T, whole [][]string, data []byte) (missing int, said bool) 
 // TestEachByte: a file that is cut anywhere, or has another bit anywhere, gives nothing that was not written; and whatever is missing is said, but where it was
 // cut between two chunks: that is what a file looks like that is being written.
 func TestEachByte(t *testing.T) {
-	const n = 2
-	data, _ := written(t, n)
+	const m, n = 2, 1
+	data, _ := written(t, m, n)
 	segments, err := Parse(data)
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func TestEachByte(t *testing.T) {
 			silent++
 		}
 	}
-	if most := 3 * (n + 2) * 8; silent > most { // a segment has a state, rounds and an ending: each may lack the bytes behind its sum
-		t.Errorf("of %d lengths %d lack something and say nothing, want %d at most", len(data), silent, most)
+	if want := m * (n + 2) * 8; silent > want { // a segment has a state, rounds and an ending: each may lack the bytes behind its sum
+		t.Errorf("of %d lengths %d lack something and say nothing, want %d at most", len(data), silent, want)
 	}
 	for n := range data {
 		changed := bytes.Clone(data)
@@ -171,7 +171,7 @@ func TestEachByte(t *testing.T) {
 
 // TestAnotherShape: a state of another version is refused if it does not fit.
 func TestAnotherShape(t *testing.T) {
-	data, _ := written(t, 20)
+	data, _ := written(t, 3, 20)
 	segments, err := Parse(data)
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestAnotherShape(t *testing.T) {
 
 // FuzzRead reads anything: it may be refused, and nothing else.
 func FuzzRead(f *testing.F) {
-	data, second := written(f, 20)
+	data, second := written(f, 3, 20)
 	f.Add(data)
 	f.Add(data[:second])
 	f.Add(data[:second-30])

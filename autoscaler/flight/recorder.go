@@ -24,8 +24,6 @@ type Config struct {
 	MostBytes int64
 	// MostAge bounds the length of a segment. Default 4 h.
 	MostAge time.Duration
-	// MostShare bounds the share of a core that recording takes, with a burst of one minute's worth. Default 0.01.
-	MostShare float64
 	// Version is the program's version.
 	Version string
 }
@@ -34,13 +32,11 @@ type Config struct {
 const (
 	DefaultMostBytes = 50_000_000
 	defaultMostAge   = 4 * time.Hour
-	defaultMostShare = 0.01
 )
 
 func (c Config) withDefaults() Config {
 	c.MostBytes = cmp.Or(c.MostBytes, DefaultMostBytes)
 	c.MostAge = cmp.Or(c.MostAge, defaultMostAge)
-	c.MostShare = cmp.Or(c.MostShare, defaultMostShare)
 	return c
 }
 
@@ -49,8 +45,8 @@ func (c Config) Validate() error {
 	if c.MostBytes < 0 || c.MostBytes > 0 && c.MostBytes < LeastBytes {
 		return fmt.Errorf("record: want at least %d bytes, have %d", LeastBytes, c.MostBytes)
 	}
-	if c.MostAge < 0 || !(c.MostShare >= 0 && c.MostShare <= 1) {
-		return fmt.Errorf("record: want an age of at least 0 and a share of a core from 0 to 1, have %s and %g", c.MostAge, c.MostShare)
+	if c.MostAge < 0 {
+		return fmt.Errorf("record: want an age of at least 0, have %s", c.MostAge)
 	}
 	return nil
 }
@@ -59,6 +55,7 @@ const (
 	LeastBytes = 1 << 20 // the minimum of [Config].MostBytes
 	segments   = 12      // the number of segments that share the bytes
 	mostBuffer = 16 << 20
+	mostShare  = 0.01        // of a core, for recording
 	burst      = time.Minute // the period whose time may be spent in advance
 	largeChunk = 64 << 10
 	flushEvery = time.Second
@@ -216,19 +213,19 @@ func (r *Recorder) stop(why string, pause time.Duration) {
 	}
 }
 
-// spend counts time, and pauses recording beyond MostShare. The caller holds mu.
+// spend counts time, and pauses recording beyond mostShare. The caller holds mu.
 func (r *Recorder) spend(d time.Duration) {
 	now := time.Now()
 	if r.since.IsZero() {
 		r.since = now
 	}
-	allowed := func(d time.Duration) time.Duration { return time.Duration(r.cfg.MostShare * float64(d)) }
+	allowed := func(d time.Duration) time.Duration { return time.Duration(mostShare * float64(d)) }
 	r.cost += d
 	r.used = max(0, r.used+d-allowed(now.Sub(r.since)))
 	r.since = now
 	if r.used > allowed(burst) {
-		pause := time.Duration(float64(r.used-allowed(burst)/2) / r.cfg.MostShare) // until half of it is allowed again
-		r.stop(fmt.Sprintf("it would take more than %g of a core", r.cfg.MostShare), pause)
+		pause := time.Duration(float64(r.used-allowed(burst)/2) / mostShare) // until half of it is allowed again
+		r.stop(fmt.Sprintf("it would take more than %g of a core", mostShare), pause)
 	}
 }
 
