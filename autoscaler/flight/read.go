@@ -178,7 +178,8 @@ func (s *Segment) add(line []byte, n int) bool {
 		}
 		s.Header, s.Last = l.Begin, l.Begin.Began
 	case strings.HasPrefix(text, roundLine):
-		at, _, _ := strings.Cut(text[len(roundLine):], ",")
+		at := text[len(roundLine):]
+		at = at[:max(0, strings.IndexAny(at, ",}"))]
 		if err := s.Last.UnmarshalJSON([]byte(at)); err != nil {
 			return false
 		}
@@ -188,7 +189,7 @@ func (s *Segment) add(line []byte, n int) bool {
 			return false
 		}
 		s.Why, s.ended = l.End.Why, true
-	case n != 1:
+	case n != 1 && !strings.HasPrefix(text, itemLine):
 		return false
 	}
 	return true
@@ -197,7 +198,8 @@ func (s *Segment) add(line []byte, n int) bool {
 // Reader reads one segment.
 type Reader struct {
 	lines *bufio.Scanner
-	left  int // rounds
+	next  []byte // a line that was looked at
+	left  int    // rounds
 }
 
 // Reader begins to read s, and reads the state that it begins with into state, a pointer to a struct.
@@ -225,10 +227,26 @@ func (r *Reader) Round() (round Round, err error) {
 		return round, io.EOF
 	}
 	r.left--
-	for r.lines.Scan() {
-		if bytes.HasPrefix(r.lines.Bytes(), []byte(roundLine)) {
-			return round, json.Unmarshal(r.lines.Bytes(), &round)
+	for begun := false; ; {
+		if len(r.next) == 0 {
+			if !r.lines.Scan() {
+				return round, errors.Join(io.ErrUnexpectedEOF, r.lines.Err())
+			}
+			r.next = r.lines.Bytes()
 		}
+		item, isItem := bytes.CutPrefix(r.next, []byte(itemLine))
+		switch {
+		case isItem:
+			kind, value, _ := bytes.Cut(item, []byte(itemValue))
+			round.In = append(round.In, Item{string(kind), bytes.Clone(bytes.TrimSuffix(value, []byte("}")))})
+		case begun: // the next round, or a sum
+			return round, nil
+		case bytes.HasPrefix(r.next, []byte(roundLine)):
+			begun = true
+			if err := json.Unmarshal(r.next, &round); err != nil {
+				return round, err
+			}
+		}
+		r.next = nil
 	}
-	return round, errors.Join(io.ErrUnexpectedEOF, r.lines.Err())
 }

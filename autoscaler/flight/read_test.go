@@ -29,8 +29,8 @@ func written(t testing.TB, segments, rounds int) (data []byte, second int) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			line, err := json.Marshal(Round{At: noon.Add(time.Duration(n) * time.Second), In: []Item{{"thing", value}}})
-			if err = errors.Join(err, w.write(append(line, '\n'))); err != nil {
+			at := noon.Add(time.Duration(n) * time.Second).Format(time.RFC3339)
+			if err := w.write(fmt.Appendf(nil, "{\"at\":%q}\n{\"kind\":\"thing\",\"value\":%s}\n", at, value)); err != nil {
 				t.Fatal(err)
 			}
 		}

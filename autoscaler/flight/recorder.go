@@ -1,7 +1,6 @@
 package flight
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -74,7 +73,7 @@ type Recorder struct {
 
 	// Used only by the owner of the state:
 	on    bool          // rounds are recorded
-	line  []byte        // the current round's
+	lines []byte        // the current round's
 	spent time.Duration // for this round
 	wrong error         // why this round can't be encoded
 
@@ -139,25 +138,23 @@ func (r *Recorder) Begin(asOf, now time.Time, state any, finish func()) {
 
 // Round begins a round. step is the amount by which the clock was set.
 func (r *Recorder) Round(now time.Time, step time.Duration) {
-	r.line, r.spent, r.wrong = r.line[:0], 0, nil
+	r.lines, r.spent, r.wrong = r.lines[:0], 0, nil
 	r.add(roundLine, now)
 	if step != 0 {
 		r.add(`,"step":`, step)
 	}
-	r.line = append(r.line, `,"in":[`...)
+	r.lines = append(r.lines, "}\n"...)
 }
 
-// Add adds an input or decision to the round, encoded as it is now. kind is for its reader.
+// Add adds an input or decision to the round, encoded as it is now. kind is for its reader: a Go name.
 func (r *Recorder) Add(kind string, v any) {
-	if bytes.HasSuffix(r.line, []byte("}")) {
-		r.line = append(r.line, ',')
-	}
-	r.add(`{"kind":`, kind)
-	r.add(`,"value":`, v)
-	r.line = append(r.line, '}')
+	r.lines = append(r.lines, itemLine...)
+	r.lines = append(r.lines, kind...)
+	r.add(itemValue, v)
+	r.lines = append(r.lines, "}\n"...)
 }
 
-// add appends text and the encoded v to the line.
+// add appends text and the encoded v.
 func (r *Recorder) add(text string, v any) {
 	if !r.on {
 		return
@@ -167,7 +164,7 @@ func (r *Recorder) add(text string, v any) {
 	if err != nil && r.wrong == nil {
 		r.wrong = fmt.Errorf("encode: %w", err)
 	}
-	r.line = append(append(r.line, text...), value...)
+	r.lines = append(append(r.lines, text...), value...)
 	r.spent += time.Since(began)
 }
 
@@ -178,12 +175,11 @@ func (r *Recorder) End() {
 	if r.on = r.open; !r.on {
 		return
 	}
-	line := append(r.line, "]}\n"...)
 	if r.wrong != nil {
 		r.stop(r.wrong.Error(), retryAfter)
 		return
 	}
-	if r.waiting+len(line) > mostBuffer {
+	if r.waiting+len(r.lines) > mostBuffer {
 		r.stop("the disk is too slow", retryAfter)
 		return
 	}
@@ -191,8 +187,8 @@ func (r *Recorder) End() {
 		r.queue = append(r.queue, step{rounds: make([]byte, 0, largeChunk)})
 	}
 	last := &r.queue[len(r.queue)-1]
-	last.rounds = append(last.rounds, line...)
-	r.waiting += len(line)
+	last.rounds = append(last.rounds, r.lines...)
+	r.waiting += len(r.lines)
 	r.spend(r.spent)
 	r.bell.Ring()
 }

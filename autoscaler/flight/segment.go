@@ -38,23 +38,25 @@ func (h Header) Location() *time.Location { return time.FixedZone(h.Zone, h.Offs
 
 // Round is what came in and was decided at a time.
 type Round struct {
-	At time.Time `json:"at"`
+	At time.Time
 	// Step is the amount by which the clock was set.
-	Step time.Duration `json:"step,omitempty"`
-	In   []Item        `json:"in"`
+	Step time.Duration
+	In   []Item
 }
 
 // Item is an input or a decision.
 type Item struct {
-	Kind  string          `json:"kind"`
-	Value json.RawMessage `json:"value"`
+	Kind  string
+	Value []byte // JSON
 }
 
-// The beginnings of lines.
+// The beginnings of lines, and what is between the kind and the value of an item.
 const (
 	beginLine = `{"begin":`
 	stateLine = `{"state":`
 	roundLine = `{"at":`
+	itemLine  = `{"kind":"`
+	itemValue = `","value":`
 	sumLine   = `{"sum":`
 	endLine   = `{"end":`
 )
