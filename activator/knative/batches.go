@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 )
 
 // openStore opens the store of files, batches and later answers, if configured.
@@ -37,11 +37,11 @@ func (p *process) newBatches(registry *prometheus.Registry) (err error) {
 	if p.store == nil {
 		return nil
 	}
-	limits := batch.Config{Gather: p.cfg.Store.Gather()}
+	limits := jobs.Config{Gather: p.cfg.Store.Gather()}
 	if p.cfg.Front != nil { // models of other clusters take time to appear
 		limits.Gathering = time.Minute
 	}
-	p.batches, err = batch.New(limits, p.store, p.core, p.log, registry)
+	p.batches, err = jobs.New(limits, p.store, p.core, p.log, registry)
 	return err
 }
 
@@ -53,7 +53,7 @@ func (p *process) howStored() string {
 	if p.store == nil {
 		return noStore
 	}
-	return batch.NeedsKey
+	return jobs.NeedsKey
 }
 
 // runBatches runs the store's batches until ctx ends. It ends before requests are drained, so that its own requests
@@ -70,7 +70,7 @@ func (p *process) runBatches(ctx context.Context) {
 // front returns the front door, with the paths for files, batches and later answers.
 func (p *process) front() http.Handler {
 	if p.batches == nil {
-		return batch.Without(p.core.Handler(), p.core.OwnHost, noStore)
+		return jobs.Without(p.core.Handler(), p.core.OwnHost, noStore)
 	}
 	return p.batches.Handler(p.core.Handler())
 }

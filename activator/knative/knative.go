@@ -37,8 +37,8 @@ import (
 
 	pkgnet "knative.dev/pkg/network"
 
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/knative/placed"
 	"github.com/rouse-dev/rouse/activator/peer"

@@ -34,9 +34,9 @@ import (
 	"knative.dev/serving/pkg/observability/otel"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/activator/share"
 	"github.com/rouse-dev/rouse/api"
@@ -71,10 +71,10 @@ type process struct {
 	agent    *clusteragent.Agent // nil: it is not an agent
 	far      *elsewhere          // nil: no clusters elsewhere
 	share    *share.Share
-	store    store.Store   // nil: none
-	batches  *batch.Server // of the store
-	gateways *gateways     // nil: it is no endpoint picker
-	handler  http.Handler  // for the ports of requests; nil: none
+	store    store.Store  // nil: none
+	batches  *jobs.Server // of the store
+	gateways *gateways    // nil: it is no endpoint picker
+	handler  http.Handler // for the ports of requests; nil: none
 	control  http.Handler
 	peers    peertls.Identity
 	metrics  http.Handler

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
+	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/peer"
 	"github.com/rouse-dev/rouse/api"

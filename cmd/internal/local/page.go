@@ -13,7 +13,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/rouse-dev/rouse/activator/batch"
+	"github.com/rouse-dev/rouse/activator/jobs"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/cmd/internal/page"
 	"github.com/rouse-dev/rouse/internal/eventlog"
@@ -47,7 +47,7 @@ func (s *server) frontDoor() http.Handler {
 // clients returns the activator, behind the handlers of files, batches and later answers.
 func (s *server) clients() http.Handler {
 	if s.batches == nil {
-		return batch.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
+		return jobs.Without(s.activator.Handler(), s.activator.OwnHost, howStore)
 	}
 	return s.batches.Handler(s.activator.Handler())
 }

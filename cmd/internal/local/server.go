@@ -36,11 +36,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-dev/rouse/activator"
-	"github.com/rouse-dev/rouse/activator/batch"
-	"github.com/rouse-dev/rouse/activator/batch/store"
-	"github.com/rouse-dev/rouse/activator/batch/store/place"
 	"github.com/rouse-dev/rouse/activator/clusteragent"
 	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/jobs"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/activator/jobs/store/place"
 	"github.com/rouse-dev/rouse/activator/joining"
 	"github.com/rouse-dev/rouse/activator/keys"
 	"github.com/rouse-dev/rouse/api"
@@ -96,9 +96,9 @@ type server struct {
 	own      map[api.FunctionName]api.Function
 	applied  map[api.FunctionName]*applied // created by front doors
 
-	keys    *keys.Store   // nil: clients need none
-	store   store.Store   // nil: there is none
-	batches *batch.Server // of the store
+	keys    *keys.Store  // nil: clients need none
+	store   store.Store  // nil: there is none
+	batches *jobs.Server // of the store
 
 	pageToken string          // opens the administrative API to the page
 	requests  requestLog      // the last ones

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/rouse-dev/rouse/activator/batch"
 	"github.com/rouse-dev/rouse/activator/clusters"
+	"github.com/rouse-dev/rouse/activator/jobs"
 	activator "github.com/rouse-dev/rouse/activator/metrics"
 	"github.com/rouse-dev/rouse/api"
 	"github.com/rouse-dev/rouse/autoscaler"
@@ -40,7 +40,7 @@ var parts = []part{
 		_, err := activator.New(r, func() int64 { return 0 })
 		return err
 	}},
-	{"Files, batches and later answers", "Of `rouse up --store` and `rouse-activator`, where it has a store.", batch.DescribeMetrics},
+	{"Files, batches and later answers", "Of `rouse up --store` and `rouse-activator`, where it has a store.", jobs.DescribeMetrics},
 	{"Clusters behind one front door", "Of `rouse up --clusters` and `rouse-activator`, where it has clusters.", clusters.DescribeMetrics},
 	{"The autoscaler", "Of `rouse up` and `rouse-autoscaler`.", func(r prometheus.Registerer) error {
 		cfg := autoscaler.Config{Devices: []inventory.Device{{ID: api.HostMemory, Capacity: api.GiB}}}

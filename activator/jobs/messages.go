@@ -1,0 +1,278 @@
+package jobs
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/rouse-dev/rouse/activator"
+	"github.com/rouse-dev/rouse/activator/jobs/store"
+	"github.com/rouse-dev/rouse/api"
+)
+
+const endpointMessages = "/v1/messages"
+
+// usualWindow is the completion window of such a batch, as at Anthropic.
+const usualWindow = 24 * time.Hour
+
+type messagesObject struct {
+	ID       string         `json:"id"`
+	Type     string         `json:"type"`
+	Status   string         `json:"processing_status"`
+	Counts   messagesCounts `json:"request_counts"`
+	Ended    *time.Time     `json:"ended_at"`
+	Created  time.Time      `json:"created_at"`
+	Expires  time.Time      `json:"expires_at"`
+	Archived *time.Time     `json:"archived_at"`
+	Cancel   *time.Time     `json:"cancel_initiated_at"`
+	Results  *string        `json:"results_url"`
+}
+
+// messagesCounts are the counts of its lines. Until it has ended, all count as processing, as at Anthropic.
+type messagesCounts struct {
+	Processing int `json:"processing"`
+	Succeeded  int `json:"succeeded"`
+	Errored    int `json:"errored"`
+	Cancelled  int `json:"canceled"`
+	Expired    int `json:"expired"`
+}
+
+func messagesOf(r *http.Request, b store.Batch) messagesObject {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		t = t.UTC()
+		return &t
+	}
+	o := messagesObject{ID: b.ID, Type: "message_batch", Status: "in_progress", Created: b.Created.UTC(), Expires: b.Expires.UTC(), Cancel: at(b.CancelAsked)}
+	switch {
+	case !b.Ended():
+		if o.Counts.Processing = b.Total; b.Status == store.Cancelling {
+			o.Status = "canceling"
+		}
+		return o
+	case b.Status == store.Cancelled:
+		o.Counts.Cancelled = b.Total - b.Completed - b.Failed + b.Abandoned
+	default:
+		o.Counts.Expired = b.Abandoned
+	}
+	o.Status, o.Ended = "ended", at(b.Ended_)
+	o.Counts.Succeeded, o.Counts.Errored = b.Completed, b.Total-b.Completed-o.Counts.Cancelled-o.Counts.Expired
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	url := scheme + "://" + r.Host + pathMessages + "/" + b.ID + "/results"
+	o.Results = &url
+	return o
+}
+
+// createMessages creates a batch. Its requests go straight to disk, as lines like uploaded ones.
+func (s *Server) createMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	select {
+	case s.uploads <- struct{}{}:
+		defer func() { <-s.uploads }()
+	default:
+		return api.Errorf(http.StatusTooManyRequests, api.CodeBusy, "%d files are being uploaded, as many as may be: try again", cap(s.uploads)).WithRetryAfter(time.Second)
+	}
+	window, err := patience(r.Header, usualWindow)
+	if err != nil {
+		return err
+	}
+	if r.ContentLength > s.cfg.MaxFile {
+		return s.tooLarge()
+	}
+	in := newPaced(w, r, s.cfg.MaxFile)
+	defer in.end()
+	file, err := s.store.NewUpload(c.Owner())
+	if err != nil {
+		return err
+	}
+	n, err := s.readMessages(in, file)
+	if err != nil {
+		file.Discard()
+		return in.explain(err, s.tooLarge())
+	}
+	kept, err := file.Commit("requests.jsonl", store.MessagesInput, 0)
+	if err != nil {
+		return err
+	}
+	b, err := s.newBatch(c, store.Batch{Messages: true, Input: kept.ID, Endpoint: endpointMessages, Window: window.String(), Total: n}, max(window, leastWindow))
+	if err != nil {
+		return errors.Join(err, s.store.DeleteFile(c.Owner(), kept.ID))
+	}
+	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
+	return nil
+}
+
+// noMessages turns ErrNotFound into an error that names the batch.
+func noMessages(err error, id string) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return api.Errorf(http.StatusNotFound, "", "there is no message batch %.80q", id)
+	}
+	return err
+}
+
+func (s *Server) showMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	b, err := s.find(c.Owner(), r.PathValue("id"), true)
+	if err != nil {
+		return noMessages(err, r.PathValue("id"))
+	}
+	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
+	return nil
+}
+
+// messagesPage is a part of a list, in the format of Anthropic's clients: the newest first.
+type messagesPage struct {
+	Data  []messagesObject `json:"data"`
+	More  bool             `json:"has_more"`
+	First *string          `json:"first_id"`
+	Last  *string          `json:"last_id"`
+}
+
+// Bounds of a list of message batches, as Anthropic's.
+const (
+	usualMessages = 20
+	mostMessages  = 1000
+)
+
+func (s *Server) listMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	v := r.URL.Query()
+	q := store.Query{After: v.Get("after_id"), Limit: usualMessages}
+	if before := v.Get("before_id"); before != "" {
+		if q.After != "" {
+			return api.BadRequest("before_id", "before_id and after_id are both there: want one of them")
+		}
+		q.After, q.Oldest = before, true
+	}
+	if text := v.Get("limit"); text != "" {
+		var err error
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > mostMessages {
+			return api.BadRequest("limit", "limit is %.40q: want a number from 1 to %d", text, mostMessages)
+		}
+	}
+	all, more, err := s.store.Batches(c.Owner(), true, q)
+	if errors.Is(err, store.ErrNotFound) {
+		return api.BadRequest("after_id", "there is no message batch %.80q to go on from", q.After)
+	} else if err != nil {
+		return err
+	}
+	p := messagesPage{Data: make([]messagesObject, len(all)), More: more}
+	for k, b := range all {
+		if q.Oldest {
+			k = len(all) - 1 - k
+		}
+		p.Data[k] = messagesOf(r, b)
+	}
+	if n := len(all); n > 0 {
+		p.First, p.Last = &p.Data[0].ID, &p.Data[n-1].ID
+	}
+	api.WriteJSON(w, http.StatusOK, p)
+	return nil
+}
+
+// messageResults sends the results of the requests, in the order of their answers.
+func (s *Server) messageResults(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	b, err := s.find(c.Owner(), r.PathValue("id"), true)
+	switch {
+	case err != nil:
+		return noMessages(err, r.PathValue("id"))
+	case !b.Ended():
+		return api.Errorf(http.StatusNotFound, "", "the message batch %s has not ended: its results are there when it has", b.ID)
+	}
+	var parts []io.Reader
+	for _, part := range []struct {
+		file string
+		size int64
+	}{{b.OutID, b.OutBytes}, {b.ErrID, b.ErrBytes}} {
+		if part.size == 0 {
+			continue
+		}
+		body, _, err := s.store.OpenFile(c.Owner(), part.file)
+		if err != nil {
+			return noMessages(err, b.ID)
+		}
+		defer body.Close()
+		parts = append(parts, body)
+	}
+	w.Header().Set("Content-Type", "application/x-jsonl")
+	w.Header().Set("Content-Length", strconv.FormatInt(b.OutBytes+b.ErrBytes, 10))
+	_, _ = io.Copy(w, io.MultiReader(parts...)) // the client may have left: nothing to do about it
+	return nil
+}
+
+func (s *Server) cancelMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	b, err := s.cancel(c.Owner(), r.PathValue("id"), true)
+	if err != nil {
+		return noMessages(err, r.PathValue("id"))
+	}
+	api.WriteJSON(w, http.StatusOK, messagesOf(r, b))
+	return nil
+}
+
+func (s *Server) deleteMessages(w http.ResponseWriter, r *http.Request, c activator.Caller) error {
+	id := r.PathValue("id")
+	_, err := s.find(c.Owner(), id, true)
+	if err == nil {
+		err = s.store.DeleteBatch(c.Owner(), id)
+	}
+	if errors.Is(err, store.ErrState) {
+		return api.Errorf(http.StatusConflict, "", "the message batch %s has not ended: cancel it first", id)
+	} else if err != nil {
+		return noMessages(err, id)
+	}
+	api.WriteJSON(w, http.StatusOK, map[string]string{"id": id, "type": "message_batch_deleted"})
+	return nil
+}
+
+// dropInput deletes the requests of a message batch that has ended: nothing else uses them.
+func (s *Server) dropInput(b store.Batch) {
+	if !b.Messages {
+		return
+	}
+	if err := s.store.DeleteFile(b.Owner, b.Input); err != nil && !errors.Is(err, store.ErrNotFound) {
+		s.log.Warn("the requests of a batch that has ended stay until they expire", "batch", b.ID, "error", err)
+	}
+}
+
+type messageResult struct {
+	ID     string `json:"custom_id"`
+	Result any    `json:"result"`
+}
+
+// messageText returns the line of an answered request: with a message, or with an error.
+func messageText(id string, ok bool, body []byte) []byte {
+	if ok {
+		return text(messageResult{id, struct {
+			Type    string          `json:"type"`
+			Message json.RawMessage `json:"message"`
+		}{"succeeded", raw(body)}})
+	}
+	var failed struct{ Type string }
+	if json.Unmarshal(body, &failed) != nil || failed.Type != "error" {
+		body = api.Errorf(http.StatusBadGateway, api.CodeRuntimeFailed, "%.500s", body).Messages()
+	}
+	return errored(id, body)
+}
+
+func errored(id string, body []byte) []byte {
+	return text(messageResult{id, struct {
+		Type  string          `json:"type"`
+		Error json.RawMessage `json:"error"`
+	}{"errored", raw(body)}})
+}
+
+// messageFailure returns the line of a request that was not answered.
+func messageFailure(id, code, message string) []byte {
+	switch code {
+	case "batch_cancelled":
+		return text(messageResult{id, map[string]string{"type": "canceled"}})
+	case "batch_expired":
+		return text(messageResult{id, map[string]string{"type": "expired"}})
+	}
+	return errored(id, api.Errorf(http.StatusBadGateway, code, "%s", message).Messages())
+}
